@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..errors import Fault
 from ..program import Instr
+from ..spaces import SHARED_WINDOW
 from ..state import CTA
 
 SHARED_CTA = ("shared", "shared::cta")
@@ -41,10 +43,16 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
     else:
 
         def locate(warp, address, nbytes, align=1):
-            shared = warp.machine.generic_to_shared(warp, address)
-            return warp.cta.cluster.locate(shared, warp.cta, nbytes, align)
+            return warp.cta.cluster.locate(generic_to_shared(address), warp.cta, nbytes, align)
 
     return locate
+
+
+def generic_to_shared(address: int) -> int:
+    """The shared::cluster address that a generic address means; Fault outside the window."""
+    if (address ^ SHARED_WINDOW) >> 32:
+        raise Fault(f"the generic address {address:#x} is not in shared memory")
+    return address ^ SHARED_WINDOW
 
 
 def signed(x: int) -> int:

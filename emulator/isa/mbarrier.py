@@ -18,7 +18,7 @@ from ..state import CTA, OFFSET_MASK, RANK_SHIFT
 from .addressing import issuer, resolver, space_of
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of |tx-count|
-HISTORY = 8  # arrivals remembered for a deadlock report
+HISTORY = 8  # signals remembered for a deadlock report
 # How often a wait may fail on end before its warp is parked. test_wait never blocks in hardware:
 # a warp that polls it this often without doing anything else is taken to be spinning.
 PATIENCE = {"try_wait": 1, "test_wait": 256}
@@ -27,8 +27,8 @@ PATIENCE = {"try_wait": 1, "test_wait": 256}
 class MBarrier(Waitable):
     """Phase parity, expected and pending arrivals, outstanding bytes (tx-count).
 
-    init_by, arrivals: who initialised it and who arrived last, for reports: tuples of CTA rank,
-    warp index or the name of a unit, source location.
+    init_by, arrivals: who initialised it, and who arrived or completed bytes last, for reports:
+    tuples of CTA rank, warp index or the name of a unit, source location.
     """
 
     __slots__ = ("cta", "offset", "phase", "expected", "pending", "tx", "init_by", "arrivals")
@@ -59,14 +59,14 @@ class MBarrier(Waitable):
     def arrive(
         self, count: int = 1, who: tuple | None = None, tx: int = 0, complete: bool = True
     ) -> int:
-        """arrive (.expect_tx with `tx`, .noComplete unless `complete`); returns the state before."""
+        """arrive, .expect_tx with `tx`, .noComplete unless `complete`; returns the state before."""
         state = self.token()
         if not 1 <= count <= MAX_COUNT:
             raise Fault(f"arrive with count {count} on the {self}: must be 1..{MAX_COUNT}")
         if count > self.pending:
             raise Fault(
-                f"arrive with count {count} on the {self}, which waits for only {self.pending} more "
-                f"arrival(s) in this phase (expected {self.expected}, tx-count {self.tx}): "
+                f"arrive with count {count} on the {self}, which waits for only {self.pending} "
+                f"more arrival(s) in this phase (expected {self.expected}, tx-count {self.tx}): "
                 "there are more arrivals than its count"
             )
         if tx:
@@ -101,8 +101,10 @@ class MBarrier(Waitable):
         self._add_tx(nbytes)
         self._check()
 
-    def complete_tx(self, nbytes: int):
+    def complete_tx(self, nbytes: int, who: tuple | None = None):
         self._add_tx(-nbytes)
+        if who is not None:
+            self.arrivals.append(who)
         self._check()
 
     def expect_arrival(self):
@@ -157,9 +159,7 @@ class MBarrier(Waitable):
         if self.init_by:
             text += f"; initialised by {_who(self.init_by)}"
         last = [_who(a) for a in self.arrivals if a]
-        return text + (
-            f"; last arrivals: {', '.join(last)}" if last else "; nobody has arrived yet"
-        )
+        return text + (f"; last signals: {', '.join(last)}" if last else "; nobody has arrived yet")
 
 
 class AnyOf(Waitable):
@@ -196,8 +196,8 @@ def mbarrier_at(cta: CTA, offset: int) -> MBarrier:
         cta.check(offset, 8, 8)
         have = ", ".join(f"{at:#x}" for at in sorted(cta.mbarriers)[:24]) or "none"
         raise Fault(
-            f"no mbarrier is initialised at shared-memory offset {offset:#x} of CTA rank {cta.rank}; "
-            f"initialised: {have}"
+            f"no mbarrier is initialised at shared-memory offset {offset:#x} of "
+            f"CTA rank {cta.rank}; initialised: {have}"
         )
     return found
 
@@ -207,9 +207,9 @@ def arrive_at(cta: CTA, offset: int, count: int = 1, who: tuple | None = None):
     mbarrier_at(cta, offset).arrive(count, who)
 
 
-def complete_tx_at(cta: CTA, offset: int, nbytes: int):
+def complete_tx_at(cta: CTA, offset: int, nbytes: int, who: tuple | None = None):
     """complete_tx on the mbarrier at an offset (bytes that an asynchronous copy has landed)."""
-    mbarrier_at(cta, offset).complete_tx(nbytes)
+    mbarrier_at(cta, offset).complete_tx(nbytes, who)
 
 
 def barrier_operand(ins: Instr, space: str | None = None):
@@ -318,7 +318,8 @@ def mbarrier_wait(ins: Instr):
     phase: a parity or the state an arrive returned.
 
     A wait that fails more often than PATIENCE on end, with nothing else done by the warp in
-    between, parks the warp until the barrier changes phase: a loop around it costs nothing, a single look never stops.
+    between, parks the warp until the barrier changes phase: a loop around it costs nothing, a
+    single look never stops.
     """
     if ins.has("shared::cluster"):
         raise Unsupported(f"{ins.opcode}: waits are legal on shared::cta only")
