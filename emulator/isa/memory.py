@@ -1,0 +1,360 @@
+"""Loads, stores, atomics and reductions on global, shared, local, param and generic addresses
+(PTX ISA 9.7.9 "Data Movement", 9.7.13 "atom", "red").
+
+Cache, eviction, ordering and scope qualifiers change nothing in a machine that executes one instruction at a
+time; they are accepted. The lanes of one store are written lowest first, so of several lanes that write one
+address the highest wins (PTX leaves it open which).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import Fault, Unsupported
+from ..formats import decode, encode
+from ..program import Instr, Vec
+from ..registry import DTYPES, active, lanes, warp
+from ..spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
+from ..state import OFFSET_MASK, RANK_SHIFT
+
+KINDS = {"b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32,
+         "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "b64": 64, "u64": 64, "s64": 64, "f64": 64, "f32x2": 64,
+         "b128": 128}  # fmt: skip
+SPACES = ("global", "shared", "local", "param", "const")
+
+
+def space_of(ins: Instr) -> str:
+    """State space of the address operand, "generic" without one."""
+    for mod in ins.mods[1:]:
+        name = mod.split("::")[0]
+        if name in SPACES:
+            return "shared::cluster" if mod == "shared::cluster" else name
+    return "generic"
+
+
+def _kind(ins: Instr) -> str:
+    return next(m for m in reversed(ins.mods) if m in KINDS)
+
+
+def spans(f, space: str, addresses: np.ndarray, which: list[int], nbytes: int):
+    """Yield (memory bytes, offsets, lanes) groups of an access of `nbytes` by the lanes `which`, each checked for
+    range and alignment. Most accesses are one group."""
+    chosen = addresses[which].astype(np.int64)
+    if (chosen % nbytes).any():
+        bad = next(i for i in which if int(addresses[i]) % nbytes)
+        raise Fault(f"lane {bad}: address {int(addresses[bad]):#x} is not aligned to the {nbytes} bytes of the access")
+    if space == "generic":
+        yield from _generic_spans(f, addresses, which, nbytes)
+    elif space == "global" or space == "const":
+        yield from _global_spans(f, chosen, np.asarray(which), nbytes)
+    elif space.startswith("shared"):
+        yield from _shared_spans(f, chosen, np.asarray(which), nbytes, space)
+    elif space == "local":
+        memory = _local(f)
+        if (bad := np.flatnonzero((chosen < 0) | (chosen + nbytes > memory.shape[1]))).size:
+            raise Fault(f"lane {which[bad[0]]}: local address {int(chosen[bad[0]]):#x} is outside its {memory.shape[1]} bytes")
+        lane_at = np.asarray(which)
+        yield memory.reshape(-1), lane_at * memory.shape[1] + chosen, lane_at
+    else:
+        data = np.frombuffer(f.params, np.uint8)
+        if (chosen + nbytes > data.size).any():
+            raise Fault(f"parameter access at offset {int(chosen.max())} of {data.size} bytes")
+        yield data, chosen, np.asarray(which)
+
+
+def _global_spans(f, chosen, which, nbytes):
+    remaining = np.ones(chosen.size, bool)
+    while remaining.any():
+        first = int(np.argmax(remaining))
+        region = f.machine.memory.region(int(chosen[first]), nbytes)
+        inside = remaining & (chosen >= region.base) & (chosen + nbytes <= region.base + region.size)
+        yield region.u8, chosen[inside] - region.base, which[inside]
+        remaining &= ~inside
+
+
+def _shared_spans(f, chosen, which, nbytes, space):
+    ranks = chosen >> RANK_SHIFT
+    me = f.cta
+    for rank in np.unique(ranks):
+        cta = me if rank in (0, me.rank) and space != "shared::cluster" else None
+        if cta is None:
+            if space != "shared::cluster":
+                raise Fault(f"shared::cta access at {int(chosen[0]):#x}, an address of CTA rank {int(rank)}, from rank {me.rank}")
+            cta, _ = me.cluster.locate(int(chosen[ranks == rank][0]), me, nbytes)
+        inside = ranks == rank
+        at = chosen[inside] & OFFSET_MASK
+        cta.check(int(at.min()), nbytes)
+        cta.check(int(at.max()), nbytes)
+        yield cta.smem.u8, at, which[inside]
+
+
+def _generic_spans(f, addresses, which, nbytes):
+    windows = addresses.astype(np.uint64) & np.uint64(FULL64 ^ WINDOW_MASK)
+    spaces = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local", PARAM_WINDOW: "param"}
+    for window in np.unique(windows[which]):
+        lanes_in = [i for i in which if windows[i] == window]
+        space = spaces.get(int(window))
+        if space is None:
+            raise Fault(f"generic address {int(addresses[lanes_in[0]]):#x} is in no state space")
+        yield from spans(f, space, addresses.astype(np.uint64) & np.uint64(WINDOW_MASK), lanes_in, nbytes)
+
+
+FULL64 = (1 << 64) - 1
+
+
+def _local(f) -> np.ndarray:
+    """Local memory of the warp: uint8 [32 lanes, bytes]."""
+    if f.state.local is None:
+        f.state.local = np.full((32, -(-f.machine.code.local_bytes // 16) * 16), 0xFF, np.uint8)
+    return f.state.local
+
+
+def _address_array(address) -> np.ndarray:
+    return address if isinstance(address, np.ndarray) else np.full(32, address, np.uint64)
+
+
+def _read(f, mask: int, space: str, address, nbytes: int, dtype) -> np.ndarray:
+    """[32, nbytes / itemsize] elements; inactive lanes read 0."""
+    width = nbytes // np.dtype(dtype).itemsize
+    out = np.zeros((32, width), dtype)
+    for data, offsets, which in spans(f, space, _address_array(address), active(mask), nbytes):
+        out[which] = _gather(data, offsets, nbytes, dtype)
+    return out
+
+
+def _gather(data: np.ndarray, offsets: np.ndarray, nbytes: int, dtype) -> np.ndarray:
+    size = np.dtype(dtype).itemsize
+    if data.ctypes.data % size == 0:
+        typed = data[: data.size // size * size].view(dtype)
+        return typed[(offsets // size)[:, None] + np.arange(nbytes // size)]
+    return data[offsets[:, None] + np.arange(nbytes)].view(dtype)
+
+
+def _write(f, mask: int, space: str, address, values: np.ndarray):
+    """Write [32, n] elements of the active lanes."""
+    size, nbytes = values.dtype.itemsize, values.shape[1] * values.dtype.itemsize
+    for data, offsets, which in spans(f, space, _address_array(address), active(mask), nbytes):
+        if data.ctypes.data % size == 0:
+            typed = data[: data.size // size * size].view(values.dtype)
+            typed[(offsets // size)[:, None] + np.arange(values.shape[1])] = values[which]
+        else:
+            data[offsets[:, None] + np.arange(nbytes)] = np.ascontiguousarray(values[which]).view(np.uint8)
+
+
+def _extend(values: np.ndarray, kind: str, width: int) -> np.ndarray:
+    if kind[0] == "s" and KINDS[kind] < width:
+        return values.view(f"i{KINDS[kind] // 8}").astype(f"i{width // 8}").view(DTYPES[width])
+    return values.astype(DTYPES[width])
+
+
+@warp("ld", "ldu", out=1, uniform="args")
+def load(ins: Instr):
+    """ld{.qualifiers}{.space}{.v2|.v4|.v8}.type d, [a]{, cache policy}"""
+    kind, space = _kind(ins), space_of(ins)
+    dst = ins.operands[0]
+    items = dst.items if isinstance(dst, Vec) else (dst,)
+    if kind == "b128":
+        raise Unsupported(f"128-bit registers in a load: {ins.text}")
+    n, dtype = len(items), DTYPES[KINDS[kind]]
+    nbytes = n * KINDS[kind] // 8
+    widths = [KINDS.get(r.type, 32) if r is not None else KINDS[kind] for r in items]
+    signed = kind[0] == "s"
+    size = KINDS[kind] // 8
+
+    def scalar(f, address):
+        """All lanes read one address."""
+        if space == "shared" and address >> RANK_SHIFT in (0, f.cta.rank):
+            at = f.cta.check(address & OFFSET_MASK, nbytes, nbytes)
+            raw = f.cta.smem.mem[at : at + nbytes]
+        else:
+            row = _read(f, 1, space, address, nbytes, np.uint8)
+            raw = row[0].tobytes()
+        values = [int.from_bytes(raw[i * size : (i + 1) * size], "little", signed=signed) & ((1 << w) - 1)
+                  for i, w in enumerate(widths)]  # fmt: skip
+        return tuple(values) if isinstance(dst, Vec) else values[0]
+
+    def run(f, mask, address, policy=None):
+        if not isinstance(address, np.ndarray):
+            return scalar(f, address)
+        got = _read(f, mask, space, address, nbytes, dtype)
+        columns = tuple(_extend(np.ascontiguousarray(got[:, i]), kind, w) for i, w in enumerate(widths))
+        return columns if isinstance(dst, Vec) else columns[0]
+
+    return run
+
+
+@warp("st")
+def store(ins: Instr):
+    """st{.qualifiers}{.space}{.v2|.v4|.v8}.type [a], b{, cache policy}"""
+    if ins.has("bulk", "async"):
+        raise Unsupported(ins.text)
+    kind, space = _kind(ins), space_of(ins)
+    if kind == "b128":
+        raise Unsupported(f"128-bit registers in a store: {ins.text}")
+    dtype = DTYPES[KINDS[kind]]
+    bits = (1 << KINDS[kind]) - 1
+
+    def run(f, mask, address, value, policy=None):
+        f.spin = None
+        items = value if isinstance(value, tuple) else (value,)
+        rows = np.empty((32, len(items)), dtype)
+        for i, item in enumerate(items):
+            rows[:, i] = item.astype(dtype) if isinstance(item, np.ndarray) else item & bits
+        _write(f, mask, space, address, rows)
+
+    return run
+
+
+def _float_op(op: str, kind: str):
+    """Elementwise operation on the values of a float format, rounded to nearest even."""
+    names = {"f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64"}
+    fmt = names[kind]
+
+    def values(bits):
+        if fmt == "f32":
+            return bits.view(np.float32).astype(np.float64)
+        if fmt == "f64":
+            return bits.view(np.float64)
+        return decode(bits, fmt)
+
+    def back(x):
+        if fmt == "f32":
+            return x.astype(np.float32).view(np.uint32)
+        if fmt == "f64":
+            return x.view(np.uint64)
+        return encode(x, fmt, saturate=False).astype(np.uint16)
+
+    functions = {"add": np.add, "min": np.fmin, "max": np.fmax}
+    if op not in functions:
+        raise Unsupported(f"atomic {op} on {kind}")
+    return lambda old, b: back(np.atleast_1d(functions[op](values(old), values(b))))
+
+
+def _combine(ins: Instr, op: str, kind: str):
+    """f(old, b, c) -> new on arrays of one element of the kind's unsigned dtype."""
+    width = KINDS[kind]
+    if kind in ("f16x2", "bf16x2"):
+        half = _float_op(op, kind[:-2])
+        return lambda old, b, c: half(old.view(np.uint16), b.view(np.uint16)).view(np.uint32)
+    if kind in ("f16", "bf16", "f32", "f64"):
+        single = _float_op(op, kind)
+        return lambda old, b, c: single(old, b)
+    unsigned, signed = DTYPES[width], np.dtype(f"i{width // 8}")
+    view = signed if kind[0] == "s" else unsigned
+    table = {
+        "add": lambda o, b, c: o + b,
+        "and": lambda o, b, c: o & b,
+        "or": lambda o, b, c: o | b,
+        "xor": lambda o, b, c: o ^ b,
+        "exch": lambda o, b, c: b,
+        "cas": lambda o, b, c: np.where(o == b, c, o),
+        "min": lambda o, b, c: np.minimum(o.view(view), b.view(view)).view(unsigned),
+        "max": lambda o, b, c: np.maximum(o.view(view), b.view(view)).view(unsigned),
+        "inc": lambda o, b, c: np.where(o >= b, unsigned(0), o + unsigned(1)),
+        "dec": lambda o, b, c: np.where((o == 0) | (o > b), b, o - unsigned(1)),
+    }
+    if op not in table:
+        raise Unsupported(f"atomic operation .{op}: {ins.text}")
+    return table[op]
+
+
+_ATOMIC_OPS = ("add", "and", "or", "xor", "exch", "cas", "min", "max", "inc", "dec")
+
+
+def _atomic(ins: Instr):
+    """Read-modify-write of the active lanes, lowest first; returns the old values."""
+    kind, space = _kind(ins), space_of(ins)
+    if kind == "b128":
+        raise Unsupported(f"128-bit atomics: {ins.text}")
+    op = next((m for m in ins.mods if m in _ATOMIC_OPS), None)
+    combine = _combine(ins, op, kind)
+    dtype, size = DTYPES[KINDS[kind]], KINDS[kind] // 8
+    source = ins.operands[-1] if ins.mods[0] == "red" else ins.operands[2]
+    n = len(source.items) if isinstance(source, Vec) else 1
+
+    def run(f, mask, address, b, c=None, policy=None):
+        f.spin = None
+        columns = [lanes(x, dtype) for x in (b if isinstance(b, tuple) else (b,))]
+        third = lanes(c, dtype) if op == "cas" else None
+        old = np.zeros((32, n), dtype)
+        for data, offsets, which in spans(f, space, _address_array(address), active(mask), n * size):
+            for at, i in zip(offsets, which, strict=True):
+                cell = data[at : at + n * size]
+                for j in range(n):
+                    now = np.frombuffer(cell[j * size : (j + 1) * size].tobytes(), dtype).copy()
+                    old[i, j] = now[0]
+                    new = combine(now, columns[j][i : i + 1], None if third is None else third[i : i + 1])
+                    cell[j * size : (j + 1) * size] = np.ascontiguousarray(new, dtype).view(np.uint8)
+        result = tuple(np.ascontiguousarray(old[:, j]) for j in range(n))
+        return result if n > 1 else result[0]
+
+    return run
+
+
+@warp("atom", out=1)
+def atom(ins: Instr):
+    """atom{.sem}{.scope}{.space}.op{.level::cache_hint}{.v}.type d, [a], b{, c}"""
+    return _atomic(ins)
+
+
+@warp("red")
+def red(ins: Instr):
+    """red{.sem}{.scope}{.space}.op{.v}.type [a], b"""
+    if ins.has("async"):
+        raise Unsupported(ins.text)
+    return _atomic(ins)
+
+
+@warp("prefetch", "prefetchu", "applypriority", "discard")
+def prefetch(ins: Instr):
+    """Hints about caches: no architectural effect."""
+    return lambda f, mask, *args: None
+
+
+@warp("stmatrix")
+def stmatrix(ins: Instr):
+    """stmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16 [p], {r..} (PTX ISA 9.7.14.5.16): row r of matrix i
+    is written at the address that lane 8i + r holds."""
+    if not ins.has("m8n8") or not ins.has("b16"):
+        raise Unsupported(ins.text)
+    trans, space = ins.has("trans"), space_of(ins)
+    lane = np.arange(32)
+
+    def run(f, mask, address, regs):
+        f.spin = None
+        address = _address_array(address)
+        regs = regs if isinstance(regs, tuple) else (regs,)
+        for i, reg in enumerate(regs):
+            tile = np.empty((8, 8), np.uint16)
+            pair = lanes(reg, np.uint32).view(np.uint16).reshape(32, 2)
+            for j in range(2):
+                tile[lane // 4, lane % 4 * 2 + j] = pair[:, j]
+            rows = np.zeros((32, 8), np.uint16)
+            rows[8 * i : 8 * i + 8] = tile.T if trans else tile
+            _write(f, 0xFF << 8 * i, space, address, rows)
+
+    return run
+
+
+@warp("ldmatrix", out=1)
+def ldmatrix(ins: Instr):
+    """ldmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16 {r..}, [p]"""
+    if not ins.has("m8n8") or not ins.has("b16"):
+        raise Unsupported(ins.text)
+    trans, space = ins.has("trans"), space_of(ins)
+    count = next(n for n in (1, 2, 4) if ins.has(f"x{n}"))
+    lane = np.arange(32)
+
+    def run(f, mask, address):
+        address = _address_array(address)
+        out = []
+        for i in range(count):
+            rows = _read(f, 0xFF << 8 * i, space, address, 16, np.uint16)[8 * i : 8 * i + 8]
+            tile = rows.T if trans else rows
+            pair = np.stack([tile[lane // 4, lane % 4 * 2 + j] for j in range(2)], 1)
+            out.append(np.ascontiguousarray(pair).view(np.uint32).reshape(32))
+        return tuple(out) if isinstance(ins.operands[0], Vec) else out[0]
+
+    return run
+
+

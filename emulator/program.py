@@ -1,0 +1,94 @@
+"""What a parsed PTX program is made of (ptx.py builds it, the units read it)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Reg:
+    """A virtual register; names are unique in the kernel (registers of inline-asm scopes are renamed)."""
+
+    name: str
+    type: str  # "pred", "b16", "b32", "b64", "b128", "f32", ...
+
+
+@dataclass(frozen=True)
+class Imm:
+    """An immediate; floats as their bit pattern, negative integers as they are."""
+
+    value: int
+
+
+@dataclass(frozen=True)
+class Sym:
+    """The address of a variable: shared (an offset), param (a handle), or a label of a function."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special register: "tid.x", "cluster_ctarank", "laneid", ..."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Addr:
+    """`[base + offset]` or `[base + offset, {coords}]`."""
+
+    base: Reg | Sym | Imm
+    offset: int
+    coords: tuple = ()
+
+
+@dataclass(frozen=True)
+class Vec:
+    items: tuple
+
+
+@dataclass(frozen=True)
+class Not:
+    """A negated predicate source, `!p`."""
+
+    reg: Reg
+
+
+SINK = None  # the operand `_`
+
+
+@dataclass(frozen=True)
+class Loc:
+    file: str
+    line: int
+    inlined_at: Loc | None = None
+
+    def __str__(self):
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Instr:
+    """One instruction.
+
+    opcode: the full mnemonic with modifiers; `mods` is it split at the dots.
+    operands: as in the text, destination(s) first; a dual destination `d|p` is Vec((d, p)) with `dual` set.
+    pred: guard register; the guard is `!pred` where `negated`.
+    """
+
+    opcode: str
+    operands: tuple
+    pred: Reg | None = None
+    negated: bool = False
+    loc: Loc | None = None
+    text: str = ""
+    dual: bool = False
+    mods: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "mods", tuple(self.opcode.split(".")))
+
+    def has(self, *mods: str) -> bool:
+        """Whether any of the modifiers stands in the opcode."""
+        return any(m in self.mods for m in mods)
