@@ -158,6 +158,7 @@ class Uniformity:
 
     def __init__(self, kernel: Kernel, blocks: list[Block], block_dim_1d: bool):
         self.blocks, self.block_dim_1d = blocks, block_dim_1d
+        self.has_local = any(v.space == "local" for v in kernel.variables.values())
         self.ipdom = post_dominators(blocks)
         self.id = {name: i for i, name in enumerate(kernel.registers)}
         self.defs = [0] * len(blocks)
@@ -250,6 +251,8 @@ class Uniformity:
             return False
         if op.entry.uniform == "always":
             return False
+        if op.ins.mods[0] in ("ld", "ldu") and self.may_be_local(op.ins):
+            return True
         if op.entry.uniform == "never":
             return True
         if isinstance(op.made, Pure) and op.made.scalar is None and op.made.expr is None:
@@ -263,6 +266,11 @@ class Uniformity:
             return False
         amount = getattr(ins.operands[2], "value", 0)
         return amount >= 5 and self.only_tid_x(ins.operands[1])
+
+    def may_be_local(self, ins: Instr) -> bool:
+        """Whether a load may read local memory, where one address is another cell for each lane."""
+        spaces = ("global", "shared", "shared::cta", "shared::cluster", "const", "param", "param::entry")
+        return ins.has("local") or (self.has_local and not ins.has(*spaces))
 
     def only_tid_x(self, reg: Reg) -> bool:
         if not hasattr(self, "_tid_regs"):

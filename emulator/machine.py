@@ -116,6 +116,11 @@ class Fragment:
     def R(self) -> list:
         return self.state.R
 
+    @property
+    def live(self) -> int:
+        """Lanes of the warp that have not exited."""
+        return self.state.live
+
     def wake(self):
         """Called by the waitable this fragment waits for."""
         self.waits_for = None

@@ -202,7 +202,7 @@ class _Body:
                     return
                 self.scopes.pop()
                 at += 1
-            elif text.startswith(".loc", at):
+            elif text.startswith(".loc", at) and text[at + 4].isspace():
                 match = _LOC.match(text, at)
                 if len(self.scopes) == 1:
                     self.loc = self._location(match)
@@ -220,7 +220,7 @@ class _Body:
         """Labels each scope declares, by scope number, so that forward branches resolve."""
         labels: dict[int, set[str]] = {}
         stack, count = [0], 0
-        token = re.compile(r"\{|\}|;|\.loc[^\n]*|([\w$%]+)\s*:(?!:)|[^{};\s]+")
+        token = re.compile(r"\{|\}|;|\.loc\s[^\n]*|([\w$%]+)\s*:(?!:)|[^{};\s]+")
         start = True
         while True:
             match = token.search(text, at)
@@ -237,7 +237,7 @@ class _Body:
                     return labels
             elif match.group(1) and start:
                 labels.setdefault(stack[-1], set()).add(match.group(1))
-            elif word != ";" and not word.startswith(".loc"):
+            elif word != ";" and not re.match(r"\.loc\s", word):
                 start = False
             if word in ("{", "}", ";"):
                 start = True

@@ -175,7 +175,9 @@ def load(ins: Instr):
 
     def run(f, mask, address, policy=None):
         if not isinstance(address, np.ndarray):
-            return scalar(f, address)
+            if space != "local" and address & ~WINDOW_MASK != LOCAL_WINDOW:
+                return scalar(f, address)
+            address = _address_array(address)
         got = _read(f, mask, space, address, nbytes, dtype)
         columns = tuple(_extend(np.ascontiguousarray(got[:, i]), kind, w) for i, w in enumerate(widths))
         return columns if isinstance(dst, Vec) else columns[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import Fault
-from ..program import Instr
+from ..program import Imm, Instr
 from ..registry import FULL, as_bools, as_mask, lanes, warp
 from .decode import Modifiers
 from .floats import FLOATS, is_nan, order_key
@@ -91,10 +91,11 @@ def vote(ins: Instr):
     kind = mods.type("pred", "b32")
     mode = mods.one(*(("ballot",) if kind == "b32" else ("all", "any", "uni")))
     mods.done()
+    constant = isinstance(ins.operands[1], Imm)
 
     def run(w, mask, p, members):
         here = participants(w, mask, members)
-        p &= here
+        p = (here if p else 0) if constant else p & here
         if mode == "ballot":
             return p
         holds = {"all": p == here, "any": p != 0, "uni": p in (0, here)}[mode]
