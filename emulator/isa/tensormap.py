@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import permutations
+from math import prod
 
 from ..errors import Fault
 
@@ -108,6 +109,11 @@ class TensorMap:
         """Bytes from one moved element to the next in dimensions 1, 2, ..."""
         steps = self.steps or (1,) * self.rank
         return tuple(b * s for b, s in zip(self.strides, steps[1:]))
+
+    @cached_property
+    def box_rows(self) -> int:
+        """Rows of the box."""
+        return prod(self.counts[1:])
 
     @cached_property
     def row_bytes(self) -> int:
