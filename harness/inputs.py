@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 
+from harness.cases import INPUT_KINDS
 from harness.nvfp4 import BLOCK, MAX_UE4M3, permute_scales, quantize_nvfp4
 from task import DUAL, GEMM, GEMV, GROUP, PROBLEMS
-
-KINDS = ("official", "quantized", "full")
 
 GEMV_ROWS = 128  # rows that b is padded to
 SIGN_AND_LOW = (
@@ -191,7 +190,9 @@ def generate_input(
     Shapes, strides and dtypes are the leaderboards': (rows, columns, L) with L outermost in memory, c fp16.
     """
     if inputs not in _SOURCES:
-        raise ValueError(f"unknown kind of inputs {inputs!r}: expected one of {', '.join(KINDS)}")
+        raise ValueError(
+            f"unknown kind of inputs {inputs!r}: expected one of {', '.join(INPUT_KINDS)}"
+        )
     torch.manual_seed(args["seed"])
     source = _SOURCES[inputs](problem)
     if PROBLEMS[problem].grouped:

@@ -1,0 +1,113 @@
+"""What the cases run on: a B200, or the emulator; and whether what that needs is installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass
+
+CAPABILITY = 10  # major compute capability of the B200
+GIB_A_CASE = 4  # memory to leave for each case that runs at the same time
+
+_NEEDED = {"torch": "torch", "cutlass": "nvidia-cutlass-dsl"}
+
+
+class SetupError(Exception):
+    """Nothing can run here; str() says in one line what is missing."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """kind: "cuda" or "emulator". name: of the GPU, or "emulator". label: the name with versions, for a person."""
+
+    kind: str
+    name: str
+    label: str
+
+    @property
+    def method(self) -> str:
+        """How a case's process is made: CUDA does not survive a fork."""
+        return "spawn" if self.kind == "cuda" else "fork"
+
+
+def check_dependencies() -> None:
+    """Raise SetupError if torch or the DSL is not installed."""
+    for module, package in _NEEDED.items():
+        if importlib.util.find_spec(module) is None:
+            raise SetupError(
+                f"{package} is not installed for {sys.executable}: run `python -m pip install .` in the checkout"
+            )
+
+
+def resolve(wanted: str) -> Device:
+    """The device for `--device auto|cuda|emulator`. Raises SetupError."""
+    check_dependencies()
+    import torch
+
+    gpu = wanted != "emulator" and torch.cuda.is_available()
+    if wanted == "cuda" and not gpu:
+        raise SetupError(
+            "--device cuda: torch finds no CUDA GPU here; --device emulator needs none"
+        )
+    if gpu:
+        major, minor = torch.cuda.get_device_capability()
+        name = torch.cuda.get_device_name()
+        if major == CAPABILITY or wanted == "cuda":
+            odd = (
+                ""
+                if major == CAPABILITY
+                else f", compute capability {major}.{minor}: kernels here are for {CAPABILITY}"
+            )
+            return Device(
+                "cuda", name, f"{name} (torch {torch.__version__}, {_dsl_version()}{odd})"
+            )
+    return Device(
+        "emulator",
+        "emulator",
+        f"emulator (a B200 in software; torch {torch.__version__}, {_dsl_version()})",
+    )
+
+
+def _dsl_version() -> str:
+    try:
+        return f"nvidia-cutlass-dsl {importlib.metadata.version('nvidia-cutlass-dsl')}"
+    except importlib.metadata.PackageNotFoundError:
+        return "nvidia-cutlass-dsl of unknown version"
+
+
+def start_emulator() -> None:
+    """Import and install the emulator here, so that every case forked from here has it at once.
+
+    Raises SetupError if the DSL that is installed cannot be taken over.
+    """
+    try:
+        import torch
+
+        import emulator
+
+        torch.set_num_threads(1)  # no thread may run when a case is forked
+        emulator.install()
+    except Exception as error:
+        raise SetupError(
+            f"the emulator cannot be installed: {type(error).__name__}: {error}"
+        ) from error
+
+
+def parallel_cases(device: Device, mode: str, wanted: int | None) -> tuple[int, int]:
+    """(cases at a time, CPU threads for each). One at a time where a time is reported or a GPU is shared."""
+    cores = len(os.sched_getaffinity(0))
+    if device.kind == "cuda" or mode != "test":
+        workers = 1
+    else:
+        workers = max(1, min(cores, _free_gib() // GIB_A_CASE))
+    workers = wanted or workers
+    return workers, max(1, cores // workers)
+
+
+def _free_gib() -> int:
+    """Memory that can be had, in GiB (proc(5), MemAvailable)."""
+    with open("/proc/meminfo") as lines:
+        kib = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    return kib >> 20

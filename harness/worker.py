@@ -1,0 +1,230 @@
+"""One case, in the process it has to itself: load the submission, make the inputs, run, check, time or profile."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.timing import Bench, CudaClock, WrongResult, plan
+from task import CaseArgs
+
+UNTIMED = "right; no timing yet: the emulator has no timing model"
+NO_LAUNCH = "note: custom_kernel launched nothing in the emulator"
+ROWS_OF_PROFILE = 20
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a case's process is told. device: "cuda" or "emulator". threads: for torch's CPU work."""
+
+    mode: str
+    device: str
+    problem: str
+    args: CaseArgs
+    inputs: str
+    submission: str
+    threads: int = 1
+
+
+@dataclass
+class Outcome:
+    """What became of a case; plain values only, since it travels between processes.
+
+    status: pass | fail (wrong result) | error (an exception or a crash) | timeout. seconds: wall clock of the case.
+    stats: timing.Stats as a dict, where the case was timed. report: what profile prints. peak_mb: of its process.
+    output: the last of what the case printed, for a person.
+    """
+
+    status: str
+    message: str = ""
+    seconds: float = 0.0
+    stats: dict[str, float] | None = None
+    report: str = ""
+    peak_mb: float = 0.0
+    cuda_error: bool = False
+    output: str = field(default="", repr=False)
+
+
+def execute(job: Job) -> Outcome:
+    """Run the case. Whatever it raises becomes text: nothing but an Outcome leaves."""
+    begin = time.perf_counter()
+    try:
+        outcome = _run(job)
+    except WrongResult as wrong:
+        outcome = Outcome("fail", str(wrong))
+    except (
+        BaseException
+    ) as error:  # a kernel may raise anything, SystemExit and KeyboardInterrupt included
+        outcome = Outcome("error", _describe(error), cuda_error=_is_cuda_error(error))
+        if not isinstance(error, (ValueError, TypeError, SubmissionError)) and not hasattr(
+            error, "kind"
+        ):
+            traceback.print_exc()
+    outcome.seconds = time.perf_counter() - begin
+    outcome.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return outcome
+
+
+def _run(job: Job) -> Outcome:
+    import torch
+
+    torch.set_num_threads(job.threads)
+    kernel = load_kernel(Path(job.submission))
+    if job.device == "emulator":
+        return _emulate(job, kernel)
+    actions = {
+        "test": _test,
+        "benchmark": _benchmark,
+        "leaderboard": _benchmark,
+        "profile": _profile,
+    }
+    return actions[job.mode](job, kernel)
+
+
+class SubmissionError(Exception):
+    """The submission cannot be used at all; str() says why in one line."""
+
+
+def load_kernel(path: Path) -> Callable[[Any], Any]:
+    """custom_kernel of the file at `path`, imported as the module `submission`. Raises SubmissionError."""
+    spec = importlib.util.spec_from_file_location("submission", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["submission"] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise SubmissionError(f"{path.name} cannot be imported: {_describe(error)}") from error
+    kernel = getattr(module, "custom_kernel", None)
+    if not callable(kernel):
+        raise SubmissionError(f"{path.name} defines no function custom_kernel(data)")
+    return kernel
+
+
+def _generate(job: Job, seed: int | None = None) -> Any:
+    from reference import generate_input
+
+    device = "cuda" if job.device == "cuda" else "cpu"
+    args = job.args if seed is None else {**job.args, "seed": seed}
+    return generate_input(job.problem, inputs=job.inputs, device=device, **args)
+
+
+def _check_once(job: Job, kernel: Callable[[Any], Any], wait: Callable[[], None]) -> None:
+    """One call on a copy of the inputs, held against the reference. Raises WrongResult."""
+    from reference import check_implementation
+    from utils import clone_data
+
+    data = _generate(job)
+    wait()
+    output = kernel(clone_data(data))
+    wait()
+    right, message = check_implementation(data, output)
+    if not right:
+        raise WrongResult(message)
+
+
+def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
+    """Every mode in the emulator: right or wrong, and for profile what was launched. Never a time."""
+    import emulator
+
+    gpu = emulator.install()
+    before = len(gpu.launches)
+    _check_once(job, kernel, wait=lambda: None)
+    launches = gpu.launches[before:]
+    if not launches:
+        return Outcome("pass", NO_LAUNCH)
+    if job.mode == "test":
+        return Outcome("pass")
+    report = (
+        "\n".join(_describe_launch(launch) for launch in launches) if job.mode == "profile" else ""
+    )
+    return Outcome("pass", UNTIMED, report=report)
+
+
+def _describe_launch(launch: Any) -> str:
+    """What the emulator counted in one launch; its seconds are the emulator's own."""
+    lines = [
+        f"launch of {getattr(launch, 'kernel', 'a kernel')}: grid {launch.grid}, cluster {launch.cluster}, "
+        f"block {launch.block}, {launch.smem_bytes:,} bytes of shared memory a CTA; "
+        f"emulated in {launch.seconds:.2f} s (not a kernel time)"
+    ]
+    counters = sorted(launch.counters.items(), key=lambda item: -item[1])
+    lines += [f"  {count:>12,}  {name}" for name, count in counters]
+    return "\n".join(lines)
+
+
+def _test(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
+    import torch
+
+    _check_once(job, kernel, wait=torch.cuda.synchronize)
+    return Outcome("pass")
+
+
+def _benchmark(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
+    from reference import check_implementation
+
+    bench = Bench(kernel, lambda seed: _generate(job, seed), check_implementation, CudaClock())
+    bench.measure(plan(job.problem, "warmup"), job.args["seed"])
+    stats = bench.measure(plan(job.problem, job.mode), job.args["seed"])
+    return Outcome("pass", stats=stats.as_dict())
+
+
+def _profile(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
+    """torch's profiler on one call; under ncu (POPCORN_NCU set) only the call, in its NVTX range."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    _check_once(
+        job, kernel, wait=torch.cuda.synchronize
+    )  # compiles, and a wrong kernel is not worth a profile
+    data = _generate(job)
+    torch.cuda.synchronize()
+    if os.environ.get("POPCORN_NCU", "0") not in ("", "0"):
+        with torch.cuda.nvtx.range("custom_kernel"):
+            kernel(data)
+            torch.cuda.synchronize()
+        return Outcome("pass")
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        kernel(data)
+        torch.cuda.synchronize()
+    table = profiler.key_averages().table(sort_by="self_cuda_time_total", row_limit=ROWS_OF_PROFILE)
+    return Outcome("pass", report=table)
+
+
+def _describe(error: BaseException) -> str:
+    """An exception in words: its type and text, and the last line of the submission it passed through."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be had)"
+    if hasattr(error, "kind"):  # emulator.EmulatorError: the text is a whole report
+        return f"{error.kind}: {text}"
+    if isinstance(error, SubmissionError):
+        return text
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [
+        frame
+        for frame in frames
+        if sys.modules.get("submission") and _in_submission(frame.filename)
+    ]
+    where = (
+        f" ({Path(inside[-1].filename).name}:{inside[-1].lineno}, in {inside[-1].name})"
+        if inside
+        else ""
+    )
+    return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
+
+
+def _in_submission(filename: str) -> bool:
+    return filename == getattr(sys.modules["submission"], "__file__", None)
+
+
+def _is_cuda_error(error: BaseException) -> bool:
+    return "CUDA error" in str(error) or "cudaError" in str(error)
