@@ -98,11 +98,12 @@ def start_emulator() -> None:
 def parallel_cases(device: Device, mode: str, wanted: int | None) -> tuple[int, int]:
     """(cases at a time, CPU threads for each). One at a time where a time is reported or a GPU is shared."""
     cores = len(os.sched_getaffinity(0))
-    if device.kind == "cuda" or mode != "test":
+    if device.kind == "cuda":
         workers = 1
+    elif wanted:
+        workers = wanted
     else:
-        workers = max(1, min(cores, _free_gib() // GIB_A_CASE))
-    workers = wanted or workers
+        workers = 1 if mode != "test" else max(1, min(cores, _free_gib() // GIB_A_CASE))
     return workers, max(1, cores // workers)
 
 

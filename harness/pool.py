@@ -145,7 +145,7 @@ class Pool:
 
 
 def _place(dump: str, job: Job) -> str:
-    """Where a hung case was, from faulthandler's dump: the innermost line, and the innermost of the submission."""
+    """Where a hung or crashed case was by faulthandler's dump: the innermost line, and that of the submission."""
     frames = _FRAME.findall(dump)
     inside = [frame for frame in frames if frame[0] == job.submission]
     shown = dict.fromkeys(frames[:1] + inside[:1])
@@ -176,7 +176,10 @@ def _receive(case: _Running) -> Outcome:
         return case.results.recv()
     except EOFError:
         case.process.join(5)
-        return Outcome("error", f"the process of the case {_cause_of_death(case.process.exitcode)}")
+        cause = _cause_of_death(case.process.exitcode)
+        return Outcome(
+            "error", f"the process of the case {cause}{_place(_read(case.log), case.job)}"
+        )
 
 
 def _cause_of_death(exitcode: int | None) -> str:

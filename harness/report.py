@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import sys
 import time
@@ -17,6 +18,11 @@ from task import Benchmark
 
 QUIET = 20.0  # seconds between lines of progress where stderr is no terminal
 LINES_OF_OUTPUT = 30  # of what a failed case printed
+
+# Lines of a crash's stack that are the harness's own, and faulthandler's list of modules.
+_OURS = re.compile(
+    r'  File ".*/(multiprocessing/\w+|harness/\w+|eval)\.py", line \d+ in |Extension modules: '
+)
 
 
 def benchmark_of(case: Case) -> Benchmark | None:
@@ -98,13 +104,9 @@ class TextReport:
             print("          more: " + ncu_command(case))
         sys.stdout.flush()
         if outcome.status != "pass" and outcome.output:
-            tail = outcome.output.splitlines()[-LINES_OF_OUTPUT:]
-            print(
-                *("  printed by the case | " + line for line in tail),
-                sep="\n",
-                file=sys.stderr,
-                flush=True,
-            )
+            lines = [line for line in outcome.output.splitlines() if not _OURS.match(line)]
+            for line in lines[-LINES_OF_OUTPUT:]:
+                print("  printed by the case | " + line, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         passed = sum(outcome.status == "pass" for _, outcome in self._done)
@@ -153,7 +155,7 @@ class TextReport:
 def ncu_command(case: Case) -> str:
     """The command that profiles this case's one kernel with Nsight Compute."""
     return (
-        'POPCORN_NCU=1 ncu --set full --import-source yes --target-processes all --nvtx '
+        "POPCORN_NCU=1 ncu --set full --import-source yes --target-processes all --nvtx "
         '--nvtx-include "custom_kernel/" '
         f'python eval.py profile {case.problem.name} --device cuda --case "{case.text}"'
     )

@@ -63,7 +63,8 @@ def execute(job: Job) -> Outcome:
     except (
         BaseException
     ) as error:  # a kernel may raise anything, SystemExit and KeyboardInterrupt included
-        outcome = Outcome("error", _describe(error), cuda_error=_is_cuda_error(error))
+        message = _describe(error)
+        outcome = Outcome("error", message, cuda_error=_is_cuda_error(message))
         if not isinstance(error, (ValueError, TypeError, SubmissionError)) and not hasattr(
             error, "kind"
         ):
@@ -226,5 +227,5 @@ def _in_submission(filename: str) -> bool:
     return filename == getattr(sys.modules["submission"], "__file__", None)
 
 
-def _is_cuda_error(error: BaseException) -> bool:
-    return "CUDA error" in str(error) or "cudaError" in str(error)
+def _is_cuda_error(message: str) -> bool:
+    return any(word in message for word in ("CUDA error", "cudaError", "CUDA_ERROR"))
