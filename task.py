@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, Union
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -24,11 +24,11 @@ _Grouped = (
 # What custom_kernel receives. gemv, gemm: (a, b, sfa, sfb, sfa_permuted, sfb_permuted, c).
 # dual gemm: (a, b1, b2, sfa, sfb1, sfb2, sfa_permuted, sfb1_permuted, sfb2_permuted, c).
 # group gemm: ([(a, b, c)], [(sfa, sfb)] on the CPU, [(sfa_permuted, sfb_permuted)], [(m, n, k, l)]).
-input_t = TypeVar("input_t", bound=_Flat | _Grouped)
+input_t = TypeVar("input_t", bound=f"{_Flat} | {_Grouped}")
 # What it returns: c, or the list of c.
-output_t = TypeVar("output_t", bound=Union["torch.Tensor", "list[torch.Tensor]"])
+output_t = TypeVar("output_t", bound="torch.Tensor | list[torch.Tensor]")
 
-CaseArgs = Mapping[str, int | tuple[int, ...]]
+CaseArgs = Mapping[str, "int | tuple[int, ...]"]
 
 SEED = 1111
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from .analysis import EXIT, Block, Op, Uniformity, build_blocks, destination_count, is_broadcast
 from .errors import Fault, Unsupported
+from .isa.decode import INLINE_NAMES
 from .program import Addr, Imm, Instr, Not, Reg, Special, Sym, Vec
 from .ptx import Kernel, Program
 from .registry import DTYPES, FULL, TABLE, Pure, active, as_bools, as_mask
@@ -25,7 +26,6 @@ from .state import SMEM_BASE
 WIDTH = {"b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32,
          "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "b64": 64, "u64": 64, "s64": 64, "f64": 64, "f32x2": 64,
          "b128": 128}  # fmt: skip
-_MERGE_BOOLS = as_bools
 
 
 def merge(old, new, mask: int):
@@ -120,14 +120,12 @@ class _Writer:
         self.text: list[str] = []
         self.space = {"np": np, "FULL": FULL, "as_bools": as_bools, "as_mask": as_mask, "merge": merge, "full": full,
                       "to_varying": to_varying, "to_uniform": to_uniform, "active": active, "EXIT": EXIT}  # fmt: skip
-        from .isa import INLINE_NAMES
-
-        self.space.update(INLINE_NAMES)
 
     def write(self):
         for block in self.out.structure:
             self._block(block)
         self.out.source = "\n".join(self.text)
+        self.space.update(INLINE_NAMES)
         exec(compile(self.out.source, f"<{self.out.kernel.name}>", "exec"), self.space)
         self.out.blocks = [self.space[f"b{b.index}"] for b in self.out.structure]
         for name, reg in self.out.kernel.registers.items():

@@ -68,7 +68,7 @@ def execute(job: Job) -> Outcome:
         if not isinstance(error, (ValueError, TypeError, SubmissionError)) and not hasattr(
             error, "kind"
         ):
-            traceback.print_exc()
+            _print_traceback(error)
     outcome.seconds = time.perf_counter() - begin
     outcome.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return outcome
@@ -210,21 +210,23 @@ def _describe(error: BaseException) -> str:
     if isinstance(error, SubmissionError):
         return text
     frames = traceback.extract_tb(error.__traceback__)
-    inside = [
-        frame
-        for frame in frames
-        if sys.modules.get("submission") and _in_submission(frame.filename)
-    ]
-    where = (
-        f" ({Path(inside[-1].filename).name}:{inside[-1].lineno}, in {inside[-1].name})"
-        if inside
-        else ""
-    )
+    inside = [frame for frame in frames if _in_submission(frame.filename)]
+    where = ""
+    if inside:
+        where = f" ({Path(inside[-1].filename).name}:{inside[-1].lineno}, in {inside[-1].name})"
     return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
 
 
+def _print_traceback(error: BaseException) -> None:
+    """The traceback from the submission on, or all of it if it is the harness's own."""
+    trace = error.__traceback__
+    while trace is not None and not _in_submission(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace or error.__traceback__)
+
+
 def _in_submission(filename: str) -> bool:
-    return filename == getattr(sys.modules["submission"], "__file__", None)
+    return filename == getattr(sys.modules.get("submission"), "__file__", None)
 
 
 def _is_cuda_error(message: str) -> bool:

@@ -3,8 +3,5 @@
 import importlib
 import pkgutil
 
-INLINE_NAMES: dict[str, object] = {}
-
 for _module in pkgutil.iter_modules(__path__):
-    _loaded = importlib.import_module(f"{__name__}.{_module.name}")
-    INLINE_NAMES.update(getattr(_loaded, "INLINE_NAMES", {}))
+    importlib.import_module(f"{__name__}.{_module.name}")

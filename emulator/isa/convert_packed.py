@@ -89,7 +89,7 @@ def _to_small(mods: Modifiers, source: str, target: str) -> Pure:
     mods.done()
     small = SCALES[target] if scale else NARROW[target]
     legal = (
-        ("f32", "bf16x2") if scale else ("f32", "f16x2") if small in ("e4m3", "e5m2") else ("f32",)
+        ("f32", "bf16x2") if scale else ("f32", "f16x2") if small in ("e4m3", "e5m2", "e2m1") else ("f32",)
     )
     if source not in legal or not (finite or scale):
         raise mods.unsupported("this combination does not exist")

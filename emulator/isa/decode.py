@@ -41,10 +41,11 @@ class Modifiers:
         return found[0] if found else default
 
     def type(self, *names: str) -> str:
-        """Take the last modifier, a type."""
-        if not self.left or self.left[-1] not in names:
-            raise self.unsupported(f"its type is not one of {', '.join('.' + n for n in names)}")
-        return self.left.pop()
+        """Take the rightmost modifier that is one of the types `names`."""
+        for i in reversed(range(len(self.left))):
+            if self.left[i] in names:
+                return self.left.pop(i)
+        raise self.unsupported(f"its type is not one of {', '.join('.' + n for n in names)}")
 
     def done(self):
         if self.left:
@@ -160,7 +161,7 @@ _FAMILIES: dict[str, dict[str, Callable]] = {}
 
 
 def typed(family: str, *mnemonics: str):
-    """Register a factory for a mnemonic's "integer" or "float" forms (told apart by the last type)."""
+    """Register a factory for a mnemonic's "integer" or "float" forms (told apart by the type)."""
 
     def add(factory):
         for mnemonic in mnemonics:
@@ -174,7 +175,8 @@ def typed(family: str, *mnemonics: str):
 
 
 def _by_type(mnemonic: str, ins: Instr) -> Pure:
-    family = "float" if "f" in ins.mods[-1] else "integer"
+    kind = next((m for m in reversed(ins.mods) if m[-1].isdigit()), "")
+    family = "float" if "f" in kind else "integer"
     factory = _FAMILIES[mnemonic].get(family)
     if factory is None:
         raise Unsupported(f"{ins.text or ins.opcode}: no {family} form of {mnemonic} is modelled")

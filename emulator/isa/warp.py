@@ -30,7 +30,7 @@ def participants(w, mask: int, members) -> int:
         raise Fault(
             f"lanes {mask & ~members:#010x} execute it but are not in membermask {members:#010x}"
         )
-    missing = members & ~mask & getattr(w, "live", FULL)
+    missing = members & ~mask & w.state.live
     if missing:
         raise Fault(
             f"membermask {members:#010x} names lanes {missing:#010x}, which have diverged; here are {mask:#010x}"
