@@ -20,6 +20,7 @@ import tempfile
 import time
 
 from .errors import EmulatorError, Unsupported
+from .graphs import patch_torch
 from .hardware import COMPUTE_CAPABILITY, SMEM_OPT_IN
 from .machine import Launch, Machine
 from .ptx import Program, parse
@@ -48,6 +49,7 @@ class Gpu:
         self.machine = Machine(self.memory)
         self.launches: list[Launch] = []
         self.error: BaseException | None = None
+        self.recording: list | None = None  # launches of a CUDA graph under capture (graphs.py)
         self.loading: str | None = None  # PTX of the compiled function whose library is being loaded
         self._programs: dict[int, Program] = {}
         self._kernels: dict[int, tuple[Program, str]] = {}
@@ -116,7 +118,11 @@ class Gpu:
         pointers = struct.unpack(f"<{len(parameters)}Q", ctypes.string_at(args, 8 * len(parameters)))
         for parameter, pointer in zip(parameters, pointers, strict=True):
             params[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(pointer, parameter.size)
-        self.launch(program, name, sizes[:3], sizes[3:], cluster, dynamic, bytes(params))
+        launch = (program, name, sizes[:3], sizes[3:], cluster, dynamic, bytes(params))
+        if self.recording is not None:
+            self.recording.append(launch)
+        else:
+            self.launch(*launch)
 
     def launch(self, program: Program, name: str, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
         """Run one kernel of a parsed PTX module; returns and records its report."""
@@ -171,6 +177,7 @@ def install(check: bool = True, timing: bool = False) -> Gpu:
         _gpu = Gpu()
         _configure_dsl()
         _patch(_gpu)
+        patch_torch(_gpu)
     return _gpu
 
 
