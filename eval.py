@@ -116,7 +116,7 @@ def _select(arguments: argparse.Namespace, secret: int | None) -> list[Case]:
         named = arguments.problem or os.environ.get("NVFP4_PROBLEM")
         problems += [find_problem(named)] if named and not problems else []
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(f"{error}; or a case file that exists") from None
     lines = list(arguments.case or [])
     for file in files:
         lines += cases.read_lines(Path(file))

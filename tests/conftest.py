@@ -1,0 +1,83 @@
+"""Fixtures: eval.py as a command, and files that stand in for submission.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LONGEST = 240  # seconds a command may take
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that ended. popcorn: what it wrote into the runner's pipe, as (key, value) in order."""
+
+    status: int
+    stdout: str
+    stderr: str
+    popcorn: list[tuple[str, str]]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+@pytest.fixture
+def run_eval(tmp_path: Path) -> Callable[..., Finished]:
+    """run_eval(*arguments, popcorn=False, env={}) runs eval.py from another directory."""
+
+    def run(*arguments: str, popcorn: bool = False, env: dict[str, str] | None = None) -> Finished:
+        environment = {
+            k: v for k, v in os.environ.items() if not k.startswith(("POPCORN", "NVFP4"))
+        }
+        environment |= env or {}
+        read, write = os.pipe()
+        if popcorn:
+            environment["POPCORN_FD"] = str(write)
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "eval.py"), *arguments],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=[write],
+        )
+        os.close(write)
+        stdout, stderr = process.communicate(timeout=LONGEST)
+        with os.fdopen(read) as pipe:
+            lines = [tuple(line.rstrip("\n").split(": ", 1)) for line in pipe]
+        return Finished(process.returncode, stdout, stderr, lines)
+
+    return run
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Callable[[str], str]:
+    """stand_in(body) writes a submission whose custom_kernel(data) has this body; m is the first size of c."""
+
+    def write(body: str) -> str:
+        path = tmp_path / "stand_in.py"
+        indented = "\n".join("    " + line for line in body.strip("\n").splitlines())
+        path.write_text(
+            "import os, time\n"
+            "from reference import ref_kernel\n\n"
+            "class Unpicklable(Exception):\n"
+            "    def __reduce__(self):\n"
+            "        raise RuntimeError('cannot be pickled')\n\n"
+            "def custom_kernel(data):\n"
+            "    c = data[0][0][2] if isinstance(data[0], list) else data[-1]\n"
+            "    m = c.shape[0]\n" + indented + "\n"
+        )
+        return str(path)
+
+    return write
