@@ -1,6 +1,7 @@
 """TMA tensor copies against an oracle that moves one element at a time, by the documentation's words."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -39,22 +40,21 @@ def swizzled(a, key):
 
 
 def get_bits(memory, at, n):
-    """n bits at bit `at` of little-endian memory."""
-    return (
-        int.from_bytes(memory[at // 8 : (at + n + 7) // 8].tobytes(), "little") >> at % 8
-        & (1 << n) - 1
-    )
+    """n bits, all of one byte, at bit `at` of little-endian memory."""
+    return int(memory[at // 8]) >> at % 8 & (1 << n) - 1
 
 
 def put_bits(memory, at, n, value):
-    for i in range(n):
-        byte, bit = divmod(at + i, 8)
-        memory[byte] = int(memory[byte]) & ~(1 << bit) | (value >> i & 1) << bit
+    mask = (1 << n) - 1
+    memory[at // 8] = int(memory[at // 8]) & ~(mask << at % 8) | (value & mask) << at % 8
 
 
 def elements(t: TensorMap, coords, dst):
-    """(bit address in the tensor or None if out of bounds, bit address in shared memory) of each element."""
+    """Bit addresses of each piece of each element: (in the tensor, None out of bounds; in shared memory;
+    in the element). No piece crosses a byte.
+    """
     bits = BITS[t.format]
+    piece = math.gcd(bits, 8)
     counts = [t.box[0]] + [-(-b // s) for b, s in zip(t.box[1:], t.steps[1:])]
     padded = t.format in (12, 13)
     pitch = SPAN[t.swizzle] or (t.box[0] if padded else t.box[0] * bits // 8)
@@ -68,25 +68,28 @@ def elements(t: TensorMap, coords, dst):
             row = row * n + i
         in_row = index[0] // 16 * 128 + index[0] % 16 * bits if padded else index[0] * bits
         linear = 8 * (dst + row * pitch) + in_row
-        at = 8 * swizzled(linear // 8, (t.swizzle, t.atomicity)) + linear % 8
-        yield source if inside else None, at
+        for i in range(0, bits, piece):
+            byte, bit = divmod(linear + i, 8)
+            at = 8 * swizzled(byte, (t.swizzle, t.atomicity)) + bit
+            yield source + i if inside else None, at, i
 
 
 def oracle_load(t, tensor, coords, dst, smem):
     out = smem.copy()
-    bits = BITS[t.format]
-    fill = int("7ff7" * 4, 16) & (1 << bits) - 1 if t.fill_nan else 0
-    for source, at in elements(t, coords, dst):
-        put_bits(out, at, bits, fill if source is None else get_bits(tensor, source, bits))
+    piece = math.gcd(BITS[t.format], 8)
+    fill = int("7ff7" * 4, 16) if t.fill_nan else 0
+    for source, at, i in elements(t, coords, dst):
+        value = fill >> i if source is None else get_bits(tensor, source, piece)
+        put_bits(out, at, piece, value)
     return out
 
 
 def oracle_store(t, tensor, coords, src, smem):
     out = tensor.copy()
-    bits = BITS[t.format]
-    for target, at in elements(t, coords, src):
+    piece = math.gcd(BITS[t.format], 8)
+    for target, at, _ in elements(t, coords, src):
         if target is not None:
-            put_bits(out, target, bits, get_bits(smem, at, bits))
+            put_bits(out, target, piece, get_bits(smem, at, piece))
     return out
 
 
@@ -176,8 +179,8 @@ def test_load(case):
 def expected_with_padding(t, coords, dst, expected):
     """The padding of sub-byte types is written as zeros (a reading we chose)."""
     if t.format in (12, 13):
-        firsts = list(elements(t, coords, dst))[::16]
-        for _, at in firsts:
+        pieces = 16 * BITS[t.format] // math.gcd(BITS[t.format], 8)  # of a group
+        for _, at, _ in list(elements(t, coords, dst))[::pieces]:
             for byte in range(2 * BITS[t.format], 16):
                 expected[at // 8 ^ byte] = 0  # the swizzle is an xor of the group's address
     return expected
