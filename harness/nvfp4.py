@@ -96,9 +96,9 @@ def quantize_nvfp4(x: torch.Tensor, top: float = MAX_UE4M3) -> Quantized:
 
     The tensor's scale is amax / (6 * top): the block with the largest element gets the scale `top`, 448 as a rule.
     (The four kernels write fp16 and know no tensor scale, so a test takes a smaller top to keep c finite.)
-    A block's scale, an fp32 quotient, is rounded to ue4m3 first, and its elements are divided by the rounded scale, then rounded to e2m1,
-    to nearest even, saturating. A block whose scale rounds to zero becomes zeros. Raises ValueError for a shape or
-    values that cannot be quantised.
+    A block's scale, an fp32 quotient, is rounded to ue4m3 first. Its elements are divided by the rounded scale, then
+    rounded to e2m1, to nearest even, saturating. A block whose scale rounds to zero becomes zeros. Raises ValueError
+    for a shape or values that cannot be quantised.
     """
     if x.dim() != 2 or x.shape[1] % BLOCK or not x.numel():
         raise ValueError(
