@@ -12,12 +12,39 @@ tensor_core.py has the faster ways to the same bits, and says when they apply.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 ZERO_EXPONENT = -126
 NAN_F32 = np.uint32(0x7FFFFFFF)
 NAN_F16 = np.uint16(0x7FFF)
+
+
+@dataclass(frozen=True, eq=False)
+class Workspace:
+    """Arrays [M, N] that are used again by every instruction of that shape.
+
+    Fresh arrays of this size come as untouched pages from the system each time, and the page
+    faults cost more than the arithmetic. What a function leaves here is valid until the next call.
+    """
+
+    total: np.ndarray
+    c: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    top: np.ndarray
+    pair: np.ndarray
+    bits: np.ndarray
+    cells: np.ndarray
+    flags: np.ndarray
+
+
+@lru_cache(maxsize=32)
+def workspace(m: int, n: int) -> Workspace:
+    types = (*(np.float64,) * 4, np.int32, np.int32, np.uint32, np.float32, bool)
+    return Workspace(*(np.empty((m, n), t) for t in types))
 
 
 def exponents(x: np.ndarray, least: int) -> np.ndarray:
@@ -44,14 +71,17 @@ def fused_sum(
 
     terms: K arrays [M, N], exact values, overwritten; ea [M, K], eb [N, K]: the exponent of term k
     is ea[m, k] + eb[n, k]; c, ec [M, N]: accumulator and its exponent. The sum is exact: terms are
-    below 2^12 times the largest exponent, so it needs fewer than 53 bits.
+    below 2^12 times the largest exponent, so it needs fewer than 53 bits. The result lies in the
+    workspace.
     """
-    top = ec.astype(np.int32)
+    space = workspace(*c.shape)
+    top = space.top
+    top[...] = ec
     ea, eb = ea.astype(np.int32).T, eb.astype(np.int32).T
     for a, b in zip(ea, eb, strict=True):
-        np.maximum(top, np.add.outer(a, b), out=top)
-    scale = power(fraction_bits - top)
-    total = np.trunc(c * scale)
+        np.maximum(top, np.add.outer(a, b, out=space.pair), out=top)
+    scale, total = power(fraction_bits - top), space.total
+    np.trunc(np.multiply(c, scale, out=total), out=total)
     for term in terms:
         np.multiply(term, scale, out=term)
         np.trunc(term, out=term)
@@ -62,8 +92,9 @@ def fused_sum(
 
 def products(a: np.ndarray, b: np.ndarray) -> Iterable[np.ndarray]:
     """The terms a[m, k] * b[n, k] of a plain kind, one array [M, N] for each k."""
+    space = workspace(len(a), len(b)).x
     for x, y in zip(np.ascontiguousarray(a.T), np.ascontiguousarray(b.T), strict=True):
-        yield np.multiply.outer(x, y)
+        yield np.multiply.outer(x, y, out=space)
 
 
 def block_products(
@@ -73,9 +104,12 @@ def block_products(
 
     a [M, K], b [N, K]; sa [M, K / 16], sb [N, K / 16].
     """
+    space = workspace(len(a), len(b))
     for g in range(sa.shape[1]):
         group = slice(16 * g, 16 * g + 16)
-        yield a[:, group] @ b[:, group].T * np.multiply.outer(sa[:, g], sb[:, g])
+        dot = np.matmul(a[:, group], b[:, group].T, out=space.x)
+        dot *= np.multiply.outer(sa[:, g], sb[:, g], out=space.y)
+        yield dot
 
 
 def round_f32(x: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ of A and of B, and keeps its half of the rows of D.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -45,7 +46,7 @@ VECTORS = {
 SF_ADDRESS = 0x3FFFFFFF  # bits 30-31 of a scale-factor address repeat the id of the descriptor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Form:
     """The static part of a tcgen05.mma: what the opcode and the operand list say.
 
@@ -99,14 +100,12 @@ def _vector(ins: Instr, kind: str) -> int:
 
 @dataclass(frozen=True)
 class Operation:
-    """One tcgen05.mma with its operands decoded and checked, to be carried out later.
+    """One tcgen05.mma with its operands decoded, to be carried out in a CTA or a pair.
 
-    ctas: the CTA, or the pair (even first). disabled: lanes of D that keep their value, bool
-    [128] for each CTA.
+    disabled: lanes of D that keep their value, bool [128] for each CTA.
     """
 
     d: InstructionDescriptor
-    ctas: tuple[CTA, ...]
     a: SharedOperand | TensorOperand
     b: SharedOperand
     acc: Accumulator
@@ -118,9 +117,9 @@ class Operation:
     zero: ZeroColumns | None = None
     shift_a: bool = False
 
-    def check(self):
+    def check(self, ctas: tuple[CTA, ...]):
         """Fault if a part of an operand is where the CTAs cannot have it."""
-        for cta in self.ctas:
+        for cta in ctas:
             self.a.check(cta)
             self.b.check(cta)
             self.acc.check(cta)
@@ -128,20 +127,19 @@ class Operation:
                 self.sfa.check(cta)
                 self.sfb.check(cta)
 
-    def apply(self):
-        b = self._b()
-        # Both results before either is written: D of one CTA is no operand of the other, but a
-        # fault must not leave half of an instruction behind.
-        results = [self._cells(cta, b) for cta in self.ctas]
-        for i, (cta, cells) in enumerate(zip(self.ctas, results, strict=True)):
-            self.acc.write(cta, cells, None if self.disabled is None else self.disabled[i])
+    def apply(self, ctas: tuple[CTA, ...]):
+        """Carry it out; `ctas` is the CTA, or the pair with the even one first."""
+        b = self._b(ctas)
+        for i, cta in enumerate(ctas):
+            disabled = None if self.disabled is None else self.disabled[i]
+            self.acc.write(cta, self._cells(cta, b), disabled)
             if self.shift_a:
                 shift_down(cta, *split(self.a.taddr))
 
-    def _b(self) -> np.ndarray:
+    def _b(self, ctas: tuple[CTA, ...]) -> np.ndarray:
         """B with all its rows: packed bytes of 4-bit kinds, values of the others."""
         read = self.b.raw if self.d.kind.bits == 4 else self.b.values
-        parts = [read(cta) for cta in self.ctas]
+        parts = [read(cta) for cta in ctas]
         b = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return b if self.zero is None else self.zero.apply(b)
 
@@ -168,11 +166,11 @@ class Operation:
         return tensor_core.with_ue8m0(values, fmt, sf.read(cta)[:, 0])
 
 
-def _operation(form: Form, warp, args: tuple) -> Operation:
-    """Decode the operands of a tcgen05.mma."""
+@lru_cache(maxsize=1 << 14)
+def _operation(form: Form, args: tuple) -> Operation:
+    """Decode the operands of a tcgen05.mma: loops come back to the same ones."""
     d_taddr, a, b, idesc, *rest = args
     d = decode(idesc, form.kind, form.cta_group, form.ws, form.vector)
-    ctas = warp.cta.pair if form.cta_group == 2 else (warp.cta,)
     fields: dict = {"shift_a": form.shift_a}
     if form.vector:
         fields |= _scale_operands(form, d, rest.pop(0), rest.pop(0))
@@ -188,7 +186,6 @@ def _operation(form: Form, warp, args: tuple) -> Operation:
         rows_b += zero.shift
     return Operation(
         d=d,
-        ctas=ctas,
         a=_tensor_a(form, d, a)
         if form.a_in_tmem
         else shared_operand("A", a, d, d.m // form.cta_group),
@@ -255,13 +252,19 @@ def tcgen05_mma(ins: Instr):
         raise Fault(f"{ins.opcode}: .ws goes with cta_group::1 and without block scaling")
     if form.shift_a and not form.a_in_tmem:
         raise Fault(f"{ins.opcode}: .ashift needs A in tensor memory")
+    pair = form.cta_group == 2
 
     def run(warp, lane, *args):
-        operation = _operation(form, warp, args)
-        operation.check()
+        operation = _operation(form, args)
+        ctas = warp.cta.pair if pair else (warp.cta,)
+        operation.check(ctas)
         d = operation.d
+
+        def apply():
+            operation.apply(ctas)
+
         warp.machine.issue(
-            "tensor_core", warp, operation.apply, operation="mma", kind=form.kind, m=d.m, n=d.n,
+            "tensor_core", warp, apply, operation="mma", kind=form.kind, m=d.m, n=d.n,
             k=d.kind.k, bits=d.kind.bits, cta_group=form.cta_group,
         )  # fmt: skip
 

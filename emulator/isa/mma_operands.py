@@ -177,11 +177,11 @@ class Accumulator:
         return self._blocks(tmem)[:, :, column : column + self.columns // self.parts]
 
     def read(self, cta: CTA) -> np.ndarray:
-        """Cells uint32 [rows, columns], perhaps a view of the tensor memory."""
+        """Cells uint32 [rows, columns], a copy."""
         view = self._view(cta.tmem)
-        if self.parts > 1:
-            return view.transpose(1, 0, 2).reshape(self.rows, self.columns)
-        return view.reshape(self.rows, self.columns) if self.half else view[0]
+        if not self.half:
+            view = view.transpose(1, 0, 2)
+        return np.ascontiguousarray(view).reshape(self.rows, self.columns)
 
     def write(self, cta: CTA, cells: np.ndarray, disabled: np.ndarray | None = None):
         """Write cells [rows, columns], except in lanes where `disabled`, bool [128], is set."""
@@ -236,13 +236,23 @@ class ScaleFactors:
         """Codes uint8 [rows, count]; Fault if the partitions differ."""
         groups, rows = 4 // self.copies, self.rows * self.copies // 4
         block = cta.tmem[:, self.column : self.column + self.columns]
-        block = block.reshape(groups, self.copies, 32, -1).transpose(0, 1, 3, 2)
-        words = np.ascontiguousarray(block.reshape(groups, self.copies, -1)[:, :, :rows])
-        codes = words.view(np.uint8).reshape(groups, self.copies, rows, 4)
-        codes = codes[..., self.first : self.first + self.count]
-        if (codes[:, 1:] != codes[:, :1]).any():
+        block = block.reshape(groups, self.copies, 32, -1)
+        if (block[:, 1:] != block[:, :1]).any():
+            self._check_copies(block)
+        words = block[:, 0].transpose(0, 2, 1).reshape(groups, -1)[:, :rows]
+        return self._codes(words).reshape(self.rows, self.count)
+
+    def _codes(self, words: np.ndarray) -> np.ndarray:
+        codes = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4)
+        return codes[..., self.first : self.first + self.count]
+
+    def _check_copies(self, block: np.ndarray):
+        """Fault unless what differs is in rows or bytes that the instruction does not use."""
+        rows = self.rows * self.copies // 4
+        words = block.transpose(0, 1, 3, 2).reshape(*block.shape[:2], -1)[:, :, :rows]
+        codes = self._codes(words)
+        if (codes != codes[:, :1]).any():
             self._not_replicated(codes)
-        return codes[:, 0].reshape(self.rows, self.count)
 
     def _not_replicated(self, codes: np.ndarray):
         group, copy, row, _ = (int(i[0]) for i in np.nonzero(codes != codes[:, :1]))

@@ -15,21 +15,40 @@ import numpy as np
 
 from .. import formats
 from . import fused_sum
+from .fused_sum import Workspace, workspace
 
 LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "f32": -126,
          "e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2, "e2m1": 0}  # fmt: skip
 NO_EXPONENT = 1 << 14  # of a NaN scale, larger than every real one
 NO_BIT = 1 << 13  # lowest set bit of zero
+NAN_SPAN = 0xFFFFFFFF
+MAGNITUDE = np.uint32(0x7FFFFFFF)
 KEEP_24_BITS = np.uint64(0xFFFFFFFFE0000000)  # of the 53 bits of a float64 significand
 
 
 @dataclass(frozen=True)
 class ScaleTable:
-    """By code of a scale-factor format: value, exponent, position of the lowest set bit."""
+    """By code of a scale-factor format: value, exponent, and (ue4m3) the span of its bits.
+
+    span: bits 16 + p of a word, from the lowest set bit p of the value to its exponent, so that
+    the union of spans shows the lowest bit and the largest exponent of many values.
+    """
 
     value: np.ndarray
     exponent: np.ndarray
-    lowest: np.ndarray
+    span: np.ndarray | None
+
+    def range(self, codes: np.ndarray) -> tuple[int, int]:
+        """(largest exponent, lowest set bit) of the values of codes; a NaN among them shows as an
+        exponent of at least NO_EXPONENT, all zeros as a lowest bit of NO_BIT."""
+        if self.span is None:
+            return int(self.exponent[codes.max()]), int(codes.min()) - 127
+        union = int(np.bitwise_or.reduce(self.span.take(codes), axis=None))
+        if not union:
+            return fused_sum.ZERO_EXPONENT, NO_BIT
+        if union == NAN_SPAN:
+            return NO_EXPONENT, NO_BIT
+        return union.bit_length() - 1 - 16, (union & -union).bit_length() - 1 - 16
 
 
 @cache
@@ -38,16 +57,21 @@ def scale_table(fmt: str) -> ScaleTable:
     value = formats.decode(np.arange(256, dtype=np.uint8), fmt)
     number = np.where(np.isnan(value), 1.0, value)
     exponent = fused_sum.exponents(number, -6 if fmt == "ue4m3" else -127)
-    lowest = np.array([_lowest_bit(x) for x in number])
     exponent[np.isnan(value)] = NO_EXPONENT
-    return ScaleTable(value, exponent.astype(np.int16), lowest.astype(np.int16))
+    span = None
+    if fmt == "ue4m3":
+        span = np.array([_span(x) for x in value], np.uint32)
+    return ScaleTable(value, exponent.astype(np.int32), span)
 
 
-def _lowest_bit(x: float) -> int:
-    numerator, denominator = float(x).as_integer_ratio()
-    if not numerator:
-        return NO_BIT
-    return (numerator & -numerator).bit_length() - denominator.bit_length()
+def _span(x: float) -> int:
+    if np.isnan(x):
+        return NAN_SPAN
+    fixed = int(x * 2**16)  # ue4m3 has no bits below 2^-9
+    if not fixed:
+        return 0
+    top = max(fixed.bit_length() - 1, 16 - 6)
+    return (2 << top) - (fixed & -fixed)
 
 
 @cache
@@ -59,9 +83,17 @@ def _fp4_pairs(negate: bool) -> np.ndarray:
     return np.stack([low * sign, high * sign], axis=1).reshape(-1).view(np.complex128)
 
 
-def fp4_values(packed: np.ndarray, negate: bool = False) -> np.ndarray:
-    """float64 [rows, 2 * bytes] of packed e2m1."""
-    return _fp4_pairs(negate).take(packed).view(np.float64)
+@cache
+def _operand_space(name: str, rows: int) -> np.ndarray:
+    """Values of packed operand `name`: complex128 [rows, 32], to be used again."""
+    return np.empty((rows, 32), np.complex128)
+
+
+def fp4_values(packed: np.ndarray, name: str, negate: bool = False) -> np.ndarray:
+    """float64 [rows, 64] of packed e2m1, uint8 [rows, 32]; valid until the next call for `name`."""
+    space = _operand_space(name, len(packed))
+    _fp4_pairs(negate).take(packed, out=space, mode="clip")  # not buffered, unlike mode="raise"
+    return space.view(np.float64)
 
 
 def block_scaled_fp4(
@@ -73,24 +105,25 @@ def block_scaled_fp4(
     sf_type: str,
     negate: bool = False,
 ) -> np.ndarray:
-    """One K = 64 step of kind::mxf4 or mxf4nvf4; returns fp32 cells, uint32 [M, N].
+    """One K = 64 step of kind::mxf4 or mxf4nvf4; returns fp32 cells, uint32 [M, N], which the next
+    call overwrites.
 
     a, b: packed e2m1, uint8 [M, 32] and [N, 32]; sfa, sfb: scale codes, uint8 [M, 4] and [N, 4],
     one for each 16 elements (block32: each code twice); cells: the accumulator, uint32 [M, N], or
     None for zero; negate: the sign of A * B is turned.
     """
-    table = scale_table(sf_type)
-    va, vb = fp4_values(a, negate), fp4_values(b)
+    table, space = scale_table(sf_type), workspace(len(a), len(b))
+    va, vb = fp4_values(a, "A", negate), fp4_values(b, "B")
     sa, sb = table.value.take(sfa), table.value.take(sfb)
-    c = None if cells is None else cells.view(np.float32).astype(np.float64)
-    if _fp4_nothing_lost(table, sfa, sfb, cells, c):
-        scaled_a = (va.reshape(-1, 4, 16) * sa[:, :, None]).reshape(va.shape)
-        scaled_b = (vb.reshape(-1, 4, 16) * sb[:, :, None]).reshape(vb.shape)
-        return _cut_to_f32(scaled_a @ scaled_b.T, c)
-    return _block_scaled_fp4_exact(va, sa, vb, sb, c, table, sfa, sfb)
+    if not _fp4_nothing_lost(table, sfa, sfb, cells, space):
+        return _block_scaled_fp4_exact(va, sa, vb, sb, cells, table, sfa, sfb)
+    for values, scales in ((va, sa), (vb, sb)):
+        groups = values.reshape(-1, 4, 16)
+        np.multiply(groups, scales[:, :, None], out=groups)
+    return _dot_cut_to_f32(va, vb, cells, space)
 
 
-def _fp4_nothing_lost(table: ScaleTable, sfa, sfb, cells, c) -> bool:
+def _fp4_nothing_lost(table: ScaleTable, sfa, sfb, cells, space: Workspace) -> bool:
     """Whether RZ_fp32(C + dot) is what the hardware gives for every element of the tile.
 
     With `top` the sum of the largest scale exponents, every element's largest exponent E is at
@@ -100,41 +133,47 @@ def _fp4_nothing_lost(table: ScaleTable, sfa, sfb, cells, c) -> bool:
     2^(top - 35). Then all terms are multiples of 2^(E - 35) and less than 2^(E + 12): float64
     sums them without rounding in any order. Normal, finite results are ensured by the range.
     """
-    top = int(table.exponent.take(sfa).max()) + int(table.exponent.take(sfb).max())
-    lowest = int(table.lowest.take(sfa).min()) + int(table.lowest.take(sfb).min()) - 2
+    top_a, lowest_a = table.range(sfa)
+    top_b, lowest_b = table.range(sfb)
+    top, lowest = top_a + top_b, lowest_a + lowest_b - 2
     if top > 100 or min(lowest, top - 35) < -126:
         return False
-    return _sum_exact(top, lowest, cells, c, 35)
+    return _sum_exact(top, lowest, cells, 35, space)
 
 
-def _sum_exact(top: int, lowest: int, cells, c, fraction_bits: int) -> bool:
+def _sum_exact(top: int, lowest: int, cells, fraction_bits: int, space: Workspace) -> bool:
     """Whether multiples of 2^lowest and an fp32 accumulator survive alignment to their largest
-    exponent, which is at most `top` but for the accumulator."""
+    exponent, which is at most `top` but for the accumulator. Leaves the accumulator in space.c."""
     if cells is None:
         return lowest >= top - fraction_bits
-    largest = int((cells & np.uint32(0x7FFFFFFF)).max()) >> 23
+    largest = int(np.bitwise_and(cells, MAGNITUDE, out=space.bits).max()) >> 23
     if largest > 126 + 127 or lowest < max(top, largest - 127) - fraction_bits:
         return False
-    fixed = c * 2.0 ** (fraction_bits - top)
-    return bool((np.rint(fixed) == fixed).all())
+    space.c[...] = cells.view(np.float32)
+    fixed = np.multiply(space.c, 2.0 ** (fraction_bits - top), out=space.x)
+    whole = np.rint(fixed, out=space.y)
+    return bool(np.equal(whole, fixed, out=space.flags).all())
 
 
-def _cut_to_f32(s: np.ndarray, c: np.ndarray | None) -> np.ndarray:
-    """fp32 cells of s + c, zero or normal, cut off towards zero: 24 bits are kept, which makes the
-    conversion to fp32 exact. Adding zero makes -0 positive. Overwrites s."""
-    if c is not None:
-        s += c
-    bits = s.view(np.uint64)
+def _dot_cut_to_f32(a: np.ndarray, b: np.ndarray, cells, space: Workspace) -> np.ndarray:
+    """fp32 cells of a @ b.T + space.c (nothing where cells is None), cut off towards zero.
+
+    Results are zero or normal; 24 bits are kept, which makes the conversion to fp32 exact. Adding
+    zero makes -0 positive.
+    """
+    total = np.matmul(a, b.T, out=space.total)
+    if cells is not None:
+        total += space.c
+    bits = total.view(np.uint64)
     bits &= KEEP_24_BITS
-    out = s.astype(np.float32)
-    out += np.float32(0)
-    return out.view(np.uint32)
+    space.cells[...] = total
+    np.add(space.cells, np.float32(0), out=space.cells)
+    return space.cells.view(np.uint32)
 
 
-def _block_scaled_fp4_exact(va, sa, vb, sb, c, table, sfa, sfb) -> np.ndarray:
+def _block_scaled_fp4_exact(va, sa, vb, sb, cells, table, sfa, sfb) -> np.ndarray:
     """The fused sum of the groups; a NaN in a scale or C gives NaN, an infinite C stays."""
-    if c is None:
-        c = np.zeros((len(va), len(vb)))
+    c = _accumulator(cells, "f32", (len(va), len(vb)))
     bad_a, bad_b, finite = np.isnan(sa), np.isnan(sb), np.isfinite(c)
     sa, sb, number = np.where(bad_a, 0, sa), np.where(bad_b, 0, sb), np.where(finite, c, 0.0)
     ea = np.where(bad_a, fused_sum.ZERO_EXPONENT, table.exponent.take(sfa))
@@ -167,9 +206,9 @@ class Operand:
     def factors(self) -> np.ndarray:
         return fused_sum.power(self.scale)[:, None]
 
-    def top(self, values: np.ndarray) -> int:
+    def top(self) -> int:
         """Upper bound of the exponents that terms take from this operand."""
-        largest = float(np.abs(values).max())
+        largest = float(np.abs(self.values).max())
         most = 0 if self.scale is None else int(self.scale.max())
         return max(int(np.frexp(largest)[1]) - 1, self.least) + most
 
@@ -189,17 +228,20 @@ def multiply(
     d_type: str = "f32",
     scale_d: int = 0,
 ) -> np.ndarray:
-    """One K-step of kind::f16, tf32, f8f6f4 or mxf8f6f4; returns cells, uint32 [M, N].
+    """One K-step of kind::f16, tf32, f8f6f4 or mxf8f6f4; returns cells, uint32 [M, N], which the
+    next call overwrites.
 
     cells: the accumulator, or None for zero; d_type: "f32" or "f16" (low half of a cell);
     scale_d: the accumulator is multiplied by 2^-scale_d first.
     """
-    c = None if cells is None else _accumulator(cells, d_type, scale_d)
     va, vb = a.scaled(), b.scaled()
-    if np.isfinite(va).all() and np.isfinite(vb).all() and (c is None or np.isfinite(c).all()):
-        plain = d_type == "f32" and not scale_d
-        if plain and _products_nothing_lost(a, b, va, vb, cells, c):
-            return _cut_to_f32(va @ vb.T, c)
+    space = workspace(len(va), len(vb))
+    finite = bool(np.isfinite(va).all() and np.isfinite(vb).all())
+    plain = finite and d_type == "f32" and not scale_d
+    if plain and _products_nothing_lost(a, b, va, vb, cells, space):
+        return _dot_cut_to_f32(va, vb, cells, space)
+    c = _accumulator(cells, d_type, (len(va), len(vb)), scale_d)
+    if finite and np.isfinite(c).all():
         total = _multiply_exact(a, b, va, vb, c, d_type)
     else:
         total = _multiply_special(a, b, va, vb, c, d_type)
@@ -208,17 +250,19 @@ def multiply(
     return fused_sum.round_f32(total)
 
 
-def _accumulator(cells: np.ndarray, d_type: str, scale_d: int) -> np.ndarray:
+def _accumulator(cells, d_type: str, shape: tuple[int, int], scale_d: int = 0) -> np.ndarray:
+    """float64 values of the accumulator's cells."""
+    if cells is None:
+        return np.zeros(shape)
     if d_type == "f16":
-        c = (cells & np.uint32(0xFFFF)).astype(np.uint16).view(np.float16).astype(np.float64)
+        c = formats.decode(cells & np.uint32(0xFFFF), "f16")
     else:
-        c = cells.view(np.float32).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # signalling NaN patterns
+            c = cells.view(np.float32).astype(np.float64)
     return c * 2.0**-scale_d if scale_d else c
 
 
 def _multiply_exact(a: Operand, b: Operand, va, vb, c, d_type: str) -> np.ndarray:
-    if c is None:
-        c = np.zeros((len(va), len(vb)))
     ec = fused_sum.exponents(c, LEAST[d_type])
     terms = fused_sum.products(va, vb)
     return fused_sum.fused_sum(terms, a.exponents(), b.exponents(), c, ec, 25)
@@ -227,27 +271,26 @@ def _multiply_exact(a: Operand, b: Operand, va, vb, c, d_type: str) -> np.ndarra
 def _multiply_special(a: Operand, b: Operand, va, vb, c, d_type: str) -> np.ndarray:
     """Some input is infinite or NaN: what IEEE gives for the elements it reaches."""
     with np.errstate(invalid="ignore"):
-        ieee = va @ vb.T
-        ieee = ieee if c is None else ieee + c
-    number = None if c is None else np.where(np.isfinite(c), c, 0.0)
+        ieee = va @ vb.T + c
+    number = np.where(np.isfinite(c), c, 0.0)
     a, b = a.finite(), b.finite()
     total = _multiply_exact(a, b, a.scaled(), b.scaled(), number, d_type)
     return np.where(np.isfinite(ieee), total, ieee)
 
 
-def _products_nothing_lost(a: Operand, b: Operand, va, vb, cells, c) -> bool:
+def _products_nothing_lost(a: Operand, b: Operand, va, vb, cells, space: Workspace) -> bool:
     """As _fp4_nothing_lost, for products aligned one by one and 25 fraction bits.
 
     Here the lowest bit of all values is looked for. The accumulator is fp32 and not scaled.
     """
-    top_a, top_b = a.top(a.values), b.top(b.values)
+    top_a, top_b = a.top(), b.top()
     low_a, low_b = _lowest(va, top_a), _lowest(vb, top_b)
     if low_a is None or low_b is None:
         return False
     top, lowest = top_a + top_b, low_a + low_b
     if top > 100 or min(lowest, top - 25) < -126:
         return False
-    return _sum_exact(top, lowest, cells, c, 25)
+    return _sum_exact(top, lowest, cells, 25, space)
 
 
 def _lowest(values: np.ndarray, top: int) -> int | None:
