@@ -42,22 +42,22 @@ class Plan:
     recheck: bool
 
 
-def plan(problem: str, mode: str) -> Plan:
-    """The plan of `mode`: "warmup", "benchmark" or "leaderboard"."""
+def plan(problem: str, mode: str, warmup: bool = False) -> Plan:
+    """The plan of `mode`, "benchmark" or "leaderboard", or of the run that warms up for it."""
     gemv, group = problem == GEMV.name, problem == GROUP.name
-    repeats = {
-        "warmup": 50 if group else 1000,
-        "benchmark": 100 if group else 200,
-        "leaderboard": 100 if group else 1000,
-    }
-    max_timed = {"warmup": SECOND // 2, "benchmark": 10 * SECOND, "leaderboard": 30 * SECOND}
+    ranked = mode == "leaderboard"
+    repeats = 100 if group else 1000 if ranked else 200
+    max_timed = 30 * SECOND if ranked else 10 * SECOND
+    if warmup:
+        repeats = 50 if group and ranked else repeats
+        max_timed = SECOND // 2 if ranked else SECOND // 10
     return Plan(
         calls=1 if gemv else 15 if group else 50,
         clear_gib=4 if gemv else 62.5,
         fresh_inputs=gemv,
-        repeats=repeats[mode],
-        max_timed=max_timed[mode],
-        recheck=mode == "leaderboard",
+        repeats=repeats,
+        max_timed=max_timed,
+        recheck=ranked and not warmup,
     )
 
 

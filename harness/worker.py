@@ -172,7 +172,7 @@ def _benchmark(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     from reference import check_implementation
 
     bench = Bench(kernel, lambda seed: _generate(job, seed), check_implementation, CudaClock())
-    bench.measure(plan(job.problem, "warmup"), job.args["seed"])
+    bench.measure(plan(job.problem, job.mode, warmup=True), job.args["seed"])
     stats = bench.measure(plan(job.problem, job.mode), job.args["seed"])
     return Outcome("pass", stats=stats.as_dict())
 

@@ -193,11 +193,17 @@ def test_repeats_and_limits_of_each_mode():
         (DUAL, "leaderboard", 1000, 30),
         (GROUP, "benchmark", 100, 10),
         (GROUP, "leaderboard", 100, 30),
-        (GROUP, "warmup", 50, 0.5),
-        (GEMM, "warmup", 1000, 0.5),
     ):
         plan = timing.plan(problem.name, mode)
         assert (plan.repeats, plan.max_timed) == (repeats, seconds * 10**9)
+    for problem, mode, repeats, seconds in (
+        (GROUP, "leaderboard", 50, 0.5),
+        (GEMM, "leaderboard", 1000, 0.5),
+        (GROUP, "benchmark", 100, 0.1),
+        (GEMV, "benchmark", 200, 0.1),
+    ):
+        plan = timing.plan(problem.name, mode, warmup=True)
+        assert (plan.repeats, plan.max_timed, plan.recheck) == (repeats, seconds * 10**9, False)
 
 
 @pytest.mark.parametrize(
