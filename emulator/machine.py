@@ -20,7 +20,7 @@ import numpy as np
 from . import report
 from .errors import EmulatorError, Fault, Unsupported
 from .hardware import MAX_CLUSTER, MAX_THREADS, PARAM_BYTES, SM_COUNT, SMEM_OPT_IN
-from .registry import FULL, Blocked, Waitable
+from .registry import FULL, Blocked, Clock, Waitable
 from .spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 from .state import CTA, RANK_SHIFT, Cluster, GlobalMemory
 from .translate import EXIT, Translated
@@ -55,6 +55,7 @@ class ClusterBarrier(Waitable):
         self.cluster, self.phase, self.arrived, self.expected = cluster, 0, 0, expected
 
     def arrive(self, lanes: int):
+        self.touch()
         self.arrived += lanes
         self.check()
 
@@ -94,13 +95,14 @@ class Join:
     arrived: int
     parent: Join | None
     parent_pc: int
+    time: float = 0.0  # simulated, of the latest arrival
 
 
 class Fragment:
     """Lanes of a warp that execute together; this is the `warp` that units are handed."""
 
     __slots__ = ("state", "machine", "cta", "index", "special", "params", "symbols", "rank_bits", "mask", "pc", "reconv",
-                 "join", "spin", "token", "waits_for", "queued")  # fmt: skip
+                 "join", "spin", "token", "waits_for", "queued", "time")  # fmt: skip
 
     def __init__(self, machine: Machine, state: WarpState, mask: int, pc: int = 0):
         self.machine, self.state, self.mask, self.pc = machine, state, mask, pc
@@ -110,6 +112,7 @@ class Fragment:
         self.reconv, self.join = EXIT, None
         self.spin = self.token = self.waits_for = None
         self.queued = False
+        self.time = Clock.now  # simulated time it has reached; only the timing model moves it
         state.fragments.append(self)
 
     @property
@@ -123,8 +126,8 @@ class Fragment:
 
     def wake(self):
         """Called by the waitable this fragment waits for."""
-        self.waits_for = None
-        self.machine.enqueue(self)
+        waitable, self.waits_for = self.waits_for, None
+        self.machine.wake(self, waitable)
 
     def split(self, taken: int, target: int, after: int, meet: int) -> int:
         """Divergent branch: `taken` lanes go to `target`, the others to `after`, both as far as `meet`."""
@@ -139,7 +142,7 @@ class Fragment:
             join.arrived = others
         else:
             sibling = Fragment(self.machine, self.state, others, after)
-            sibling.join, sibling.reconv = join, meet
+            sibling.join, sibling.reconv, sibling.time = join, meet, self.time
             self.machine.enqueue(sibling)
         return target
 
@@ -159,6 +162,7 @@ class Fragment:
             if join is None or pc != self.reconv:
                 return pc
             join.arrived |= self.mask
+            self.time = join.time = max(join.time, self.time)
             if join.arrived != join.waiting:
                 self.state.fragments.remove(self)
                 return None
@@ -173,7 +177,7 @@ class Fragment:
             join.waiting &= ~lanes
             if join.waiting and join.waiting == join.arrived:
                 rest = Fragment(self.machine, self.state, join.waiting, join.pc)
-                rest.join, rest.reconv = join.parent, join.parent_pc
+                rest.join, rest.reconv, rest.time = join.parent, join.parent_pc, max(join.time, self.time)
                 join.waiting = 0  # taken over
                 pc = rest.arrive_or_exit(rest.pc) if rest.reconv == rest.pc else rest.pc
                 if pc is not None:
@@ -222,6 +226,10 @@ class Machine:
         if address & ~WINDOW_MASK != SHARED_WINDOW:
             raise Fault(f"generic address {address:#x} is not in shared memory")
         return address & WINDOW_MASK
+
+    def wake(self, fragment: Fragment, waitable: Waitable):
+        """What a fragment waited for has happened."""
+        self.enqueue(fragment)
 
     def enqueue(self, fragment: Fragment):
         if not fragment.queued:

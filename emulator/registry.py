@@ -107,15 +107,31 @@ class Blocked(Exception):
         self.waitable = waitable
 
 
-class Waitable:
-    """Something fragments of warps wait on; `notify` makes them runnable again."""
+class Clock:
+    """Simulated time of what is being executed, in SM cycles; the timing model moves it (emulator/timing)."""
 
-    __slots__ = ("waiters",)
+    now = 0.0
+
+
+class Waitable:
+    """Something fragments of warps wait on; `notify` makes them runnable again.
+
+    signal: simulated time of the latest signal; time: of the latest completion. Without the timing model both are 0.
+    """
+
+    __slots__ = ("waiters", "signal", "time")
 
     def __init__(self):
         self.waiters: list = []
+        self.signal = self.time = 0.0
+
+    def touch(self):
+        """A signal has come: what it completes is complete no earlier than now."""
+        if Clock.now > self.signal:
+            self.signal = Clock.now
 
     def notify(self):
+        self.time = Clock.now if Clock.now > self.signal else self.signal
         if self.waiters:
             waiters, self.waiters = self.waiters, []
             for fragment in waiters:

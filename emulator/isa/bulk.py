@@ -85,7 +85,7 @@ def bulk_load(ins: Instr):
                 place.cta.smem.u8[place.offset : place.offset + nbytes] = data
                 complete(place, nbytes, warp, ins)
 
-        warp.machine.issue(unit, warp, apply, bytes=nbytes, destinations=len(places))
+        warp.machine.issue(unit, warp, apply, bytes=nbytes, source=src, places=places)
 
     return run
 
@@ -113,7 +113,7 @@ def bulk_store(ins: Instr):
             def move():
                 to[:] = data
 
-        issue_in_group(warp, "bulk", 1 << lane, ins, "bulk_store", move, bytes=nbytes)
+        issue_in_group(warp, "bulk", 1 << lane, ins, "bulk_store", move, bytes=nbytes, to=dst)
 
     return run
 
@@ -171,7 +171,7 @@ def bulk_prefetch(ins: Instr):
         warp.spin = None
         check_bulk_size(nbytes)
         global_view(warp, src, nbytes)
-        warp.machine.issue("bulk_prefetch", warp, lambda: None, bytes=nbytes)
+        warp.machine.issue("bulk_prefetch", warp, lambda: None, bytes=nbytes, source=src)
 
     return run
 

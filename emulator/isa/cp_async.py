@@ -43,7 +43,7 @@ def cp_async(ins: Instr):
             if filled:
                 to[:filled] = data
 
-        issue_in_group(warp, "cp.async", 1 << lane, ins, "cp_async", move, bytes=nbytes)
+        issue_in_group(warp, "cp.async", 1 << lane, ins, "cp_async", move, bytes=filled, source=src)
 
     return run
 

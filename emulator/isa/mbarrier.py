@@ -71,6 +71,7 @@ class MBarrier(Waitable):
             )
         if tx:
             self._add_tx(tx)
+        self.touch()
         self.pending -= count
         self.arrivals.append(who)
         if self.pending == 0 and self.tx == 0:
@@ -102,6 +103,7 @@ class MBarrier(Waitable):
         self._check()
 
     def complete_tx(self, nbytes: int, who: tuple | None = None):
+        self.touch()
         self._add_tx(-nbytes)
         if who is not None:
             self.arrivals.append(who)

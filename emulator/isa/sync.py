@@ -26,6 +26,7 @@ class NamedBarrier(Waitable):
         if self.arrived and threads != self.expected:
             raise Fault(f"barrier {self.number} is used with {threads or 'all'} threads while others arrived for "
                         f"{self.expected or 'all'}")
+        self.touch()
         self.expected = threads
         self.arrived += count
         self.check()

@@ -64,6 +64,18 @@ class Access:
         t = self.tensormap
         return {"bytes": self.tx_bytes, "rows": self.rows, "row_bytes": t.row_bytes, "dims": t.rank}
 
+    def spans(self) -> list[tuple[np.ndarray, int]]:
+        """What is touched in global memory: (addresses of rows, int64; bytes of a row) of each box."""
+        found = []
+        for box in self.boxes:
+            view = tma_box.Window(self.tensormap, self.region, box).view
+            if view is not None:
+                at = np.int64(view.__array_interface__["data"][0])
+                for count, stride in zip(view.shape[:-1], view.strides[:-1]):
+                    at = np.add.outer(at, np.arange(count) * stride)
+                found.append((np.ravel(at), view.shape[-1]))
+        return found
+
     def load(self) -> np.ndarray:
         """All rows: uint8 [rows, bytes of a row in shared memory]."""
         parts = [tma_box.load(self.tensormap, self.region, box) for box in self.boxes]
@@ -132,7 +144,7 @@ def tensor_load(ins: Instr):
                 tma_box.put_shared(access.tensormap, landing.cta.smem, landing.offset, data)
                 complete(landing, access.tx_bytes, warp, ins)
 
-        warp.machine.issue("tma_load", warp, apply, destinations=len(landings), **access.facts())
+        warp.machine.issue("tma_load", warp, apply, places=landings, access=access, **access.facts())
 
     return run
 
@@ -203,7 +215,7 @@ def _issue_store(warp, lanes: int, ins: Instr, form: Form, address: int, coords:
         access.store(tma_box.get_shared(t, smem, at, access.rows), combine)
 
     unit = "tma_reduce" if form.op else "tma_store"
-    issue_in_group(warp, "bulk", lanes, ins, unit, move, **access.facts())
+    issue_in_group(warp, "bulk", lanes, ins, unit, move, access=access, **access.facts())
 
 
 def reduction(op: str, t: TensorMap):
@@ -225,7 +237,7 @@ def tensor_prefetch(ins: Instr):
     def run(warp, lane, address, coords, *rest):
         warp.spin = None
         access = Access(warp, form, address, coords)
-        warp.machine.issue("tma_prefetch", warp, _nothing, **access.facts())
+        warp.machine.issue("tma_prefetch", warp, _nothing, access=access, **access.facts())
 
     return run
 
