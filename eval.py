@@ -192,6 +192,7 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
     )  # so that the cases' processes are ended, too
+    os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")  # as the leaderboards have it
     pipe = os.environ.pop("POPCORN_FD", None)
     secret = os.environ.pop("POPCORN_SEED", None)
     try:

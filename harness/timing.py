@@ -8,9 +8,9 @@ eval_better_bench_grouped_gemm.py), apart from the GPU itself, which is a `Clock
 | most repeats: benchmark, leaderboard | 200, 1000 | 200, 1000 | 100, 100 |
 | a recheck (leaderboard) | new inputs, seed + 13, every repeat | the outputs of every repeat | the same |
 
-A run stops early when the error of the mean is below 0.1 %, when the timed calls add up to 10 s (benchmark) or 30 s
-(leaderboard), or after 120 s. Two things differ: a case has a process of its own, so it is warmed up with a short
-run of itself, and not of the case before it; times count the calls made, whoever made the events.
+A run stops early when the error of the mean is below 0.1 %, when the mean times the repeats exceeds 10 s (benchmark)
+or 30 s (leaderboard), or after 120 s. One thing differs: a case has a process of its own, so it is warmed up by a short
+run of itself, and not of the first case (gemv, benchmark) or of all cases (leaderboard).
 """
 
 from __future__ import annotations
