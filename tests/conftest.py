@@ -33,9 +33,14 @@ class Finished:
 
 @pytest.fixture
 def run_eval(tmp_path: Path) -> Callable[..., Finished]:
-    """run_eval(*arguments, popcorn=False, env={}) runs eval.py from another directory."""
+    """run_eval(*arguments, popcorn=False, env={}, limit=seconds) runs eval.py from another directory."""
 
-    def run(*arguments: str, popcorn: bool = False, env: dict[str, str] | None = None) -> Finished:
+    def run(
+        *arguments: str,
+        popcorn: bool = False,
+        env: dict[str, str] | None = None,
+        limit: float = LONGEST,
+    ) -> Finished:
         environment = {
             k: v for k, v in os.environ.items() if not k.startswith(("POPCORN", "NVFP4"))
         }
@@ -53,7 +58,7 @@ def run_eval(tmp_path: Path) -> Callable[..., Finished]:
             pass_fds=[write],
         )
         os.close(write)
-        stdout, stderr = process.communicate(timeout=LONGEST)
+        stdout, stderr = process.communicate(timeout=limit)
         with os.fdopen(read) as pipe:
             lines = [tuple(line.rstrip("\n").split(": ", 1)) for line in pipe]
         return Finished(process.returncode, stdout, stderr, lines)

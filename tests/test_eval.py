@@ -393,6 +393,14 @@ def test_text_for_a_person(run_eval, stand_in):
     assert "printed by the case | shown" in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("inputs", cases.INPUT_KINDS)
+def test_the_submission_on_random_shapes(run_eval, inputs):
+    done = run_eval("test", "--random", "12", "--inputs", inputs, "--json", *EMULATED, limit=1200)
+    wrong = [record for record in done.records if record["status"] != "pass"]
+    assert len(done.records) == 48 and not wrong, wrong
+
+
 @pytest.mark.cuda
 def test_a_gpu_is_timed_as_on_the_leaderboard(run_eval, stand_in):
     shape = "m: 128; n: 4096; k: 7168; l: 1; seed: 1111"
