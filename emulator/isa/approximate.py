@@ -79,7 +79,8 @@ def _upper_word(op: str):
     high, form = np.uint64(0xFFFFFFFF00000000), FLOATS["f64"]
 
     def run(a):
-        return FUNCTIONS[op]((a & high).view(np.float64)).view(np.uint64) & high
+        r = FUNCTIONS[op]((a & high).view(np.float64))
+        return np.where(np.isnan(r), np.uint64(0x7FFFFFFF << 32), r.view(np.uint64) & high)
 
     return finished(run, form, True)
 
@@ -94,5 +95,6 @@ def approximate(ins: Instr) -> Pure:
     mods.one("approx")
     ftz = op != "tanh" and mods.flag("ftz")
     mods.done()
-    run = _upper_word(op) if kind == "f64" else _approximation(kind, FUNCTIONS[op], ftz)
+    upper = kind == "f64" and ftz
+    run = _upper_word(op) if upper else _approximation(kind, FUNCTIONS[op], ftz)
     return build((kind,), (kind,), vector=run)

@@ -183,6 +183,8 @@ def _floats(mods: Modifiers, form: Float, to: Float) -> Pure:
             return encode_integral(a, form, TO_INTEGRAL[integral])
         if form == to:
             return a
+        if form.name == "bf16" and to.name == "f32" and not ftz:
+            return a.astype(np.uint32) << 16  # the upper half as it is, NaN payloads too
         if to.bits == 64:
             return form.decode(a).view(np.uint64)
         if form.bits < 64 and to.dtype is not None and mode == "rn":

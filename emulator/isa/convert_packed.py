@@ -75,7 +75,8 @@ def _to_tf32(mods: Modifiers, source: str) -> Pure:
 
     def vector(a):
         x = a.view(np.float32)
-        return formats.encode(_positive(x) if relu else x, "tf32", finite, mode)
+        u = formats.encode(_positive(x) if relu else x, "tf32", finite, mode)
+        return u & np.uint32(0xFFFFE000)
 
     return build(("f32",), ("b32",), vector=vector)
 
@@ -89,7 +90,11 @@ def _to_small(mods: Modifiers, source: str, target: str) -> Pure:
     mods.done()
     small = SCALES[target] if scale else NARROW[target]
     legal = (
-        ("f32", "bf16x2") if scale else ("f32", "f16x2") if small in ("e4m3", "e5m2", "e2m1") else ("f32",)
+        ("f32", "bf16x2")
+        if scale
+        else ("f32", "f16x2")
+        if small in ("e4m3", "e5m2", "e2m1")
+        else ("f32",)
     )
     if source not in legal or not (finite or scale):
         raise mods.unsupported("this combination does not exist")
@@ -126,7 +131,7 @@ def _from_small(mods: Modifiers, source: str, target: str) -> Pure:
 @pure("cvt.pack")
 def cvt_pack(ins: Instr) -> Pure:
     """cvt.pack.sat.dtype.s32{.b32} d, a, b{, c}: saturated a and b side by side, b lowest, below c."""
-    mods = Modifiers(ins)
+    mods = Modifiers(ins, 2)
     chained = mods.flag("b32")
     mods.type("s32")
     narrow = ("u8", "s8", "u4", "s4", "u2", "s2")

@@ -46,6 +46,8 @@ def _nearest(x: Fraction) -> float:
 def _step(r: float, comparison: int, mode: str) -> float:
     """From the nearest number r to the directed one; comparison: sign of exact - r."""
     if mode == "rz":
+        if r == 0:
+            return r
         mode = "rm" if r > 0 else "rp"
     if mode == "rp" and comparison > 0:
         return math.nextafter(r, math.inf)
@@ -64,15 +66,16 @@ def _round(x: Fraction, mode: str, negative_zero: bool) -> float:
     """An exact value as float64; a zero that stands for it gets the sign asked for."""
     if x == 0:
         return -0.0 if negative_zero else 0.0
-    r = math.copysign(_nearest(x), x)
-    return r if mode == "rn" else math.copysign(_step(r, _compare(x, r), mode), x)
+    sign = 1 if x > 0 else -1
+    r = math.copysign(_nearest(x), sign)
+    return r if mode == "rn" else math.copysign(_step(r, _compare(x, r), mode), sign)
 
 
 def _fma(mode: str, a: float, b: float, c: float) -> float:
     if not (math.isfinite(a) and math.isfinite(b)):
         return float(np.float64(a) * np.float64(b) + np.float64(c))
     if not math.isfinite(c):
-        return c
+        return c + 0.0
     minus = (math.copysign(1, a) * math.copysign(1, b)) < 0, math.copysign(1, c) < 0
     exact_zero = all(minus) if a == 0 or b == 0 or c == 0 else False
     if mode == "rm" and any(minus):
@@ -105,7 +108,7 @@ def _sqrt(mode: str, a: float) -> float:
 _LANES = {
     "fma": _fma,
     "add": lambda mode, a, b: _fma(mode, a, 1.0, b),
-    "sub": lambda mode, a, b: _fma(mode, a, 1.0, -b),
+    "sub": lambda mode, a, b: a - b if math.isnan(b) else _fma(mode, a, 1.0, -b),
     "mul": _mul,
     "div": _div,
     "rcp": lambda mode, a: _div(mode, 1.0, a),

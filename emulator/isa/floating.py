@@ -138,7 +138,7 @@ def _mixed(mods: Modifiers, op: str, kind: str) -> Pure:
 
 @typed("float", "abs", "neg")
 def abs_neg(ins: Instr) -> Pure:
-    """abs, neg {.ftz}: sign-bit operations (9.7.3.9, 9.7.3.10)."""
+    """abs, neg {.ftz}: sign-bit operations, on NaN too, whose result PTX leaves open (9.7.3.9)."""
     mods = Modifiers(ins)
     kind = mods.type("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
     form = FLOATS[scalar_kind(kind)]
@@ -181,14 +181,16 @@ def min_max(ins: Instr) -> Pure:
         if propagate:
             return np.where(nan_a | nan_b, form.bits_dtype(form.nan), r)
         r = np.where(nan_a, b, np.where(nan_b, a, r))
-        return np.where(nan_a & nan_b, form.bits_dtype(form.nan), r)
+        return r if form.bits == 64 else np.where(nan_a & nan_b, form.bits_dtype(form.nan), r)
 
     def run(*args):
         operands = [a & (form.sign - 1) for a in args] if magnitude else args
         r = operands[0]
         for other in operands[1:]:
             r = pick(r, other)
-        return r ^ ((args[0] ^ args[1]) & form.sign) if xorsign else r
+        if not xorsign:
+            return r
+        return np.where(is_nan(r, form), r, r ^ ((args[0] ^ args[1]) & form.sign))
 
     return build((kind,) * count, (kind,), vector=lift(kind, finished(run, form, ftz)))
 
@@ -209,14 +211,14 @@ CLASSES = {
     "infinite": lambda m, f: m == f.infinity,
     "number": lambda m, f: m <= f.infinity,
     "notanumber": lambda m, f: m > f.infinity,
-    "normal": lambda m, f: (m >= f.minimum_normal) & (m < f.infinity),
+    "normal": lambda m, f: ((m >= f.minimum_normal) & (m < f.infinity)) | (m == 0),
     "subnormal": lambda m, f: (m > 0) & (m < f.minimum_normal),
 }
 
 
 @pure("testp")
 def testp(ins: Instr) -> Pure:
-    """testp.class.{f32,f64}: 9.7.3.1."""
+    """testp.class.{f32,f64}: 9.7.3.1; zero counts as normal."""
     mods = Modifiers(ins)
     kind = mods.type("f32", "f64")
     test, form = CLASSES[mods.one(*CLASSES)], FLOATS[kind]

@@ -212,7 +212,7 @@ def sad(ins: Instr) -> Pure:
 
 @typed("integer", "div", "rem")
 def div_rem(ins: Instr) -> Pure:
-    """div, rem: towards zero (9.7.1.8, 9.7.1.9). By zero, which PTX leaves open: all ones, and a."""
+    """div, rem: towards zero (9.7.1.8, 9.7.1.9). By zero: all ones, as on an H200."""
     mods = Modifiers(ins)
     kind = mods.type(*INTEGERS)
     mods.done()
@@ -221,7 +221,7 @@ def div_rem(ins: Instr) -> Pure:
 
     def scalar(a, b):
         if b == 0:
-            return ones(n) if quotient else a
+            return ones(n)
         x, y = (a ^ sign) - sign, (b ^ sign) - sign
         q = abs(x) // abs(y)
         q = -q if (x < 0) != (y < 0) else q
@@ -234,7 +234,7 @@ def div_rem(ins: Instr) -> Pure:
         if sign:
             q = np.where((a ^ safe) & DTYPES[n](sign), 0 - q, q)
         result = q if quotient else a - q * safe
-        return np.where(b == 0, DTYPES[n](ones(n)) if quotient else a, result)
+        return np.where(b == 0, DTYPES[n](ones(n)), result)
 
     return build((kind, kind), (kind,), scalar=scalar, vector=vector)
 

@@ -130,8 +130,10 @@ def shift(ins: Instr) -> Pure:
         expr = "({0} >> {1})"
     amount = ins.operands[2]
     fits = isinstance(amount, Imm) and 0 <= amount.value < n
-    vexpr = (_shift_source if fits else _long_shift_source)(left, signed, n)
-    return build((kind, "u32"), (kind,), expr=expr, vexpr=vexpr)
+    general = _long_shift_source(left, signed, n)
+    vexpr = _shift_source(left, signed, n) if fits else general
+    vector = compiled(general, 2)
+    return build((kind, "u32"), (kind,), expr=expr, vexpr=vexpr, vector=vector)
 
 
 def _shift_source(left: bool, signed: bool, n: int) -> str:
