@@ -30,7 +30,7 @@ def instruction(opcode: str, dsts: list[str], sources: list, vector_dst: bool = 
 
 def lane_values(values, kind: str, bits: int) -> np.ndarray:
     """A result as 32 unsigned patterns in a register of `bits` bits, extended as PTX does."""
-    if kind in ("pred", "cc"):
+    if kind == "pred":
         return as_bools(values).astype(np.uint64)
     have = width(kind)
     array = values if isinstance(values, np.ndarray) else np.full(32, values, f"u{have // 8}")
@@ -46,16 +46,14 @@ def execute_made(made: Pure, dsts: list[str], sources: list, immediates=()) -> l
     immediates: numbers of the sources that are immediates.
     """
     arrays = [
-        as_mask(np.asarray(v) != 0)
-        if k in ("pred", "cc")
-        else np.asarray(v).astype(f"u{width(k) // 8}")
+        as_mask(np.asarray(v) != 0) if k == "pred" else np.asarray(v).astype(f"u{width(k) // 8}")
         for k, v in zip(made.ins, sources)
     ]
     function = made.vector or made.scalar  # predicate logic has one form for both
     with np.errstate(all="ignore"):  # as the machine runs them
         result = function(*arrays)
     results = result if len(made.outs) > 1 else (result,)
-    bits = [64 if d in ("pred", "cc") else WIDTH[d] for d in dsts]
+    bits = [64 if d == "pred" else WIDTH[d] for d in dsts]
     got = [lane_values(r, k, b) for r, k, b in zip(results, made.outs, bits)]
     check_inlined(made, arrays, results, immediates)
     for lane in range(32) if made.scalar else ():
@@ -70,7 +68,7 @@ def execute_made(made: Pure, dsts: list[str], sources: list, immediates=()) -> l
 
 def check_inlined(made: Pure, arrays: list, expected: tuple, immediates):
     """The inlined array source, with any one more operand replaced by an int, gives the same."""
-    places = [i for i, k in enumerate(made.ins) if k not in ("pred", "cc")]
+    places = [i for i, k in enumerate(made.ins) if k != "pred"]
     places = [i for i in places if i not in immediates]
     if made.vexpr is None or not places:
         return
@@ -88,7 +86,7 @@ def check_inlined(made: Pure, arrays: list, expected: tuple, immediates):
 
 
 def _lane(a, kind: str, lane: int) -> int:
-    if kind in ("pred", "cc"):
+    if kind == "pred":
         return FULL if a >> lane & 1 else 0
     return int(a[lane])
 

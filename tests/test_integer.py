@@ -91,8 +91,8 @@ def test_carry_chains(n, a, b):
     wide = 1 << 2 * n
     whole = [[h << n | low for low, h in zip(x[0].tolist(), x[1].tolist())] for x in (lo, hi)]
     for op, word in (("add", lambda x, y: x + y), ("sub", lambda x, y: x - y)):
-        first, flag = execute(f"{op}.cc.u{n}", [f"b{n}", "cc"], [f"b{n}"] * 2, lo[0], hi[0])
-        second = execute(f"{op}c.u{n}", [f"b{n}"], [f"b{n}", f"b{n}", "cc"], lo[1], hi[1], flag)
+        first, flag = execute(f"{op}.cc.u{n}", [f"b{n}", "pred"], [f"b{n}"] * 2, lo[0], hi[0])
+        second = execute(f"{op}c.u{n}", [f"b{n}"], [f"b{n}", f"b{n}", "pred"], lo[1], hi[1], flag)
         got = [h << n | low for low, h in zip(first.tolist(), second.tolist())]
         assert got == [word(x, y) % wide for x, y in zip(*whole)]
 
@@ -106,8 +106,8 @@ def test_multiply_with_carry(kind, a, b, c, flags):
     carry = np.array([flags >> i & 1 for i in range(32)])
     view = (lambda x: signed(x, n)) if kind[0] == "s" else int
     for half, shift in (("lo", 0), ("hi", n)):
-        sources = [f"b{n}"] * 3 + ["cc"]
-        d, out = execute(f"madc.{half}.cc.{kind}", [f"b{n}", "cc"], sources, a, b, c, carry)
+        sources = [f"b{n}"] * 3 + ["pred"]
+        d, out = execute(f"madc.{half}.cc.{kind}", [f"b{n}", "pred"], sources, a, b, c, carry)
         for i, (x, y, z) in enumerate(zip(a.tolist(), b.tolist(), c.tolist())):
             total = (view(x) * view(y) >> shift) % (1 << n) + z + int(carry[i])
             assert (int(d[i]), int(out[i])) == (total % (1 << n), total >> n)
@@ -139,6 +139,11 @@ def test_bit_fields(n, a, b, position, length):
             if position + j < n:
                 y[position + j] = x[j]
         assert int(inserted[i]) == int("".join(y)[::-1], 2)
+
+
+def test_carry_flag_must_be_an_operand():
+    with pytest.raises(Unsupported, match="addc.u32.*carry flag"):
+        find("addc.u32").factory(instruction("addc.u32", ["b32"], ["b32", "b32"]))
 
 
 def test_refuses_unknown_modifiers():

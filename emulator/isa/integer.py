@@ -1,7 +1,7 @@
 """Integer arithmetic (PTX ISA 9.7.1, 9.7.2 "Extended-Precision Integer Arithmetic").
 
-The carry flag CC.CF of .cc instructions is an operand of type "cc": a hidden register of the thread,
-a mask like a predicate, the last source (addc, subc, madc) and the last destination (.cc).
+The carry flag CC.CF is an operand like any predicate, although the text does not name it: the last
+source of addc, subc and madc, and the second destination of the .cc forms.
 """
 
 from __future__ import annotations
@@ -292,6 +292,9 @@ def extended(ins: Instr) -> Pure:
     n, signed = width(kind), is_signed(kind)
     half = mods.one("lo", "hi") if op == "mad" else ""
     mods.done()
+    named = len(ins.operands) - 1 == (3 if op == "mad" else 2) + in_carry
+    if not named or ins.dual != out_carry:
+        raise mods.unsupported("its carry flag is not among the operands")
     high = _high(n, signed)
 
     def exact(a, b, c):
@@ -323,8 +326,8 @@ def extended(ins: Instr) -> Pure:
         return result, as_mask((first < x) | (result < first))
 
     count = 3 if op == "mad" else 2
-    sources = (kind,) * count + ("cc",) * in_carry
-    return build(sources, (kind,) + ("cc",) * out_carry, scalar=scalar, vector=vector)
+    sources = (kind,) * count + ("pred",) * in_carry
+    return build(sources, (kind,) + ("pred",) * out_carry, scalar=scalar, vector=vector)
 
 
 @pure("dp4a", "dp2a")
