@@ -3,7 +3,7 @@
 import ctypes
 import functools
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import cutlass
 import cutlass._mlir.dialects.cute as cute_ir
@@ -14,6 +14,7 @@ from cutlass import Float4E2M1FN, Float32, Int16, Int32, Int64
 from cutlass._mlir.dialects import arith, llvm
 from cutlass.cute.nvgpu import cpasync, tcgen05
 from cutlass.cutlass_dsl import dsl_user_op
+
 from task import input_t, output_t
 
 SM_COUNT = 148
@@ -1014,7 +1015,8 @@ class Kernel:
             for _ in cutlass.range(t.k_count, unroll=1):
                 barrier = self.smem + self.plan.full_at + 8 * stage
                 mbarrier_wait(barrier, phase)
-                mbarrier_arrive_remote(mapa(barrier, self.rank - 1))
+                with cute.arch.elect_one():
+                    mbarrier_arrive_remote(mapa(barrier, self.rank - 1))
                 stage, phase = self.advance(stage, phase)
 
     @cute.jit
@@ -1060,15 +1062,20 @@ class Kernel:
         gate_stage, gate_phase = stage, phase
         for j in cutlass.range(lead, unroll=1):
             self.wait_full(gate_stage, gate_phase)
-            self.copy_scales(t, tmem, begin + j, gate_stage)
-            self.multiply(t, tmem, d, begin + j, gate_stage, [0], begin + j > t.k_first)
+            with cute.arch.elect_one():
+                self.copy_scales(t, tmem, begin + j, gate_stage)
+                self.multiply(t, tmem, d, begin + j, gate_stage, [0], begin + j > t.k_first)
             gate_stage, gate_phase = self.advance(gate_stage, gate_phase)
-        tcgen05_commit(c.cta_group, self.smem + plan.gate_at + 8 * acc, self.pair_mask())
+        with cute.arch.elect_one():
+            tcgen05_commit(c.cta_group, self.smem + plan.gate_at + 8 * acc, self.pair_mask())
         for j in cutlass.range(lead, unroll=1):
-            if cutlass.const_expr(not c.scales_per_stage):
-                self.copy_scales(t, tmem, begin + j, stage)
-            self.multiply(t, tmem, d, begin + j, stage, [1], begin + j > t.k_first)
-            tcgen05_commit(c.cta_group, self.smem + plan.empty_at + 8 * stage, self.reader_mask())
+            with cute.arch.elect_one():
+                if cutlass.const_expr(not c.scales_per_stage):
+                    self.copy_scales(t, tmem, begin + j, stage)
+                self.multiply(t, tmem, d, begin + j, stage, [1], begin + j > t.k_first)
+                tcgen05_commit(
+                    c.cta_group, self.smem + plan.empty_at + 8 * stage, self.reader_mask()
+                )
             stage, phase = self.advance(stage, phase)
         return stage, phase
 
