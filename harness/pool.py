@@ -174,7 +174,7 @@ def _scratch() -> Iterator[Path]:
 def _receive(case: _Running) -> Outcome:
     try:
         return case.results.recv()
-    except EOFError:
+    except (EOFError, OSError):  # it died before, or while, it sent one
         case.process.join(5)
         cause = _cause_of_death(case.process.exitcode)
         return Outcome(

@@ -17,7 +17,7 @@ from harness.worker import Outcome
 from task import Benchmark
 
 QUIET = 20.0  # seconds between lines of progress where stderr is no terminal
-LINES_OF_OUTPUT = 30  # of what a failed case printed
+LINES_OF_OUTPUT = 20  # of what a failed case printed
 
 # Lines of a crash's stack that are the harness's own, and faulthandler's list of modules.
 _OURS = re.compile(
@@ -83,6 +83,7 @@ class TextReport:
         self._device, self._mode = device, mode
         self._problem = ""
         self._done: list[tuple[Case, Outcome]] = []
+        self._shown: list[str] = []
         self._since = time.monotonic()
 
     def begin(self, cases: Sequence[Case]) -> None:
@@ -103,10 +104,18 @@ class TextReport:
         if self._mode == "profile" and self._device.kind == "cuda" and outcome.status == "pass":
             print("          more: " + ncu_command(case))
         sys.stdout.flush()
-        if outcome.status != "pass" and outcome.output:
-            lines = [line for line in outcome.output.splitlines() if not _OURS.match(line)]
-            for line in lines[-LINES_OF_OUTPUT:]:
-                print("  printed by the case | " + line, file=sys.stderr, flush=True)
+        if outcome.status != "pass":
+            self._show_output(outcome.output)
+
+    def _show_output(self, output: str) -> None:
+        """The end of what a failed case printed, unless the case before it printed the same."""
+        lines = [line for line in output.splitlines() if not _OURS.match(line)][-LINES_OF_OUTPUT:]
+        if lines and lines == self._shown:
+            lines = ["(as the case before)"]
+        else:
+            self._shown = lines
+        for line in lines:
+            print("  printed by the case | " + line, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         passed = sum(outcome.status == "pass" for _, outcome in self._done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import resource
 import sys
 import time
@@ -19,6 +20,8 @@ from task import CaseArgs
 UNTIMED = "right; no timing yet: the emulator has no timing model"
 NO_LAUNCH = "note: custom_kernel launched nothing in the emulator"
 ROWS_OF_PROFILE = 20
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -201,12 +204,13 @@ def _profile(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
 
 def _describe(error: BaseException) -> str:
     """An exception in words: its type and text, and the last line of the submission it passed through."""
+    report = _emulator_error(error)
+    if report:
+        return report
     try:
-        text = str(error)
+        text = _COLOUR.sub("", str(error)).strip()
     except Exception:
         text = "(its text cannot be had)"
-    if hasattr(error, "kind"):  # emulator.EmulatorError: the text is a whole report
-        return f"{error.kind}: {text}"
     if isinstance(error, SubmissionError):
         return text
     frames = traceback.extract_tb(error.__traceback__)
@@ -215,6 +219,16 @@ def _describe(error: BaseException) -> str:
     if inside:
         where = f" ({Path(inside[-1].filename).name}:{inside[-1].lineno}, in {inside[-1].name})"
     return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
+
+
+def _emulator_error(error: BaseException | None) -> str:
+    """The emulator's own report, also where the DSL has wrapped it in an exception of its own; else empty."""
+    errors = sys.modules.get("emulator.errors")
+    while errors and error is not None:
+        if isinstance(error, errors.EmulatorError):
+            return f"{error.kind}: {error}"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _print_traceback(error: BaseException) -> None:
