@@ -322,7 +322,16 @@ class _Body:
                 operands.append(Vec(tuple(self._operand(t.strip(), kind) for t in token.split("|"))))
             else:
                 operands.append(self._operand(token, kind))
+        words = opcode.split(".")
+        if words[0] in ("addc", "subc", "madc"):
+            operands.append(self._carry())
+        if "cc" in words:
+            operands[0], dual = Vec((operands[0], self._carry())), True
         return Instr(opcode, tuple(operands), pred, negated, self.loc, source, dual)
+
+    def _carry(self) -> Reg:
+        """The condition code of extended-precision arithmetic (PTX ISA 9.7.2), as a predicate."""
+        return self.kernel.registers.get("%CC.CF") or self._new("%CC.CF", "pred")
 
     def _operand(self, token: str, kind: str):
         if token == "_":

@@ -270,3 +270,12 @@ def test_brx_idx_and_local_memory():
     add.u32 %r5, %r5, %r7;
     st.global.u32 [%rd3], %r5;""", ctas=2)
     assert got == [50 + 2 * t for t in range(32)] + [60 + 2 * t for t in range(32)]
+
+
+def test_carry_flag_chains_additions():
+    got = output("""
+    mov.b32 %r5, 0xFFFFFFF0;
+    add.cc.u32 %r6, %r5, %r1;
+    addc.u32 %r7, %r1, 0;
+    st.global.u32 [%rd3], %r7;""")
+    assert got == [t + (t >= 16) for t in range(32)]
