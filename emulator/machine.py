@@ -141,7 +141,7 @@ class Fragment:
         if after == meet != EXIT:
             join.arrived = others
         else:
-            sibling = Fragment(self.machine, self.state, others, after)
+            sibling = type(self)(self.machine, self.state, others, after)
             sibling.join, sibling.reconv, sibling.time = join, meet, self.time
             self.machine.enqueue(sibling)
         return target
@@ -176,7 +176,7 @@ class Fragment:
         while join is not None:
             join.waiting &= ~lanes
             if join.waiting and join.waiting == join.arrived:
-                rest = Fragment(self.machine, self.state, join.waiting, join.pc)
+                rest = type(self)(self.machine, self.state, join.waiting, join.pc)
                 rest.join, rest.reconv, rest.time = join.parent, join.parent_pc, max(join.time, self.time)
                 join.waiting = 0  # taken over
                 pc = rest.arrive_or_exit(rest.pc) if rest.reconv == rest.pc else rest.pc
@@ -193,6 +193,9 @@ class Fragment:
 
 class Machine:
     """A GPU in software. `memory`: global memory. One launch runs at a time."""
+
+    fragment_type = Fragment
+    writer_type: type | None = None  # of the translator; None: the plain one
 
     def __init__(self, memory: GlobalMemory):
         self.memory = memory
@@ -226,6 +229,9 @@ class Machine:
         if address & ~WINDOW_MASK != SHARED_WINDOW:
             raise Fault(f"generic address {address:#x} is not in shared memory")
         return address & WINDOW_MASK
+
+    def new_warp(self, cta: CTA, state: WarpState):
+        """A warp becomes resident."""
 
     def wake(self, fragment: Fragment, waitable: Waitable):
         """What a fragment waited for has happened."""
@@ -284,7 +290,8 @@ class Machine:
                 lanes = min(32, threads - 32 * w)
                 state = WarpState(cta, w, lanes, self.code.initial, {**shared, **thread_registers(launch.block, w)})
                 cta.warps.append(state)
-                self.enqueue(Fragment(self, state, state.live))
+                self.new_warp(cta, state)
+                self.enqueue(self.fragment_type(self, state, state.live))
         self.resident.append(cluster)
 
     def _run(self, waiting, launch: Launch):

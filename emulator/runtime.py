@@ -129,7 +129,7 @@ class Gpu:
         key = (id(program), name)
         if key not in self._translated:
             try:
-                self._translated[key] = translate(program, program.kernels[name])
+                self._translated[key] = translate(program, program.kernels[name], self.machine.writer_type)
             except Unsupported as error:
                 raise EmulatorError("unsupported", f"{error}\n  kernel {name}") from None
         self.memory.clear()

@@ -80,8 +80,11 @@ def _located(ins: Instr):
         raise type(fault)(f"{where}{fault} (PTX: {ins.text})") from None
 
 
-def translate(program: Program, kernel: Kernel) -> Translated:
-    """Translate one kernel; raises Unsupported naming the instruction and the line of the kernel."""
+def translate(program: Program, kernel: Kernel, writer: type | None = None) -> Translated:
+    """Translate one kernel; raises Unsupported naming the instruction and the line of the kernel.
+
+    writer: a subclass of the writer, for machines that need more in the generated code.
+    """
     from . import isa  # noqa: F401  registers every unit
 
     out = Translated(kernel, program)
@@ -89,7 +92,7 @@ def translate(program: Program, kernel: Kernel) -> Translated:
     out.structure = build_blocks(kernel, _located)
     reqntid = kernel.directives.get("reqntid") or kernel.directives.get("maxntid") or (0, 0, 0)
     one_d = tuple(reqntid[1:]) in ((1, 1), (1,), ())
-    _Writer(out, Uniformity(kernel, out.structure, one_d)).write()
+    (writer or _Writer)(out, Uniformity(kernel, out.structure, one_d)).write()
     return out
 
 

@@ -1,0 +1,11 @@
+"""A clock for the emulator: a discrete-event model of the B200's units (see docs/timing.md).
+
+`constants` is the table of numbers; `machine` the event-driven scheduler; `sm`, `memory` the servers; `costs`
+what instructions cost; `protocol` what a leaderboard would report; `profile`, `trace`, `plot` what the user reads.
+"""
+
+from .constants import TABLE, Constants
+from .machine import TimedMachine
+from .options import Options
+
+__all__ = ["TABLE", "Constants", "Options", "TimedMachine"]
