@@ -65,7 +65,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(\(.*?\))?\s*([^{;]*)\{", re.S)
 _VARIABLE = re.compile(
     r"\.(param|shared|global|const|local)\s*(?:\.align\s+(\d+))?\s*(?:\.attribute\([^)]*\)\s*)?"
-    r"(?:\.v(\d)\s*)?\.(\w+)\s+(?:\.ptr[\w\s.]*)?([\w$]+)\s*((?:\[\d*\])*)\s*(?:=\s*(.*))?", re.S)  # fmt: skip
+    r"(?:\.v(\d)\s*)?\.(\w+)\s+(?:\.ptr(?:\s+\.\w+)*(?:\s+\d+)?\s+)?([\w$]+)\s*((?:\[\d*\])*)\s*(?:=\s*(.*))?", re.S)  # fmt: skip
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)([^\n]*)")
 _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")

@@ -279,3 +279,14 @@ def test_carry_flag_chains_additions():
     addc.u32 %r7, %r1, 0;
     st.global.u32 [%rd3], %r7;""")
     assert got == [t + (t >= 16) for t in range(32)]
+
+
+def test_pointer_parameters_with_attributes():
+    out = torch.zeros(32, dtype=torch.int32)
+    run(kernel("""
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 4;
+    add.u64 %rd3, %rd1, %rd2;
+    st.global.u32 [%rd3], %r1;""", [".u64 .ptr .global .align 16 out"]), out)
+    assert out.tolist() == list(range(32))
