@@ -265,7 +265,7 @@ def tcgen05_mma(ins: Instr):
 
         warp.machine.issue(
             "tensor_core", warp, apply, operation="mma", kind=form.kind, m=d.m, n=d.n,
-            k=d.kind.k, bits=d.kind.bits, cta_group=form.cta_group,
+            k=d.kind.k, bits=d.kind.bits, cta_group=form.cta_group, a_in_tmem=form.a_in_tmem,
         )  # fmt: skip
 
     return run
