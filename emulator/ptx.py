@@ -54,11 +54,12 @@ class Kernel:
 
 @dataclass
 class Program:
-    """A PTX module; `variables` are its module-scope shared, global and const variables."""
+    """A PTX module; `variables` are its module-scope shared, global and const variables, `text` what was parsed."""
 
     target: str
     kernels: dict[str, Kernel]
     variables: dict[str, Variable]
+    text: str = field(default="", repr=False)
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
@@ -80,10 +81,11 @@ _SPECIALS = ("tid", "ntid", "laneid", "warpid", "nwarpid", "ctaid", "nctaid", "s
 
 def parse(text: str) -> Program:
     """Parse a PTX module; Unsupported for what the emulator cannot represent (device functions that are called)."""
+    source = text
     files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
     text = _COMMENT.sub("", text)
     target = re.search(r"\.target\s+([\w]+)", text)
-    program = Program(target.group(1) if target else "", {}, {})
+    program = Program(target.group(1) if target else "", {}, {}, source)
     entries = list(_ENTRY.finditer(text))
     head_end = entries[0].start() if entries else len(text)
     for match in re.finditer(r"^[^\n;]*\.(?:shared|global|const)\s[^;]*;", text[:head_end], re.M):

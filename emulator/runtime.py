@@ -167,14 +167,15 @@ def register_tensors(memory: GlobalMemory, address: int):
 _gpu: Gpu | None = None
 
 
-def install(check: bool = True, timing: bool = False) -> Gpu:
+def install(check: bool = True, timing: bool = False, gpu: Gpu | None = None) -> Gpu:
     """From now on every kernel this process compiles with the CuTe DSL and launches runs in the emulator.
 
-    Call before the first compile. Returns the Gpu; calling again returns the same one.
+    Call before the first compile. Returns the Gpu; calling again returns the same one. gpu: what launches kernels
+    instead, a subclass of Gpu with a `launch` of its own.
     """
     global _gpu
     if _gpu is None:
-        _gpu = Gpu()
+        _gpu = gpu or Gpu()
         _configure_dsl()
         _patch(_gpu)
         patch_torch(_gpu)
