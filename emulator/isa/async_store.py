@@ -52,7 +52,7 @@ def st_async(ins: Instr):
             place.cta.smem.u8[place.offset : place.offset + nbytes] = data
             complete(place, nbytes, warp, ins)
 
-        warp.machine.issue("st_async", warp, apply, bytes=nbytes)
+        warp.machine.issue("st_async", warp, apply, bytes=nbytes, places=(place,))
 
     return run
 
@@ -79,6 +79,6 @@ def red_async(ins: Instr):
             to[:] = combine(to, data)
             complete(place, nbytes, warp, ins)
 
-        warp.machine.issue("red_async", warp, apply, bytes=nbytes)
+        warp.machine.issue("red_async", warp, apply, bytes=nbytes, places=(place,))
 
     return run

@@ -113,7 +113,7 @@ def bulk_store(ins: Instr):
             def move():
                 to[:] = data
 
-        issue_in_group(warp, "bulk", 1 << lane, ins, "bulk_store", move, bytes=nbytes, to=dst)
+        issue_in_group(warp, "bulk", 1 << lane, ins, "bulk_store", move, bytes=nbytes, to=dst, at=src)
 
     return run
 
@@ -141,7 +141,8 @@ def bulk_reduce(ins: Instr):
         def move():
             to[:] = combine(to, data)
 
-        issue_in_group(warp, "bulk", 1 << lane, ins, "bulk_reduce", move, bytes=nbytes)
+        facts = {"bytes": nbytes, "to": dst, "at": src, "op": op}
+        issue_in_group(warp, "bulk", 1 << lane, ins, "bulk_reduce", move, **facts)
 
     def run_shared(warp, lane, dst, src, nbytes, mbar):
         warp.spin = None
@@ -154,7 +155,8 @@ def bulk_reduce(ins: Instr):
             to[:] = combine(to, data)
             complete(place, nbytes, warp, ins)
 
-        warp.machine.issue("bulk_reduce", warp, apply, bytes=nbytes)
+        facts = {"bytes": nbytes, "at": src, "op": op, "places": (place,)}
+        warp.machine.issue("bulk_reduce", warp, apply, **facts)
 
     if to_global:
         return run_global

@@ -43,7 +43,8 @@ def cp_async(ins: Instr):
             if filled:
                 to[:filled] = data
 
-        issue_in_group(warp, "cp.async", 1 << lane, ins, "cp_async", move, bytes=filled, source=src)
+        facts = {"bytes": filled, "source": src, "to": dst, "size": nbytes}
+        issue_in_group(warp, "cp.async", 1 << lane, ins, "cp_async", move, **facts)
 
     return run
 
@@ -99,6 +100,6 @@ def cp_async_mbarrier_arrive(ins: Instr):
         for copy in tuple(left):
             copy.then.append(lambda copy=copy: copied(copy))
         if not left:
-            warp.machine.issue("cp_async", warp, copied)
+            warp.machine.issue("cp_async", warp, copied, signals=((cta, offset),))
 
     return run

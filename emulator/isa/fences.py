@@ -82,7 +82,9 @@ def try_cancel(ins: Instr):
                 each.smem.u8[at : at + RESPONSE] = 0
                 complete_tx_at(each, barrier, RESPONSE, who)
 
-        warp.machine.issue("cluster_launch_control", warp, apply, destinations=len(ctas))
+        places = tuple((each, at, each, barrier) for each in ctas)
+        facts = {"destinations": len(ctas), "bytes": RESPONSE, "places": places}
+        warp.machine.issue("cluster_launch_control", warp, apply, **facts)
 
     return run
 

@@ -266,6 +266,7 @@ def tcgen05_mma(ins: Instr):
         warp.machine.issue(
             "tensor_core", warp, apply, operation="mma", kind=form.kind, m=d.m, n=d.n,
             k=d.kind.k, bits=d.kind.bits, cta_group=form.cta_group, a_in_tmem=form.a_in_tmem,
+            decoded=operation, members=ctas,
         )  # fmt: skip
 
     return run
@@ -300,8 +301,9 @@ def tcgen05_commit(ins: Instr):
                 arrive_at(target, offset & OFFSET_MASK, 1, who)
 
         warp.machine.issue(
-            "tensor_core", warp, apply, operation="commit", cta_group=group, targets=len(targets)
-        )
+            "tensor_core", warp, apply, operation="commit", cta_group=group, targets=len(targets),
+            signals=tuple((target, offset & OFFSET_MASK) for target in targets),
+        )  # fmt: skip
 
     return run
 

@@ -215,7 +215,7 @@ def _issue_store(warp, lanes: int, ins: Instr, form: Form, address: int, coords:
         access.store(tma_box.get_shared(t, smem, at, access.rows), combine)
 
     unit = "tma_reduce" if form.op else "tma_store"
-    issue_in_group(warp, "bulk", lanes, ins, unit, move, access=access, **access.facts())
+    issue_in_group(warp, "bulk", lanes, ins, unit, move, access=access, at=at, **access.facts())
 
 
 def reduction(op: str, t: TensorMap):

@@ -195,6 +195,7 @@ def tcgen05_shift(ins: Instr):
             for cta in ctas:
                 shift_down(cta, row, column)
 
-        warp.machine.issue("tensor_core", warp, apply, operation="shift", cta_group=group)
+        facts = {"operation": "shift", "cta_group": group, "members": ctas, "at": (row, column)}
+        warp.machine.issue("tensor_core", warp, apply, **facts)
 
     return run

@@ -93,7 +93,9 @@ def tcgen05_cp(ins: Instr):
                     source = expand(source)
                 store(cta, shape, row, column, source)
 
-        size = shape.rows * shape.nbytes
-        warp.machine.issue("tensor_core", warp, apply, operation="cp", bytes=size, cta_group=group)
+        warp.machine.issue(
+            "tensor_core", warp, apply, operation="cp", bytes=shape.rows * shape.nbytes,
+            cta_group=group, members=ctas, at=(row, column), shape=shape, matrix=matrix, tile=tile,
+        )  # fmt: skip
 
     return run
