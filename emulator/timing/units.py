@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..registry import Clock
 from .sm import mma_interval, mma_latency
 
 LINE = 128
+CHUNK = 4096  # bytes that the TMA asks for at a time
 ROW = 128  # bytes that one clk of the fill takes
 BANKS = 32
 INSTRUCTIONS_AROUND = 8.0  # clk of issue and clock reads in a measured MMA latency
@@ -47,6 +49,31 @@ class Units:
             first = last = at + latency
         return first, last
 
+    def _request(self, sm, at: float, spans, latency: float, land):
+        """Read spans as the TMA does: CHUNK bytes at a time, each when the ones before have been asked for, so that
+        the SMs' requests mix. Calls land(first, last) when the first and the last arrival are known."""
+        pieces, when = [], at
+        for starts, nbytes in spans:
+            if nbytes > CHUNK:
+                cuts = [(starts + o, min(CHUNK, nbytes - o)) for o in range(0, nbytes, CHUNK)]
+                pieces += [(one, size) for rows, size in cuts for one in np.split(rows, len(rows))]
+            else:
+                n = max(1, CHUNK // nbytes)
+                pieces += [(starts[i : i + n], nbytes) for i in range(0, len(starts), n)]
+        if len(pieces) <= 1:
+            land(*self._fetch(sm, at, pieces, latency))
+            return
+        arrivals: list[tuple[float, float]] = []
+
+        def ask(piece):
+            arrivals.append(self._fetch(sm, Clock.now, [piece], latency))
+            if len(arrivals) == len(pieces):
+                land(min(a for a, _ in arrivals), max(b for _, b in arrivals))
+
+        for piece in pieces:
+            self.at(when, lambda piece=piece: ask(piece))
+            when += len(piece[0]) * self._row_clk(piece[1])
+
     def _descriptor(self, sm, access) -> float:
         """clk to fetch a tensormap that the SM uses for the first time."""
         t = access.tensormap
@@ -78,7 +105,7 @@ class Units:
             self.record.landed(warp, done, nbytes * len(places))
             self.at(done, apply)
 
-        self.at(first + extra, arrive)
+        self.at(max(Clock.now, first + extra), arrive)
 
     def _tma_load(self, warp, apply, places, access, bytes, rows, row_bytes, dims):
         sm, c = warp.cta.sm, self.c
@@ -86,8 +113,12 @@ class Units:
         self.record.unit(warp.cta, "TMA", begin, begin + c.tma_issue, "load")
         self.record.first_load(warp, begin)
         at = begin + self._descriptor(sm, access)
-        first, last = self._fetch(sm, at, access.spans(), c.tma_l2)
-        self._land(warp, apply, places, first, last, rows * self._row_clk(row_bytes), bytes, "tensor copy")
+        width = rows * self._row_clk(row_bytes)
+
+        def land(first, last):
+            self._land(warp, apply, places, first, last, width, bytes, "tensor copy")
+
+        self._request(sm, at, access.spans(), c.tma_l2, land)
 
     def _bulk_load(self, warp, apply, bytes, source, places):
         sm, c = warp.cta.sm, self.c
@@ -95,8 +126,11 @@ class Units:
         self.record.unit(warp.cta, "TMA", begin, begin + c.bulk_issue, "bulk load")
         self.record.first_load(warp, begin)
         spans = [(np.array([source], np.int64), bytes)] if bytes else []
-        first, last = self._fetch(sm, begin, spans, c.tma_l2)
-        self._land(warp, apply, places, first, last, self._row_clk(bytes), bytes, "bulk copy")
+
+        def land(first, last):
+            self._land(warp, apply, places, first, last, self._row_clk(bytes), bytes, "bulk copy")
+
+        self._request(sm, begin, spans, c.tma_l2, land)
 
     def _tma_prefetch(self, warp, apply, access, **facts):
         sm = warp.cta.sm
@@ -129,7 +163,7 @@ class Units:
 
     _tma_reduce = _tma_store
 
-    def _bulk_store(self, warp, apply, bytes, to):
+    def _bulk_store(self, warp, apply, bytes, to, **facts):
         self._store(warp, apply, [(np.array([to], np.int64), bytes)], bytes)
 
     def _bulk_reduce(self, warp, apply, bytes, **facts):
@@ -145,7 +179,7 @@ class Units:
     def _cluster_launch_control(self, warp, apply, **facts):
         self.at(warp.time + self.c.tma_l2, apply)
 
-    def _cp_async(self, warp, apply, bytes=0, source=0):
+    def _cp_async(self, warp, apply, bytes=0, source=0, **facts):
         """cp.async of one thread; what it copies goes through the LSU."""
         sm = warp.cta.sm
         if not bytes:
@@ -176,7 +210,7 @@ class Units:
         if self.options.arithmetic:
             self.at(done, apply)
 
-    def _queue_cp(self, warp, apply, pipes, ctas, group, bytes):
+    def _queue_cp(self, warp, apply, pipes, ctas, group, bytes, **facts):
         c = self.c
         width = c.cp_32x128b if bytes <= 512 else bytes / c.cp_bytes
         start = max(warp.time, *(x for p in pipes for x in (p.head, p.copied)))
@@ -188,7 +222,7 @@ class Units:
         if self.options.arithmetic:
             self.at(start + width, apply)
 
-    def _queue_shift(self, warp, apply, pipes, ctas, group):
+    def _queue_shift(self, warp, apply, pipes, ctas, group, **facts):
         self._queue_cp(warp, apply, pipes, ctas, group, 4096)
 
     def _queue_commit(self, warp, apply, pipes, ctas, group, **facts):
