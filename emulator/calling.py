@@ -1,0 +1,44 @@
+"""Functions compiled for the TVM FFI are compiled for the DSL's own calling convention.
+
+A TVM FFI function loads its kernel and reports errors in machine code that the hooks of runtime.py do not see, and it
+refuses CPU tensors. The kernel does not depend on the convention and the DSL's own takes the same arguments, so in
+the emulator `--enable-tvm-ffi` has no effect; the package apache-tvm-ffi is not needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+
+
+def patch_calling_convention(settings):
+    """Take the option out of effect. settings: the DSL's environment settings."""
+    import cutlass.base_dsl.compiler as compiler
+    import cutlass.base_dsl.jit_executor as jit
+    import cutlass.cute.runtime as runtime
+
+    settings.enable_tvm_ffi = False
+    compiler.CompileOptions.enable_tvm_ffi = property(lambda self: False)
+    make_tensor = runtime._Tensor.__init__
+
+    @functools.wraps(make_tensor)
+    def make_plain_tensor(self, *args, enable_tvm_ffi=False, **kwargs):
+        make_tensor(self, *args, **kwargs)
+
+    runtime._Tensor.__init__ = make_plain_tensor
+    rectify = jit.ExecutionArgs.get_rectified_args
+
+    @functools.wraps(rectify)
+    def rectify_with_stream(self, args, kwargs):
+        return rectify(self, args, {**kwargs, **_missing_streams(self.signature, args, kwargs)})
+
+    jit.ExecutionArgs.get_rectified_args = rectify_with_stream
+
+
+def _missing_streams(signature: inspect.Signature, args: tuple, kwargs: dict) -> dict:
+    """Streams a caller left out: the TVM FFI takes them from its environment."""
+    from cuda.bindings.driver import CUstream
+
+    parameters = list(signature.parameters.values())[len(args) :]
+    return {p.name: CUstream(0) for p in parameters
+            if p.name not in kwargs and p.default is p.empty and p.annotation in (CUstream, "cuda.CUstream", "CUstream")}  # fmt: skip
