@@ -11,11 +11,13 @@ wait or are long in running, up to what the GPU holds, so grid-wide waiting work
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from . import report
 from .errors import EmulatorError, Fault, Unsupported
@@ -261,7 +263,7 @@ class Machine:
         self.params, self.resident, self.queue = params, [], deque()
         self.hits = [0] * len(code.blocks)
         waiting = self._clusters(launch)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), _blas().limit(limits=1, user_api="blas"):
             self._run(waiting, launch)
         launch.counters = report.count(code, self.hits)
         return launch
@@ -340,6 +342,12 @@ class Machine:
         f.pc = pc
         self.enqueue(f)
         return True
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    """The products of one MMA are too small to share: threads would only wait for each other."""
+    return ThreadpoolController()
 
 
 def check_limits(launch: Launch, param_bytes: int):
