@@ -1,8 +1,11 @@
-"""Functions compiled for the TVM FFI are compiled for the DSL's own calling convention.
+"""What the DSL's host code would refuse only because the tensors are on the CPU.
 
-A TVM FFI function loads its kernel and reports errors in machine code that the hooks of runtime.py do not see, and it
+TVM FFI: a function loads its kernel and reports errors in machine code that the hooks of runtime.py do not see, and it
 refuses CPU tensors. The kernel does not depend on the convention and the DSL's own takes the same arguments, so in
 the emulator `--enable-tvm-ffi` has no effect; the package apache-tvm-ffi is not needed.
+
+Alignment: CUDA allocations begin at multiples of 256 bytes, torch's CPU allocations at multiples of 64. A tensor whose
+declared alignment is larger than that is held to 64, which is more than any access of a B200 needs.
 """
 
 from __future__ import annotations
@@ -10,9 +13,35 @@ from __future__ import annotations
 import functools
 import inspect
 
+CPU_ALIGNMENT = 64  # bytes; torch's CPU allocator (c10 gAlignment)
 
-def patch_calling_convention(settings):
-    """Take the option out of effect. settings: the DSL's environment settings."""
+
+def patch_host_code(settings):
+    """Put both rules in place. settings: the DSL's environment settings."""
+    _patch_calling_convention(settings)
+    _patch_alignment()
+
+
+def _patch_alignment():
+    import cutlass.cute.runtime as runtime
+
+    pointers = runtime._Tensor.__c_pointers__
+
+    @functools.wraps(pointers)
+    def pointers_held_to_cpu_alignment(self):
+        declared = self._assumed_align
+        if declared is None or declared <= CPU_ALIGNMENT:
+            return pointers(self)
+        self._assumed_align = CPU_ALIGNMENT
+        try:
+            return pointers(self)
+        finally:
+            self._assumed_align = declared
+
+    runtime._Tensor.__c_pointers__ = pointers_held_to_cpu_alignment
+
+
+def _patch_calling_convention(settings):
     import cutlass.base_dsl.compiler as compiler
     import cutlass.base_dsl.jit_executor as jit
     import cutlass.cute.runtime as runtime

@@ -19,7 +19,7 @@ import struct
 import tempfile
 import time
 
-from .calling import patch_calling_convention
+from .calling import patch_host_code
 from .errors import EmulatorError, Unsupported
 from .graphs import patch_torch
 from .hardware import COMPUTE_CAPABILITY, SMEM_OPT_IN
@@ -193,7 +193,7 @@ def _configure_dsl():
     settings.arch = os.environ["CUTE_DSL_ARCH"]
     settings.keep_ptx = settings.lineinfo = True
     settings.disable_file_caching = True
-    patch_calling_convention(settings)
+    patch_host_code(settings)
 
     def fresh_directory():
         settings.dump_dir = tempfile.mkdtemp(prefix="emulator-ptx-")
