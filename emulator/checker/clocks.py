@@ -1,0 +1,189 @@
+"""Vector clocks: who knows that what has happened.
+
+A clock is an int32 array [rows, components]. A component counts the steps of something that happens in order: the
+instructions of a warp, its tensor-core operations, its loads and stores of tensor memory, its bulk copies, or the
+phases of an mbarrier. `clock[row, component] >= n` says that step n of the component happened before. The rows differ
+in what "happened before" is good for:
+
+    HB      memory of the generic proxy: barriers, arrives and waits (PTX ISA 8, 9.7.13)
+    ASYNC   generic writes that a proxy fence made visible to the async proxy (9.7.13.4 fence.proxy.async)
+    INIT    initialisations of mbarriers published by fence.mbarrier_init
+    TENSOR  tensor memory: also ordered by tcgen05 fences, or handed over through an mbarrier (9.7.16.6)
+    ORDER   order of execution only, relaxed arrives included: who has not exited yet
+    PENDING what TENSOR gets at the next tcgen05.fence::after_thread_sync (a row of warps only, as is the next)
+    BEFORE  HB at the latest tcgen05.fence::before_thread_sync
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+HB, ASYNC, INIT, TENSOR, ORDER, PENDING, BEFORE = range(7)
+ROWS = 7
+SHARED_ROWS = 5  # rows that travel
+NEVER = 1 << 30  # step of an operation whose completion nothing signals yet
+
+
+def join(clock: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """`clock` raised to `other`, in place where it is wide enough."""
+    n = other.shape[1]
+    if clock.shape[1] < n:
+        wide = np.zeros((clock.shape[0], n + 32), np.int32)
+        wide[:, : clock.shape[1]] = clock
+        clock = wide
+    part = clock[: other.shape[0], :n]
+    np.maximum(part, other, out=part)
+    return clock
+
+
+class Components:
+    """Hands out component numbers of a cluster."""
+
+    def __init__(self):
+        self.count = 0
+
+    def new(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+
+class Stream:
+    """Operations of a warp that are issued in order and complete later: `issued` counts them.
+
+    marks: `issued` at each commit_group, oldest first.
+    """
+
+    __slots__ = ("component", "issued", "marks")
+
+    def __init__(self, component: int):
+        self.component, self.issued = component, 0
+        self.marks: list[int] = []
+
+    def next(self) -> int:
+        self.issued += 1
+        return self.issued
+
+    def commit(self):
+        self.marks.append(self.issued)
+
+    def complete_but(self, groups: int) -> int:
+        """Operations known complete when at most the `groups` most recent groups are under way."""
+        done = len(self.marks) - groups
+        return self.marks[done - 1] if done > 0 else 0
+
+
+STREAMS = ("tensor_core", "tmem_load", "tmem_store", "bulk_read", "bulk_write", "cp_async")
+
+
+class Agent:
+    """A warp as the checker sees it.
+
+    epoch: number of its current stretch of instructions between two releases. roles: what it was seen doing.
+    waits: mbarrier -> (parity, phases completed then, instruction) of its latest wait.
+    """
+
+    def __init__(self, components: Components, warp):
+        self.components = components
+        self.cta, self.index = warp.cta, warp.index
+        self.component = components.new()
+        self.epoch = 1
+        self.clock = np.zeros((ROWS, max(64, components.count + 32)), np.int32)
+        self.snapshot: np.ndarray | None = None
+        self.fenced: np.ndarray | None = None  # clock at the latest fence.acq_rel, for relaxed arrives
+        self.acquired: np.ndarray | None = None  # what relaxed waits brought, for the next fence
+        self.streams: dict[str, Stream] = {}
+        self.roles: set[str] = set()
+        self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
+        self.waits: dict = {}
+        self.trusted: set = set()  # mbarriers whose initialisation it is known to see
+        self.global_epoch = 0  # epoch of its latest write to global memory
+
+    def stream(self, name: str) -> Stream:
+        found = self.streams.get(name)
+        if found is None:
+            found = self.streams[name] = Stream(self.components.new())
+        return found
+
+    def knows(self, row: int, component: int, step: int) -> bool:
+        clock = self.clock
+        return component < clock.shape[1] and clock[row, component] >= step
+
+    def learn(self, component: int, step: int):
+        """The warp has waited for a stream of its own."""
+        self._widen(component)
+        self.clock[(HB, TENSOR, ORDER), component] = np.maximum(self.clock[(HB, TENSOR, ORDER), component], step)
+        self._changed()
+
+    def _widen(self, component: int):
+        if component >= self.clock.shape[1]:
+            wide = np.zeros((ROWS, component + 64), np.int32)
+            wide[:, : self.clock.shape[1]] = self.clock
+            self.clock = wide
+
+    def _changed(self):
+        if self.snapshot is not None:
+            self.epoch += 1
+            self.snapshot = None
+
+    def now(self) -> int:
+        """The epoch of an access that is made now."""
+        self._changed()
+        return self.epoch
+
+    def release(self) -> np.ndarray:
+        """The clock that a release by this warp publishes, [SHARED_ROWS, n], not to be changed."""
+        if self.snapshot is None:
+            self._widen(self.component)
+            self.clock[(HB, ORDER), self.component] = self.epoch
+            self.snapshot = self.clock[:SHARED_ROWS].copy()
+            np.maximum(self.snapshot[TENSOR], self.clock[BEFORE], out=self.snapshot[TENSOR])
+        return self.snapshot
+
+    def release_relaxed(self) -> np.ndarray:
+        """The clock of a relaxed arrive: order of execution, fenced initialisations, and what a fence covers."""
+        clock = np.zeros_like(self.release())
+        clock[(INIT, ORDER), :] = self.snapshot[(INIT, ORDER), :]
+        return clock if self.fenced is None else join(clock, self.fenced)
+
+    def acquire(self, clock: np.ndarray):
+        """Join a clock that came through an mbarrier: tensor memory included."""
+        self.clock = join(self.clock, clock)
+        self._changed()
+
+    def acquire_barrier(self, clock: np.ndarray):
+        """Join a clock that came through bar.sync or the cluster barrier: tensor memory waits for the fence."""
+        pending = clock[TENSOR]
+        before = self.clock[TENSOR].copy()
+        self.clock = join(self.clock, clock)
+        self.clock[TENSOR] = 0
+        self.clock[TENSOR, : before.size] = before
+        row = self.clock[PENDING, : pending.size]
+        np.maximum(row, pending, out=row)
+        self._changed()
+
+    # --- fences ------------------------------------------------------------------------------------------------
+    def _raise(self, row: int, to: int):
+        self.clock[(HB, ORDER), self.component] = self.epoch
+        np.maximum(self.clock[row], self.clock[to], out=self.clock[row])
+        self.epoch += 1
+        self.snapshot = None
+
+    def fence_async(self):
+        self._raise(ASYNC, HB)
+        self.clock[INIT] = np.maximum(self.clock[INIT], self.clock[ASYNC])
+
+    def fence_init(self):
+        self._raise(INIT, HB)
+
+    def fence_before(self):
+        self._raise(BEFORE, HB)
+
+    def fence_after(self):
+        self._raise(TENSOR, PENDING)
+
+    def fence_memory(self):
+        """fence.acq_rel, fence.sc: gives relaxed operations around it their order."""
+        if self.acquired is not None:
+            self.acquire_barrier(self.acquired)
+            self.acquired = None
+        self.fenced = self.release()

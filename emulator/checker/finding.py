@@ -1,0 +1,50 @@
+"""What the checker found: findings, collected without repetition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LIMIT = 100  # findings kept of one launch
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or may go wrong on hardware, though this run went on.
+
+    kind: "race", "proxy" (a missing proxy fence), "uninitialised", "protocol" (barriers), "lifetime" (exit, dealloc),
+    "global" (writes of two CTAs), "order" (a result that depends on who comes first), "tensormap".
+    diagnosis: one line in the user's words. details: further lines: who, where, what is missing.
+    loc: "file:line" of the access that showed it; other: of the access it conflicts with, "" if there is none.
+    """
+
+    kind: str
+    diagnosis: str
+    details: tuple[str, ...]
+    loc: str
+    other: str = ""
+
+    @property
+    def message(self) -> str:
+        return "\n  ".join((f"{self.loc}: {self.kind}: {self.diagnosis}", *self.details))
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Findings(list):
+    """Findings of a launch, each pair of lines once a kind, at most LIMIT; `dropped` counts what came after."""
+
+    def __init__(self):
+        super().__init__()
+        self.keys: set[tuple] = set()
+        self.dropped = 0
+
+    def new(self, *key) -> bool:
+        """Whether a finding with this key is still to be reported."""
+        if key in self.keys:
+            return False
+        self.keys.add(key)
+        if len(self) >= LIMIT:
+            self.dropped += 1
+            return False
+        return True

@@ -1,0 +1,193 @@
+"""Generic loads and stores, atomics, matrix loads and stores, edits of tensormaps, observed.
+
+Accesses marked .volatile, .relaxed, .acquire or .release are synchronisation: they conflict with nothing; a release
+publishes the warp's clock at its address, an acquire joins it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from ..isa.memory import KINDS, _kind, space_of
+from ..program import Instr, Vec
+from ..registry import active
+from ..spaces import SHARED_WINDOW, WINDOW_MASK
+from ..state import OFFSET_MASK, RANK_SHIFT
+from .records import Record
+
+STRONG = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
+WINDOW = ~WINDOW_MASK & (1 << 64) - 1
+
+
+@lru_cache(maxsize=4096)
+def _offsets(nbytes: int) -> np.ndarray:
+    """Words of an access of `nbytes` from its first."""
+    return np.arange(max(1, nbytes // 4))
+
+
+def _addresses(mask: int, address) -> np.ndarray:
+    """The active lanes' addresses as int64; one if they are the same."""
+    if not isinstance(address, np.ndarray):
+        return np.array([address], np.int64)
+    return (address if mask == 0xFFFFFFFF else address[active(mask)]).astype(np.int64)
+
+
+def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
+    """("shared" or "global", addresses in the space); (None, ...) for what is not checked."""
+    if space == "generic":
+        window = int(at[0]) & WINDOW
+        if window == SHARED_WINDOW:
+            return "shared", at & WINDOW_MASK
+        return ("global", at) if window == 0 else (None, at)
+    if space.startswith("shared"):
+        return "shared", at
+    return ("global", at) if space == "global" else (None, at)
+
+
+def _shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, kind: str = "generic", text: str = ""):
+    """An access of shared memory by a warp, 1 or 32 addresses."""
+    observer = w.machine.observer
+    observer.ins = ins
+    agent = observer.agent(w)
+    ranks = at >> RANK_SHIFT
+    first = int(ranks[0])
+    if (ranks == first).all():
+        _shared_of(observer, agent, w, ins, first, at & OFFSET_MASK, nbytes, write, kind, text)
+    else:
+        for rank in np.unique(ranks):
+            part = at[ranks == rank] & OFFSET_MASK
+            _shared_of(observer, agent, w, ins, int(rank), part, nbytes, write, kind, text)
+
+
+def _shared_of(observer, agent, w, ins, rank: int, at, nbytes: int, write: bool, kind: str, text: str):
+    cta = w.cta if rank == w.cta.rank else w.cta.cluster.ctas[rank]
+    index = (at[:, None] // 4 + _offsets(nbytes)).reshape(-1) if nbytes > 4 else at // 4
+    low, high = int(index.min()), int(index.max())
+    kept = agent.records.get((ins, rank))
+    if kept is not None and agent.snapshot is None and kept.epoch == agent.epoch:
+        record = kept
+    else:
+        text = text or f"{'writes' if write else 'reads'} shared memory"
+        record = Record(agent, ins, agent.component, 0, kind, text, narrow=nbytes < 4)
+        record.step = record.epoch
+        observer.state(cta).add(record)
+        agent.records[ins, rank] = record
+        if cta is not agent.cta:
+            observer.reach(record, cta)
+    rules = observer.shared(cta)
+    (rules.generic_write if write else rules.generic_read)(record, index, low, high)
+
+
+def _strong_shared(w, ins: Instr, at: np.ndarray, write: bool):
+    """A flag in shared memory: release and acquire through it."""
+    observer = w.machine.observer
+    agent, flags = observer.agent(w), observer.state(w.cta).flags
+    for key in set(at.tolist()):
+        if write and ins.has("release", "acq_rel", "volatile"):
+            flags[key] = agent.release()
+        if not write and ins.has("acquire", "acq_rel", "volatile") and key in flags:
+            agent.acquire_barrier(flags[key])
+
+
+def access(ins: Instr, run):
+    """ld, st."""
+    space, write = space_of(ins), ins.mods[0] == "st"
+    kind = _kind(ins)
+    data = ins.operands[1] if write else ins.operands[0]
+    nbytes = (len(data.items) if isinstance(data, Vec) else 1) * KINDS[kind] // 8
+    strong = ins.has(*STRONG)
+    if space in ("param", "local", "const") or space == "global" and not write and not strong:
+        return run
+
+    def observed(w, mask, address, *rest):
+        result = run(w, mask, address, *rest)
+        where, at = _where(space, _addresses(mask, address))
+        if where == "shared":
+            if strong:
+                _strong_shared(w, ins, at, write)
+            else:
+                _shared(w, ins, at, nbytes, write)
+        elif where == "global":
+            observer = w.machine.observer
+            observer.ins = ins
+            agent = observer.agent(w)
+            if strong and not write:
+                observer.globals.synchronise(agent)
+            if write and not strong:
+                observer.globals.stored_lanes(agent, at, nbytes, ins)
+        return result
+
+    return observed
+
+
+def atomic(ins: Instr, run):
+    """atom, red."""
+    space = space_of(ins)
+    if space == "generic" and ins.has("shared::cta", "shared::cluster"):
+        space = "shared"
+    nbytes = KINDS[_kind(ins)] // 8
+    floats = ins.has("add") and "f" in _kind(ins)
+
+    def observed(w, mask, address, *rest):
+        result = run(w, mask, address, *rest)
+        where, at = _where(space, _addresses(mask, address))
+        observer = w.machine.observer
+        observer.ins = ins
+        if where == "shared":
+            _shared(w, ins, at, max(4, nbytes), True, "atomic", "updates shared memory atomically")
+        elif where == "global":
+            agent = observer.agent(w)
+            if floats:
+                observer.globals.reduced(agent, int(at[0]), nbytes, ins)
+            observer.globals.synchronise(agent)
+        return result
+
+    return observed
+
+
+def matrix_access(ins: Instr, run):
+    """ldmatrix, stmatrix: lanes 8 * i to 8 * i + 7 hold the addresses of matrix i's rows, 16 bytes each."""
+    count = next((n for n in (4, 2, 1) if ins.has(f"x{n}")), 1)
+    write = ins.mods[0] == "stmatrix"
+
+    def observed(w, mask, address, *rest):
+        result = run(w, mask, address, *rest)
+        where, at = _where(space_of(ins), _addresses(0xFFFFFFFF, address))
+        if where == "shared":
+            _shared(w, ins, at[: 8 * count], 16, write)
+        return result
+
+    return observed
+
+
+def tensormap_replace(ins: Instr, run):
+    """tensormap.replace edits an object in shared or global memory."""
+    in_shared = ins.has("shared::cta", "shared")
+
+    def observed(w, lane, address, *operands):
+        result = run(w, lane, address, *operands)
+        observer = w.machine.observer
+        observer.ins = ins
+        if in_shared:
+            _shared(w, ins, np.array([address], np.int64), 128, True, text="edits a tensormap in shared memory")
+        elif address & WINDOW == 0:
+            observer.globals.map_edited(observer.agent(w), address, ins)
+        return result
+
+    return observed
+
+
+def tensormap_copy(ins: Instr, run):
+    """tensormap.cp_fenceproxy writes a tensormap in global memory."""
+
+    def observed(w, mask, dst, src, size):
+        result = run(w, mask, dst, src, size)
+        observer = w.machine.observer
+        observer.ins = ins
+        agent = observer.agent(w)
+        observer.globals.map_edited(agent, int(_addresses(mask, dst)[0]), ins)
+        return result
+
+    return observed

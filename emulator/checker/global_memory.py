@@ -1,0 +1,142 @@
+"""Global memory: two CTAs that write one address, reductions that depend on the order, tensormaps in use.
+
+The shadow of an allocation has a number for each 2 bytes that were written: which CTA at which line. A write that
+follows a synchronising access of its CTA (an atomic, an acquire) is taken to be ordered by it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..isa.tma_box import Window
+from . import words
+from .clocks import HB
+from .records import Record
+
+UNIT = 2  # bytes of an entry
+ENTRIES = 65535
+
+
+class GlobalRules:
+    """The rules of one launch's global memory."""
+
+    def __init__(self, observer):
+        self.observer = observer
+        self.shadows: dict[int, np.ndarray] = {}  # base of an allocation -> number of the writer of each UNIT
+        self.writers: list = [None]  # number -> (agent, instruction)
+        self.numbers: dict = {}
+        self.synchronised: set = set()  # CTAs that have executed an atomic or an acquire on global memory
+        self.maps: dict = {}  # global address of a tensormap -> records of operations that used it
+        self.reductions: dict = {}  # allocation -> CTA that added floats to it
+
+    def finish(self):
+        self.shadows.clear()
+        self.maps.clear()
+
+    def _shadow(self, region) -> np.ndarray:
+        found = self.shadows.get(region.base)
+        if found is None or found.size < region.size // UNIT + 1:
+            found = self.shadows[region.base] = np.zeros(region.size // UNIT + 1, np.uint16)
+        return found
+
+    def _number(self, agent, ins) -> int:
+        key = (agent.cta, ins)
+        found = self.numbers.get(key)
+        if found is None:
+            found = self.numbers[key] = (len(self.writers) - 1) % ENTRIES + 1
+            if len(self.writers) <= ENTRIES:
+                self.writers.append((agent, ins))
+            else:
+                self.writers[found] = (agent, ins)
+        return found
+
+    # --- writes ------------------------------------------------------------------------------------------------
+    def _check(self, agent, cells: np.ndarray, number: int, ins, region):
+        """cells: shadow entries about to be overwritten."""
+        flat = cells.reshape(-1)
+        if (flat == 0).all():
+            return
+        for old in np.unique(flat).tolist():
+            if not old or old == number:
+                continue
+            other, where = self.writers[old]
+            if other.cta is agent.cta or agent.cta in self.synchronised or self._ordered(agent, other):
+                continue
+            self.observer.found("global", "two CTAs write the same address of global memory", (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"written before: {words.line(where)}, by {words.name(other)}", f"in {region.name}",
+                "missing: an output tile of its own for each CTA (coordinates, or the number of CTAs), or a guard at the "
+                "tensor's edge"), ins, where)  # fmt: skip
+
+    @staticmethod
+    def _ordered(agent, other) -> bool:
+        """A barrier of the cluster stands between the other warp's latest write and now."""
+        return other.cta.cluster is agent.cta.cluster and agent.knows(HB, other.component, other.global_epoch)
+
+    def stored(self, agent, address: int, nbytes: int, ins):
+        """Contiguous bytes."""
+        region = self.observer.machine.memory.region(address, nbytes)
+        shadow, number = self._shadow(region), self._number(agent, ins)
+        agent.global_epoch = agent.now()
+        at = address - region.base
+        cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
+        self._check(agent, cells, number, ins, region)
+        cells[:] = number
+
+    def stored_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins):
+        """`nbytes` at each of the addresses, int64."""
+        if nbytes < UNIT:
+            return
+        memory = self.observer.machine.memory
+        number = self._number(agent, ins)
+        agent.global_epoch = agent.now()
+        while addresses.size:
+            region = memory.region(int(addresses[0]), nbytes)
+            inside = (addresses >= region.base) & (addresses + nbytes <= region.base + region.size)
+            index = ((addresses[inside] - region.base) // UNIT)[:, None] + np.arange(nbytes // UNIT)
+            shadow = self._shadow(region)
+            self._check(agent, shadow[index], number, ins, region)
+            shadow[index] = number
+            addresses = addresses[~inside]
+
+    def stored_box(self, agent, access, ins):
+        region, t = access.region, access.tensormap
+        shadow, number = self._shadow(region), self._number(agent, ins)
+        agent.global_epoch = agent.now()
+        for coords in access.boxes:
+            view = Window(t, region, coords).view
+            if view is None or view.shape[-1] % UNIT:
+                continue
+            start = view.__array_interface__["data"][0] - region.u8.__array_interface__["data"][0]
+            shape = (*view.shape[:-1], view.shape[-1] // UNIT)
+            cells = np.ndarray(shape, np.uint16, shadow, start // UNIT * UNIT, (*view.strides[:-1], UNIT))
+            self._check(agent, cells, number, ins, region)
+            cells[...] = number
+
+    # --- reductions and synchronisation ------------------------------------------------------------------------
+    def reduced(self, agent, address: int, nbytes: int, ins):
+        """A reduction of floating-point numbers: sums depend on the order of the CTAs."""
+        if not (ins.has("add") and any(m.startswith(("f16", "f32", "f64", "bf16")) for m in ins.mods)):
+            return
+        region = self.observer.machine.memory.region(address, 1)
+        first = self.reductions.setdefault(region.base, (agent, ins))
+        if first[0].cta is not agent.cta:
+            self.observer.found("order", "floating-point sums of several CTAs meet in one tensor: the result depends on "
+                                "which comes first", (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"and: {words.line(first[1])}, by {words.name(first[0])}", f"in {region.name}",
+                "missing: an order of the partial sums (a buffer for each, added up by one CTA)"), ins, first[1])  # fmt: skip
+
+    def synchronise(self, agent):
+        self.synchronised.add(agent.cta)
+
+    # --- tensormaps --------------------------------------------------------------------------------------------
+    def map_used(self, agent, access, ins):
+        """A TMA operation reads a tensormap; only those in global memory can be edited."""
+
+    def map_edited(self, agent, address: int, ins):
+        """A tensormap in global memory is written by the device."""
+
+
+def _unused(record: Record):
+    """Records of tensormap uses are the same as of any other access."""

@@ -1,0 +1,207 @@
+"""The checker itself: one Observer a launch, told of everything by instrument.py and machine.py.
+
+Happens-before with vector clocks (clocks.py): a warp is an agent; an asynchronous operation is a step of a stream of
+its warp, or of the phases of the mbarrier that it completes. Synchronisation joins clocks; the rules (shared.py,
+tensor.py, global_memory.py, lifetime.py) hold each access against earlier ones that it does not know of. What counts
+is what is ordered, not what happened first in this run, so a race is found in a run that came out right, too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..state import OFFSET_MASK
+from . import lifetime, words
+from .asynchronous import Asynchronous
+from .clocks import HB, INIT, Agent
+from .finding import Finding, Findings
+from .global_memory import GlobalRules
+from .records import Barrier, ClusterState, Meeting, Record
+from .shared import SharedRules
+from .tensor import TensorRules
+
+
+class Observer(Asynchronous):
+    """What is known of a launch. ins: the instruction being executed. findings: what was found so far."""
+
+    def __init__(self, machine):
+        self.machine = machine
+        self.ins = None
+        self.findings = Findings()
+        self.globals = GlobalRules(self)
+        self.states: list[ClusterState] = []
+        self.events = 0
+
+    # --- who and where -----------------------------------------------------------------------------------------
+    def agent(self, warp) -> Agent:
+        """The agent of a fragment's warp."""
+        state = warp.state
+        found = state.__dict__.get("agent")
+        if found is None:
+            found = state.agent = Agent(self.state(state.cta).components, state)
+        return found
+
+    def state(self, cta) -> ClusterState:
+        cluster = cta.cluster
+        found = cluster.__dict__.get("checked")
+        if found is None:
+            found = cluster.checked = ClusterState(cluster)
+        return found
+
+    def shared(self, cta) -> SharedRules:
+        found = cta.__dict__.get("shared_rules")
+        if found is None:
+            found = cta.shared_rules = SharedRules(cta, self.state(cta), self.report)
+        return found
+
+    def tensor(self, cta) -> TensorRules:
+        found = cta.__dict__.get("tensor_rules")
+        if found is None:
+            found = cta.tensor_rules = TensorRules(cta, self.state(cta), self.report)
+        return found
+
+    def report(self, kind: str, diagnosis: str, details, new: Record | None, old: Record | None):
+        """A finding about what record `new` does, against `old`."""
+        self.found(kind, diagnosis, details, new.ins if new is not None else self.ins, old.ins if old is not None else None)
+
+    def found(self, kind: str, diagnosis: str, details, ins, other=None):
+        loc, also = words.line(ins), words.line(other) if other is not None else ""
+        key = (kind, loc, also) if ins is not None else (kind, diagnosis)
+        if self.findings.new(*key):
+            self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also))
+
+    # --- mbarriers ---------------------------------------------------------------------------------------------
+    def barrier(self, mbarrier) -> Barrier | None:
+        """What is known of an mbarrier object; None if it is not the one that was initialised there."""
+        found = self.state(mbarrier.cta).barriers.get((mbarrier.cta.rank, mbarrier.offset))
+        return found if found is not None and found.object is mbarrier else None
+
+    def barrier_at(self, warp, address: int) -> Barrier | None:
+        """What is known of the mbarrier that lives at an address, None without one."""
+        cta, offset = warp.cta, address & OFFSET_MASK
+        if offset not in cta.mbarriers:
+            return None
+        return self.state(cta).barriers.get((cta.rank, offset))
+
+    def event(self, barrier: Barrier, agent: Agent | None, what: str):
+        self.events += 1
+        barrier.events.append((self.events, agent, what, words.line(self.ins), barrier.phases))
+
+    def initialised(self, warp, mbarrier, before: Barrier | None):
+        agent, state = self.agent(warp), self.state(mbarrier.cta)
+        record = Record(agent, self.ins, agent.component, 0, "generic", "initialises an mbarrier")
+        record.step = record.epoch
+        barrier = Barrier(mbarrier, state.components.new(), record)
+        state.barriers[mbarrier.cta.rank, mbarrier.offset] = barrier
+        self.event(barrier, agent, f"init, count {mbarrier.expected}")
+        if before is not None:
+            self.found("protocol", "an mbarrier is initialised again without mbarrier.inval", (
+                f"this access: {words.act(record)}", f"initialised before: {words.act(before.record)}",
+                f"it is {before.name()}, {before.phases} of its phases completed",
+                "missing: mbarrier.inval, or the first initialisation serves all tiles"), self.ins, before.record.ins)  # fmt: skip
+
+    def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False):
+        """The initialisation of a barrier must be known to whoever uses it, through a fence to other proxies."""
+        if barrier in agent.trusted and not asynchronous or (barrier, 1) in agent.trusted:
+            return
+        record = barrier.record
+        published = agent.knows(INIT, record.component, record.epoch)
+        own = record.agent is agent
+        agent.trusted.add((barrier, 1) if published else barrier)
+        if not (own or published or agent.knows(HB, record.component, record.epoch)):
+            self.found("protocol", "an mbarrier is used before its initialisation is visible to the warp", (
+                f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
+                f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+                "missing: fence.mbarrier_init and a barrier of the CTA or cluster between the two"), self.ins, record.ins)  # fmt: skip
+        elif asynchronous and not published and record.agent.cta.rank == barrier.object.cta.rank:
+            self.found("protocol", "an mbarrier is used by an asynchronous operation without a fence behind its initialisation", (
+                f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
+                f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+                "missing: fence.mbarrier_init.release.cluster (or fence.proxy.async) behind mbarrier.init"), self.ins, record.ins)  # fmt: skip
+
+    def arrived(self, warp, mbarrier, phase: int, what: str, nbytes: int = 0):
+        """A warp has arrived, or announced bytes; `phase`: parity before."""
+        barrier = self.barrier(mbarrier)
+        if barrier is None:
+            return
+        agent = self.agent(warp)
+        self.visible(agent, barrier)
+        if nbytes:
+            barrier.announced += nbytes
+            barrier.expects[self.ins] = nbytes
+        self.event(barrier, agent, what)
+        if mbarrier.cta is not agent.cta:
+            self._arrived_remotely(agent, mbarrier.cta)
+        barrier.gather(agent.release())
+        if mbarrier.phase != phase:
+            barrier.complete()
+
+    def _arrived_remotely(self, agent: Agent, target):
+        last = self.state(target).remote[target.rank].get(agent.component)
+        if last is None or last.ins is not self.ins or agent.snapshot is None or last.epoch != agent.epoch:
+            record = Record(agent, self.ins, agent.component, 0, "generic", "arrives on an mbarrier of another CTA")
+            record.step = record.epoch
+            self.reach(record, target)
+
+    def waited(self, warp, mbarrier, parity: int):
+        """A wait was satisfied."""
+        barrier = self.barrier(mbarrier)
+        if barrier is None:
+            return
+        agent = self.agent(warp)
+        self.visible(agent, barrier)
+        self.event(barrier, agent, f"wait for parity {parity} over")
+        agent.waits[barrier] = (parity, barrier.phases, self.ins)
+        agent.acquire(barrier.passed)
+
+    # --- tensor memory -----------------------------------------------------------------------------------------
+    def allocated(self, warp, address, columns: int):
+        """tcgen05.alloc has handed out columns: the latest of the CTA's allocations of this size."""
+        agent, cta = self.agent(warp), warp.cta
+        record = Record(agent, self.ins, agent.component, 0, "generic", f"allocates {columns} columns of tensor memory")
+        record.step = record.epoch
+        first = self._slot(warp, agent, address)
+        cta.__dict__.setdefault("allocated_by", {})[first] = record
+        self.tensor(cta).forget(slice(first, first + columns))
+
+    def _slot(self, warp, agent: Agent, address) -> int:
+        """The address that tcgen05.alloc wrote to shared memory, and the record of that write."""
+        at = (address if isinstance(address, int) else int(address[0])) & OFFSET_MASK
+        record = Record(agent, self.ins, agent.component, 0, "generic", "writes the address of tensor memory")
+        record.step = record.epoch
+        self.state(warp.cta).add(record)
+        self.shared(warp.cta).generic_write(record, np.array([at // 4]), at // 4, at // 4)
+        return int(warp.cta.smem.u32[at // 4])
+
+    def freed(self, warp, first: int, columns: int, pair: bool):
+        agent, cta = self.agent(warp), warp.cta
+        record = Record(agent, self.ins, agent.component, 0, "dealloc", f"frees {columns} columns of tensor memory")
+        record.step = record.epoch
+        self.state(cta).add(record)
+        self.tensor(cta).freed(record, slice(first, first + columns))
+
+    # --- barriers of a CTA and of a cluster --------------------------------------------------------------------
+    def meeting(self, cta, key) -> Meeting:
+        meetings = self.state(cta).meetings
+        found = meetings.get(key)
+        if found is None:
+            found = meetings[key] = Meeting()
+            meetings.pop((*key[:-1], key[-1] - 2), None)
+        return found
+
+    def reach(self, record: Record, target):
+        """An access to another CTA of the cluster, which must still be there."""
+        state = self.state(target)
+        if target.rank in state.exits and state.left[target.rank] == len(target.warps):
+            self.report("lifetime", "an access reaches a CTA of the cluster that has exited", (
+                f"this access: {words.act(record)}", f"the target: CTA {target.index}, rank {target.rank}",
+                "missing: a barrier of the cluster (arrive and wait) before the target exits"), record, None)  # fmt: skip
+        state.reach(record, target)
+
+    # --- the end -----------------------------------------------------------------------------------------------
+    def warp_exited(self, state):
+        lifetime.warp_exited(self, state)
+
+    def finish(self):
+        """The launch has ended."""
+        self.globals.finish()

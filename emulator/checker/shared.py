@@ -1,0 +1,160 @@
+"""Rules of shared memory: every access against what the shadow remembers of its cells.
+
+Asynchronous reads and writes (TMA, bulk copies, tensor core) are given as an index of 16-byte granules, a slice or an
+array; generic ones as an array of 4-byte words. `low` and `high` are the first and last granule or word.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import words
+from .clocks import ASYNC
+from .records import Record, known
+from .shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
+
+
+def place(cta, low: int, high: int, unit: int) -> str:
+    """A range of cells of a CTA's shared memory."""
+    return f"shared memory [{low * unit:#x}, {(high + 1) * unit:#x}) of CTA {cta.index}"
+
+
+class SharedRules:
+    """The rules for one CTA's shared memory. `report`: function of (kind, diagnosis, details, new, old)."""
+
+    def __init__(self, cta, state, report):
+        self.cta, self.state, self.report = cta, state, report
+        self.shadow = SharedShadow(cta.smem.size)
+
+    # --- conflicts ---------------------------------------------------------------------------------------------
+    def _conflict(self, new: Record, numbers, at: str, how: str):
+        """Report each of the records `numbers` that is not complete before `new`. how: "read", "write"."""
+        for number in numbers:
+            if number and not known(new.agent, old := self.state.records[number]) and old is not new:
+                if new.narrow and old.narrow or new.kind == old.kind == "atomic":
+                    continue
+                self.report("race", self._sentence(new, old, how), (
+                    f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {at}",
+                    words.missing_step(new.agent, old)), new, old)  # fmt: skip
+
+    @staticmethod
+    def _sentence(new: Record, old: Record, how: str) -> str:
+        if how == "read":
+            if old.barrier is not None:
+                return f"{words.thing(new)} reads shared memory before {words.thing(old)} into it has landed"
+            return (f"{words.thing(new)} reads shared memory that {words.thing(old)} of another warp writes, "
+                    "with nothing to order the two") if old.agent is not new.agent else (
+                    f"{words.thing(new)} reads shared memory before {words.thing(old)} has written it")  # fmt: skip
+        if old.kind in words.CORE:
+            return f"{words.thing(new)} overwrites shared memory before the {words.thing(old)} that reads it has committed"
+        if old.kind in ("tma_store", "bulk_store"):
+            return f"{words.thing(new)} overwrites shared memory before {words.thing(old)} has read it"
+        if how == "overwrite" and old.barrier is not None:
+            return f"{words.thing(new)} writes shared memory while {words.thing(old)} into it is under way"
+        verb = "reads" if how == "write" else "writes"
+        return f"{words.thing(new)} writes shared memory that {words.thing(old)} of another warp {verb}, with nothing to order the two"
+
+    # --- asynchronous proxy ------------------------------------------------------------------------------------
+    def async_read(self, new: Record, index, low: int, high: int, readers: np.ndarray, partly: bool = False):
+        """partly: only a source nothing of which was written is uninitialised."""
+        shadow = self.shadow
+        at = place(self.cta, low, high, GRANULE)
+        numbers = distinct(shadow.written[index])
+        self._conflict(new, numbers, at, "read")
+        stored = shadow.stored_in(index, low, high)
+        if stored is not None:
+            by = distinct(stored)
+            self._conflict(new, by, at, "read")
+            self._proxy(new, by, at)
+        if 0 in numbers:
+            empty = shadow.written[index] == 0
+            if stored is not None:
+                empty = empty & (stored == 0).reshape(*empty.shape, 4).all(-1)
+            if empty.all() if partly else empty.any():
+                self._uninitialised(new, at, int(np.count_nonzero(empty)) * GRANULE)
+        readers[index] = new.number
+        if readers is shadow.copied:
+            shadow.copy_range.add(low, high)
+
+    def _proxy(self, new: Record, numbers, at: str):
+        """Generic stores that the asynchronous proxy need not see yet."""
+        for number in numbers:
+            if not number:
+                continue
+            old = self.state.records[number]
+            agent = new.agent
+            if known(agent, old) and old.kind in ("generic", "atomic", "cp.async"):
+                fenced = agent.knows(ASYNC, old.component, old.step)
+                if not fenced:
+                    self.report("proxy", f"{words.thing(new)} reads what {words.thing(old)} wrote through the generic proxy, "
+                                "with no fence.proxy.async in between", (
+                        f"this access: {words.act(new)}", f"written by: {words.act(old)}", f"in {at}",
+                        f"missing: fence.proxy.async.shared::cta by {words.name(old.agent)} behind its stores, before the "
+                        "barrier that hands them over"), new, old)  # fmt: skip
+
+    def async_write(self, new: Record, index, low: int, high: int):
+        shadow = self.shadow
+        at = place(self.cta, low, high, GRANULE)
+        self._conflict(new, distinct(shadow.written[index]), at, "overwrite")
+        self._conflict(new, numbers := distinct(shadow.core[index]), at, "write")
+        if numbers != (0,):
+            shadow.core[index] = 0
+        if shadow.copy_range.meets(low, high):
+            self._conflict(new, distinct(shadow.copied[index]), at, "write")
+            shadow.copied[index] = 0
+        if (stored := shadow.stored_in(index, low, high)) is not None:
+            self._conflict(new, distinct(stored), at, "overwrite")
+        if (loaded := shadow.loaded_in(index, low, high)) is not None:
+            self._conflict(new, distinct(loaded), at, "write")
+        shadow.clear_generic(index, low, high)
+        shadow.written[index] = new.number
+        self._over_barrier(new, low * GRANULE, (high + 1) * GRANULE)
+
+    # --- generic proxy -----------------------------------------------------------------------------------------
+    def generic_read(self, new: Record, index: np.ndarray, low: int, high: int):
+        shadow = self.shadow
+        at = place(self.cta, low, high, WORD)
+        stored = shadow.stored[index]
+        numbers = distinct(stored)
+        self._conflict(new, numbers, at, "read")
+        by_copies = shadow.written[index >> 2]
+        self._conflict(new, distinct(by_copies), at, "read")
+        if 0 in numbers and (empty := (stored == 0) & (by_copies == 0)).any():
+            self._uninitialised(new, at, int(np.count_nonzero(empty)) * WORD)
+        shadow.loaded[new.agent.index % GENERIC_READERS, index] = new.number
+        shadow.load_range.add(low, high)
+
+    def generic_write(self, new: Record, index: np.ndarray, low: int, high: int):
+        shadow = self.shadow
+        at = place(self.cta, low, high, WORD)
+        granules = index >> 2
+        self._conflict(new, distinct(shadow.written[granules]), at, "overwrite")
+        self._conflict(new, distinct(shadow.core[granules]), at, "write")
+        if shadow.copy_range.meets(low >> 2, high >> 2):
+            self._conflict(new, distinct(shadow.copied[granules]), at, "write")
+        if shadow.store_range.meets(low, high):
+            self._conflict(new, distinct(shadow.stored[index]), at, "overwrite")
+        if shadow.load_range.meets(low, high):
+            loaded = shadow.loaded[:, index]
+            if loaded.any():
+                self._conflict(new, distinct(loaded), at, "write")
+                shadow.loaded[:, index] = 0
+        shadow.stored[index] = new.number
+        shadow.store_range.add(low, high)
+        self._over_barrier(new, low * WORD, (high + 1) * WORD)
+
+    def _over_barrier(self, new: Record, low: int, high: int):
+        """Bytes [low, high) include an mbarrier."""
+        for offset in self.cta.mbarriers:
+            if low < offset + 8 and offset < high:
+                barrier = self.state.barriers.get((self.cta.rank, offset))
+                name = barrier.name() if barrier is not None else f"mbarrier at {offset:#x}"
+                self.report("protocol", f"{words.thing(new)} writes over the {name}", (
+                    f"this access: {words.act(new)}", f"it writes bytes [{low:#x}, {high:#x})",
+                    "missing: room of its own for the buffer, or for the barrier"), new, None)  # fmt: skip
+                return
+
+    def _uninitialised(self, new: Record, at: str, nbytes: int):
+        self.report("uninitialised", f"{words.thing(new)} reads shared memory that nothing wrote", (
+            f"this access: {words.act(new)}", f"{nbytes} bytes of it, in {at}, were never written",
+            "missing: the load or store that fills them, or the access reaches too far"), new, None)  # fmt: skip

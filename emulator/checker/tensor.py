@@ -1,0 +1,128 @@
+"""Rules of tensor memory: every access against what the shadow remembers of its cells (PTX ISA 9.7.16.6).
+
+Operations of one warp's tensor-core stream (tcgen05.mma, cp, shift) are ordered among themselves; generated code
+relies on mma before cp, too, which PTX does not list. Everything else needs a commit and a wait, or wait::ld / st.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import words
+from .clocks import HB, NEVER, TENSOR
+from .records import Record, known
+from .shadow import LOAD_READERS, TensorShadow, distinct
+
+ALL = slice(0, 8)
+
+
+def halves_of(row: int, height: int) -> slice:
+    """Half quarters that lanes [row, row + height) touch."""
+    return slice(row // 16, -(-(row + height) // 16))
+
+
+class TensorRules:
+    """The rules for one CTA's tensor memory. `report`: function of (kind, diagnosis, details, new, old)."""
+
+    def __init__(self, cta, state, report):
+        self.cta, self.state, self.report = cta, state, report
+        self.shadow = TensorShadow()
+
+    def place(self, columns: slice) -> str:
+        return f"tensor-memory columns [{columns.start}, {columns.stop}) of CTA {self.cta.index}"
+
+    def read(self, new: Record, halves, columns: slice, partly: bool = False, keep: bool = True):
+        """partly: only a range nothing of which was written is uninitialised."""
+        cells = self.shadow.written[halves, columns]
+        numbers = distinct(cells)
+        self._conflict(new, numbers, columns, "read")
+        if 0 in numbers and (not partly or not cells.any()):
+            self._uninitialised(new, columns, int(np.count_nonzero(cells == 0)), cells.size)
+        if not keep:
+            return
+        if new.kind == "load":
+            self.shadow.loaded[new.agent.index // 4 % LOAD_READERS, halves, columns] = new.number
+        else:
+            self.shadow.core[halves, columns] = new.number
+
+    def write(self, new: Record, halves, columns: slice):
+        shadow = self.shadow
+        self._conflict(new, distinct(shadow.written[halves, columns]), columns, "overwrite")
+        core = shadow.core[halves, columns]
+        if core.any():
+            self._conflict(new, distinct(core), columns, "write")
+            shadow.core[halves, columns] = 0
+        loaded = shadow.loaded[:, halves, columns]
+        if loaded.any():
+            self._conflict(new, distinct(loaded), columns, "write")
+            shadow.loaded[:, halves, columns] = 0
+        shadow.written[halves, columns] = new.number
+
+    def forget(self, columns: slice):
+        """A fresh allocation: nothing is written, earlier accesses were checked when it was freed."""
+        self.shadow.written[:, columns] = 0
+        self.shadow.core[:, columns] = 0
+        self.shadow.loaded[:, :, columns] = 0
+
+    def freed(self, new: Record, columns: slice):
+        """tcgen05.dealloc: every access must have been issued and, by the tensor core, completed before it."""
+        shadow = self.shadow
+        for cells in (shadow.written[:, columns], shadow.core[:, columns]):
+            self._conflict(new, distinct(cells), columns, "free")
+        if (loaded := shadow.loaded[:, :, columns]).any():
+            self._conflict(new, distinct(loaded), columns, "free")
+
+    def _conflict(self, new: Record, numbers, columns: slice, how: str):
+        agent = new.agent
+        for number in numbers:
+            if not number:
+                continue
+            old = self.state.records[number]
+            if old is new or self._ordered(agent, new, old, how):
+                continue
+            if known(agent, old):
+                self._fences(new, old, columns)
+                continue
+            self.report("race", self._sentence(new, old, how), (
+                f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {self.place(columns)}",
+                words.missing_step(agent, old)), new, old)  # fmt: skip
+
+    @staticmethod
+    def _ordered(agent, new: Record, old: Record, how: str) -> bool:
+        if old.agent is agent:
+            if old.kind in words.CORE and new.kind in words.CORE:
+                return True
+            if how == "free" and old.kind in ("load", "store"):
+                return True
+            return old.step < NEVER and agent.knows(HB, old.component, old.step)
+        if how == "free":
+            if old.kind in ("load", "store"):  # what is read is in registers that were used before the barrier
+                return agent.knows(HB, old.agent.component, old.epoch)
+            return known(agent, old)
+        return old.step < NEVER and agent.knows(TENSOR, old.component, old.step)
+
+    @staticmethod
+    def _sentence(new: Record, old: Record, how: str) -> str:
+        if how == "free":
+            return f"tensor memory is deallocated before the {words.thing(old)} that uses it is known to have finished"
+        if how == "read":
+            if old.kind in words.CORE:
+                return f"{words.thing(new)} reads tensor memory before the {words.thing(old)} that writes it has committed"
+            return f"{words.thing(new)} reads tensor memory before the {words.thing(old)} that writes it is complete"
+        if old.kind == "load":
+            return f"{words.thing(new)} overwrites tensor memory before the {words.thing(old)} that reads it is complete"
+        return f"{words.thing(new)} overwrites tensor memory that {words.thing(old)} may still use"
+
+    def _fences(self, new: Record, old: Record, columns: slice):
+        """Ordered by a barrier of the CTA or the cluster, but not for tensor memory."""
+        self.report("race", f"{words.thing(new)} uses tensor memory behind a barrier without tcgen05 fences", (
+            f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {self.place(columns)}",
+            f"missing: tcgen05.fence::before_thread_sync by {words.name(old.agent)} before the barrier, or "
+            f"tcgen05.fence::after_thread_sync by {words.name(new.agent)} behind it"), new, old)  # fmt: skip
+
+    def _uninitialised(self, new: Record, columns: slice, cells: int, of: int):
+        self.report("uninitialised", f"{words.thing(new)} reads tensor memory that nothing wrote", (
+            f"this access: {words.act(new)}",
+            f"{cells * 100 // of} % of {self.place(columns)} was never written since it was allocated",
+            "missing: the MMA without accumulation (enable-input-d false) that starts the tile, the tcgen05.cp or "
+            "tcgen05.st that fills it; or the columns are wrong"), new, None)  # fmt: skip
