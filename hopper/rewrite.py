@@ -43,7 +43,7 @@ class Retargeted:
 
 def retarget(text: str, device: str) -> Retargeted:
     """Rewrite a PTX module and put the device functions (PTX for sm_90a) into it. Raises HopperError."""
-    text = without_comments(text)
+    text = without_comments(text).replace("\0", "")
     if not re.search(r"\.target\s+sm_10[03][af]?\b", text):
         target = re.search(r"\.target\s+(\S+)", text)
         raise HopperError("unsupported", f"PTX for {target[1] if target else 'no target'}: expected sm_100a")
