@@ -24,6 +24,7 @@ def patch_host_code(settings):
 
 def _patch_alignment():
     import cutlass.cute.runtime as runtime
+    from cutlass.cute.typing import AddressSpace
 
     pointers = runtime._Tensor.__c_pointers__
 
@@ -39,6 +40,16 @@ def _patch_alignment():
             self._assumed_align = declared
 
     runtime._Tensor.__c_pointers__ = pointers_held_to_cpu_alignment
+    make_pointer = runtime._Pointer.__init__
+
+    @functools.wraps(make_pointer)
+    def make_pointer_held_to_cpu_alignment(self, pointer, dtype, mem_space=AddressSpace.generic, assumed_align=None):
+        held = assumed_align if assumed_align is None else min(assumed_align, CPU_ALIGNMENT)
+        make_pointer(self, pointer, dtype, mem_space, held)
+        if assumed_align is not None:
+            self._assumed_align = assumed_align
+
+    runtime._Pointer.__init__ = make_pointer_held_to_cpu_alignment
 
 
 def _patch_calling_convention(settings):
