@@ -127,7 +127,7 @@ class Gpu:
 
     def launch(self, program: Program, name: str, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
         """Run one kernel of a parsed PTX module; returns and records its report."""
-        key = (id(program), name)
+        key = (id(program), name, self.machine.writer_type)
         if key not in self._translated:
             try:
                 self._translated[key] = translate(program, program.kernels[name], self.machine.writer_type)
@@ -141,6 +141,13 @@ class Gpu:
         launch.seconds = time.perf_counter() - start
         self.launches.append(launch)
         return launch
+
+    def use_timing(self, options=None):
+        """From now on launches take simulated time, kept in `launch.time`; options: emulator.timing.Options."""
+        from .timing import TimedMachine
+
+        machine = TimedMachine(self.memory, options)
+        machine.symbols, self.machine = self.machine.symbols, machine
 
     def raise_error(self):
         """Raise what a callback could not: an exception cannot cross the JIT's machine code."""
@@ -172,7 +179,8 @@ def install(check: bool = True, timing: bool = False, gpu: Gpu | None = None) ->
     """From now on every kernel this process compiles with the CuTe DSL and launches runs in the emulator.
 
     Call before the first compile. Returns the Gpu; calling again returns the same one. gpu: what launches kernels
-    instead, a subclass of Gpu with a `launch` of its own.
+    instead, a subclass of Gpu with a `launch` of its own. timing: True, or emulator.timing.Options: launches take
+    simulated time.
     """
     global _gpu
     if _gpu is None:
@@ -180,6 +188,8 @@ def install(check: bool = True, timing: bool = False, gpu: Gpu | None = None) ->
         _configure_dsl()
         _patch(_gpu)
         patch_torch(_gpu)
+    if timing:
+        _gpu.use_timing(None if timing is True else timing)
     return _gpu
 
 

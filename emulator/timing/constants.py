@@ -45,7 +45,7 @@ TABLE = (
     _c("dram_channels", 64, "", "published", "NCU1: 64 channels"),
     _c("dram_grain", 4096, "B", "fitted", "SA tma2d_tput, odd rows: bytes in a row on one channel; the imbalance "
        "this makes is the queueing below saturation"),
-    _c("dirty_fraction", 0.6, "", "fitted", "SA tma2d_lat, odd rows: bytes written back for a byte read while the L2 "
+    _c("dirty_fraction", 0.75, "", "fitted", "SA tma2d_lat, odd rows: bytes written back for a byte read while the L2 "
        "is full of what a memset before the kernel left", 0.3, 1.0),
     _c("page_walk", 250.0, "clk", "fitted", "SA ldgsts_lat: cold 1085..1263 clk against 789..900 clk of a DRAM "
        "pointer chase (QRC)", 0.0, 500.0),
