@@ -1,59 +1,59 @@
 """NVFP4 gemv, gemm, dual gemm and group gemm on a B200: one kernel.
 
-NORMAL FORM
-    out[l, t, r] = f(sum_k weights[l, r, k] * tokens[l, t, k]), e2m1 times a ue4m3 scale for 16 elements.
+NORMAL FORM   out[l, t, r] = f(sum over k of weights[l, r, k] * tokens[l, t, k])
+    operands are e2m1 with a ue4m3 scale for 16 elements of K, sums are fp32, out is fp16
 
     problem   weights (rows r, M of the MMA)   tokens (t, N of the MMA)   f
-    gemv      a                                row 0 of b                 fp16
-    gemm      b                                a                          fp16
-    dual      b1, b2                           a                          fp16(silu(p1) * p2)
-    group     b of each group                  a of each group            fp16
+    gemv      a                                row 0 of b                 identity
+    gemm      b                                a                          identity
+    dual      b1, b2                           a                          silu(p1) * p2
+    group     b of each group                  a of each group            identity
 
-    Weight rows fill the 128 lanes of tensor memory; tokens take any multiple of 8 columns (16 over a CTA
-    pair), so a tile costs what its tokens cost. Neighbouring lanes are neighbouring values of c.
+    Weight rows fill the 128 lanes of tensor memory. Tokens take any multiple of 8 columns (16 over
+    a CTA pair), so a tile costs what its tokens cost. Neighbouring lanes are neighbours in c.
 
-ROLES (warps of a CTA; one CTA or a pair of neighbouring cluster ranks computes a tile of 128 or 256 rows)
-    0-3  epilogue: tensor memory lanes 32w.. -> registers -> global
-    4    load: TMA boxes of weights and tokens, bulk copies of scale-factor atoms
-    5    MMA: scales shared -> tensor memory, block-scaled MMAs. In the odd CTA of a pair: relay (below)
-    6-7  only with setmaxnreg, to complete the second warpgroup
+ROLES   a CTA computes 128 weight rows of a tile, a pair of neighbouring cluster ranks 256
+    warps 0-3  epilogue: tensor memory lanes 32w... -> registers -> global
+    warp 4     load: TMA boxes of weights and tokens, bulk copies of scale-factor atoms
+    warp 5     MMA: scales to tensor memory, block-scaled MMAs; in the odd CTA of a pair: relay
+    warps 6-7  only with setmaxnreg, to complete the second warpgroup
 
-PIPELINES (mbarriers; "arrivals" is the count of one phase)
-    barrier      producer -> consumer         arrivals
-    full[s]      load -> MMA                  1 expect_tx by the load warp, + bytes of the stage;
-                                              even CTA of a pair: + 1 relayed by the odd CTA's MMA warp
-    empty[s]     MMA -> load                  1 commit of each MMA warp whose operands this CTA sends
-    gate[a]      MMA -> epilogue              1 commit: first product of a dual tile is complete
-    acc_full[a]  MMA -> epilogue              1 commit: accumulators are complete
-    acc_empty[a] epilogue -> MMA              4 warps of each CTA of the pair, on the even CTA
-    partials     epilogue -> epilogue         1 expect_tx, + bytes of the other CTAs' partial sums
-    An MMA of a CTA pair is issued by the even CTA and reads shared memory of both. Data of the odd CTA
-    completes on its own full[s]; its MMA warp waits there and arrives on the even CTA's full[s].
+PIPELINES (mbarriers)
+    barrier       from -> to            arrivals of a phase
+    full[s]       load -> MMA           1 expect_tx of the load warp, and the bytes of the stage;
+                                        even CTA of a pair: 1 more, relayed by the odd CTA
+    empty[s]      MMA -> load           1 commit of each MMA warp that reads what this CTA sends
+    gate[a]       MMA -> epilogue       1 commit: the first product of a dual tile is complete
+    acc_full[a]   MMA -> epilogue       1 commit: the tile is complete
+    acc_empty[a]  epilogue -> MMA       4 warps of each CTA of the pair, on the even CTA
+    partials      epilogue -> epilogue  1 expect_tx, and the bytes of the other CTAs' partial sums
+    The MMAs of a pair are issued by its even CTA and read shared memory of both. What the odd CTA
+    loads completes on its own full[s]; its MMA warp waits there and arrives on the even CTA's.
 
-TIMELINE of a tile
-    load      descriptors, full barriers | first STAGES loads, no waits | cluster barrier, multicast loads
-              | wait empty, expect, load ...
-    MMA       allocate tensor memory | join | wait full, copy scales, MMAs, commit empty ... commit acc_full
-              gate_lead: at the end the first product of all remaining k-tiles, commit gate, then the second
-    epilogue  other barriers | join | (wait gate, silu of the first chunk) wait acc_full | K split: send
-              partial sums, wait partials, add | load a chunk, transpose, store ...
-    all       cluster barrier | leave
+TIMELINE of a role
+    load      prefetch descriptors, init full | loads of the first stages, without waits | cluster
+              barrier | those of them that are multicast | wait empty, expect, load ...
+    MMA       allocate | join | wait full, copy scales, MMAs, commit empty ... | commit acc_full
+              gate_lead: ... | first product of the last k-tiles, commit gate | second product
+    epilogue  init other barriers | join | wait gate, silu of the first chunk | wait acc_full |
+              K split: send partial sums, wait partials, add | read a chunk, transpose, store ...
+    all       barrier of the cluster or CTA | MMA warp: free tensor memory
 
-SHARED MEMORY                                          TENSOR MEMORY (columns)
-    stage 0   weights [w][k/256][128 rows][128 B]         accumulators [a][w][token]
-              tokens  [k/256][rows][128 B]                scales of slot 0
-              weight scales [w][k/64][512 B]                weights [w][k/64][4]
-              token scales  [128 tokens][k/64][512 B]       tokens  [k/64][128 tokens][4]
-    stage 1 ...                                           scales of slot 1 ...
-    transposition buffers, 4 x 1 KB                      One slot for each stage where columns allow it:
-    barriers, tensor memory address                      waiting for full[s] then also proves that the MMAs
-    (K split: partial sums overlay the stages)           which read the slot are done.
+SHARED MEMORY                                        TENSOR MEMORY (columns)
+    stage 0  weights [w][k/256][128 rows][128 B]        accumulators [a][w][token]
+             tokens  [k/256][rows][128 B]               slot 0  weight scales [w][k/64][4]
+             weight scales [w][k/64][512 B]                     token scales [k/64][t/128][4]
+             token scales  [t/128][k/64][512 B]         slot 1 ...
+    stage 1 ...
+    transposition buffers, 4 x 1 KB                     With a slot for each stage, waiting for
+    barriers, address of tensor memory                  full[s] also proves that the MMAs which
+    (K split: partial sums overlay the stages)          read the slot before are complete.
 
-NUMERICS  silu(x) = x / (1 + 2^(-x log2 e)) in fp32. Rounding -x log2 e perturbs the exponent by at most
-    |x| 2^-23, ex2.approx and rcp.approx err by 2^-22 and 2^-23, so for x > -20 the relative error is below
-    20 * 2^-23 + 2^-21 = 3e-6, far under fp16's 5e-4; for x < -20 |silu| < 5e-8 rounds with an absolute
-    error below 1e-12. Overflow of the exponential gives rcp(inf) = 0, the limit. Sums of a K split are added
-    in a fixed order: the same input gives the same bits.
+NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32. Rounding the product perturbs the exponential
+    by |x| 2^-23 at most, ex2.approx errs by 2^-22, rcp.approx by 2^-23, three roundings by 2^-24:
+    the relative error is below (|x| + 5) 2^-23, that is 1.1e-5 down to x = -87, where fp16 rounds
+    by 5e-4; beyond, silu is below 1e-35 and becomes 0. A K split adds in a fixed order: the same
+    input gives the same bits.
 """
 
 import ctypes
@@ -102,7 +102,7 @@ def round_up(a: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class Product:
-    """Sizes in elements. token_rows: rows of the token operand in memory per batch (128 for gemv)."""
+    """Sizes in elements. token_rows: rows that the token operand has in memory (128 in gemv)."""
 
     rows: int
     tokens: int
@@ -164,7 +164,7 @@ class Config:
 
 
 class Plan:
-    """What follows from a configuration: shared memory in bytes (*_at: offsets), TMEM in columns."""
+    """What follows from a configuration: shared memory in bytes, tensor memory in columns."""
 
     def __init__(self, config: Config, weights: int):
         c = config
@@ -216,90 +216,111 @@ def parameter_bytes(problem: Problem) -> int:
     return len(problem.groups) * (128 * (n + 1) + 8 * (n + 2) + 4 * 5) + 64
 
 
+def tile_count(config: Config, problem: Problem) -> int:
+    """Tiles of clusters, one CTA or pair of CTAs wide in each direction that the cluster has."""
+    rows, tokens = ROWS * config.cluster_m, config.token_tile * config.cluster_n
+    return sum(p.batch * -(-p.rows // rows) * -(-p.tokens // tokens) for p in problem.groups)
+
+
 def check(config: Config, problem: Problem) -> Plan:
     """The statement of what a configuration can run: ValueError with the reason if it cannot."""
     c, groups, plan = config, problem.groups, Plan(config, problem.weights)
+    pieces, pair = c.token_tile > c.mma_tokens, c.cta_group == 2
     repeats = c.cluster_n > 1 or problem.tokens > c.token_tile
-    pieces = c.token_tile > c.mma_tokens
-    k_tiles = min(ceil_div(p.k, c.k_tile) for p in groups)
-    parameters = parameter_bytes(problem)
+    k_tiles = min(-(-p.k // c.k_tile) for p in groups)
 
     def need(legal: bool, reason: str):
         if not legal:
             raise ValueError(f"{reason}: {config}")
 
     need(c.cta_group in (1, 2), "an MMA runs on one CTA or on a pair")
-    need(
-        c.token_tile >= 8 * c.cta_group and c.token_tile % (8 * c.cta_group) == 0,
-        "N of an MMA is a multiple of 8, over a CTA pair of 16",
-    )
+    step = 8 * c.cta_group
+    need(c.token_tile >= step and c.token_tile % step == 0, "N is a multiple of 8, of 16 in a pair")
     need(c.mma_tokens <= 256 and c.mma_tokens % 64 == 0, "N of an MMA is at most 256")
-    need(not pieces or c.cta_group == 1, "a CTA pair holds halves of one MMA's tokens, not of two")
+    need(not (pieces and pair), "a CTA pair holds halves of one MMA's tokens, not of two")
     need(not repeats or c.token_tile % 64 == 0, "scale columns start at a multiple of 64 tokens")
-    need(
-        c.token_box % 8 == 0 and c.token_box <= 256 and plan.token_rows % c.token_box == 0,
-        "boxes of whole swizzle atoms (8 rows) fill the token tile",
-    )
+    need(c.token_box % 8 == 0 and 0 < c.token_box <= 256, "a box has whole swizzle atoms of 8 rows")
+    need(plan.token_rows % c.token_box == 0, "boxes fill the token tile")
     need(c.k_tile > 0 and c.k_tile % BOX_K == 0, "a row of a box is 128 bytes, 256 elements of K")
     need(c.cluster_m % c.cta_group == 0, "a cluster has whole CTA pairs")
     need(c.cluster <= MAX_CLUSTER, "a cluster has at most 8 CTAs")
-    need(plan.stages >= 2, "two stages fit in shared memory, one to load and one to compute")
-    need(c.accumulators in (1, 2), "one accumulator, or two to overlap the epilogue")
-    need(plan.tmem_columns <= TMEM_COLUMNS, f"tensor memory has not {plan.tmem_used} columns")
-    need(
-        plan.tmem_columns * c.ctas_per_sm <= TMEM_COLUMNS,
-        f"{c.ctas_per_sm} CTAs of a SM do not find {plan.tmem_columns} columns each",
-    )
+    need(plan.stages >= 2, "shared memory holds two stages, one to load and one to compute")
+    columns = TMEM_COLUMNS // c.ctas_per_sm
+    need(plan.tmem_columns <= columns, f"a CTA has {columns} columns of tensor memory")
     need(c.schedule in ("single", "blocked", "strided"), "schedule: single, blocked or strided")
-    need(c.accumulators == 1 or c.schedule != "single", "a second accumulator needs a second tile")
+    need(tile_count(c, problem) < 2**22, "tile numbers times clusters are 32-bit numbers")
+    need(c.accumulators in (1, 2), "one accumulator, or two to overlap the epilogue")
+    need(c.accumulators == 1 or c.schedule != "single", "a second accumulator has a second tile")
     need(c.scale_lead in (0, 1), "scale copies run at most one k-tile ahead")
-    need(not c.scale_lead or c.scales_per_stage, "scales copied ahead need columns of their own")
-    need(
-        c.split_k == 1 or c.schedule == "single",
-        "partial sums overlay the stages, which are idle only after the last tile",
-    )
-    need(
-        c.split_k == 1 or plan.partial_bytes <= plan.staging_at,
-        f"the stages do not hold {plan.partial_bytes} bytes of partial sums",
-    )
-    need(k_tiles >= c.split_k, f"each part of a K split needs a k-tile, there are {k_tiles}")
+    need(not c.scale_lead or c.scales_per_stage, "scales copied ahead have columns of their own")
+    if c.split_k > 1:
+        need(c.schedule == "single", "partial sums overlay the stages, idle after the last tile")
+        need(plan.partial_bytes <= plan.staging_at, "the stages hold the partial sums")
+        need(k_tiles >= c.split_k, f"each part of a K split has a k-tile, of {k_tiles}")
+        need(c.gate_lead == 0, "partial sums have no gate")
     need(c.gate_lead == 0 or problem.weights == 2, "only a dual product has a gate")
     need(0 <= c.gate_lead <= plan.stages, "k-tiles whose gate runs ahead stay in their stages")
     need(not (c.gate_lead and c.scale_lead), "the gate's lead orders the scale copies itself")
-    need(not (c.gate_lead and c.split_k > 1), "partial products have no gate yet")
-    need(
-        c.epilogue_tokens % plan.fragment == 0 and c.token_tile % c.epilogue_tokens == 0,
-        "the epilogue reads whole fragments that fill the tile",
-    )
+    need(c.epilogue_tokens % plan.fragment == 0, "the epilogue reads whole fragments")
+    need(c.token_tile % c.epilogue_tokens == 0, "epilogue chunks fill the tile")
     need(c.epilogue_tokens * problem.weights <= 128, "a thread holds at most 128 accumulators")
-    need(
-        not c.wide_stores or (plan.fragment == 16 and all(p.rows % 16 == 0 for p in groups)),
-        "a 32-byte store takes 16 tokens to transpose and 16 rows on an aligned address",
-    )
-    need(
-        c.epilogue_registers == 0 or c.epilogue_registers in range(64, 257, 8),
-        "setmaxnreg takes a multiple of 8",
-    )
+    if c.wide_stores:
+        need(plan.fragment == 16, "a 32-byte store takes 16 tokens to transpose")
+        need(all(p.rows % 16 == 0 for p in groups), "a 32-byte store takes 16 aligned rows")
+    need(c.epilogue_registers in (0, *range(64, 257, 8)), "setmaxnreg takes multiples of 8")
     need(c.weights_policy in POLICIES and c.tokens_policy in POLICIES, "cache policies exist")
-    need(
-        all(p.rows * p.tokens * p.batch < 2**40 and p.k < 2**31 for p in groups),
-        "sizes are 32-bit numbers",
-    )
-    need(
-        parameters <= PARAMETER_BYTES,
-        f"{len(groups)} groups take {parameters} bytes of kernel parameters of {PARAMETER_BYTES}",
-    )
     return plan
 
 
+def estimate(config: Config, problem: Problem) -> float:
+    """Rough time in SM cycles, to rank configurations.
+
+    Published rates of a B200 at 1.85 GHz: an MMA takes max(N/2, 32 + N/4) cycles, a scale copy 32,
+    TMA 1.08 a row, DRAM 7.2 TB/s; 3000 cycles for start, first bytes, drain and stores.
+    """
+    c, n = config, problem.weights
+    waves = -(-tile_count(c, problem) * c.cluster // (SM_COUNT * c.ctas_per_sm))
+    width = min(round_up(problem.tokens, 8 * c.cta_group), c.token_tile)
+    mma = max(width / 2, 32 + width / 4 / c.cta_group) * n
+    copies = 32 * (n + ceil_div(width, 128))
+    rows = 1.08 * (ROWS * n + width / c.cta_group)
+    k_tiles = max(ceil_div(p.k, BOX_K) for p in problem.groups) / c.split_k
+    busy = k_tiles * max(4 * mma, 4 * copies, rows) * c.ctas_per_sm
+    tail = width * (8 * n + 24 * (c.split_k > 1)) + 3000
+    dram = sum(p.batch * p.k * 0.5625 * (n * p.rows + p.tokens) for p in problem.groups) / 3900
+    return max(waves * (busy + tail), dram + tail) + busy / 8  # of equals the one that spreads more
+
+
 def pick(problem: Problem) -> Config:
-    """The configuration for a problem."""
-    tile = min(round_up(problem.tokens, 16), 64) if problem.tokens > 8 else 8
-    wide = tile % 16 == 0 and all(p.rows % 16 == 0 for p in problem.groups)
-    chunk = next(e for e in (32, 16, 8) if tile % e == 0)
-    config = Config(token_tile=tile, token_box=tile, wide_stores=wide, epilogue_tokens=chunk)
-    check(config, problem)
-    return config
+    """The configuration for a problem: of the legal ones below, the one with the best estimate."""
+    tokens, legal = problem.tokens, []
+    tiles = {64, 128, 192, 256} if tokens > 8 else {8}
+    if 8 < tokens <= 256:
+        tiles.add(round_up(tokens, 16))
+    aligned = all(p.rows % 16 == 0 for p in problem.groups)
+    pairs = [1, 2] if tokens > 64 and all(p.rows > ROWS for p in problem.groups) else [1]
+    for tile, group, split in itertools.product(sorted(tiles), pairs, range(1, 9)):
+        share = tile // group
+        shape = dict(
+            cta_group=group,
+            cluster_m=group,
+            token_tile=tile,
+            token_box=next(b for b in range(64, 0, -8) if share % b == 0) if share % 8 == 0 else 8,
+            split_k=split,
+            wide_stores=aligned and tile % 16 == 0,
+            epilogue_tokens=next(e for e in (32, 16, 8) if tile % e == 0),
+        )
+        crowded = tile_count(Config(**shape), problem) * group > SM_COUNT and split == 1
+        for accumulators in (2, 1) if crowded else (1,):
+            shape.update(accumulators=accumulators, schedule="blocked" if crowded else "single")
+            shape.update(gate_lead=2 if problem.weights == 2 and split == 1 else 0)
+            try:
+                check(Config(**shape), problem)
+            except ValueError:
+                continue
+            legal.append(Config(**shape))
+            break
+    return min(legal, key=lambda config: estimate(config, problem))
 
 
 # ---- PTX -----------------------------------------------------------------------------------------
@@ -311,7 +332,7 @@ _KINDS = {"r": Int32, "l": Int64, "h": Int16, "f": Float32}
 def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
     """A device function that issues `text`; $0... stand for the results, then the operands.
 
-    operands, results: a letter each: r (b32), l (b64), h (b16), f (f32). pure: no effect but results.
+    operands, results: a letter each, r (b32), l (b64), h (b16), f (f32). pure: has no effect.
     """
     constraints = ",".join([f"={letter}" for letter in results] + list(operands))
 
@@ -457,9 +478,9 @@ def tcgen05_commit(group, barrier, mask):
 def tcgen05_ld(addresses, tokens, transposable):
     """32 lanes x `tokens` columns from each address, complete on return; registers by address.
 
-    transposable: two 16x256b loads, rows 0-15 and 16-31, of the form that stmatrix takes: register
-    4 * octet + 2 * h + j of a load holds row 8 * h + lane / 4, token 8 * octet + 2 * (lane % 4) + j.
-    Else 32x32b: register i holds row lane, token i.
+    transposable: two 16x256b loads, of rows 0-15 and 16-31, in the form stmatrix takes: register
+    4o + 2h + j of a load is row 8h + lane / 4, token 8o + 2 * (lane % 4) + j.
+    Else 32x32b: register i is row lane, token i.
     """
     shape, repeat, loads = ("16x256b", tokens // 8, 2) if transposable else ("32x32b", tokens, 1)
     count, total, text, operands = tokens // loads, tokens * len(addresses), "", []
@@ -614,9 +635,9 @@ class Kernel:
             self.idle_warp()
 
     def join(self, waits):
-        """Past here barriers are initialised, those of the cluster too, and tensor memory is allocated.
+        """Past here all barriers of the cluster are initialised and tensor memory is allocated.
 
-        The load warp only arrives: for its first loads it needs neither.
+        The load warp only arrives: its first loads need neither.
         """
         clustered = self.config.cluster > 1
         if clustered:
@@ -635,7 +656,7 @@ class Kernel:
             self.cluster_sync()
 
     def leave(self):
-        """No CTA exits while another of its cluster may still write to it or arrive on its barriers."""
+        """No CTA exits while another of its cluster may write to it or arrive on its barriers."""
         if self.config.cluster > 1:
             self.cluster_sync()
         else:
@@ -953,7 +974,7 @@ class Kernel:
         return None if self.config.cta_group == 1 else Int32(3) << self.rank
 
     def release_stage(self, stage):
-        """Commit to the load warps that send to this CTA or pair: its cluster row and its column."""
+        """Commit to the load warps that send to this CTA or pair: cluster row and column."""
         c, mask = self.config, self.pair_mask()
         if c.cluster_n > 1 or self.token_sharers > 1:
             pair = (1 << c.cta_group) - 1
@@ -968,7 +989,7 @@ class Kernel:
         return tmem + self.plan.scale_slots_at + slot
 
     def token_scale_column(self, step):
-        """Atoms of 128 neighbouring tokens stand side by side, as an MMA with N > 128 reads them."""
+        """Atoms of neighbouring tokens stand side by side, as an MMA with N > 128 reads them."""
         return 4 * (self.traits.weights * self.plan.steps + step * self.plan.token_atoms)
 
     def has_step(self, steps, s):
@@ -1136,8 +1157,8 @@ class Kernel:
     def transpose(self, warp, lane, values):
         """16 tokens x 32 rows through shared memory: each lane gets 16 rows of token lane / 2.
 
-        A token is 64 bytes, four chunks of 8 rows, XORed with bits 1-2 of the token: stmatrix (a chunk of
-        8 tokens) and the reads (two chunks of 4 tokens at a time) then touch every bank once.
+        A token is 64 bytes, four chunks of 8 rows, XORed with bits 1-2 of the token: stmatrix (a
+        chunk of 8 tokens) and the reads (two chunks of 4 tokens) then touch every bank once.
         """
         base = self.smem + self.plan.staging_at + warp * 1024
         token, chunk = lane & 7, lane >> 3
@@ -1158,8 +1179,8 @@ class Kernel:
     def reduce_split(self, t, warp, source):
         """Add the partial accumulators of the CTAs of a K split and store.
 
-        Fragment f belongs to CTA f // per of the split. Every CTA sends it there as it lies in registers;
-        the owner adds in the order of the split, so the sum does not depend on timing.
+        Fragment f belongs to CTA f // per of the split. Every CTA sends it there as it lies in
+        registers; the owner adds in the order of the split, so timing does not change the sum.
         """
         c, plan, n = self.config, self.plan, self.traits.weights
         lane = Int32(cute.arch.lane_idx())
@@ -1233,8 +1254,8 @@ class Kernel:
 class Arguments:
     """The arguments of Kernel.launch in one block of memory: addresses, then sizes.
 
-    Of a group: addresses in the order of `unpack`; rows, tokens, k, batch, token_rows. Implements the
-    DSL's protocol for arguments.
+    Of a group: addresses in the order of `unpack`; rows, tokens, k, batch, token_rows.
+    Implements the DSL's protocol for arguments.
     """
 
     def __init__(self, problem: Problem):
@@ -1296,7 +1317,7 @@ def traits_of(config: Config, problem: Problem) -> Traits:
 
 
 class Launcher:
-    """Launches one problem with one configuration: `launcher(*addresses)`, in the order of `unpack`."""
+    """Launches one problem with one configuration: launcher(*addresses), ordered as by `unpack`."""
 
     compiled = {}  # (config, traits) -> compiled Kernel.launch
 
@@ -1319,10 +1340,10 @@ class Launcher:
 
 
 def direct_launch(function, arguments: Arguments):
-    """A function that launches with what `arguments` holds, without the DSL's handling of arguments.
+    """A function that launches with what `arguments` holds, past the DSL's handling of arguments.
 
-    Like the DSL's executor it hands the compiled host function an array of the arguments' addresses and
-    of an int32 for the CUDA error. Where the executor turns out to be built differently: its normal call.
+    Like the DSL's executor it hands the compiled host function an array of the addresses of the
+    arguments and of an int32 for the CUDA error. Where the executor is built differently: its call.
     """
     try:
         executor = function.to(None)
@@ -1363,13 +1384,13 @@ def unpack(data):
             return operands, [c for _, _, c in data[0]]
     found = f"{len(data)} items" if isinstance(data, (tuple, list)) else type(data).__name__
     raise TypeError(
-        "data: expected 7 tensors (gemv, gemm), 10 tensors (dual gemm) or 4 lists of one item a group "
-        f"(group gemm), found {found}"
+        "data: expected 7 tensors (gemv, gemm), 10 (dual gemm) or 4 lists with an item for each "
+        f"group (group gemm), found {found}"
     )
 
 
 def require(name, tensor, dtype, shape, order):
-    """Raise unless `tensor` has this dtype and shape and is dense, its dimensions in memory `order`."""
+    """Raise unless `tensor` has this dtype and shape and is dense with dimensions in `order`."""
     if tensor.dtype != dtype:
         raise TypeError(f"{name}: expected dtype {dtype}, found {tensor.dtype}")
     if tuple(tensor.shape) != tuple(shape):
@@ -1383,7 +1404,7 @@ def require(name, tensor, dtype, shape, order):
 
 
 def normal_form(data) -> Problem:
-    """The problem that `data` poses; TypeError or ValueError naming the argument where it is illegal."""
+    """The problem that `data` poses; TypeError or ValueError naming an argument that is illegal."""
     operands, _ = unpack(data)
     weights = 2 if len(data) == 10 else 1
     names = ["a", "b1", "b2"] if weights == 2 else ["a", "b"]
@@ -1397,9 +1418,11 @@ def normal_form(data) -> Problem:
             if tensor.device != operands[0].device:
                 raise ValueError(f"{label}: expected {operands[0].device}, found {tensor.device}")
         for label, tensor in zip([labels[0], labels[1], labels[-1]], [*tensors[:2], tensors[-1]]):
-            if tensor.ndim != 3 or 0 in tensor.shape:
+            if tensor.ndim != 3 or not all(0 < size < 2**30 for size in tensor.shape):
                 found = list(tensor.shape)
-                raise ValueError(f"{label}: expected 3 dimensions, none empty, found shape {found}")
+                raise ValueError(
+                    f"{label}: expected 3 dimensions of 1 to 2^30, found shape {found}"
+                )
         (m, bytes_k, l), n = tensors[0].shape, tensors[1].shape[0]
         k = 2 * bytes_k
         if k % STEP_K:
@@ -1416,7 +1439,14 @@ def normal_form(data) -> Problem:
         if len(data) == 4 and tuple(data[3][g]) != (m, n, k, l):
             raise ValueError(f"sizes[{g}]: expected {(m, n, k, l)}, found {tuple(data[3][g])}")
         groups.append(Product(m, 1, k, l, n) if gemv else Product(n, m, k, l, m))
-    return Problem(weights, tuple(groups), tokens_first=not gemv)
+    problem = Problem(weights, tuple(groups), tokens_first=not gemv)
+    if parameter_bytes(problem) > PARAMETER_BYTES:
+        most = PARAMETER_BYTES * len(groups) // parameter_bytes(problem)
+        raise ValueError(
+            f"sizes: expected at most {most} groups, whose descriptors are kernel parameters, "
+            f"found {len(groups)}"
+        )
+    return problem
 
 
 def same_form(operands):
@@ -1445,7 +1475,7 @@ _launchers = {}  # (items of data, operands) -> [(predicate, launcher)], the las
 
 
 def launcher_for(data, operands) -> Launcher:
-    """The launcher for tensors of this form; the first time they are checked, and perhaps compiled."""
+    """The launcher for tensors of this form; of a new form, they are checked first."""
     known = _launchers.setdefault((len(data), len(operands)), [])
     for i, (accepts, launcher) in enumerate(known):
         if accepts(*operands):
