@@ -1,0 +1,153 @@
+"""Run packed launches (pack.py) on this machine's Hopper GPU: right, the same in every repeat, the same as expected?
+
+    python -m hopper.run_pack packs/*.npz [--repeat 10] [--json results.json]
+
+Needs torch, cuda-python, and NVRTC or nvcc; not the DSL. Exit status: 0 all right, 1 not, 2 cannot run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import HopperError
+from .machine import describe
+from .pack import Pack, digest, load, storages
+from .run import Kernel, Shape, require_gpu
+
+
+@dataclass
+class Result:
+    """What became of a pack.
+
+    status: pass | fail | error. outputs: SHA-256 of each tensor after the launches (those that changed).
+    same_inputs, same_repeats, as_expected: None where there is nothing to compare. seconds: wall clock of each call,
+    tensor memory's set-up and waiting included: never the kernel's time on a B200.
+    """
+
+    pack: str
+    case: dict[str, Any] | None
+    status: str
+    message: str = ""
+    same_inputs: bool | None = None
+    same_repeats: bool | None = None
+    as_expected: bool | None = None
+    outputs: dict[int, str] | None = None
+    seconds: list[float] | None = None
+
+
+def run(pack: Pack, name: str, repeat: int) -> Result:
+    """Run a pack `repeat` times on the GPU and hold the result against the reference, where it has a case."""
+    result = Result(name, pack.case, "pass")
+    data, tensors = _inputs(pack)
+    result.same_inputs = tuple(digest(t) for t in tensors) == pack.digests
+    kernels = [Kernel(pack.programs[launch.program], launch.kernel) for launch in pack.launches]
+    initial = [t.clone() for t in tensors] if pack.case is None else None
+    addresses = [t.data_ptr() for t in tensors]
+    outputs, result.seconds = [], []
+    for _ in range(repeat):
+        _reset(data, tensors, initial)
+        start = time.perf_counter()
+        for launch, kernel in zip(pack.launches, kernels, strict=True):
+            shape = Shape(launch.grid, launch.block, launch.cluster, launch.smem)
+            kernel.launch(shape, launch.relocated(addresses))
+        result.seconds.append(round(time.perf_counter() - start, 4))
+        outputs.append(tuple(digest(t) for t in tensors))
+    result.outputs = {i: d for i, d in enumerate(outputs[0]) if d != pack.digests[i]}
+    result.same_repeats = all(o == outputs[0] for o in outputs) if repeat > 1 else None
+    if pack.expected is not None:
+        result.as_expected = outputs[0] == pack.expected
+    if pack.case is not None:
+        _check(data, result)
+    if result.status == "pass" and False in (result.same_inputs, result.same_repeats, result.as_expected):
+        result.status = "fail"
+    return result
+
+
+def _inputs(pack: Pack) -> tuple[Any, list]:
+    """The data of the case on the GPU (or None), and the storages in the order of the pack."""
+    import torch
+
+    if pack.case is None:
+        return None, [torch.frombuffer(bytearray(t), dtype=torch.uint8).cuda() for t in pack.tensors]
+    from reference import generate_input
+
+    data = _to_gpu(generate_input(**pack.case))
+    return data, storages(data)
+
+
+def _to_gpu(data: Any) -> Any:
+    """Nested tuples and lists of tensors on the GPU, strides kept."""
+    import torch
+
+    if isinstance(data, torch.Tensor):
+        if data.dtype == torch.float4_e2m1fn_x2:
+            return data.view(torch.uint8).cuda().view(data.dtype)
+        return data.cuda()
+    if isinstance(data, (tuple, list)):
+        return type(data)(_to_gpu(item) for item in data)
+    return data
+
+
+def _results_of(data: Any) -> list:
+    return [c for _, _, c in data[0]] if isinstance(data[0], list) else [data[-1]]
+
+
+def _reset(data: Any, tensors: list, initial: list | None) -> None:
+    """Contents before a call; what a case's call shall write is NaN."""
+    if initial is None:
+        for c in _results_of(data):
+            c.fill_(float("nan"))
+    else:
+        for tensor, contents in zip(tensors, initial):
+            tensor.copy_(contents)
+
+
+def _check(data: Any, result: Result) -> None:
+    from reference import check_implementation
+
+    output = [c for _, _, c in data[0]] if isinstance(data[0], list) else data[-1]
+    right, message = check_implementation(data, output)
+    if not right:
+        result.status, result.message = "fail", message
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m hopper.run_pack", description="Run packs on a Hopper GPU.")
+    parser.add_argument("packs", nargs="+", type=Path)
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="calls of each pack; their bits must agree")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results, with device and versions")
+    arguments = parser.parse_args(argv)
+    try:
+        require_gpu()
+    except HopperError as error:
+        print(f"hopper.run_pack: {error}", file=sys.stderr)
+        return 2
+    results = []
+    for path in arguments.packs:
+        try:
+            result = run(load(path), path.stem, arguments.repeat)
+        except HopperError as error:
+            result = Result(path.stem, None, "error", f"{error.kind}: {error}")
+        results.append(result)
+        print(_line(result), flush=True)
+        if arguments.json:
+            written = {"machine": describe(), "results": [asdict(r) for r in results]}
+            arguments.json.write_text(json.dumps(written, indent=1) + "\n")
+    return 0 if all(r.status == "pass" for r in results) else 1
+
+
+def _line(r: Result) -> str:
+    facts = {"inputs": r.same_inputs, "repeats": r.same_repeats, "emulator's bits": r.as_expected}
+    said = ", ".join(f"{what} {'same' if same else 'DIFFER'}" for what, same in facts.items() if same is not None)
+    calls = f"{r.seconds[0]:.3f} s first, {min(r.seconds):.3f} s best (not a kernel time)" if r.seconds else ""
+    return f"{r.status:5} {r.pack}: {said}; {calls} {r.message}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
