@@ -198,6 +198,7 @@ class Machine:
 
     fragment_type = Fragment
     writer_type: type | None = None  # of the translator; None: the plain one
+    turn = TURN
 
     def __init__(self, memory: GlobalMemory):
         self.memory = memory
@@ -231,6 +232,14 @@ class Machine:
         if address & ~WINDOW_MASK != SHARED_WINDOW:
             raise Fault(f"generic address {address:#x} is not in shared memory")
         return address & WINDOW_MASK
+
+    def settle(self) -> bool:
+        """No warp can run: let an asynchronous effect happen that was put off; False if there is none."""
+        return False
+
+    def next_fragment(self) -> Fragment:
+        """The fragment that runs next, taken from the queue."""
+        return self.queue.popleft()
 
     def new_warp(self, cta: CTA, state: WarpState):
         """A warp becomes resident."""
@@ -300,6 +309,8 @@ class Machine:
         limit = max(1, SM_COUNT // int(np.prod(launch.cluster)))
         while True:
             if not self.queue:
+                if self.settle():
+                    continue
                 self.resident = [c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)]
                 if len(self.resident) < limit and (cluster := next(waiting, None)) is not None:
                     self._admit(cluster, launch)
@@ -307,7 +318,7 @@ class Machine:
                 if self.resident:
                     raise EmulatorError("deadlock", report.deadlock(self, launch))
                 return
-            fragment = self.queue.popleft()
+            fragment = self.next_fragment()
             fragment.queued = False
             if self._turn(fragment, launch) and len(self.resident) < limit:
                 self.resident = [c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)]
@@ -319,7 +330,7 @@ class Machine:
         blocks, hits, R = self.code.blocks, self.hits, f.state.R
         pc = f.pc
         try:
-            for _ in range(TURN):
+            for _ in range(self.turn):
                 f.pc = pc
                 hits[pc] += 1
                 pc = blocks[pc](f, R)

@@ -20,11 +20,14 @@ import tempfile
 import time
 
 from .calling import patch_host_code
+from .checker import Checked
 from .errors import EmulatorError, Unsupported
 from .graphs import patch_torch
 from .hardware import COMPUTE_CAPABILITY, SMEM_OPT_IN
 from .machine import Launch, Machine
 from .ptx import Program, parse
+from .schedules import Schedule, Scheduled
+from .schedules import parse as parse_schedule
 from .state import GlobalMemory
 from .translate import Translated, translate
 
@@ -142,6 +145,13 @@ class Gpu:
         self.launches.append(launch)
         return launch
 
+    def use_checker(self, check: bool = True, schedule: Schedule | None = None):
+        """From now on launches are checked (`launch.findings`), and run in the order of a schedule."""
+        parts = (Checked,) if check else ()
+        parts += (Scheduled,) if schedule is not None else ()
+        machine = type("Machine", (*parts, Machine), {"schedule": schedule})(self.memory)
+        machine.symbols, self.machine = self.machine.symbols, machine
+
     def use_timing(self, options=None):
         """From now on launches take simulated time, kept in `launch.time`; options: emulator.timing.Options."""
         from .timing import TimedMachine
@@ -175,12 +185,13 @@ def register_tensors(memory: GlobalMemory, address: int):
 _gpu: Gpu | None = None
 
 
-def install(check: bool = True, timing: bool = False, gpu: Gpu | None = None) -> Gpu:
+def install(check: bool = True, timing: bool = False, gpu: Gpu | None = None, schedule: str | None = None) -> Gpu:
     """From now on every kernel this process compiles with the CuTe DSL and launches runs in the emulator.
 
     Call before the first compile. Returns the Gpu; calling again returns the same one. gpu: what launches kernels
     instead, a subclass of Gpu with a `launch` of its own. timing: True, or emulator.timing.Options: launches take
-    simulated time.
+    simulated time. check: launches without a clock are checked for races and protocol errors (`launch.findings`).
+    schedule: "early", "late" or "random:SEED", the order in which warps and completions take turns (schedules.py).
     """
     global _gpu
     if _gpu is None:
@@ -190,6 +201,8 @@ def install(check: bool = True, timing: bool = False, gpu: Gpu | None = None) ->
         patch_torch(_gpu)
     if timing:
         _gpu.use_timing(None if timing is True else timing)
+    else:
+        _gpu.use_checker(check, parse_schedule(schedule) if schedule else None)
     return _gpu
 
 

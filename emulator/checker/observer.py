@@ -162,7 +162,6 @@ class Observer(Asynchronous):
         record.step = record.epoch
         first = self._slot(warp, agent, address)
         cta.__dict__.setdefault("allocated_by", {})[first] = record
-        self.tensor(cta).forget(slice(first, first + columns))
 
     def _slot(self, warp, agent: Agent, address) -> int:
         """The address that tcgen05.alloc wrote to shared memory, and the record of that write."""
@@ -178,7 +177,9 @@ class Observer(Asynchronous):
         record = Record(agent, self.ins, agent.component, 0, "dealloc", f"frees {columns} columns of tensor memory")
         record.step = record.epoch
         self.state(cta).add(record)
-        self.tensor(cta).freed(record, slice(first, first + columns))
+        tensor = self.tensor(cta)
+        tensor.freed(record, slice(first, first + columns))
+        tensor.forget(slice(first, first + columns))
 
     # --- barriers of a CTA and of a cluster --------------------------------------------------------------------
     def meeting(self, cta, key) -> Meeting:

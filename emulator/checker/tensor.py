@@ -59,7 +59,7 @@ class TensorRules:
         shadow.written[halves, columns] = new.number
 
     def forget(self, columns: slice):
-        """A fresh allocation: nothing is written, earlier accesses were checked when it was freed."""
+        """Freed columns: to whoever gets them next nothing is written."""
         self.shadow.written[:, columns] = 0
         self.shadow.core[:, columns] = 0
         self.shadow.loaded[:, :, columns] = 0

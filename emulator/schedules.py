@@ -1,0 +1,88 @@
+"""Adversarial schedules: other orders of warps and of completions that hardware may produce.
+
+    early        asynchronous operations complete when issued; the warp woken last runs first
+    late         they complete only when no warp can run any more, the one issued last first
+    random:SEED  warps, the length of their turns and completions in a random order
+
+The operations of one thread's tensor-core queue (tcgen05.mma, cp, shift, commit) keep their order; all others are
+unordered, as the documentation leaves them. A correct kernel gives the same bits under all schedules.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass
+
+TURNS = (1, 4, 32, 4096)  # blocks a warp executes before others get a turn
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """kind: "early", "late" or "random"; seed: of a random one."""
+
+    kind: str
+    seed: int = 0
+
+    def __str__(self):
+        return f"random:{self.seed}" if self.kind == "random" else self.kind
+
+
+def parse(text: str) -> Schedule:
+    """A schedule from "early", "late" or "random:SEED"; ValueError for anything else."""
+    kind, _, seed = text.partition(":")
+    if kind in ("early", "late") and not seed:
+        return Schedule(kind)
+    if kind == "random" and seed.isdigit():
+        return Schedule(kind, int(seed))
+    raise ValueError(f"a schedule is early, late or random:SEED, got {text!r}")
+
+
+class Scheduled:
+    """Mixed into a Machine in front of it; `schedule` says in which order things happen."""
+
+    schedule = Schedule("early")
+
+    def launch(self, *args):
+        self.waiting_effects: dict[object, deque] = {}  # queue -> effects under way, the oldest first
+        self.random = random.Random(self.schedule.seed)
+        self.picks = 0
+        return super().launch(*args)
+
+    def issue(self, unit: str, warp, apply, **facts):
+        kind = self.schedule.kind
+        queue = ("tensor_core", warp.cta, warp.index) if unit == "tensor_core" else object()
+        at_once = kind == "early" or kind == "random" and self.random.random() < 0.25
+        if at_once and queue not in self.waiting_effects:
+            apply()
+        else:
+            self.waiting_effects.setdefault(queue, deque()).append(apply)
+
+    def _complete(self, queue):
+        """The oldest effect of a queue happens."""
+        effects = self.waiting_effects[queue]
+        apply = effects.popleft()
+        if not effects:
+            del self.waiting_effects[queue]
+        apply()
+
+    def settle(self) -> bool:
+        if not self.waiting_effects:
+            return False
+        queues = list(self.waiting_effects)
+        self._complete(self.random.choice(queues) if self.schedule.kind == "random" else queues[-1])
+        return True
+
+    def next_fragment(self):
+        """The warp that runs next, and for how many blocks."""
+        queue = self.queue
+        self.picks += 1
+        if self.schedule.kind == "random":
+            if self.waiting_effects and self.random.random() < 0.25:
+                self.settle()
+            self.turn = self.random.choice(TURNS)
+            queue.rotate(self.random.randrange(len(queue)))
+            return queue.popleft()
+        # the other end now and then, so that a warp that polls memory does not keep others from running
+        from_the_end = self.schedule.kind == "early" and self.picks % 8
+        return queue.pop() if from_the_end else queue.popleft()
