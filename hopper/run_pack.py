@@ -17,7 +17,7 @@ from typing import Any
 
 from .errors import HopperError
 from .machine import describe
-from .pack import Pack, digest, load, storages
+from .pack import Pack, digest, load, results_of, storages
 from .run import Kernel, Shape, require_gpu
 
 
@@ -45,6 +45,8 @@ def run(pack: Pack, name: str, repeat: int) -> Result:
     """Run a pack `repeat` times on the GPU and hold the result against the reference, where it has a case."""
     result = Result(name, pack.case, "pass")
     data, tensors = _inputs(pack)
+    if pack.case is not None:
+        _reset(data, tensors, None)
     result.same_inputs = tuple(digest(t) for t in tensors) == pack.digests
     kernels = [Kernel(pack.programs[launch.program], launch.kernel) for launch in pack.launches]
     initial = [t.clone() for t in tensors] if pack.case is None else None
@@ -94,14 +96,10 @@ def _to_gpu(data: Any) -> Any:
     return data
 
 
-def _results_of(data: Any) -> list:
-    return [c for _, _, c in data[0]] if isinstance(data[0], list) else [data[-1]]
-
-
 def _reset(data: Any, tensors: list, initial: list | None) -> None:
     """Contents before a call; what a case's call shall write is NaN."""
     if initial is None:
-        for c in _results_of(data):
+        for c in results_of(data):
             c.fill_(float("nan"))
     else:
         for tensor, contents in zip(tensors, initial):

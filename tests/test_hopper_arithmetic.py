@@ -26,7 +26,7 @@ typedef unsigned long long u64;
 #define INLINE static inline
 template <class T> T max(T a, T b) { return a > b ? a : b; }
 template <class T> T min(T a, T b) { return a < b ? a : b; }
-static u32 __byte_perm(u32 x, u32 y, u32 s) {
+static u32 permute(u32 x, u32 y, u32 s) {
     u32 r = 0;
     u64 all = (u64)y << 32 | x;
     for (int i = 0; i < 4; i++) {

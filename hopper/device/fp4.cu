@@ -13,12 +13,22 @@
 #define NAN_F32 0x7FFFFFFFu
 #define BIAS 12  // makes doubled e2m1 values unsigned: 0 .. 24
 
+// prmt: four bytes of y:x, by the low three bits of each nibble of s; bit 3 replicates the byte's sign instead. (The
+// intrinsic __byte_perm ignores bit 3.)
+#ifdef __CUDACC__
+INLINE u32 permute(u32 x, u32 y, u32 s) {
+    u32 r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(s));
+    return r;
+}
+#endif
+
 // Four doubled e2m1 codes (16 bits) as bytes, each plus BIAS: one of two tables, by bit 3 of a code.
 INLINE u32 biased_bytes(u32 codes) {
     u32 magnitude = codes & 0x7777;
-    u32 plus = __byte_perm(0x0F0E0D0C, 0x18141210, magnitude);
-    u32 minus = __byte_perm(0x090A0B0C, 0x00040608, magnitude);
-    u32 sign = __byte_perm(0x80808080, 0x80808080, codes);  // 0xFF where the code is negative, else 0x80
+    u32 plus = permute(0x0F0E0D0C, 0x18141210, magnitude);
+    u32 minus = permute(0x090A0B0C, 0x00040608, magnitude);
+    u32 sign = permute(0x80808080, 0x80808080, codes);  // 0xFF where the code is negative, else 0x80
     return (plus & ~sign) | (minus & sign);
 }
 
