@@ -90,6 +90,7 @@ TABLE = (
     _c("lat_ts_pair256", 138.0, "clk", "measured", "the same, N/2 + this, TS cta2 M256"),
     _c("lat_ss_pair128", 162.0, "clk", "measured", "the same, N/4 + this, SS cta2 M128"),
     _c("lat_ss_pair256", 170.0, "clk", "measured", "the same, N/2 + this, SS cta2 M256"),
+    _c("cp_issue", 16.0, "clk", "unknown", "as mma_issue; QRC 44..52 clk in a loop whose floor is 44", 12.0, 44.0),
     _c("cp_32x128b", 32.0, "clk", "published", "NCU1: (127.34 - 64) / 2 on the tc pipe", 8.0, 32.0),
     _c("cp_bytes", 61.0, "B/clk", "measured", "AS: 128x256b 67..70 clk for 4 KB"),
     _c("cp_latency", 60.0, "clk", "published", "AS: first copy + commit + wait 168 clk, less transfer and wake"),

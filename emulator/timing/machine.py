@@ -25,6 +25,10 @@ from .units import Units
 from .writer import TimedWriter
 
 
+WAITS = {"MBarrier": "an mbarrier", "NamedBarrier": "a CTA barrier", "ClusterBarrier": "the cluster barrier",
+         "Copy": "an asynchronous copy", "Pool": "tensor memory", "AnyOf": "an mbarrier"}  # fmt: skip
+
+
 class TimedFragment(Fragment):
     """A fragment that knows how late it is; the methods are called by generated code."""
 
@@ -47,12 +51,12 @@ class TimedFragment(Fragment):
         core.busy += slots
         self.time = Clock.now = time + clk
 
-    def need(self, registers: tuple[int, ...]):
-        """Wait for loads whose results are about to be read."""
+    def need(self, registers: tuple[int, ...], ins):
+        """Wait for loads whose results `ins` is about to read."""
         ready = self.state.ready
         at = max(ready.get(r, 0.0) for r in registers)
         if at > self.time:
-            self.machine.stall(self, at)
+            self.machine.stall(self, at, ins, "loads")
 
     def loaded(self, registers: tuple[int, ...]):
         """The registers are there when the load just issued is."""
@@ -133,13 +137,14 @@ class TimedMachine(Units, Machine):
 
     def wake(self, fragment: Fragment, waitable: Waitable):
         """The fragment looks again when it can have noticed."""
-        self.record.waited(fragment, waitable, max(fragment.time, waitable.time))
-        fragment.time = max(fragment.time, waitable.time)
+        if waitable.time > fragment.time:
+            ins = self.code.structure[fragment.pc].ops[0].ins
+            self.stall(fragment, waitable.time, ins, WAITS.get(type(waitable).__name__, "another warp"))
         self.enqueue(fragment)
 
-    def stall(self, fragment: Fragment, until: float):
-        """The fragment stands still until a time."""
-        self.record.stalled(fragment, fragment.time, until)
+    def stall(self, fragment: Fragment, until: float, ins, what: str):
+        """The fragment stands still at an instruction until a time."""
+        self.record.stalled(fragment, fragment.time, until, ins, what)
         fragment.time = until
 
     def core(self, fragment: Fragment):
@@ -213,11 +218,13 @@ class TimedMachine(Units, Machine):
     def _turn(self, f: TimedFragment, launch: Launch) -> bool:
         """Run a fragment until it waits, ends, or another's time has come."""
         blocks, hits, R, heap = self.code.blocks, self.hits, f.state.R, self.heap
+        seen = self.record.blocks[f.index]
         pc = f.pc
         try:
             while True:
                 f.pc = pc
                 hits[pc] += 1
+                seen.add(pc)
                 Clock.now = f.time
                 pc = blocks[pc](f, R)
                 if pc == EXIT or pc == f.reconv:

@@ -9,6 +9,8 @@ from collections import defaultdict
 
 import numpy as np
 
+from ..report import mnemonic
+
 
 class Record:
     """The times of one launch.
@@ -20,10 +22,9 @@ class Record:
     def __init__(self, trace: int):
         self.trace = trace
         self.stalls: dict[tuple[int, int], float] = defaultdict(float)
-        self.kinds: dict[tuple[int, int], str] = {}
-        self.spans: list[tuple] = []  # (CTA, warp, start, end, pc, what) of traced CTAs
+        self.places: dict[tuple[int, int], tuple] = {}
+        self.spans: list[tuple] = []  # (CTA, warp, start, end, instruction, what) of traced CTAs
         self.units: list[tuple] = []  # (CTA, unit, start, end, what)
-        self.traced: dict[int, int] = {}
         self.ctas: list = []
         self.first_issue: dict[int, float] = {}
         self.first_data: dict[int, float] = {}
@@ -31,6 +32,8 @@ class Record:
         self.last_mma: dict[int, float] = {}
         self.last_store: dict[int, float] = {}
         self.low_us = self.high_us = self.time_us = 0.0
+        self.blocks: dict[int, set[int]] = defaultdict(set)  # warp index -> basic blocks it has executed
+        self.tmem_columns = 0
 
     # --- called while the launch runs -------------------------------------------------------------------------
     def started(self, cluster, at: float):
@@ -44,22 +47,14 @@ class Record:
         for cta in cluster.ctas:
             self.ctas[cta.number] = (*self.ctas[cta.number][:4], cta.end)
 
-    def waited(self, fragment, waitable, until: float):
-        """A fragment was parked from its own time until then."""
-        self._stall(fragment, fragment.time, until, type(waitable).__name__)
-
-    def stalled(self, fragment, start: float, end: float):
-        self._stall(fragment, start, end, "")
-
-    def _stall(self, fragment, start: float, end: float, kind: str):
-        if end <= start:
-            return
-        key = (fragment.index, fragment.pc)
+    def stalled(self, fragment, start: float, end: float, ins, what: str):
+        """A warp stood still at an instruction, waiting for `what`."""
+        key = (fragment.index, id(ins))
         self.stalls[key] += end - start
-        if kind:
-            self.kinds[key] = kind
+        if key not in self.places:
+            self.places[key] = (ins, what)
         if fragment.cta.traced:
-            self.spans.append((fragment.cta.number, fragment.index, start, end, fragment.pc, kind))
+            self.spans.append((fragment.cta.number, fragment.index, start, end, ins, what))
 
     def unit(self, cta, name: str, start: float, end: float, what: str):
         if cta.traced:
@@ -86,7 +81,12 @@ class Record:
         """Take what is needed from the machine."""
         self.ghz = machine.options.clock_ghz
         self.c, self.chip, self.sms = machine.c, machine.chip, machine.placement.sms
-        self.code, self.launch = machine.code, launch
+        self.code, self.launch, self.hits = machine.code, launch, machine.hits
+        self.overrides = machine.options.constants
+        self.executed = {
+            index: {mnemonic(op.ins) for block in blocks for op in machine.code.structure[block].ops}
+            for index, blocks in sorted(self.blocks.items())
+        }
         ends = [cta[4] for cta in self.ctas if cta[4] is not None]
         self.end = max(ends, default=0.0)
         if machine.last_store:
@@ -99,6 +99,15 @@ class Record:
     def median_us(self, times: dict[int, float]) -> float | None:
         """Median over CTAs of a time since the start of the kernel."""
         return self.us(float(np.median(list(times.values())))) if times else None
+
+    @property
+    def registers(self) -> str:
+        """What is known of registers: ptxas decides, PTX only bounds."""
+        threads = int(np.prod(self.launch.block))
+        changed = sorted({int(op.ins.operands[0].value) for b in self.code.structure for op in b.ops
+                          if op.ins.mods[0] == "setmaxnreg"})  # fmt: skip
+        text = f"at most {min(255, 65536 // threads // 8 * 8)} registers a thread"
+        return text + (f", set to {', '.join(map(str, changed))} by setmaxnreg" if changed else "")
 
     @property
     def used_sms(self) -> int:

@@ -269,7 +269,7 @@ class Units:
 
     def _outside(self, address) -> bool:
         """Whether a sector starts before the allocation that its end lies in."""
-        return self.memory._lookup(int(address), 1) is None
+        return self.memory.find(int(address), 1) is None
 
     def access_shared(self, warp, kind: str, addresses: np.ndarray, nbytes: int, remote: bool):
         """ld, st, atom or red at shared addresses: a wavefront for each word that a bank must deliver."""

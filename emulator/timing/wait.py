@@ -25,9 +25,8 @@ FIXED = {
     ("mbarrier", "complete_tx"): "mbarrier_arrive",
     ("tcgen05", "mma"): "mma_issue",
     ("tcgen05", "commit"): "mma_issue",
-    ("tcgen05", "cp"): "mma_issue",
+    ("tcgen05", "cp"): "cp_issue",
     ("tcgen05", "shift"): "mma_issue",
-    ("tcgen05", "alloc"): "tmem_alloc",
     ("tcgen05", "dealloc"): "tmem_dealloc",
     ("setmaxnreg",): "setmaxnreg",
     ("barrier", "cluster", "arrive"): "mbarrier_arrive",
@@ -42,17 +41,19 @@ def wrap(ins: Instr, run):
     if name == "mbarrier" and ins.mods[1] in ("try_wait", "test_wait"):
         return _mbarrier_wait(ins, run)
     if name == "barrier" and ins.mods[1:3] == ("cluster", "wait"):
-        return _cluster_wait(run)
+        return _cluster_wait(ins, run)
     if name == "barrier" and ins.mods[1:3] == ("cluster", "arrive") and ins.has("relaxed"):
         return _relaxed_arrive(run)
     if name in CTA_BARRIERS and ins.has("sync", "red") and not ins.has("cluster", "warp"):
-        return _cta_barrier(run)
+        return _cta_barrier(ins, run)
     if ins.opcode.startswith("tcgen05.wait::"):
-        return _tmem_wait(run)
+        return _tmem_wait(ins, run)
     if ins.mods[:2] in (("tcgen05", "ld"), ("tcgen05", "st")):
         return _tmem_access(ins, run)
     if name in ("ld", "ldu", "ldmatrix", "st", "stmatrix", "red", "atom") and not ins.has("async"):
         return _memory_access(ins, run)
+    if ins.mods[:2] == ("tcgen05", "alloc"):
+        return _alloc(run)
     for words, constant in FIXED.items():
         if ins.mods[: len(words)] == words:
             return _fixed(run, constant)
@@ -88,20 +89,20 @@ def _mbarrier_wait(ins: Instr, run):
                 address = int(address[active(mask)[0]])
             at = find(w, address).time + c.mbarrier_wake - c.mbarrier_try
             if at > w.time:
-                w.machine.stall(w, at)
+                w.machine.stall(w, at, ins, "an mbarrier")
         w.time += c.mbarrier_try
         return done
 
     return timed
 
 
-def _cta_barrier(run):
+def _cta_barrier(ins, run):
     def timed(w, mask, number, *rest):
         got = run(w, mask, number, *rest)
         number = number if isinstance(number, int) else int(number[active(mask)[0]])
         barrier, c = w.cta.named_barriers[number], w.machine.constants
         if barrier.time > w.time:
-            w.machine.stall(w, barrier.time)
+            w.machine.stall(w, barrier.time, ins, "a CTA barrier")
         threads = rest[0] if rest and isinstance(rest[0], int) else 0
         w.time += c.bar_base + c.bar_warp * ((threads or w.cta.threads) // 32)
         return got
@@ -118,23 +119,33 @@ def _relaxed_arrive(run):
     return timed
 
 
-def _cluster_wait(run):
+def _cluster_wait(ins, run):
     def timed(w, *args):
         run(w, *args)
         c, cluster = w.machine.constants, w.cta.cluster
         if cluster.barrier.time > w.time:
-            w.machine.stall(w, cluster.barrier.time)
+            w.machine.stall(w, cluster.barrier.time, ins, "the cluster barrier")
         relaxed = getattr(cluster, "relaxed", False)
         w.time += c.cluster_sync_relaxed if relaxed or len(cluster.ctas) == 1 else c.cluster_sync
 
     return timed
 
 
-def _tmem_wait(run):
+def _alloc(run):
+    def timed(w, *args):
+        run(w, *args)
+        w.time += w.machine.constants.tmem_alloc
+        record = w.machine.record
+        record.tmem_columns = max(record.tmem_columns, sum(w.cta.tmem_allocations.values()))
+
+    return timed
+
+
+def _tmem_wait(ins, run):
     def timed(w, *args):
         run(w, *args)
         if w.state.tmem_done > w.time:
-            w.machine.stall(w, w.state.tmem_done)
+            w.machine.stall(w, w.state.tmem_done, ins, "tensor memory")
 
     return timed
 

@@ -1,9 +1,9 @@
 """The translator with a clock: block functions that also move `w.time`.
 
-Between two instructions that touch the state of the machine, the others are scheduled at translation: in order of
-issue, results after their latency, operands waited for; compilers reorder within such a stretch, so what is charged is
-the larger of its issue slots and the path that the next stateful instruction or the branch waits for. Results of loads
-are waited for where they are used (`need`), which keeps loads in flight side by side.
+Instructions that do not touch the state of the machine are scheduled at translation, as a compiler would: each takes
+its issue slots where it stands, but its result is ready a latency after its operands are, however late it is written
+in the block. An instruction with state and the branch at the end wait for their operands. Results of loads are waited
+for where they are used (`need`), which keeps loads in flight side by side.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TimedWriter(_Writer):
             self._flush()
             self.known.update(names)
             ids = ", ".join(str(self.info.id[n]) for n in names)
-            self._line(f"w.need(({ids},))", op.ins)
+            self._line(f"w.need(({ids},), {self._constant(op.ins)})", op.ins)
 
     def _issue(self, op: Op, slots: float, latency: float):
         self.slots += slots
@@ -94,9 +94,9 @@ class TimedWriter(_Writer):
             if not costs.is_constant(ins):
                 start = max((self.ready.get(r.name, 0.0) for r in op.srcs), default=0.0)
                 self.slots += slots
-                self.now += slots  # issued in order; the result after its operands and its latency
-                for reg in op.dsts:
-                    self.ready[reg.name] = max(self.now, start + slots) + latency
+                self.now += slots
+                for reg in op.dsts:  # a compiler moves it up to where its operands are ready
+                    self.ready[reg.name] = start + slots + latency
             return super()._op(op)
         self._await(op)
         slots, latency = costs.stateful_cost(ins)
