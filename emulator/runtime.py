@@ -20,6 +20,7 @@ import tempfile
 import time
 
 from .calling import patch_host_code
+from .driver import tensor_map_encode_tiled
 from .checker import Checked
 from .errors import EmulatorError, Unsupported
 from .graphs import patch_torch
@@ -42,7 +43,9 @@ _DEVICE_ATTRIBUTES = {  # cudaDeviceAttr -> value
 }
 _ARGUMENTS = {"_cudaLibraryLoadData": 8, "_cudaLibraryGetKernel": 3, "_cudaDeviceGetAttribute": 3,
               "_cuKernelGetAttribute": 4, "_cudaKernelSetAttributeForDevice": 4, "_cudaFuncSetAttribute": 3,
-              "_cudaGetDevice": 1, "_cudaLaunchKernelEx": 3}  # fmt: skip
+              "_cudaGetDevice": 1, "_cudaSetDevice": 1, "_cudaLaunchKernelEx": 3,
+              "_cuTensorMapEncodeTiled": 12}  # fmt: skip
+_ASSERTED = ("_cuTensorMapEncodeTiled",)  # the DSL's host code ends the process when one of these fails
 
 
 class Gpu:
@@ -226,18 +229,20 @@ def _configure_dsl():
     os.register_at_fork(after_in_child=fresh_directory)
 
 
-def _callback(gpu: Gpu, method, count: int):
+def _callback(gpu: Gpu, method, name: str):
+    failed = 0 if name in _ASSERTED else _FAILED
+
     def call(*args):
         if gpu.error is not None:
-            return _FAILED
+            return failed
         try:
             method(*(a or 0 for a in args))
         except BaseException as error:  # noqa: BLE001  must not unwind through machine code
             gpu.error = error
-            return _FAILED
+            return failed
         return 0
 
-    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * count)(call)
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * _ARGUMENTS[name])(call)
 
 
 def _patch(gpu: Gpu):
@@ -253,9 +258,11 @@ def _patch(gpu: Gpu):
         "_cudaKernelSetAttributeForDevice": gpu.accept,
         "_cudaFuncSetAttribute": gpu.accept,
         "_cudaGetDevice": gpu.get_device,
+        "_cudaSetDevice": gpu.accept,
+        "_cuTensorMapEncodeTiled": tensor_map_encode_tiled,
         "_cudaLaunchKernelEx": gpu.launch_kernel,
     }
-    callbacks = {name: _callback(gpu, method, _ARGUMENTS[name]) for name, method in methods.items()}
+    callbacks = {name: _callback(gpu, method, name) for name, method in methods.items()}
 
     class Engine(engines.ExecutionEngine):
         """The DSL's engine with the runtime functions replaced (registering later than here crashes)."""

@@ -71,16 +71,17 @@ class GlobalMemory:
 
     def region(self, address: int, nbytes: int = 1) -> Region:
         """The allocation that holds [address, address + nbytes); Fault if none does."""
-        found = self._lookup(address, nbytes)
+        found = self.find(address, nbytes)
         if found is None and self._find_more is not None:
             self._find_more(self, address)
-            found = self._lookup(address, nbytes)
+            found = self.find(address, nbytes)
         if found is None:
             raise Fault(f"global access of {nbytes} bytes at {address:#x} is in no tensor's allocation"
                         f"{self._nearest(address)}")
         return found
 
-    def _lookup(self, address: int, nbytes: int) -> Region | None:
+    def find(self, address: int, nbytes: int) -> Region | None:
+        """The allocation that holds [address, address + nbytes), if it is registered."""
         i = bisect.bisect_right(self._bases, address) - 1
         if i >= 0:
             r = self._regions[i]

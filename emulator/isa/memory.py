@@ -13,9 +13,9 @@ import numpy as np
 from ..errors import Fault, Unsupported
 from ..formats import decode, encode
 from ..program import Instr, Vec
-from ..registry import DTYPES, active, lanes, warp
+from ..registry import DTYPES, FULL, active, as_bools, lanes, warp
 from ..spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
-from ..state import OFFSET_MASK, RANK_SHIFT
+from ..state import OFFSET_MASK, RANK_SHIFT, SMEM_BASE, Region
 
 KINDS = {"b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32,
          "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "b64": 64, "u64": 64, "s64": 64, "f64": 64, "f32x2": 64,
@@ -113,6 +113,77 @@ def _address_array(address) -> np.ndarray:
     return address if isinstance(address, np.ndarray) else np.full(32, address, np.uint64)
 
 
+def _one_span(f, mask: int, space: str, address: np.ndarray, nbytes: int):
+    """(region, int64 offsets of all 32 lanes) of an aligned access inside one allocation, else None: `spans` then
+    says what is wrong or splits the access. Inactive lanes get the offset of the lowest active one."""
+    if mask != FULL:
+        address = np.where(as_bools(mask), address, address[(mask & -mask).bit_length() - 1])
+    low, high = int(address.min()), int(address.max())
+    if int(np.bitwise_or.reduce(address)) & nbytes - 1:
+        return None
+    if space == "generic":
+        window = low & ~WINDOW_MASK
+        if high & ~WINDOW_MASK != window or window not in (0, SHARED_WINDOW):
+            return None
+        if window:
+            space, address = "shared::cluster", address & np.uint64(WINDOW_MASK)
+            low, high = low & WINDOW_MASK, high & WINDOW_MASK
+        else:
+            space = "global"
+    if space.startswith("shared"):
+        rank, cta = low >> RANK_SHIFT, f.cta
+        if space == "shared::cluster" and rank != cta.rank and rank < len(cta.cluster.ctas):
+            cta = cta.cluster.ctas[rank]
+        elif rank not in (0, cta.rank):
+            return None
+        base = rank << RANK_SHIFT
+        if low < base + SMEM_BASE or high + nbytes > base + cta.smem_end:
+            return None
+        region = cta.smem
+    elif space == "global":
+        region = f.machine.memory.find(low, high + nbytes - low)
+        if region is None:
+            return None
+        base = region.base
+    else:
+        return None
+    at = address.view(np.int64) if address.dtype.itemsize == 8 else address.astype(np.int64)
+    return region, at - base if base else at
+
+
+def _typed(region: Region, size: int) -> np.ndarray | None:
+    """The region as elements of `size` bytes, None where its base is not a multiple of them."""
+    return None if region.base % size else (region.u8, region.u16, region.u32, region.u64)[size.bit_length() - 1]
+
+
+def _columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -> list[np.ndarray]:
+    """n neighbouring elements of each lane: n arrays of 32. What inactive lanes get is of no account."""
+    size = np.dtype(dtype).itemsize
+    found = _one_span(f, mask, space, address, n * size)
+    typed = None if found is None else _typed(found[0], size)
+    if typed is None:
+        got = _read(f, mask, space, address, n * size, dtype)
+        return [np.ascontiguousarray(got[:, i]) for i in range(n)]
+    index = found[1] >> size.bit_length() - 1
+    return [typed[index]] + [typed[index + i] for i in range(1, n)]
+
+
+def _write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[np.ndarray]):
+    """Write neighbouring elements of each active lane, an array of 32 each."""
+    dtype = columns[0].dtype
+    found = _one_span(f, mask, space, address, len(columns) * dtype.itemsize)
+    typed = None if found is None else _typed(found[0], dtype.itemsize)
+    if typed is None:
+        _write(f, mask, space, address, np.stack(columns, 1))
+        return
+    index = found[1] >> dtype.itemsize.bit_length() - 1
+    if mask != FULL:
+        chosen = as_bools(mask)
+        index, columns = index[chosen], [c[chosen] for c in columns]
+    for i, column in enumerate(columns):
+        typed[index + i if i else index] = column
+
+
 def _read(f, mask: int, space: str, address, nbytes: int, dtype) -> np.ndarray:
     """[32, nbytes / itemsize] elements; inactive lanes read 0."""
     width = nbytes // np.dtype(dtype).itemsize
@@ -144,7 +215,16 @@ def _write(f, mask: int, space: str, address, values: np.ndarray):
 def _extend(values: np.ndarray, kind: str, width: int) -> np.ndarray:
     if kind[0] == "s" and KINDS[kind] < width:
         return values.view(f"i{KINDS[kind] // 8}").astype(f"i{width // 8}").view(DTYPES[width])
-    return values.astype(DTYPES[width])
+    return values.astype(DTYPES[width], copy=False)
+
+
+def _scalar_bytes(f, space: str, address: int, nbytes: int):
+    """Bytes at an address that all lanes share."""
+    if space == "global" or space == "generic" and address <= WINDOW_MASK:
+        region = f.machine.memory.region(address, nbytes)
+        if address % nbytes == 0:
+            return region.mem[address - region.base : address - region.base + nbytes]
+    return _read(f, 1, space, address, nbytes, np.uint8)[0].tobytes()
 
 
 @warp("ld", "ldu", out=1, uniform="args")
@@ -167,8 +247,7 @@ def load(ins: Instr):
             at = f.cta.check(address & OFFSET_MASK, nbytes, nbytes)
             raw = f.cta.smem.mem[at : at + nbytes]
         else:
-            row = _read(f, 1, space, address, nbytes, np.uint8)
-            raw = row[0].tobytes()
+            raw = _scalar_bytes(f, space, address, nbytes)
         values = [int.from_bytes(raw[i * size : (i + 1) * size], "little", signed=signed) & ((1 << w) - 1)
                   for i, w in enumerate(widths)]  # fmt: skip
         return tuple(values) if isinstance(dst, Vec) else values[0]
@@ -178,9 +257,10 @@ def load(ins: Instr):
             if space != "local" and address & ~WINDOW_MASK != LOCAL_WINDOW:
                 return scalar(f, address)
             address = _address_array(address)
-        got = _read(f, mask, space, address, nbytes, dtype)
-        columns = tuple(_extend(np.ascontiguousarray(got[:, i]), kind, w) for i, w in enumerate(widths))
-        return columns if isinstance(dst, Vec) else columns[0]
+        columns = _columns(f, mask, space, address, n, dtype)
+        if not isinstance(dst, Vec):
+            return _extend(columns[0], kind, widths[0])
+        return tuple(_extend(c, kind, w) for c, w in zip(columns, widths, strict=True))
 
     return run
 
@@ -199,10 +279,8 @@ def store(ins: Instr):
     def run(f, mask, address, value, policy=None):
         f.spin = None
         items = value if isinstance(value, tuple) else (value,)
-        rows = np.empty((32, len(items)), dtype)
-        for i, item in enumerate(items):
-            rows[:, i] = item.astype(dtype) if isinstance(item, np.ndarray) else item & bits
-        _write(f, mask, space, address, rows)
+        columns = [x.astype(dtype, copy=False) if isinstance(x, np.ndarray) else np.full(32, x & bits, dtype) for x in items]
+        _write_columns(f, mask, space, _address_array(address), columns)
 
     return run
 
