@@ -6,6 +6,8 @@ the emulator `--enable-tvm-ffi` has no effect; the package apache-tvm-ffi is not
 
 Alignment: CUDA allocations begin at multiples of 256 bytes, torch's CPU allocations at multiples of 64. A tensor whose
 declared alignment is larger than that is held to 64, which is more than any access of a B200 needs.
+
+Context: there is none to initialise.
 """
 
 from __future__ import annotations
@@ -17,9 +19,16 @@ CPU_ALIGNMENT = 64  # bytes; torch's CPU allocator (c10 gAlignment)
 
 
 def patch_host_code(settings):
-    """Put both rules in place. settings: the DSL's environment settings."""
+    """Put the rules in place. settings: the DSL's environment settings."""
     _patch_calling_convention(settings)
     _patch_alignment()
+    _patch_context()
+
+
+def _patch_context():
+    import cutlass.base_dsl.runtime.cuda as cuda
+
+    cuda.initialize_cuda_context = lambda device_id=0, flags=0: None
 
 
 def _patch_alignment():

@@ -72,6 +72,9 @@ _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
 _GUARD = re.compile(r"@(!?)\s*([\w$%.]+)\s+")
+_CALL = re.compile(r"(?:\(([^)]*)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\))?", re.S)
+_CALL_PARAMETER = re.compile(r"\.param\s+\.(b32|b64|u32|u64|s32|s64)\s+([\w$%]+)")
+SYSTEM_CALLS = ("vprintf", "__assertfail")  # CUDA programming guide, "System Calls"
 _SPECIALS = ("tid", "ntid", "laneid", "warpid", "nwarpid", "ctaid", "nctaid", "smid", "nsmid", "gridid", "clusterid",
              "nclusterid", "cluster_ctaid", "cluster_nctaid", "cluster_ctarank", "cluster_nctarank",
              "is_explicit_cluster", "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt", "clock",
@@ -187,6 +190,7 @@ class _Body:
         self.scopes = [_Scope("")]
         self.loc: Loc | None = None
         self.count = 0
+        self.call_parameters: set[str] = set()  # `.param` variables of call sequences: registers here
 
     def parse(self, text: str, at: int):
         depth_labels = self._scope_labels(text, at)
@@ -272,6 +276,10 @@ class _Body:
             return
         if text.startswith(".reg"):
             self._declare_registers(text)
+        elif match := _CALL_PARAMETER.fullmatch(text):
+            scope, (kind, name) = self.scopes[-1], match.groups()
+            scope.registers[name] = self._new(name + scope.suffix, kind)
+            self.call_parameters.add(name + scope.suffix)
         elif text.startswith((".local", ".shared", ".param")):
             variable = _variable(text)
             self.kernel.variables[variable.name] = variable
@@ -315,7 +323,7 @@ class _Body:
         if "{" in opcode:  # "op{a,b}" cannot occur; "op [x]" may be written "op[x]"
             opcode, rest = opcode.split("{", 1)[0], "{" + opcode.split("{", 1)[1] + rest
         if opcode.split(".")[0] == "call":
-            raise Unsupported(f"device function calls are not supported: {source}")
+            return self._call(rest, pred, negated, source)
         kind = opcode.split(".")[-1]
         operands, dual = [], False
         for i, token in enumerate(split_operands(rest)):
@@ -325,11 +333,31 @@ class _Body:
             else:
                 operands.append(self._operand(token, kind))
         words = opcode.split(".")
+        if words[1:2] == ["param"] and (moved := self._call_parameter(operands)):
+            opcode, operands = f"mov.{kind}", moved
         if words[0] in ("addc", "subc", "madc"):
             operands.append(self._carry())
         if "cc" in words:
             operands[0], dual = Vec((operands[0], self._carry())), True
         return Instr(opcode, tuple(operands), pred, negated, self.loc, source, dual)
+
+    def _call(self, rest: str, pred: Reg | None, negated: bool, source: str) -> Instr:
+        """A call of one of the functions that the driver provides; the mnemonic becomes `call.NAME`."""
+        match = _CALL.fullmatch(rest.strip())
+        if match is None or match.group(2) not in SYSTEM_CALLS:
+            raise Unsupported(f"device function calls are not supported: {source}")
+        result, name, arguments = match.groups()
+        operands = [self._operand(t, "b64") for t in split_operands(arguments or "")]
+        if name == "vprintf":
+            operands.insert(0, self._operand(result.strip(), "b32") if result else SINK)
+        return Instr(f"call.{name}", tuple(operands), pred, negated, self.loc, source)
+
+    def _call_parameter(self, operands: list) -> list | None:
+        """Operands of the move that a load or store of a call's parameter is, None if it is not one."""
+        for i, operand in enumerate(operands):
+            if isinstance(operand, Addr) and isinstance(operand.base, Reg) and operand.base.name in self.call_parameters:
+                return [operand.base if j == i else o for j, o in enumerate(operands)]
+        return None
 
     def _carry(self) -> Reg:
         """The condition code of extended-precision arithmetic (PTX ISA 9.7.2), as a predicate."""
