@@ -91,6 +91,12 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="one JSON object a case on stdout, and nothing else"
     )
+    parser.add_argument(
+        "--trace", metavar="FILE", help="profile in the emulator: timeline for ui.perfetto.dev (JSON)"
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="profile in the emulator: picture of one SM's timeline (PNG)"
+    )
     parser.add_argument("--submission", default=str(HERE / "submission.py"), metavar="FILE")
     parser.add_argument("--timeout", type=float, metavar="S", help="seconds a case may take")
     parser.add_argument(
@@ -101,6 +107,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         value = getattr(arguments, name)
         if value is not None and value <= 0:
             parser.error(f"--{name} must be positive, got {value}")
+    if (arguments.trace or arguments.plot) and arguments.mode != "profile":
+        parser.error("--trace and --plot go with profile")
     if arguments.seed is not None and arguments.seed < 0:
         parser.error(f"--seed must not be negative, got {arguments.seed}")
     return arguments
@@ -146,6 +154,14 @@ def _given(lines: Sequence[str], problems: Sequence[Problem]) -> list[Case]:
     return [cases.make_case(problem, args, line) for args, line in zip(parsed, lines)]
 
 
+def _numbered(name: str | None, index: int, count: int) -> str:
+    """A file name for one of `count` cases, absolute: out.json, or out.0.json where there are several."""
+    if not name:
+        return ""
+    path = Path(name).resolve()
+    return str(path if count == 1 else path.with_suffix(f".{index}{path.suffix}"))
+
+
 def _run(
     arguments: argparse.Namespace, chosen: list[Case], device: Device, reports: list
 ) -> list[Outcome]:
@@ -161,8 +177,10 @@ def _run(
             arguments.inputs,
             submission,
             threads,
+            _numbered(arguments.trace, i, len(chosen)),
+            _numbered(arguments.plot, i, len(chosen)),
         )
-        for case in chosen
+        for i, case in enumerate(chosen)
     ]
     timeout = arguments.timeout or (
         TIMEOUT[arguments.mode] if device.kind == "cuda" else TIMEOUT_EMULATED

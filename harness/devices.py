@@ -96,7 +96,7 @@ def start_emulator() -> None:
 
 
 def parallel_cases(device: Device, mode: str, wanted: int | None) -> tuple[int, int]:
-    """(cases at a time, CPU threads for each). One at a time where a time is reported or a GPU is shared."""
+    """(cases at a time, CPU threads for each). One at a time where a GPU is shared; a modelled time does not mind."""
     cores = len(os.sched_getaffinity(0))
     if device.kind == "cuda":
         workers = 1

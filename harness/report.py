@@ -57,6 +57,14 @@ def record(case: Case, outcome: Outcome, device: Device, mode: str) -> dict[str,
             "best_known_us": known.best_us if known else None,
             "bound_by": None,
         }
+    if outcome.modelled:
+        known = benchmark_of(case)
+        names = ("time_us", "low_us", "high_us", "floor_us", "bound_by")
+        fields |= {"kind": "modelled", **{name: outcome.modelled[name] for name in names}}
+        fields |= {
+            "sol_us": known.sol_us if known else None,
+            "best_known_us": known.best_us if known else None,
+        }
     return fields
 
 
@@ -121,7 +129,8 @@ class TextReport:
         passed = sum(outcome.status == "pass" for _, outcome in self._done)
         took = time.monotonic() - self._since
         for name, mean in self._means().items():
-            print(f"\n{name}: geometric mean {mean:.3f} us, measured on {self._device.name}")
+            how = "measured on" if self._device.kind == "cuda" else "modelled in the"
+            print(f"\n{name}: geometric mean {mean:.3f} us, {how} {self._device.name}")
         print(
             f"\n{passed} of {len(self._done)} passed in {took:.0f} s on {self._device.label}",
             flush=True,
@@ -132,6 +141,10 @@ class TextReport:
             return "  status   mean us  +- err us   best us  SoL us  mean/SoL  best known us  case"
         if self._mode == "test":
             return "  status   wall s  case"
+        if self._device.kind == "emulator":
+            return (
+                "  status   modelled us   range             SoL us  modelled/SoL  best known us  wall s  case; bound by"
+            )
         return "  status   wall s   peak MB  case   (wall clock and memory of the emulation)"
 
     def _line(self, case: Case, outcome: Outcome) -> str:
@@ -144,15 +157,24 @@ class TextReport:
                 return f"  {status:7} {columns}       -         -              -  {case.text}"
             ratio = us["mean"] / known.sol_us
             return f"  {status:7} {columns} {known.sol_us:7.3f} {ratio:9.2f}  {known.best_us:13.2f}  {case.text}"
+        if outcome.modelled:
+            return f"  {status:7} {self._modelled(case, outcome)}"
         memory = "" if self._mode == "test" else f"{outcome.peak_mb:9.0f} "
         return f"  {status:7} {outcome.seconds:7.1f} {memory} {case.text}"
+
+    @staticmethod
+    def _modelled(case: Case, outcome: Outcome) -> str:
+        m, known = outcome.modelled, benchmark_of(case)
+        columns = f"{m['time_us']:12.2f}   {m['low_us']:6.2f} ..{m['high_us']:7.2f}"
+        sol = f"{known.sol_us:9.3f} {m['time_us'] / known.sol_us:13.2f}  {known.best_us:13.2f}" if known else " " * 38
+        return f"{columns} {sol} {outcome.seconds:7.1f}  {case.text}; {m['bound_by']}"
 
     def _means(self) -> dict[str, float]:
         """Geometric mean in us of each problem all of whose cases were timed."""
         means = {}
         for name in dict.fromkeys(case.problem.name for case, _ in self._done):
             times = [
-                o.stats and o.stats["mean"] / 1e3
+                o.modelled["time_us"] if o.modelled else o.stats and o.stats["mean"] / 1e3
                 for case, o in self._done
                 if case.problem.name == name
             ]

@@ -17,7 +17,6 @@ from typing import Any
 from harness.timing import Bench, CudaClock, WrongResult, plan
 from task import CaseArgs
 
-UNTIMED = "right; no timing yet: the emulator has no timing model"
 NO_LAUNCH = "note: custom_kernel launched nothing in the emulator"
 ROWS_OF_PROFILE = 20
 
@@ -26,7 +25,10 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Job:
-    """What a case's process is told. device: "cuda" or "emulator". threads: for torch's CPU work."""
+    """What a case's process is told. device: "cuda" or "emulator". threads: for torch's CPU work.
+
+    trace, plot: files for the timeline of a modelled launch, if any.
+    """
 
     mode: str
     device: str
@@ -35,6 +37,8 @@ class Job:
     inputs: str
     submission: str
     threads: int = 1
+    trace: str = ""
+    plot: str = ""
 
 
 @dataclass
@@ -42,7 +46,8 @@ class Outcome:
     """What became of a case; plain values only, since it travels between processes.
 
     status: pass | fail (wrong result) | error (an exception or a crash) | timeout. seconds: wall clock of the case.
-    stats: timing.Stats as a dict, where the case was timed. report: what profile prints. peak_mb: of its process.
+    stats: timing.Stats as a dict, where the case was timed. modelled: emulator.timing's Reported as a dict, where it was
+    modelled. report: what profile prints. peak_mb: of its process.
     output: the last of what the case printed, for a person.
     """
 
@@ -50,6 +55,7 @@ class Outcome:
     message: str = ""
     seconds: float = 0.0
     stats: dict[str, float] | None = None
+    modelled: dict[str, Any] | None = None
     report: str = ""
     peak_mb: float = 0.0
     cuda_error: bool = False
@@ -135,33 +141,23 @@ def _check_once(job: Job, kernel: Callable[[Any], Any], wait: Callable[[], None]
 
 
 def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
-    """Every mode in the emulator: right or wrong, and for profile what was launched. Never a time."""
+    """In the emulator: test and leaderboard hold the result against the reference, every mode but test is timed."""
     import emulator
+    from harness.modelled import UNCHECKED, model
 
     gpu = emulator.install()
-    before = len(gpu.launches)
-    _check_once(job, kernel, wait=lambda: None)
-    launches = gpu.launches[before:]
-    if not launches:
+    if job.mode in ("test", "leaderboard"):
+        before = len(gpu.launches)
+        _check_once(job, kernel, wait=lambda: None)
+        if len(gpu.launches) == before:
+            return Outcome("pass", NO_LAUNCH)
+        if job.mode == "test":
+            return Outcome("pass")
+    found, report = model(job.problem, job.mode, kernel, _generate(job), job.trace, job.plot)
+    if found is None:
         return Outcome("pass", NO_LAUNCH)
-    if job.mode == "test":
-        return Outcome("pass")
-    report = (
-        "\n".join(_describe_launch(launch) for launch in launches) if job.mode == "profile" else ""
-    )
-    return Outcome("pass", UNTIMED, report=report)
-
-
-def _describe_launch(launch: Any) -> str:
-    """What the emulator counted in one launch; its seconds are the emulator's own."""
-    lines = [
-        f"launch of {getattr(launch, 'kernel', 'a kernel')}: grid {launch.grid}, cluster {launch.cluster}, "
-        f"block {launch.block}, {launch.smem_bytes:,} bytes of shared memory a CTA; "
-        f"emulated in {launch.seconds:.2f} s (not a kernel time)"
-    ]
-    counters = sorted(launch.counters.items(), key=lambda item: -item[1])
-    lines += [f"  {count:>12,}  {name}" for name, count in counters]
-    return "\n".join(lines)
+    message = "" if job.mode == "leaderboard" else UNCHECKED
+    return Outcome("pass", message, modelled=found, report=report if job.mode == "profile" else "")
 
 
 def _test(job: Job, kernel: Callable[[Any], Any]) -> Outcome:

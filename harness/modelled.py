@@ -1,0 +1,47 @@
+"""Times without a B200: the kernel runs in the emulator with a clock, and what a leaderboard would report is modelled.
+
+Arithmetic of the tensor core is left out: it takes no simulated time, and `eval.py test` is what checks results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness.timing import plan
+from task import GEMV
+
+UNCHECKED = "modelled, not measured; results are not computed here (eval.py test checks them)"
+TRACED_CTAS = 8
+
+
+def model(
+    problem: str, mode: str, kernel: Callable[[Any], Any], data: Any, trace: str, plot: str
+) -> tuple[dict[str, Any] | None, str]:
+    """(fields of emulator.timing.protocol.Reported or None if nothing was launched, profile as text).
+
+    trace, plot: files to write the timeline of the first CTAs to; nothing where empty.
+    """
+    import emulator
+    from emulator.timing import Options, draw, profile, protocol
+
+    # One gemv call follows a write of 4 GiB: the L2 is full of lines that must be written back.
+    options = Options(
+        arithmetic=False, ranges=mode != "profile", trace=TRACED_CTAS if trace or plot else 0,
+        dirty_l2=problem == GEMV.name,
+    )  # fmt: skip
+    gpu = emulator.install(timing=options)
+    before = len(gpu.launches)
+    kernel(data)
+    launches = gpu.launches[before:]
+    if not launches:
+        return None, ""
+    longest = max(launches, key=lambda launch: launch.time.time_us).time
+    if trace:
+        draw.write_trace(longest, Path(trace))
+    if plot:
+        draw.write_picture(longest, Path(plot))
+    text = "\n".join(profile.text(launch.time) for launch in launches)
+    return asdict(protocol.reported(launches, plan(problem, "benchmark").calls)), text
