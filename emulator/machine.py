@@ -81,7 +81,7 @@ class WarpState:
     def __init__(self, cta: CTA, index: int, lanes: int, registers: list, special: dict):
         self.cta, self.index, self.special = cta, index, special
         self.live = (1 << lanes) - 1
-        self.R = [r.copy() if isinstance(r, np.ndarray) else r for r in registers]
+        self.R = registers.copy()  # arrays are replaced, never written to
         self.fragments: list[Fragment] = []
         self.cluster_arrived = 0  # lanes between barrier.cluster.arrive and .wait
         self.cluster_phase = 0

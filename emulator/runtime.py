@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import gc
 import os
 import shutil
 import struct
@@ -30,6 +29,7 @@ from .ptx import Program, parse
 from .schedules import Schedule, Scheduled
 from .schedules import parse as parse_schedule
 from .state import GlobalMemory
+from .tensors import LiveTensors
 from .translate import Translated, translate
 
 _ARCH = "sm_100a"
@@ -52,7 +52,8 @@ class Gpu:
     """The software B200 of this process. `launches`: a report for each finished launch, in order."""
 
     def __init__(self):
-        self.memory = GlobalMemory(register_tensors)
+        self.tensors = LiveTensors()
+        self.memory = GlobalMemory(self.tensors.find)
         self.machine = Machine(self.memory)
         self.launches: list[Launch] = []
         self.error: BaseException | None = None
@@ -139,7 +140,7 @@ class Gpu:
                 self._translated[key] = translate(program, program.kernels[name], self.machine.writer_type)
             except Unsupported as error:
                 raise EmulatorError("unsupported", f"{error}\n  kernel {name}") from None
-        self.memory.clear()
+        self.tensors.refresh(self.memory)
         for variable, _ in self._constants:
             self.memory.register(self.machine.symbols[variable.name], max(variable.size, 1), f"variable {variable.name}")
         start = time.perf_counter()
@@ -171,18 +172,6 @@ class Gpu:
 
 def _poke(address: int, code: str, value: int):
     ctypes.memmove(address, struct.pack(code, value), struct.calcsize(code))
-
-
-def register_tensors(memory: GlobalMemory, address: int):
-    """Make the storages of all live CPU tensors legal global memory."""
-    import torch
-
-    for thing in gc.get_objects():
-        if issubclass(type(thing), torch.Tensor) and thing.device.type == "cpu" and thing.layout == torch.strided:
-            storage = thing.untyped_storage()
-            start = storage.data_ptr()
-            if start:
-                memory.register(start, storage.nbytes(), f"a tensor of {tuple(thing.shape)} {thing.dtype}")
 
 
 _gpu: Gpu | None = None

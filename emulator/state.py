@@ -66,8 +66,10 @@ class GlobalMemory:
         keep.sort(key=lambda r: r.base)
         self._regions, self._bases = keep, [r.base for r in keep]
 
-    def clear(self):
-        self._regions, self._bases = [], []
+    def retain(self, keep):
+        """Drop the allocations for which keep(region) is false."""
+        self._regions = [r for r in self._regions if keep(r)]
+        self._bases = [r.base for r in self._regions]
 
     def region(self, address: int, nbytes: int = 1) -> Region:
         """The allocation that holds [address, address + nbytes); Fault if none does."""

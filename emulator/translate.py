@@ -56,7 +56,7 @@ class Translated:
     """A kernel ready to run.
 
     blocks: the functions. counts: instructions in each block. lines: generated line -> instruction.
-    initial: the register file at the start of a warp (copied). static_smem: bytes of static shared memory.
+    initial: the register file at the start of a warp. static_smem: bytes of static shared memory.
     """
 
     kernel: Kernel
@@ -131,9 +131,12 @@ class _Writer:
         self.space.update(INLINE_NAMES)
         exec(compile(self.out.source, f"<{self.out.kernel.name}>", "exec"), self.space)
         self.out.blocks = [self.space[f"b{b.index}"] for b in self.out.structure]
+        zeros = {width: np.zeros(32, dtype) for width, dtype in DTYPES.items()}
+        for array in zeros.values():
+            array.flags.writeable = False
         for name, reg in self.out.kernel.registers.items():
             varying = self.info.varying >> self.info.id[name] & 1 and reg.type not in ("pred", "b128")
-            self.out.initial.append(np.zeros(32, DTYPES[WIDTH[reg.type]]) if varying else 0)
+            self.out.initial.append(zeros[WIDTH[reg.type]] if varying else 0)
 
     # --- names and lines ------------------------------------------------------------------------------------
     def _line(self, text: str, ins: Instr | None = None, indent: int = 1):
