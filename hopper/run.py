@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emulator.ptx import parse
 
 from . import toolchain
 from .errors import HopperError
 from .rewrite import retarget
-from .tensormap import maps_in, to_hopper
+from .tensormap import BYTES as MAP_BYTES
+from .tensormap import is_four_bit, maps_in, to_hopper
 
 CAPABILITY = 9  # major compute capability of Hopper
 SLOT_BYTES = 128 * 512 * 4  # of tensor memory
@@ -62,54 +63,63 @@ class Shape:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
-class Kernel:
-    """A kernel of a PTX module for sm_100a, on this GPU.
-
-    places: (offset, size, alignment) of its parameters in bytes.
-    """
+class Image:
+    """A kernel of a PTX module for sm_90a, loaded. places: (offset, size, alignment) of its parameters in bytes."""
 
     def __init__(self, text: str, name: str):
+        import torch
         from cuda.bindings import driver
 
         self.name = name
         self.places = [(p.offset, p.size, p.align) for p in parse(text).kernels[name].params]
-        self.program = retarget(text, toolchain.device_functions())
-        self._image = toolchain.assemble(self.program.text)
-        import torch
-
-        torch.cuda.init()
-        torch.cuda.current_stream()
-        torch.zeros(1, device="cuda")  # makes the primary context current
-        self.module = checked(driver.cuModuleLoadData(self._image))
+        code = toolchain.assemble(text)
+        torch.zeros(1, device="cuda")  # makes torch's context current
+        self.module = checked(driver.cuModuleLoadData(code))
         self.function = checked(driver.cuModuleGetFunction(self.module, name.encode()))
 
     def launch(self, shape: Shape, params: bytes, wait: bool = True) -> None:
-        """Run it once on torch's current queue; params: as packed for a B200, with addresses of this GPU.
-
-        Raises HopperError.
-        """
+        """Run it once on torch's current queue. Raises HopperError."""
         from cuda.bindings import driver
 
-        smem = shape.smem + self.program.private_bytes
-        if smem > MAX_SMEM:
-            raise HopperError("launch", f"{self.name} needs {smem} bytes of shared memory a CTA, {MAX_SMEM} are possible")
-        params = bytearray(params)
-        for at in maps_in(bytes(params), self.places):
-            params[at : at + 128] = to_hopper(bytes(params[at : at + 128]))
-        workspace = self._tensor_memory(shape) if self.program.tmem else None
+        if shape.smem > MAX_SMEM:
+            raise HopperError("launch", f"{self.name} needs {shape.smem} bytes of shared memory a CTA, {MAX_SMEM} at most")
         attributes = driver.CUfunction_attribute
         limit = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        checked(driver.cuFuncSetAttribute(self.function, limit, smem))
+        checked(driver.cuFuncSetAttribute(self.function, limit, shape.smem))
         if shape.cluster[0] * shape.cluster[1] * shape.cluster[2] > PORTABLE_CLUSTER:
             large = attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             checked(driver.cuFuncSetAttribute(self.function, large, 1))
-        buffer = (ctypes.c_char * max(len(params), 1)).from_buffer(params or bytearray(1))
+        buffer = ctypes.create_string_buffer(params, max(len(params), 1))
         start = ctypes.addressof(buffer)
         pointers = (ctypes.c_void_p * max(len(self.places), 1))(*(start + offset for offset, _, _ in self.places))
-        checked(driver.cuLaunchKernelEx(_config(shape, smem), self.function, ctypes.addressof(pointers), 0))
+        checked(driver.cuLaunchKernelEx(_config(shape), self.function, ctypes.addressof(pointers), 0))
         if wait:
             checked(driver.cuCtxSynchronize())
+
+
+class Kernel:
+    """A kernel of a PTX module for sm_100a, on this GPU."""
+
+    def __init__(self, text: str, name: str):
+        self.program = retarget(text, toolchain.device_functions())
+        self.image = Image(self.program.text, name)
+
+    def launch(self, shape: Shape, params: bytes) -> None:
+        """Run it once and wait; params: as packed for a B200, with addresses of this GPU. Raises HopperError."""
+        shape = replace(shape, smem=shape.smem + self.program.private_bytes)
+        workspace = self._tensor_memory(shape) if self.program.tmem else None
+        self.image.launch(shape, self.carried_over(params))
         del workspace
+
+    def carried_over(self, params: bytes) -> bytes:
+        """The parameters with tensormaps as Hopper takes them. Raises HopperError."""
+        params = bytearray(params)
+        for at in maps_in(bytes(params), self.image.places):
+            found = bytes(params[at : at + MAP_BYTES])
+            if self.program.edits_maps and is_four_bit(found):
+                raise HopperError("unsupported", "a tensormap of 4-bit elements whose size is changed on the device")
+            params[at : at + MAP_BYTES] = to_hopper(found)
+        return bytes(params)
 
     def _tensor_memory(self, shape: Shape):
         """Tensor memory for every CTA of the grid, all ones (NaN), and its allocation bitmaps, zero."""
@@ -122,21 +132,21 @@ class Kernel:
         slots = torch.full((shape.ctas * SLOT_BYTES,), 0xFF, dtype=torch.uint8, device="cuda")
         bitmaps = torch.zeros(shape.ctas, dtype=torch.int32, device="cuda")
         for symbol, tensor in (("hopper_slots", slots), ("hopper_bitmaps", bitmaps)):
-            pointer, size = checked(driver.cuModuleGetGlobal(self.module, symbol.encode()))
+            pointer, size = checked(driver.cuModuleGetGlobal(self.image.module, symbol.encode()))
             value = ctypes.c_uint64(tensor.data_ptr())
             checked(driver.cuMemcpyHtoD(pointer, ctypes.addressof(value), size))
         torch.cuda.synchronize()
         return slots, bitmaps
 
 
-def _config(shape: Shape, smem: int):
+def _config(shape: Shape):
     import torch
     from cuda.bindings import driver
 
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = shape.grid
     config.blockDimX, config.blockDimY, config.blockDimZ = shape.block
-    config.sharedMemBytes = smem
+    config.sharedMemBytes = shape.smem
     config.hStream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
     if shape.cluster != (1, 1, 1):
         attribute = driver.CUlaunchAttribute()

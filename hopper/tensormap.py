@@ -36,6 +36,10 @@ def to_hopper(raw: bytes) -> bytes:
     return bits.to_bytes(BYTES, "little")[:MARK_OFFSET] + mark.to_bytes(4, "little")
 
 
+def is_four_bit(raw: bytes) -> bool:
+    return decode(raw).format == FOUR_BIT
+
+
 def as_bytes(four_bit: TensorMap) -> TensorMap:
     """A map of 4-bit elements as one of bytes: the same memory, the same boxes."""
     dims = ((four_bit.dims[0] + 1) // 2, *four_bit.dims[1:])
