@@ -288,7 +288,7 @@ def estimate(config: Config, problem: Problem) -> float:
     busy = k_tiles * max(4 * mma, 4 * copies, rows) * c.ctas_per_sm
     tail = width * (8 * n + 24 * (c.split_k > 1)) + 3000
     dram = sum(p.batch * p.k * 0.5625 * (n * p.rows + p.tokens) for p in problem.groups) / 3900
-    return max(waves * (busy + tail), dram + tail) + busy / 8  # of equals the one that spreads more
+    return max(waves * (busy + tail), dram + tail) + waves * busy / 8  # spread out
 
 
 def pick(problem: Problem) -> Config:
