@@ -106,4 +106,7 @@ def deadlock(machine, launch) -> str:
         lines += [f"  {line}: {who(fragments[0])}{more}", f"    waits for {waits}", f"    PTX: {text}"]
     if len(groups) > 24:
         lines.append(f"  ... {len(groups) - 24} further waits")
+    from .hang import explain
+
+    lines += explain(machine)
     return "\n".join(lines)

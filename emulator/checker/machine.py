@@ -6,12 +6,12 @@ It changes no result: generated code calls the same units, with an observer arou
 
 from __future__ import annotations
 
+from ..errors import EmulatorError
 from ..machine import Machine
-from ..translate import _Writer
 from .instrument import CheckedWriter
 from .observer import Observer
 
-assert issubclass(CheckedWriter, _Writer)
+SHOWN = 8  # findings quoted in the report of an error
 
 
 class Checked:
@@ -21,10 +21,26 @@ class Checked:
 
     def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes):
         self.observer = Observer(self)
-        launch = super().launch(code, grid, block, cluster, dynamic_smem, params)
+        try:
+            launch = super().launch(code, grid, block, cluster, dynamic_smem, params)
+        except EmulatorError as error:
+            raise self._with_findings(error) from None
         self.observer.finish()
         launch.findings = self.observer.findings
         return launch
+
+    def _with_findings(self, error: EmulatorError) -> EmulatorError:
+        """The error with what was found before it, which often is its cause."""
+        findings = self.observer.findings
+        if not findings:
+            return error
+        found = "\n".join(str(f) for f in findings[:SHOWN])
+        more = f"\n... {len(findings) - SHOWN} more" if len(findings) > SHOWN else ""
+        first, _, rest = str(error).partition("\n")
+        text = f"{first}\nfound before this, and perhaps its cause:\n{found}{more}\n{rest}"
+        told = EmulatorError(error.kind, text)
+        told.findings = findings
+        return told
 
     def issue(self, unit: str, warp, apply, **facts):
         super().issue(unit, warp, self.observer.issued(unit, warp, apply, facts), **facts)

@@ -8,6 +8,8 @@ is what is ordered, not what happened first in this run, so a race is found in a
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from ..state import OFFSET_MASK
@@ -21,6 +23,9 @@ from .shared import SharedRules
 from .tensor import TensorRules
 
 
+ALIKE = 3  # findings of one kind about one line
+
+
 class Observer(Asynchronous):
     """What is known of a launch. ins: the instruction being executed. findings: what was found so far."""
 
@@ -28,6 +33,7 @@ class Observer(Asynchronous):
         self.machine = machine
         self.ins = None
         self.findings = Findings()
+        self.alike: Counter = Counter()
         self.globals = GlobalRules(self)
         self.states: list[ClusterState] = []
         self.events = 0
@@ -67,7 +73,8 @@ class Observer(Asynchronous):
     def found(self, kind: str, diagnosis: str, details, ins, other=None):
         loc, also = words.line(ins), words.line(other) if other is not None else ""
         key = (kind, loc, also) if ins is not None else (kind, diagnosis)
-        if self.findings.new(*key):
+        if self.findings.new(*key) and self.alike[kind, loc] < ALIKE:
+            self.alike[kind, loc] += 1
             self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also))
 
     # --- mbarriers ---------------------------------------------------------------------------------------------

@@ -19,13 +19,14 @@ class Record:
     barrier: the Barrier that completes it, phase: the number of its phase that does.
     """
 
-    __slots__ = ("number", "agent", "ins", "component", "step", "epoch", "kind", "text", "barrier", "narrow")
+    __slots__ = ("number", "agent", "ins", "component", "step", "epoch", "kind", "text", "barrier", "narrow", "empty")
 
     def __init__(self, agent, ins, component, step, kind, text, barrier=None, narrow=False):
         self.agent, self.ins, self.component, self.step = agent, ins, component, step
         self.kind, self.text, self.barrier, self.narrow = kind, text, barrier, narrow
         self.epoch = agent.now()
         self.number = 0
+        self.empty = False  # it read what nothing had written
 
 
 class Barrier:

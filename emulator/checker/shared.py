@@ -33,9 +33,10 @@ class SharedRules:
             if number and not known(new.agent, old := self.state.records[number]) and old is not new:
                 if new.narrow and old.narrow or new.kind == old.kind == "atomic":
                     continue
+                missing = words.missing_wait(new, old) if old.empty else words.missing_step(new.agent, old)
                 self.report("race", self._sentence(new, old, how), (
-                    f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {at}",
-                    words.missing_step(new.agent, old)), new, old)  # fmt: skip
+                    f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {at}", missing),
+                    new, old)  # fmt: skip
 
     @staticmethod
     def _sentence(new: Record, old: Record, how: str) -> str:
@@ -45,6 +46,8 @@ class SharedRules:
             return (f"{words.thing(new)} reads shared memory that {words.thing(old)} of another warp writes, "
                     "with nothing to order the two") if old.agent is not new.agent else (
                     f"{words.thing(new)} reads shared memory before {words.thing(old)} has written it")  # fmt: skip
+        if old.empty:
+            return f"{words.thing(old)} reads shared memory before {words.thing(new)} writes it, with nothing to make it wait"
         if old.kind in words.CORE:
             return f"{words.thing(new)} overwrites shared memory before the {words.thing(old)} that reads it has committed"
         if old.kind in ("tma_store", "bulk_store"):
@@ -155,6 +158,7 @@ class SharedRules:
                 return
 
     def _uninitialised(self, new: Record, at: str, nbytes: int):
-        self.report("uninitialised", f"{words.thing(new)} reads shared memory that nothing wrote", (
+        new.empty = True
+        self.report("uninitialised", f"{words.thing(new)} reads shared memory that nothing has written", (
             f"this access: {words.act(new)}", f"{nbytes} bytes of it, in {at}, were never written",
-            "missing: the load or store that fills them, or the access reaches too far"), new, None)  # fmt: skip
+            "missing: the load or store that fills them, or a wait for it; or the access reaches too far"), new, None)  # fmt: skip

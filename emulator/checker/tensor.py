@@ -85,7 +85,7 @@ class TensorRules:
                 continue
             self.report("race", self._sentence(new, old, how), (
                 f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {self.place(columns)}",
-                words.missing_step(agent, old)), new, old)  # fmt: skip
+                words.missing_wait(new, old) if old.empty else words.missing_step(agent, old)), new, old)  # fmt: skip
 
     @staticmethod
     def _ordered(agent, new: Record, old: Record, how: str) -> bool:
@@ -105,6 +105,8 @@ class TensorRules:
     def _sentence(new: Record, old: Record, how: str) -> str:
         if how == "free":
             return f"tensor memory is deallocated before the {words.thing(old)} that uses it is known to have finished"
+        if old.empty and how != "read":
+            return f"{words.thing(old)} reads tensor memory before {words.thing(new)} writes it, with nothing to make it wait"
         if how == "read":
             if old.kind in words.CORE:
                 return f"{words.thing(new)} reads tensor memory before the {words.thing(old)} that writes it has committed"
@@ -121,8 +123,9 @@ class TensorRules:
             f"tcgen05.fence::after_thread_sync by {words.name(new.agent)} behind it"), new, old)  # fmt: skip
 
     def _uninitialised(self, new: Record, columns: slice, cells: int, of: int):
-        self.report("uninitialised", f"{words.thing(new)} reads tensor memory that nothing wrote", (
+        new.empty = True
+        self.report("uninitialised", f"{words.thing(new)} reads tensor memory that nothing has written", (
             f"this access: {words.act(new)}",
             f"{cells * 100 // of} % of {self.place(columns)} was never written since it was allocated",
             "missing: the MMA without accumulation (enable-input-d false) that starts the tile, the tcgen05.cp or "
-            "tcgen05.st that fills it; or the columns are wrong"), new, None)  # fmt: skip
+            "tcgen05.st that fills it, or a wait for it; or the columns are wrong"), new, None)  # fmt: skip

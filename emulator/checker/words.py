@@ -73,6 +73,20 @@ def barrier_between(agent, old: Record) -> str:
             f"{name(agent)}")  # fmt: skip
 
 
+def missing_wait(new: Record, old: Record) -> str:
+    """What would have kept `old` from reading before `new` writes."""
+    agent, barrier = old.agent, new.barrier
+    by = f"that {thing(new)} completes" if new.kind in LOADS else f"that signals {thing(new)}"
+    if barrier is None:
+        return f"missing: a wait of {name(agent)} for the mbarrier {by}"
+    last = agent.waits.get(barrier)
+    if last is None:
+        return f"missing: {name(agent)} never waited on the {barrier.name()}, phase {barrier.phases}, {by}"
+    parity, phases, ins = last
+    return (f"missing: a wait of {name(agent)} for phase {barrier.phases} of the {barrier.name()}, {by}; its wait there, "
+            f"for parity {parity} at {line(ins)}, passed at once: it is a phase off")  # fmt: skip
+
+
 def missing_step(agent, old: Record) -> str:
     """What would have ordered `old` before what `agent` does now."""
     if old.kind in CORE:

@@ -1,0 +1,1 @@
+"""Kernels with one planted bug each, and their corrected twins."""
