@@ -41,7 +41,7 @@ TABLE = (
     _c("dram_bandwidth", 7.26e12, "B/s", "measured", "SA tma2d_tput: largest of 24 configurations"),
     _c("dram_extra_ns", 115.0, "ns", "fitted", "SA tma2d_tput 512 B (900 clk at 1.965 GHz) and SA main loop at "
        "1.3 GHz (+380..468 clk): the part of a DRAM access that does not scale with the SM clock"),
-    _c("dram_extra_clk", 275.0, "clk", "fitted", "the same two data sets: the part that scales"),
+    _c("dram_extra_clk", 250.0, "clk", "fitted", "the same two data sets: the part that scales"),
     _c("dram_channels", 64, "", "published", "NCU1: 64 channels"),
     _c("dram_grain", 4096, "B", "fitted", "SA tma2d_tput, odd rows: bytes in a row on one channel; the imbalance "
        "this makes is the queueing below saturation"),
@@ -58,7 +58,7 @@ TABLE = (
        "on B300", 100.0, 385.0),
     _c("fabric_bandwidth", 8e12, "B/s", "unknown", "die-to-die; NV-HBI is advertised with 10 TB/s for both "
        "directions", 10e12, 5e12),
-    _c("tma_l2", 320.0, "clk", "measured", "AS, SA: round trip of a small warm tensor load 190..225 ns at 1.965 GHz "
+    _c("tma_l2", 345.0, "clk", "fitted", "SA main loop in the L2, even rows; AS: round trip of a small warm load 190..225 ns "
        "is ~400 clk, less the fill and mbarrier_wake"),
     _c("ldg_l2", 300.0, "clk", "published", "C&C ~150 ns near; QRC 285..360 near"),
     _c("l1_hit", 39.0, "clk", "published", "C&C 39 clk"),
@@ -67,7 +67,7 @@ TABLE = (
     _c("tma_issue", 58.0, "clk", "measured", "SA main loop: 114..116 clk a 2-copy iteration, 242 with 4, 472 with 8"),
     _c("bulk_issue", 15.5, "clk", "published", "AS: UBLKCP slope; QRC 16..60", 15.5, 58.0),
     _c("tma_store_issue", 14.0, "clk", "published", "AS: UTMASTG slope"),
-    _c("row_clk", 1.0, "clk", "measured", "SA main loop: fill of one row of up to 64 B"),
+    _c("row_clk", 1.01, "clk", "measured", "SA main loop: fill of one row of up to 64 B"),
     _c("row128_clk", 1.08, "clk", "measured", "SA main loop: fill of one row of 128 B (119..122 B/clk)"),
     _c("descriptor_fetch", 450.0, "clk", "published", "SA tma2d_lat and AS: first use of a tensormap by an SM, "
        "0.3..0.5 us", 200.0, 980.0),

@@ -16,7 +16,7 @@ SPECIAL_FUNCTION = {"ex2": 4.0, "lg2": 8.0, "rcp": 8.0, "rsqrt": 8.0, "sqrt": 8.
 FLOAT_ADD = ("add", "sub", "mul", "fma", "min", "max", "neg", "abs")
 # Fixed costs of stateful instructions that wait for nothing, by leading words of the opcode: (slots, latency).
 STATEFUL = {
-    ("elect",): (2.0, 12.0),
+    ("elect",): (2.0, 4.0),  # SA main loop: 8 elected MMAs in 242 clk
     ("shfl",): (4.0, 24.0),
     ("vote",): (2.0, 12.0),
     ("match",): (4.0, 24.0),
@@ -35,7 +35,7 @@ def pure_cost(ins: Instr) -> tuple[float, float]:
     if name in FREE:
         special = len(ins.operands) > 1 and isinstance(ins.operands[1], Special)
         return (1.0, 12.0) if special else (0.0, 0.0)
-    if name == "ld":
+    if name == "ld" or ins.opcode in ("not.pred", "mov.pred"):
         return 0.0, 0.0
     if name in SPECIAL_FUNCTION:
         slots = SPECIAL_FUNCTION[name] / (2 if ins.has("f16x2") else 1)

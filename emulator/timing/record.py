@@ -97,8 +97,10 @@ class Record:
         return clk / self.ghz / 1e3
 
     def median_us(self, times: dict[int, float]) -> float | None:
-        """Median over CTAs of a time since the start of the kernel."""
-        return self.us(float(np.median(list(times.values())))) if times else None
+        """Median of a time since the start of the kernel, over the CTAs that start with it."""
+        first = min((cta[3] for cta in self.ctas), default=0.0) + 1e3
+        early = [at for number, at in times.items() if self.ctas[number][3] <= first]
+        return self.us(float(np.median(early))) if early else None
 
     @property
     def registers(self) -> str:

@@ -125,9 +125,10 @@ class TimedWriter(_Writer):
         if last.entry is None:
             self._need(last)
             self._await(last)
-            slots = 1.0 if last.ins.mods[0] in ("bra", "brx") else 0.0
-            self.slots += slots
-            self.now += BRANCH * slots
+            if last.ins.mods[0] in ("bra", "brx"):
+                back = any(s <= block.index for s in block.targets.values())
+                self.slots += 1.0
+                self.now += BRANCH if back else 1.0  # one forward over a few instructions is a predicate
         self._flush()
         super()._stores(block, body)
 
