@@ -1,13 +1,15 @@
-"""Is the kernel right, and how fast is it? On a B200 it is measured; elsewhere it runs in a software B200.
+"""Is the kernel right, and how fast is it? On a B200 it is measured; elsewhere it runs in a
+software B200, or on a Hopper GPU with only the tensor core in software.
 
     python eval.py test                              the official test cases of all four problems
     python eval.py test gemv group --random 12       random legal shapes of two of them
     python eval.py benchmark nvfp4_gemm              the benchmark cases of one
     python eval.py profile gemm --case "m: 128; n: 256; k: 256; l: 1; seed: 1111"
-    python eval.py leaderboard cases.txt             as the leaderboards' runner calls it (POPCORN_FD set)
+    python eval.py leaderboard cases.txt             as the leaderboards' runner calls it
+    (POPCORN_FD set)
 
-Exit status: 0 all right, 2 bad arguments or set-up, 110 CUDA error, 111 no pipe, 112 wrong result or error, 113 bad
-case file of the runner, 114 timeout.
+Exit status: 0 all right, 2 bad arguments or set-up, 110 CUDA error, 111 no pipe, 112 wrong result
+or error, 113 bad case file of the runner, 114 timeout.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--problem", help="the problem of a case file or of --case, where its keys do not tell"
     )
-    parser.add_argument("--device", choices=("auto", "cuda", "emulator"), default="auto")
+    parser.add_argument("--device", choices=devices.CHOICES, default="auto")
     parser.add_argument(
         "--case",
         action="append",
@@ -92,7 +94,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--json", action="store_true", help="one JSON object a case on stdout, and nothing else"
     )
     parser.add_argument(
-        "--trace", metavar="FILE", help="profile in the emulator: timeline for ui.perfetto.dev (JSON)"
+        "--trace",
+        metavar="FILE",
+        help="profile in the emulator: timeline for ui.perfetto.dev (JSON)",
     )
     parser.add_argument(
         "--plot", metavar="FILE", help="profile in the emulator: picture of one SM's timeline (PNG)"
@@ -155,7 +159,9 @@ def _given(lines: Sequence[str], problems: Sequence[Problem]) -> list[Case]:
 
 
 def _numbered(name: str | None, index: int, count: int) -> str:
-    """A file name for one of `count` cases, absolute: out.json, or out.0.json where there are several."""
+    """A file name for one of `count` cases, absolute: out.json, or out.0.json where there are
+    several.
+    """
     if not name:
         return ""
     path = Path(name).resolve()

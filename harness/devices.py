@@ -1,4 +1,6 @@
-"""What the cases run on: a B200, or the emulator; and whether what that needs is installed."""
+"""What the cases run on: a B200, a Hopper GPU, or the emulator; and whether what that needs is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ import os
 import sys
 from dataclasses import dataclass
 
+CHOICES = ("auto", "cuda", "hopper", "emulator")
 CAPABILITY = 10  # major compute capability of the B200
+HOPPER_CAPABILITY = 9
 GIB_A_CASE = 4  # memory to leave for each case that runs at the same time
 
 _NEEDED = {"torch": "torch", "cutlass": "nvidia-cutlass-dsl"}
@@ -20,7 +24,9 @@ class SetupError(Exception):
 
 @dataclass(frozen=True)
 class Device:
-    """kind: "cuda" or "emulator". name: of the GPU, or "emulator". label: the name with versions, for a person."""
+    """kind: "cuda", "hopper" or "emulator". name: of the GPU, or "emulator". label: the name with
+    versions, for a person.
+    """
 
     kind: str
     name: str
@@ -29,7 +35,7 @@ class Device:
     @property
     def method(self) -> str:
         """How a case's process is made: CUDA does not survive a fork."""
-        return "spawn" if self.kind == "cuda" else "fork"
+        return "fork" if self.kind == "emulator" else "spawn"
 
 
 def check_dependencies() -> None:
@@ -42,10 +48,12 @@ def check_dependencies() -> None:
 
 
 def resolve(wanted: str) -> Device:
-    """The device for `--device auto|cuda|emulator`. Raises SetupError."""
+    """The device for one of CHOICES; auto prefers a B200, then a Hopper GPU. Raises SetupError."""
     check_dependencies()
     import torch
 
+    if wanted == "hopper":
+        return _hopper()
     gpu = wanted != "emulator" and torch.cuda.is_available()
     if wanted == "cuda" and not gpu:
         raise SetupError(
@@ -63,11 +71,28 @@ def resolve(wanted: str) -> Device:
             return Device(
                 "cuda", name, f"{name} (torch {torch.__version__}, {_dsl_version()}{odd})"
             )
+        if major == HOPPER_CAPABILITY:
+            return _hopper()
     return Device(
         "emulator",
         "emulator",
         f"emulator (a B200 in software; torch {torch.__version__}, {_dsl_version()})",
     )
+
+
+def _hopper() -> Device:
+    """A Hopper GPU that runs the B200 kernel, tcgen05 in software. Raises SetupError."""
+    import torch
+
+    from hopper import HopperError
+    from hopper.run import require_gpu
+
+    try:
+        name = require_gpu()
+    except HopperError as error:
+        raise SetupError(f"--device hopper: {error}") from None
+    label = f"{name}, the B200 kernel with tcgen05 in software (torch {torch.__version__}, {_dsl_version()})"
+    return Device("hopper", f"{name} (tcgen05 in software)", label)
 
 
 def _dsl_version() -> str:
@@ -96,9 +121,11 @@ def start_emulator() -> None:
 
 
 def parallel_cases(device: Device, mode: str, wanted: int | None) -> tuple[int, int]:
-    """(cases at a time, CPU threads for each). One at a time where a GPU is shared; a modelled time does not mind."""
+    """(cases at a time, CPU threads for each). One at a time where a GPU is shared; a modelled time
+    does not mind.
+    """
     cores = len(os.sched_getaffinity(0))
-    if device.kind == "cuda":
+    if device.kind != "emulator":
         workers = 1
     elif wanted:
         workers = wanted

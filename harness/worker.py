@@ -1,4 +1,6 @@
-"""One case, in the process it has to itself: load the submission, make the inputs, run, check, time or profile."""
+"""One case, in the process it has to itself: load the submission, make the inputs, run, check, time
+or profile.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from typing import Any
 from harness.timing import Bench, CudaClock, WrongResult, plan
 from task import CaseArgs
 
+NOT_TIMED = "right; no time: on a Hopper GPU tcgen05 is carried out in software"
 NO_LAUNCH = "note: custom_kernel launched nothing in the emulator"
 ROWS_OF_PROFILE = 20
 
@@ -25,7 +28,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Job:
-    """What a case's process is told. device: "cuda" or "emulator". threads: for torch's CPU work.
+    """What a case's process is told. device: "cuda", "hopper" or "emulator". threads: for torch's
+    CPU work.
 
     trace, plot: files for the timeline of a modelled launch, if any.
     """
@@ -45,10 +49,10 @@ class Job:
 class Outcome:
     """What became of a case; plain values only, since it travels between processes.
 
-    status: pass | fail (wrong result) | error (an exception or a crash) | timeout. seconds: wall clock of the case.
-    stats: timing.Stats as a dict, where the case was timed. modelled: emulator.timing's Reported as a dict, where it was
-    modelled. report: what profile prints. peak_mb: of its process.
-    output: the last of what the case printed, for a person.
+    status: pass | fail (wrong result) | error (an exception or a crash) | timeout. seconds: wall
+    clock of the case. stats: timing.Stats as a dict, where the case was timed. modelled:
+    emulator.timing's Reported as a dict, where it was modelled. report: what profile prints.
+    peak_mb: of its process. output: the last of what the case printed, for a person.
     """
 
     status: str
@@ -87,6 +91,8 @@ def _run(job: Job) -> Outcome:
     import torch
 
     torch.set_num_threads(job.threads)
+    if job.device == "hopper":
+        return _on_hopper(job)
     kernel = load_kernel(Path(job.submission))
     if job.device == "emulator":
         return _emulate(job, kernel)
@@ -104,7 +110,9 @@ class SubmissionError(Exception):
 
 
 def load_kernel(path: Path) -> Callable[[Any], Any]:
-    """custom_kernel of the file at `path`, imported as the module `submission`. Raises SubmissionError."""
+    """custom_kernel of the file at `path`, imported as the module `submission`. Raises
+    SubmissionError.
+    """
     spec = importlib.util.spec_from_file_location("submission", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["submission"] = module
@@ -123,7 +131,14 @@ def _generate(job: Job, seed: int | None = None) -> Any:
 
     device = "cuda" if job.device == "cuda" else "cpu"
     args = job.args if seed is None else {**job.args, "seed": seed}
-    return generate_input(job.problem, inputs=job.inputs, device=device, **args)
+    data = generate_input(job.problem, inputs=job.inputs, device=device, **args)
+    if (
+        job.device == "hopper"
+    ):  # the numbers that the emulator gets, so that results can be compared
+        from hopper.pack import to_gpu
+
+        data = to_gpu(data)
+    return data
 
 
 def _check_once(job: Job, kernel: Callable[[Any], Any], wait: Callable[[], None]) -> None:
@@ -141,7 +156,9 @@ def _check_once(job: Job, kernel: Callable[[Any], Any], wait: Callable[[], None]
 
 
 def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
-    """In the emulator: test and leaderboard hold the result against the reference, every mode but test is timed."""
+    """In the emulator: test and leaderboard hold the result against the reference, every mode but
+    test is timed.
+    """
     import emulator
     from harness.modelled import UNCHECKED, model
 
@@ -158,6 +175,20 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
         return Outcome("pass", NO_LAUNCH)
     message = "" if job.mode == "leaderboard" else UNCHECKED
     return Outcome("pass", message, modelled=found, report=report if job.mode == "profile" else "")
+
+
+def _on_hopper(job: Job) -> Outcome:
+    """Every mode on a Hopper GPU: right or not. What it takes says nothing of a B200."""
+    import torch
+
+    from hopper import backend
+
+    gpu = backend.install()
+    kernel = load_kernel(Path(job.submission))
+    _check_once(job, kernel, wait=torch.cuda.synchronize)
+    if not gpu.launches:
+        return Outcome("pass", NO_LAUNCH.replace("the emulator", "the Hopper runner"))
+    return Outcome("pass", "" if job.mode == "test" else NOT_TIMED)
 
 
 def _test(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
@@ -177,7 +208,9 @@ def _benchmark(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
 
 
 def _profile(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
-    """torch's profiler on one call; under ncu (POPCORN_NCU set) only the call, in its NVTX range."""
+    """torch's profiler on one call; under ncu (POPCORN_NCU set) only the call, in its NVTX
+    range.
+    """
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -199,7 +232,9 @@ def _profile(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
 
 
 def _describe(error: BaseException) -> str:
-    """An exception in words: its type and text, and the last line of the submission it passed through."""
+    """An exception in words: its type and text, and the last line of the submission it passed
+    through.
+    """
     report = _emulator_error(error)
     if report:
         return report
@@ -218,7 +253,9 @@ def _describe(error: BaseException) -> str:
 
 
 def _emulator_error(error: BaseException | None) -> str:
-    """The emulator's own report, also where the DSL has wrapped it in an exception of its own; else empty."""
+    """The emulator's own report, also where the DSL has wrapped it in an exception of its own; else
+    empty.
+    """
     errors = sys.modules.get("emulator.errors")
     while errors and error is not None:
         if isinstance(error, errors.EmulatorError):

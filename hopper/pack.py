@@ -131,6 +131,19 @@ def storages(data: Any) -> list:
     return []
 
 
+def to_gpu(data: Any) -> Any:
+    """Nested tuples and lists of tensors on the GPU, strides kept."""
+    import torch
+
+    if isinstance(data, torch.Tensor):
+        if data.dtype == torch.float4_e2m1fn_x2:
+            return data.view(torch.uint8).cuda().view(data.dtype)
+        return data.cuda()
+    if isinstance(data, (tuple, list)):
+        return type(data)(to_gpu(item) for item in data)
+    return data
+
+
 def results_of(data: Any) -> list:
     """The tensors c in the data of a case."""
     return [c for _, _, c in data[0]] if isinstance(data[0], list) else [data[-1]]

@@ -17,7 +17,7 @@ from typing import Any
 
 from .errors import HopperError
 from .machine import describe
-from .pack import Pack, digest, load, results_of, storages
+from .pack import Pack, digest, load, results_of, storages, to_gpu
 from .run import Kernel, Shape, require_gpu
 
 
@@ -79,21 +79,8 @@ def _inputs(pack: Pack) -> tuple[Any, list]:
         return None, [torch.frombuffer(bytearray(t), dtype=torch.uint8).cuda() for t in pack.tensors]
     from reference import generate_input
 
-    data = _to_gpu(generate_input(**pack.case))
+    data = to_gpu(generate_input(**pack.case))
     return data, storages(data)
-
-
-def _to_gpu(data: Any) -> Any:
-    """Nested tuples and lists of tensors on the GPU, strides kept."""
-    import torch
-
-    if isinstance(data, torch.Tensor):
-        if data.dtype == torch.float4_e2m1fn_x2:
-            return data.view(torch.uint8).cuda().view(data.dtype)
-        return data.cuda()
-    if isinstance(data, (tuple, list)):
-        return type(data)(_to_gpu(item) for item in data)
-    return data
 
 
 def _reset(data: Any, tensors: list, initial: list | None) -> None:
