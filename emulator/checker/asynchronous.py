@@ -106,9 +106,10 @@ class Asynchronous:
     def _tma_load(self, agent, warp, apply, facts):
         agent.roles.add("load")
         access = facts["access"]
-        self.globals.map_used(agent, access, self.ins)
         text = f"loads a box of {'x'.join(map(str, access.tensormap.box))} elements into shared memory"
-        return self._landing(agent, apply, facts["places"], access.tx_bytes, "tma", text, lambda at: _box(access, at))
+        observed = self._landing(agent, apply, facts["places"], access.tx_bytes, "tma", text, lambda at: _box(access, at))
+        self.globals.maps.used(agent, access.address, self.state(warp.cta).records[-1])
+        return observed
 
     def _bulk_load(self, agent, warp, apply, facts):
         agent.roles.add("load")
@@ -172,8 +173,8 @@ class Asynchronous:
 
     def _tma_store(self, agent, warp, apply, facts):
         access = facts["access"]
-        self.globals.map_used(agent, access, self.ins)
         self._copy_out(agent, warp, "tma_store", "stores a box from shared memory", _box(access, facts["at"]))
+        self.globals.maps.used(agent, access.address, agent.last_copy)
         self.globals.stored_box(agent, access, self.ins)
 
     def _tma_reduce(self, agent, warp, apply, facts):

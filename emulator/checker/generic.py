@@ -173,7 +173,7 @@ def tensormap_replace(ins: Instr, run):
         if in_shared:
             _shared(w, ins, np.array([address], np.int64), 128, True, text="edits a tensormap in shared memory")
         elif address & WINDOW == 0:
-            observer.globals.map_edited(observer.agent(w), address, ins)
+            observer.globals.maps.edited(observer.agent(w), address)
         return result
 
     return observed
@@ -186,8 +186,21 @@ def tensormap_copy(ins: Instr, run):
         result = run(w, mask, dst, src, size)
         observer = w.machine.observer
         observer.ins = ins
-        agent = observer.agent(w)
-        observer.globals.map_edited(agent, int(_addresses(mask, dst)[0]), ins)
+        at = np.array([int(_addresses(mask, src)[0])], np.int64)
+        _shared(w, ins, at, 128, False, text="copies a tensormap out of shared memory")
+        observer.globals.maps.edited(observer.agent(w), int(_addresses(mask, dst)[0]))
         return result
+
+    return observed
+
+
+def tensormap_fence(ins: Instr, run):
+    """fence.proxy.tensormap::generic.acquire [address], 128."""
+
+    def observed(w, lane, address=None, size=128):
+        run(w, lane, address, size)
+        if address is not None:
+            observer = w.machine.observer
+            observer.globals.maps.fenced(observer.agent(w), address)
 
     return observed

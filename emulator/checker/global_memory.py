@@ -1,4 +1,4 @@
-"""Global memory: two CTAs that write one address, reductions that depend on the order, tensormaps in use.
+"""Global memory: two CTAs that write one address, and reductions whose result depends on the order.
 
 The shadow of an allocation has a number for each 2 bytes that were written: which CTA at which line. A write that
 follows a synchronising access of its CTA (an atomic, an acquire) is taken to be ordered by it.
@@ -11,7 +11,7 @@ import numpy as np
 from ..isa.tma_box import Window
 from . import words
 from .clocks import HB
-from .records import Record
+from .tensormaps import TensorMaps
 
 UNIT = 2  # bytes of an entry
 ENTRIES = 65535
@@ -26,12 +26,11 @@ class GlobalRules:
         self.writers: list = [None]  # number -> (agent, instruction)
         self.numbers: dict = {}
         self.synchronised: set = set()  # CTAs that have executed an atomic or an acquire on global memory
-        self.maps: dict = {}  # global address of a tensormap -> records of operations that used it
+        self.maps = TensorMaps(observer)
         self.reductions: dict = {}  # allocation -> CTA that added floats to it
 
     def finish(self):
         self.shadows.clear()
-        self.maps.clear()
 
     def _shadow(self, region) -> np.ndarray:
         found = self.shadows.get(region.base)
@@ -129,14 +128,3 @@ class GlobalRules:
 
     def synchronise(self, agent):
         self.synchronised.add(agent.cta)
-
-    # --- tensormaps --------------------------------------------------------------------------------------------
-    def map_used(self, agent, access, ins):
-        """A TMA operation reads a tensormap; only those in global memory can be edited."""
-
-    def map_edited(self, agent, address: int, ins):
-        """A tensormap in global memory is written by the device."""
-
-
-def _unused(record: Record):
-    """Records of tensormap uses are the same as of any other access."""

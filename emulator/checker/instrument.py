@@ -331,6 +331,7 @@ WRAPPERS = (
     (("bar", "warp"), _noted),
     (("bar",), _named),
     (("barrier",), _named),
+    (("fence", "proxy", "tensormap::generic"), generic.tensormap_fence),
     (("fence",), _fence),
     (("membar",), _fence),
     (("tcgen05", "fence::before_thread_sync"), _tensor_fence("fence_before")),

@@ -45,9 +45,10 @@ class Access:
     global memory: padding of sub-byte types and holes of a swizzle do not count.
     """
 
-    __slots__ = ("tensormap", "region", "boxes", "rows", "smem_bytes", "tx_bytes")
+    __slots__ = ("address", "tensormap", "region", "boxes", "rows", "smem_bytes", "tx_bytes")
 
     def __init__(self, warp, form: Form, address: int, coords: tuple):
+        self.address = address
         t = self.tensormap = tensormap_at(warp, address)
         if t.interleave:
             raise Unsupported(f"interleaved layouts of TMA are not modelled: {t}")
