@@ -1,11 +1,13 @@
-"""Ground truth for the four problems: `generate_input`, `ref_kernel`, `check_implementation`, `quantize_nvfp4`.
+"""Ground truth for the four problems: `generate_input`, `ref_kernel`, `check_implementation`,
+`quantize_nvfp4`.
 
-Everything works on the device the tensors live on. On a CUDA GPU of compute capability 10 the truth is the public
-method, `torch._scaled_mm` per batch or group. Elsewhere the operands are dequantised exactly and multiplied in
-float64: a dequantised element has at most 6 significant bits (2 of e2m1, 4 of ue4m3), a product of two at most 12,
-which leaves 41 bits for the spread of the exponents and the sum. So the sum of the official inputs is exact in any
-order, and any other is rounded far below fp16. float32 would do for gemv and gemm, whose sums are small multiples of
-1/4, but not for dual, where silu(p1) * p2 multiplies the error of p1 by p2, a hundred and more.
+Everything works on the device the tensors live on. On a CUDA GPU of compute capability 10 the truth
+is the public method, `torch._scaled_mm` per batch or group. Elsewhere the operands are dequantised
+exactly and multiplied in float64: a dequantised element has at most 6 significant bits (2 of e2m1,
+4 of ue4m3), a product of two at most 12, which leaves 41 bits for the spread of the exponents and
+the sum. So the sum of the official inputs is exact in any order, and any other is rounded far below
+fp16. float32 would do for gemv and gemm, whose sums are small multiples of 1/4, but not for dual,
+where silu(p1) * p2 multiplies the error of p1 by p2, a hundred and more.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ ROWS_AT_ONCE = (
 
 
 def ref_kernel(data: tuple) -> torch.Tensor | list[torch.Tensor]:
-    """The right answer to `data` of any of the four problems, as new fp16 tensors of c's shape and strides."""
+    """The right answer to `data` of any of the four problems, as new fp16 tensors of c's shape and
+    strides.
+    """
     if isinstance(data[0], list):
         abc, scales, _, _ = data
         return [_gemm(a, b, sfa, sfb, c) for (a, b, c), (sfa, sfb) in zip(abc, scales)]
@@ -84,7 +88,9 @@ def pack_gemm(tokens: Quantized, weights: Quantized) -> tuple:
 
 
 def _form(output: Any, like: torch.Tensor | list[torch.Tensor]) -> str:
-    """What is wrong with the kind, number, shape, dtype or device of the output; empty if nothing is."""
+    """What is wrong with the kind, number, shape, dtype or device of the output; empty if nothing
+    is.
+    """
     if isinstance(like, list):
         if not isinstance(output, (list, tuple)) or len(output) != len(like):
             got = (
@@ -155,7 +161,9 @@ def _products(
 def _exact(
     a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor, columns: int
 ) -> torch.Tensor:
-    """a (M, K/2) @ b (N, K/2)^T in float64, for the first `columns` rows of b. The side with fewer rows is kept."""
+    """a (M, K/2) @ b (N, K/2)^T in float64, for the first `columns` rows of b. The side with fewer
+    rows is kept.
+    """
     if a.shape[0] > columns:
         return _exact_kept(b[:columns], sfb[:columns], a, sfa).T
     return _exact_kept(a, sfa, b[:columns], sfb[:columns])
@@ -179,7 +187,9 @@ def _blocks(codes: torch.Tensor, scales: torch.Tensor) -> Iterator[torch.Tensor]
 def _scaled_mm(
     a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
-    """The public method. b is padded to whole atoms of rows, since cuBLAS wants N to be a multiple of 16."""
+    """The public method. b is padded to whole atoms of rows, since cuBLAS wants N to be a multiple
+    of 16.
+    """
     rows = -(-b.shape[0] // ATOM_ROWS) * ATOM_ROWS
     if rows != b.shape[0]:
         padded = torch.zeros(rows, b.shape[1], dtype=torch.uint8, device=b.device)

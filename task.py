@@ -1,9 +1,10 @@
-"""The four NVFP4 problems: names, input types, official cases, speed of light and the best published times.
+"""The four NVFP4 problems: names, input types, official cases, speed of light and the best
+published times.
 
-On a leaderboard this file is replaced by the leaderboard's own; `submission.py` takes nothing from it but
-`input_t` and `output_t`, which both have. Importing it needs nothing beyond the standard library.
-Source: gpu-mode/reference-kernels, problems/nvidia (cases, speed of light at 1.5 GHz); the best times are those
-published by contestants for one B200.
+On a leaderboard this file is replaced by the leaderboard's own; `submission.py` takes nothing from
+it but `input_t` and `output_t`, which both have. Importing it needs nothing beyond the standard
+library. Source: gpu-mode/reference-kernels, problems/nvidia (cases, speed of light at 1.5 GHz); the
+best times are those published by contestants for one B200.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _Grouped = (
 
 # What custom_kernel receives. gemv, gemm: (a, b, sfa, sfb, sfa_permuted, sfb_permuted, c).
 # dual gemm: (a, b1, b2, sfa, sfb1, sfb2, sfa_permuted, sfb1_permuted, sfb2_permuted, c).
-# group gemm: ([(a, b, c)], [(sfa, sfb)] on the CPU, [(sfa_permuted, sfb_permuted)], [(m, n, k, l)]).
+# group gemm: ([(a, b, c)], [(sfa, sfb)] on the CPU, [(sfa_permuted, sfb_permuted)], [(m, n, k,
+# l)]).
 input_t = TypeVar("input_t", bound=f"{_Flat} | {_Grouped}")
 # What it returns: c, or the list of c.
 output_t = TypeVar("output_t", bound="torch.Tensor | list[torch.Tensor]")
@@ -48,7 +50,9 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Problem:
-    """A leaderboard: its name, the keys of a case in the order of a case file, its official cases."""
+    """A leaderboard: its name, the keys of a case in the order of a case file, its official
+    cases.
+    """
 
     name: str
     short: str

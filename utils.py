@@ -30,9 +30,11 @@ def clone_data(data: Any) -> Any:
 
 
 def clear_l2_cache(gib: float) -> None:
-    """Push everything out of L2 by writing `gib` GiB of normal random numbers, which also lets the host run ahead.
+    """Push everything out of L2 by writing `gib` GiB of normal random numbers, which also lets the
+    host run ahead.
 
-    The leaderboards write 4 GiB (gemv) or 62.5 GiB (the others); less where the GPU has less free memory.
+    The leaderboards write 4 GiB (gemv) or 62.5 GiB (the others); less where the GPU has less free
+    memory.
     """
     free, _ = torch.cuda.mem_get_info()
     numbers = int(min(gib * 2**30, 0.9 * free)) // 4
@@ -42,8 +44,9 @@ def clear_l2_cache(gib: float) -> None:
 def compare(received: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> str:
     """Where and how `received` differs from `expected`; empty where it does not.
 
-    Both are (M, N, L) tensors of one shape. An element differs if |received - expected| > atol + rtol * |expected|,
-    in fp32, or if one of them is NaN or an infinity that the other is not: the leaderboards' criterion.
+    Both are (M, N, L) tensors of one shape. An element differs if |received - expected| > atol +
+    rtol * |expected|, in fp32, or if one of them is NaN or an infinity that the other is not: the
+    leaderboards' criterion.
     """
     got, want = received.float(), expected.float()
     error = (got - want).abs()
@@ -54,8 +57,10 @@ def compare(received: torch.Tensor, expected: torch.Tensor, rtol: float, atol: f
         return ""
     where = bad.nonzero().cpu()
     lines = [
-        f"{len(where):,} of {bad.numel():,} elements differ ({100 * len(where) / bad.numel():.3g} %), "
-        f"rtol {rtol:g}, atol {atol:g}",
+        (
+            f"{len(where):,} of {bad.numel():,} elements differ"
+            f" ({100 * len(where) / bad.numel():.3g} %), rtol {rtol:g}, atol {atol:g}"
+        ),
         _worst(got, want, error, bad),
         _extent(where),
         *_nature(got[bad], want[bad]),
@@ -84,7 +89,9 @@ def _extent(where: torch.Tensor) -> str:
 
 
 def _nature(got: torch.Tensor, want: torch.Tensor) -> list[str]:
-    """What the wrong values are, where that says something: zeros, NaN, infinities, all of the wrong sign."""
+    """What the wrong values are, where that says something: zeros, NaN, infinities, all of the
+    wrong sign.
+    """
     kinds = {
         "zero": got == 0,
         "NaN": torch.isnan(got),
@@ -96,7 +103,9 @@ def _nature(got: torch.Tensor, want: torch.Tensor) -> list[str]:
 
 
 def _tile_map(bad: torch.Tensor) -> list[str]:
-    """A character for each tile of 128 x 128 of the first batch that differs: `.` right, `+` partly, `#` all wrong."""
+    """A character for each tile of 128 x 128 of the first batch that differs: `.` right, `+`
+    partly, `#` all wrong.
+    """
     batch = int(bad.any(0).any(0).nonzero()[0])
     plane = bad[:, :, batch].float()
     if max(plane.shape) <= TILE:
@@ -120,5 +129,8 @@ def _tile_map(bad: torch.Tensor) -> list[str]:
         for line, full in zip(wrong.tolist()[:MAP_TILES], whole.tolist()[:MAP_TILES])
     ]
     cut = " (cut)" if max(rows, columns) > MAP_TILES else ""
-    tiles = f"{int((wrong > 0).sum())} of {rows * columns} tiles of {TILE} x {TILE} differ in batch {batch}{cut}:"
+    tiles = (
+        f"{int((wrong > 0).sum())} of {rows * columns} tiles of {TILE} x {TILE} differ in batch"
+        f" {batch}{cut}:"
+    )
     return [tiles, *("  " + line for line in picture)]

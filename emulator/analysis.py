@@ -1,10 +1,12 @@
 """Control flow and uniformity of a kernel: what the translator needs to know before it writes code.
 
-* basic blocks, cut at labels, after branches and before instructions that may block (executed again on wake-up);
+* basic blocks, cut at labels, after branches and before instructions that may block (executed again
+on wake-up);
 * the immediate post-dominator of each block: where a diverged warp reconverges;
-* which registers hold the same value in all active lanes ("uniform"): those become Python ints, the others numpy
-  arrays of 32. A register is varying if an instruction makes it so, or if lanes that went different ways at a
-  divergent branch can see different definitions of it (see `_mark_divergent_region`).
+* which registers hold the same value in all active lanes ("uniform"): those become Python ints, the
+others numpy
+  arrays of 32. A register is varying if an instruction makes it so, or if lanes that went different
+  ways at a divergent branch can see different definitions of it (see `_mark_divergent_region`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,15 @@ from .ptx import Kernel, Label
 from .registry import Entry, Pure, find
 
 EXIT = -1
-VARYING_SPECIALS = ("tid", "laneid", "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt")
+VARYING_SPECIALS = (
+    "tid",
+    "laneid",
+    "lanemask_eq",
+    "lanemask_le",
+    "lanemask_lt",
+    "lanemask_ge",
+    "lanemask_gt",
+)
 BRANCHES = ("bra", "brx", "ret", "exit", "trap")
 
 
@@ -78,7 +88,9 @@ def make_op(ins: Instr) -> Op:
 
 
 def build_blocks(kernel: Kernel, located) -> list[Block]:
-    """Cut the body into basic blocks; `located(ins)` is a context manager that adds the line to errors."""
+    """Cut the body into basic blocks; `located(ins)` is a context manager that adds the line to
+    errors.
+    """
     blocks, labels = [Block(0)], {}
     fresh = True
 
@@ -110,7 +122,9 @@ def build_blocks(kernel: Kernel, located) -> list[Block]:
         elif last.mods[0] == "bra":
             target = labels[last.operands[0].name]
             block.targets = {last.operands[0].name: target}
-            block.successors = [target] if last.pred is None else list(dict.fromkeys([target, after]))
+            block.successors = (
+                [target] if last.pred is None else list(dict.fromkeys([target, after]))
+            )
         elif last.mods[0] == "brx":
             names = kernel.branch_targets[last.operands[1].name]
             block.targets = {name: labels[name] for name in names}
@@ -154,7 +168,9 @@ def _bits(mask: int):
 
 
 class Uniformity:
-    """Which registers vary between lanes, which need their inactive lanes kept, and what is live where."""
+    """Which registers vary between lanes, which need their inactive lanes kept, and what is live
+    where.
+    """
 
     def __init__(self, kernel: Kernel, blocks: list[Block], block_dim_1d: bool):
         self.blocks, self.block_dim_1d = blocks, block_dim_1d
@@ -223,7 +239,11 @@ class Uniformity:
                             if not self._dst_uniform_anyway(op, r):
                                 self.varying |= 1 << self.id[r.name]
                 last = b.ops[-1]
-                if last.entry is None and b.index not in self.divergent and self._branch_varies(last):
+                if (
+                    last.entry is None
+                    and b.index not in self.divergent
+                    and self._branch_varies(last)
+                ):
                     self.divergent.add(b.index)
                     self._mark_divergent_region(b)
             if (self.varying, len(self.divergent)) == before:
@@ -233,8 +253,14 @@ class Uniformity:
         return any(self.is_varying(r) for r in op.srcs)
 
     def args_uniform(self, op: Op) -> bool:
-        """Whether every source is the same in all lanes (the guard and kept destinations not counted)."""
-        n = len(op.ins.operands) if op.entry is None else destination_count(op.ins, op.entry, op.made)
+        """Whether every source is the same in all lanes (the guard and kept destinations not
+        counted).
+        """
+        n = (
+            len(op.ins.operands)
+            if op.entry is None
+            else destination_count(op.ins, op.entry, op.made)
+        )
         return not any(self.operand_varies(o) for o in op.ins.operands[n:])
 
     def operand_varies(self, operand) -> bool:
@@ -269,7 +295,15 @@ class Uniformity:
 
     def may_be_local(self, ins: Instr) -> bool:
         """Whether a load may read local memory, where one address is another cell for each lane."""
-        spaces = ("global", "shared", "shared::cta", "shared::cluster", "const", "param", "param::entry")
+        spaces = (
+            "global",
+            "shared",
+            "shared::cta",
+            "shared::cluster",
+            "const",
+            "param",
+            "param::entry",
+        )
         return ins.has("local") or (self.has_local and not ins.has(*spaces))
 
     def only_tid_x(self, reg: Reg) -> bool:
@@ -298,8 +332,8 @@ class Uniformity:
         return seen
 
     def _mark_divergent_region(self, block: Block):
-        """Lanes part at the end of `block` and meet at its post-dominator. A register that one arm defines and
-        that the other arm or the meeting point reads must be kept per lane."""
+        """Lanes part at the end of `block` and meet at its post-dominator. A register that one arm
+        defines and that the other arm or the meeting point reads must be kept per lane."""
         stop = self.ipdom[block.index]
         arms = [self._reach(s, stop) for s in block.successors]
         after = self.live_in[stop] if stop != EXIT else 0
@@ -318,7 +352,12 @@ class Uniformity:
 
 def is_broadcast(ins: Instr) -> bool:
     """A shuffle that gives every lane the value of one fixed lane."""
-    if ins.mods[:3] != ("shfl", "sync", "idx") or ins.dual or ins.pred is not None or len(ins.operands) != 5:
+    if (
+        ins.mods[:3] != ("shfl", "sync", "idx")
+        or ins.dual
+        or ins.pred is not None
+        or len(ins.operands) != 5
+    ):
         return False
     values = [getattr(o, "value", None) for o in ins.operands[2:]]
     return values[0] is not None and values[1] == 31 and values[2] in (-1, 0xFFFFFFFF)

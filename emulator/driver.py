@@ -24,7 +24,17 @@ def _refuse(reason: str):
     raise EmulatorError("limit", f"cuTensorMapEncodeTiled refused: {reason}")
 
 
-def encode_tiled(data_type: int, address: int, dims, strides, box, steps, interleave: int, swizzle: int, fill: int) -> bytes:
+def encode_tiled(
+    data_type: int,
+    address: int,
+    dims,
+    strides,
+    box,
+    steps,
+    interleave: int,
+    swizzle: int,
+    fill: int,
+) -> bytes:
     """The 128-byte tensormap; EmulatorError of kind "limit" naming what the driver would refuse.
 
     dims, box, steps: elements a dimension, dimension 0 contiguous; strides: bytes, of dimensions 1, 2, ...
@@ -51,7 +61,9 @@ def encode_tiled(data_type: int, address: int, dims, strides, box, steps, interl
     return tensormap.encode()
 
 
-def tensor_map_encode_tiled(out, data_type, rank, address, dims, strides, box, steps, interleave, swizzle, _l2, fill):
+def tensor_map_encode_tiled(
+    out, data_type, rank, address, dims, strides, box, steps, interleave, swizzle, _l2, fill
+):
     """The driver's function on addresses of its arrays; writes 128 bytes at `out`."""
 
     def array(at: int, code: str, count: int):

@@ -1,21 +1,24 @@
 """What can go wrong in a launch, and how it is said.
 
-A unit (TMA, tensor core, memory, ...) raises `Fault` with one plain sentence. The machine catches it, adds
-where it happened (kernel, source line, instruction, CTA, warp, lanes) and raises `EmulatorError` to the caller.
+A unit (TMA, tensor core, memory, ...) raises `Fault` with one plain sentence. The machine catches
+it, adds where it happened (kernel, source line, instruction, CTA, warp, lanes) and raises
+`EmulatorError` to the caller.
 """
 
 from __future__ import annotations
 
 
 class Fault(Exception):
-    """Raised by a unit: one sentence in the PTX documentation's words, with the numbers that are wrong."""
+    """Raised by a unit: one sentence in the PTX documentation's words, with the numbers that are
+    wrong.
+    """
 
 
 class EmulatorError(RuntimeError):
     """A launch that hardware would not have completed; `str()` is the whole report.
 
-    kind: "fault" (illegal access or operand), "deadlock", "unsupported" (an instruction that is not modelled)
-    or "limit" (a launch that hardware would refuse).
+    kind: "fault" (illegal access or operand), "deadlock", "unsupported" (an instruction that is not
+    modelled) or "limit" (a launch that hardware would refuse).
     """
 
     def __init__(self, kind: str, report: str):

@@ -9,7 +9,9 @@ import contextlib
 
 
 def patch_torch(gpu):
-    """Put `torch.cuda.CUDAGraph` and `torch.cuda.graph` in place if this torch has no CUDA of its own."""
+    """Put `torch.cuda.CUDAGraph` and `torch.cuda.graph` in place if this torch has no CUDA of its
+    own.
+    """
     import torch
 
     if torch.version.cuda is not None:

@@ -1,12 +1,13 @@
 """The machine: grid -> clusters -> CTAs -> warps -> fragments, and the scheduler that runs them.
 
-A fragment is the part of a warp whose lanes execute together. A divergent branch splits it; the parts run
-independently (a lane that waits does not stop its siblings) and meet again at the branch's post-dominator, as
-compiled code does. A fragment runs until it must wait or its turn is over. When nothing can run, the launch is
-deadlocked and the report says who waits for what.
+A fragment is the part of a warp whose lanes execute together. A divergent branch splits it; the
+parts run independently (a lane that waits does not stop its siblings) and meet again at the
+branch's post-dominator, as compiled code does. A fragment runs until it must wait or its turn is
+over. When nothing can run, the launch is deadlocked and the report says who waits for what.
 
-Clusters start in order and run to their end one after the other; further clusters join while the resident ones
-wait or are long in running, up to what the GPU holds, so grid-wide waiting works as well.
+Clusters start in order and run to their end one after the other; further clusters join while the
+resident ones wait or are long in running, up to what the GPU holds, so grid-wide waiting works as
+well.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ TURN = 4096  # blocks a fragment executes before others get a turn
 class Launch:
     """What one launch was and did.
 
-    smem_bytes: dynamic + static shared memory of a CTA. seconds: wall clock of the emulation. counters: how many
-    instructions were executed by warps, by opcode without modifiers' values ("tcgen05.mma", "cp.async.bulk.tensor").
+    smem_bytes: dynamic + static shared memory of a CTA. seconds: wall clock of the emulation.
+    counters: how many instructions were executed by warps, by opcode without modifiers' values
+    ("tcgen05.mma", "cp.async.bulk.tensor").
     """
 
     kernel: str
@@ -71,8 +73,10 @@ class ClusterBarrier(Waitable):
             self.notify()
 
     def describe(self) -> str:
-        return (f"the cluster barrier, phase {self.phase}: {self.arrived} of {self.expected} threads have arrived, "
-                f"{self.expected - self.arrived} are missing")
+        return (
+            f"the cluster barrier, phase {self.phase}: {self.arrived} of {self.expected} threads"
+            f" have arrived, {self.expected - self.arrived} are missing"
+        )
 
 
 class WarpState:
@@ -103,8 +107,12 @@ class Join:
 class Fragment:
     """Lanes of a warp that execute together; this is the `warp` that units are handed."""
 
-    __slots__ = ("state", "machine", "cta", "index", "special", "params", "symbols", "rank_bits", "mask", "pc", "reconv",
-                 "join", "spin", "token", "waits_for", "queued", "time")  # fmt: skip
+    __slots__ = tuple(
+        """
+        state machine cta index special params symbols rank_bits mask pc reconv join spin token
+        waits_for queued time
+        """.split()
+    )
 
     def __init__(self, machine: Machine, state: WarpState, mask: int, pc: int = 0):
         self.machine, self.state, self.mask, self.pc = machine, state, mask, pc
@@ -132,7 +140,9 @@ class Fragment:
         self.machine.wake(self, waitable)
 
     def split(self, taken: int, target: int, after: int, meet: int) -> int:
-        """Divergent branch: `taken` lanes go to `target`, the others to `after`, both as far as `meet`."""
+        """Divergent branch: `taken` lanes go to `target`, the others to `after`, both as far as
+        `meet`.
+        """
         others = self.mask & ~taken
         join = Join(meet, self.mask, 0, self.join, self.reconv)
         self.join, self.reconv = join, meet
@@ -154,7 +164,9 @@ class Fragment:
         self._leave(lanes)
 
     def arrive_or_exit(self, pc: int) -> int | None:
-        """The fragment is at the end of its region or of the kernel: the block to go on with, None if it ends."""
+        """The fragment is at the end of its region or of the kernel: the block to go on with, None
+        if it ends.
+        """
         while True:
             if pc == EXIT:
                 self.state.fragments.remove(self)
@@ -179,7 +191,11 @@ class Fragment:
             join.waiting &= ~lanes
             if join.waiting and join.waiting == join.arrived:
                 rest = type(self)(self.machine, self.state, join.waiting, join.pc)
-                rest.join, rest.reconv, rest.time = join.parent, join.parent_pc, max(join.time, self.time)
+                rest.join, rest.reconv, rest.time = (
+                    join.parent,
+                    join.parent_pc,
+                    max(join.time, self.time),
+                )
                 join.waiting = 0  # taken over
                 pc = rest.arrive_or_exit(rest.pc) if rest.reconv == rest.pc else rest.pc
                 if pc is not None:
@@ -207,17 +223,22 @@ class Machine:
         self.queue: deque[Fragment] = deque()
         self.resident: list[Cluster] = []
 
-    # --- what units use -------------------------------------------------------------------------------------
+    # --- what units use
+    # -------------------------------------------------------------------------------------
     def issue(self, unit: str, warp: Fragment, apply, **facts):
         """An asynchronous effect of a unit; this policy lets it happen at once."""
         apply()
 
     def load_generic(self, warp: Fragment, address: int, nbytes: int) -> bytes:
-        """Bytes at a generic address (global, shared, local of the lowest lane, kernel parameter)."""
+        """Bytes at a generic address (global, shared, local of the lowest lane, kernel
+        parameter).
+        """
         window, at = address & ~WINDOW_MASK, address & WINDOW_MASK
         if window == PARAM_WINDOW:
             if at + nbytes > len(self.params):
-                raise Fault(f"access of {nbytes} bytes at parameter offset {at} of {len(self.params)}")
+                raise Fault(
+                    f"access of {nbytes} bytes at parameter offset {at} of {len(self.params)}"
+                )
             return self.params[at : at + nbytes]
         if window == SHARED_WINDOW:
             cta, offset = warp.cta.cluster.locate(at, warp.cta, nbytes)
@@ -234,7 +255,9 @@ class Machine:
         return address & WINDOW_MASK
 
     def settle(self) -> bool:
-        """No warp can run: let an asynchronous effect happen that was put off; False if there is none."""
+        """No warp can run: let an asynchronous effect happen that was put off; False if there is
+        none.
+        """
         return False
 
     def next_fragment(self) -> Fragment:
@@ -262,9 +285,14 @@ class Machine:
             for barrier in cta.named_barriers.values():
                 barrier.check()
 
-    # --- a launch -------------------------------------------------------------------------------------------
-    def launch(self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
-        """Run a grid to its end. EmulatorError (fault, deadlock, unsupported, limit) says what went wrong."""
+    # --- a launch
+    # -------------------------------------------------------------------------------------------
+    def launch(
+        self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes
+    ) -> Launch:
+        """Run a grid to its end. EmulatorError (fault, deadlock, unsupported, limit) says what went
+        wrong.
+        """
         self.code = code
         smem = code.static_smem + dynamic_smem
         launch = Launch(code.kernel.name, tuple(grid), tuple(block), tuple(cluster), smem)
@@ -291,7 +319,9 @@ class Machine:
         cluster.barrier = ClusterBarrier(cluster, threads * nx * ny * nz)
         for rank in range(nx * ny * nz):
             at = (rank % nx, rank // nx % ny, rank // (nx * ny))
-            index = tuple(c * n + a for c, n, a in zip(cluster.index, cluster.shape, at, strict=True))
+            index = tuple(
+                c * n + a for c, n, a in zip(cluster.index, cluster.shape, at, strict=True)
+            )
             cta = CTA(cluster, rank, index, launch.smem_bytes)
             cta.launch_smem, cta.threads = launch.smem_bytes, threads
             cluster.ctas.append(cta)
@@ -299,7 +329,13 @@ class Machine:
             shared = special_registers(launch, cluster, cta)
             for w in range(-(-threads // 32)):
                 lanes = min(32, threads - 32 * w)
-                state = WarpState(cta, w, lanes, self.code.initial, {**shared, **thread_registers(launch.block, w)})
+                state = WarpState(
+                    cta,
+                    w,
+                    lanes,
+                    self.code.initial,
+                    {**shared, **thread_registers(launch.block, w)},
+                )
                 cta.warps.append(state)
                 self.new_warp(cta, state)
                 self.enqueue(self.fragment_type(self, state, state.live))
@@ -311,7 +347,9 @@ class Machine:
             if not self.queue:
                 if self.settle():
                     continue
-                self.resident = [c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)]
+                self.resident = [
+                    c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)
+                ]
                 if len(self.resident) < limit and (cluster := next(waiting, None)) is not None:
                     self._admit(cluster, launch)
                     continue
@@ -321,7 +359,9 @@ class Machine:
             fragment = self.next_fragment()
             fragment.queued = False
             if self._turn(fragment, launch) and len(self.resident) < limit:
-                self.resident = [c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)]
+                self.resident = [
+                    c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)
+                ]
                 if (cluster := next(waiting, None)) is not None:
                     self._admit(cluster, launch)
 
@@ -348,7 +388,9 @@ class Machine:
         except Exception as error:
             kind = "unsupported" if isinstance(error, Unsupported) else "fault"
             if not isinstance(error, Fault):
-                raise EmulatorError("unsupported", report.internal(self, launch, f, error)) from error
+                raise EmulatorError(
+                    "unsupported", report.internal(self, launch, f, error)
+                ) from error
             raise EmulatorError(kind, report.fault(self, launch, f, error)) from None
         f.pc = pc
         self.enqueue(f)
@@ -369,7 +411,9 @@ def check_limits(launch: Launch, param_bytes: int):
     if not 1 <= threads <= MAX_THREADS:
         problems.append(f"{threads} threads a CTA, at most {MAX_THREADS} are possible")
     if launch.smem_bytes > SMEM_OPT_IN:
-        problems.append(f"{launch.smem_bytes} bytes of shared memory a CTA, at most {SMEM_OPT_IN} are possible")
+        problems.append(
+            f"{launch.smem_bytes} bytes of shared memory a CTA, at most {SMEM_OPT_IN} are possible"
+        )
     if ctas > MAX_CLUSTER:
         problems.append(f"{ctas} CTAs a cluster, at most {MAX_CLUSTER} are possible")
     if any(g < 1 for g in launch.grid):
@@ -377,20 +421,40 @@ def check_limits(launch: Launch, param_bytes: int):
     if any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
         problems.append(f"grid {launch.grid} is not a multiple of the cluster {launch.cluster}")
     if param_bytes > PARAM_BYTES:
-        problems.append(f"{param_bytes} bytes of kernel parameters, at most {PARAM_BYTES} are possible")
+        problems.append(
+            f"{param_bytes} bytes of kernel parameters, at most {PARAM_BYTES} are possible"
+        )
     if problems:
         raise EmulatorError("limit", f"launch of {launch.kernel} refused: " + "; ".join(problems))
 
 
 def special_registers(launch: Launch, cluster: Cluster, cta: CTA) -> dict[str, int]:
     """Special registers that all warps of a CTA share."""
-    out = {"smid": cta.rank, "nsmid": SM_COUNT, "gridid": 1, "nwarpid": 64, "dynamic_smem_size": launch.smem_bytes,
-           "total_smem_size": launch.smem_bytes + 1024, "aggr_smem_size": launch.smem_bytes + 1024,
-           "cluster_ctarank": cta.rank, "cluster_nctarank": len(cluster.ctas), "current_graph_exec": 0,
-           "is_explicit_cluster": FULL if len(cluster.ctas) > 1 else 0, "clock": 0, "clock64": 0, "clock_hi": 0,
-           "globaltimer": 0, "globaltimer_lo": 0, "globaltimer_hi": 0}  # fmt: skip
+    out = {
+        "smid": cta.rank,
+        "nsmid": SM_COUNT,
+        "gridid": 1,
+        "nwarpid": 64,
+        "dynamic_smem_size": launch.smem_bytes,
+        "total_smem_size": launch.smem_bytes + 1024,
+        "aggr_smem_size": launch.smem_bytes + 1024,
+        "cluster_ctarank": cta.rank,
+        "cluster_nctarank": len(cluster.ctas),
+        "current_graph_exec": 0,
+        "is_explicit_cluster": FULL if len(cluster.ctas) > 1 else 0,
+        "clock": 0,
+        "clock64": 0,
+        "clock_hi": 0,
+        "globaltimer": 0,
+        "globaltimer_lo": 0,
+        "globaltimer_hi": 0,
+    }
     for i, axis in enumerate("xyz"):
-        out[f"ctaid.{axis}"], out[f"nctaid.{axis}"], out[f"ntid.{axis}"] = cta.index[i], launch.grid[i], launch.block[i]
+        out[f"ctaid.{axis}"], out[f"nctaid.{axis}"], out[f"ntid.{axis}"] = (
+            cta.index[i],
+            launch.grid[i],
+            launch.block[i],
+        )
         out[f"clusterid.{axis}"] = cluster.index[i]
         out[f"nclusterid.{axis}"] = launch.grid[i] // cluster.shape[i]
         out[f"cluster_nctaid.{axis}"] = cluster.shape[i]
@@ -410,9 +474,15 @@ def thread_registers(block, warp: int) -> dict:
         bit = np.uint32(1) << lane
         below = bit - np.uint32(1)
         _THREADS[key] = {
-            "tid.x": linear % np.uint32(block[0]), "tid.y": linear // np.uint32(block[0]) % np.uint32(block[1]),
-            "tid.z": linear // np.uint32(block[0] * block[1]), "laneid": lane, "warpid": warp, "lanemask_eq": bit,
-            "lanemask_lt": below, "lanemask_le": below | bit, "lanemask_gt": ~(below | bit), "lanemask_ge": ~below}  # fmt: skip
+            "tid.x": linear % np.uint32(block[0]),
+            "tid.y": linear // np.uint32(block[0]) % np.uint32(block[1]),
+            "tid.z": linear // np.uint32(block[0] * block[1]),
+            "laneid": lane,
+            "warpid": warp,
+            "lanemask_eq": bit,
+            "lanemask_lt": below,
+            "lanemask_le": below | bit,
+            "lanemask_gt": ~(below | bit),
+            "lanemask_ge": ~below,
+        }
     return _THREADS[key]
-
-

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+TYPE_BITS = {
+    **dict.fromkeys(("b8", "u8", "s8"), 8),
+    **dict.fromkeys(("b16", "u16", "s16", "f16", "bf16"), 16),
+    **dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2"), 32),
+    **dict.fromkeys(("b64", "u64", "s64", "f64", "f32x2"), 64),
+    "b128": 128,
+}  # of the fundamental types (PTX ISA 5.2.1) and the packed ones
+
 
 @dataclass(frozen=True)
 class Reg:
-    """A virtual register; names are unique in the kernel (registers of inline-asm scopes are renamed)."""
+    """A virtual register; names are unique in the kernel (registers of inline-asm scopes are
+    renamed).
+    """
 
     name: str
     type: str  # "pred", "b16", "b32", "b64", "b128", "f32", ...
@@ -73,8 +83,8 @@ class Instr:
     """One instruction.
 
     opcode: the full mnemonic with modifiers; `mods` is it split at the dots.
-    operands: as in the text, destination(s) first; a dual destination `d|p` is Vec((d, p)) with `dual` set.
-    pred: guard register; the guard is `!pred` where `negated`.
+    operands: as in the text, destination(s) first; a dual destination `d|p` is Vec((d, p)) with
+    `dual` set. pred: guard register; the guard is `!pred` where `negated`.
     """
 
     opcode: str

@@ -1,8 +1,9 @@
-"""PTX text -> Program: registers, instructions with their source lines, labels, variables (PTX ISA chapters 4 and 5).
+"""PTX text -> Program: registers, instructions with their source lines, labels, variables (PTX ISA
+chapters 4 and 5).
 
-Inline-asm scopes `{ .reg ...; LAB: ... }` have their own registers and labels; both are renamed so that names are
-unique in the kernel. Lines inside a scope count from where the asm string starts, so a scope keeps the line of the
-instruction before it.
+Inline-asm scopes `{ .reg ...; LAB: ... }` have their own registers and labels; both are renamed so
+that names are unique in the kernel. Lines inside a scope count from where the asm string starts, so
+a scope keeps the line of the instruction before it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,7 @@ import struct
 from dataclasses import dataclass, field
 
 from .errors import Unsupported
-from .program import SINK, Addr, Imm, Instr, Loc, Not, Reg, Special, Sym, Vec
-
-TYPE_BYTES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4,
-              "s32": 4, "f32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16}  # fmt: skip
+from .program import SINK, TYPE_BITS, Addr, Imm, Instr, Loc, Not, Reg, Special, Sym, Vec
 
 
 @dataclass
@@ -54,7 +52,9 @@ class Kernel:
 
 @dataclass
 class Program:
-    """A PTX module; `variables` are its module-scope shared, global and const variables, `text` what was parsed."""
+    """A PTX module; `variables` are its module-scope shared, global and const variables, `text`
+    what was parsed.
+    """
 
     target: str
     kernels: dict[str, Kernel]
@@ -66,7 +66,10 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(\(.*?\))?\s*([^{;]*)\{", re.S)
 _VARIABLE = re.compile(
     r"\.(param|shared|global|const|local)\s*(?:\.align\s+(\d+))?\s*(?:\.attribute\([^)]*\)\s*)?"
-    r"(?:\.v(\d)\s*)?\.(\w+)\s+(?:\.ptr(?:\s+\.\w+)*(?:\s+\d+)?\s+)?([\w$]+)\s*((?:\[\d*\])*)\s*(?:=\s*(.*))?", re.S)  # fmt: skip
+    r"(?:\.v(\d)\s*)?\.(\w+)\s+(?:\.ptr(?:\s+\.\w+)*(?:\s+\d+)?\s+)?([\w$]+)\s*"
+    r"((?:\[\d*\])*)\s*(?:=\s*(.*))?",
+    re.S,
+)
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)([^\n]*)")
 _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
@@ -75,15 +78,21 @@ _GUARD = re.compile(r"@(!?)\s*([\w$%.]+)\s+")
 _CALL = re.compile(r"(?:\(([^)]*)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\))?", re.S)
 _CALL_PARAMETER = re.compile(r"\.param\s+\.(b32|b64|u32|u64|s32|s64)\s+([\w$%]+)")
 SYSTEM_CALLS = ("vprintf", "__assertfail")  # CUDA programming guide, "System Calls"
-_SPECIALS = ("tid", "ntid", "laneid", "warpid", "nwarpid", "ctaid", "nctaid", "smid", "nsmid", "gridid", "clusterid",
-             "nclusterid", "cluster_ctaid", "cluster_nctaid", "cluster_ctarank", "cluster_nctarank",
-             "is_explicit_cluster", "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt", "clock",
-             "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi", "dynamic_smem_size",
-             "total_smem_size", "aggr_smem_size", "current_graph_exec")  # fmt: skip
+_SPECIALS = frozenset(
+    """
+    tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid
+    cluster_ctaid cluster_nctaid cluster_ctarank cluster_nctarank is_explicit_cluster lanemask_eq
+    lanemask_le lanemask_lt lanemask_ge lanemask_gt clock clock_hi clock64 globaltimer
+    globaltimer_lo globaltimer_hi dynamic_smem_size total_smem_size aggr_smem_size
+    current_graph_exec
+    """.split()
+)
 
 
 def parse(text: str) -> Program:
-    """Parse a PTX module; Unsupported for what the emulator cannot represent (device functions that are called)."""
+    """Parse a PTX module; Unsupported for what the emulator cannot represent (device functions that
+    are called).
+    """
     source = text
     files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
     text = _COMMENT.sub("", text)
@@ -120,24 +129,30 @@ def _variable(text: str) -> Variable | None:
     if match is None:
         return None
     space, align, vector, kind, name, dims, init = match.groups()
-    size = TYPE_BYTES[kind] * int(vector or 1)
+    size = (TYPE_BITS[kind] // 8) * int(vector or 1)
     for dim in re.findall(r"\[(\d*)\]", dims):
         size *= int(dim or 0)
-    return Variable(name, space, int(align or TYPE_BYTES[kind]), size, _initial(init, kind, size))
+    return Variable(
+        name, space, int(align or (TYPE_BITS[kind] // 8)), size, _initial(init, kind, size)
+    )
 
 
 def _initial(text: str | None, kind: str, size: int) -> bytes | None:
     if text is None:
         return None
-    width = TYPE_BYTES[kind]
+    width = TYPE_BITS[kind] // 8
     items = [t.strip() for t in text.strip().strip("{}").split(",") if t.strip()]
-    data = b"".join((immediate(t, kind) & ((1 << 8 * width) - 1)).to_bytes(width, "little") for t in items)
+    data = b"".join(
+        (immediate(t, kind) & ((1 << 8 * width) - 1)).to_bytes(width, "little") for t in items
+    )
     return data.ljust(size, b"\0")
 
 
 def immediate(token: str, kind: str = "b32") -> int:
-    """Value of a numeric token; 0f3F800000 and 0d... give the bit pattern, decimal floats too (as `kind`)."""
-    token = token.rstrip("uU") if not token[:2].lower() in ("0f", "0d") else token
+    """Value of a numeric token; 0f3F800000 and 0d... give the bit pattern, decimal floats too (as
+    `kind`).
+    """
+    token = token.rstrip("uU") if token[:2].lower() not in ("0f", "0d") else token
     low = token.lower()
     if low.startswith(("0f", "0d")) and len(low) in (10, 18):
         return int(token[2:], 16)
@@ -190,7 +205,9 @@ class _Body:
         self.scopes = [_Scope("")]
         self.loc: Loc | None = None
         self.count = 0
-        self.call_parameters: set[str] = set()  # `.param` variables of call sequences: registers here
+        self.call_parameters: set[str] = (
+            set()
+        )  # `.param` variables of call sequences: registers here
 
     def parse(self, text: str, at: int):
         depth_labels = self._scope_labels(text, at)
@@ -254,7 +271,9 @@ class _Body:
         if match is None:
             return at
         self.kernel.body.pop()
-        self.kernel.branch_targets[name] = tuple(self._label(t) for t in split_operands(match.group(1)))
+        self.kernel.branch_targets[name] = tuple(
+            self._label(t) for t in split_operands(match.group(1))
+        )
         return match.end()
 
     def _location(self, match) -> Loc | None:
@@ -262,7 +281,11 @@ class _Body:
         if line == 0:
             return self.loc
         inlined = _INLINED.search(match.group(4) or "")
-        outer = Loc(self.files.get(int(inlined.group(1)), "?"), int(inlined.group(2))) if inlined else None
+        outer = (
+            Loc(self.files.get(int(inlined.group(1)), "?"), int(inlined.group(2)))
+            if inlined
+            else None
+        )
         return Loc(self.files.get(int(match.group(1)), "?"), line, outer)
 
     def _label(self, name: str) -> str:
@@ -329,7 +352,9 @@ class _Body:
         for i, token in enumerate(split_operands(rest)):
             if i == 0 and "|" in token and not token.startswith("["):
                 dual = True
-                operands.append(Vec(tuple(self._operand(t.strip(), kind) for t in token.split("|"))))
+                operands.append(
+                    Vec(tuple(self._operand(t.strip(), kind) for t in token.split("|")))
+                )
             else:
                 operands.append(self._operand(token, kind))
         words = opcode.split(".")
@@ -342,7 +367,9 @@ class _Body:
         return Instr(opcode, tuple(operands), pred, negated, self.loc, source, dual)
 
     def _call(self, rest: str, pred: Reg | None, negated: bool, source: str) -> Instr:
-        """A call of one of the functions that the driver provides; the mnemonic becomes `call.NAME`."""
+        """A call of one of the functions that the driver provides; the mnemonic becomes
+        `call.NAME`.
+        """
         match = _CALL.fullmatch(rest.strip())
         if match is None or match.group(2) not in SYSTEM_CALLS:
             raise Unsupported(f"device function calls are not supported: {source}")
@@ -353,9 +380,15 @@ class _Body:
         return Instr(f"call.{name}", tuple(operands), pred, negated, self.loc, source)
 
     def _call_parameter(self, operands: list) -> list | None:
-        """Operands of the move that a load or store of a call's parameter is, None if it is not one."""
+        """Operands of the move that a load or store of a call's parameter is, None if it is not
+        one.
+        """
         for i, operand in enumerate(operands):
-            if isinstance(operand, Addr) and isinstance(operand.base, Reg) and operand.base.name in self.call_parameters:
+            if (
+                isinstance(operand, Addr)
+                and isinstance(operand.base, Reg)
+                and operand.base.name in self.call_parameters
+            ):
                 return [operand.base if j == i else o for j, o in enumerate(operands)]
         return None
 

@@ -19,8 +19,24 @@ def count(code, hits: list[int]) -> dict[str, int]:
 
 
 def mnemonic(ins: Instr) -> str:
-    """The opcode up to its first type or qualifier: "tcgen05.mma", "cp.async.bulk.tensor", "add"."""
-    long = ("cp", "tcgen05", "mbarrier", "barrier", "bar", "fence", "elect", "shfl", "vote", "st", "ld", "red", "atom")
+    """The opcode up to its first type or qualifier: "tcgen05.mma", "cp.async.bulk.tensor",
+    "add".
+    """
+    long = (
+        "cp",
+        "tcgen05",
+        "mbarrier",
+        "barrier",
+        "bar",
+        "fence",
+        "elect",
+        "shfl",
+        "vote",
+        "st",
+        "ld",
+        "red",
+        "atom",
+    )
     if ins.mods[0] not in long:
         return ins.mods[0]
     words = [ins.mods[0]]
@@ -28,7 +44,10 @@ def mnemonic(ins: Instr) -> str:
         if "::" in mod or mod[0].isdigit() or mod in ("sync", "aligned") and words[0] == "tcgen05":
             break
         words.append(mod)
-        if words[0] in ("st", "ld", "tcgen05", "elect", "shfl", "vote", "red", "atom") or len(words) == 4:
+        if (
+            words[0] in ("st", "ld", "tcgen05", "elect", "shfl", "vote", "red", "atom")
+            or len(words) == 4
+        ):
             break
     return ".".join(words)
 
@@ -56,7 +75,7 @@ def place(ins: Instr | None) -> str:
 
 
 def lanes_text(mask: int) -> str:
-    """"all lanes", "lane 3", "lanes 0-15, 20"."""
+    """ "all lanes", "lane 3", "lanes 0-15, 20"."""
     if mask == 0xFFFFFFFF:
         return "all lanes"
     runs, lane = [], 0
@@ -80,30 +99,48 @@ def who(fragment) -> str:
 def fault(machine, launch, fragment, error: BaseException) -> str:
     """An instruction that hardware would not have executed."""
     ins = instruction_of(machine.code, fragment, error)
-    return (f"{place(ins)}: {error}\n  by {who(fragment)}\n  PTX: {ins.text if ins else '?'}\n"
-            f"  kernel {launch.kernel}, grid {launch.grid}, block {launch.block}, cluster {launch.cluster}")
+    return (
+        f"{place(ins)}: {error}\n  by {who(fragment)}\n  PTX: {ins.text if ins else '?'}\n  kernel"
+        f" {launch.kernel}, grid {launch.grid}, block {launch.block}, cluster {launch.cluster}"
+    )
 
 
 def internal(machine, launch, fragment, error: BaseException) -> str:
     """The emulator itself failed: say where, so that it can be mended."""
     trace = "".join(traceback.format_exception(error)[-3:])
-    return f"the emulator failed on this instruction: {fault(machine, launch, fragment, error)}\n{trace}"
+    return (
+        "the emulator failed on this instruction:"
+        f" {fault(machine, launch, fragment, error)}\n{trace}"
+    )
 
 
 def deadlock(machine, launch) -> str:
-    """Who waits for what. One entry for each different wait; fragments that wait alike are counted."""
+    """Who waits for what. One entry for each different wait; fragments that wait alike are
+    counted.
+    """
     groups: dict[tuple, list] = {}
     for cluster in machine.resident:
         for cta in cluster.ctas:
             for warp in cta.warps:
                 for fragment in warp.fragments:
                     ins = machine.code.structure[fragment.pc].ops[0].ins
-                    text = fragment.waits_for.describe() if fragment.waits_for is not None else "lanes of its own warp"
+                    text = (
+                        fragment.waits_for.describe()
+                        if fragment.waits_for is not None
+                        else "lanes of its own warp"
+                    )
                     groups.setdefault((place(ins), ins.text, text), []).append(fragment)
-    lines = [f"deadlock: no warp can proceed in {launch.kernel}, grid {launch.grid}, cluster {launch.cluster}"]
+    lines = [
+        f"deadlock: no warp can proceed in {launch.kernel}, grid {launch.grid}, cluster"
+        f" {launch.cluster}"
+    ]
     for (line, text, waits), fragments in list(groups.items())[:24]:
         more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
-        lines += [f"  {line}: {who(fragments[0])}{more}", f"    waits for {waits}", f"    PTX: {text}"]
+        lines += [
+            f"  {line}: {who(fragments[0])}{more}",
+            f"    waits for {waits}",
+            f"    PTX: {text}",
+        ]
     if len(groups) > 24:
         lines.append(f"  ... {len(groups) - 24} further waits")
     from .hang import explain

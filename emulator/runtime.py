@@ -1,9 +1,10 @@
 """Stands in for the CUDA runtime under the CuTe DSL's host code.
 
-The DSL's JIT engine resolves a few runtime functions by name. `install` puts a subclass of its execution engine
-in place that registers callbacks for them before anything is linked, so the DSL's own host code packs tensormaps
-and kernel parameters and then launches into `Gpu.launch`. CPU tensors are global memory: a device pointer is a
-host address. A process that never calls `install` is untouched.
+The DSL's JIT engine resolves a few runtime functions by name. `install` puts a subclass of its
+execution engine in place that registers callbacks for them before anything is linked, so the DSL's
+own host code packs tensormaps and kernel parameters and then launches into `Gpu.launch`. CPU
+tensors are global memory: a device pointer is a host address. A process that never calls `install`
+is untouched.
 
 The PTX is the compiler's own dump (`keep_ptx`), with line information.
 """
@@ -19,8 +20,8 @@ import tempfile
 import time
 
 from .calling import patch_host_code
-from .driver import tensor_map_encode_tiled
 from .checker import Checked
+from .driver import tensor_map_encode_tiled
 from .errors import EmulatorError, Unsupported
 from .graphs import patch_torch
 from .hardware import COMPUTE_CAPABILITY, SMEM_OPT_IN
@@ -41,15 +42,27 @@ _DEVICE_ATTRIBUTES = {  # cudaDeviceAttr -> value
     76: COMPUTE_CAPABILITY[1],
     97: SMEM_OPT_IN,
 }
-_ARGUMENTS = {"_cudaLibraryLoadData": 8, "_cudaLibraryGetKernel": 3, "_cudaDeviceGetAttribute": 3,
-              "_cuKernelGetAttribute": 4, "_cudaKernelSetAttributeForDevice": 4, "_cudaFuncSetAttribute": 3,
-              "_cudaGetDevice": 1, "_cudaSetDevice": 1, "_cudaLaunchKernelEx": 3,
-              "_cuTensorMapEncodeTiled": 12}  # fmt: skip
-_ASSERTED = ("_cuTensorMapEncodeTiled",)  # the DSL's host code ends the process when one of these fails
+_ARGUMENTS = {
+    "_cudaLibraryLoadData": 8,
+    "_cudaLibraryGetKernel": 3,
+    "_cudaDeviceGetAttribute": 3,
+    "_cuKernelGetAttribute": 4,
+    "_cudaKernelSetAttributeForDevice": 4,
+    "_cudaFuncSetAttribute": 3,
+    "_cudaGetDevice": 1,
+    "_cudaSetDevice": 1,
+    "_cudaLaunchKernelEx": 3,
+    "_cuTensorMapEncodeTiled": 12,
+}
+_ASSERTED = (
+    "_cuTensorMapEncodeTiled",
+)  # the DSL's host code ends the process when one of these fails
 
 
 class Gpu:
-    """The software B200 of this process. `launches`: a report for each finished launch, in order."""
+    """The software B200 of this process. `launches`: a report for each finished launch, in
+    order.
+    """
 
     def __init__(self):
         self.tensors = LiveTensors()
@@ -58,7 +71,9 @@ class Gpu:
         self.launches: list[Launch] = []
         self.error: BaseException | None = None
         self.recording: list | None = None  # launches of a CUDA graph under capture (graphs.py)
-        self.loading: str | None = None  # PTX of the compiled function whose library is being loaded
+        self.loading: str | None = (
+            None  # PTX of the compiled function whose library is being loaded
+        )
         self._programs: dict[int, Program] = {}
         self._kernels: dict[int, tuple[Program, str]] = {}
         self._translated: dict[tuple[int, str], Translated] = {}
@@ -66,15 +81,19 @@ class Gpu:
         self._handles = 0x10000
         self._constants: list = []
 
-    # --- what the runtime functions do ----------------------------------------------------------------------
+    # --- what the runtime functions do
+    # ----------------------------------------------------------------------
     def _handle(self) -> int:
         self._handles += 16
         return self._handles
 
     def library_load_data(self, out, code, *_):
         if self.loading is None:
-            raise EmulatorError("unsupported", "a kernel was compiled before emulator.install(): its PTX is not at hand; "
-                                "call emulator.install() before the first cute.compile or @cute.jit call")
+            raise EmulatorError(
+                "unsupported",
+                "a kernel was compiled before emulator.install(): its PTX is not at hand; "
+                "call emulator.install() before the first cute.compile or @cute.jit call",
+            )
         if self.loading not in self._parsed:
             self._parsed[self.loading] = self._parse(self.loading)
         handle = self._handle()
@@ -88,11 +107,15 @@ class Gpu:
             raise EmulatorError("unsupported", str(error)) from None
         for variable in program.variables.values():
             if variable.space in ("global", "const"):
-                buffer = ctypes.create_string_buffer(variable.init or b"", max(variable.size, 1) + 16)
+                buffer = ctypes.create_string_buffer(
+                    variable.init or b"", max(variable.size, 1) + 16
+                )
                 self._constants.append((variable, buffer))
                 self.machine.symbols[variable.name] = -(-ctypes.addressof(buffer) // 16) * 16
                 if variable.init:
-                    ctypes.memmove(self.machine.symbols[variable.name], variable.init, variable.size)
+                    ctypes.memmove(
+                        self.machine.symbols[variable.name], variable.init, variable.size
+                    )
         return program
 
     def library_get_kernel(self, out, library, name):
@@ -110,10 +133,14 @@ class Gpu:
         _poke(out, "<i", 0)
 
     def accept(self, *_):
-        """Attributes of a kernel (shared-memory carve-out, non-portable clusters): nothing to do."""
+        """Attributes of a kernel (shared-memory carve-out, non-portable clusters): nothing to
+        do.
+        """
 
     def launch_kernel(self, config, kernel, args):
-        *sizes, dynamic = struct.unpack("<6I", ctypes.string_at(config, 24)) + struct.unpack("<Q", ctypes.string_at(config + 24, 8))
+        *sizes, dynamic = struct.unpack("<6I", ctypes.string_at(config, 24)) + struct.unpack(
+            "<Q", ctypes.string_at(config + 24, 8)
+        )
         attributes, count = struct.unpack("<QI", ctypes.string_at(config + 40, 12))
         cluster = (1, 1, 1)
         for i in range(count):
@@ -123,41 +150,59 @@ class Gpu:
         program, name = self._kernels[kernel]
         parameters = program.kernels[name].params
         params = bytearray(program.kernels[name].param_bytes)
-        pointers = struct.unpack(f"<{len(parameters)}Q", ctypes.string_at(args, 8 * len(parameters)))
+        pointers = struct.unpack(
+            f"<{len(parameters)}Q", ctypes.string_at(args, 8 * len(parameters))
+        )
         for parameter, pointer in zip(parameters, pointers, strict=True):
-            params[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(pointer, parameter.size)
+            params[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(
+                pointer, parameter.size
+            )
         launch = (program, name, sizes[:3], sizes[3:], cluster, dynamic, bytes(params))
         if self.recording is not None:
             self.recording.append(launch)
         else:
             self.launch(*launch)
 
-    def launch(self, program: Program, name: str, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
+    def launch(
+        self, program: Program, name: str, grid, block, cluster, dynamic_smem: int, params: bytes
+    ) -> Launch:
         """Run one kernel of a parsed PTX module; returns and records its report."""
         key = (id(program), name, self.machine.writer_type)
         if key not in self._translated:
             try:
-                self._translated[key] = translate(program, program.kernels[name], self.machine.writer_type)
+                self._translated[key] = translate(
+                    program, program.kernels[name], self.machine.writer_type
+                )
             except Unsupported as error:
                 raise EmulatorError("unsupported", f"{error}\n  kernel {name}") from None
         self.tensors.refresh(self.memory)
         for variable, _ in self._constants:
-            self.memory.register(self.machine.symbols[variable.name], max(variable.size, 1), f"variable {variable.name}")
+            self.memory.register(
+                self.machine.symbols[variable.name],
+                max(variable.size, 1),
+                f"variable {variable.name}",
+            )
         start = time.perf_counter()
-        launch = self.machine.launch(self._translated[key], grid, block, cluster, dynamic_smem, params)
+        launch = self.machine.launch(
+            self._translated[key], grid, block, cluster, dynamic_smem, params
+        )
         launch.seconds = time.perf_counter() - start
         self.launches.append(launch)
         return launch
 
     def use_checker(self, check: bool = True, schedule: Schedule | None = None):
-        """From now on launches are checked (`launch.findings`), and run in the order of a schedule."""
+        """From now on launches are checked (`launch.findings`), and run in the order of a
+        schedule.
+        """
         parts = (Checked,) if check else ()
         parts += (Scheduled,) if schedule is not None else ()
         machine = type("Machine", (*parts, Machine), {"schedule": schedule})(self.memory)
         machine.symbols, self.machine = self.machine.symbols, machine
 
     def use_timing(self, options=None):
-        """From now on launches take simulated time, kept in `launch.time`; options: emulator.timing.Options."""
+        """From now on launches take simulated time, kept in `launch.time`; options:
+        emulator.timing.Options.
+        """
         from .timing import TimedMachine
 
         machine = TimedMachine(self.memory, options)
@@ -177,13 +222,17 @@ def _poke(address: int, code: str, value: int):
 _gpu: Gpu | None = None
 
 
-def install(check: bool = True, timing: bool = False, gpu: Gpu | None = None, schedule: str | None = None) -> Gpu:
-    """From now on every kernel this process compiles with the CuTe DSL and launches runs in the emulator.
+def install(
+    check: bool = True, timing: bool = False, gpu: Gpu | None = None, schedule: str | None = None
+) -> Gpu:
+    """From now on every kernel this process compiles with the CuTe DSL and launches runs in the
+    emulator.
 
-    Call before the first compile. Returns the Gpu; calling again returns the same one. gpu: what launches kernels
-    instead, a subclass of Gpu with a `launch` of its own. timing: True, or emulator.timing.Options: launches take
-    simulated time. check: launches without a clock are checked for races and protocol errors (`launch.findings`).
-    schedule: "early", "late" or "random:SEED", the order in which warps and completions take turns (schedules.py).
+    Call before the first compile. Returns the Gpu; calling again returns the same one. gpu: what
+    launches kernels instead, a subclass of Gpu with a `launch` of its own. timing: True, or
+    emulator.timing.Options: launches take simulated time. check: launches without a clock are
+    checked for races and protocol errors (`launch.findings`). schedule: "early", "late" or
+    "random:SEED", the order in which warps and completions take turns (schedules.py).
     """
     global _gpu
     if _gpu is None:
@@ -239,22 +288,12 @@ def _patch(gpu: Gpu):
     import cutlass.base_dsl.jit_executor as jit
     import cutlass.cutlass_dsl.cuda_jit_executor as cuda_jit
 
-    methods = {
-        "_cudaLibraryLoadData": gpu.library_load_data,
-        "_cudaLibraryGetKernel": gpu.library_get_kernel,
-        "_cudaDeviceGetAttribute": gpu.device_get_attribute,
-        "_cuKernelGetAttribute": gpu.kernel_get_attribute,
-        "_cudaKernelSetAttributeForDevice": gpu.accept,
-        "_cudaFuncSetAttribute": gpu.accept,
-        "_cudaGetDevice": gpu.get_device,
-        "_cudaSetDevice": gpu.accept,
-        "_cuTensorMapEncodeTiled": tensor_map_encode_tiled,
-        "_cudaLaunchKernelEx": gpu.launch_kernel,
-    }
-    callbacks = {name: _callback(gpu, method, name) for name, method in methods.items()}
+    callbacks = {name: _callback(gpu, method, name) for name, method in gpu.runtime_functions().items()}
 
     class Engine(engines.ExecutionEngine):
-        """The DSL's engine with the runtime functions replaced (registering later than here crashes)."""
+        """The DSL's engine with the runtime functions replaced (registering later than here
+        crashes).
+        """
 
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)

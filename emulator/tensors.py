@@ -21,7 +21,11 @@ class LiveTensors:
     def refresh(self, memory: GlobalMemory):
         """Before a launch: forget the storages that may be gone."""
         memory.retain(lambda region: self._holds(region.base, region.size))
-        self._owners = {start: owner for start, owner in self._owners.items() if memory.find(start, 1) is not None}
+        self._owners = {
+            start: owner
+            for start, owner in self._owners.items()
+            if memory.find(start, 1) is not None
+        }
 
     def _holds(self, start: int, nbytes: int) -> bool:
         owner = self._owners.get(start)
@@ -40,10 +44,16 @@ class LiveTensors:
             kinds.add(kind := work.pop())
             work.extend(k for k in kind.__subclasses__() if k not in kinds)
         for thing in gc.get_objects():
-            if type(thing) in kinds and thing.device.type == "cpu" and thing.layout == torch.strided:
+            if (
+                type(thing) in kinds
+                and thing.device.type == "cpu"
+                and thing.layout == torch.strided
+            ):
                 storage = thing.untyped_storage()
                 start, nbytes = storage.data_ptr(), storage.nbytes()
                 known = memory.find(start, nbytes)
                 if start and (known is None or (known.base, known.size) != (start, nbytes)):
-                    memory.register(start, nbytes, f"a tensor of {tuple(thing.shape)} {thing.dtype}")
+                    memory.register(
+                        start, nbytes, f"a tensor of {tuple(thing.shape)} {thing.dtype}"
+                    )
                     self._owners[start] = weakref.ref(thing)

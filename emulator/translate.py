@@ -1,10 +1,11 @@
 """A parsed kernel -> one Python function a basic block.
 
-A block function is `b(w, R) -> next block`: `w` is the fragment of a warp that executes it (machine.py), `R` the
-warp's register file, a list. Uniform registers are Python ints and their arithmetic is plain Python source;
-varying registers are numpy arrays of 32 unsigned bit patterns; predicates are int masks in both cases. Values that
-live inside one block only are Python locals. Every generated line remembers its instruction, so that an
-exception can be traced back to a line of the kernel's source.
+A block function is `b(w, R) -> next block`: `w` is the fragment of a warp that executes it
+(machine.py), `R` the warp's register file, a list. Uniform registers are Python ints and their
+arithmetic is plain Python source; varying registers are numpy arrays of 32 unsigned bit patterns;
+predicates are int masks in both cases. Values that live inside one block only are Python locals.
+Every generated line remembers its instruction, so that an exception can be traced back to a line of
+the kernel's source.
 """
 
 from __future__ import annotations
@@ -18,14 +19,10 @@ import numpy as np
 from .analysis import EXIT, Block, Op, Uniformity, build_blocks, destination_count, is_broadcast
 from .errors import Fault, Unsupported
 from .isa.decode import INLINE_NAMES
-from .program import Addr, Imm, Instr, Not, Reg, Special, Sym, Vec
+from .program import TYPE_BITS, Addr, Imm, Instr, Not, Reg, Special, Sym, Vec
 from .ptx import Kernel, Program
-from .registry import DTYPES, FULL, TABLE, Pure, active, as_bools, as_mask
+from .registry import DTYPES, FULL, TABLE, active, as_bools, as_mask
 from .state import SMEM_BASE
-
-WIDTH = {"b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32,
-         "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "b64": 64, "u64": 64, "s64": 64, "f64": 64, "f32x2": 64,
-         "b128": 128}  # fmt: skip
 
 
 def merge(old, new, mask: int):
@@ -121,8 +118,9 @@ class _Writer:
         self.out, self.info = out, info
         self.names = itertools.count()
         self.text: list[str] = []
-        self.space = {"np": np, "FULL": FULL, "as_bools": as_bools, "as_mask": as_mask, "merge": merge, "full": full,
-                      "to_varying": to_varying, "to_uniform": to_uniform, "active": active, "EXIT": EXIT}  # fmt: skip
+        helpers = (as_bools, as_mask, merge, full, to_varying, to_uniform, active)
+        self.space = {"np": np, "FULL": FULL, "EXIT": EXIT}
+        self.space.update({helper.__name__: helper for helper in helpers})
 
     def write(self):
         for block in self.out.structure:
@@ -135,10 +133,14 @@ class _Writer:
         for array in zeros.values():
             array.flags.writeable = False
         for name, reg in self.out.kernel.registers.items():
-            varying = self.info.varying >> self.info.id[name] & 1 and reg.type not in ("pred", "b128")
-            self.out.initial.append(zeros[WIDTH[reg.type]] if varying else 0)
+            varying = self.info.varying >> self.info.id[name] & 1 and reg.type not in (
+                "pred",
+                "b128",
+            )
+            self.out.initial.append(zeros[TYPE_BITS[reg.type]] if varying else 0)
 
-    # --- names and lines ------------------------------------------------------------------------------------
+    # --- names and lines
+    # ------------------------------------------------------------------------------------
     def _line(self, text: str, ins: Instr | None = None, indent: int = 1):
         self.text.append("    " * indent + text)
         if ins is not None:
@@ -155,7 +157,8 @@ class _Writer:
     def _varying(self, reg: Reg) -> bool:
         return self.info.is_varying(reg)
 
-    # --- blocks ---------------------------------------------------------------------------------------------
+    # --- blocks
+    # ---------------------------------------------------------------------------------------------
     def _block(self, block: Block):
         self.text.append(f"def b{block.index}(w, R):")
         self._line("m = w.mask")
@@ -188,7 +191,11 @@ class _Writer:
                 continue
             name = self._reg(reg)
             if self._varying(reg) and self.info.needs_merge(reg):
-                kept = f"R[{i}] & ~m | {name} & m" if reg.type == "pred" else f"merge(R[{i}], {name}, m)"
+                kept = (
+                    f"R[{i}] & ~m | {name} & m"
+                    if reg.type == "pred"
+                    else f"merge(R[{i}], {name}, m)"
+                )
                 self._line(f"R[{i}] = {name} if m == FULL else {kept}")
             else:
                 self._line(f"R[{i}] = {name}")
@@ -218,10 +225,13 @@ class _Writer:
         index = ins.operands[0]
         if ins.pred is not None or self._varying(index):
             raise Unsupported("brx.idx with a guard or an index that differs between lanes")
-        targets = tuple(block.targets[n] for n in self.out.kernel.branch_targets[ins.operands[1].name])
+        targets = tuple(
+            block.targets[n] for n in self.out.kernel.branch_targets[ins.operands[1].name]
+        )
         self._line(f"return {targets!r}[{self._reg(index)}]", ins)
 
-    # --- instructions ---------------------------------------------------------------------------------------
+    # --- instructions
+    # ---------------------------------------------------------------------------------------
     def _op(self, op: Op):
         ins = op.ins
         if is_broadcast(ins):
@@ -230,7 +240,11 @@ class _Writer:
             dst, src = ins.operands[0], ins.operands[1]
             value = f"int({self._reg(src)}[0])" if self._varying(src) else self._reg(src)
             self._line(f"{self._reg(dst)} = {value} >> {ins.operands[2].value}", ins)
-        elif ins.mods[0] == "ld" and ins.has("param", "param::entry") and isinstance(ins.operands[1].base, Sym):
+        elif (
+            ins.mods[0] == "ld"
+            and ins.has("param", "param::entry")
+            and isinstance(ins.operands[1].base, Sym)
+        ):
             self._load_param(op)
         elif op.entry.style == "pure":
             self._pure(op)
@@ -247,16 +261,19 @@ class _Writer:
 
     def _load_param(self, op: Op):
         ins = op.ins
-        kind = next(m for m in reversed(ins.mods) if m in WIDTH)
+        kind = next(m for m in reversed(ins.mods) if m in TYPE_BITS)
         address = ins.operands[1]
         at = self.out.symbols[address.base.name] + address.offset
         dst = ins.operands[0]
         for i, reg in enumerate(dst.items if isinstance(dst, Vec) else (dst,)):
-            n = WIDTH[kind] // 8
+            n = TYPE_BITS[kind] // 8
             if reg is not None:
                 start = at + i * n
-                value = f"int.from_bytes(w.params[{start}:{start + n}], 'little', signed={kind[0] == 's'})"
-                self._assign(op, reg, f"{value} & {(1 << WIDTH[reg.type]) - 1:#x}", False, None)
+                value = (
+                    f"int.from_bytes(w.params[{start}:{start + n}], 'little',"
+                    f" signed={kind[0] == 's'})"
+                )
+                self._assign(op, reg, f"{value} & {(1 << TYPE_BITS[reg.type]) - 1:#x}", False, None)
 
     def _guard(self, op: Op) -> tuple[str, bool | None]:
         """Code of the mask of lanes that execute, and whether the guard varies (None: no guard)."""
@@ -269,10 +286,15 @@ class _Writer:
     def _assign(self, op: Op, reg: Reg, code: str, varying: bool, kind: str | None):
         """Write a value to a register: widen it, broadcast it, keep the lanes a guard excludes."""
         ins, name = op.ins, self._reg(reg)
-        if kind is not None and kind != "pred" and reg.type != "pred" and WIDTH[kind] != WIDTH[reg.type]:
-            code = self._resize(code, varying, kind, WIDTH[reg.type])
+        if (
+            kind is not None
+            and kind != "pred"
+            and reg.type != "pred"
+            and TYPE_BITS[kind] != TYPE_BITS[reg.type]
+        ):
+            code = self._resize(code, varying, kind, TYPE_BITS[reg.type])
         if self._varying(reg) and not varying and reg.type != "pred":
-            code = f"full({code}, np.uint{WIDTH[reg.type]})"
+            code = f"full({code}, np.uint{TYPE_BITS[reg.type]})"
         mask, guard_varies = self._guard(op)
         if guard_varies is None:
             self._line(f"{name} = {code}", ins)
@@ -285,8 +307,10 @@ class _Writer:
 
     @staticmethod
     def _resize(code: str, varying: bool, kind: str, width: int) -> str:
-        """A value of PTX type `kind` in a register of `width` bits (sign-extended if the type is signed)."""
-        have = WIDTH[kind]
+        """A value of PTX type `kind` in a register of `width` bits (sign-extended if the type is
+        signed).
+        """
+        have = TYPE_BITS[kind]
         if varying:
             if kind[0] == "s" and width > have:
                 return f"({code}).view(np.int{have}).astype(np.int{width}).view(np.uint{width})"
@@ -295,17 +319,20 @@ class _Writer:
             return f"((({code}) ^ {1 << have - 1:#x}) - {1 << have - 1:#x}) & {(1 << width) - 1:#x}"
         return f"({code}) & {(1 << width) - 1:#x}"
 
-    # --- operands -------------------------------------------------------------------------------------------
+    # --- operands
+    # -------------------------------------------------------------------------------------------
     def _operand(self, operand, width: int | None) -> tuple[str, bool]:
         """(source code, varies) of a source operand, as bit pattern of `width` bits where given."""
         if operand is None:
             return "None", False
         if isinstance(operand, Imm):
-            return (hex(operand.value & ((1 << width) - 1)) if width else repr(operand.value)), False
+            return (
+                hex(operand.value & ((1 << width) - 1)) if width else repr(operand.value)
+            ), False
         if isinstance(operand, Reg):
             varying, code = self._varying(operand), self._reg(operand)
-            if width and operand.type != "pred" and WIDTH[operand.type] != width:
-                small = width < WIDTH[operand.type]
+            if width and operand.type != "pred" and TYPE_BITS[operand.type] != width:
+                small = width < TYPE_BITS[operand.type]
                 if varying:
                     code = f"{code}.astype(np.uint{width})"
                 elif small:
@@ -344,10 +371,13 @@ class _Writer:
             return self._constant(np.full(32, int(code, 16), DTYPES[width]))
         return f"full({code}, np.uint{width})"
 
-    # --- pure instructions ----------------------------------------------------------------------------------
+    # --- pure instructions
+    # ----------------------------------------------------------------------------------
     def _pure(self, op: Op):
         ins, made = op.ins, op.made
-        dsts = list(ins.operands[0].items) if isinstance(ins.operands[0], Vec) else [ins.operands[0]]
+        dsts = (
+            list(ins.operands[0].items) if isinstance(ins.operands[0], Vec) else [ins.operands[0]]
+        )
         srcs = []
         for operand in ins.operands[1:]:
             srcs.extend(operand.items if isinstance(operand, Vec) else (operand,))
@@ -356,15 +386,21 @@ class _Writer:
             if kind == "pred" and isinstance(operand, Imm):
                 args.append(("FULL" if operand.value else "0", False, kind))
             else:
-                args.append((*self._operand(operand, WIDTH.get(kind)), kind))
+                args.append((*self._operand(operand, TYPE_BITS.get(kind)), kind))
         any_varying = any(v for _, v, _ in args)
         has_scalar = made.expr is not None or made.scalar is not None
         if not any_varying and has_scalar:
-            code = made.expr.format(*(c for c, _, _ in args)) if made.expr is not None else self._call(made.scalar, args)
+            code = (
+                made.expr.format(*(c for c, _, _ in args))
+                if made.expr is not None
+                else self._call(made.scalar, args)
+            )
         elif made.vexpr is not None and any(v and k != "pred" for _, v, k in args):
             code = made.vexpr.format(*(c for c, _, _ in args))
         elif made.vector is not None:
-            arrays = [(c if k == "pred" else self._array(c, v, WIDTH[k]), v, k) for c, v, k in args]
+            arrays = [
+                (c if k == "pred" else self._array(c, v, TYPE_BITS[k]), v, k) for c, v, k in args
+            ]
             code = self._call(made.vector, arrays)
         elif made.expr is not None:  # predicate logic: masks either way
             code = made.expr.format(*(c for c, _, _ in args))
@@ -383,7 +419,8 @@ class _Writer:
     def _call(self, function, args) -> str:
         return f"{self._constant(function)}({', '.join(a[0] for a in args)})"
 
-    # --- lane and warp instructions -------------------------------------------------------------------------
+    # --- lane and warp instructions
+    # -------------------------------------------------------------------------
     def _stateful(self, op: Op):
         ins, entry = op.ins, op.entry
         n = destination_count(ins, entry, op.made)
@@ -411,7 +448,9 @@ class _Writer:
         if entry.style == "warp":
             self._line(f"t = {call}" if used else call, ins, indent)
             for i in used:
-                self._result(op, dsts[i], f"t[{i}]" if self._is_tuple(ins, n) else "t", active_mask, indent)
+                self._result(
+                    op, dsts[i], f"t[{i}]" if self._is_tuple(ins, n) else "t", active_mask, indent
+                )
         elif not used:
             self._line(f"for i in active({active_mask}): {call}", ins, indent)
         else:
@@ -430,11 +469,13 @@ class _Writer:
         name = self._reg(reg)
         if reg.type == "pred":
             kept = op.ins.pred is not None and self._varying(reg)
-            self._line(f"{name} = {name} & ~g | {code} & g" if kept else f"{name} = {code}", op.ins, indent)
+            self._line(
+                f"{name} = {name} & ~g | {code} & g" if kept else f"{name} = {code}", op.ins, indent
+            )
         elif self._varying(reg):
-            value = f"to_varying({code}, np.uint{WIDTH[reg.type]})"
-            self._line(f"{name} = merge({name}, {value}, g)" if op.ins.pred is not None else f"{name} = {value}",
-                       op.ins, indent)  # fmt: skip
+            value = f"to_varying({code}, np.uint{TYPE_BITS[reg.type]})"
+            kept = f"merge({name}, {value}, g)" if op.ins.pred is not None else value
+            self._line(f"{name} = {kept}", op.ins, indent)
         elif reg.type == "b128":
             self._line(f"{name} = {code}", op.ins, indent)
         else:
@@ -446,8 +487,12 @@ class _Writer:
         for i in used:
             if self._varying(dsts[i]):
                 name = self._reg(dsts[i])
-                start = (name if ins.pred is not None else "0") if dsts[i].type == "pred" else (
-                    f"{name}.copy()" if ins.pred is not None else f"np.zeros(32, np.uint{WIDTH[dsts[i].type]})")  # fmt: skip
+                if dsts[i].type == "pred":
+                    start = name if ins.pred is not None else "0"
+                elif ins.pred is not None:
+                    start = f"{name}.copy()"
+                else:
+                    start = f"np.zeros(32, np.uint{TYPE_BITS[dsts[i].type]})"
                 self._line(f"{name} = {start}", ins, indent)
         self._line(f"for i in active({mask}):", ins, indent)
         self._line(f"t = {call}", ins, indent + 1)
@@ -455,11 +500,16 @@ class _Writer:
             reg, name = dsts[i], self._reg(dsts[i])
             code = f"t[{i}]" if self._is_tuple(ins, 1) else "t"
             if reg.type == "pred":
-                text = f"{name} = {name} & ~(1 << i) | (({code} != 0) << i)" if self._varying(reg) else (
-                    f"{name} = FULL if {code} else 0")  # fmt: skip
+                text = f"{name} = FULL if {code} else 0"
+                if self._varying(reg):
+                    text = f"{name} = {name} & ~(1 << i) | (({code} != 0) << i)"
                 self._line(text, ins, indent + 1)
             else:
-                self._line(f"{name}[i] = {code}" if self._varying(reg) else f"{name} = {code}", ins, indent + 1)
+                self._line(
+                    f"{name}[i] = {code}" if self._varying(reg) else f"{name} = {code}",
+                    ins,
+                    indent + 1,
+                )
 
     def _argument(self, operand, style: str) -> tuple[list[str], bool]:
         """Code of the argument(s) an operand stands for in a lane or warp call."""
@@ -471,7 +521,9 @@ class _Writer:
             second, v2 = self._argument(Vec(operand.coords), style)
             return first + second, varying or v2
         code, varying = self._operand(operand, None)
-        predicate = isinstance(operand, Not) or (isinstance(operand, Reg) and operand.type == "pred")
+        predicate = isinstance(operand, Not) or (
+            isinstance(operand, Reg) and operand.type == "pred"
+        )
         if style == "lane" and predicate:
             code = f"({code} >> i & 1 != 0)"
         elif style == "lane" and varying:

@@ -1,7 +1,8 @@
-"""Cases: the text of a case file, what is legal, which problem it belongs to, and random legal cases.
+"""Cases: the text of a case file, what is legal, which problem it belongs to, and random legal
+cases.
 
-A case file has a case a line, `m: 128; k: 256; l: 1; seed: 1111`, with lists as `[96, 128]` or `(96, 128)` for the
-groups of nvfp4_group_gemm (gpu-mode/kernelbot writes such files).
+A case file has a case a line, `m: 128; k: 256; l: 1; seed: 1111`, with lists as `[96, 128]` or
+`(96, 128)` for the groups of nvfp4_group_gemm (gpu-mode/kernelbot writes such files).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class CaseError(ValueError):
 
 @dataclass(frozen=True)
 class Case:
-    """A legal case of a problem. text: as in a case file, with the seed as given (before any secret seed)."""
+    """A legal case of a problem. text: as in a case file, with the seed as given (before any secret
+    seed).
+    """
 
     problem: Problem
     args: CaseArgs
@@ -66,7 +69,9 @@ def format_args(args: CaseArgs) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a case file that hold a case. Raises CaseError if it cannot be read or holds none."""
+    """The lines of a case file that hold a case. Raises CaseError if it cannot be read or holds
+    none.
+    """
     try:
         lines = [
             line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
@@ -127,8 +132,9 @@ def _illegal_groups(args: CaseArgs) -> str:
 def infer_problem(lines: Sequence[CaseArgs]) -> Problem:
     """The one problem these cases can belong to.
 
-    The keys tell gemv and group from the rest. gemm and dual have the same keys; they are told apart only if every
-    case is an official case (seed aside) of one of them and not of the other. Raises CaseError where that fails.
+    The keys tell gemv and group from the rest. gemm and dual have the same keys; they are told
+    apart only if every case is an official case (seed aside) of one of them and not of the other.
+    Raises CaseError where that fails.
     """
     keys = {key for line in lines for key in line} | {"seed"}
     fitting = [p for p in PROBLEMS.values() if keys == set(p.keys)]
@@ -157,7 +163,9 @@ def official(problem: Problem, mode: str) -> list[Case]:
 
 
 def with_secret(cases: Iterable[Case], secret: int | None) -> list[Case]:
-    """The same cases with a secret seed mixed into theirs by Cantor's pairing, as the leaderboards do; text stays."""
+    """The same cases with a secret seed mixed into theirs by Cantor's pairing, as the leaderboards
+    do; text stays.
+    """
     if secret is None:
         return list(cases)
 
@@ -168,7 +176,9 @@ def with_secret(cases: Iterable[Case], secret: int | None) -> list[Case]:
 
 
 def random_cases(problem: Problem, count: int, seed: int) -> list[Case]:
-    """`count` legal cases of odd sizes, small enough to be emulated in seconds. The same seed gives the same cases."""
+    """`count` legal cases of odd sizes, small enough to be emulated in seconds. The same seed gives
+    the same cases.
+    """
     rng = random.Random(f"{problem.name} {seed}")
     return [make_case(problem, _random_args(problem, rng)) for _ in range(count)]
 

@@ -43,7 +43,8 @@ def check_dependencies() -> None:
     for module, package in _NEEDED.items():
         if importlib.util.find_spec(module) is None:
             raise SetupError(
-                f"{package} is not installed for {sys.executable}: run `python -m pip install .` in the checkout"
+                f"{package} is not installed for {sys.executable}: run `python -m pip install .` in"
+                " the checkout"
             )
 
 
@@ -91,7 +92,10 @@ def _hopper() -> Device:
         name = require_gpu()
     except HopperError as error:
         raise SetupError(f"--device hopper: {error}") from None
-    label = f"{name}, the B200 kernel with tcgen05 in software (torch {torch.__version__}, {_dsl_version()})"
+    label = (
+        f"{name}, the B200 kernel with tcgen05 in software (torch {torch.__version__},"
+        f" {_dsl_version()})"
+    )
     return Device("hopper", f"{name} (tcgen05 in software)", label)
 
 

@@ -1,8 +1,9 @@
 """Inputs of a case, laid out as the leaderboards' generators lay them out.
 
-Three kinds: "official" draws the leaderboards' values in the leaderboards' order, so that the same seed on the same
-kind of device gives the same bits; "quantized" quantises real matrices; "full" uses all 16 e2m1 codes and all 127
-finite ue4m3 scales, with the scales of the two sides opposed so that c stays finite in fp16.
+Three kinds: "official" draws the leaderboards' values in the leaderboards' order, so that the same
+seed on the same kind of device gives the same bits; "quantized" quantises real matrices; "full"
+uses all 16 e2m1 codes and all 127 finite ue4m3 scales, with the scales of the two sides opposed so
+that c stays finite in fp16.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ SIGN_AND_LOW = (
     0b1011_1011  # clears the middle bit of both nibbles: 0, .5, 1, 1.5 and their negatives remain
 )
 
-# Standard deviation that a product of the made-up inputs is given: c stays finite in fp16 with a wide margin, also
-# for dual, where c is a product of two such numbers.
+# Standard deviation that a product of the made-up inputs is given: c stays finite in fp16 with a
+# wide margin, also for dual, where c is a product of two such numbers.
 SPREAD = {GEMV.name: 2000.0, GEMM.name: 2000.0, DUAL.name: 15.0, GROUP.name: 2000.0}
 
 Shape = tuple[int, ...]
@@ -32,7 +33,9 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Operand:
-    """One matrix of a problem while it is made: `side` is "tokens" (a) or "weights" (b); l, rows, k its size."""
+    """One matrix of a problem while it is made: `side` is "tokens" (a) or "weights" (b); l, rows, k
+    its size.
+    """
 
     side: str
     l: int
@@ -68,7 +71,9 @@ def _fractions(shape: Shape, device: str) -> torch.Tensor:
 
 
 def _leftovers(shape: Shape, device: str) -> torch.Tensor:
-    """Uninitialised int8 on the leaderboard; here every int8 value in turn, so that a run can be repeated."""
+    """Uninitialised int8 on the leaderboard; here every int8 value in turn, so that a run can be
+    repeated.
+    """
     return torch.arange(math.prod(shape), device=device).to(torch.int8).view(shape)
 
 
@@ -144,8 +149,9 @@ class RealValued(MadeUp):
 
 
 class FullRange(MadeUp):
-    """All 16 codes, all 127 scales. The scales of a block of K lie around a random level on the token side and around
-    the opposite level on the weight side, so that their product, and with it c, keeps its order of magnitude.
+    """All 16 codes, all 127 scales. The scales of a block of K lie around a random level on the
+    token side and around the opposite level on the weight side, so that their product, and with it
+    c, keeps its order of magnitude.
     """
 
     WOBBLE = 8  # codes; 8 codes of ue4m3 are a factor of two
@@ -158,7 +164,8 @@ class FullRange(MadeUp):
     def codes(self, operand: Operand, device: str) -> None:
         operand.codes = torch.randint(256, operand.codes_shape, dtype=torch.uint8, device=device)
         blocks = operand.k // BLOCK
-        # A code stands for about 2^(code / 8 - 7), so the codes of two scales add up to 8 * (log2(product) + 14).
+        # A code stands for about 2^(code / 8 - 7), so the codes of two scales add up to 8 *
+        # (log2(product) + 14).
         wanted = math.log2(self._spread / (self.E2M1_MEAN_SQUARE * math.sqrt(operand.k)))
         total = min(max(round(8 * (wanted + 14)), 0), 126)
         if operand.side == "tokens":
@@ -172,7 +179,9 @@ class FullRange(MadeUp):
         operand.scales = codes.to(torch.uint8).view(torch.float8_e4m3fn)
 
     def _add_extremes(self, codes: torch.Tensor, side: str) -> None:
-        """In two blocks of K one side has 448 in every eighth row, where the other side has 2^-9 or 0."""
+        """In two blocks of K one side has 448 in every eighth row, where the other side has 2^-9 or
+        0.
+        """
         high, low = (0, -1) if side == "tokens" else (-1, 0)
         codes[:, ::8, high] = 126
         codes[:, :, low] = torch.randint_like(codes[:, :, low], 0, 2)
@@ -187,7 +196,8 @@ def generate_input(
     """The `data` of a case of `problem` (see task.input_t), made on `device`.
 
     args: the case's own keys (task.Problem.keys), seed included; sizes must be legal (cases.check).
-    Shapes, strides and dtypes are the leaderboards': (rows, columns, L) with L outermost in memory, c fp16.
+    Shapes, strides and dtypes are the leaderboards': (rows, columns, L) with L outermost in memory,
+    c fp16.
     """
     if inputs not in _SOURCES:
         raise ValueError(

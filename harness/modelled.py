@@ -1,6 +1,8 @@
-"""Times without a B200: the kernel runs in the emulator with a clock, and what a leaderboard would report is modelled.
+"""Times without a B200: the kernel runs in the emulator with a clock, and what a leaderboard would
+report is modelled.
 
-Arithmetic of the tensor core is left out: it takes no simulated time, and `eval.py test` is what checks results.
+Arithmetic of the tensor core is left out: it takes no simulated time, and `eval.py test` is what
+checks results.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ TRACED_CTAS = 8
 def model(
     problem: str, mode: str, kernel: Callable[[Any], Any], data: Any, trace: str, plot: str
 ) -> tuple[dict[str, Any] | None, str]:
-    """(fields of emulator.timing.protocol.Reported or None if nothing was launched, profile as text).
+    """(fields of emulator.timing.protocol.Reported or None if nothing was launched, profile as
+    text).
 
     trace, plot: files to write the timeline of the first CTAs to; nothing where empty.
     """

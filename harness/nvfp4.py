@@ -1,10 +1,13 @@
-"""NVFP4: e2m1 codes in pairs, a ue4m3 scale for every 16 of them along K, an fp32 scale for the whole tensor.
+"""NVFP4: e2m1 codes in pairs, a ue4m3 scale for every 16 of them along K, an fp32 scale for the
+whole tensor.
 
-Independent of the emulator's own tables, so that one can catch the other. Works on the tensor's device.
+Independent of the emulator's own tables, so that one can catch the other. Works on the tensor's
+device.
 
-Codes are (rows, K/2, L), element 2i in the low nibble; scales are (rows, K/16, L). The tensor cores read the scales
-in atoms of 128 rows x 4 scales, 512 bytes: shape (32, 4, ceil(rows/128), 4, ceil(K/64), L), stored as
-(L, rows/128, K/64, 32, 4, 4) (cuBLAS documentation, "1D block scaling factors layout").
+Codes are (rows, K/2, L), element 2i in the low nibble; scales are (rows, K/16, L). The tensor cores
+read the scales in atoms of 128 rows x 4 scales, 512 bytes: shape (32, 4, ceil(rows/128), 4,
+ceil(K/64), L), stored as (L, rows/128, K/64, 32, 4, 4) (cuBLAS documentation, "1D block scaling
+factors layout").
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of code & 7; bit 3 is t
 _NIBBLE = np.array([*MAGNITUDES, *(-v for v in MAGNITUDES)], np.float32)
 _BYTE = np.stack([_NIBBLE[np.arange(256) & 15], _NIBBLE[np.arange(256) >> 4]], axis=1)
 
-# Half way between neighbouring magnitudes. A tie goes to the even code: up where the upper code is even.
+# Half way between neighbouring magnitudes. A tie goes to the even code: up where the upper code is
+# even.
 _HALF_WAY = tuple((a + b) / 2 for a, b in zip(MAGNITUDES, MAGNITUDES[1:]))
 
 
@@ -45,13 +49,15 @@ def _unpack(codes: torch.Tensor) -> torch.Tensor:
     """(rows, K/2) bytes -> (rows, K/2, 2) fp32."""
     if codes.is_cuda:
         return torch.from_numpy(_BYTE).to(codes.device)[codes.int()]
-    # One 8-byte gather for both elements: numpy's take is 20 times as fast as an index into a (256, 2) tensor.
+    # One 8-byte gather for both elements: numpy's take is 20 times as fast as an index into a (256,
+    # 2) tensor.
     pairs = np.take(_BYTE.view(np.int64).ravel(), codes.numpy())
     return torch.from_numpy(pairs.view(np.float32))
 
 
 def permute_scales(scales: torch.Tensor, padding: torch.Tensor | None = None) -> torch.Tensor:
-    """Scales (rows, K/16, L) -> (32, 4, ceil(rows/128), 4, ceil(K/64), L), stored as (L, rows/128, K/64, 32, 4, 4).
+    """Scales (rows, K/16, L) -> (32, 4, ceil(rows/128), 4, ceil(K/64), L), stored as (L, rows/128,
+    K/64, 32, 4, 4).
 
     padding: what stands where there is no row or no scale, of the stored shape; zeros if None.
     """
@@ -77,8 +83,8 @@ def permute_scales(scales: torch.Tensor, padding: torch.Tensor | None = None) ->
 class Quantized:
     """One matrix in NVFP4: value = tensor_scale * scale of the block * e2m1.
 
-    codes: float4_e2m1fn_x2 (rows, K/2). scales: float8_e4m3fn (rows, K/16). scales_permuted: float8_e4m3fn
-    (32, 4, ceil(rows/128), 4, ceil(K/64), 1).
+    codes: float4_e2m1fn_x2 (rows, K/2). scales: float8_e4m3fn (rows, K/16). scales_permuted:
+    float8_e4m3fn (32, 4, ceil(rows/128), 4, ceil(K/64), 1).
     """
 
     codes: torch.Tensor
@@ -94,15 +100,17 @@ class Quantized:
 def quantize_nvfp4(x: torch.Tensor, top: float = MAX_UE4M3) -> Quantized:
     """Quantise a real matrix (rows, K), K a multiple of 16, with two levels of scales.
 
-    The tensor's scale is amax / (6 * top): the block with the largest element gets the scale `top`, 448 as a rule.
-    (The four kernels write fp16 and know no tensor scale, so a test takes a smaller top to keep c finite.)
-    A block's scale, an fp32 quotient, is rounded to ue4m3 first. Its elements are divided by the rounded scale, then
-    rounded to e2m1, to nearest even, saturating. A block whose scale rounds to zero becomes zeros. Raises ValueError
-    for a shape or values that cannot be quantised.
+    The tensor's scale is amax / (6 * top): the block with the largest element gets the scale `top`,
+    448 as a rule. (The four kernels write fp16 and know no tensor scale, so a test takes a smaller
+    top to keep c finite.) A block's scale, an fp32 quotient, is rounded to ue4m3 first. Its
+    elements are divided by the rounded scale, then rounded to e2m1, to nearest even, saturating. A
+    block whose scale rounds to zero becomes zeros. Raises ValueError for a shape or values that
+    cannot be quantised.
     """
     if x.dim() != 2 or x.shape[1] % BLOCK or not x.numel():
         raise ValueError(
-            f"quantize_nvfp4 takes a matrix (rows, K) with K a multiple of {BLOCK}, not {tuple(x.shape)}"
+            f"quantize_nvfp4 takes a matrix (rows, K) with K a multiple of {BLOCK}, not"
+            f" {tuple(x.shape)}"
         )
     if not 0 < top <= MAX_UE4M3:
         raise ValueError(f"top is a ue4m3 scale, in (0, {MAX_UE4M3:g}], not {top}")

@@ -61,9 +61,10 @@ def _main(job: Job, results: Connection, log: str, close: Sequence[int]) -> None
 class Pool:
     """Runs jobs, up to `workers` at a time, each in a process of its own.
 
-    method: "fork" (what the parent has imported is there at once; only without CUDA) or "spawn". timeout: seconds a
-    case may take. close: descriptors a case must not inherit. on_tick(done, running): called about twice a second with
-    the number of finished jobs and {index of a running job: seconds so far}.
+    method: "fork" (what the parent has imported is there at once; only without CUDA) or "spawn".
+    timeout: seconds a case may take. close: descriptors a case must not inherit. on_tick(done,
+    running): called about twice a second with the number of finished jobs and {index of a running
+    job: seconds so far}.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class Pool:
         self._running: list[_Running] = []
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """The outcomes in the order of the jobs, each as soon as it and those before it are there."""
+        """The outcomes in the order of the jobs, each as soon as it and those before it are
+        there.
+        """
         finished: dict[int, Outcome] = {}
         begun = given = 0
         with _scratch() as directory:
@@ -145,7 +148,9 @@ class Pool:
 
 
 def _place(dump: str, job: Job) -> str:
-    """Where a hung or crashed case was by faulthandler's dump: the innermost line, and that of the submission."""
+    """Where a hung or crashed case was by faulthandler's dump: the innermost line, and that of the
+    submission.
+    """
     frames = _FRAME.findall(dump)
     inside = [frame for frame in frames if frame[0] == job.submission]
     shown = dict.fromkeys(frames[:1] + inside[:1])
@@ -157,7 +162,9 @@ def _place(dump: str, job: Job) -> str:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """A directory for logs that is also the temporary directory of the cases, which may die without cleaning up."""
+    """A directory for logs that is also the temporary directory of the cases, which may die without
+    cleaning up.
+    """
     kept = tempfile.tempdir, os.environ.get("TMPDIR")
     with tempfile.TemporaryDirectory(prefix="cases-") as directory:
         tempfile.tempdir = os.environ["TMPDIR"] = directory

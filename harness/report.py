@@ -96,7 +96,8 @@ class TextReport:
 
     def begin(self, cases: Sequence[Case]) -> None:
         print(
-            f"{self._mode} of {len(cases)} {'case' if len(cases) == 1 else 'cases'} on {self._device.label}",
+            f"{self._mode} of {len(cases)} {'case' if len(cases) == 1 else 'cases'} on"
+            f" {self._device.label}",
             flush=True,
         )
 
@@ -143,7 +144,8 @@ class TextReport:
             return "  status   wall s  case"
         if self._device.kind == "emulator":
             return (
-                "  status   modelled us   range             SoL us  modelled/SoL  best known us  wall s  case; bound by"
+                "  status   modelled us   range             SoL us  modelled/SoL  best known us "
+                " wall s  case; bound by"
             )
         return "  status   wall s   peak MB  case   (wall clock and memory of the emulation)"
 
@@ -156,7 +158,10 @@ class TextReport:
             if known is None:
                 return f"  {status:7} {columns}       -         -              -  {case.text}"
             ratio = us["mean"] / known.sol_us
-            return f"  {status:7} {columns} {known.sol_us:7.3f} {ratio:9.2f}  {known.best_us:13.2f}  {case.text}"
+            return (
+                f"  {status:7} {columns} {known.sol_us:7.3f} {ratio:9.2f}  {known.best_us:13.2f} "
+                f" {case.text}"
+            )
         if outcome.modelled:
             return f"  {status:7} {self._modelled(case, outcome)}"
         memory = "" if self._mode == "test" else f"{outcome.peak_mb:9.0f} "
@@ -166,7 +171,11 @@ class TextReport:
     def _modelled(case: Case, outcome: Outcome) -> str:
         m, known = outcome.modelled, benchmark_of(case)
         columns = f"{m['time_us']:12.2f}   {m['low_us']:6.2f} ..{m['high_us']:7.2f}"
-        sol = f"{known.sol_us:9.3f} {m['time_us'] / known.sol_us:13.2f}  {known.best_us:13.2f}" if known else " " * 38
+        sol = (
+            f"{known.sol_us:9.3f} {m['time_us'] / known.sol_us:13.2f}  {known.best_us:13.2f}"
+            if known
+            else " " * 38
+        )
         return f"{columns} {sol} {outcome.seconds:7.1f}  {case.text}; {m['bound_by']}"
 
     def _means(self) -> dict[str, float]:

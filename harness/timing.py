@@ -6,11 +6,12 @@ eval_better_bench_grouped_gemm.py), apart from the GPU itself, which is a `Clock
 | calls between a pair of events | 1 | 50, each on its own inputs | 15, each on its own inputs |
 | written before, to clear L2 | 4 GiB | 62.5 GiB | 62.5 GiB |
 | most repeats: benchmark, leaderboard | 200, 1000 | 200, 1000 | 100, 100 |
-| a recheck (leaderboard) | new inputs, seed + 13, every repeat | the outputs of every repeat | the same |
+| a recheck (leaderboard) | new inputs (seed + 13) | the outputs | the outputs, every repeat |
 
-A run stops early when the error of the mean is below 0.1 %, when the mean times the repeats exceeds 10 s (benchmark)
-or 30 s (leaderboard), or after 120 s. One thing differs: a case has a process of its own, so it is warmed up by a short
-run of itself, and not of the first case (gemv, benchmark) or of all cases (leaderboard).
+A run stops early when the error of the mean is below 0.1 %, when the mean times the repeats exceeds
+10 s (benchmark) or 30 s (leaderboard), or after 120 s. One thing differs: a case has a process of
+its own, so it is warmed up by a short run of itself, and not of the first case (gemv, benchmark) or
+of all cases (leaderboard).
 """
 
 from __future__ import annotations

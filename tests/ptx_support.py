@@ -13,7 +13,9 @@ HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
 
 def kernel(body: str, params: list[str], smem: str = "", name: str = "k", reqntid: int = 32) -> str:
-    """PTX text of one kernel; params are ".u64 out" and the like; registers %p %r %rd %rs %f are declared."""
+    """PTX text of one kernel; params are ".u64 out" and the like; registers %p %r %rd %rs %f are
+    declared.
+    """
     listed = ",\n".join(f".param {p}" for p in params)
     return f"""{HEADER}
 .extern .shared .align 1024 .b8 dyn[];
@@ -34,8 +36,18 @@ ret;
 """
 
 
-def run(text: str, *args, grid=(1, 1, 1), block=(32, 1, 1), cluster=(1, 1, 1), smem=0, gpu: Gpu | None = None):
-    """Launch the only kernel of a module; args are tensors (their address), ints (u32) or (int, bytes)."""
+def run(
+    text: str,
+    *args,
+    grid=(1, 1, 1),
+    block=(32, 1, 1),
+    cluster=(1, 1, 1),
+    smem=0,
+    gpu: Gpu | None = None,
+):
+    """Launch the only kernel of a module; args are tensors (their address), ints (u32) or (int,
+    bytes).
+    """
     gpu = gpu or Gpu()
     program = parse(text)
     (name,) = program.kernels

@@ -1,4 +1,6 @@
-"""The harness: cases, timing on a clock of our own, processes, protocol, and eval.py as a command."""
+"""The harness: cases, timing on a clock of our own, processes, protocol, and eval.py as a
+command.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from task import PROBLEMS
 
 GEMV, GEMM, DUAL, GROUP = PROBLEMS.values()
 
-# --- cases -----------------------------------------------------------------------------------------------------------
+# --- cases ---------------------------------------------------------------------------------------
 
 numbers = st.integers(-(10**9), 10**9)
 values = numbers | st.lists(numbers, min_size=1, max_size=5).map(tuple)
@@ -109,7 +111,7 @@ def test_random_cases_are_legal_and_repeatable(problem, seed):
         assert cases.make_case(problem, cases.parse(case.text)) == case
 
 
-# --- timing ----------------------------------------------------------------------------------------------------------
+# --- timing --------------------------------------------------------------------------------------
 
 
 class Watch:
@@ -232,7 +234,7 @@ def test_statistics(durations):
     assert (stats.best, stats.worst, stats.runs) == (min(durations), max(durations), len(durations))
 
 
-# --- set-up ----------------------------------------------------------------------------------------------------------
+# --- set-up --------------------------------------------------------------------------------------
 
 
 def test_a_missing_dependency_is_named(monkeypatch):
@@ -259,7 +261,7 @@ def test_exit_codes(outcomes, code):
     assert protocol.exit_code(outcomes) == code
 
 
-# --- the command -----------------------------------------------------------------------------------------------------
+# --- the command ---------------------------------------------------------------------------------
 
 EMULATED = ("--device", "emulator")
 

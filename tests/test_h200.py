@@ -1,8 +1,9 @@
 """Instructions against an NVIDIA H200 (driver 580): inputs and results of 32 lanes for each form.
 
-data/h200_instructions.npz: `forms` (JSON: opcode, destination types, source types or immediates), and
-the rows of `sources` and `results` in that order, a row an operand, as uint64. sm_90 and sm_100 share
-these instructions. Operands are random patterns and corner cases within the documented ranges.
+data/h200_instructions.npz: `forms` (JSON: opcode, destination types, source types or immediates),
+and the rows of `sources` and `results` in that order, a row an operand, as uint64. sm_90 and sm_100
+share these instructions. Operands are random patterns and corner cases within the documented
+ranges.
 """
 
 from __future__ import annotations
@@ -91,8 +92,9 @@ def test_as_measured(mnemonic):
                 differ &= ~has_nan(opcode, sources, operands)
             lane = int(differ.argmax())
             assert not differ.any(), (
-                f"{opcode}: {[hex(int(x)) for x in operands[:, lane]]} gives "
-                f"{[hex(int(x)) for x in got[:, lane]]}, an H200 {[hex(int(x)) for x in want[:, lane]]}"
+                f"{opcode}: {[hex(int(x)) for x in operands[:, lane]]} gives"
+                f" {[hex(int(x)) for x in got[:, lane]]}, an H200"
+                f" {[hex(int(x)) for x in want[:, lane]]}"
             )
 
 

@@ -77,7 +77,9 @@ def test_nested_divergence_with_early_exit():
 
 
 def test_uniform_counter_of_an_elected_lane_does_not_leak_into_the_other_lanes():
-    """r6 counts in the elected lane only; the others must still see its old value after the loop."""
+    """r6 counts in the elected lane only; the others must still see its old value after the
+    loop.
+    """
     got = output("""
     mov.b32 %r6, 5;
     elect.sync %r9|%p1, -1;
@@ -105,7 +107,8 @@ def test_guarded_instruction_keeps_the_other_lanes():
 
 def test_lanes_that_wait_for_their_own_siblings():
     """Lane 0 spins on an mbarrier that lane 1 of the same warp arrives on."""
-    got = output("""
+    got = output(
+        """
     mov.b32 %r10, dyn;
     mov.b32 %r11, 1;
     setp.eq.u32 %p1, %r1, 0;
@@ -116,17 +119,22 @@ def test_lanes_that_wait_for_their_own_siblings():
     @%p2 bra ARRIVE;
     bra JOIN;
     WAIT:
-    { .reg .pred P1; LAB: mbarrier.try_wait.parity.shared.b64 P1, [%r10], 0, 10000000; @P1 bra DONE; bra LAB; DONE: }
+    { .reg .pred P1;
+    LAB: mbarrier.try_wait.parity.shared.b64 P1, [%r10], 0, 10000000;
+    @P1 bra DONE; bra LAB; DONE: }
     bra JOIN;
     ARRIVE:
     mbarrier.arrive.shared.b64 %rd9, [%r10];
     JOIN:
-    st.global.u32 [%rd3], %r1;""", smem=64)
+    st.global.u32 [%rd3], %r1;""",
+        smem=64,
+    )
     assert got == list(range(32))
 
 
 def test_bar_sync_between_warps_orders_shared_memory():
-    got = output("""
+    got = output(
+        """
     mov.b32 %r10, dyn;
     shl.b32 %r11, %r1, 2;
     add.u32 %r12, %r10, %r11;
@@ -135,12 +143,16 @@ def test_bar_sync_between_warps_orders_shared_memory():
     xor.b32 %r13, %r11, 508;
     add.u32 %r13, %r13, %r10;
     ld.shared.u32 %r14, [%r13];
-    st.global.u32 [%rd3], %r14;""", threads=128, smem=512)
+    st.global.u32 [%rd3], %r14;""",
+        threads=128,
+        smem=512,
+    )
     assert got == list(range(127, -1, -1))
 
 
 def test_cluster_reads_the_peer_through_mapa():
-    got = output("""
+    got = output(
+        """
     mov.b32 %r10, dyn;
     mov.u32 %r11, %cluster_ctarank;
     shl.b32 %r12, %r1, 2;
@@ -154,14 +166,21 @@ def test_cluster_reads_the_peer_through_mapa():
     ld.shared::cluster.u32 %r16, [%r15];
     barrier.cluster.arrive;
     barrier.cluster.wait;
-    st.global.u32 [%rd3], %r16;""", ctas=4, cluster=(2, 1, 1), smem=128)
+    st.global.u32 [%rd3], %r16;""",
+        ctas=4,
+        cluster=(2, 1, 1),
+        smem=128,
+    )
     assert got == [100 * (1 - c % 2) + t for c in range(4) for t in range(32)]
 
 
 def test_grid_wide_flag_is_seen_by_earlier_ctas():
-    """CTA 0 waits for a flag that the last CTA sets: later clusters must start while earlier ones wait."""
+    """CTA 0 waits for a flag that the last CTA sets: later clusters must start while earlier ones
+    wait.
+    """
     out = torch.zeros(4, dtype=torch.int32)
-    text = kernel("""
+    text = kernel(
+        """
     ld.param.u64 %rd1, [out];
     mov.u32 %r1, %ctaid.x;
     setp.eq.u32 %p1, %r1, 3;
@@ -174,7 +193,9 @@ def test_grid_wide_flag_is_seen_by_earlier_ctas():
     SET:
     mov.b32 %r3, 1;
     st.release.gpu.global.u32 [%rd1], %r3;
-    END:""", [".u64 out"])
+    END:""",
+        [".u64 out"],
+    )
     run(text, out, grid=(4, 1, 1))
     assert out[0] == 1
 
@@ -186,7 +207,8 @@ def report(body: str, **options) -> EmulatorError:
 
 
 def test_missing_arrive_is_a_deadlock_that_names_barrier_and_line():
-    error = report("""
+    error = report(
+        """
     mov.b32 %r10, dyn;
     mov.b32 %r11, 2;
     setp.eq.u32 %p1, %r1, 0;
@@ -194,14 +216,20 @@ def test_missing_arrive_is_a_deadlock_that_names_barrier_and_line():
     @%p1 mbarrier.init.shared.b64 [%r10], %r11;
     @%p1 mbarrier.arrive.shared.b64 %rd9, [%r10+8];
     .loc 1 42 0
-    { .reg .pred P1; LAB: mbarrier.try_wait.parity.shared.b64 P1, [%r10+8], 0; @P1 bra DONE; bra LAB; DONE: }""", smem=64)
+    { .reg .pred P1; LAB: mbarrier.try_wait.parity.shared.b64 P1, [%r10+8], 0;
+    @P1 bra DONE; bra LAB; DONE: }""",
+        smem=64,
+    )
     assert error.kind == "deadlock"
     text = str(error)
-    assert "kernel.py:42" in text and "number 1 of 2" in text and "1 of 2 arrival(s) missing" in text
+    assert (
+        "kernel.py:42" in text and "number 1 of 2" in text and "1 of 2 arrival(s) missing" in text
+    )
 
 
 def test_cluster_barrier_nobody_completes_is_a_deadlock():
-    error = report("""
+    error = report(
+        """
     mov.u32 %r11, %cluster_ctarank;
     setp.eq.u32 %p1, %r11, 1;
     @%p1 bra SKIP;
@@ -210,15 +238,22 @@ def test_cluster_barrier_nobody_completes_is_a_deadlock():
     bra END;
     SKIP:
     bar.sync 1, 64;
-    END:""", ctas=2, cluster=(2, 1, 1))
-    assert error.kind == "deadlock" and "32 are missing" in str(error) and "barrier 1 of the CTA: 32 of 64" in str(error)
+    END:""",
+        ctas=2,
+        cluster=(2, 1, 1),
+    )
+    assert (
+        error.kind == "deadlock"
+        and "32 are missing" in str(error)
+        and "barrier 1 of the CTA: 32 of 64" in str(error)
+    )
 
 
 @pytest.mark.parametrize("body, words", [
     ("st.global.u32 [%rd3+4096], %r1;", "is in no tensor's allocation"),
     ("mov.b32 %r5, 2; add.u64 %rd4, %rd1, 2; st.global.u32 [%rd4], %r5;", "not aligned"),
     ("mov.b32 %r10, dyn; st.shared.u32 [%r10+64], %r1;", "outside the CTA's shared memory"),
-    ("mov.b32 %r10, 64; ld.shared.u32 %r11, [%r10]; st.global.u32 [%rd3], %r11;", "outside the CTA's shared memory"),
+    ("mov.b32 %r10, 64; ld.shared.u32 %r11, [%r10];", "outside the CTA's shared memory"),
     ("mov.b32 %r10, dyn; mbarrier.arrive.shared.b64 %rd9, [%r10];", "no mbarrier is initialised"),
     ("setp.lt.u32 %p1, %r1, 5; @%p1 bra A; bra B; A: bar.sync 0; B:", "a part of the warp"),
     ("barrier.cluster.wait;", "without barrier.cluster.arrive"),
@@ -245,12 +280,17 @@ def test_impossible_launches_are_refused(options, words):
 
 def test_counters_count_warp_instructions():
     out = torch.zeros(64, dtype=torch.int32)
-    launch = run(kernel(STORE + "st.global.u32 [%rd3], %r1;", [".u64 out"], reqntid=64), out, block=(64, 1, 1))
+    launch = run(
+        kernel(STORE + "st.global.u32 [%rd3], %r1;", [".u64 out"], reqntid=64),
+        out,
+        block=(64, 1, 1),
+    )
     assert launch.counters["st.global"] == 2 and launch.counters["mad"] == 2
 
 
 def test_brx_idx_and_local_memory():
-    got = output("""
+    got = output(
+        """
     .local .align 8 .b8 depot[16];
     mov.u32 %r20, %ctaid.x;
     ts: .branchtargets T0, T1;
@@ -268,7 +308,9 @@ def test_brx_idx_and_local_memory():
     ld.u32 %r7, [%rd21+4];
     add.u32 %r5, %r5, %r6;
     add.u32 %r5, %r5, %r7;
-    st.global.u32 [%rd3], %r5;""", ctas=2)
+    st.global.u32 [%rd3], %r5;""",
+        ctas=2,
+    )
     assert got == [50 + 2 * t for t in range(32)] + [60 + 2 * t for t in range(32)]
 
 
@@ -283,10 +325,16 @@ def test_carry_flag_chains_additions():
 
 def test_pointer_parameters_with_attributes():
     out = torch.zeros(32, dtype=torch.int32)
-    run(kernel("""
+    run(
+        kernel(
+            """
     ld.param.u64 %rd1, [out];
     mov.u32 %r1, %tid.x;
     mul.wide.u32 %rd2, %r1, 4;
     add.u64 %rd3, %rd1, %rd2;
-    st.global.u32 [%rd3], %r1;""", [".u64 .ptr .global .align 16 out"]), out)
+    st.global.u32 [%rd3], %r1;""",
+            [".u64 .ptr .global .align 16 out"],
+        ),
+        out,
+    )
     assert out.tolist() == list(range(32))

@@ -1,4 +1,6 @@
-"""Inputs, ground truth and quantisation, against exact rational arithmetic from the formats' definitions."""
+"""Inputs, ground truth and quantisation, against exact rational arithmetic from the formats'
+definitions.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def fp16(x: Fraction | float) -> float:
     return torch.tensor(float(x), dtype=torch.float64).half().item()
 
 
-# --- formats and layouts ---------------------------------------------------------------------------------------------
+# --- formats and layouts -------------------------------------------------------------------------
 
 
 def test_every_byte_under_every_scale():
@@ -114,7 +116,7 @@ def test_the_offset_of_the_documentation():
     assert memory.nonzero().tolist() == [[533]]
 
 
-# --- inputs ----------------------------------------------------------------------------------------------------------
+# --- inputs --------------------------------------------------------------------------------------
 
 
 def matrices(problem: str, data):
@@ -222,7 +224,7 @@ def test_unknown_kind_of_inputs():
         generate_input("nvfp4_gemm", inputs="odd", **SMALL["nvfp4_gemm"])
 
 
-# --- ground truth ----------------------------------------------------------------------------------------------------
+# --- ground truth --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inputs", KINDS)
@@ -268,7 +270,7 @@ def test_rows_beyond_one_block_of_the_reference():
             assert c[i, j, 0].item() == fp16(dot(a, sfa, i, b, sfb, j, 0))
 
 
-# --- check_implementation --------------------------------------------------------------------------------------------
+# --- check_implementation ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -334,14 +336,16 @@ def test_form_of_the_output(gemm):
     assert not right and message.startswith("group 1 of 2: 5 of 5 elements differ")
 
 
-# --- quantisation ----------------------------------------------------------------------------------------------------
+# --- quantisation --------------------------------------------------------------------------------
 
 MAGNITUDES = [e2m1(code) for code in range(8)]
 SCALES = [e4m3(code) for code in range(127)]
 
 
 def nearest(x: Fraction, values: list[Fraction]) -> int:
-    """Index of the value nearest to x >= 0, ties to the even index, beyond the largest the largest."""
+    """Index of the value nearest to x >= 0, ties to the even index, beyond the largest the
+    largest.
+    """
     return min(range(len(values)), key=lambda i: (abs(values[i] - x), i % 2))
 
 
@@ -423,7 +427,9 @@ def test_what_cannot_be_quantized(x, message):
 
 
 def test_quantized_weights_give_the_bf16_product():
-    """c times the tensor scales against x @ w^T: NVFP4 has about a tenth of error in each element."""
+    """c times the tensor scales against x @ w^T: NVFP4 has about a tenth of error in each
+    element.
+    """
     generator = torch.Generator().manual_seed(7)
     x, w = (torch.randn(rows, 512, generator=generator).bfloat16() for rows in (64, 96))
     qx, qw = quantize_nvfp4(x.float(), top=4.0), quantize_nvfp4(w.float(), top=4.0)

@@ -1,4 +1,6 @@
-"""TMA tensor copies against an oracle that moves one element at a time, by the documentation's words."""
+"""TMA tensor copies against an oracle that moves one element at a time, by the documentation's
+words.
+"""
 
 import itertools
 import math
@@ -50,8 +52,8 @@ def put_bits(memory, at, n, value):
 
 
 def elements(t: TensorMap, coords, dst):
-    """Bit addresses of each piece of each element: (in the tensor, None out of bounds; in shared memory;
-    in the element). No piece crosses a byte.
+    """Bit addresses of each piece of each element: (in the tensor, None out of bounds; in shared
+    memory; in the element). No piece crosses a byte.
     """
     bits = BITS[t.format]
     piece = math.gcd(bits, 8)
@@ -222,7 +224,8 @@ def test_tf32_rounding():
         0xFF800000,
         0x7F800001,
     ]
-    # Nearest even at 13 dropped bits: tie to even, tie to odd's neighbour, above and below the tie, overflow.
+    # Nearest even at 13 dropped bits: tie to even, tie to odd's neighbour, above and below the tie,
+    # overflow.
     expected = [
         0x3F800000,
         0x3F800000,

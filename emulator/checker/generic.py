@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..isa.memory import KINDS, _kind, space_of
-from ..program import Instr, Vec
+from ..isa.memory import _kind, space_of
+from ..program import TYPE_BITS, Instr, Vec
 from ..registry import active
 from ..spaces import SHARED_WINDOW, WINDOW_MASK
 from ..state import OFFSET_MASK, RANK_SHIFT
@@ -96,7 +96,7 @@ def access(ins: Instr, run):
     space, write = space_of(ins), ins.mods[0] == "st"
     kind = _kind(ins)
     data = ins.operands[1] if write else ins.operands[0]
-    nbytes = (len(data.items) if isinstance(data, Vec) else 1) * KINDS[kind] // 8
+    nbytes = (len(data.items) if isinstance(data, Vec) else 1) * TYPE_BITS[kind] // 8
     strong = ins.has(*STRONG)
     if space in ("param", "local", "const") or space == "global" and not write and not strong:
         return run
@@ -127,7 +127,7 @@ def atomic(ins: Instr, run):
     space = space_of(ins)
     if space == "generic" and ins.has("shared::cta", "shared::cluster"):
         space = "shared"
-    nbytes = KINDS[_kind(ins)] // 8
+    nbytes = TYPE_BITS[_kind(ins)] // 8
     floats = ins.has("add") and "f" in _kind(ins)
 
     def observed(w, mask, address, *rest):

@@ -56,6 +56,13 @@ def _cta_exited(observer, cta, state):
     _tensor_memory(observer, cta)
 
 
+def gone(observer, record, target):
+    """An access reaches a CTA that has exited already."""
+    observer.found("lifetime", f"the CTA has exited before {words.thing(record)} of another CTA has reached it", (
+        f"CTA {target.index}, rank {target.rank} of its cluster; the access: {words.act(record)}",
+        "missing: barrier.cluster.arrive and wait by all warps at the end"), record.ins)  # fmt: skip
+
+
 def _tensor_memory(observer, cta):
     for first, columns in cta.tmem_allocations.items():
         record = cta.__dict__.get("allocated_by", {}).get(first)

@@ -22,7 +22,6 @@ from .records import Barrier, ClusterState, Meeting, Record
 from .shared import SharedRules
 from .tensor import TensorRules
 
-
 ALIKE = 3  # findings of one kind about one line
 
 
@@ -201,9 +200,8 @@ class Observer(Asynchronous):
         """An access to another CTA of the cluster, which must still be there."""
         state = self.state(target)
         if target.rank in state.exits and state.left[target.rank] == len(target.warps):
-            self.report("lifetime", "an access reaches a CTA of the cluster that has exited", (
-                f"this access: {words.act(record)}", f"the target: CTA {target.index}, rank {target.rank}",
-                "missing: a barrier of the cluster (arrive and wait) before the target exits"), record, None)  # fmt: skip
+            lifetime.gone(self, record, target)
+            return
         state.reach(record, target)
 
     # --- the end -----------------------------------------------------------------------------------------------

@@ -25,7 +25,9 @@ def _form(ins: Instr) -> tuple[int, bool]:
 
 @pure("mapa")
 def mapa(ins: Instr) -> Pure:
-    """mapa{.shared::cluster}.type d, a, rank: the address of `a`'s offset in another CTA of the cluster."""
+    """mapa{.shared::cluster}.type d, a, rank: the address of `a`'s offset in another CTA of the
+    cluster.
+    """
     bits, generic = _form(ins)
     window = SHARED_WINDOW if generic else 0
     dtype = np.uint64 if bits == 64 else np.uint32
@@ -33,13 +35,15 @@ def mapa(ins: Instr) -> Pure:
     def vector(a, rank):
         return (a & dtype(OFFSET_MASK)) | (rank.astype(dtype) << dtype(RANK_SHIFT)) | dtype(window)
 
-    return Pure((f"b{bits}", "u32"), (f"b{bits}",), vector, None,
-                f"(({{0}} & {OFFSET_MASK:#x}) | ({{1}} << {RANK_SHIFT}) | {window:#x})")  # fmt: skip
+    source = f"(({{0}} & {OFFSET_MASK:#x}) | ({{1}} << {RANK_SHIFT}) | {window:#x})"
+    return Pure((f"b{bits}", "u32"), (f"b{bits}",), vector, None, source)
 
 
 @pure("getctarank")
 def getctarank(ins: Instr) -> Pure:
-    """getctarank{.shared::cluster}.type d, a: rank of the CTA whose shared memory holds address `a`."""
+    """getctarank{.shared::cluster}.type d, a: rank of the CTA whose shared memory holds address
+    `a`.
+    """
     bits, _ = _form(ins)
     dtype = np.uint64 if bits == 64 else np.uint32
 

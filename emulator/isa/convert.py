@@ -1,4 +1,5 @@
-"""cvt between scalar types, address-space conversions (PTX ISA 9.7.9.21 cvt, 9.7.9.20 cvta, isspacep).
+"""cvt between scalar types, address-space conversions (PTX ISA 9.7.9.21 cvt, 9.7.9.20 cvta,
+isspacep).
 
 Conversions to and from packed small formats are in convert_packed.py.
 """
@@ -48,7 +49,8 @@ def cvt(ins: Instr) -> Pure:
     )
 
 
-# --- integers -------------------------------------------------------------------------------------------
+# --- integers
+# -------------------------------------------------------------------------------------------
 
 
 def _integers(mods: Modifiers, source: str, target: str) -> Pure:
@@ -81,7 +83,8 @@ def _saturated(source: str, target: str):
     return lambda a: min(max((a ^ sign) - sign, low), high) & mask
 
 
-# --- integer to float -----------------------------------------------------------------------------------
+# --- integer to float
+# -----------------------------------------------------------------------------------
 
 
 def _integer_to_float(mods: Modifiers, source: str, target: str) -> Pure:
@@ -127,7 +130,8 @@ def _long_to_f64(number: np.ndarray, mode: str) -> np.ndarray:
     return r.view(np.uint64)
 
 
-# --- from float -----------------------------------------------------------------------------------------
+# --- from float
+# -----------------------------------------------------------------------------------------
 
 
 def _from_float(mods: Modifiers, source: str, target: str) -> Pure:
@@ -147,7 +151,9 @@ def _flushing(function, form: Float):
 
 
 def _float_to_integer(form: Float, target: str, to_integral):
-    """Clamped to the range of the target. NaN gives 0, or the pattern 1000..0 if a 64-bit type takes part."""
+    """Clamped to the range of the target. NaN gives 0, or the pattern 1000..0 if a 64-bit type
+    takes part.
+    """
     n = width(target)
     low, high = _bounds(target)
     dtype = (SIGNED if is_signed(target) else DTYPES)[n]
@@ -166,7 +172,9 @@ def _float_to_integer(form: Float, target: str, to_integral):
 
 
 def _floats(mods: Modifiers, form: Float, to: Float) -> Pure:
-    """Float to float: a rounding to an integral value, a narrowing with its rounding mode, or neither."""
+    """Float to float: a rounding to an integral value, a narrowing with its rounding mode, or
+    neither.
+    """
     integral = mods.one(*TO_INTEGRAL, default="") if form == to else ""
     narrows = to.bits < form.bits or (form.bits == to.bits and form != to)
     mode = "rn"
@@ -216,7 +224,8 @@ def clamp_finite(u: np.ndarray, form: Float) -> np.ndarray:
     return np.where(u & (form.sign - 1) == form.infinity, u - form.bits_dtype(1), u)
 
 
-# --- address spaces -------------------------------------------------------------------------------------
+# --- address spaces
+# -------------------------------------------------------------------------------------
 
 WINDOWS = {
     "global": 0,

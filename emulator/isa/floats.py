@@ -1,9 +1,9 @@
 """Floating-point registers: formats, rounding, flushing, clamping of arrays of bit patterns.
 
-Results are rounded once. Values of fp16, bf16 and fp32 are computed in float64, and where float64 is
-not exact it holds the result *rounded to odd*: truncated, its last bit set if anything was cut off.
-Rounding that to a format with at least two bits less, in any direction, equals rounding the exact
-value (Boldo and Melquiond, "When double rounding is odd", 2005).
+Results are rounded once. Values of fp16, bf16 and fp32 are computed in float64, and where float64
+is not exact it holds the result *rounded to odd*: truncated, its last bit set if anything was cut
+off. Rounding that to a format with at least two bits less, in any direction, equals rounding the
+exact value (Boldo and Melquiond, "When double rounding is odd", 2005).
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def scalar_kind(kind: str) -> str:
 
 
 def lift(kind: str, function):
-    """A function on arrays of elements as one on registers: packed types are looked at as halves."""
+    """A function on arrays of elements as one on registers: packed types are looked at as
+    halves.
+    """
     if not kind.endswith("x2"):
         return function
     part = FLOATS[scalar_kind(kind)].bits_dtype
@@ -80,7 +82,8 @@ def lift(kind: str, function):
     return packed
 
 
-# --- on patterns ----------------------------------------------------------------------------------------
+# --- on patterns
+# ----------------------------------------------------------------------------------------
 
 
 def flush(u: np.ndarray, form: Float) -> np.ndarray:
@@ -123,11 +126,14 @@ def order_key(u: np.ndarray, form: Float) -> np.ndarray:
     return s ^ (s >> (form.bits - 1) & (form.sign - 1))
 
 
-# --- rounding -------------------------------------------------------------------------------------------
+# --- rounding
+# -------------------------------------------------------------------------------------------
 
 
 def to_odd(s: np.ndarray, above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Round to odd: s is a nearest float64; the exact value is above or below it, or equal to it."""
+    """Round to odd: s is a nearest float64; the exact value is above or below it, or equal to
+    it.
+    """
     even = s.view(np.uint64) & 1 == 0
     s = np.where(above & even, np.nextafter(s, np.inf), s)
     return np.where(below & even, np.nextafter(s, -np.inf), s)

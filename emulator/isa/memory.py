@@ -1,9 +1,9 @@
 """Loads, stores, atomics and reductions on global, shared, local, param and generic addresses
 (PTX ISA 9.7.9 "Data Movement", 9.7.13 "atom", "red").
 
-Cache, eviction, ordering and scope qualifiers change nothing in a machine that executes one instruction at a
-time; they are accepted. The lanes of one store are written lowest first, so of several lanes that write one
-address the highest wins (PTX leaves it open which).
+Cache, eviction, ordering and scope qualifiers change nothing in a machine that executes one
+instruction at a time; they are accepted. The lanes of one store are written lowest first, so of
+several lanes that write one address the highest wins (PTX leaves it open which).
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ import numpy as np
 
 from ..errors import Fault, Unsupported
 from ..formats import decode, encode
-from ..program import Instr, Vec
+from ..program import TYPE_BITS, Instr, Vec
 from ..registry import DTYPES, FULL, active, as_bools, lanes, warp
 from ..spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 from ..state import OFFSET_MASK, RANK_SHIFT, SMEM_BASE, Region
 
-KINDS = {"b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32,
-         "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "b64": 64, "u64": 64, "s64": 64, "f64": 64, "f32x2": 64,
-         "b128": 128}  # fmt: skip
 SPACES = ("global", "shared", "local", "param", "const")
 
 
@@ -33,16 +30,19 @@ def space_of(ins: Instr) -> str:
 
 
 def _kind(ins: Instr) -> str:
-    return next(m for m in reversed(ins.mods) if m in KINDS)
+    return next(m for m in reversed(ins.mods) if m in TYPE_BITS)
 
 
 def spans(f, space: str, addresses: np.ndarray, which: list[int], nbytes: int):
-    """Yield (memory bytes, offsets, lanes) groups of an access of `nbytes` by the lanes `which`, each checked for
-    range and alignment. Most accesses are one group."""
+    """Yield (memory bytes, offsets, lanes) groups of an access of `nbytes` by the lanes `which`,
+    each checked for range and alignment. Most accesses are one group."""
     chosen = addresses[which].astype(np.int64)
     if (chosen % nbytes).any():
         bad = next(i for i in which if int(addresses[i]) % nbytes)
-        raise Fault(f"lane {bad}: address {int(addresses[bad]):#x} is not aligned to the {nbytes} bytes of the access")
+        raise Fault(
+            f"lane {bad}: address {int(addresses[bad]):#x} is not aligned to the {nbytes} bytes of"
+            " the access"
+        )
     if space == "generic":
         yield from _generic_spans(f, addresses, which, nbytes)
     elif space == "global" or space == "const":
@@ -52,7 +52,10 @@ def spans(f, space: str, addresses: np.ndarray, which: list[int], nbytes: int):
     elif space == "local":
         memory = _local(f)
         if (bad := np.flatnonzero((chosen < 0) | (chosen + nbytes > memory.shape[1]))).size:
-            raise Fault(f"lane {which[bad[0]]}: local address {int(chosen[bad[0]]):#x} is outside its {memory.shape[1]} bytes")
+            raise Fault(
+                f"lane {which[bad[0]]}: local address {int(chosen[bad[0]]):#x} is outside its"
+                f" {memory.shape[1]} bytes"
+            )
         lane_at = np.asarray(which)
         yield memory.reshape(-1), lane_at * memory.shape[1] + chosen, lane_at
     else:
@@ -67,7 +70,9 @@ def _global_spans(f, chosen, which, nbytes):
     while remaining.any():
         first = int(np.argmax(remaining))
         region = f.machine.memory.region(int(chosen[first]), nbytes)
-        inside = remaining & (chosen >= region.base) & (chosen + nbytes <= region.base + region.size)
+        inside = (
+            remaining & (chosen >= region.base) & (chosen + nbytes <= region.base + region.size)
+        )
         yield region.u8, chosen[inside] - region.base, which[inside]
         remaining &= ~inside
 
@@ -79,7 +84,10 @@ def _shared_spans(f, chosen, which, nbytes, space):
         cta = me if rank in (0, me.rank) and space != "shared::cluster" else None
         if cta is None:
             if space != "shared::cluster":
-                raise Fault(f"shared::cta access at {int(chosen[0]):#x}, an address of CTA rank {int(rank)}, from rank {me.rank}")
+                raise Fault(
+                    f"shared::cta access at {int(chosen[0]):#x}, an address of CTA rank"
+                    f" {int(rank)}, from rank {me.rank}"
+                )
             cta, _ = me.cluster.locate(int(chosen[ranks == rank][0]), me, nbytes)
         inside = ranks == rank
         at = chosen[inside] & OFFSET_MASK
@@ -90,13 +98,20 @@ def _shared_spans(f, chosen, which, nbytes, space):
 
 def _generic_spans(f, addresses, which, nbytes):
     windows = addresses.astype(np.uint64) & np.uint64(FULL64 ^ WINDOW_MASK)
-    spaces = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local", PARAM_WINDOW: "param"}
+    spaces = {
+        0: "global",
+        SHARED_WINDOW: "shared::cluster",
+        LOCAL_WINDOW: "local",
+        PARAM_WINDOW: "param",
+    }
     for window in np.unique(windows[which]):
         lanes_in = [i for i in which if windows[i] == window]
         space = spaces.get(int(window))
         if space is None:
             raise Fault(f"generic address {int(addresses[lanes_in[0]]):#x} is in no state space")
-        yield from spans(f, space, addresses.astype(np.uint64) & np.uint64(WINDOW_MASK), lanes_in, nbytes)
+        yield from spans(
+            f, space, addresses.astype(np.uint64) & np.uint64(WINDOW_MASK), lanes_in, nbytes
+        )
 
 
 FULL64 = (1 << 64) - 1
@@ -114,8 +129,10 @@ def _address_array(address) -> np.ndarray:
 
 
 def _one_span(f, mask: int, space: str, address: np.ndarray, nbytes: int):
-    """(region, int64 offsets of all 32 lanes) of an aligned access inside one allocation, else None: `spans` then
-    says what is wrong or splits the access. Inactive lanes get the offset of the lowest active one."""
+    """(region, int64 offsets of all 32 lanes) of an aligned access inside one allocation, else
+    None: `spans` then says what is wrong or splits the access. Inactive lanes get the offset of the
+    lowest active one.
+    """
     if mask != FULL:
         address = np.where(as_bools(mask), address, address[(mask & -mask).bit_length() - 1])
     low, high = int(address.min()), int(address.max())
@@ -153,11 +170,17 @@ def _one_span(f, mask: int, space: str, address: np.ndarray, nbytes: int):
 
 def _typed(region: Region, size: int) -> np.ndarray | None:
     """The region as elements of `size` bytes, None where its base is not a multiple of them."""
-    return None if region.base % size else (region.u8, region.u16, region.u32, region.u64)[size.bit_length() - 1]
+    return (
+        None
+        if region.base % size
+        else (region.u8, region.u16, region.u32, region.u64)[size.bit_length() - 1]
+    )
 
 
 def _columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -> list[np.ndarray]:
-    """n neighbouring elements of each lane: n arrays of 32. What inactive lanes get is of no account."""
+    """n neighbouring elements of each lane: n arrays of 32. What inactive lanes get is of no
+    account.
+    """
     size = np.dtype(dtype).itemsize
     found = _one_span(f, mask, space, address, n * size)
     typed = None if found is None else _typed(found[0], size)
@@ -209,12 +232,14 @@ def _write(f, mask: int, space: str, address, values: np.ndarray):
             typed = data[: data.size // size * size].view(values.dtype)
             typed[(offsets // size)[:, None] + np.arange(values.shape[1])] = values[which]
         else:
-            data[offsets[:, None] + np.arange(nbytes)] = np.ascontiguousarray(values[which]).view(np.uint8)
+            data[offsets[:, None] + np.arange(nbytes)] = np.ascontiguousarray(values[which]).view(
+                np.uint8
+            )
 
 
 def _extend(values: np.ndarray, kind: str, width: int) -> np.ndarray:
-    if kind[0] == "s" and KINDS[kind] < width:
-        return values.view(f"i{KINDS[kind] // 8}").astype(f"i{width // 8}").view(DTYPES[width])
+    if kind[0] == "s" and TYPE_BITS[kind] < width:
+        return values.view(f"i{TYPE_BITS[kind] // 8}").astype(f"i{width // 8}").view(DTYPES[width])
     return values.astype(DTYPES[width], copy=False)
 
 
@@ -235,11 +260,11 @@ def load(ins: Instr):
     items = dst.items if isinstance(dst, Vec) else (dst,)
     if kind == "b128":
         raise Unsupported(f"128-bit registers in a load: {ins.text}")
-    n, dtype = len(items), DTYPES[KINDS[kind]]
-    nbytes = n * KINDS[kind] // 8
-    widths = [KINDS.get(r.type, 32) if r is not None else KINDS[kind] for r in items]
+    n, dtype = len(items), DTYPES[TYPE_BITS[kind]]
+    nbytes = n * TYPE_BITS[kind] // 8
+    widths = [TYPE_BITS.get(r.type, 32) if r is not None else TYPE_BITS[kind] for r in items]
     signed = kind[0] == "s"
-    size = KINDS[kind] // 8
+    size = TYPE_BITS[kind] // 8
 
     def scalar(f, address):
         """All lanes read one address."""
@@ -248,8 +273,10 @@ def load(ins: Instr):
             raw = f.cta.smem.mem[at : at + nbytes]
         else:
             raw = _scalar_bytes(f, space, address, nbytes)
-        values = [int.from_bytes(raw[i * size : (i + 1) * size], "little", signed=signed) & ((1 << w) - 1)
-                  for i, w in enumerate(widths)]  # fmt: skip
+        values = []
+        for i, width in enumerate(widths):
+            value = int.from_bytes(raw[i * size : (i + 1) * size], "little", signed=signed)
+            values.append(value & ((1 << width) - 1))
         return tuple(values) if isinstance(dst, Vec) else values[0]
 
     def run(f, mask, address, policy=None):
@@ -273,13 +300,20 @@ def store(ins: Instr):
     kind, space = _kind(ins), space_of(ins)
     if kind == "b128":
         raise Unsupported(f"128-bit registers in a store: {ins.text}")
-    dtype = DTYPES[KINDS[kind]]
-    bits = (1 << KINDS[kind]) - 1
+    dtype = DTYPES[TYPE_BITS[kind]]
+    bits = (1 << TYPE_BITS[kind]) - 1
 
     def run(f, mask, address, value, policy=None):
         f.spin = None
         items = value if isinstance(value, tuple) else (value,)
-        columns = [x.astype(dtype, copy=False) if isinstance(x, np.ndarray) else np.full(32, x & bits, dtype) for x in items]
+        columns = [
+            (
+                x.astype(dtype, copy=False)
+                if isinstance(x, np.ndarray)
+                else np.full(32, x & bits, dtype)
+            )
+            for x in items
+        ]
         _write_columns(f, mask, space, _address_array(address), columns)
 
     return run
@@ -312,7 +346,7 @@ def _float_op(op: str, kind: str):
 
 def _combine(ins: Instr, op: str, kind: str):
     """f(old, b, c) -> new on arrays of one element of the kind's unsigned dtype."""
-    width = KINDS[kind]
+    width = TYPE_BITS[kind]
     if kind in ("f16x2", "bf16x2"):
         half = _float_op(op, kind[:-2])
         return lambda old, b, c: half(old.view(np.uint16), b.view(np.uint16)).view(np.uint32)
@@ -348,7 +382,7 @@ def _atomic(ins: Instr):
         raise Unsupported(f"128-bit atomics: {ins.text}")
     op = next((m for m in ins.mods if m in _ATOMIC_OPS), None)
     combine = _combine(ins, op, kind)
-    dtype, size = DTYPES[KINDS[kind]], KINDS[kind] // 8
+    dtype, size = DTYPES[TYPE_BITS[kind]], TYPE_BITS[kind] // 8
     source = ins.operands[-1] if ins.mods[0] == "red" else ins.operands[2]
     n = len(source.items) if isinstance(source, Vec) else 1
 
@@ -357,14 +391,20 @@ def _atomic(ins: Instr):
         columns = [lanes(x, dtype) for x in (b if isinstance(b, tuple) else (b,))]
         third = lanes(c, dtype) if op == "cas" else None
         old = np.zeros((32, n), dtype)
-        for data, offsets, which in spans(f, space, _address_array(address), active(mask), n * size):
+        for data, offsets, which in spans(
+            f, space, _address_array(address), active(mask), n * size
+        ):
             for at, i in zip(offsets, which, strict=True):
                 cell = data[at : at + n * size]
                 for j in range(n):
                     now = np.frombuffer(cell[j * size : (j + 1) * size].tobytes(), dtype).copy()
                     old[i, j] = now[0]
-                    new = combine(now, columns[j][i : i + 1], None if third is None else third[i : i + 1])
-                    cell[j * size : (j + 1) * size] = np.ascontiguousarray(new, dtype).view(np.uint8)
+                    new = combine(
+                        now, columns[j][i : i + 1], None if third is None else third[i : i + 1]
+                    )
+                    cell[j * size : (j + 1) * size] = np.ascontiguousarray(new, dtype).view(
+                        np.uint8
+                    )
         result = tuple(np.ascontiguousarray(old[:, j]) for j in range(n))
         return result if n > 1 else result[0]
 
@@ -393,8 +433,8 @@ def prefetch(ins: Instr):
 
 @warp("stmatrix")
 def stmatrix(ins: Instr):
-    """stmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16 [p], {r..} (PTX ISA 9.7.14.5.16): row r of matrix i
-    is written at the address that lane 8i + r holds."""
+    """stmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16 [p], {r..} (PTX ISA 9.7.14.5.16):
+    row r of matrix i is written at the address that lane 8i + r holds."""
     if not ins.has("m8n8") or not ins.has("b16"):
         raise Unsupported(ins.text)
     trans, space = ins.has("trans"), space_of(ins)
@@ -436,5 +476,3 @@ def ldmatrix(ins: Instr):
         return tuple(out) if isinstance(ins.operands[0], Vec) else out[0]
 
     return run
-
-

@@ -10,7 +10,9 @@ MAX_BARRIERS = 16
 
 
 class NamedBarrier(Waitable):
-    """One of a CTA's 16 barriers: threads arrived of those that take part in the current generation."""
+    """One of a CTA's 16 barriers: threads arrived of those that take part in the current
+    generation.
+    """
 
     __slots__ = ("cta", "number", "generation", "arrived", "expected", "votes", "result")
 
@@ -24,8 +26,10 @@ class NamedBarrier(Waitable):
     def arrive(self, count: int, threads: int, f):
         """`count` threads arrive; `threads` take part (0: all threads of the CTA)."""
         if self.arrived and threads != self.expected:
-            raise Fault(f"barrier {self.number} is used with {threads or 'all'} threads while others arrived for "
-                        f"{self.expected or 'all'}")
+            raise Fault(
+                f"barrier {self.number} is used with {threads or 'all'} threads while others"
+                f" arrived for {self.expected or 'all'}"
+            )
         self.touch()
         self.expected = threads
         self.arrived += count
@@ -36,7 +40,9 @@ class NamedBarrier(Waitable):
         live = 32 * sum(1 for w in self.cta.warps if w.live)
         needed = self.expected or max(live, 1)
         if self.arrived > needed:
-            raise Fault(f"{self.arrived} threads arrived at barrier {self.number}, which waits for {needed}")
+            raise Fault(
+                f"{self.arrived} threads arrived at barrier {self.number}, which waits for {needed}"
+            )
         if self.arrived and self.arrived == needed:
             self.generation += 1
             self.arrived, self.result, self.votes = 0, tuple(self.votes), []
@@ -71,8 +77,10 @@ def _count(f, threads: int, aligned: bool) -> int:
     if threads % 32:
         raise Fault(f"the thread count of a barrier is {threads}: must be a multiple of 32")
     if aligned and f.mask != f.state.live:
-        raise Fault("an aligned barrier is executed by a part of the warp: all its threads must execute it together "
-                    f"(active lanes {f.mask:#010x} of {f.state.live:#010x})")
+        raise Fault(
+            "an aligned barrier is executed by a part of the warp: all its threads must execute it"
+            f" together (active lanes {f.mask:#010x} of {f.state.live:#010x})"
+        )
     return 32 if f.mask == f.state.live else bin(f.mask).count("1")
 
 
@@ -90,13 +98,19 @@ def barrier_sync(ins: Instr):
     def run(f, mask, number, threads=0):
         f.spin = None
         bar = barrier_of(f, _scalar(number, f))
-        wait(f, bar, lambda: bar.arrive(_count(f, _scalar(threads, f), aligned), _scalar(threads, f), f))
+        wait(
+            f,
+            bar,
+            lambda: bar.arrive(_count(f, _scalar(threads, f), aligned), _scalar(threads, f), f),
+        )
 
     return run
 
 
 def wait(f, bar: NamedBarrier, arrive):
-    """Arrive once, then wait for the generation to end (the instruction is executed again when woken)."""
+    """Arrive once, then wait for the generation to end (the instruction is executed again when
+    woken).
+    """
     if f.token is None:
         f.token = (bar, bar.generation)
         arrive()
@@ -118,14 +132,27 @@ def barrier_arrive(ins: Instr):
     return run
 
 
-@warp("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red", out=1, may_block=True, uniform="always")
+@warp(
+    "bar.red",
+    "bar.cta.red",
+    "barrier.red",
+    "barrier.cta.red",
+    out=1,
+    may_block=True,
+    uniform="always",
+)
 def barrier_red(ins: Instr):
-    """bar{.cta}.red.{popc,and,or} d, a{, b}, {!}c: the reduction of predicate c over all threads."""
+    """bar{.cta}.red.{popc,and,or} d, a{, b}, {!}c: the reduction of predicate c over all
+    threads.
+    """
     _, aligned = _form(ins)
     op = next((m for m in ins.mods if m in ("popc", "and", "or")), None)
     if op is None:
         raise Unsupported(ins.text)
-    if not isinstance(ins.operands[-1], Not) and getattr(ins.operands[-1], "type", "pred") != "pred":
+    if (
+        not isinstance(ins.operands[-1], Not)
+        and getattr(ins.operands[-1], "type", "pred") != "pred"
+    ):
         raise Unsupported(f"bar.red needs a predicate: {ins.text}")
 
     def run(f, mask, number, *rest):

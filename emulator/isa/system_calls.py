@@ -84,7 +84,9 @@ def vprintf(ins: Instr):
         for lane in active(mask):
             text = _text(f, lane, int(forms[lane]))
             taken = _Arguments(f, lane, int(buffers[lane]))
-            sys.stdout.write(_CONVERSION.sub(lambda m, taken=taken, lane=lane: _convert(m, taken, f, lane), text))
+            sys.stdout.write(
+                _CONVERSION.sub(lambda m, taken=taken, lane=lane: _convert(m, taken, f, lane), text)
+            )
             counts[lane] = sum(m.group(5) != "%" for m in _CONVERSION.finditer(text))
         return counts
 
@@ -97,7 +99,11 @@ def assertfail(ins: Instr):
 
     def run(f, mask, message, file, line, function, _size):
         lane = active(mask)[0]
-        message, file, function = (_text(f, lane, int(lanes(x, np.uint64)[lane])) for x in (message, file, function))
-        raise Fault(f"{file}:{int(lanes(line, np.uint32)[lane])}: {function}: assertion `{message}` failed")
+        message, file, function = (
+            _text(f, lane, int(lanes(x, np.uint64)[lane])) for x in (message, file, function)
+        )
+        raise Fault(
+            f"{file}:{int(lanes(line, np.uint32)[lane])}: {function}: assertion `{message}` failed"
+        )
 
     return run

@@ -1,7 +1,8 @@
-"""Communication between the lanes of a warp (PTX ISA 9.7.9.8 shfl, 9.7.13 vote, match, redux, elect).
+"""Communication between the lanes of a warp (PTX ISA 9.7.9.8 shfl, 9.7.13 vote, match, redux,
+elect).
 
-`.sync` names the lanes that take part (membermask). Lanes that have exited do not count; a named lane
-that is neither here nor gone has diverged to another place of the program, which is a fault.
+`.sync` names the lanes that take part (membermask). Lanes that have exited do not count; a named
+lane that is neither here nor gone has diverged to another place of the program, which is a fault.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ LANE = np.arange(32)
 
 
 def participants(w, mask: int, members) -> int:
-    """Lanes that execute together: all that are here, after checking the membermask against them."""
+    """Lanes that execute together: all that are here, after checking the membermask against
+    them.
+    """
     if isinstance(members, np.ndarray):
         first = (mask & -mask).bit_length() - 1
         here = members[as_bools(mask)]
@@ -33,7 +36,8 @@ def participants(w, mask: int, members) -> int:
     missing = members & ~mask & w.state.live
     if missing:
         raise Fault(
-            f"membermask {members:#010x} names lanes {missing:#010x}, which have diverged; here are {mask:#010x}"
+            f"membermask {members:#010x} names lanes {missing:#010x}, which have diverged; here are"
+            f" {mask:#010x}"
         )
     return mask
 
@@ -106,7 +110,9 @@ def vote(ins: Instr):
 
 @warp("match.any.sync", "match.all.sync", out=1)
 def match(ins: Instr):
-    """match.any.sync d, a: lanes with the same value; match.all.sync d{|p}, a: all lanes or none."""
+    """match.any.sync d, a: lanes with the same value; match.all.sync d{|p}, a: all lanes or
+    none.
+    """
     mods = Modifiers(ins, 3)
     bits = 32 if mods.type("b32", "b64") == "b32" else 64
     mods.done()

@@ -16,7 +16,7 @@ SPECIAL_FUNCTION = {"ex2": 4.0, "lg2": 8.0, "rcp": 8.0, "rsqrt": 8.0, "sqrt": 8.
 FLOAT_ADD = ("add", "sub", "mul", "fma", "min", "max", "neg", "abs")
 # Fixed costs of stateful instructions that wait for nothing, by leading words of the opcode: (slots, latency).
 STATEFUL = {
-    ("elect",): (2.0, 4.0),  # SA main loop: 8 elected MMAs in 242 clk
+    ("elect",): (2.0, 2.0),  # SA main loop: 8 elected MMAs in 242 clk
     ("shfl",): (4.0, 24.0),
     ("vote",): (2.0, 12.0),
     ("match",): (4.0, 24.0),
@@ -55,6 +55,18 @@ def pure_cost(ins: Instr) -> tuple[float, float]:
     if name == "setp" or ins.mods[-1] == "pred":
         return QUARTER, 6.0
     return QUARTER, 4.0
+
+
+INTEGER = ("add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "selp", "setp", "min", "max", "prmt",
+           "bfe", "bfi", "lop3", "neg", "abs", "shf")  # fmt: skip
+
+
+def uniform_cost(ins: Instr) -> tuple[float, float]:
+    """As pure_cost, for operands that are the same in all lanes: integers go to the uniform datapath."""
+    slots, latency = pure_cost(ins)
+    if ins.mods[0] in INTEGER and not any(m in ("f32", "f64", "f16", "bf16", "f16x2", "f32x2") for m in ins.mods):
+        slots = min(slots, 1.0)
+    return slots, latency
 
 
 def _conversion(ins: Instr) -> tuple[float, float]:

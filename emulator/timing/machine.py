@@ -24,7 +24,6 @@ from .record import Record
 from .units import Units
 from .writer import TimedWriter
 
-
 WAITS = {"MBarrier": "an mbarrier", "NamedBarrier": "a CTA barrier", "ClusterBarrier": "the cluster barrier",
          "Copy": "an asynchronous copy", "Pool": "tensor memory", "AnyOf": "an mbarrier"}  # fmt: skip
 

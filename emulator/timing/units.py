@@ -5,6 +5,8 @@ Each handler reserves its servers and schedules the effect; the warp goes on.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ..registry import Clock
@@ -16,6 +18,24 @@ ROW = 128  # bytes that one clk of the fill takes
 BANKS = 32
 INSTRUCTIONS_AROUND = 29.0  # clk of the issuing loop in a measured MMA latency, as the same loop takes here
 STORE_PATH = 150.0  # clk from an SM to the L2
+
+
+@lru_cache(maxsize=1 << 14)
+def _sectors(relative: bytes, nbytes: int) -> tuple[np.ndarray, int]:
+    """(numbers of the 32-byte sectors, count of 128-byte lines) that addresses, int64 from a line's start, touch."""
+    addresses = np.frombuffer(relative, np.int64)
+    ends = np.arange(0, max(nbytes, 1), 32)
+    found = np.unique(np.concatenate([((addresses[:, None] + ends) >> 5).ravel(), (addresses + nbytes - 1) >> 5]))
+    found.flags.writeable = False
+    return found, len(np.unique(found >> 2))
+
+
+@lru_cache(maxsize=1 << 14)
+def _wavefronts(relative: bytes, nbytes: int) -> float:
+    """Words that the busiest of 32 banks must deliver for addresses (int64, from a multiple of 128 bytes)."""
+    addresses = np.frombuffer(relative, np.int64)
+    words = np.unique((addresses >> 2)[:, None] + np.arange(max(1, nbytes // 4)))
+    return float(np.bincount(words % BANKS, minlength=BANKS).max())
 
 
 class Units:
@@ -236,10 +256,9 @@ class Units:
     def access_global(self, warp, kind: str, addresses: np.ndarray, nbytes: int, cached: bool):
         """ld, st, atom or red of the active lanes at global addresses."""
         sm, c = warp.cta.sm, self.c
-        sectors = np.unique(np.concatenate([addresses >> 5, (addresses + nbytes - 1) >> 5]))
-        if nbytes > 32:
-            sectors = np.unique((addresses >> 5)[:, None] + np.arange(-(-nbytes // 32)))
-        lines = len(np.unique(sectors >> 2))
+        origin = int(addresses[0]) & -LINE
+        relative, lines = _sectors((addresses - origin).tobytes(), nbytes)
+        sectors = relative + (origin >> 5)
         width = max(lines, len(addresses) * nbytes / LINE)
         begin = sm.lsu.serve(warp.time, width)
         if kind in ("st", "red"):
@@ -274,8 +293,7 @@ class Units:
     def access_shared(self, warp, kind: str, addresses: np.ndarray, nbytes: int, remote: bool):
         """ld, st, atom or red at shared addresses: a wavefront for each word that a bank must deliver."""
         sm, c = warp.cta.sm, self.c
-        words = np.unique((addresses >> 2)[:, None] + np.arange(max(1, nbytes // 4)))
-        width = float(np.bincount(words % BANKS, minlength=BANKS).max())
+        width = _wavefronts((addresses - (int(addresses[0]) & -LINE)).tobytes(), nbytes)
         if kind in ("atom", "red"):
             width *= 2
         begin = sm.lsu.serve(warp.time, width)

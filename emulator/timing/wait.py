@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..isa.mbarrier import barrier_operand
-from ..isa.memory import KINDS
 from ..isa.memory import space_of as memory_space
-from ..program import Instr, Vec
+from ..program import TYPE_BITS, Instr, Vec
 from ..registry import active, as_bools
 from ..spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 from ..state import RANK_SHIFT
@@ -209,6 +208,6 @@ def _memory_access(ins: Instr, run):
 
 
 def _access_bytes(ins: Instr) -> int:
-    kind = next(m for m in reversed(ins.mods) if m in KINDS)
+    kind = next(m for m in reversed(ins.mods) if m in TYPE_BITS)
     count = next((int(m[1:]) for m in ins.mods if m in ("v2", "v4", "v8")), 1)
-    return count * KINDS[kind] // 8
+    return count * TYPE_BITS[kind] // 8

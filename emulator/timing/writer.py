@@ -90,7 +90,8 @@ class TimedWriter(_Writer):
         self._need(op)
         in_place = is_broadcast(ins) or self.info.is_warp_index(op)
         if op.entry.style == "pure" or in_place or self._is_parameter(ins):
-            slots, latency = costs.stateful_cost(ins) if is_broadcast(ins) else costs.pure_cost(ins)
+            cost = costs.pure_cost if any(map(self._varying, op.dsts)) else costs.uniform_cost
+            slots, latency = costs.stateful_cost(ins) if is_broadcast(ins) else cost(ins)
             if not costs.is_constant(ins):
                 start = max((self.ready.get(r.name, 0.0) for r in op.srcs), default=0.0)
                 self.slots += slots
