@@ -1,0 +1,43 @@
+"""Writes docs/gallery.md: every crime and what is said of it.
+
+    python -m tests.crimes.gallery [FILE]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from . import cta, gemm, grid
+
+CRIMES = [*gemm.CRIMES, *cta.CRIMES, *grid.CRIMES]
+LINES = 14  # of a report that are shown
+
+
+def entry(crime) -> str:
+    """One crime as Markdown: its title, the guilty lines, the report."""
+    source, outcome = crime.run(True)
+    quoted = []
+    for mark in crime.marks:
+        number = source.marks[mark][0]
+        quoted.append(f"    {number:4}  {source.lines[number - 1]}")
+    report = outcome.text.splitlines()
+    shown = report[:LINES] + ([f"... {len(report) - LINES} more lines"] if len(report) > LINES else [])
+    guilty = "\n".join(["The lines:\n", *quoted, ""]) if quoted else ""
+    return "\n".join([f"## {crime.name}\n", f"{crime.title}.\n", guilty, "```text", *shown, "```\n"])
+
+
+def page() -> str:
+    head = (
+        "# What the tools say\n\nEvery kernel of `tests/crimes/` with its planted bug, and the report of the emulator. "
+        "Written by `python -m tests.crimes.gallery`; tests hold each report to name the bug and its lines, and each "
+        "corrected twin to be clean.\n"
+    )
+    return "\n".join([head, *map(entry, CRIMES)])
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/gallery.md")
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(page())
+    print(f"{target}: {len(CRIMES)} crimes")
