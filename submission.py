@@ -766,6 +766,8 @@ class Kernel:
                 self.load(tile, tile.k_begin + i, i, False)
         if const_expr(c.cluster > 1):
             cluster_wait()
+        else:
+            bar_sync(3, 64)
         with cute.arch.elect_one():
             if const_expr(c.cluster_n > 1 or self.token_sharers > 1):
                 for i in cutlass.range(head, unroll=1):
@@ -1057,6 +1059,8 @@ class Kernel:
         if warp == 0:
             with cute.arch.elect_one():
                 self.init_other_barriers()
+            if const_expr(self.config.cluster == 1):
+                bar_arrive(3, 64)  # to the load warp, which does not wait in join
         self.join(True)
         tmem = ld_shared_b32(self.smem + plan.tmem_slot_at)
         start, count, step = self.my_tiles()
