@@ -1,8 +1,8 @@
 """A Hopper GPU under the CuTe DSL's host code, in the place of the emulator's machine.
 
-    import hopper.backend
-    gpu = hopper.backend.install()   # before the first compile
-    custom_kernel(data)              # CUDA tensors
+import hopper.backend
+gpu = hopper.backend.install()   # before the first compile
+custom_kernel(data)              # CUDA tensors
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class HopperGpu(Gpu):
             self._loaded[key] = Kernel(program.text, name)
         report = HopperLaunch(name, tuple(grid), tuple(block), tuple(cluster), dynamic_smem)
         start = time.perf_counter()
-        self._loaded[key].launch(Shape(tuple(grid), tuple(block), tuple(cluster), dynamic_smem), params)
+        self._loaded[key].launch(
+            Shape(tuple(grid), tuple(block), tuple(cluster), dynamic_smem), params
+        )
         report.seconds = time.perf_counter() - start
         self.launches.append(report)
         return report

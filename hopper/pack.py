@@ -93,7 +93,9 @@ def load(path: Path) -> Pack:
         manifest = json.loads(arrays["manifest"].tobytes())
         if manifest["format"] != FORMAT:
             raise ValueError(f"format {manifest['format']}, this version reads {FORMAT}")
-        tensors = tuple(arrays[f"tensor{i}"].tobytes() for i in range(len(arrays.files) - 1)) or None
+        tensors = (
+            tuple(arrays[f"tensor{i}"].tobytes() for i in range(len(arrays.files) - 1)) or None
+        )
         return Pack(
             tuple(manifest["programs"]),
             tuple(_launch(item) for item in manifest["launches"]),
@@ -110,7 +112,9 @@ def load(path: Path) -> Pack:
 def _launch(item: dict[str, Any]) -> Launch:
     shapes = {key: tuple(item[key]) for key in ("grid", "block", "cluster")}
     relocations = tuple(Relocation(**r) for r in item["relocations"])
-    return Launch(**{**item, **shapes, "params": bytes.fromhex(item["params"]), "relocations": relocations})
+    return Launch(
+        **{**item, **shapes, "params": bytes.fromhex(item["params"]), "relocations": relocations}
+    )
 
 
 def _case(case: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -167,7 +171,9 @@ class Recorder(Gpu):
             super().launch(program, name, grid, block, cluster, dynamic_smem, params)
 
 
-def record(recorder: Recorder, kernel: Callable[[Any], Any], data: Any, case: dict[str, Any] | None = None) -> Pack:
+def record(
+    recorder: Recorder, kernel: Callable[[Any], Any], data: Any, case: dict[str, Any] | None = None
+) -> Pack:
     """Call `kernel(data)` once and pack what it launches. The recorder must be installed (emulator.install(gpu=...)).
 
     case: the arguments of generate_input that `data` was made with on the CPU; without, the tensors are packed.
@@ -187,12 +193,16 @@ def record(recorder: Recorder, kernel: Callable[[Any], Any], data: Any, case: di
         places = program.kernels[name].params
         found = relocations(params, places, [(t.data_ptr(), t.numel()) for t in tensors])
         number = programs.index(program.text)
-        launches.append(Launch(number, name, tuple(grid), tuple(block), tuple(cluster), smem, params, found))
+        launches.append(
+            Launch(number, name, tuple(grid), tuple(block), tuple(cluster), smem, params, found)
+        )
     expected = tuple(digest(t) for t in tensors) if recorder.emulate else None
     return Pack(tuple(programs), tuple(launches), before, case, contents, expected, versions())
 
 
-def relocations(params: bytes, places: list, ranges: list[tuple[int, int]]) -> tuple[Relocation, ...]:
+def relocations(
+    params: bytes, places: list, ranges: list[tuple[int, int]]
+) -> tuple[Relocation, ...]:
     """The 8-byte words of parameters that hold an address inside one of `ranges` (address, bytes).
 
     Of a tensormap only the first: its second half is whatever was in memory.
@@ -232,7 +242,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("problems", nargs="*", help="gemv, gemm, dual, group; all by default")
     parser.add_argument("--mode", choices=("test", "benchmark"), default="test")
     parser.add_argument("--case", action="append", help="a case as text, of the one problem named")
-    parser.add_argument("--expected", action="store_true", help="run in the emulator, too, and pack what it gives")
+    parser.add_argument(
+        "--expected", action="store_true", help="run in the emulator, too, and pack what it gives"
+    )
     parser.add_argument("--submission", default="submission.py")
     parser.add_argument("-o", "--out", default="packs", type=Path)
     arguments = parser.parse_args(argv)

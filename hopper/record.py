@@ -36,7 +36,9 @@ class ScriptRecorder(Gpu):
         contents = tuple(t.numpy().tobytes() for t in tensors)
         before = tuple(digest(t) for t in tensors)
         report = super().launch(program, name, grid, block, cluster, dynamic_smem, params)
-        launch = Launch(0, name, tuple(grid), tuple(block), tuple(cluster), dynamic_smem, params, found)
+        launch = Launch(
+            0, name, tuple(grid), tuple(block), tuple(cluster), dynamic_smem, params, found
+        )
         after = tuple(digest(t) for t in tensors)
         pack = Pack((program.text,), (launch,), before, None, contents, after, versions())
         path = self.out.with_name(f"{self.out.stem}-{self.count}.npz")
@@ -52,7 +54,11 @@ def live_storages() -> list:
 
     found = {}
     for thing in gc.get_objects():
-        if issubclass(type(thing), torch.Tensor) and thing.device.type == "cpu" and thing.layout == torch.strided:
+        if (
+            issubclass(type(thing), torch.Tensor)
+            and thing.device.type == "cpu"
+            and thing.layout == torch.strided
+        ):
             if 0 < thing.untyped_storage().nbytes() <= LARGEST:
                 found.setdefault(thing.untyped_storage().data_ptr(), thing)
     return [storage for thing in found.values() for storage in storages(thing)]

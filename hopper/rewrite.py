@@ -24,7 +24,9 @@ from .statements import Block, Statement, elements, finder, statement, without_c
 from .tensormap import MARK, MARK_OFFSET
 
 TARGET = "sm_90a"
-PRIVATE_BYTES = 256  # of shared memory, behind the kernel's own: PRIVATE_BYTES of device/barriers.cu
+PRIVATE_BYTES = (
+    256  # of shared memory, behind the kernel's own: PRIVATE_BYTES of device/barriers.cu
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ def retarget(text: str, device: str) -> Retargeted:
     text = without_comments(text).replace("\0", "")
     if not re.search(r"\.target\s+sm_10[03][af]?\b", text):
         target = re.search(r"\.target\s+(\S+)", text)
-        raise HopperError("unsupported", f"PTX for {target[1] if target else 'no target'}: expected sm_100a")
+        raise HopperError(
+            "unsupported", f"PTX for {target[1] if target else 'no target'}: expected sm_100a"
+        )
     module = _Module(_dynamic_symbol(text))
     body = _PATTERN.sub(module.replace, text)
     return Retargeted(
@@ -55,6 +59,12 @@ def retarget(text: str, device: str) -> Retargeted:
         private_bytes=PRIVATE_BYTES if module.private else 0,
         edits_maps=bool(re.search(r"tensormap\.replace\.tile\.(global_dim|box_dim)", body)),
     )
+
+
+def without_tensor_core(text: str, device: str) -> Retargeted:
+    """As retarget, and MMAs and copies to tensor memory left out: what remains is the load pipeline."""
+    text = without_comments(text).replace("\0", "")
+    return retarget(_TENSOR_CORE.sub("", text), device)
 
 
 def _dynamic_symbol(text: str) -> str | None:
@@ -148,10 +158,16 @@ def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
     if any(m in s.opcode for m in ("gather4", "scatter4", "im2col")):
         raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
     place = next(i for i, o in enumerate(s.operands) if re.match(r"\[[^\]]*,\s*\{", o))
-    pointer, vector = re.fullmatch(r"\[\s*([^,\]]+),\s*(\{[^}]*\})\s*\]", s.operands[place]).groups()
+    pointer, vector = re.fullmatch(
+        r"\[\s*([^,\]]+),\s*(\{[^}]*\})\s*\]", s.operands[place]
+    ).groups()
     first, *others = elements(vector)
     map_ = block.address(f"[{pointer}]", "b64")
-    mark, coordinate, four_bit = block.register("b32"), block.register("b32"), block.register("pred")
+    mark, coordinate, four_bit = (
+        block.register("b32"),
+        block.register("b32"),
+        block.register("pred"),
+    )
     block.emit(f"ld.b32 {mark}, [{map_}+{MARK_OFFSET}]")
     block.emit(f"setp.eq.u32 {four_bit}, {mark}, {MARK:#x}")
     block.emit(f"mov.b32 {coordinate}, {first}")
@@ -165,10 +181,14 @@ def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
         block.emit(f"{opcode} {', '.join(operands)}")
 
 
-def _pair_load(module: _Module, s: Statement, block: Block, opcode: str, operands: list[str], map_: str) -> None:
+def _pair_load(
+    module: _Module, s: Statement, block: Block, opcode: str, operands: list[str], map_: str
+) -> None:
     """A load whose barrier may be in the peer CTA."""
     if module.dynamic is None:
-        raise HopperError("unsupported", f"{s.source}: .cta_group::2 in a kernel without dynamic shared memory")
+        raise HopperError(
+            "unsupported", f"{s.source}: .cta_group::2 in a kernel without dynamic shared memory"
+        )
     module.private = True
     destination, barrier = block.address(operands[0]), block.address(operands[2])
     base, mask = block.register("b32"), "0"
@@ -213,7 +233,9 @@ def _query_cancel(module: _Module, s: Statement, block: Block) -> None:
 
 def _replace_field(module: _Module, s: Statement, block: Block) -> None:
     if s.has("elemtype") and int(s.operands[-1], 0) >= 13:
-        raise HopperError("unsupported", f"{s.source}: a 4- or 6-bit element type is set on the device")
+        raise HopperError(
+            "unsupported", f"{s.source}: a 4- or 6-bit element type is set on the device"
+        )
     block.emit(f"{s.opcode} {', '.join(s.operands)}")
 
 
@@ -233,6 +255,7 @@ _HANDLERS: list[tuple[str, Handler]] = [
     (r"clusterlaunchcontrol\.query_cancel", _query_cancel),
     (r"tensormap\.replace\.", _replace_field),
 ]
+_TENSOR_CORE = finder([r"tcgen05\.mma\.", r"tcgen05\.cp\."])
 _PATTERN = finder([pattern for pattern, _ in _HANDLERS])
 
 

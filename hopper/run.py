@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from emulator.ptx import parse
 
 from . import toolchain
 from .errors import HopperError
-from .rewrite import retarget
+from .rewrite import Retargeted, retarget
 from .tensormap import BYTES as MAP_BYTES
 from .tensormap import is_four_bit, maps_in, to_hopper
 
@@ -30,11 +31,16 @@ def require_gpu() -> str:
     major, minor = torch.cuda.get_device_capability()
     if major != CAPABILITY:
         name = torch.cuda.get_device_name()
-        raise HopperError("missing", f"no Hopper GPU: {name} has compute capability {major}.{minor}, 9.0 is needed")
+        raise HopperError(
+            "missing",
+            f"no Hopper GPU: {name} has compute capability {major}.{minor}, 9.0 is needed",
+        )
     try:
         import cuda.bindings.driver  # noqa: F401
     except ImportError:
-        raise HopperError("missing", "the Hopper runner needs cuda-python (pip install cuda-python)") from None
+        raise HopperError(
+            "missing", "the Hopper runner needs cuda-python (pip install cuda-python)"
+        ) from None
     return torch.cuda.get_device_name()
 
 
@@ -45,7 +51,9 @@ def checked(result: tuple):
     error, *values = result
     if error != driver.CUresult.CUDA_SUCCESS:
         _, text = driver.cuGetErrorString(error)
-        raise HopperError("launch", f"CUDA error: {error.name}: {text.decode() if text else 'no description'}")
+        raise HopperError(
+            "launch", f"CUDA error: {error.name}: {text.decode() if text else 'no description'}"
+        )
     return values[0] if len(values) == 1 else tuple(values)
 
 
@@ -77,39 +85,71 @@ class Image:
         self.module = checked(driver.cuModuleLoadData(code))
         self.function = checked(driver.cuModuleGetFunction(self.module, name.encode()))
 
-    def launch(self, shape: Shape, params: bytes, wait: bool = True) -> None:
-        """Run it once on torch's current queue. Raises HopperError."""
+    def prepare(self, shape: Shape) -> None:
+        """Allow launches of this shape. Raises HopperError."""
         from cuda.bindings import driver
 
         if shape.smem > MAX_SMEM:
-            raise HopperError("launch", f"{self.name} needs {shape.smem} bytes of shared memory a CTA, {MAX_SMEM} at most")
+            raise HopperError(
+                "launch",
+                f"{self.name} needs {shape.smem} bytes of shared memory a CTA, {MAX_SMEM} at most",
+            )
         attributes = driver.CUfunction_attribute
         limit = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(driver.cuFuncSetAttribute(self.function, limit, shape.smem))
         if shape.cluster[0] * shape.cluster[1] * shape.cluster[2] > PORTABLE_CLUSTER:
             large = attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             checked(driver.cuFuncSetAttribute(self.function, large, 1))
+
+    def enqueue(self, shape: Shape, params: bytes) -> None:
+        """Launch it on torch's current queue. Raises HopperError."""
+        from cuda.bindings import driver
+
         buffer = ctypes.create_string_buffer(params, max(len(params), 1))
         start = ctypes.addressof(buffer)
-        pointers = (ctypes.c_void_p * max(len(self.places), 1))(*(start + offset for offset, _, _ in self.places))
-        checked(driver.cuLaunchKernelEx(_config(shape), self.function, ctypes.addressof(pointers), 0))
-        if wait:
-            checked(driver.cuCtxSynchronize())
+        pointers = (ctypes.c_void_p * max(len(self.places), 1))(
+            *(start + offset for offset, _, _ in self.places)
+        )
+        checked(
+            driver.cuLaunchKernelEx(_config(shape), self.function, ctypes.addressof(pointers), 0)
+        )
+
+    def launch(self, shape: Shape, params: bytes) -> None:
+        """Run it once and wait. Raises HopperError."""
+        from cuda.bindings import driver
+
+        self.prepare(shape)
+        self.enqueue(shape, params)
+        checked(driver.cuCtxSynchronize())
 
 
 class Kernel:
-    """A kernel of a PTX module for sm_100a, on this GPU."""
+    """A kernel of a PTX module for sm_100a, on this GPU. rewrite: retarget, or a function like it."""
 
-    def __init__(self, text: str, name: str):
-        self.program = retarget(text, toolchain.device_functions())
+    def __init__(self, text: str, name: str, rewrite: Callable[[str, str], Retargeted] = retarget):
+        self.program = rewrite(text, toolchain.device_functions())
         self.image = Image(self.program.text, name)
 
     def launch(self, shape: Shape, params: bytes) -> None:
         """Run it once and wait; params: as packed for a B200, with addresses of this GPU. Raises HopperError."""
-        shape = replace(shape, smem=shape.smem + self.program.private_bytes)
+        shape = self._with_private_bytes(shape)
         workspace = self._tensor_memory(shape) if self.program.tmem else None
         self.image.launch(shape, self.carried_over(params))
         del workspace
+
+    def prepared(self, shape: Shape) -> Callable[[bytes], None]:
+        """A function that launches with given parameters and does not wait; all launches share tensor memory."""
+        shape = self._with_private_bytes(shape)
+        workspace = self._tensor_memory(shape) if self.program.tmem else None
+        self.image.prepare(shape)
+
+        def run(params: bytes, keep=workspace) -> None:
+            self.image.enqueue(shape, self.carried_over(params))
+
+        return run
+
+    def _with_private_bytes(self, shape: Shape) -> Shape:
+        return replace(shape, smem=shape.smem + self.program.private_bytes)
 
     def carried_over(self, params: bytes) -> bytes:
         """The parameters with tensormaps as Hopper takes them. Raises HopperError."""
@@ -117,7 +157,10 @@ class Kernel:
         for at in maps_in(bytes(params), self.image.places):
             found = bytes(params[at : at + MAP_BYTES])
             if self.program.edits_maps and is_four_bit(found):
-                raise HopperError("unsupported", "a tensormap of 4-bit elements whose size is changed on the device")
+                raise HopperError(
+                    "unsupported",
+                    "a tensormap of 4-bit elements whose size is changed on the device",
+                )
             params[at : at + MAP_BYTES] = to_hopper(found)
         return bytes(params)
 
@@ -128,7 +171,10 @@ class Kernel:
 
         needed, (free, _) = shape.ctas * (SLOT_BYTES + 4), torch.cuda.mem_get_info()
         if needed > free:
-            raise HopperError("launch", f"{shape.ctas} CTAs need {needed} bytes for tensor memory, {free} are free")
+            raise HopperError(
+                "launch",
+                f"{shape.ctas} CTAs need {needed} bytes for tensor memory, {free} are free",
+            )
         slots = torch.full((shape.ctas * SLOT_BYTES,), 0xFF, dtype=torch.uint8, device="cuda")
         bitmaps = torch.zeros(shape.ctas, dtype=torch.int32, device="cuda")
         for symbol, tensor in (("hopper_slots", slots), ("hopper_bitmaps", bitmaps)):

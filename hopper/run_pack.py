@@ -66,7 +66,11 @@ def run(pack: Pack, name: str, repeat: int) -> Result:
         result.as_expected = outputs[0] == pack.expected
     if pack.case is not None:
         _check(data, result)
-    if result.status == "pass" and False in (result.same_inputs, result.same_repeats, result.as_expected):
+    if result.status == "pass" and False in (
+        result.same_inputs,
+        result.same_repeats,
+        result.as_expected,
+    ):
         result.status = "fail"
     return result
 
@@ -76,7 +80,9 @@ def _inputs(pack: Pack) -> tuple[Any, list]:
     import torch
 
     if pack.case is None:
-        return None, [torch.frombuffer(bytearray(t), dtype=torch.uint8).cuda() for t in pack.tensors]
+        return None, [
+            torch.frombuffer(bytearray(t), dtype=torch.uint8).cuda() for t in pack.tensors
+        ]
     from reference import generate_input
 
     data = to_gpu(generate_input(**pack.case))
@@ -103,10 +109,20 @@ def _check(data: Any, result: Result) -> None:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m hopper.run_pack", description="Run packs on a Hopper GPU.")
+    parser = argparse.ArgumentParser(
+        prog="python -m hopper.run_pack", description="Run packs on a Hopper GPU."
+    )
     parser.add_argument("packs", nargs="+", type=Path)
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="calls of each pack; their bits must agree")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results, with device and versions")
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="calls of each pack; their bits must agree",
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the results, with device and versions"
+    )
     arguments = parser.parse_args(argv)
     try:
         require_gpu()
@@ -129,8 +145,14 @@ def main(argv: list[str]) -> int:
 
 def _line(r: Result) -> str:
     facts = {"inputs": r.same_inputs, "repeats": r.same_repeats, "emulator's bits": r.as_expected}
-    said = ", ".join(f"{what} {'same' if same else 'DIFFER'}" for what, same in facts.items() if same is not None)
-    calls = f"{r.seconds[0]:.3f} s first, {min(r.seconds):.3f} s best (not a kernel time)" if r.seconds else ""
+    said = ", ".join(
+        f"{what} {'same' if same else 'DIFFER'}" for what, same in facts.items() if same is not None
+    )
+    calls = (
+        f"{r.seconds[0]:.3f} s first, {min(r.seconds):.3f} s best (not a kernel time)"
+        if r.seconds
+        else ""
+    )
     return f"{r.status:5} {r.pack}: {said}; {calls} {r.message}"
 
 

@@ -34,7 +34,9 @@ class Statement:
 def finder(prefixes: list[str]) -> re.Pattern:
     """A pattern that finds statements whose opcode starts with one of `prefixes` (regular expressions)."""
     return re.compile(
-        r"(?<![\w.$%])(?P<guard>(?:@!?[\w%$.]+\s+)?)(?P<opcode>(?:" + "|".join(prefixes) + r")[\w.:]*)(?P<rest>[^;]*);"
+        r"(?<![\w.$%])(?P<guard>(?:@!?[\w%$.]+\s+)?)(?P<opcode>(?:"
+        + "|".join(prefixes)
+        + r")[\w.:]*)(?P<rest>[^;]*);"
     )
 
 

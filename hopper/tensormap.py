@@ -10,7 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emulator.errors import Fault
-from emulator.isa.tensormap import ALIGN, BYTES, ELEMENT_TYPES, TensorMap, decode, get_field, put_field
+from emulator.isa.tensormap import (
+    ALIGN,
+    BYTES,
+    ELEMENT_TYPES,
+    TensorMap,
+    decode,
+    get_field,
+    put_field,
+)
 
 from .errors import HopperError
 
@@ -25,9 +33,13 @@ def to_hopper(raw: bytes) -> bytes:
     """The 128 bytes of a tensormap for Hopper. Raises HopperError for a map that it cannot have."""
     found = decode(raw)
     if found.element.bits == 6 or found.element.padded:
-        raise HopperError("unsupported", f"{found}: element type {found.element.name} does not exist on Hopper")
+        raise HopperError(
+            "unsupported", f"{found}: element type {found.element.name} does not exist on Hopper"
+        )
     if found.atomicity:
-        raise HopperError("unsupported", f"{found}: swizzle atoms other than 16 bytes do not exist on Hopper")
+        raise HopperError(
+            "unsupported", f"{found}: swizzle atoms other than 16 bytes do not exist on Hopper"
+        )
     mark = 0
     if found.format == FOUR_BIT:
         found, mark = as_bytes(found), MARK
@@ -49,7 +61,11 @@ def as_bytes(four_bit: TensorMap) -> TensorMap:
 
 def maps_in(params: bytes, places: list[tuple[int, int, int]]) -> list[int]:
     """Offsets of the tensormaps among kernel parameters. places: (offset, size, alignment) of each parameter."""
-    return [offset for offset, size, align in places if size == BYTES and align >= ALIGN and _is_map(params, offset)]
+    return [
+        offset
+        for offset, size, align in places
+        if size == BYTES and align >= ALIGN and _is_map(params, offset)
+    ]
 
 
 def _is_map(params: bytes, offset: int) -> bool:

@@ -133,7 +133,10 @@ def _store(s: Statement, block: Block) -> None:
 def _mma(s: Statement, block: Block) -> None:
     kind = next((m[6:] for m in s.mods if m.startswith("kind::")), "none")
     if kind not in ("mxf4", "mxf4nvf4") or s.has("sp"):
-        raise HopperError("unsupported", f"{s.source}: only dense kind::mxf4 and mxf4nvf4 are carried over to Hopper")
+        raise HopperError(
+            "unsupported",
+            f"{s.source}: only dense kind::mxf4 and mxf4nvf4 are carried over to Hopper",
+        )
     d, a, b, idesc, sfa, sfb, enable = s.operands
     in_tmem = a.startswith("[")
     block32 = s.has("block32") or s.has("scale_vec::2X") or kind == "mxf4"

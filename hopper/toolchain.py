@@ -40,7 +40,9 @@ def with_nvrtc(text: str) -> str:
         from cuda.bindings import nvrtc
 
         error, _, _ = nvrtc.nvrtcVersion()
-    except Exception as failure:  # cuda-python raises RuntimeError where the library cannot be loaded
+    except (
+        Exception
+    ) as failure:  # cuda-python raises RuntimeError where the library cannot be loaded
         raise HopperError("missing", f"NVRTC cannot be loaded ({failure})") from None
 
     def checked(result):
@@ -51,7 +53,10 @@ def with_nvrtc(text: str) -> str:
 
     program = None
     program = checked(nvrtc.nvrtcCreateProgram(text.encode(), b"device.cu", 0, [], []))
-    options = [f"--gpu-architecture=compute_{TARGET[3:]}".encode(), b"--relocatable-device-code=true"]
+    options = [
+        f"--gpu-architecture=compute_{TARGET[3:]}".encode(),
+        b"--relocatable-device-code=true",
+    ]
     checked(nvrtc.nvrtcCompileProgram(program, len(options), options))
     size = checked(nvrtc.nvrtcGetPTXSize(program))
     out = bytearray(size)

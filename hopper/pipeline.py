@@ -1,0 +1,151 @@
+"""The load pipeline of a packed kernel alone, on a Hopper GPU: bytes a second, as a part of what DRAM gives.
+
+    python -m hopper.pipeline packs/gemm-benchmark-0.npz ... [--json FILE]
+
+TMA, bulk copies, barriers, schedule and epilogue are the kernel's own. The MMAs and the copies to tensor memory are left
+out, so a stage is released as soon as it has landed. Inputs are cold: copies of them that together exceed L2 take
+turns. What is printed is of this GPU, with its number of SMs and its DRAM; it is no time of a B200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .machine import describe
+from .pack import Pack, load
+from .rewrite import without_tensor_core
+from .run import Kernel, Shape
+
+L2_BYTES = 60 << 20
+COLD_BYTES = 8 * L2_BYTES  # inputs that take turns
+LAUNCHES, REPLAYS = 40, 5
+SPECIFIED_GB_S = 4800  # NVIDIA H200 data sheet
+
+
+@dataclass(frozen=True)
+class Measured:
+    """input_bytes: read by one call; us: microseconds a call, from launch to launch in a CUDA graph."""
+
+    pack: str
+    case: dict | None
+    ctas: int
+    input_bytes: int
+    us: float
+    gb_s: float
+    of_copy: float
+    of_specified: float
+
+
+def measure(pack: Pack, name: str, copy_gb_s: float) -> Measured:
+    """Time the loads of a pack's first launch."""
+    import torch
+
+    launch = pack.launches[0]
+    kernel = Kernel(pack.programs[launch.program], launch.kernel, without_tensor_core)
+    shape = Shape(launch.grid, launch.block, launch.cluster, launch.smem)
+    sizes = _sizes(pack)
+    read = _bytes_read(pack)
+    copies = max(2, -(-COLD_BYTES // read))
+    sets = [
+        [torch.randint(0, 256, (n,), dtype=torch.uint8, device="cuda") for n in sizes]
+        for _ in range(copies)
+    ]
+    params = [launch.relocated([t.data_ptr() for t in tensors]) for tensors in sets]
+    run = kernel.prepared(shape)
+    us = _graph_time(lambda i: run(params[i % copies]))
+    gb_s = read / us / 1e3
+    return Measured(
+        name, pack.case, shape.ctas, read, us, gb_s, gb_s / copy_gb_s, gb_s / SPECIFIED_GB_S
+    )
+
+
+def _sizes(pack: Pack) -> list[int]:
+    """Bytes of each tensor of the pack."""
+    from reference import generate_input
+
+    from .pack import storages
+
+    return [t.numel() for t in storages(generate_input(**pack.case))]
+
+
+def _bytes_read(pack: Pack) -> int:
+    """Bytes that a call must read: codes and scales of every operand, each once (gemv: one row of b)."""
+    case = pack.case
+    if case["problem"] == "nvfp4_group_gemm":
+        return sum((m + n) * k * 9 // 16 for m, n, k in zip(case["m"], case["n"], case["k"]))
+    weights = 2 if case["problem"] == "nvfp4_dual_gemm" else 1
+    rows = case["m"] + weights * case.get("n", 1)
+    return rows * case["k"] * 9 // 16 * case["l"]
+
+
+def _graph_time(call) -> float:
+    """Microseconds a call, of LAUNCHES in a CUDA graph, the median of REPLAYS."""
+    import torch
+
+    call(0)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(LAUNCHES):
+            call(i)
+    times = []
+    for _ in range(REPLAYS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1e3 / LAUNCHES)
+    return sorted(times)[REPLAYS // 2]
+
+
+def copy_rate() -> float:
+    """GB/s of a copy of 4 GiB from device to device, bytes read and written."""
+    import torch
+
+    a, b = (torch.empty(4 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
+    times = []
+    for _ in range(5):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        b.copy_(a)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    return 2 * a.numel() / sorted(times)[2] / 1e6
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m hopper.pipeline")
+    parser.add_argument("packs", nargs="+", type=Path)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args(argv)
+    copy = copy_rate()
+    machine = describe()
+    print(f"{machine['device']}: copy {copy:.0f} GB/s, specified {SPECIFIED_GB_S} GB/s")
+    found = []
+    for path in arguments.packs:
+        m = measure(load(path), path.stem, copy)
+        found.append(m)
+        print(
+            f"{m.pack}: {m.input_bytes / 1e6:.1f} MB in {m.us:.2f} us: {m.gb_s:.0f} GB/s, {100 * m.of_copy:.0f} % of the copy, "
+            f"{100 * m.of_specified:.0f} % of the specified rate, measured on {machine['device']}",
+            flush=True,
+        )
+    if arguments.json:
+        written = {
+            "machine": machine,
+            "copy_gb_s": copy,
+            "specified_gb_s": SPECIFIED_GB_S,
+            "measured": [asdict(m) for m in found],
+        }
+        arguments.json.write_text(json.dumps(written, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
