@@ -14,8 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .errors import Unsupported
-from .program import Addr, Instr, Not, Reg, Special, Vec
-from .ptx import Kernel, Label
+from .program import Addr, Instr, Kernel, Label, Not, Reg, Special, Vec
 from .registry import Entry, Pure, find
 
 EXIT = -1

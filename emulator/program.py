@@ -102,3 +102,49 @@ class Instr:
     def has(self, *mods: str) -> bool:
         """Whether any of the modifiers stands in the opcode."""
         return any(m in self.mods for m in mods)
+
+
+@dataclass
+class Variable:
+    """A variable outside registers: kernel parameter, shared, global, const or local."""
+
+    name: str
+    space: str
+    align: int
+    size: int
+    init: bytes | None = None
+    offset: int = 0
+
+
+@dataclass
+class Label:
+    name: str
+
+
+@dataclass
+class Kernel:
+    """One `.entry`: its body is a list of Instr and Label in order."""
+
+    name: str
+    params: list[Variable] = field(default_factory=list)
+    body: list = field(default_factory=list)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    registers: dict[str, Reg] = field(default_factory=dict)
+    directives: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def param_bytes(self) -> int:
+        return max((p.offset + p.size for p in self.params), default=0)
+
+
+@dataclass
+class Program:
+    """A PTX module; `variables` are its module-scope shared, global and const variables, `text`
+    what was parsed.
+    """
+
+    target: str
+    kernels: dict[str, Kernel]
+    variables: dict[str, Variable]
+    text: str = field(default="", repr=False)

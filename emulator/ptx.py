@@ -9,67 +9,28 @@ a scope keeps the line of the instruction before it.
 from __future__ import annotations
 
 import re
-import struct
 from dataclasses import dataclass, field
 
 from .errors import Unsupported
-from .program import SINK, TYPE_BITS, Addr, Imm, Instr, Loc, Not, Reg, Special, Sym, Vec
-
-
-@dataclass
-class Variable:
-    """A variable outside registers: kernel parameter, shared, global, const or local."""
-
-    name: str
-    space: str
-    align: int
-    size: int
-    init: bytes | None = None
-    offset: int = 0
-
-
-@dataclass
-class Label:
-    name: str
-
-
-@dataclass
-class Kernel:
-    """One `.entry`: its body is a list of Instr and Label in order."""
-
-    name: str
-    params: list[Variable] = field(default_factory=list)
-    body: list = field(default_factory=list)
-    variables: dict[str, Variable] = field(default_factory=dict)
-    registers: dict[str, Reg] = field(default_factory=dict)
-    directives: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def param_bytes(self) -> int:
-        return max((p.offset + p.size for p in self.params), default=0)
-
-
-@dataclass
-class Program:
-    """A PTX module; `variables` are its module-scope shared, global and const variables, `text`
-    what was parsed.
-    """
-
-    target: str
-    kernels: dict[str, Kernel]
-    variables: dict[str, Variable]
-    text: str = field(default="", repr=False)
-
+from .program import (
+    SINK,
+    Addr,
+    Imm,
+    Instr,
+    Kernel,
+    Label,
+    Loc,
+    Not,
+    Program,
+    Reg,
+    Special,
+    Sym,
+    Vec,
+)
+from .ptx_tokens import declaration, immediate, is_number, split_operands
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(\(.*?\))?\s*([^{;]*)\{", re.S)
-_VARIABLE = re.compile(
-    r"\.(param|shared|global|const|local)\s*(?:\.align\s+(\d+))?\s*(?:\.attribute\([^)]*\)\s*)?"
-    r"(?:\.v(\d)\s*)?\.(\w+)\s+(?:\.ptr(?:\s+\.\w+)*(?:\s+\d+)?\s+)?([\w$]+)\s*"
-    r"((?:\[\d*\])*)\s*(?:=\s*(.*))?",
-    re.S,
-)
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)([^\n]*)")
 _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
@@ -101,7 +62,7 @@ def parse(text: str) -> Program:
     entries = list(_ENTRY.finditer(text))
     head_end = entries[0].start() if entries else len(text)
     for match in re.finditer(r"^[^\n;]*\.(?:shared|global|const)\s[^;]*;", text[:head_end], re.M):
-        if variable := _variable(match.group(0).strip().rstrip(";")):
+        if variable := declaration(match.group(0).strip().rstrip(";")):
             program.variables[variable.name] = variable
     for entry in entries:
         kernel = Kernel(entry.group(1))
@@ -116,75 +77,12 @@ def parse(text: str) -> Program:
 def _params(kernel: Kernel, text: str):
     offset = 0
     for item in filter(str.strip, text.strip().strip("()").split(",")):
-        variable = _variable(item.strip())
-        offset = -(-offset // variable.align) * variable.align
-        variable.offset = offset
-        offset += variable.size
-        kernel.params.append(variable)
-        kernel.variables[variable.name] = variable
-
-
-def _variable(text: str) -> Variable | None:
-    match = _VARIABLE.search(text)
-    if match is None:
-        return None
-    space, align, vector, kind, name, dims, init = match.groups()
-    size = (TYPE_BITS[kind] // 8) * int(vector or 1)
-    for dim in re.findall(r"\[(\d*)\]", dims):
-        size *= int(dim or 0)
-    return Variable(
-        name, space, int(align or (TYPE_BITS[kind] // 8)), size, _initial(init, kind, size)
-    )
-
-
-def _initial(text: str | None, kind: str, size: int) -> bytes | None:
-    if text is None:
-        return None
-    width = TYPE_BITS[kind] // 8
-    items = [t.strip() for t in text.strip().strip("{}").split(",") if t.strip()]
-    data = b"".join(
-        (immediate(t, kind) & ((1 << 8 * width) - 1)).to_bytes(width, "little") for t in items
-    )
-    return data.ljust(size, b"\0")
-
-
-def immediate(token: str, kind: str = "b32") -> int:
-    """Value of a numeric token; 0f3F800000 and 0d... give the bit pattern, decimal floats too (as
-    `kind`).
-    """
-    token = token.rstrip("uU") if token[:2].lower() not in ("0f", "0d") else token
-    low = token.lower()
-    if low.startswith(("0f", "0d")) and len(low) in (10, 18):
-        return int(token[2:], 16)
-    if re.fullmatch(r"[-+]?0x[0-9a-f]+", low):
-        return int(low, 16)
-    if re.fullmatch(r"[-+]?0b[01]+", low):
-        return int(low, 2)
-    if re.fullmatch(r"[-+]?0[0-7]+", low):
-        return int(low, 8)
-    if re.fullmatch(r"[-+]?\d+", low):
-        return int(low)
-    code, as_int = ("<d", "<Q") if kind == "f64" else ("<f", "<I")
-    return struct.unpack(as_int, struct.pack(code, float(token)))[0]
-
-
-def _is_number(token: str) -> bool:
-    return bool(re.match(r"[-+]?(\d|\.\d)", token))
-
-
-def split_operands(text: str) -> list[str]:
-    """Split at commas outside of braces and brackets."""
-    out, depth, start = [], 0, 0
-    for i, c in enumerate(text):
-        if c in "{[(":
-            depth += 1
-        elif c in "}])":
-            depth -= 1
-        elif c == "," and depth == 0:
-            out.append(text[start:i].strip())
-            start = i + 1
-    last = text[start:].strip()
-    return out + [last] if last else out
+        declared = declaration(item.strip())
+        offset = -(-offset // declared.align) * declared.align
+        declared.offset = offset
+        offset += declared.size
+        kernel.params.append(declared)
+        kernel.variables[declared.name] = declared
 
 
 @dataclass
@@ -304,8 +202,8 @@ class _Body:
             scope.registers[name] = self._new(name + scope.suffix, kind)
             self.call_parameters.add(name + scope.suffix)
         elif text.startswith((".local", ".shared", ".param")):
-            variable = _variable(text)
-            self.kernel.variables[variable.name] = variable
+            declared = declaration(text)
+            self.kernel.variables[declared.name] = declared
         elif text.startswith((".pragma", ".file", ".section", ".callprototype", ".branchtargets")):
             pass
         else:
@@ -413,7 +311,7 @@ class _Body:
             if token[1:].split(".")[0] not in _SPECIALS:
                 raise Unsupported(f"special register {token} is not modelled")
             return Special(token[1:])
-        if _is_number(token):
+        if is_number(token):
             return Imm(immediate(token, kind))
         return Sym(self._label(token))
 

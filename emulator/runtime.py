@@ -25,8 +25,10 @@ from .driver import tensor_map_encode_tiled
 from .errors import EmulatorError, Unsupported
 from .graphs import patch_torch
 from .hardware import COMPUTE_CAPABILITY, SMEM_OPT_IN
-from .machine import Launch, Machine
-from .ptx import Program, parse
+from .launch import Launch
+from .machine import Machine
+from .program import Program
+from .ptx import parse
 from .schedules import Schedule, Scheduled
 from .schedules import parse as parse_schedule
 from .state import GlobalMemory

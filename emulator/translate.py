@@ -19,8 +19,7 @@ import numpy as np
 from .analysis import EXIT, Block, Op, Uniformity, build_blocks, destination_count, is_broadcast
 from .errors import Fault, Unsupported
 from .isa.decode import INLINE_NAMES
-from .program import TYPE_BITS, Addr, Imm, Instr, Not, Reg, Special, Sym, Vec
-from .ptx import Kernel, Program
+from .program import TYPE_BITS, Addr, Imm, Instr, Kernel, Not, Program, Reg, Special, Sym, Vec
 from .registry import DTYPES, FULL, TABLE, active, as_bools, as_mask
 from .state import SMEM_BASE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from emulator.ptx import split_operands
+from emulator.ptx_tokens import split_operands
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 

@@ -12,7 +12,9 @@ import itertools
 
 from .. import report
 from ..errors import EmulatorError, Fault, Unsupported
-from ..machine import Fragment, Launch, Machine
+from ..fragment import Fragment
+from ..launch import Launch
+from ..machine import Machine
 from ..registry import Blocked, Clock, Waitable
 from ..state import Cluster, GlobalMemory
 from ..translate import EXIT
