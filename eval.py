@@ -26,6 +26,7 @@ from typing import NoReturn
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+from emulator import schedules  # noqa: E402
 from harness import cases, devices, protocol  # noqa: E402
 from harness.cases import Case, CaseError  # noqa: E402
 from harness.devices import Device, SetupError  # noqa: E402
@@ -101,6 +102,17 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--plot", metavar="FILE", help="profile in the emulator: picture of one SM's timeline (PNG)"
     )
+    parser.add_argument(
+        "--check",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="emulator: look for races and protocol errors, which fail a case (default: on)",
+    )
+    parser.add_argument(
+        "--schedule",
+        metavar="ORDER",
+        help="emulator: early, late or random:SEED, the order of warps and of completions",
+    )
     parser.add_argument("--submission", default=str(HERE / "submission.py"), metavar="FILE")
     parser.add_argument("--timeout", type=float, metavar="S", help="seconds a case may take")
     parser.add_argument(
@@ -113,6 +125,11 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
             parser.error(f"--{name} must be positive, got {value}")
     if (arguments.trace or arguments.plot) and arguments.mode != "profile":
         parser.error("--trace and --plot go with profile")
+    if arguments.schedule:
+        try:
+            schedules.parse(arguments.schedule)
+        except ValueError as error:
+            parser.error(f"--schedule: {error}")
     if arguments.seed is not None and arguments.seed < 0:
         parser.error(f"--seed must not be negative, got {arguments.seed}")
     return arguments
@@ -185,6 +202,8 @@ def _run(
             threads,
             _numbered(arguments.trace, i, len(chosen)),
             _numbered(arguments.plot, i, len(chosen)),
+            arguments.check,
+            arguments.schedule,
         )
         for i, case in enumerate(chosen)
     ]

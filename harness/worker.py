@@ -21,6 +21,7 @@ from task import CaseArgs
 
 NOT_TIMED = "right; no time: on a Hopper GPU tcgen05 is carried out in software"
 NO_LAUNCH = "note: custom_kernel launched nothing in the emulator"
+FINDINGS = 6  # of a case that are shown
 ROWS_OF_PROFILE = 20
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -31,7 +32,8 @@ class Job:
     """What a case's process is told. device: "cuda", "hopper" or "emulator". threads: for torch's
     CPU work.
 
-    trace, plot: files for the timeline of a modelled launch, if any.
+    trace, plot: files for the timeline of a modelled launch, if any. check, schedule: of the
+    emulator: races are looked for; the order in which things happen (emulator/schedules.py).
     """
 
     mode: str
@@ -43,6 +45,8 @@ class Job:
     threads: int = 1
     trace: str = ""
     plot: str = ""
+    check: bool = True
+    schedule: str | None = None
 
 
 @dataclass
@@ -162,10 +166,12 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     import emulator
     from harness.modelled import UNCHECKED, model
 
-    gpu = emulator.install()
+    gpu = emulator.install(check=job.check, schedule=job.schedule)
     if job.mode in ("test", "leaderboard"):
         before = len(gpu.launches)
-        _check_once(job, kernel, wait=lambda: None)
+        wrong = _wrong(job, kernel)
+        if message := "\n".join(filter(None, [wrong, _findings(gpu.launches[before:])])):
+            return Outcome("fail", message)
         if len(gpu.launches) == before:
             return Outcome("pass", NO_LAUNCH)
         if job.mode == "test":
@@ -175,6 +181,25 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
         return Outcome("pass", NO_LAUNCH)
     message = "" if job.mode == "leaderboard" else UNCHECKED
     return Outcome("pass", message, modelled=found, report=report if job.mode == "profile" else "")
+
+
+def _wrong(job: Job, kernel: Callable[[Any], Any]) -> str:
+    """What is wrong with the result, "" if nothing is."""
+    try:
+        _check_once(job, kernel, wait=lambda: None)
+    except WrongResult as wrong:
+        return str(wrong) or "wrong result"
+    return ""
+
+
+def _findings(launches) -> str:
+    """What the checker found in the launches, "" if nothing."""
+    found = [finding for launch in launches for finding in getattr(launch, "findings", ())]
+    if not found:
+        return ""
+    shown = [str(finding) for finding in found[:FINDINGS]]
+    more = [f"... {len(found) - FINDINGS} more"] if len(found) > FINDINGS else []
+    return "\n".join([f"the checker found {len(found)} thing(s) that hardware may not forgive:", *shown, *more])
 
 
 def _on_hopper(job: Job) -> Outcome:
