@@ -85,6 +85,21 @@ class Gpu:
 
     # --- what the runtime functions do
     # ----------------------------------------------------------------------
+    def runtime_functions(self) -> dict:
+        """What takes the place of the runtime functions, by name."""
+        return {
+            "_cudaLibraryLoadData": self.library_load_data,
+            "_cudaLibraryGetKernel": self.library_get_kernel,
+            "_cudaDeviceGetAttribute": self.device_get_attribute,
+            "_cuKernelGetAttribute": self.kernel_get_attribute,
+            "_cudaKernelSetAttributeForDevice": self.accept,
+            "_cudaFuncSetAttribute": self.accept,
+            "_cudaGetDevice": self.get_device,
+            "_cudaSetDevice": self.accept,
+            "_cuTensorMapEncodeTiled": tensor_map_encode_tiled,
+            "_cudaLaunchKernelEx": self.launch_kernel,
+        }
+
     def _handle(self) -> int:
         self._handles += 16
         return self._handles
