@@ -47,6 +47,9 @@ TABLE = (
        "this makes is the queueing below saturation"),
     _c("dirty_fraction", 0.75, "", "fitted", "SA tma2d_lat, odd rows: bytes written back for a byte read while the L2 "
        "is full of what a memset before the kernel left", 0.3, 1.0),
+    _c("dirty_bytes", 24e6, "B", "fitted", "how much of the L2 is like that: at least 13 MB (SA tma2d_lat, 19.4 MB "
+       "read), at most 30 MB (with more, the best published gemv times, 66 MB in 14.2 us and 132 MB in 23.8 us after "
+       "the event floor, would be impossible)", 13e6, 30e6),
     _c("page_walk", 250.0, "clk", "fitted", "SA ldgsts_lat: cold 1085..1263 clk against 789..900 clk of a DRAM "
        "pointer chase (QRC)", 0.0, 500.0),
     _c("page_bytes", 2 << 20, "B", "published", "CUDA: allocations are mapped in 2 MB pages"),
@@ -78,7 +81,8 @@ TABLE = (
     _c("dsmem", 190.0, "clk", "published", "QRC: ld.shared::cluster 165..215 clk", 165.0, 240.0),
     _c("dsmem_bytes", 32.0, "B/clk", "unknown", "bandwidth of one SM into another's shared memory", 64.0, 16.0),
     # --- tensor core ----------------------------------------------------------------------------
-    _c("mma_issue", 16.0, "clk", "published", "SA: spacing of 18 clk is reached; QRC 44 in naive loops", 12.0, 24.0),
+    _c("mma_issue", 10.0, "clk", "fitted", "SA main loop, even rows of M = 64 and N <= 64: an elected MMA with its "
+       "address arithmetic takes its warp at most ~20 clk; QRC 44 in naive loops", 8.0, 24.0),
     _c("mma_floor", 18.0, "clk", "measured", "SA umma_tput: TS cta_group::2 M128"),
     _c("mma_a_ss", 32.0, "clk", "measured", "SA umma_fit: SS cta1 M128 is max(N/2, 32 + N/4)"),
     _c("mma_pair_extra", 1.0, "clk", "measured", "SA umma_fit: SS cta2 M128 is max(N/4, 17 + N/8)"),

@@ -52,7 +52,7 @@ class Memory:
         self.channel_busy = 0.0
         self.l2 = (Server(), Server())
         self.fabric = (Server(), Server())
-        self.dirty = 2 * c.l2_bytes_a_die if dirty else 0.0
+        self.dirty = c.dirty_bytes if dirty else 0.0
         self.present: dict[int, np.ndarray] = {}
         self.l2_bytes = self.dram_bytes = self.fabric_bytes = self.written_bytes = 0
 

@@ -16,7 +16,7 @@ LINE = 128
 CHUNK = 4096  # bytes that the TMA asks for at a time
 ROW = 128  # bytes that one clk of the fill takes
 BANKS = 32
-INSTRUCTIONS_AROUND = 29.0  # clk of the issuing loop in a measured MMA latency, as the same loop takes here
+INSTRUCTIONS_AROUND = 12.0  # clk of the issuing loop in a measured MMA latency, as the same loop takes here
 STORE_PATH = 150.0  # clk from an SM to the L2
 
 
