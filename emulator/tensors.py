@@ -1,4 +1,7 @@
-"""CPU tensors of this process as global memory: an address is legal while a tensor holds the storage it lies in."""
+"""CPU tensors of this process as global memory.
+
+An address is legal while a tensor holds the storage it lies in.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from .state import GlobalMemory
 class LiveTensors:
     """Finds the storages of live CPU tensors and makes them legal global memory.
 
-    A search goes over all objects of the process (tens of milliseconds), so what it found is kept from launch to
-    launch for as long as the tensor it was found through lives and has not moved.
+    A search goes over all objects of the process (tens of milliseconds), so what it found is kept
+    from launch to launch for as long as the tensor it was found through lives and has not moved.
     """
 
     def __init__(self):

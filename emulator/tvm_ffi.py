@@ -1,0 +1,168 @@
+"""Functions compiled for the TVM FFI run under the DSL's own calling convention.
+
+A TVM FFI function loads its kernel and reports errors in machine code that the hooks of runtime.py
+do not see, and it refuses CPU tensors. The kernel does not depend on the convention, so in the
+emulator `--enable-tvm-ffi` compiles for the DSL's own; the package apache-tvm-ffi is not needed.
+What the TVM FFI does at a call is done here: tensors are passed in the layout that the function was
+compiled for, and a stream may be left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What a function was compiled for.
+
+    shape, stride: the number where it is static, else `Dynamic`.
+    """
+
+    name: str
+    dtype: object
+    shape: tuple
+    stride: tuple
+
+    def descriptor(self, tensor) -> Descriptor:
+        """The argument for a tensor; ValueError if it does not fit."""
+        from cutlass.cute.runtime import from_dlpack
+
+        given = tensor if hasattr(tensor, "_dlpack_data") else from_dlpack(tensor)
+        if len(given.shape) != len(self.shape):
+            self._refuse(f"{len(given.shape)} dimensions", f"{len(self.shape)}")
+        if given.element_type.width != self.dtype.width:
+            self._refuse(f"elements of type {given.element_type}", f"{self.dtype}")
+        for i, (have, want) in enumerate(zip(given.shape, self.shape)):
+            if not isinstance(want, Dynamic) and have != want:
+                self._refuse(f"shape[{i}] = {have}", f"{want}")
+        for i, (have, want) in enumerate(zip(given.stride, self.stride)):
+            if not isinstance(want, Dynamic) and have != want and given.shape[i] != 1:
+                self._refuse(f"stride[{i}] = {have}", f"{want}")
+        return Descriptor(given, self)
+
+    def _refuse(self, have: str, want: str):
+        raise ValueError(f"{self.name} has {have}, the function was compiled for {want}")
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    bits: int
+
+
+class Descriptor:
+    """A tensor as the DSL's host code takes it: address, dynamic extents, dynamic strides."""
+
+    def __init__(self, tensor, spec: TensorSpec):
+        raw = struct.pack("<Q", tensor.data_ptr)
+        for values, wanted in ((tensor.shape, spec.shape), (tensor.stride, spec.stride)):
+            dynamic = [(v, w.bits // 8) for v, w in zip(values, wanted) if isinstance(w, Dynamic)]
+            raw += _structure(dynamic, len(raw))
+        self._memory = ctypes.create_string_buffer(raw, len(raw))
+        self._tensor = tensor
+
+    def __c_pointers__(self) -> list[int]:
+        return [ctypes.addressof(self._memory)]
+
+
+def _structure(fields: list[tuple[int, int]], at: int) -> bytes:
+    """(value, bytes) fields as a C structure that begins at or behind offset `at`."""
+    largest = max((size for _, size in fields), default=1)
+    out = bytearray(-at % largest)
+    start = len(out)
+    for value, size in fields:
+        out += bytes(-(len(out) - start) % size) + value.to_bytes(size, "little")
+    return bytes(out) + bytes(-(len(out) - start) % largest)
+
+
+def spec_of(name: str, example) -> TensorSpec | None:
+    """The spec of an argument that a function was compiled with, None if it is no tensor."""
+    from cutlass.cute.runtime import _FakeTensor, _Tensor
+
+    def masked(values, mask, bits: int):
+        return tuple(Dynamic(bits) if dynamic else v for v, dynamic in zip(values, mask))
+
+    def symbolic(values):
+        return tuple(v if isinstance(v, int) else Dynamic(v.width) for v in values)
+
+    if type(example) is _FakeTensor:
+        shape, stride = symbolic(example.shape), symbolic(example.stride)
+    elif type(example) is _Tensor:
+        bits = 32 if example._use_32bit_stride else 64
+        shape = masked(example.shape, example.dynamic_shapes_mask, 32)
+        stride = masked(example.stride, example.dynamic_strides_mask, bits)
+    else:
+        return None
+    return TensorSpec(name, example.element_type, shape, stride)
+
+
+def patch_tvm_ffi(settings):
+    """Put the convention in place. settings: the DSL's environment settings."""
+    import cutlass.base_dsl.compiler as compiler
+    import cutlass.base_dsl.jit_executor as jit
+    import cutlass.cute.runtime as runtime
+    from cutlass.cutlass_dsl import CuTeDSL
+
+    settings.enable_tvm_ffi = False
+    compiler.CompileOptions.enable_tvm_ffi = property(lambda self: False)
+    make_tensor, compile_and_cache = runtime._Tensor.__init__, CuTeDSL.compile_and_cache
+    generate = jit.ExecutionArgs.generate_execution_args
+
+    @functools.wraps(make_tensor)
+    def make_plain_tensor(self, *args, enable_tvm_ffi=False, **kwargs):
+        make_tensor(self, *args, **kwargs)
+
+    @functools.wraps(compile_and_cache)
+    def compile_with_specs(self, *args, full_args=None, full_kwargs=None, **kwargs):
+        function = compile_and_cache(
+            self, *args, full_args=full_args, full_kwargs=full_kwargs, **kwargs
+        )
+        if self.compile_options.options[compiler.EnableTVMFFI].value:
+            _record(function.execution_args, full_args or (), full_kwargs or {})
+        return function
+
+    @functools.wraps(generate)
+    def generate_with_specs(self, args, kwargs):
+        specs = getattr(self, "tvm_ffi_specs", None)
+        if specs is not None:
+            args, kwargs = self.tvm_ffi_arguments = _arguments(self, specs, args, kwargs), {}
+        return generate(self, args, kwargs)
+
+    runtime._Tensor.__init__ = make_plain_tensor
+    CuTeDSL.compile_and_cache = compile_with_specs
+    jit.ExecutionArgs.generate_execution_args = generate_with_specs
+
+
+def _record(execution_args, args: tuple, kwargs: dict):
+    """Remember what a function was compiled with: its tensors, and the streams that the caller may
+    leave out."""
+    bound = execution_args.original_signature.bind(*args, **kwargs).arguments
+    names = [n for n in execution_args.signature.parameters if n in bound]
+    execution_args.tvm_ffi_specs = {
+        n: spec for n in names if (spec := spec_of(n, bound[n])) is not None
+    }
+    execution_args.tvm_ffi_streams = {
+        n for n in names if getattr(bound[n], "use_tvm_ffi_env_stream", False)
+    }
+
+
+def _arguments(execution_args, specs: dict[str, TensorSpec], args: tuple, kwargs: dict) -> tuple:
+    """The arguments of a call in the order of the signature, tensors as descriptors."""
+    from cuda.bindings.driver import CUstream
+
+    names = list(execution_args.signature.parameters)
+    given = (
+        [n for n in names if n not in execution_args.tvm_ffi_streams]
+        if len(args) < len(names)
+        else names
+    )
+    values = {**dict(zip(given, args, strict=False)), **kwargs}
+    for name in execution_args.tvm_ffi_streams:
+        values.setdefault(name, CUstream(0))
+    for name, spec in specs.items():
+        if name in values:
+            values[name] = spec.descriptor(values[name])
+    return tuple(execution_args.get_rectified_args((), values))
