@@ -1,8 +1,9 @@
-"""What the calibration commands share: raw PTX kernels run in the timed emulator, published tables, errors.
+"""What the calibration commands share: raw PTX kernels run in the timed emulator, published tables,
+errors.
 
-Every command fits nothing by itself: the constants stand in emulator/timing/constants.py. It runs kernels that do what
-the published microbenchmark did and reports the error apart for the rows the constants were chosen on ("fitted", even
-rows of a table) and for the others ("held out", odd rows).
+Every command fits nothing by itself: the constants stand in emulator/timing/constants.py. It runs
+kernels that do what the published microbenchmark did and reports the error apart for the rows the
+constants were chosen on ("fitted", even rows of a table) and for the others ("held out", odd rows).
 """
 
 from __future__ import annotations
@@ -30,10 +31,14 @@ HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
 def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the tables")
+    parser.add_argument(
+        "--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the tables"
+    )
     parser.add_argument("--all", action="store_true", help="every row, also of the long tables")
     parser.add_argument("--rows", action="store_true", help="print every row")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="override a constant")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="override a constant"
+    )
     return parser
 
 
@@ -54,7 +59,9 @@ def timed_gpu(**options) -> Gpu:
 
 
 def ptx(body: str, params: list[str], threads: int) -> str:
-    """One kernel `k` around a body; %p, %r, %rd registers and the dynamic shared array `dyn` are declared."""
+    """One kernel `k` around a body; %p, %r, %rd registers and the dynamic shared array `dyn` are
+    declared.
+    """
     listed = ", ".join(f".param {p}" for p in params)
     return f"""{HEADER}
 .extern .shared .align 1024 .b8 dyn[];
@@ -72,7 +79,15 @@ ret;
 """
 
 
-def launch(gpu: Gpu, text: str, params: list[bytes], grid: int, threads: int, cluster: int = 1, smem: int = 0):
+def launch(
+    gpu: Gpu,
+    text: str,
+    params: list[bytes],
+    grid: int,
+    threads: int,
+    cluster: int = 1,
+    smem: int = 0,
+):
     """Run the kernel of `text`; returns the launch."""
     program = gpu._parsed.get(text)
     if program is None:
@@ -80,7 +95,9 @@ def launch(gpu: Gpu, text: str, params: list[bytes], grid: int, threads: int, cl
     data = bytearray(program.kernels["k"].param_bytes)
     for parameter, value in zip(program.kernels["k"].params, params, strict=True):
         data[parameter.offset : parameter.offset + len(value)] = value
-    return gpu.launch(program, "k", (grid, 1, 1), (threads, 1, 1), (cluster, 1, 1), smem, bytes(data))
+    return gpu.launch(
+        program, "k", (grid, 1, 1), (threads, 1, 1), (cluster, 1, 1), smem, bytes(data)
+    )
 
 
 def pointer(tensor: torch.Tensor) -> bytes:
@@ -106,8 +123,11 @@ class Errors:
         if every_row:
             for group, index, label, modelled, measured in self.rows:
                 half = "fitted  " if index % 2 == 0 else "held out"
-                print(f"  {group:28} {half} {label:34} modelled {modelled:10.1f}  measured {measured:10.1f} {self.unit}"
-                      f"  {modelled / measured - 1:+7.1%}")  # fmt: skip
+                print(
+                    f"  {group:28} {half} {label:34} modelled {modelled:10.1f}  measured "
+                    f"{measured:10.1f} {self.unit}"
+                    f"  {modelled / measured - 1:+7.1%}"
+                )
         for group in dict.fromkeys(r[0] for r in self.rows):
             for half, odd in (("fitted", 0), ("held out", 1)):
                 rows = [r for r in self.rows if r[0] == group and r[1] % 2 == odd]
@@ -115,7 +135,10 @@ class Errors:
                     continue
                 errors = [abs(m / t - 1) for *_, m, t in rows]
                 worst = max(rows, key=lambda r: abs(r[3] / r[4] - 1))
-                text = f"{group:28} {half:9} {len(rows):4} rows  mean {statistics.mean(errors):6.1%}  worst {max(errors):6.1%}"
+                text = (
+                    f"{group:28} {half:9} {len(rows):4} rows  mean "
+                    f"{statistics.mean(errors):6.1%}  worst {max(errors):6.1%}"
+                )
                 if absolute:
                     off = max(abs(m - t) for *_, m, t in rows)
                     text += f"  largest difference {off:.1f} {self.unit}"

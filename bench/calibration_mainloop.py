@@ -1,9 +1,11 @@
-"""The one-SM main-loop sweep of SemiAnalysis against the model: python bench/calibration_mainloop.py [--rows] [--step N]
+"""The one-SM main-loop sweep of SemiAnalysis against the model: python
+bench/calibration_mainloop.py [--rows] [--step N]
 
-For a tile, a number of stages and a data type of the sweep, a CuTe DSL kernel of the same shape (one warp loads A and B
-by TMA, one issues the MMAs) is compiled and run in the emulator at 1.3 GHz, on one SM. Its launch is timed with two
-lengths of the loop; the difference gives ns an iteration. The sweep repeats each case, so that what fits in the L2 as
-one die sees it (63 MB) is there; larger working sets come from DRAM.
+For a tile, a number of stages and a data type of the sweep, a CuTe DSL kernel of the same shape
+(one warp loads A and B by TMA, one issues the MMAs) is compiled and run in the emulator at 1.3 GHz,
+on one SM. Its launch is timed with two lengths of the loop; the difference gives ns an iteration.
+The sweep repeats each case, so that what fits in the L2 as one die sees it (63 MB) is there; larger
+working sets come from DRAM.
 """
 
 from __future__ import annotations
@@ -112,10 +114,18 @@ class MainLoop:
         if warp == 2:
             for _ in cutlass.range(k_tiles, unroll=1):
                 empty = producer.acquire_and_advance()
-                cute.copy(a_atom, tAgA[None, empty.count], tAsA[None, empty.index],
-                          tma_bar_ptr=empty.barrier)  # fmt: skip
-                cute.copy(b_atom, tBgB[None, empty.count], tBsB[None, empty.index],
-                          tma_bar_ptr=empty.barrier)  # fmt: skip
+                cute.copy(
+                    a_atom,
+                    tAgA[None, empty.count],
+                    tAsA[None, empty.index],
+                    tma_bar_ptr=empty.barrier,
+                )
+                cute.copy(
+                    b_atom,
+                    tBgB[None, empty.count],
+                    tBsB[None, empty.index],
+                    tma_bar_ptr=empty.barrier,
+                )
         if warp == 1:
             mma.set(tcgen05.Field.ACCUMULATE, False)
             for _ in cutlass.range(k_tiles, unroll=1):
@@ -157,11 +167,19 @@ def ns_an_iteration(gpu, row: dict, constants: dict[str, float]) -> float:
 
 def main():
     parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--step", type=int, default=9, help="every how manieth row of the sweep (default 9)")
+    parser.add_argument(
+        "--step", type=int, default=9, help="every how manieth row of the sweep (default 9)"
+    )
     options = parser.parse_args()
     gpu = emulator.install(timing=Options(arithmetic=False))
-    rows = [r for r in table(options.data / "sa_cutlass_mainloop_1p3GHz.csv")
-            if r["dtype"] in TYPES and r["time_ms"] and int(r["STAGES"]) >= 2 and float(r["time_ms"]) > 0]  # fmt: skip
+    rows = [
+        r
+        for r in table(options.data / "sa_cutlass_mainloop_1p3GHz.csv")
+        if r["dtype"] in TYPES
+        and r["time_ms"]
+        and int(r["STAGES"]) >= 2
+        and float(r["time_ms"]) > 0
+    ]
     errors = Errors("ns")
     for i, row in enumerate(rows[:: 1 if options.all else options.step]):
         m, n, k = (int(row[f"TILE_{x}"]) for x in "MNK")
@@ -171,7 +189,11 @@ def main():
         modelled = ns_an_iteration(gpu, row, overrides(options.set))
         errors.add("in the L2" if resident else "from DRAM", i, label, modelled, measured)
         if options.rows:
-            print(f"  {label:36} modelled {modelled:8.1f}  measured {measured:8.1f}  {modelled / measured - 1:+6.1%}", flush=True)
+            print(
+                f"  {label:36} modelled {modelled:8.1f}  measured {measured:8.1f}  "
+                f"{modelled / measured - 1:+6.1%}",
+                flush=True,
+            )
     errors.print(False)
 
 

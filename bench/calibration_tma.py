@@ -1,8 +1,10 @@
-"""TMA bandwidth against bytes in flight, and the cold latency of one load: python bench/calibration_tma.py [--rows]
+"""TMA bandwidth against bytes in flight, and the cold latency of one load: python
+bench/calibration_tma.py [--rows]
 
-148 CTAs of one warp, fp32 rows of 512 bytes, as SemiAnalysis' tma2d_throughput and tma2d_latency. The first keeps 1, 2
-or 4 loads under way; clk a load are taken after the pipeline has filled. The second loads one tile a CTA with nothing
-cached and an L2 full of written lines (its benchmark clears the L2 with a memset).
+148 CTAs of one warp, fp32 rows of 512 bytes, as SemiAnalysis' tma2d_throughput and tma2d_latency.
+The first keeps 1, 2 or 4 loads under way; clk a load are taken after the pipeline has filled. The
+second loads one tile a CTA with nothing cached and an L2 full of written lines (its benchmark
+clears the L2 with a memset).
 """
 
 from __future__ import annotations
@@ -10,12 +12,23 @@ from __future__ import annotations
 import statistics
 
 import torch
-from calibration import Errors, arguments, launch, overrides, pointer, ptx, table, tensormap, timed_gpu
+from calibration import (
+    Errors,
+    arguments,
+    launch,
+    overrides,
+    pointer,
+    ptx,
+    table,
+    tensormap,
+    timed_gpu,
+)
 
 CTAS, WIDTH = 148, 128
 LOAD = "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes"
-WAIT = """{{ .reg .pred P1; LAB: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 P1, [{0}], {1};
-    @P1 bra DONE; bra LAB; DONE: }}"""
+EXPECT = "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _,"
+WAIT = """{{ .reg .pred P1; LAB: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 P1, [{0}],
+    {1}; @P1 bra DONE; bra LAB; DONE: }}"""
 START = """
     ld.param.u64 %rd1, [out];
     mov.b64 %rd2, map;
@@ -31,9 +44,11 @@ START = """
 def bandwidth_kernel(height: int, stages: int, loads: int, warm: int) -> str:
     tile = WIDTH * 4 * height
     barriers = stages * tile
-    init = "\n".join(f"@%p1 mbarrier.init.shared::cta.b64 [%r9+{barriers + 8 * s}], 1;" for s in range(stages))
+    init = "\n".join(
+        f"@%p1 mbarrier.init.shared::cta.b64 [%r9+{barriers + 8 * s}], 1;" for s in range(stages)
+    )
     first = "\n".join(
-        f"""@%p1 mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%r9+{barriers + 8 * s}], {tile};
+        f"""@%p1 {EXPECT} [%r9+{barriers + 8 * s}], {tile};
         @%p1 {LOAD} [%r9+{s * tile}], [%rd3, {{0, %r5}}], [%r9+{barriers + 8 * s}];
         add.u32 %r5, %r5, %r6;"""
         for s in range(stages)
@@ -95,7 +110,14 @@ def run(gpu, text: str, height: int, tiles: int, smem: int) -> list[int]:
     rows = CTAS * tiles * height
     matrix = torch.empty(rows * WIDTH, dtype=torch.float32)
     out = torch.zeros(CTAS, dtype=torch.int64)
-    launch(gpu, text, [pointer(out), tensormap(matrix, WIDTH, rows, (WIDTH, height))], CTAS, 32, smem=smem)
+    launch(
+        gpu,
+        text,
+        [pointer(out), tensormap(matrix, WIDTH, rows, (WIDTH, height))],
+        CTAS,
+        32,
+        smem=smem,
+    )
     return out.tolist()
 
 
@@ -104,20 +126,38 @@ def main():
     constants = overrides(options.set)
     bandwidth, latency = Errors("clk"), Errors("clk")
     for i, row in enumerate(table(options.data / "sa_tma2d_tput.csv")):
-        height, stages, measured = (int(row["SmemHeight"]), int(row["NumStages"]), float(row["CyclesPerTMA"]))
+        height, stages, measured = (
+            int(row["SmemHeight"]),
+            int(row["NumStages"]),
+            float(row["CyclesPerTMA"]),
+        )
         tile = WIDTH * 4 * height
         loads = max(8, min(100, (96 << 20) // (CTAS * tile)))
         loads += 3 * stages
         warm = loads // 3
         text = bandwidth_kernel(height, stages, loads, warm)
-        got = run(timed_gpu(constants=constants), text, height, loads + stages, stages * tile + 1024)
+        got = run(
+            timed_gpu(constants=constants), text, height, loads + stages, stages * tile + 1024
+        )
         each = statistics.mean(got) / (loads - 1 - warm)
         bandwidth.add("clk a load, steady", i, f"{stages} x {tile} B in flight", each, measured)
     for i, row in enumerate(table(options.data / "sa_tma2d_lat.csv")):
         height = int(row["SmemHeight"])
         tile = WIDTH * 4 * height
-        got = run(timed_gpu(constants=constants, dirty_l2=True), latency_kernel(height), height, 1, tile + 1024)
-        latency.add("one cold load", i, f"{tile} B", statistics.median(got), float(row["LatencyCyclesMedian"]))
+        got = run(
+            timed_gpu(constants=constants, dirty_l2=True),
+            latency_kernel(height),
+            height,
+            1,
+            tile + 1024,
+        )
+        latency.add(
+            "one cold load",
+            i,
+            f"{tile} B",
+            statistics.median(got),
+            float(row["LatencyCyclesMedian"]),
+        )
     bandwidth.print(options.rows)
     latency.print(options.rows)
 

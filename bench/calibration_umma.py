@@ -1,7 +1,8 @@
 """UMMA tables of SemiAnalysis against the model: python bench/calibration_umma.py [--rows]
 
-Throughput: clk an instruction in batches of 16 to 256, each closed by a commit that is waited for. Latency: one
-instruction and its commit. The kernels are PTX and run in the timed emulator; cta_group::2 as a cluster of two.
+Throughput: clk an instruction in batches of 16 to 256, each closed by a commit that is waited for.
+Latency: one instruction and its commit. The kernels are PTX and run in the timed emulator;
+cta_group::2 as a cluster of two.
 """
 
 from __future__ import annotations
@@ -9,13 +10,28 @@ from __future__ import annotations
 import struct
 
 import torch
-from calibration import EmulatorError, Errors, arguments, launch, overrides, pointer, ptx, table, timed_gpu
+from calibration import (
+    EmulatorError,
+    Errors,
+    arguments,
+    launch,
+    overrides,
+    pointer,
+    ptx,
+    table,
+    timed_gpu,
+)
 
 ITERATIONS = 4
 UNROLLED = 16  # MMAs in a row; a deeper batch loops over them
-KINDS = {"BF16": ("f16", 1 << 7 | 1 << 10 | 1 << 4), "E4M3": ("f8f6f4", 1 << 4), "F4": ("f8f6f4", 5 << 7 | 5 << 10 | 1 << 4),
-         "S8": ("i8", 1 << 7 | 1 << 10 | 2 << 4), "MXF8": ("mxf8f6f4", 1 << 23),
-         "MXF4": ("mxf8f6f4", 1 << 23 | 5 << 7 | 5 << 10)}  # fmt: skip
+KINDS = {
+    "BF16": ("f16", 1 << 7 | 1 << 10 | 1 << 4),
+    "E4M3": ("f8f6f4", 1 << 4),
+    "F4": ("f8f6f4", 5 << 7 | 5 << 10 | 1 << 4),
+    "S8": ("i8", 1 << 7 | 1 << 10 | 2 << 4),
+    "MXF8": ("mxf8f6f4", 1 << 23),
+    "MXF4": ("mxf8f6f4", 1 << 23 | 5 << 7 | 5 << 10),
+}
 
 
 def shape_bits(m: int, n: int, scaled: bool) -> int:
@@ -23,17 +39,23 @@ def shape_bits(m: int, n: int, scaled: bool) -> int:
 
 
 def kernel(fmt: str, layout: str, group: int, m: int, n: int, unrolled: int) -> str:
-    """PTX: an iteration issues `repeats` (a parameter) times `unrolled` MMAs and a commit, and waits; its clk are stored."""
+    """PTX: an iteration issues `repeats` (a parameter) times `unrolled` MMAs and a commit, and
+    waits; its clk are stored.
+    """
     kind, types = KINDS[fmt]
     scaled = kind.startswith("mx")
     idesc = types | shape_bits(m, n, scaled)
     suffix = ".block_scale" if scaled else ""
     a = "[%r21]" if layout == "TS" else "%rd10"
     scales = "[%r22], [%r23], " if scaled else ""
-    mma = f"tcgen05.mma.cta_group::{group}.kind::{kind}{suffix} [%r20], {a}, %rd11, {idesc}, {scales}%p4;"
+    mma = (
+        f"tcgen05.mma.cta_group::{group}.kind::{kind}{suffix} [%r20], {a}, %rd11, {idesc}, "
+        f"{scales}%p4;"
+    )
     both = ".multicast::cluster" if group == 2 else ""
     mask = ", %rs1" if group == 2 else ""
-    commit = f"tcgen05.commit.cta_group::{group}.mbarrier::arrive::one.shared::cluster{both}.b64 [%r10]{mask};"
+    arrive = f"mbarrier::arrive::one.shared::cluster{both}.b64 [%r10]{mask};"
+    commit = f"tcgen05.commit.cta_group::{group}.{arrive}"
     sync = "barrier.cluster.arrive; barrier.cluster.wait;" if group == 2 else "bar.sync 0;"
     columns = 512
     body = f"""
@@ -77,7 +99,8 @@ def kernel(fmt: str, layout: str, group: int, m: int, n: int, unrolled: int) -> 
     @%p7 bra BATCH;
     {commit}
     WAITS:
-    {{ .reg .pred P1; LAB: mbarrier.try_wait.parity.shared.b64 P1, [%r10], %r31; @P1 bra DONE; bra LAB; DONE: }}
+    {{ .reg .pred P1; LAB: mbarrier.try_wait.parity.shared.b64 P1, [%r10], %r31;
+    @P1 bra DONE; bra LAB; DONE: }}
     mov.u64 %rd21, %clock64;
     sub.u64 %rd22, %rd21, %rd20;
     st.global.u64 [%rd1], %rd22;
@@ -114,15 +137,25 @@ def main():
         except EmulatorError:
             refused.add(key)
             continue
-        latency.add(f"latency {key[1]} cta{key[2]} M{key[3]}", i, f"{key[0]} N{key[4]}", modelled,
-                    float(row["MedianCycles"]))  # fmt: skip
+        latency.add(
+            f"latency {key[1]} cta{key[2]} M{key[3]}",
+            i,
+            f"{key[0]} N{key[4]}",
+            modelled,
+            float(row["MedianCycles"]),
+        )
     for i, row in enumerate(table(options.data / "sa_umma_tput_full.csv")):
         key = row["Format"], row["ABLayout"], int(row["CTAGroup"]), int(row["M"]), int(row["N"])
         if key in refused or not options.all and i % 5 not in (0, 3):
             continue
         depth = int(row["PipelineDepth"])
-        throughput.add(f"throughput {key[1]} cta{key[2]} M{key[3]}", i, f"{key[0]} N{key[4]} depth {depth}",
-                       clk(gpu, *key, depth) / depth, float(row["CyclesPerMMA"]))  # fmt: skip
+        throughput.add(
+            f"throughput {key[1]} cta{key[2]} M{key[3]}",
+            i,
+            f"{key[0]} N{key[4]} depth {depth}",
+            clk(gpu, *key, depth) / depth,
+            float(row["CyclesPerMMA"]),
+        )
     latency.print(options.rows)
     throughput.print(options.rows, absolute=True)
     print(f"{len(refused)} shapes left out, which the PTX ISA does not allow: {sorted(refused)}")

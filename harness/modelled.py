@@ -32,9 +32,11 @@ def model(
 
     # One gemv call follows a write of 4 GiB: the L2 is full of lines that must be written back.
     options = Options(
-        arithmetic=False, ranges=mode != "profile", trace=TRACED_CTAS if trace or plot else 0,
+        arithmetic=False,
+        ranges=mode != "profile",
+        trace=TRACED_CTAS if trace or plot else 0,
         dirty_l2=problem == GEMV.name,
-    )  # fmt: skip
+    )
     gpu = emulator.install(timing=options)
     before = len(gpu.launches)
     kernel(data)

@@ -1,7 +1,8 @@
 """A clock for the emulator: a discrete-event model of the B200's units (see docs/timing.md).
 
-`constants` is the table of numbers; `machine` the event-driven scheduler; `sm`, `memory` the servers; `costs`
-what instructions cost; `protocol` what a leaderboard would report; `profile`, `trace`, `plot` what the user reads.
+`constants` is the table of numbers; `machine` the event-driven scheduler; `sm`, `memory` the
+servers; `costs` what instructions cost; `protocol` what a leaderboard would report; `profile`,
+`trace`, `plot` what the user reads.
 """
 
 from .constants import TABLE, Constants

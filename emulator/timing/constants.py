@@ -1,16 +1,18 @@
 """Every number of the timing model, with unit, source and grade.
 
-Grades: "measured" on a B200 with the data or the source at hand; "published" by someone on a B200 or on its sibling
-B300/GB300, not cross-checked; "fitted" to the data set that `source` names (bench/calibration.py fits and reports on
-different halves); "unknown": no public number, `low` and `high` span what is plausible. The report's range comes from
-moving every constant that has a range to its cheap end at once, and to its dear end at once.
+Grades: "measured" on a B200 with the data or the source at hand; "published" by someone on a B200
+or on its sibling B300/GB300, not cross-checked; "fitted" to the data set that `source` names
+(bench/calibration.py fits and reports on different halves); "unknown": no public number, `low` and
+`high` span what is plausible. The report's range comes from moving every constant that has a range
+to its cheap end at once, and to its dear end at once.
 
-Units: "clk" are cycles of the SM clock; the L2 and the crossbar follow it (the L2 round trip of TMA is 400 clk at
-1.965 GHz and at 1.3 GHz alike); DRAM does not, so its share of a latency is in ns.
+Units: "clk" are cycles of the SM clock; the L2 and the crossbar follow it (the L2 round trip of TMA
+is 400 clk at 1.965 GHz and at 1.3 GHz alike); DRAM does not, so its share of a latency is in ns.
 
-Sources: SA = SemiAnalysisAI/microbench-blackwell (B200); NCU1 = a Nsight Compute report of a B200 (NVFP4_Kernels);
-AS = AndreSlavescu/flashinfer-competition (B200); QRC = ademeure/QuickRunCUDA (B300); GN = gau-nernst/learn-cuda
-traces (B200); SIG = stephendliang/siglip (B200); C&C = chips-and-cheese.
+Sources: SA = SemiAnalysisAI/microbench-blackwell (B200); NCU1 = a Nsight Compute report of a B200
+(NVFP4_Kernels); AS = AndreSlavescu/flashinfer-competition (B200); QRC = ademeure/QuickRunCUDA
+(B300); GN = gau-nernst/learn-cuda traces (B200); SIG = stephendliang/siglip (B200); C&C =
+chips-and-cheese.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from types import SimpleNamespace
 
 @dataclass(frozen=True)
 class Constant:
-    """One number. low is the end of the range that makes kernels faster, high the one that makes them slower."""
+    """One number. low is the end of the range that makes kernels faster, high the one that makes
+    them slower.
+    """
 
     name: str
     value: float
@@ -39,70 +43,211 @@ def _c(name, value, unit, grade, source, low=None, high=None) -> Constant:
 TABLE = (
     # --- DRAM -----------------------------------------------------------------------------------
     _c("dram_bandwidth", 7.26e12, "B/s", "measured", "SA tma2d_tput: largest of 24 configurations"),
-    _c("dram_extra_ns", 115.0, "ns", "fitted", "SA tma2d_tput 512 B (900 clk at 1.965 GHz) and SA main loop at "
-       "1.3 GHz (+380..468 clk): the part of a DRAM access that does not scale with the SM clock"),
+    _c(
+        "dram_extra_ns",
+        115.0,
+        "ns",
+        "fitted",
+        "SA tma2d_tput 512 B (900 clk at 1.965 GHz) and SA main loop at "
+        "1.3 GHz (+380..468 clk): the part of a DRAM access that does not scale with the SM clock",
+    ),
     _c("dram_extra_clk", 250.0, "clk", "fitted", "the same two data sets: the part that scales"),
     _c("dram_channels", 64, "", "published", "NCU1: 64 channels"),
-    _c("dram_grain", 4096, "B", "fitted", "SA tma2d_tput, odd rows: bytes in a row on one channel; the imbalance "
-       "this makes is the queueing below saturation"),
-    _c("dirty_fraction", 0.75, "", "fitted", "SA tma2d_lat, odd rows: bytes written back for a byte read while the L2 "
-       "is full of what a memset before the kernel left", 0.3, 1.0),
-    _c("dirty_bytes", 24e6, "B", "fitted", "how much of the L2 is like that: at least 13 MB (SA tma2d_lat, 19.4 MB "
-       "read), at most 30 MB (with more, the best published gemv times, 66 MB in 14.2 us and 132 MB in 23.8 us after "
-       "the event floor, would be impossible)", 13e6, 30e6),
-    _c("page_walk", 250.0, "clk", "fitted", "SA ldgsts_lat: cold 1085..1263 clk against 789..900 clk of a DRAM "
-       "pointer chase (QRC)", 0.0, 500.0),
+    _c(
+        "dram_grain",
+        4096,
+        "B",
+        "fitted",
+        "SA tma2d_tput, even rows: bytes in a row on one channel; the imbalance "
+        "this makes is the queueing below saturation",
+    ),
+    _c(
+        "dirty_fraction",
+        0.75,
+        "",
+        "fitted",
+        "SA tma2d_lat, even rows: bytes written back for a byte read while the L2 "
+        "is full of what a memset before the kernel left",
+        0.3,
+        1.0,
+    ),
+    _c(
+        "dirty_bytes",
+        24e6,
+        "B",
+        "fitted",
+        "how much of the L2 is like that: at least 13 MB (SA tma2d_lat, 19.4 MB "
+        "read), at most 30 MB (with more, the best published gemv times, 66 MB in 14.2 us and "
+        "132 MB in 23.8 us after "
+        "the event floor, would be impossible)",
+        13e6,
+        30e6,
+    ),
+    _c(
+        "page_walk",
+        250.0,
+        "clk",
+        "fitted",
+        "SA ldgsts_lat: cold 1085..1263 clk against 789..900 clk of a DRAM pointer chase (QRC)",
+        0.0,
+        500.0,
+    ),
     _c("page_bytes", 2 << 20, "B", "published", "CUDA: allocations are mapped in 2 MB pages"),
     # --- L2 and crossbar ------------------------------------------------------------------------
     _c("l2_bytes_a_die", 63e6, "B", "measured", "SA main loop: the step lies between 50 and 67 MB"),
-    _c("l2_bandwidth", 17.5e12, "B/s", "published", "SA tma_mcast: 16.8 TB/s filled; QRC 17..26, TileSight 20.5; "
-       "at 1.965 GHz, scales with the clock", 20e12, 16.5e12),
-    _c("l2_far", 200.0, "clk", "published", "extra of a hit in the other die's partition: SA article ~300, QRC 385 "
-       "on B300", 100.0, 385.0),
-    _c("fabric_bandwidth", 8e12, "B/s", "unknown", "die-to-die; NV-HBI is advertised with 10 TB/s for both "
-       "directions", 10e12, 5e12),
-    _c("tma_l2", 345.0, "clk", "fitted", "SA main loop in the L2, even rows; AS: round trip of a small warm load 190..225 ns "
-       "is ~400 clk, less the fill and mbarrier_wake"),
+    _c(
+        "l2_bandwidth",
+        17.5e12,
+        "B/s",
+        "published",
+        "SA tma_mcast: 16.8 TB/s filled; QRC 17..26, TileSight 20.5; "
+        "at 1.965 GHz, scales with the clock",
+        20e12,
+        16.5e12,
+    ),
+    _c(
+        "l2_far",
+        200.0,
+        "clk",
+        "published",
+        "extra of a hit in the other die's partition: SA article ~300, QRC 385 on B300",
+        100.0,
+        385.0,
+    ),
+    _c(
+        "fabric_bandwidth",
+        8e12,
+        "B/s",
+        "unknown",
+        "die-to-die; NV-HBI is advertised with 10 TB/s for both directions",
+        10e12,
+        5e12,
+    ),
+    _c(
+        "tma_l2",
+        345.0,
+        "clk",
+        "fitted",
+        "SA main loop in the L2, even rows; AS: round trip of a small warm load 190..225 ns "
+        "is ~400 clk, less the fill and mbarrier_wake",
+    ),
     _c("ldg_l2", 300.0, "clk", "published", "C&C ~150 ns near; QRC 285..360 near"),
-    _c("l1_hit", 39.0, "clk", "published", "C&C 39 clk"),
+    _c("l1_hit", 39.0, "clk", "published", "C&C: an L1 hit"),
     _c("l2_sector", 32, "B", "measured", "CUDA programming guide; NCU1 sector counters"),
     # --- TMA ------------------------------------------------------------------------------------
-    _c("tma_issue", 58.0, "clk", "measured", "SA main loop: 114..116 clk a 2-copy iteration, 242 with 4, 472 with 8"),
+    _c(
+        "tma_issue",
+        58.0,
+        "clk",
+        "measured",
+        "SA main loop: 114..116 clk a 2-copy iteration, 242 with 4, 472 with 8",
+    ),
     _c("bulk_issue", 15.5, "clk", "published", "AS: UBLKCP slope; QRC 16..60", 15.5, 58.0),
     _c("tma_store_issue", 14.0, "clk", "published", "AS: UTMASTG slope"),
     _c("row_clk", 1.01, "clk", "measured", "SA main loop: fill of one row of up to 64 B"),
-    _c("row128_clk", 1.08, "clk", "measured", "SA main loop: fill of one row of 128 B (119..122 B/clk)"),
-    _c("descriptor_fetch", 450.0, "clk", "published", "SA tma2d_lat and AS: first use of a tensormap by an SM, "
-       "0.3..0.5 us", 200.0, 980.0),
+    _c(
+        "row128_clk",
+        1.08,
+        "clk",
+        "measured",
+        "SA main loop: fill of one row of 128 B (119..122 B/clk)",
+    ),
+    _c(
+        "descriptor_fetch",
+        450.0,
+        "clk",
+        "published",
+        "SA tma2d_lat and AS: first use of a tensormap by an SM, 0.3..0.5 us",
+        200.0,
+        980.0,
+    ),
     _c("multicast_extra", 30.0, "clk", "unknown", "latency a multicast adds to a copy", 0.0, 150.0),
     _c("multicast_row", 64, "B", "published", "NCU1: 32-byte rows cost twice in a multicast"),
-    _c("bulk_read_smem", 60.0, "clk", "published", "QRC: a bulk store's source is read after 89 clk (256 B), 209 clk "
-       "(4 KB)"),
+    _c(
+        "bulk_read_smem",
+        60.0,
+        "clk",
+        "published",
+        "QRC: a bulk store's source is read after 89 clk (256 B), 209 clk (4 KB)",
+    ),
     _c("dsmem", 190.0, "clk", "published", "QRC: ld.shared::cluster 165..215 clk", 165.0, 240.0),
-    _c("dsmem_bytes", 32.0, "B/clk", "unknown", "bandwidth of one SM into another's shared memory", 64.0, 16.0),
+    _c(
+        "dsmem_bytes",
+        32.0,
+        "B/clk",
+        "unknown",
+        "bandwidth of one SM into another's shared memory",
+        64.0,
+        16.0,
+    ),
     # --- tensor core ----------------------------------------------------------------------------
-    _c("mma_issue", 10.0, "clk", "fitted", "SA main loop, even rows of M = 64 and N <= 64: an elected MMA with its "
-       "address arithmetic takes its warp at most ~20 clk; QRC 44 in naive loops", 8.0, 24.0),
+    _c(
+        "mma_issue",
+        10.0,
+        "clk",
+        "fitted",
+        "SA main loop, even rows of M = 64 and N <= 64: an elected MMA with its "
+        "address arithmetic takes its warp at most ~20 clk; QRC 44 in naive loops",
+        8.0,
+        24.0,
+    ),
     _c("mma_floor", 18.0, "clk", "measured", "SA umma_tput: TS cta_group::2 M128"),
     _c("mma_a_ss", 32.0, "clk", "measured", "SA umma_fit: SS cta1 M128 is max(N/2, 32 + N/4)"),
     _c("mma_pair_extra", 1.0, "clk", "measured", "SA umma_fit: SS cta2 M128 is max(N/4, 17 + N/8)"),
-    _c("mma_pair256_extra", 3.0, "clk", "measured", "SA umma_fit: SS cta2 M256 is max(N/2, 35 + N/8)"),
-    _c("lat_ts", 104.0, "clk", "measured", "SA umma_lat, formula of odd rows: N/2 + this, TS cta1"),
+    _c(
+        "mma_pair256_extra",
+        3.0,
+        "clk",
+        "measured",
+        "SA umma_fit: SS cta2 M256 is max(N/2, 35 + N/8)",
+    ),
+    _c(
+        "lat_ts", 104.0, "clk", "measured", "SA umma_lat, formula of even rows: N/2 + this, TS cta1"
+    ),
     _c("lat_ss64", 120.0, "clk", "measured", "the same, SS cta1 M64"),
     _c("lat_ss128", 136.0, "clk", "measured", "the same, SS cta1 M128"),
     _c("lat_ts_pair128", 146.0, "clk", "measured", "the same, N/4 + this, TS cta2 M128"),
     _c("lat_ts_pair256", 138.0, "clk", "measured", "the same, N/2 + this, TS cta2 M256"),
     _c("lat_ss_pair128", 162.0, "clk", "measured", "the same, N/4 + this, SS cta2 M128"),
     _c("lat_ss_pair256", 170.0, "clk", "measured", "the same, N/2 + this, SS cta2 M256"),
-    _c("cp_issue", 16.0, "clk", "unknown", "as mma_issue; QRC 44..52 clk in a loop whose floor is 44", 12.0, 44.0),
+    _c(
+        "cp_issue",
+        16.0,
+        "clk",
+        "unknown",
+        "as mma_issue; QRC 44..52 clk in a loop whose floor is 44",
+        12.0,
+        44.0,
+    ),
     _c("cp_32x128b", 32.0, "clk", "published", "NCU1: (127.34 - 64) / 2 on the tc pipe", 8.0, 32.0),
     _c("cp_bytes", 61.0, "B/clk", "measured", "AS: 128x256b 67..70 clk for 4 KB"),
-    _c("cp_latency", 60.0, "clk", "published", "AS: first copy + commit + wait 168 clk, less transfer and wake"),
+    _c(
+        "cp_latency",
+        60.0,
+        "clk",
+        "published",
+        "AS: first copy + commit + wait 168 clk, less transfer and wake",
+    ),
     # --- tensor memory --------------------------------------------------------------------------
-    _c("tmem_ld", 100.0, "clk", "unknown", "latency of tcgen05.ld to wait::ld: QRC 38 clk alone on B300, SIG ~200 in "
-       "an epilogue on B200, 420 quoted", 38.0, 200.0),
-    _c("tmem_ld_column", 1.2, "clk", "published", "QRC: 53 B/clk a warp: a column of 32 lanes in 2.4 clk at .x16; "
-       "NCU1 16 reads for .x32", 0.5, 2.4),
+    _c(
+        "tmem_ld",
+        100.0,
+        "clk",
+        "unknown",
+        "latency of tcgen05.ld to wait::ld: QRC 38 clk alone on B300, SIG ~200 in "
+        "an epilogue on B200, 420 quoted",
+        38.0,
+        200.0,
+    ),
+    _c(
+        "tmem_ld_column",
+        1.2,
+        "clk",
+        "published",
+        "QRC: 53 B/clk a warp: a column of 32 lanes in 2.4 clk at .x16; NCU1 16 reads for .x32",
+        0.5,
+        2.4,
+    ),
     _c("tmem_st", 12.4, "clk", "measured", "AS: st.x1 13.0, x4 14.6, x16 21.5, x32 31.5, x64 49.8"),
     _c("tmem_st_column", 0.6, "clk", "measured", "the same"),
     _c("tmem_alloc", 245.0, "clk", "measured", "AS 239..253"),
@@ -114,7 +259,15 @@ TABLE = (
     _c("mbarrier_wake", 40.0, "clk", "published", "AS: arrive + try_wait 52..54 clk", 25.0, 75.0),
     _c("bar_base", 22.0, "clk", "measured", "AS, QRC: __syncthreads 22 + 2 a warp"),
     _c("bar_warp", 2.0, "clk", "measured", "the same"),
-    _c("cluster_sync", 340.0, "clk", "published", "QRC: cluster.sync 370..395 with release/acquire", 150.0, 390.0),
+    _c(
+        "cluster_sync",
+        340.0,
+        "clk",
+        "published",
+        "QRC: cluster.sync 370..395 with release/acquire",
+        150.0,
+        390.0,
+    ),
     _c("cluster_sync_relaxed", 80.0, "clk", "published", "QRC: 102"),
     _c("fence_async", 20.0, "clk", "published", "AS, QRC: fence.proxy.async 10.8..36", 10.8, 36.0),
     _c("fence_gpu", 290.0, "clk", "published", "QRC: __threadfence 264..320"),
@@ -122,22 +275,66 @@ TABLE = (
     _c("setmaxnreg", 40.0, "clk", "published", "QRC 23..73", 23.0, 73.0),
     # --- LSU, shared memory, arithmetic ---------------------------------------------------------
     _c("smem_load", 29.0, "clk", "published", "QRC 24..29"),
-    _c("lsu_issue", 4.0, "clk", "published", "32 lanes through a 128 B/clk port, 4 sub-cores share it"),
+    _c(
+        "lsu_issue",
+        4.0,
+        "clk",
+        "published",
+        "32 lanes through a 128 B/clk port, 4 sub-cores share it",
+    ),
     _c("alu_latency", 4.0, "clk", "published", "QRC, AS: dependent FFMA 4..4.44"),
     _c("shuffle_latency", 24.0, "clk", "published", "QRC, AS 24..26"),
     _c("branch", 6.0, "clk", "published", "QRC: 51 clk a non-unrolled loop against 45 unrolled"),
     # --- launch ---------------------------------------------------------------------------------
-    _c("event_floor_us", 4.2, "us", "published", "two events around an empty kernel (leaderboard hosts)", 3.6, 4.8),
-    _c("launch_gap_us", 1.2, "us", "unknown", "end of a kernel to the start of the next one in the queue; published "
-       "gains of programmatic launch are 0.5..2.2", 0.7, 2.0),
-    _c("cta_start_us", 0.3, "us", "fitted", "GN traces: set-up takes 0.58..0.67 us in the kernel, of which barriers, "
-       "TMEM and cluster sync are ~0.36; the rest is cold instruction and parameter fetch", 0.1, 0.6),
+    _c(
+        "event_floor_us",
+        4.2,
+        "us",
+        "published",
+        "two events around an empty kernel (leaderboard hosts)",
+        3.6,
+        4.8,
+    ),
+    _c(
+        "launch_gap_us",
+        1.2,
+        "us",
+        "unknown",
+        "end of a kernel to the start of the next one in the queue; published "
+        "gains of programmatic launch are 0.5..2.2",
+        0.7,
+        2.0,
+    ),
+    _c(
+        "cta_start_us",
+        0.3,
+        "us",
+        "fitted",
+        "GN traces: set-up takes 0.58..0.67 us in the kernel, of which barriers, "
+        "TMEM and cluster sync are ~0.36; the rest is cold instruction and parameter fetch",
+        0.1,
+        0.6,
+    ),
     _c("cta_dispatch_ns", 0.52, "ns", "published", "QRC: a CTA after the other"),
-    _c("cta_relaunch", 400.0, "clk", "unknown", "a CTA's exit to the next CTA's first instruction on the same SM",
-       150.0, 1000.0),
-    _c("store_drain", 600.0, "clk", "unknown", "the last store to the end of the kernel (acknowledged by the L2)",
-       300.0, 900.0),
-)  # fmt: skip
+    _c(
+        "cta_relaunch",
+        400.0,
+        "clk",
+        "unknown",
+        "a CTA's exit to the next CTA's first instruction on the same SM",
+        150.0,
+        1000.0,
+    ),
+    _c(
+        "store_drain",
+        600.0,
+        "clk",
+        "unknown",
+        "the last store to the end of the kernel (acknowledged by the L2)",
+        300.0,
+        900.0,
+    ),
+)
 
 BY_NAME = {c.name: c for c in TABLE}
 

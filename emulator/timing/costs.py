@@ -1,7 +1,9 @@
-"""What an instruction costs its warp and its sub-core: (issue slots, latency of the result), in clk.
+"""What an instruction costs its warp and its sub-core: (issue slots, latency of the result), in
+clk.
 
-PTX is not SASS: register moves and address conversions vanish, parameters are operands. Rates are those of
-section 4 of the facts (thread-instructions an SM and clk / 128 lanes of four sub-cores). Sources: QRC (B300), AS.
+PTX is not SASS: register moves and address conversions vanish, parameters are operands. Rates are
+those of section 4 of the facts (thread-instructions an SM and clk / 128 lanes of four sub-cores).
+Sources: QRC (B300), AS.
 """
 
 from __future__ import annotations
@@ -12,9 +14,19 @@ FREE = ("mov", "cvta", "mapa", "pragma")
 NO_COST_LOAD = ("param", "param::entry", "const")
 QUARTER = 32 / 16  # slots of an instruction that runs at 64 lanes a clk and SM
 F2FP_PACK = 4.0
-SPECIAL_FUNCTION = {"ex2": 4.0, "lg2": 8.0, "rcp": 8.0, "rsqrt": 8.0, "sqrt": 8.0, "tanh": 8.0, "sin": 8.0, "cos": 8.0}
+SPECIAL_FUNCTION = {
+    "ex2": 4.0,
+    "lg2": 8.0,
+    "rcp": 8.0,
+    "rsqrt": 8.0,
+    "sqrt": 8.0,
+    "tanh": 8.0,
+    "sin": 8.0,
+    "cos": 8.0,
+}
 FLOAT_ADD = ("add", "sub", "mul", "fma", "min", "max", "neg", "abs")
-# Fixed costs of stateful instructions that wait for nothing, by leading words of the opcode: (slots, latency).
+# Fixed costs of stateful instructions that wait for nothing, by leading words of the opcode:
+# (slots, latency).
 STATEFUL = {
     ("elect",): (2.0, 2.0),  # SA main loop: 8 elected MMAs in 242 clk
     ("shfl",): (4.0, 24.0),
@@ -50,31 +62,75 @@ def pure_cost(ins: Instr) -> tuple[float, float]:
         return 1.0, 4.0
     if name in ("rem",):
         return 20.0, 60.0
-    if ins.has("u64", "s64", "b64") and name in ("add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor"):
+    if ins.has("u64", "s64", "b64") and name in (
+        "add",
+        "sub",
+        "mul",
+        "mad",
+        "shl",
+        "shr",
+        "and",
+        "or",
+        "xor",
+    ):
         return 2 * QUARTER, 6.0
     if name == "setp" or ins.mods[-1] == "pred":
         return QUARTER, 6.0
     return QUARTER, 4.0
 
 
-INTEGER = ("add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "selp", "setp", "min", "max", "prmt",
-           "bfe", "bfi", "lop3", "neg", "abs", "shf")  # fmt: skip
+INTEGER = (
+    "add",
+    "sub",
+    "mul",
+    "mad",
+    "shl",
+    "shr",
+    "and",
+    "or",
+    "xor",
+    "not",
+    "selp",
+    "setp",
+    "min",
+    "max",
+    "prmt",
+    "bfe",
+    "bfi",
+    "lop3",
+    "neg",
+    "abs",
+    "shf",
+)
 
 
 def uniform_cost(ins: Instr) -> tuple[float, float]:
-    """As pure_cost, for operands that are the same in all lanes: integers go to the uniform datapath."""
+    """As pure_cost, for operands that are the same in all lanes: integers go to the uniform
+    datapath.
+    """
     slots, latency = pure_cost(ins)
-    if ins.mods[0] in INTEGER and not any(m in ("f32", "f64", "f16", "bf16", "f16x2", "f32x2") for m in ins.mods):
+    if ins.mods[0] in INTEGER and not any(
+        m in ("f32", "f64", "f16", "bf16", "f16x2", "f32x2") for m in ins.mods
+    ):
         slots = min(slots, 1.0)
     return slots, latency
 
 
 def _conversion(ins: Instr) -> tuple[float, float]:
-    kinds = [m for m in ins.mods[1:] if m[0] in "fbesu" and m[1:2].isdigit() or m.startswith(("bf16", "ue", "tf32"))]
+    kinds = [
+        m
+        for m in ins.mods[1:]
+        if m[0] in "fbesu" and m[1:2].isdigit() or m.startswith(("bf16", "ue", "tf32"))
+    ]
     narrow = [k for k in kinds if k.startswith(("e", "ue"))]
     if narrow:  # fp4 and fp8: unpacking 64 lanes a clk, packing 32
         return (QUARTER, 4.0) if kinds and kinds[-1] in narrow else (F2FP_PACK, 4.0)
-    if len(kinds) == 2 and kinds[0][0] in "sub" and kinds[1][0] in "sub" and "f" not in kinds[0] + kinds[1]:
+    if (
+        len(kinds) == 2
+        and kinds[0][0] in "sub"
+        and kinds[1][0] in "sub"
+        and "f" not in kinds[0] + kinds[1]
+    ):
         return (0.0, 0.0) if kinds[0][1:] == kinds[1][1:] else (1.0, 4.0)
     if ins.has("f16x2", "bf16x2"):
         return F2FP_PACK, 4.0
@@ -82,7 +138,9 @@ def _conversion(ins: Instr) -> tuple[float, float]:
 
 
 def stateful_cost(ins: Instr) -> tuple[float, float]:
-    """(slots, latency of the result) of an instruction with state, apart from what its unit makes it wait."""
+    """(slots, latency of the result) of an instruction with state, apart from what its unit makes
+    it wait.
+    """
     for words, cost in STATEFUL.items():
         if ins.mods[: len(words)] == words:
             return cost
@@ -90,8 +148,14 @@ def stateful_cost(ins: Instr) -> tuple[float, float]:
 
 
 def is_copy(ins: Instr) -> bool:
-    """A move of one register to another, which costs nothing and hands on when its source is ready."""
-    return ins.mods[0] == "mov" and len(ins.operands) == 2 and all(isinstance(o, Reg) for o in ins.operands)
+    """A move of one register to another, which costs nothing and hands on when its source is
+    ready.
+    """
+    return (
+        ins.mods[0] == "mov"
+        and len(ins.operands) == 2
+        and all(isinstance(o, Reg) for o in ins.operands)
+    )
 
 
 def is_constant(ins: Instr) -> bool:

@@ -12,8 +12,15 @@ from .profile import roles
 from .record import Record
 
 MARGIN, ROW, WIDTH = 150, 18, 1200
-COLOURS = {"busy": (90, 150, 90), "wait": (225, 225, 225), "TMA": (70, 110, 190), "shared-memory fill": (110, 160, 220),
-           "tensor core": (200, 90, 60), "tcgen05.cp": (220, 160, 90), "tensor memory": (150, 100, 180)}  # fmt: skip
+COLOURS = {
+    "busy": (90, 150, 90),
+    "wait": (225, 225, 225),
+    "TMA": (70, 110, 190),
+    "shared-memory fill": (110, 160, 220),
+    "tensor core": (200, 90, 60),
+    "tcgen05.cp": (220, 160, 90),
+    "tensor memory": (150, 100, 180),
+}
 
 
 def _line(ins) -> str:
@@ -21,35 +28,80 @@ def _line(ins) -> str:
 
 
 def write_trace(record: Record, path: Path):
-    """Chrome trace events (JSON): a process a traced CTA, a track a warp and a unit, times in microseconds."""
+    """Chrome trace events (JSON): a process a traced CTA, a track a warp and a unit, times in
+    microseconds.
+    """
     names, us = roles(record), record.us
     events = []
     for number, index, sm, start, end in record.ctas:
         if number >= record.trace:
             continue
-        events.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": f"CTA {index} on SM {sm}"}})
+        events.append(
+            {
+                "ph": "M",
+                "name": "process_name",
+                "pid": number,
+                "args": {"name": f"CTA {index} on SM {sm}"},
+            }
+        )
         for warp, role in names.items():
             args = {"name": f"warp {warp} ({role})"}
-            events.append({"ph": "M", "name": "thread_name", "pid": number, "tid": warp, "args": args})
-            events.append({"ph": "X", "name": role, "pid": number, "tid": warp, "ts": us(start),
-                           "dur": us((end or record.end) - start)})  # fmt: skip
+            events.append(
+                {"ph": "M", "name": "thread_name", "pid": number, "tid": warp, "args": args}
+            )
+            events.append(
+                {
+                    "ph": "X",
+                    "name": role,
+                    "pid": number,
+                    "tid": warp,
+                    "ts": us(start),
+                    "dur": us((end or record.end) - start),
+                }
+            )
     for number, warp, start, end, ins, what in record.spans:
-        events.append({"ph": "X", "name": f"waits for {what}", "pid": number, "tid": warp, "ts": us(start),
-                       "dur": us(end - start), "args": {"line": _line(ins), "ptx": ins.text}})  # fmt: skip
+        events.append(
+            {
+                "ph": "X",
+                "name": f"waits for {what}",
+                "pid": number,
+                "tid": warp,
+                "ts": us(start),
+                "dur": us(end - start),
+                "args": {"line": _line(ins), "ptx": ins.text},
+            }
+        )
     tracks: dict[str, int] = {}
     for number, unit, start, end, what in record.units:
         tid = 1000 + tracks.setdefault(unit, len(tracks))
-        events.append({"ph": "X", "name": what, "pid": number, "tid": tid, "ts": us(start), "dur": us(end - start)})
+        events.append(
+            {
+                "ph": "X",
+                "name": what,
+                "pid": number,
+                "tid": tid,
+                "ts": us(start),
+                "dur": us(end - start),
+            }
+        )
     for number in {u[0] for u in record.units}:
         for unit, tid in tracks.items():
             args = {"name": unit}
-            events.append({"ph": "M", "name": "thread_name", "pid": number, "tid": 1000 + tid, "args": args})
-    meta = {"kernel": record.launch.kernel, "time": "modelled, not measured", "clock_ghz": record.ghz}
+            events.append(
+                {"ph": "M", "name": "thread_name", "pid": number, "tid": 1000 + tid, "args": args}
+            )
+    meta = {
+        "kernel": record.launch.kernel,
+        "time": "modelled, not measured",
+        "clock_ghz": record.ghz,
+    }
     path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": meta}))
 
 
 def write_picture(record: Record, path: Path):
-    """PNG: one row a warp and a unit of the first CTA; grey where a warp waits, colour where it or a unit works."""
+    """PNG: one row a warp and a unit of the first CTA; grey where a warp waits, colour where it or
+    a unit works.
+    """
     names = roles(record)
     units = list(dict.fromkeys(u[1] for u in record.units if u[0] == 0))
     rows = [f"w{warp} {role}" for warp, role in names.items()] + units
@@ -57,13 +109,18 @@ def write_picture(record: Record, path: Path):
     canvas = Canvas(MARGIN + WIDTH + 20, 70 + ROW * len(rows))
     first = next(cta for cta in record.ctas if cta[0] == 0)
     scale = WIDTH / max(record.end, 1.0)
-    title = f"modelled: {record.launch.kernel[:60]}, {record.time_us:.2f} us at {record.ghz} GHz, CTA {first[1]}"
+    title = (
+        f"modelled: {record.launch.kernel[:60]}, {record.time_us:.2f} us at {record.ghz} "
+        f"GHz, CTA {first[1]}"
+    )
     canvas.text(8, 8, title)
 
     def bar(row: int, start: float, end: float, colour, thin: int = 3):
         left, right = MARGIN + start * scale, MARGIN + end * scale
         top = 30 + row * ROW
-        canvas.box(int(left), top + thin, max(int(np.ceil(right)), int(left) + 1), top + ROW - thin, colour)
+        canvas.box(
+            int(left), top + thin, max(int(np.ceil(right)), int(left) + 1), top + ROW - thin, colour
+        )
 
     for i, name in enumerate(rows):
         canvas.text(8, 30 + i * ROW + 5, name[:22])
@@ -81,11 +138,11 @@ def write_picture(record: Record, path: Path):
 
 def _axis(canvas: Canvas, record: Record, scale: float, top: int):
     """Ticks at round microseconds."""
-    step = next(s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000) if record.time_us / s <= 14)
+    step = next(
+        s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000) if record.time_us / s <= 14
+    )
     canvas.box(MARGIN, top, MARGIN + WIDTH, top + 1, (0, 0, 0))
     for k in range(int(record.time_us / step) + 1):
         x = MARGIN + int(k * step * record.ghz * 1e3 * scale)
         canvas.box(x, top, x + 1, top + 5, (0, 0, 0))
         canvas.text(x - 6, top + 8, f"{k * step:g} us" if k == 0 else f"{k * step:g}")
-
-

@@ -1,8 +1,9 @@
 """The machine with a clock: what runs next is what is earliest in simulated time.
 
-A heap holds fragments of warps and events (completions of asynchronous effects). A fragment runs block after block
-until its time has passed the next entry's. The order of effects between warps may differ from that of the plain
-machine, as it may on hardware; a correct kernel gives the same results.
+A heap holds fragments of warps and events (completions of asynchronous effects). A fragment runs
+block after block until its time has passed the next entry's. The order of effects between warps may
+differ from that of the plain machine, as it may on hardware; a correct kernel gives the same
+results.
 """
 
 from __future__ import annotations
@@ -26,8 +27,14 @@ from .record import Record
 from .units import Units
 from .writer import TimedWriter
 
-WAITS = {"MBarrier": "an mbarrier", "NamedBarrier": "a CTA barrier", "ClusterBarrier": "the cluster barrier",
-         "Copy": "an asynchronous copy", "Pool": "tensor memory", "AnyOf": "an mbarrier"}  # fmt: skip
+WAITS = {
+    "MBarrier": "an mbarrier",
+    "NamedBarrier": "a CTA barrier",
+    "ClusterBarrier": "the cluster barrier",
+    "Copy": "an asynchronous copy",
+    "Pool": "tensor memory",
+    "AnyOf": "an mbarrier",
+}
 
 
 class TimedFragment(Fragment):
@@ -88,7 +95,9 @@ class TimedMachine(Units, Machine):
         self.warm: list = []  # allocations that the L2 holds when the next launch starts
 
     def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
-        """Run a grid; with the option `ranges` also with the constants at their ends, global memory put back after."""
+        """Run a grid; with the option `ranges` also with the constants at their ends, global memory
+        put back after.
+        """
         arguments = (code, grid, block, cluster, dynamic_smem, params)
         ends = {}
         if self.options.ranges:
@@ -126,7 +135,8 @@ class TimedMachine(Units, Machine):
         launch.time = self.record
         return launch
 
-    # --- the queue --------------------------------------------------------------------------------------------
+    # --- the queue
+    # --------------------------------------------------------------------------------------------
     def enqueue(self, fragment: Fragment):
         if not fragment.queued:
             fragment.queued = True
@@ -140,7 +150,9 @@ class TimedMachine(Units, Machine):
         """The fragment looks again when it can have noticed."""
         if waitable.time > fragment.time:
             ins = self.code.structure[fragment.pc].ops[0].ins
-            self.stall(fragment, waitable.time, ins, WAITS.get(type(waitable).__name__, "another warp"))
+            self.stall(
+                fragment, waitable.time, ins, WAITS.get(type(waitable).__name__, "another warp")
+            )
         self.enqueue(fragment)
 
     def stall(self, fragment: Fragment, until: float, ins, what: str):
@@ -151,7 +163,8 @@ class TimedMachine(Units, Machine):
     def core(self, fragment: Fragment):
         return fragment.core
 
-    # --- CTAs -------------------------------------------------------------------------------------------------
+    # --- CTAs -------------------------------------------------------------------------------------
+    # ------------
     def _run(self, waiting, launch: Launch):
         self.waiting, self.the_launch = waiting, launch
         self.left = 0
@@ -169,8 +182,12 @@ class TimedMachine(Units, Machine):
                 try:
                     item()
                 except Fault as fault:
-                    raise EmulatorError("fault", f"{fault}\n  in an asynchronous operation") from None
-        self.resident = [c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)]
+                    raise EmulatorError(
+                        "fault", f"{fault}\n  in an asynchronous operation"
+                    ) from None
+        self.resident = [
+            c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)
+        ]
         if self.resident or self.next_cluster is not None:
             raise EmulatorError("deadlock", report.deadlock(self, launch))
 
@@ -215,7 +232,8 @@ class TimedMachine(Units, Machine):
         self.placement.release(cluster, self.the_launch)
         self._start_clusters(Clock.now + self.c.cta_relaunch)
 
-    # --- a turn -----------------------------------------------------------------------------------------------
+    # --- a turn -----------------------------------------------------------------------------------
+    # ------------
     def _turn(self, f: TimedFragment, launch: Launch) -> bool:
         """Run a fragment until it waits, ends, or another's time has come."""
         blocks, hits, R, heap = self.code.blocks, self.hits, f.state.R, self.heap
@@ -245,9 +263,10 @@ class TimedMachine(Units, Machine):
         except Exception as error:
             kind = "unsupported" if isinstance(error, Unsupported) else "fault"
             if not isinstance(error, Fault):
-                raise EmulatorError("unsupported", report.internal(self, launch, f, error)) from error
+                raise EmulatorError(
+                    "unsupported", report.internal(self, launch, f, error)
+                ) from error
             raise EmulatorError(kind, report.fault(self, launch, f, error)) from None
         f.pc = pc
         self.enqueue(f)
         return True
-

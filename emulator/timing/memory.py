@@ -1,9 +1,11 @@
-"""L2 (two partitions, one a die), the fabric between them, and DRAM: what all SMs share. Times in clk.
+"""L2 (two partitions, one a die), the fabric between them, and DRAM: what all SMs share. Times in
+clk.
 
-A die's partition keeps a copy of what its SMs have read, from whichever die's DRAM; a line that only the other
-partition holds comes over the fabric. DRAM is a set of channels, each a first-come server; `dram_grain` bytes in a
-row of an address lie on one channel, the channels in a pseudo-random order, so that unequal load makes the queues
-that the measurements show below saturation.
+A die's partition keeps a copy of what its SMs have read, from whichever die's DRAM; a line that
+only the other partition holds comes over the fabric. DRAM is a set of channels, each a first-come
+server; `dram_grain` bytes in a row of an address lie on one channel, the channels in a
+pseudo-random order, so that unequal load makes the queues that the measurements show below
+saturation.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class Server:
 class Memory:
     """L2 and DRAM of the chip for one launch.
 
-    l2_bytes, dram_bytes, fabric_bytes: delivered so far; written_bytes: by stores; dirty: bytes of the L2 that must
-    be written back before a new line takes their place.
+    l2_bytes, dram_bytes, fabric_bytes: delivered so far; written_bytes: by stores; dirty: bytes of
+    the L2 that must be written back before a new line takes their place.
     """
 
     def __init__(self, c, ghz: float, dirty: bool, cold: bool):
@@ -66,7 +68,8 @@ class Memory:
         return found
 
     def read(self, at: float, die: int, region, starts: np.ndarray, nbytes: int, latency: float):
-        """Read `nbytes` at each address; returns (first, last): when the first and the last of it is at the SM.
+        """Read `nbytes` at each address; returns (first, last): when the first and the last of it
+        is at the SM.
 
         at: when the requests leave the SM; latency: of a hit in the near partition, there and back.
         """
@@ -118,7 +121,9 @@ class Memory:
         return self.fabric[die].serve(at, nbytes * self.fabric_clk)
 
     def _dram(self, at: float, die: int, lines, origin: int, index: np.ndarray):
-        """Fetch missing units; (first, last) time at which DRAM has delivered, less the L2's own latency."""
+        """Fetch missing units; (first, last) time at which DRAM has delivered, less the L2's own
+        latency.
+        """
         address = (index.astype(np.uint64) << np.uint64(UNIT_SHIFT)) + np.uint64(origin)
         mixed = (address >> np.uint64(self.grain)) * _HASH
         channel = ((mixed >> np.uint64(40)) % np.uint64(self.channels)).astype(np.int64)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Options:
-    """clock_ghz: SM clock. arithmetic: False skips tcgen05.mma and tcgen05.cp (tensor memory then holds garbage, the
-    time is the same). ranges: run each launch again with all ranges at their fast and their slow ends. trace: keep
-    the events of the first `trace` CTAs. dirty_l2: the L2 holds written lines when the kernel starts, as after a
-    memset. constants: overrides of the table, by name.
+    """clock_ghz: SM clock. arithmetic: False skips tcgen05.mma and tcgen05.cp (tensor memory then
+    holds garbage, the time is the same). ranges: run each launch again with all ranges at their
+    fast and their slow ends. trace: keep the events of the first `trace` CTAs. dirty_l2: the L2
+    holds written lines when the kernel starts, as after a memset. constants: overrides of the
+    table, by name.
     """
 
     clock_ghz: float = 1.965

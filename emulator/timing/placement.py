@@ -1,7 +1,8 @@
 """Which SM a CTA runs on: clusters within a GPC, spread as widely as there is room.
 
-148 SMs in 8 GPCs on 2 dies (four GPCs a die). Which GPC has how many differs from chip to chip; the one assumed
-holds 18 or 20. Measured limits of clusters that are resident together overrule it (NCU1: 33 of 4 CTAs).
+148 SMs in 8 GPCs on 2 dies (four GPCs a die). Which GPC has how many differs from chip to chip; the
+one assumed holds 18 or 20. Measured limits of clusters that are resident together overrule it
+(NCU1: 33 of 4 CTAs).
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from .sm import SM
 
 GPCS = (18, 18, 18, 20, 18, 18, 18, 20)
 MEASURED_CLUSTERS = {4: 33}
-THREADS, CTAS, RESERVED = 2048, 32, 1024  # of an SM; bytes of shared memory the system takes from a CTA
+THREADS, CTAS, RESERVED = (
+    2048,
+    32,
+    1024,
+)  # of an SM; bytes of shared memory the system takes from a CTA
 
 
 class Placement:
@@ -25,7 +30,10 @@ class Placement:
         self.sms: list[SM] = []
         self.gpcs: list[list[SM]] = []
         for gpc, count in enumerate(GPCS):
-            members = [SM(len(self.sms) + i, gpc, gpc // 4, SMEM_BYTES, THREADS, CTAS) for i in range(count)]
+            members = [
+                SM(len(self.sms) + i, gpc, gpc // 4, SMEM_BYTES, THREADS, CTAS)
+                for i in range(count)
+            ]
             self.sms += members
             self.gpcs.append(members)
         self._turn = 0
@@ -58,7 +66,11 @@ class Placement:
         candidates = []
         for i in range(len(self.gpcs)):
             gpc = self.gpcs[(self._turn + i) % len(self.gpcs)]
-            free = [sm for sm in gpc if sm.room[0] >= need[0] and sm.room[1] >= need[1] and sm.room[2] >= 1]
+            free = [
+                sm
+                for sm in gpc
+                if sm.room[0] >= need[0] and sm.room[1] >= need[1] and sm.room[2] >= 1
+            ]
             if len(free) >= n:
                 free.sort(key=lambda sm: (sm.resident, sm.index))
                 candidates.append((sum(sm.resident for sm in free[:n]), i, free[:n]))

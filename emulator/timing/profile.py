@@ -1,4 +1,6 @@
-"""What a timed launch says to a kernel author: phases, roles and where they wait, units and how busy they were."""
+"""What a timed launch says to a kernel author: phases, roles and where they wait, units and how
+busy they were.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,18 @@ from collections import defaultdict
 from .record import Record
 
 SATURATED = 0.7  # of a unit's capacity, from which the kernel counts as bound by it
-ROLES = (("cp.async.bulk", "load"), ("tcgen05.mma", "MMA"), ("tcgen05.ld", "epilogue"), ("st.global", "store"))
+ROLES = (
+    ("cp.async.bulk", "load"),
+    ("tcgen05.mma", "MMA"),
+    ("tcgen05.ld", "epilogue"),
+    ("st.global", "store"),
+)
 
 
 def floor_us(record: Record) -> float:
-    """The longer of reading what was read at full DRAM bandwidth and of the busiest tensor core's work."""
+    """The longer of reading what was read at full DRAM bandwidth and of the busiest tensor core's
+    work.
+    """
     dram = record.chip.dram_bytes / record.c.dram_bandwidth * 1e6
     return max(dram, record.us(max(sm.pipe.busy for sm in record.sms)))
 
@@ -20,7 +29,11 @@ def utilisation(record: Record) -> dict[str, float]:
     """Share of the kernel's time that each unit was busy; of the busiest SM for units of an SM."""
     end = record.end or 1.0
     chip = record.chip
-    used = [sm for sm in record.sms if sm.pipe.busy or sm.fill.busy or any(core.busy for core in sm.cores)]
+    used = [
+        sm
+        for sm in record.sms
+        if sm.pipe.busy or sm.fill.busy or any(core.busy for core in sm.cores)
+    ]
     used = used or record.sms
     return {
         "DRAM": chip.channel_busy / chip.channels / end,
@@ -38,9 +51,13 @@ def utilisation(record: Record) -> dict[str, float]:
 
 def phases(record: Record) -> list[tuple[str, float]]:
     """(name, microseconds) of the stretches of a kernel, medians over its CTAs, in order."""
-    marks = [("start to first load issued", record.first_issue), ("first load issued to first data", record.first_data),
-             ("first data to first MMA", record.first_mma), ("first to last MMA done", record.last_mma),
-             ("last MMA done to last store", record.last_store)]  # fmt: skip
+    marks = [
+        ("start to first load issued", record.first_issue),
+        ("first load issued to first data", record.first_data),
+        ("first data to first MMA", record.first_mma),
+        ("first to last MMA done", record.last_mma),
+        ("last MMA done to last store", record.last_store),
+    ]
     out, before = [], 0.0
     for name, times in marks:
         at = record.median_us(times)
@@ -97,14 +114,19 @@ def text(record: Record) -> str:
     lines = [
         f"kernel {launch.kernel[:60]}: modelled {record.time_us:.2f} us "
         f"(range {record.low_us:.2f} .. {record.high_us:.2f}) at {record.ghz} GHz",
-        f"  grid {launch.grid}, cluster {launch.cluster}, block {launch.block}; {len(record.ctas)} CTAs on "
+        f"  grid {launch.grid}, cluster {launch.cluster}, block {launch.block}; "
+        f"{len(record.ctas)} CTAs on "
         f"{record.used_sms} of 148 SMs",
-        f"  {launch.smem_bytes:,} bytes of shared memory a CTA; {record.tmem_columns} tensor-memory columns; "
+        f"  {launch.smem_bytes:,} bytes of shared memory a CTA; {record.tmem_columns} "
+        f"tensor-memory columns; "
         f"{record.registers}",
-        f"  DRAM {chip.dram_bytes / 1e6:.1f} MB, {chip.dram_bytes / end / 1e6:.2f} TB/s; L2 {chip.l2_bytes / 1e6:.1f} MB, "
-        f"{chip.l2_bytes / end / 1e6:.2f} TB/s; stored {chip.written_bytes / 1e6:.2f} MB; {mma} MMAs",
+        f"  DRAM {chip.dram_bytes / 1e6:.1f} MB, {chip.dram_bytes / end / 1e6:.2f} TB/s; L2 "
+        f"{chip.l2_bytes / 1e6:.1f} MB, "
+        f"{chip.l2_bytes / end / 1e6:.2f} TB/s; stored {chip.written_bytes / 1e6:.2f} MB; {mma} "
+        f"MMAs",
         f"  bound by {bound_by(record)}; floor {floor_us(record):.2f} us",
-        "  phases (median over CTAs): " + ", ".join(f"{name} {t:.2f} us" for name, t in phases(record)),
+        "  phases (median over CTAs): "
+        + ", ".join(f"{name} {t:.2f} us" for name, t in phases(record)),
         "  units (share of the kernel's time, busiest): "
         + ", ".join(f"{name} {share:.0%}" for name, share in utilisation(record).items()),
         f"  {'role':10} {'us a warp':>9}  waits for            where",

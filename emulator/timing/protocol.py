@@ -1,7 +1,7 @@
 """From the time of a kernel to the time that a benchmark reports.
 
-"single": one call between a pair of events. "back to back": the mean of n calls in a row, each on its own cold inputs,
-while the queue never runs empty.
+"single": one call between a pair of events. "back to back": the mean of n calls in a row, each on
+its own cold inputs, while the queue never runs empty.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from .constants import Constants
 
 @dataclass(frozen=True)
 class Reported:
-    """Modelled microseconds of a call as a benchmark would report them, with the range that the constants leave.
+    """Modelled microseconds of a call as a benchmark would report them, with the range that the
+    constants leave.
 
-    kernel_us: of the kernels alone. floor_us: bytes from DRAM at full bandwidth, or the busiest tensor core, whichever
-    is longer. bound_by: in words. calls: in the mean.
+    kernel_us: of the kernels alone. floor_us: bytes from DRAM at full bandwidth, or the busiest
+    tensor core, whichever is longer. bound_by: in words. calls: in the mean.
     """
 
     time_us: float
@@ -30,7 +31,9 @@ class Reported:
 
 
 def reported(launches: Sequence, calls: int) -> Reported:
-    """What `calls` calls between two events give for each, where a call makes these (timed) launches."""
+    """What `calls` calls between two events give for each, where a call makes these (timed)
+    launches.
+    """
     from .profile import bound_by, floor_us
 
     records = [launch.time for launch in launches]

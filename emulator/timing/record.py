@@ -1,4 +1,5 @@
-"""What a timed launch leaves behind: when everything happened, who waited for what, how busy the units were.
+"""What a timed launch leaves behind: when everything happened, who waited for what, how busy the
+units were.
 
 Times are kept in clk and handed out in microseconds.
 """
@@ -15,8 +16,9 @@ from ..report import mnemonic
 class Record:
     """The times of one launch.
 
-    time_us: from the start of the kernel to its end. low_us, high_us: the same with the constants that have a range
-    at their ends (equal to time_us where that was not asked for). Everything else: see `report.py`.
+    time_us: from the start of the kernel to its end. low_us, high_us: the same with the constants
+    that have a range at their ends (equal to time_us where that was not asked for). Everything
+    else: see `report.py`.
     """
 
     def __init__(self, trace: int):
@@ -32,10 +34,13 @@ class Record:
         self.last_mma: dict[int, float] = {}
         self.last_store: dict[int, float] = {}
         self.low_us = self.high_us = self.time_us = 0.0
-        self.blocks: dict[int, set[int]] = defaultdict(set)  # warp index -> basic blocks it has executed
+        self.blocks: dict[int, set[int]] = defaultdict(
+            set
+        )  # warp index -> basic blocks it has executed
         self.tmem_columns = 0
 
-    # --- called while the launch runs -------------------------------------------------------------------------
+    # --- called while the launch runs
+    # -------------------------------------------------------------------------
     def started(self, cluster, at: float):
         for cta in cluster.ctas:
             cta.start, cta.end = at, None
@@ -76,7 +81,8 @@ class Record:
     def stored(self, warp, done: float):
         self.last_store[warp.cta.number] = done
 
-    # --- afterwards -------------------------------------------------------------------------------------------
+    # --- afterwards
+    # -------------------------------------------------------------------------------------------
     def finish(self, machine, launch):
         """Take what is needed from the machine."""
         self.ghz = machine.options.clock_ghz
@@ -84,7 +90,9 @@ class Record:
         self.code, self.launch, self.hits = machine.code, launch, machine.hits
         self.overrides = machine.options.constants
         self.executed = {
-            index: {mnemonic(op.ins) for block in blocks for op in machine.code.structure[block].ops}
+            index: {
+                mnemonic(op.ins) for block in blocks for op in machine.code.structure[block].ops
+            }
             for index, blocks in sorted(self.blocks.items())
         }
         ends = [cta[4] for cta in self.ctas if cta[4] is not None]
@@ -106,8 +114,14 @@ class Record:
     def registers(self) -> str:
         """What is known of registers: ptxas decides, PTX only bounds."""
         threads = int(np.prod(self.launch.block))
-        changed = sorted({int(op.ins.operands[0].value) for b in self.code.structure for op in b.ops
-                          if op.ins.mods[0] == "setmaxnreg"})  # fmt: skip
+        changed = sorted(
+            {
+                int(op.ins.operands[0].value)
+                for b in self.code.structure
+                for op in b.ops
+                if op.ins.mods[0] == "setmaxnreg"
+            }
+        )
         text = f"at most {min(255, 65536 // threads // 8 * 8)} registers a thread"
         return text + (f", set to {', '.join(map(str, changed))} by setmaxnreg" if changed else "")
 

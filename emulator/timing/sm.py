@@ -8,8 +8,9 @@ from .memory import Server
 class TensorPipe:
     """The queue of tcgen05.mma, cp, shift and commit of an SM: one after the other, in order.
 
-    free: when the next MMA can start; copied: when the copies issued so far are in tensor memory (an MMA behind them
-    waits); head: when the latest operation left the queue; done: when all of them are complete.
+    free: when the next MMA can start; copied: when the copies issued so far are in tensor memory
+    (an MMA behind them waits); head: when the latest operation left the queue; done: when all of
+    them are complete.
     """
 
     __slots__ = ("free", "copied", "head", "done", "busy", "copy_busy", "count")
@@ -21,7 +22,9 @@ class TensorPipe:
 
 
 class SubCore:
-    """A quarter of an SM: issues one instruction a clk; its tensor-memory port. warps: live ones on it."""
+    """A quarter of an SM: issues one instruction a clk; its tensor-memory port. warps: live ones on
+    it.
+    """
 
     __slots__ = ("free", "busy", "tmem", "warps")
 
@@ -34,9 +37,9 @@ class SubCore:
 class SM:
     """A streaming multiprocessor.
 
-    tma: the unit that executes tensor and bulk copies; fill: rows that arrive in shared memory; lsu: loads and
-    stores of the warps. pages, descriptors: what its translation and descriptor caches have seen. room: what is
-    left for CTAs (bytes of shared memory, threads, CTAs).
+    tma: the unit that executes tensor and bulk copies; fill: rows that arrive in shared memory;
+    lsu: loads and stores of the warps. pages, descriptors: what its translation and descriptor
+    caches have seen. room: what is left for CTAs (bytes of shared memory, threads, CTAs).
     """
 
     def __init__(self, index: int, gpc: int, die: int, smem: int, threads: int, ctas: int):
@@ -54,7 +57,9 @@ class SM:
 
 
 def mma_interval(c, m: int, n: int, group: int, a_in_tmem: bool) -> float:
-    """clk from one tcgen05.mma to the next: arithmetic, or reading the operands at 128 B/clk, 32 B a row."""
+    """clk from one tcgen05.mma to the next: arithmetic, or reading the operands at 128 B/clk, 32 B
+    a row.
+    """
     rows = m // group
     arithmetic = n / 4 if group == 2 and m == 128 else n / 2
     operands = n / (4 * group)
@@ -67,7 +72,9 @@ def mma_interval(c, m: int, n: int, group: int, a_in_tmem: bool) -> float:
 
 
 def mma_latency(c, m: int, n: int, group: int, a_in_tmem: bool) -> float:
-    """clk from one tcgen05.mma alone to its commit seen by a waiting warp (SA umma_lat); flat below N = 64."""
+    """clk from one tcgen05.mma alone to its commit seen by a waiting warp (SA umma_lat); flat below
+    N = 64.
+    """
     n = max(n, 64)
     if group == 1:
         return n / 2 + (c.lat_ts if a_in_tmem else c.lat_ss64 if m == 64 else c.lat_ss128)

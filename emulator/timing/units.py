@@ -1,4 +1,5 @@
-"""The units as the machine drives them: when an asynchronous operation that a warp issues takes effect.
+"""The units as the machine drives them: when an asynchronous operation that a warp issues takes
+effect.
 
 Each handler reserves its servers and schedules the effect; the warp goes on.
 """
@@ -16,23 +17,31 @@ LINE = 128
 CHUNK = 4096  # bytes that the TMA asks for at a time
 ROW = 128  # bytes that one clk of the fill takes
 BANKS = 32
-INSTRUCTIONS_AROUND = 12.0  # clk of the issuing loop in a measured MMA latency, as the same loop takes here
+INSTRUCTIONS_AROUND = (
+    12.0  # clk of the issuing loop in a measured MMA latency, as the same loop takes here
+)
 STORE_PATH = 150.0  # clk from an SM to the L2
 
 
 @lru_cache(maxsize=1 << 14)
 def _sectors(relative: bytes, nbytes: int) -> tuple[np.ndarray, int]:
-    """(numbers of the 32-byte sectors, count of 128-byte lines) that addresses, int64 from a line's start, touch."""
+    """(numbers of the 32-byte sectors, count of 128-byte lines) that addresses, int64 from a line's
+    start, touch.
+    """
     addresses = np.frombuffer(relative, np.int64)
     ends = np.arange(0, max(nbytes, 1), 32)
-    found = np.unique(np.concatenate([((addresses[:, None] + ends) >> 5).ravel(), (addresses + nbytes - 1) >> 5]))
+    found = np.unique(
+        np.concatenate([((addresses[:, None] + ends) >> 5).ravel(), (addresses + nbytes - 1) >> 5])
+    )
     found.flags.writeable = False
     return found, len(np.unique(found >> 2))
 
 
 @lru_cache(maxsize=1 << 14)
 def _wavefronts(relative: bytes, nbytes: int) -> float:
-    """Words that the busiest of 32 banks must deliver for addresses (int64, from a multiple of 128 bytes)."""
+    """Words that the busiest of 32 banks must deliver for addresses (int64, from a multiple of 128
+    bytes).
+    """
     addresses = np.frombuffer(relative, np.int64)
     words = np.unique((addresses >> 2)[:, None] + np.arange(max(1, nbytes // 4)))
     return float(np.bincount(words % BANKS, minlength=BANKS).max())
@@ -48,7 +57,8 @@ class Units:
     def _at_once(self, warp, apply, **facts):
         self.at(warp.time, apply)
 
-    # --- TMA and bulk copies ----------------------------------------------------------------------------------
+    # --- TMA and bulk copies
+    # ----------------------------------------------------------------------------------
     def _translate(self, sm, starts: np.ndarray, nbytes: int) -> float:
         """clk for pages that the SM touches for the first time."""
         size = int(self.c.page_bytes)
@@ -70,8 +80,9 @@ class Units:
         return first, last
 
     def _request(self, sm, at: float, spans, latency: float, land):
-        """Read spans as the TMA does: CHUNK bytes at a time, each when the ones before have been asked for, so that
-        the SMs' requests mix. Calls land(first, last) when the first and the last arrival are known."""
+        """Read spans as the TMA does: CHUNK bytes at a time, each when the ones before have been
+        asked for, so that the SMs' requests mix. Calls land(first, last) when the first and the
+        last arrival are known."""
         pieces, when = [], at
         for starts, nbytes in spans:
             if nbytes > CHUNK:
@@ -110,8 +121,12 @@ class Units:
         last = c.row_clk + (c.row128_clk - c.row_clk) * max(0, rest - 64) / 64 if rest else 0.0
         return whole * c.row128_clk + last
 
-    def _land(self, warp, apply, places, first: float, last: float, width: float, nbytes: int, what: str):
-        """Rows arrive: the fill of each destination takes `width` clk from `first` on, and waits for the last."""
+    def _land(
+        self, warp, apply, places, first: float, last: float, width: float, nbytes: int, what: str
+    ):
+        """Rows arrive: the fill of each destination takes `width` clk from `first` on, and waits
+        for the last.
+        """
         extra = self.c.multicast_extra if len(places) > 1 else 0.0
 
         def arrive():
@@ -206,14 +221,19 @@ class Units:
             done = max(warp.state.load_done, warp.time)
         else:
             begin = sm.lsu.serve(warp.time, bytes / LINE)
-            first, done = self._fetch(sm, begin, [(np.array([source], np.int64), bytes)], self.c.ldg_l2)
+            first, done = self._fetch(
+                sm, begin, [(np.array([source], np.int64), bytes)], self.c.ldg_l2
+            )
             warp.state.load_done = max(warp.state.load_done, done)
         self.at(done, apply)
 
-    # --- tensor core ------------------------------------------------------------------------------------------
+    # --- tensor core
+    # ------------------------------------------------------------------------------------------
     def _tensor_core(self, warp, apply, operation, cta_group=1, **facts):
         ctas = warp.cta.pair if cta_group == 2 else (warp.cta,)
-        getattr(self, "_queue_" + operation)(warp, apply, [cta.sm.pipe for cta in ctas], ctas, cta_group, **facts)
+        getattr(self, "_queue_" + operation)(
+            warp, apply, [cta.sm.pipe for cta in ctas], ctas, cta_group, **facts
+        )
 
     def _queue_mma(self, warp, apply, pipes, ctas, group, m, n, a_in_tmem=False, **facts):
         c = self.c
@@ -248,7 +268,8 @@ class Units:
     def _queue_commit(self, warp, apply, pipes, ctas, group, **facts):
         self.at(max(warp.time, *(p.done for p in pipes)), apply)
 
-    # --- loads and stores of warps ----------------------------------------------------------------------------
+    # --- loads and stores of warps
+    # ----------------------------------------------------------------------------
     def stored(self, warp, done: float):
         self.last_store = max(self.last_store, done)
         self.record.stored(warp, done)
@@ -263,7 +284,9 @@ class Units:
         begin = sm.lsu.serve(warp.time, width)
         if kind in ("st", "red"):
             for region, starts in self._by_region(sectors << 5):
-                done = self.chip.write(begin + width + STORE_PATH, sm.die, region, starts, c.l2_sector)
+                done = self.chip.write(
+                    begin + width + STORE_PATH, sm.die, region, starts, c.l2_sector
+                )
                 self.stored(warp, done)
             return
         done = begin + width + c.l1_hit
@@ -281,7 +304,9 @@ class Units:
 
     def _by_region(self, starts: np.ndarray):
         while len(starts):
-            region = self.memory.region(int(max(starts[0], 0)) + 31 if self._outside(starts[0]) else int(starts[0]))
+            region = self.memory.region(
+                int(max(starts[0], 0)) + 31 if self._outside(starts[0]) else int(starts[0])
+            )
             inside = (starts + 31 >= region.base) & (starts < region.base + region.size)
             yield region, np.maximum(starts[inside], region.base)
             starts = starts[~inside]
@@ -291,7 +316,9 @@ class Units:
         return self.memory.find(int(address), 1) is None
 
     def access_shared(self, warp, kind: str, addresses: np.ndarray, nbytes: int, remote: bool):
-        """ld, st, atom or red at shared addresses: a wavefront for each word that a bank must deliver."""
+        """ld, st, atom or red at shared addresses: a wavefront for each word that a bank must
+        deliver.
+        """
         sm, c = warp.cta.sm, self.c
         width = _wavefronts((addresses - (int(addresses[0]) & -LINE)).tobytes(), nbytes)
         if kind in ("atom", "red"):

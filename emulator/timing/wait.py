@@ -1,7 +1,7 @@
 """What a stateful instruction makes its warp wait: its run function with the time around it.
 
-`wrap(ins, run)` gives a function of the same form. `w.time` is where the warp stands when it is called; asynchronous
-effects inside go through the machine's `issue`, which does not stop the warp.
+`wrap(ins, run)` gives a function of the same form. `w.time` is where the warp stands when it is
+called; asynchronous effects inside go through the machine's `issue`, which does not stop the warp.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def _fixed(run, constant: str):
 
 
 def _mbarrier_wait(ins: Instr, run):
-    """A phase that is complete is seen after mbarrier_try; one that completes meanwhile, mbarrier_wake later."""
+    """A phase that is complete is seen after mbarrier_try; one that completes meanwhile,
+    mbarrier_wake later.
+    """
     find = barrier_operand(ins)
 
     def timed(w, mask, address, *rest):
@@ -180,7 +182,9 @@ def _memory_access(ins: Instr, run):
         space = "shared"
     else:
         nbytes, at = _access_bytes(ins), 0
-    no_allocate = ins.has("L1::no_allocate") or ins.has("cg", "cv", "volatile", "relaxed", "acquire")
+    no_allocate = ins.has("L1::no_allocate") or ins.has(
+        "cg", "cv", "volatile", "relaxed", "acquire"
+    )
 
     def timed(w, mask, *args):
         got = run(w, mask, *args)
@@ -192,7 +196,9 @@ def _memory_access(ins: Instr, run):
         where = space
         if where == "generic":
             window = int(addresses[0]) & ~WINDOW_MASK
-            where = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}.get(window, "param")
+            where = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}.get(
+                window, "param"
+            )
             addresses = addresses & WINDOW_MASK
         if where == "global":
             w.machine.access_global(w, kind, addresses, nbytes, not no_allocate)

@@ -1,9 +1,10 @@
 """The translator with a clock: block functions that also move `w.time`.
 
-Instructions that do not touch the state of the machine are scheduled at translation, as a compiler would: each takes
-its issue slots where it stands, but its result is ready a latency after its operands are, however late it is written
-in the block. An instruction with state and the branch at the end wait for their operands. Results of loads are waited
-for where they are used (`need`), which keeps loads in flight side by side.
+Instructions that do not touch the state of the machine are scheduled at translation, as a compiler
+would: each takes its issue slots where it stands, but its result is ready a latency after its
+operands are, however late it is written in the block. An instruction with state and the branch at
+the end wait for their operands. Results of loads are waited for where they are used (`need`), which
+keeps loads in flight side by side.
 """
 
 from __future__ import annotations
@@ -36,11 +37,14 @@ class TimedWriter(_Writer):
             for block in self.out.structure:
                 for op in block.ops:
                     handed_on = costs.is_copy(op.ins) and op.ins.operands[1].name in late
-                    if op.dsts and (handed_on or (op.entry is not None and costs.result_is_late(op.ins))):
+                    if op.dsts and (
+                        handed_on or (op.entry is not None and costs.result_is_late(op.ins))
+                    ):
                         late.update(r.name for r in op.dsts)
         return late
 
-    # --- the schedule of a block ------------------------------------------------------------------------------
+    # --- the schedule of a block
+    # ------------------------------------------------------------------------------
     def _block(self, block: Block):
         self.now = self.spent = self.slots = self.slots_spent = 0.0
         self.ready: dict[str, float] = {}
@@ -63,7 +67,11 @@ class TimedWriter(_Writer):
 
     def _need(self, op: Op):
         """Wait for the loads whose results the instruction reads."""
-        names = [r.name for r in dict.fromkeys(op.srcs) if r.name in self.late and r.name not in self.known]
+        names = [
+            r.name
+            for r in dict.fromkeys(op.srcs)
+            if r.name in self.late and r.name not in self.known
+        ]
         if op.entry is not None and op.ins.pred is not None:
             kept = {r.name for r in op.dsts}
             names = [n for n in names if n not in kept]
@@ -79,7 +87,8 @@ class TimedWriter(_Writer):
         for reg in op.dsts:
             self.ready[reg.name] = self.now + latency
 
-    # --- instructions -----------------------------------------------------------------------------------------
+    # --- instructions
+    # -----------------------------------------------------------------------------------------
     def _op(self, op: Op):
         ins = op.ins
         if costs.is_copy(ins) and ins.operands[1].name in self.late:
@@ -117,7 +126,9 @@ class TimedWriter(_Writer):
     def _operand(self, operand, width):
         if isinstance(operand, Special) and operand.name in CLOCKS:
             self._flush()
-            mask = "0xFFFFFFFFFFFFFFFF" if operand.name in ("clock64", "globaltimer") else "0xFFFFFFFF"
+            mask = (
+                "0xFFFFFFFFFFFFFFFF" if operand.name in ("clock64", "globaltimer") else "0xFFFFFFFF"
+            )
             return f"(w.read_clock({operand.name!r}) & {mask})", False
         return super()._operand(operand, width)
 
@@ -129,8 +140,8 @@ class TimedWriter(_Writer):
             if last.ins.mods[0] in ("bra", "brx"):
                 back = any(s <= block.index for s in block.targets.values())
                 self.slots += 1.0
-                self.now += BRANCH if back else 1.0  # one forward over a few instructions is a predicate
+                self.now += (
+                    BRANCH if back else 1.0
+                )  # one forward over a few instructions is a predicate
         self._flush()
         super()._stores(block, body)
-
-

@@ -1,0 +1,105 @@
+"""Multicast fill rates against the model: python bench/calibration_mcast.py [--rows]
+
+148 CTAs of four warps, a load a warp, all warps of a cluster meeting in each round, as
+SemiAnalysis' tma2dmcast_throughput: mode "no sharing" (each CTA its own data), "explicit_mcast"
+(the first CTA of a cluster loads for all) and "implicit_l2_cross" (CTAs of a sharing group read the
+same addresses). The rate is what arrives in shared memory, all SMs together.
+"""
+
+from __future__ import annotations
+
+import torch
+from calibration import (
+    Errors,
+    arguments,
+    launch,
+    overrides,
+    pointer,
+    ptx,
+    table,
+    tensormap,
+    timed_gpu,
+)
+from calibration_tma import START, WAIT
+
+WARPS = 4
+MODES = ("explicit_mcast", "no_sharing", "implicit_l2_cross")
+LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+
+
+def kernel(mode: str, cluster: int, group: int, width: int, height: int, rounds: int) -> str:
+    """PTX of `rounds` rounds; the tensor is `width` floats wide."""
+    tile = 4 * width * height
+    sharing = cluster if mode == "explicit_mcast" else group if mode.startswith("implicit") else 1
+    groups = -(-148 // sharing)
+    if mode == "explicit_mcast":
+        multicast = f"{LOAD}.multicast::cluster [%r13], [%rd3, {{0, %r5}}], [%r12], %rs1;"
+        load = f"@%p4 {multicast}"
+    else:
+        load = f"@%p1 {LOAD} [%r13], [%rd3, {{0, %r5}}], [%r12];"
+    body = f"""{START}
+    and.b32 %r15, %r1, 31;
+    setp.eq.u32 %p1, %r15, 0;
+    shr.u32 %r16, %r1, 5;
+    mov.u32 %r17, %cluster_ctarank;
+    setp.eq.and.u32 %p4, %r17, 0, %p1;
+    mov.b16 %rs1, {(1 << cluster) - 1};
+    mad.lo.u32 %r12, %r16, 8, %r9;
+    add.u32 %r12, %r12, {WARPS * tile};
+    mad.lo.u32 %r13, %r16, {tile}, %r9;
+    @%p1 mbarrier.init.shared::cta.b64 [%r12], 1;
+    bar.sync 0;
+    fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive; barrier.cluster.wait;
+    div.u32 %r6, %r2, {sharing};
+    mad.lo.u32 %r5, %r6, {WARPS}, %r16;
+    mul.lo.u32 %r5, %r5, {height};
+    mov.b32 %r7, 0;
+    LOOP:
+    and.b32 %r11, %r7, 1;
+    @%p1 mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%r12], {tile};
+    {load}
+    {WAIT.format("%r12", "%r11")}
+    barrier.cluster.arrive; barrier.cluster.wait;
+    add.u32 %r5, %r5, {groups * WARPS * height};
+    add.u32 %r7, %r7, 1;
+    setp.lt.u32 %p2, %r7, {rounds};
+    @%p2 bra LOOP;"""
+    return ptx(body, [".u64 out", ".align 64 .b8 map[128]"], 32 * WARPS)
+
+
+def rate(row: dict, constants: dict[str, float], rounds: tuple[int, int] = (2, 6)) -> float:
+    """TB/s that fill shared memory, from the difference of two launches."""
+    mode, cluster, group = row["mode_name"], int(row["cluster_size"]), int(row["sharing_group"])
+    width, height = int(row["smem_width"]), int(row["smem_height"])
+    tile, ctas = 4 * width * height, 148 // cluster * cluster
+    if mode.startswith("implicit"):
+        ctas = ctas // group * group
+    rows = 160 * WARPS * height * (rounds[1] + 1)
+    matrix, out = torch.empty(rows * width, dtype=torch.float32), torch.zeros(1, dtype=torch.int64)
+    times = []
+    for n in rounds:
+        gpu = timed_gpu(constants=constants)
+        text = kernel(mode, cluster, group, width, height, n)
+        parameters = [pointer(out), tensormap(matrix, width, rows, (width, height))]
+        done = launch(gpu, text, parameters, ctas, 32 * WARPS, cluster, 232_448)
+        times.append(done.time.time_us)
+    return ctas * WARPS * tile * (rounds[1] - rounds[0]) / (times[1] - times[0]) / 1e6
+
+
+def main():
+    options = arguments("Multicast fill rates against the model").parse_args()
+    errors = Errors("TB/s")
+    rows = [row for row in table(options.data / "sa_tma_mcast.csv") if row["mode_name"] in MODES]
+    rows = [r for r in rows if r["sharing_group"] in ("1", "2", "4", "8")]
+    step = 1 if options.all else 17
+    for i, row in enumerate(rows[::step]):
+        measured = float(row["tma_ld_bytes"]) / float(row["gpu_time_ns"]) / 1e3
+        name = f"{row['mode_name']} {row['cluster_size']}/{row['sharing_group']}"
+        label = f"4 x {row['tile_bytes']} B, rows of {4 * int(row['smem_width'])} B"
+        errors.add(name, i, label, rate(row, overrides(options.set)), measured)
+    errors.print(options.rows)
+
+
+if __name__ == "__main__":
+    main()
