@@ -4,6 +4,7 @@ software B200, or on a Hopper GPU with only the tensor core in software.
     python eval.py test                              the official test cases of all four problems
     python eval.py test gemv group --random 12       random legal shapes of two of them
     python eval.py benchmark nvfp4_gemm              the benchmark cases of one
+    python eval.py diff gemm --case "m: 128; ..."    where the result differs, and what it is instead
     python eval.py profile gemm --case "m: 128; n: 256; k: 256; l: 1; seed: 1111"
     python eval.py leaderboard cases.txt             as the leaderboards' runner calls it
     (POPCORN_FD set)
@@ -35,12 +36,13 @@ from harness.report import JsonReport, Progress, TextReport  # noqa: E402
 from harness.worker import Job, Outcome  # noqa: E402
 from task import PROBLEMS, SEED, Problem, find_problem  # noqa: E402
 
-MODES = ("test", "benchmark", "leaderboard", "profile")
+MODES = ("test", "benchmark", "leaderboard", "profile", "diff")
 TIMEOUT = {
     "test": 180,
     "benchmark": 300,
     "leaderboard": 300,
     "profile": 300,
+    "diff": 300,
 }  # seconds a case, on a GPU
 TIMEOUT_EMULATED = 600
 
@@ -100,7 +102,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="profile in the emulator: timeline for ui.perfetto.dev (JSON)",
     )
     parser.add_argument(
-        "--plot", metavar="FILE", help="profile in the emulator: picture of one SM's timeline (PNG)"
+        "--plot",
+        metavar="FILE",
+        help="profile in the emulator: picture of one SM's timeline; diff: of what differs (PNG)",
     )
     parser.add_argument(
         "--check",
@@ -123,8 +127,10 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         value = getattr(arguments, name)
         if value is not None and value <= 0:
             parser.error(f"--{name} must be positive, got {value}")
-    if (arguments.trace or arguments.plot) and arguments.mode != "profile":
-        parser.error("--trace and --plot go with profile")
+    if arguments.trace and arguments.mode != "profile":
+        parser.error("--trace goes with profile")
+    if arguments.plot and arguments.mode not in ("profile", "diff"):
+        parser.error("--plot goes with profile and diff")
     if arguments.schedule:
         try:
             schedules.parse(arguments.schedule)

@@ -157,7 +157,9 @@ def _official_shapes(problem: Problem) -> set[tuple]:
 
 
 def official(problem: Problem, mode: str) -> list[Case]:
-    """The leaderboard's cases: its tests, or its benchmarks in every other mode."""
+    """The leaderboard's cases: its tests, the first of them for diff, its benchmarks otherwise."""
+    if mode == "diff":
+        return [make_case(problem, problem.tests[0])]
     rows = problem.tests if mode == "test" else [b.args for b in problem.benchmarks]
     return [make_case(problem, args) for args in rows]
 

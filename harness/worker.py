@@ -95,6 +95,8 @@ def _run(job: Job) -> Outcome:
     import torch
 
     torch.set_num_threads(job.threads)
+    if job.mode == "diff":
+        return _diff(job)
     if job.device == "hopper":
         return _on_hopper(job)
     kernel = load_kernel(Path(job.submission))
@@ -107,6 +109,28 @@ def _run(job: Job) -> Outcome:
         "profile": _profile,
     }
     return actions[job.mode](job, kernel)
+
+
+def _diff(job: Job) -> Outcome:
+    """Where the result differs from the reference, and what reproduces it (harness/diff.py)."""
+    from harness.diff import explain
+    from utils import clone_data
+
+    launches: list = []
+    if job.device == "hopper":
+        from hopper import backend
+
+        backend.install()
+    elif job.device == "emulator":
+        import emulator
+
+        launches = emulator.install(check=job.check, schedule=job.schedule).launches
+    kernel = load_kernel(Path(job.submission))
+    data = _generate(job)
+    right, report = explain(data, kernel(clone_data(data)), Path(job.plot) if job.plot else None)
+    found = _findings(launches)
+    status = "pass" if right and not found else "fail"
+    return Outcome(status, found, report=report)
 
 
 class SubmissionError(Exception):
