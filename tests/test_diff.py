@@ -211,7 +211,7 @@ def test_missing_columns_and_the_map(tmp_path):
     right, report = explain(data, output, picture)
     assert not right
     assert "never written" in report
-    assert "tokens in a tile of 64: 48 of 64, from 16 to 63" in report
+    assert "tokens in a tile of 64: 16-" in report
     assert "by batch: 0: " in report
     assert picture.read_bytes().startswith(b"\x89PNG")
 
