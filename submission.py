@@ -1393,6 +1393,15 @@ def unpack(data):
     )
 
 
+def operand_names(data) -> list[str]:
+    """What the operands that `unpack` returns are called in messages."""
+    names = ["a", "b1", "b2"] if len(data) == 10 else ["a", "b"]
+    names += [f"sf{name}_permuted" for name in names] + ["c"]
+    if len(data) != 4:
+        return names
+    return [f"{name}[{g}]" for g in range(len(data[0])) for name in names]
+
+
 def require(name, tensor, dtype, shape, order):
     """Raise unless `tensor` has this dtype and shape and is dense with dimensions in `order`."""
     if tensor.dtype != dtype:
@@ -1410,12 +1419,10 @@ def require(name, tensor, dtype, shape, order):
 def normal_form(data) -> Problem:
     """The problem that `data` poses; TypeError or ValueError naming an argument that is illegal."""
     operands, _ = unpack(data)
-    weights = 2 if len(data) == 10 else 1
-    names = ["a", "b1", "b2"] if weights == 2 else ["a", "b"]
+    names, weights = operand_names(data), 2 if len(data) == 10 else 1
     per_group, groups, gemv = 2 * weights + 3, [], False
     for g, start in enumerate(range(0, len(operands), per_group)):
-        tensors, suffix = operands[start : start + per_group], f"[{g}]" if len(data) == 4 else ""
-        labels = [f"{n}{suffix}" for n in [*names, *(f"sf{n}_permuted" for n in names), "c"]]
+        tensors, labels = operands[start : start + per_group], names[start : start + per_group]
         for label, tensor in zip(labels, tensors):
             if not isinstance(tensor, torch.Tensor):
                 raise TypeError(f"{label}: expected a tensor, found {type(tensor).__name__}")
@@ -1497,7 +1504,7 @@ def custom_kernel(data: input_t) -> output_t:
     launcher = launcher_for(data, operands)
     addresses = [t.data_ptr() for t in operands]
     if functools.reduce(int.__or__, addresses) & 31:
-        index = next(i for i, address in enumerate(addresses) if address & 31)
-        raise ValueError(f"operand {index}: expected an address that is a multiple of 32 bytes")
+        name, at = next(pair for pair in zip(operand_names(data), addresses) if pair[1] & 31)
+        raise ValueError(f"{name}: expected an address that is a multiple of 32, found {at:#x}")
     launcher(*addresses)
     return result
