@@ -10,6 +10,8 @@ saturation.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 UNIT = 64  # bytes: what DRAM delivers for a missing sector
@@ -56,6 +58,7 @@ class Memory:
         self.fabric = (Server(), Server())
         self.dirty = c.dirty_bytes if dirty else 0.0
         self.present: dict[int, np.ndarray] = {}
+        self.ready: dict[int, np.ndarray] = {}  # when the L2 has what it has asked DRAM for
         self.l2_bytes = self.dram_bytes = self.fabric_bytes = self.written_bytes = 0
 
     def _lines(self, region) -> np.ndarray:
@@ -65,6 +68,7 @@ class Memory:
             fill = 0 if self.cold else 3
             found = np.full((region.size >> UNIT_SHIFT) + 2, fill, np.uint8)
             self.present[region.base] = found
+            self.ready[region.base] = np.zeros(len(found), np.float32)
         return found
 
     def read(self, at: float, die: int, region, starts: np.ndarray, nbytes: int, latency: float):
@@ -92,12 +96,18 @@ class Memory:
         state = lines[index]
         mine = np.uint8(1 << die)
         away = (state & mine) == 0
-        early = late = begin + latency
+        ready = self.ready[region.base]
+        asked = float(ready[index].max())  # by an earlier read, perhaps still on its way
+        early = begin + latency
+        late = max(begin, asked) + latency + total * self.l2_clk
         if away.any():
-            early, late = self._elsewhere(begin, die, lines, origin, index, state, away, latency)
-        return early, max(late, begin + latency + total * self.l2_clk)
+            early, other = self._elsewhere(
+                begin, die, lines, ready, origin, index, state, away, latency
+            )
+            late = max(late, other)
+        return early, late
 
-    def _elsewhere(self, begin, die, lines, origin, index, state, away, latency):
+    def _elsewhere(self, begin, die, lines, ready, origin, index, state, away, latency):
         """Some units are not in the near partition: fetch them; (first, last) of the whole read."""
         mine = np.uint8(1 << die)
         index, state = index[away], state[away]
@@ -112,7 +122,7 @@ class Memory:
             early, late = min(early, done), max(late, done)
         if missing.any():
             index = np.unique(index[missing]) if len(index) > 1 else index[missing]
-            low, high = self._dram(begin, die, lines, origin, index)
+            low, high = self._dram(begin, die, lines, ready, origin, index)
             early, late = min(early, low + latency), max(late, high + latency)
         return early, late
 
@@ -120,7 +130,7 @@ class Memory:
         self.fabric_bytes += nbytes
         return self.fabric[die].serve(at, nbytes * self.fabric_clk)
 
-    def _dram(self, at: float, die: int, lines, origin: int, index: np.ndarray):
+    def _dram(self, at: float, die: int, lines, ready, origin: int, index: np.ndarray):
         """Fetch missing units; (first, last) time at which DRAM has delivered, less the L2's own
         latency.
         """
@@ -145,7 +155,14 @@ class Memory:
         crossing = self._cross(at, die, far_bytes) - at if far_bytes else 0.0
         lines[index] |= np.where((channel & 1) == 0, np.uint8(1), np.uint8(2))
         extra = np.where(remote, half + crossing, -half) + self.dram_latency
+        extra += self._jitter(int(address[0]))
+        ready[index] = float((end + extra).max())
         return float((start + extra).min()), float((end + extra).max())
+
+    def _jitter(self, address: int) -> float:
+        """clk that this access takes longer than the quickest: exponential, by a hash of the address."""
+        mixed = (address >> UNIT_SHIFT) * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFF
+        return -self.c.dram_jitter * math.log1p(-mixed / (1 << 20))
 
     def write(self, at: float, die: int, region, starts: np.ndarray, nbytes: int) -> float:
         """Write `nbytes` at each address; returns when the L2 has taken them."""

@@ -127,7 +127,7 @@ def _cluster_wait(ins, run):
         if cluster.barrier.time > w.time:
             w.machine.stall(w, cluster.barrier.time, ins, "the cluster barrier")
         relaxed = getattr(cluster, "relaxed", False)
-        w.time += c.cluster_sync_relaxed if relaxed or len(cluster.ctas) == 1 else c.cluster_sync
+        w.time += c.cluster_sync_relaxed if relaxed else c.cluster_sync
 
     return timed
 
