@@ -58,6 +58,7 @@ class Memory:
         self.fabric = (Server(), Server())
         self.dirty = c.dirty_bytes if dirty else 0.0
         self.present: dict[int, np.ndarray] = {}
+        self.place: dict[int, int] = {}  # address on the chip, by order of use: runs repeat exactly
         self.ready: dict[int, np.ndarray] = {}  # when the L2 has what it has asked DRAM for
         self.l2_bytes = self.dram_bytes = self.fabric_bytes = self.written_bytes = 0
 
@@ -69,6 +70,7 @@ class Memory:
             found = np.full((region.size >> UNIT_SHIFT) + 2, fill, np.uint8)
             self.present[region.base] = found
             self.ready[region.base] = np.zeros(len(found), np.float32)
+            self.place[region.base] = (len(self.place) + 1) << 36
         return found
 
     def read(self, at: float, die: int, region, starts: np.ndarray, nbytes: int, latency: float):
@@ -96,18 +98,18 @@ class Memory:
         state = lines[index]
         mine = np.uint8(1 << die)
         away = (state & mine) == 0
-        ready = self.ready[region.base]
+        ready, place = self.ready[region.base], self.place[region.base]
         asked = float(ready[index].max())  # by an earlier read, perhaps still on its way
         early = begin + latency
         late = max(begin, asked) + latency + total * self.l2_clk
         if away.any():
             early, other = self._elsewhere(
-                begin, die, lines, ready, origin, index, state, away, latency
+                begin, die, lines, ready, place, index, state, away, latency
             )
             late = max(late, other)
         return early, late
 
-    def _elsewhere(self, begin, die, lines, ready, origin, index, state, away, latency):
+    def _elsewhere(self, begin, die, lines, ready, place, index, state, away, latency):
         """Some units are not in the near partition: fetch them; (first, last) of the whole read."""
         mine = np.uint8(1 << die)
         index, state = index[away], state[away]
@@ -122,7 +124,7 @@ class Memory:
             early, late = min(early, done), max(late, done)
         if missing.any():
             index = np.unique(index[missing]) if len(index) > 1 else index[missing]
-            low, high = self._dram(begin, die, lines, ready, origin, index)
+            low, high = self._dram(begin, die, lines, ready, place, index)
             early, late = min(early, low + latency), max(late, high + latency)
         return early, late
 
@@ -130,11 +132,11 @@ class Memory:
         self.fabric_bytes += nbytes
         return self.fabric[die].serve(at, nbytes * self.fabric_clk)
 
-    def _dram(self, at: float, die: int, lines, ready, origin: int, index: np.ndarray):
+    def _dram(self, at: float, die: int, lines, ready, place: int, index: np.ndarray):
         """Fetch missing units; (first, last) time at which DRAM has delivered, less the L2's own
         latency.
         """
-        address = (index.astype(np.uint64) << np.uint64(UNIT_SHIFT)) + np.uint64(origin)
+        address = (index.astype(np.uint64) << np.uint64(UNIT_SHIFT)) + np.uint64(place)
         mixed = (address >> np.uint64(self.grain)) * _HASH
         channel = ((mixed >> np.uint64(40)) % np.uint64(self.channels)).astype(np.int64)
         units = np.bincount(channel, minlength=self.channels)
@@ -160,7 +162,7 @@ class Memory:
         return float((start + extra).min()), float((end + extra).max())
 
     def _jitter(self, address: int) -> float:
-        """clk that this access takes longer than the quickest: exponential, by a hash of the address."""
+        """clk that this access takes longer than the quickest: exponential, by a hash."""
         mixed = (address >> UNIT_SHIFT) * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFF
         return -self.c.dram_jitter * math.log1p(-mixed / (1 << 20))
 
@@ -172,6 +174,11 @@ class Memory:
         total = len(starts) * nbytes
         self.written_bytes += total
         return self.l2[die].serve(at, total * self.l2_clk) + total * self.l2_clk
+
+    def on_chip(self, region, address: int) -> int:
+        """The device address that a host address stands for."""
+        self._lines(region)
+        return self.place[region.base] + address - region.base
 
     def warm(self, region):
         """Mark an allocation as held by both partitions (an earlier pass has read it)."""

@@ -59,10 +59,11 @@ class Units:
 
     # --- TMA and bulk copies
     # ----------------------------------------------------------------------------------
-    def _translate(self, sm, starts: np.ndarray, nbytes: int) -> float:
+    def _translate(self, sm, region, starts: np.ndarray, nbytes: int) -> float:
         """clk for pages that the SM touches for the first time."""
         size = int(self.c.page_bytes)
-        pages = {int(starts[0]) // size, int(starts[-1] + nbytes - 1) // size}
+        ends = int(starts[0]), int(starts[-1]) + nbytes - 1
+        pages = {self.chip.on_chip(region, at) // size for at in ends}
         new = pages - sm.pages
         sm.pages |= new
         return self.c.page_walk if new and self.chip.cold else 0.0
@@ -71,8 +72,8 @@ class Units:
         """Read spans of global memory; (first, last) arrival."""
         first, last = np.inf, at
         for starts, nbytes in spans:
-            walk = self._translate(sm, starts, nbytes)
             region = self.memory.region(int(starts[0]))
+            walk = self._translate(sm, region, starts, nbytes)
             early, late = self.chip.read(at + walk, sm.die, region, starts, nbytes, latency)
             first, last = min(first, early), max(last, late)
         if first == np.inf:  # nothing in bounds
