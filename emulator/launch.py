@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .budget import Budget
 from .errors import EmulatorError
 from .hardware import MAX_CLUSTER, MAX_THREADS, PARAM_BYTES, SM_COUNT, SMEM_OPT_IN
 from .registry import FULL
@@ -30,6 +31,7 @@ class Launch:
     smem_bytes: int
     seconds: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
 
 
 def check_limits(launch: Launch, param_bytes: int):

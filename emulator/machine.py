@@ -18,6 +18,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from . import report
+from .budget import Budget
 from .errors import EmulatorError, Fault, Unsupported
 from .fragment import ClusterBarrier, Fragment, WarpState
 from .hardware import SM_COUNT
@@ -105,6 +106,8 @@ class Machine:
             cta.exited_warps += 1
             for barrier in cta.named_barriers.values():
                 barrier.check()
+            if cta.exited_warps == len(cta.warps):
+                self.budget.see(cta)
 
     # --- a launch
     # -------------------------------------------------------------------------------------------
@@ -120,6 +123,7 @@ class Machine:
         check_limits(launch, len(params))
         self.params, self.resident, self.queue = params, [], deque()
         self.hits = [0] * len(code.blocks)
+        self.budget = launch.budget = Budget.of(code, launch)
         waiting = self._clusters(launch)
         with np.errstate(all="ignore"), _blas().limit(limits=1, user_api="blas"):
             self._run(waiting, launch)

@@ -15,7 +15,7 @@ from ..isa.mma_operands import SharedOperand
 from ..isa.tmem import split
 from .clocks import HB, NEVER, ORDER, TENSOR, Agent
 from .records import Barrier, Record
-from .shadow import GRANULE
+from .shadow import GRANULE, SHUFFLED
 from .tensor import ALL
 
 
@@ -127,7 +127,7 @@ class Asynchronous:
         reading = Record(agent, self.ins, component, NEVER, "bulk", f"reads {n} bytes of shared memory", barrier)
         self.state(warp.cta).add(reading)
         rules = self.shared(warp.cta)
-        rules.async_read(reading, *_granules(offset, n), rules.shadow.copied)
+        rules.async_read(reading, *_granules(offset, n), rules.shadow.copied, lane=self.lane)
 
         def read_and_land():
             if barrier is not None:
@@ -169,7 +169,7 @@ class Asynchronous:
         agent.last_copy = record
         self.state(warp.cta).add(record)
         rules = self.shared(warp.cta)
-        rules.async_read(record, *where, rules.shadow.copied, partly=True)
+        rules.async_read(record, *where, rules.shadow.copied, True, self.lane)
 
     def _tma_store(self, agent, warp, apply, facts):
         access = facts["access"]
@@ -193,7 +193,7 @@ class Asynchronous:
         record = Record(agent, self.ins, stream.component, stream.next(), "cp.async", text, narrow=facts["size"] < 4)
         self.state(warp.cta).add(record)
         low, high = (facts["to"] & 0xFFFFFF) // 4, ((facts["to"] & 0xFFFFFF) + facts["size"] - 1) // 4
-        self.shared(warp.cta).generic_write(record, np.arange(low, high + 1), low, high)
+        self.shared(warp.cta).generic_write(record, np.arange(low, high + 1), low, high, SHUFFLED)
         return None
 
     def _arriving_copy(self, agent: Agent, apply, signals):
@@ -254,7 +254,7 @@ class Asynchronous:
         origin = matrix.start - matrix.start % PERIOD
         rules = self.shared(cta)
         low, high = (origin + tile.low) // CHUNK, (origin + tile.high) // CHUNK - 1
-        rules.async_read(record, tile.chunks + origin // CHUNK, low, high, rules.shadow.core)
+        rules.async_read(record, tile.chunks + origin // CHUNK, low, high, rules.shadow.core, lane=self.lane)
 
     def _core_cp(self, agent, warp, apply, facts):
         members, shape = facts["members"], facts["shape"]

@@ -95,6 +95,7 @@ class Agent:
         self.roles: set[str] = set()
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
         self.waits: dict = {}
+        self.turn = 0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
         self.global_epoch = 0  # epoch of its latest write to global memory
 
@@ -147,11 +148,13 @@ class Agent:
 
     def acquire(self, clock: np.ndarray):
         """Join a clock that came through an mbarrier: tensor memory included."""
+        self.turn += 1
         self.clock = join(self.clock, clock)
         self._changed()
 
     def acquire_barrier(self, clock: np.ndarray):
         """Join a clock that came through bar.sync or the cluster barrier: tensor memory waits for the fence."""
+        self.turn += 1
         pending = clock[TENSOR]
         before = self.clock[TENSOR].copy()
         self.clock = join(self.clock, clock)

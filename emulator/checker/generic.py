@@ -10,14 +10,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..isa.memory import _kind, space_of
+from ..isa.memory import kind_of, space_of
 from ..program import TYPE_BITS, Instr, Vec
 from ..registry import active
 from ..spaces import SHARED_WINDOW, WINDOW_MASK
 from ..state import OFFSET_MASK, RANK_SHIFT
 from .records import Record
+from .shadow import SHUFFLED
 
 STRONG = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
+SHUFFLE = np.array([SHUFFLED], np.uint8)
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
 
 
@@ -34,6 +36,13 @@ def _addresses(mask: int, address) -> np.ndarray:
     return (address if mask == 0xFFFFFFFF else address[active(mask)]).astype(np.int64)
 
 
+@lru_cache(maxsize=4096)
+def _lanes(mask: int, uniform: bool) -> np.ndarray:
+    """The lanes that go with `_addresses`: the lowest one where all have one address."""
+    found = np.array(active(mask), np.uint8)
+    return found[:1] if uniform else found
+
+
 def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
     """("shared" or "global", addresses in the space); (None, ...) for what is not checked."""
     if space == "generic":
@@ -46,27 +55,31 @@ def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
     return ("global", at) if space == "global" else (None, at)
 
 
-def _shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, kind: str = "generic", text: str = ""):
-    """An access of shared memory by a warp, 1 or 32 addresses."""
+def _shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes, kind="generic", text=""):
+    """An access of shared memory by a warp, one or more addresses; lanes: the lane of each."""
     observer = w.machine.observer
     observer.ins = ins
     agent = observer.agent(w)
     ranks = at >> RANK_SHIFT
     first = int(ranks[0])
     if (ranks == first).all():
-        _shared_of(observer, agent, w, ins, first, at & OFFSET_MASK, nbytes, write, kind, text)
+        _shared_of(observer, agent, w, ins, first, at & OFFSET_MASK, nbytes, write, lanes, kind, text)
     else:
         for rank in np.unique(ranks):
-            part = at[ranks == rank] & OFFSET_MASK
-            _shared_of(observer, agent, w, ins, int(rank), part, nbytes, write, kind, text)
+            here = ranks == rank
+            some = lanes[here] if lanes.size == here.size else lanes
+            _shared_of(observer, agent, w, ins, int(rank), at[here] & OFFSET_MASK, nbytes, write, some, kind, text)
 
 
-def _shared_of(observer, agent, w, ins, rank: int, at, nbytes: int, write: bool, kind: str, text: str):
+def _shared_of(observer, agent, w, ins, rank: int, at, nbytes: int, write: bool, lanes, kind: str, text: str):
     cta = w.cta if rank == w.cta.rank else w.cta.cluster.ctas[rank]
-    index = (at[:, None] // 4 + _offsets(nbytes)).reshape(-1) if nbytes > 4 else at // 4
+    index = at // 4
+    if nbytes > 4:
+        index = (index[:, None] + _offsets(nbytes)).reshape(-1)
+        lanes = lanes.repeat(nbytes // 4) if lanes.size > 1 else lanes
     low, high = int(index.min()), int(index.max())
     kept = agent.records.get((ins, rank))
-    if kept is not None and agent.snapshot is None and kept.epoch == agent.epoch:
+    if kept is not None and agent.snapshot is None and kept.epoch == agent.epoch and kept.turn == agent.turn:
         record = kept
     else:
         text = text or f"{'writes' if write else 'reads'} shared memory"
@@ -77,7 +90,7 @@ def _shared_of(observer, agent, w, ins, rank: int, at, nbytes: int, write: bool,
         if cta is not agent.cta:
             observer.reach(record, cta)
     rules = observer.shared(cta)
-    (rules.generic_write if write else rules.generic_read)(record, index, low, high)
+    (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
 
 
 def _strong_shared(w, ins: Instr, at: np.ndarray, write: bool):
@@ -94,7 +107,7 @@ def _strong_shared(w, ins: Instr, at: np.ndarray, write: bool):
 def access(ins: Instr, run):
     """ld, st."""
     space, write = space_of(ins), ins.mods[0] == "st"
-    kind = _kind(ins)
+    kind = kind_of(ins)
     data = ins.operands[1] if write else ins.operands[0]
     nbytes = (len(data.items) if isinstance(data, Vec) else 1) * TYPE_BITS[kind] // 8
     strong = ins.has(*STRONG)
@@ -108,7 +121,7 @@ def access(ins: Instr, run):
             if strong:
                 _strong_shared(w, ins, at, write)
             else:
-                _shared(w, ins, at, nbytes, write)
+                _shared(w, ins, at, nbytes, write, _lanes(mask, at.size == 1))
         elif where == "global":
             observer = w.machine.observer
             observer.ins = ins
@@ -127,8 +140,8 @@ def atomic(ins: Instr, run):
     space = space_of(ins)
     if space == "generic" and ins.has("shared::cta", "shared::cluster"):
         space = "shared"
-    nbytes = TYPE_BITS[_kind(ins)] // 8
-    floats = ins.has("add") and "f" in _kind(ins)
+    nbytes = TYPE_BITS[kind_of(ins)] // 8
+    floats = ins.has("add") and "f" in kind_of(ins)
 
     def observed(w, mask, address, *rest):
         result = run(w, mask, address, *rest)
@@ -136,7 +149,7 @@ def atomic(ins: Instr, run):
         observer = w.machine.observer
         observer.ins = ins
         if where == "shared":
-            _shared(w, ins, at, max(4, nbytes), True, "atomic", "updates shared memory atomically")
+            _shared(w, ins, at, max(4, nbytes), True, SHUFFLE, "atomic", "updates shared memory atomically")
         elif where == "global":
             agent = observer.agent(w)
             if floats:
@@ -156,7 +169,7 @@ def matrix_access(ins: Instr, run):
         result = run(w, mask, address, *rest)
         where, at = _where(space_of(ins), _addresses(0xFFFFFFFF, address))
         if where == "shared":
-            _shared(w, ins, at[: 8 * count], 16, write)
+            _shared(w, ins, at[: 8 * count], 16, write, SHUFFLE)
         return result
 
     return observed
@@ -171,7 +184,7 @@ def tensormap_replace(ins: Instr, run):
         observer = w.machine.observer
         observer.ins = ins
         if in_shared:
-            _shared(w, ins, np.array([address], np.int64), 128, True, text="edits a tensormap in shared memory")
+            _shared(w, ins, np.array([address], np.int64), 128, True, SHUFFLE, text="edits a tensormap in shared memory")
         elif address & WINDOW == 0:
             observer.globals.maps.edited(observer.agent(w), address)
         return result
@@ -187,7 +200,7 @@ def tensormap_copy(ins: Instr, run):
         observer = w.machine.observer
         observer.ins = ins
         at = np.array([int(_addresses(mask, src)[0])], np.int64)
-        _shared(w, ins, at, 128, False, text="copies a tensormap out of shared memory")
+        _shared(w, ins, at, 128, False, SHUFFLE, text="copies a tensormap out of shared memory")
         observer.globals.maps.edited(observer.agent(w), int(_addresses(mask, dst)[0]))
         return result
 

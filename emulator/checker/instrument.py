@@ -26,24 +26,36 @@ class CheckedWriter(_Writer):
 
     def _op(self, op):
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
-            op = replace(op, made=wrap(op.ins, op.made))
+            op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
         super()._op(op)
 
 
-def wrap(ins: Instr, run):
-    """The run function of an instruction, observed."""
+def wrap(ins: Instr, run, style: str):
+    """The run function of an instruction, observed. style: "lane" or "warp"."""
     for words, make in WRAPPERS:
         if ins.mods[: len(words)] == words:
-            return make(ins, run)
+            return _noted(ins, run, style) if make is _noted else make(ins, run)
     return run
 
 
-def _noted(ins: Instr, run):
+def _noted(ins: Instr, run, style: str):
     """Asynchronous operations: what they do is seen in `issue`, which is told the instruction."""
+    one = style == "lane"
 
     def observed(w, who, *args):
-        w.machine.observer.ins = ins
+        observer = w.machine.observer
+        observer.ins, observer.lane = ins, who if one else None
         return run(w, who, *args)
+
+    return observed
+
+
+def _warp_sync(ins: Instr, run):
+    """bar.warp.sync: the lanes see what they wrote for each other."""
+
+    def observed(w, mask, *args):
+        w.machine.observer.agent(w).turn += 1
+        return run(w, mask, *args)
 
     return observed
 
@@ -328,7 +340,7 @@ WRAPPERS = (
     (("mbarrier", "test_wait"), _wait),
     (("barrier", "cluster", "arrive"), _cluster_arrive),
     (("barrier", "cluster", "wait"), _cluster_wait),
-    (("bar", "warp"), _noted),
+    (("bar", "warp"), _warp_sync),
     (("bar",), _named),
     (("barrier",), _named),
     (("fence", "proxy", "tensormap::generic"), generic.tensormap_fence),

@@ -31,6 +31,7 @@ class Observer(Asynchronous):
     def __init__(self, machine):
         self.machine = machine
         self.ins = None
+        self.lane: int | None = None  # that issues an asynchronous operation, None if not one
         self.findings = Findings()
         self.alike: Counter = Counter()
         self.globals = GlobalRules(self)
@@ -175,7 +176,8 @@ class Observer(Asynchronous):
         record = Record(agent, self.ins, agent.component, 0, "generic", "writes the address of tensor memory")
         record.step = record.epoch
         self.state(warp.cta).add(record)
-        self.shared(warp.cta).generic_write(record, np.array([at // 4]), at // 4, at // 4)
+        record.turn = -1  # the instruction itself brings the lanes together
+        self.shared(warp.cta).generic_write(record, np.array([at // 4]), at // 4, at // 4, 0)
         return int(warp.cta.smem.u32[at // 4])
 
     def freed(self, warp, first: int, columns: int, pair: bool):

@@ -19,12 +19,13 @@ class Record:
     barrier: the Barrier that completes it, phase: the number of its phase that does.
     """
 
-    __slots__ = ("number", "agent", "ins", "component", "step", "epoch", "kind", "text", "barrier", "narrow", "empty")
+    __slots__ = ("number", "agent", "ins", "component", "step", "epoch", "kind", "text", "barrier", "narrow", "empty", "turn")
 
     def __init__(self, agent, ins, component, step, kind, text, barrier=None, narrow=False):
         self.agent, self.ins, self.component, self.step = agent, ins, component, step
         self.kind, self.text, self.barrier, self.narrow = kind, text, barrier, narrow
         self.epoch = agent.now()
+        self.turn = agent.turn
         self.number = 0
         self.empty = False  # it read what nothing had written
 

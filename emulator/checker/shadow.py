@@ -11,6 +11,7 @@ import numpy as np
 
 GENERIC_READERS = 8  # warps told apart as readers of a word
 GRANULE, WORD = 16, 4
+SHUFFLED = 255
 HALVES, COLUMNS = 8, 512
 LOAD_READERS = 4  # warpgroups told apart as readers of tensor memory
 
@@ -58,6 +59,7 @@ class SharedShadow:
         self.copied = np.zeros(granules, np.int32)
         self.stored = np.zeros(granules * 4, np.int32)
         self.loaded = np.zeros((GENERIC_READERS, granules * 4), np.int32)
+        self.lane = np.zeros(granules * 4, np.uint8)  # that stored a word; SHUFFLED: by stmatrix
         self.store_range, self.load_range, self.copy_range = Range(), Range(), Range()
 
     def stored_in(self, index, low: int, high: int) -> np.ndarray | None:

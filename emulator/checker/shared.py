@@ -58,8 +58,10 @@ class SharedRules:
         return f"{words.thing(new)} writes shared memory that {words.thing(old)} of another warp {verb}, with nothing to order the two"
 
     # --- asynchronous proxy ------------------------------------------------------------------------------------
-    def async_read(self, new: Record, index, low: int, high: int, readers: np.ndarray, partly: bool = False):
-        """partly: only a source nothing of which was written is uninitialised."""
+    def async_read(self, new: Record, index, low: int, high: int, readers: np.ndarray, partly=False, lane=None):
+        """partly: only a source nothing of which was written is uninitialised. lane: that issues
+        it, None if not one.
+        """
         shadow = self.shadow
         at = place(self.cta, low, high, GRANULE)
         numbers = distinct(shadow.written[index])
@@ -69,6 +71,8 @@ class SharedRules:
             by = distinct(stored)
             self._conflict(new, by, at, "read")
             self._proxy(new, by, at)
+            if lane is not None:
+                self._lanes(new, by, stored, shadow.lane.reshape(-1, 4)[index] != lane, at)
         if 0 in numbers:
             empty = shadow.written[index] == 0
             if stored is not None:
@@ -114,12 +118,14 @@ class SharedRules:
         self._over_barrier(new, low * GRANULE, (high + 1) * GRANULE)
 
     # --- generic proxy -----------------------------------------------------------------------------------------
-    def generic_read(self, new: Record, index: np.ndarray, low: int, high: int):
+    def generic_read(self, new: Record, index: np.ndarray, low: int, high: int, lanes: np.ndarray):
+        """lanes: that reads each word."""
         shadow = self.shadow
         at = place(self.cta, low, high, WORD)
         stored = shadow.stored[index]
         numbers = distinct(stored)
         self._conflict(new, numbers, at, "read")
+        self._lanes(new, numbers, stored, shadow.lane[index] != lanes, at)
         by_copies = shadow.written[index >> 2]
         self._conflict(new, distinct(by_copies), at, "read")
         if 0 in numbers and (empty := (stored == 0) & (by_copies == 0)).any():
@@ -127,7 +133,8 @@ class SharedRules:
         shadow.loaded[new.agent.index % GENERIC_READERS, index] = new.number
         shadow.load_range.add(low, high)
 
-    def generic_write(self, new: Record, index: np.ndarray, low: int, high: int):
+    def generic_write(self, new: Record, index: np.ndarray, low: int, high: int, lanes):
+        """lanes: that writes each word."""
         shadow = self.shadow
         at = place(self.cta, low, high, WORD)
         granules = index >> 2
@@ -143,8 +150,22 @@ class SharedRules:
                 self._conflict(new, distinct(loaded), at, "write")
                 shadow.loaded[:, index] = 0
         shadow.stored[index] = new.number
+        shadow.lane[index] = lanes
         shadow.store_range.add(low, high)
         self._over_barrier(new, low * WORD, (high + 1) * WORD)
+
+    def _lanes(self, new: Record, numbers, stored: np.ndarray, others: np.ndarray, at: str):
+        """Words that another lane of the warp stored since its lanes last synchronised."""
+        for number in numbers:
+            if not number:
+                continue
+            old = self.state.records[number]
+            if old.agent is not new.agent or old.turn != new.turn or old.kind != "generic":
+                continue
+            if (others & (stored == number)).any():
+                self.report("race", f"{words.thing(new)} reads what another lane of the warp has just stored, without bar.warp.sync", (
+                    f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {at}",
+                    "missing: bar.warp.sync (__syncwarp) between the two"), new, old)  # fmt: skip
 
     def _over_barrier(self, new: Record, low: int, high: int):
         """Bytes [low, high) include an mbarrier."""

@@ -89,6 +89,7 @@ def _free_columns(ctas: tuple[CTA, ...], columns: int) -> int | None:
 
 def _take(cta: CTA, first: int, columns: int):
     cta.tmem_allocations[first] = columns
+    cta.tmem_peak = max(getattr(cta, "tmem_peak", 0), sum(cta.tmem_allocations.values()))
     cta.tmem[:, first : first + columns] = POISON
 
 
