@@ -163,13 +163,14 @@ def atomic(ins: Instr, run):
 def matrix_access(ins: Instr, run):
     """ldmatrix, stmatrix: lanes 8 * i to 8 * i + 7 hold the addresses of matrix i's rows, 16 bytes each."""
     count = next((n for n in (4, 2, 1) if ins.has(f"x{n}")), 1)
+    rows = 16 if ins.has("m16n16") else 8
     write = ins.mods[0] == "stmatrix"
 
     def observed(w, mask, address, *rest):
         result = run(w, mask, address, *rest)
         where, at = _where(space_of(ins), _addresses(0xFFFFFFFF, address))
         if where == "shared":
-            _shared(w, ins, at[: 8 * count], 16, write, SHUFFLE)
+            _shared(w, ins, at[: rows * count], 16, write, SHUFFLE)
         return result
 
     return observed

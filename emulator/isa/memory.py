@@ -1,5 +1,5 @@
-"""Loads, stores, atomics and reductions on global, shared, local, param and generic addresses
-(PTX ISA 9.7.9 "Data Movement", 9.7.13 "atom", "red").
+"""Loads and stores on global, shared, local, param and generic addresses (PTX ISA 9.7.9 "Data
+Movement").
 
 Cache, eviction, ordering and scope qualifiers change nothing in a machine that executes one
 instruction at a time; they are accepted. The lanes of one store are written lowest first, so of
@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import Fault, Unsupported
-from ..formats import decode, encode
 from ..program import TYPE_BITS, Instr, Vec
-from ..registry import DTYPES, FULL, active, as_bools, lanes, warp
+from ..registry import DTYPES, FULL, active, as_bools, warp
 from ..spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 from ..state import OFFSET_MASK, RANK_SHIFT, SMEM_BASE, Region
 
@@ -29,7 +28,7 @@ def space_of(ins: Instr) -> str:
     return "generic"
 
 
-def _kind(ins: Instr) -> str:
+def kind_of(ins: Instr) -> str:
     return next(m for m in reversed(ins.mods) if m in TYPE_BITS)
 
 
@@ -124,7 +123,7 @@ def _local(f) -> np.ndarray:
     return f.state.local
 
 
-def _address_array(address) -> np.ndarray:
+def address_array(address) -> np.ndarray:
     return address if isinstance(address, np.ndarray) else np.full(32, address, np.uint64)
 
 
@@ -177,7 +176,7 @@ def _typed(region: Region, size: int) -> np.ndarray | None:
     )
 
 
-def _columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -> list[np.ndarray]:
+def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -> list[np.ndarray]:
     """n neighbouring elements of each lane: n arrays of 32. What inactive lanes get is of no
     account.
     """
@@ -191,7 +190,7 @@ def _columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -> li
     return [typed[index]] + [typed[index + i] for i in range(1, n)]
 
 
-def _write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[np.ndarray]):
+def write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[np.ndarray]):
     """Write neighbouring elements of each active lane, an array of 32 each."""
     dtype = columns[0].dtype
     found = _one_span(f, mask, space, address, len(columns) * dtype.itemsize)
@@ -211,7 +210,7 @@ def _read(f, mask: int, space: str, address, nbytes: int, dtype) -> np.ndarray:
     """[32, nbytes / itemsize] elements; inactive lanes read 0."""
     width = nbytes // np.dtype(dtype).itemsize
     out = np.zeros((32, width), dtype)
-    for data, offsets, which in spans(f, space, _address_array(address), active(mask), nbytes):
+    for data, offsets, which in spans(f, space, address_array(address), active(mask), nbytes):
         out[which] = _gather(data, offsets, nbytes, dtype)
     return out
 
@@ -227,7 +226,7 @@ def _gather(data: np.ndarray, offsets: np.ndarray, nbytes: int, dtype) -> np.nda
 def _write(f, mask: int, space: str, address, values: np.ndarray):
     """Write [32, n] elements of the active lanes."""
     size, nbytes = values.dtype.itemsize, values.shape[1] * values.dtype.itemsize
-    for data, offsets, which in spans(f, space, _address_array(address), active(mask), nbytes):
+    for data, offsets, which in spans(f, space, address_array(address), active(mask), nbytes):
         if data.ctypes.data % size == 0:
             typed = data[: data.size // size * size].view(values.dtype)
             typed[(offsets // size)[:, None] + np.arange(values.shape[1])] = values[which]
@@ -255,7 +254,7 @@ def _scalar_bytes(f, space: str, address: int, nbytes: int):
 @warp("ld", "ldu", out=1, uniform="args")
 def load(ins: Instr):
     """ld{.qualifiers}{.space}{.v2|.v4|.v8}.type d, [a]{, cache policy}"""
-    kind, space = _kind(ins), space_of(ins)
+    kind, space = kind_of(ins), space_of(ins)
     dst = ins.operands[0]
     items = dst.items if isinstance(dst, Vec) else (dst,)
     if kind == "b128":
@@ -283,8 +282,8 @@ def load(ins: Instr):
         if not isinstance(address, np.ndarray):
             if space != "local" and address & ~WINDOW_MASK != LOCAL_WINDOW:
                 return scalar(f, address)
-            address = _address_array(address)
-        columns = _columns(f, mask, space, address, n, dtype)
+            address = address_array(address)
+        columns = read_columns(f, mask, space, address, n, dtype)
         if not isinstance(dst, Vec):
             return _extend(columns[0], kind, widths[0])
         return tuple(_extend(c, kind, w) for c, w in zip(columns, widths, strict=True))
@@ -297,7 +296,7 @@ def store(ins: Instr):
     """st{.qualifiers}{.space}{.v2|.v4|.v8}.type [a], b{, cache policy}"""
     if ins.has("bulk", "async"):
         raise Unsupported(ins.text)
-    kind, space = _kind(ins), space_of(ins)
+    kind, space = kind_of(ins), space_of(ins)
     if kind == "b128":
         raise Unsupported(f"128-bit registers in a store: {ins.text}")
     dtype = DTYPES[TYPE_BITS[kind]]
@@ -314,165 +313,12 @@ def store(ins: Instr):
             )
             for x in items
         ]
-        _write_columns(f, mask, space, _address_array(address), columns)
+        write_columns(f, mask, space, address_array(address), columns)
 
     return run
-
-
-def _float_op(op: str, kind: str):
-    """Elementwise operation on the values of a float format, rounded to nearest even."""
-    names = {"f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64"}
-    fmt = names[kind]
-
-    def values(bits):
-        if fmt == "f32":
-            return bits.view(np.float32).astype(np.float64)
-        if fmt == "f64":
-            return bits.view(np.float64)
-        return decode(bits, fmt)
-
-    def back(x):
-        if fmt == "f32":
-            return x.astype(np.float32).view(np.uint32)
-        if fmt == "f64":
-            return x.view(np.uint64)
-        return encode(x, fmt, saturate=False).astype(np.uint16)
-
-    functions = {"add": np.add, "min": np.fmin, "max": np.fmax}
-    if op not in functions:
-        raise Unsupported(f"atomic {op} on {kind}")
-    return lambda old, b: back(np.atleast_1d(functions[op](values(old), values(b))))
-
-
-def _combine(ins: Instr, op: str, kind: str):
-    """f(old, b, c) -> new on arrays of one element of the kind's unsigned dtype."""
-    width = TYPE_BITS[kind]
-    if kind in ("f16x2", "bf16x2"):
-        half = _float_op(op, kind[:-2])
-        return lambda old, b, c: half(old.view(np.uint16), b.view(np.uint16)).view(np.uint32)
-    if kind in ("f16", "bf16", "f32", "f64"):
-        single = _float_op(op, kind)
-        return lambda old, b, c: single(old, b)
-    unsigned, signed = DTYPES[width], np.dtype(f"i{width // 8}")
-    view = signed if kind[0] == "s" else unsigned
-    table = {
-        "add": lambda o, b, c: o + b,
-        "and": lambda o, b, c: o & b,
-        "or": lambda o, b, c: o | b,
-        "xor": lambda o, b, c: o ^ b,
-        "exch": lambda o, b, c: b,
-        "cas": lambda o, b, c: np.where(o == b, c, o),
-        "min": lambda o, b, c: np.minimum(o.view(view), b.view(view)).view(unsigned),
-        "max": lambda o, b, c: np.maximum(o.view(view), b.view(view)).view(unsigned),
-        "inc": lambda o, b, c: np.where(o >= b, unsigned(0), o + unsigned(1)),
-        "dec": lambda o, b, c: np.where((o == 0) | (o > b), b, o - unsigned(1)),
-    }
-    if op not in table:
-        raise Unsupported(f"atomic operation .{op}: {ins.text}")
-    return table[op]
-
-
-_ATOMIC_OPS = ("add", "and", "or", "xor", "exch", "cas", "min", "max", "inc", "dec")
-
-
-def _atomic(ins: Instr):
-    """Read-modify-write of the active lanes, lowest first; returns the old values."""
-    kind, space = _kind(ins), space_of(ins)
-    if kind == "b128":
-        raise Unsupported(f"128-bit atomics: {ins.text}")
-    op = next((m for m in ins.mods if m in _ATOMIC_OPS), None)
-    combine = _combine(ins, op, kind)
-    dtype, size = DTYPES[TYPE_BITS[kind]], TYPE_BITS[kind] // 8
-    source = ins.operands[-1] if ins.mods[0] == "red" else ins.operands[2]
-    n = len(source.items) if isinstance(source, Vec) else 1
-
-    def run(f, mask, address, b, c=None, policy=None):
-        f.spin = None
-        columns = [lanes(x, dtype) for x in (b if isinstance(b, tuple) else (b,))]
-        third = lanes(c, dtype) if op == "cas" else None
-        old = np.zeros((32, n), dtype)
-        for data, offsets, which in spans(
-            f, space, _address_array(address), active(mask), n * size
-        ):
-            for at, i in zip(offsets, which, strict=True):
-                cell = data[at : at + n * size]
-                for j in range(n):
-                    now = np.frombuffer(cell[j * size : (j + 1) * size].tobytes(), dtype).copy()
-                    old[i, j] = now[0]
-                    new = combine(
-                        now, columns[j][i : i + 1], None if third is None else third[i : i + 1]
-                    )
-                    cell[j * size : (j + 1) * size] = np.ascontiguousarray(new, dtype).view(
-                        np.uint8
-                    )
-        result = tuple(np.ascontiguousarray(old[:, j]) for j in range(n))
-        return result if n > 1 else result[0]
-
-    return run
-
-
-@warp("atom", out=1)
-def atom(ins: Instr):
-    """atom{.sem}{.scope}{.space}.op{.level::cache_hint}{.v}.type d, [a], b{, c}"""
-    return _atomic(ins)
-
-
-@warp("red")
-def red(ins: Instr):
-    """red{.sem}{.scope}{.space}.op{.v}.type [a], b"""
-    if ins.has("async"):
-        raise Unsupported(ins.text)
-    return _atomic(ins)
 
 
 @warp("prefetch", "prefetchu", "applypriority", "discard")
 def prefetch(ins: Instr):
     """Hints about caches: no architectural effect."""
     return lambda f, mask, *args: None
-
-
-@warp("stmatrix")
-def stmatrix(ins: Instr):
-    """stmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16 [p], {r..} (PTX ISA 9.7.14.5.16):
-    row r of matrix i is written at the address that lane 8i + r holds."""
-    if not ins.has("m8n8") or not ins.has("b16"):
-        raise Unsupported(ins.text)
-    trans, space = ins.has("trans"), space_of(ins)
-    lane = np.arange(32)
-
-    def run(f, mask, address, regs):
-        f.spin = None
-        address = _address_array(address)
-        regs = regs if isinstance(regs, tuple) else (regs,)
-        for i, reg in enumerate(regs):
-            tile = np.empty((8, 8), np.uint16)
-            pair = lanes(reg, np.uint32).view(np.uint16).reshape(32, 2)
-            for j in range(2):
-                tile[lane // 4, lane % 4 * 2 + j] = pair[:, j]
-            rows = np.zeros((32, 8), np.uint16)
-            rows[8 * i : 8 * i + 8] = tile.T if trans else tile
-            _write(f, 0xFF << 8 * i, space, address, rows)
-
-    return run
-
-
-@warp("ldmatrix", out=1)
-def ldmatrix(ins: Instr):
-    """ldmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16 {r..}, [p]"""
-    if not ins.has("m8n8") or not ins.has("b16"):
-        raise Unsupported(ins.text)
-    trans, space = ins.has("trans"), space_of(ins)
-    count = next(n for n in (1, 2, 4) if ins.has(f"x{n}"))
-    lane = np.arange(32)
-
-    def run(f, mask, address):
-        address = _address_array(address)
-        out = []
-        for i in range(count):
-            rows = _read(f, 0xFF << 8 * i, space, address, 16, np.uint16)[8 * i : 8 * i + 8]
-            tile = rows.T if trans else rows
-            pair = np.stack([tile[lane // 4, lane % 4 * 2 + j] for j in range(2)], 1)
-            out.append(np.ascontiguousarray(pair).view(np.uint32).reshape(32))
-        return tuple(out) if isinstance(ins.operands[0], Vec) else out[0]
-
-    return run
