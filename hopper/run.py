@@ -71,15 +71,19 @@ class Shape:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
-class Image:
-    """A kernel of a PTX module for sm_90a, loaded. places: (offset, size, alignment) of its parameters in bytes."""
+def places_of(text: str, name: str) -> list[tuple[int, int, int]]:
+    """(offset, size, alignment) of the parameters of a kernel, in bytes."""
+    return [(p.offset, p.size, p.align) for p in parse(text).kernels[name].params]
 
-    def __init__(self, text: str, name: str):
+
+class Image:
+    """A kernel of a PTX module for sm_90a, loaded. places: of its parameters, as `places_of` gives them."""
+
+    def __init__(self, text: str, name: str, places: list[tuple[int, int, int]]):
         import torch
         from cuda.bindings import driver
 
-        self.name = name
-        self.places = [(p.offset, p.size, p.align) for p in parse(text).kernels[name].params]
+        self.name, self.places = name, places
         code = toolchain.assemble(text)
         torch.zeros(1, device="cuda")  # makes torch's context current
         self.module = checked(driver.cuModuleLoadData(code))
@@ -128,7 +132,7 @@ class Kernel:
 
     def __init__(self, text: str, name: str, rewrite: Callable[[str, str], Retargeted] = retarget):
         self.program = rewrite(text, toolchain.device_functions())
-        self.image = Image(self.program.text, name)
+        self.image = Image(self.program.text, name, places_of(text, name))
 
     def launch(self, shape: Shape, params: bytes) -> None:
         """Run it once and wait; params: as packed for a B200, with addresses of this GPU. Raises HopperError."""

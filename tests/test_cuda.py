@@ -50,7 +50,7 @@ def test_measured(on_gpu, problem):
     assert done.status == 0, done.stderr
     (record,) = done.records
     assert record["kind"] == "measured" and record["device"] == torch.cuda.get_device_name()
-    assert 0 < record["low_us"] <= record["time_us"] <= record["high_us"] or record["time_us"] > 0
+    assert 0 < record["low_us"] <= record["time_us"] <= record["high_us"]
 
 
 def test_the_protocol_of_a_benchmark(on_gpu):
@@ -88,13 +88,13 @@ def test_wrong(on_gpu, mode):
     assert dict(done.popcorn)["check"] == "fail"
 
 
-def test_a_kernel_that_turns_wrong_is_found_by_the_recheck(on_gpu):
-    """Right when it is checked first, wrong in a timed repeat."""
-    body = "calls = globals().setdefault('calls', [])\ncalls.append(1)\nresult = ref_kernel(data)\n"
-    body += "return result if len(calls) < 150 else result * 2"
+def test_a_kernel_that_is_wrong_only_when_timed_is_found_by_the_recheck(on_gpu):
+    body = "import inspect\ntimed = any(frame.function == 'time' for frame in inspect.stack())\n"
+    body += "return ref_kernel(data) * (2 if timed else 1)"
     done = on_gpu("leaderboard", "gemm", body, popcorn=True)
     assert done.status == 112
     assert dict(done.popcorn)["check"] == "fail"
+    assert on_gpu("benchmark", "gemm", body).status == 0  # which does not recheck
 
 
 def test_an_illegal_access_is_a_cuda_error(on_gpu):

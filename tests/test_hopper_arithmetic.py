@@ -84,7 +84,9 @@ def device(tmp_path_factory):
 def run(device, a, b, sfa, sfb, cells, ue8m0=0, block32=0, ids=(0, 0), negate=0):
     """Cells [M, N]; a, b: packed bytes [rows, 32]; sfa, sfb: the cells of the scales [rows]."""
     out = np.ascontiguousarray(cells)
-    arrays = [np.ascontiguousarray(x).ctypes.data_as(ctypes.c_void_p) for x in (a, b, sfa, sfb, out)]
+    arrays = [
+        np.ascontiguousarray(x).ctypes.data_as(ctypes.c_void_p) for x in (a, b, sfa, sfb, out)
+    ]
     device(len(a), len(b), *arrays, ue8m0, block32, *ids, negate)
     return out
 
@@ -141,7 +143,16 @@ def test_special_accumulators(device):
     """NaN, infinities, the largest numbers, subnormals and negative zero."""
     rng = np.random.default_rng(3)
     a, b, sfa, sfb = drawn(rng, 0, 127)
-    special = [0x7F800000, 0xFF800000, 0x7FC00001, 0x7F7FFFFF, 0xFF7FFFFF, 1, 0x80000001, 0x80000000]
+    special = [
+        0x7F800000,
+        0xFF800000,
+        0x7FC00001,
+        0x7F7FFFFF,
+        0xFF7FFFFF,
+        1,
+        0x80000001,
+        0x80000000,
+    ]
     cells = rng.choice(np.array(special, np.uint32), (M, N))
     want = tensor_core.block_scaled_fp4(a, sfa, b, sfb, cells.copy(), "ue4m3").copy()
     got = run(device, a, b, sfa.view(np.uint32), sfb.view(np.uint32), cells)
