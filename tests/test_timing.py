@@ -12,10 +12,13 @@ import torch
 from ptx_support import kernel, run
 
 from emulator.isa.tensormap import TensorMap
+from emulator.ptx import parse
 from emulator.runtime import Gpu
 from emulator.timing import TABLE, Constants, Options, TimedMachine, draw, profile, protocol
 from emulator.timing.placement import Placement
 from emulator.timing.sm import mma_interval
+from emulator.timing.taint import depends_on_arithmetic
+from emulator.translate import translate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bench"))
 
@@ -142,8 +145,6 @@ def load_tiles(ctas: int, height: int, clock_ghz: float = 1.965, **options):
     body = LOAD.replace("ROWBYTES", str(nbytes)).replace("HEIGHT", str(height))
     text = kernel(body, [".u64 out", ".align 64 .b8 map[128]"], reqntid=32)
     gpu = timed(clock_ghz=clock_ghz, **options)
-    from emulator.ptx import parse
-
     program = parse(text)
     data = bytearray(program.kernels["k"].param_bytes)
     struct.pack_into("<Q", data, 0, out.data_ptr())
@@ -175,6 +176,25 @@ def test_data_arrives_whatever_the_clock_says():
         assert out.item() == 0  # the first element of the first tile
     slow, fast = (load_tiles(1, 8, clock_ghz=g)[0].time.time_us for g in (1.15, 1.965))
     assert slow > fast
+
+
+@pytest.mark.parametrize(
+    "use, decides",
+    [
+        ("add.u32 %r21, %r20, 1; st.global.u32 [%rd3], %r21;", False),
+        ("setp.eq.u32 %p1, %r20, 1; @%p1 bra OUT; OUT:", True),
+        ("add.u32 %r21, %r20, 1; st.shared.u32 [%r21], %r1;", True),
+        ("setp.eq.u32 %p1, %r20, 1; @%p1 st.global.u32 [%rd3], %r1;", True),
+        ("setp.eq.u32 %p1, %r1, 1; @%p1 st.global.u32 [%rd3], %r20;", False),
+    ],
+)
+def test_kernels_that_decide_by_an_accumulator_are_noticed(use, decides):
+    text = kernel(
+        f"{STORE} tcgen05.ld.sync.aligned.32x32b.x1.b32 %r20, [%r30]; {use}", [".u64 out"]
+    )
+    program = parse(text)
+    structure = translate(program, program.kernels["k"]).structure
+    assert (depends_on_arithmetic(structure) is not None) == decides
 
 
 def test_clusters_of_four_do_not_fill_the_chip():

@@ -63,7 +63,7 @@ TABLE = (
     _c("dram_channels", 64, "", "published", "NCU1: 64 channels"),
     _c(
         "dram_grain",
-        4096,
+        8192,
         "B",
         "fitted",
         "SA tma2d_tput, even rows: bytes in a row on one channel; the imbalance "
@@ -269,7 +269,7 @@ TABLE = (
     _c("bar_warp", 2.0, "clk", "measured", "the same"),
     _c(
         "cluster_sync",
-        340.0,
+        365.0,
         "clk",
         "published",
         "QRC: cluster.sync 370..395 with release/acquire",

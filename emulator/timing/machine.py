@@ -24,6 +24,7 @@ from .memory import Memory
 from .options import Options
 from .placement import Placement
 from .record import Record
+from .taint import depends_on_arithmetic
 from .units import Units
 from .writer import TimedWriter
 
@@ -126,6 +127,7 @@ class TimedMachine(Units, Machine):
         self.order = itertools.count()
         self.last_store = 0.0
         self.record = Record(options.trace)
+        self.arithmetic = options.arithmetic or depends_on_arithmetic(code.structure) is not None
         Clock.now = 0.0
         try:
             launch = super().launch(code, grid, block, cluster, dynamic_smem, params)

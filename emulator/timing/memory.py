@@ -54,6 +54,7 @@ class Memory:
         self.grain = int(c.dram_grain).bit_length() - 1
         self.channel = np.zeros(self.channels)
         self.channel_busy = 0.0
+        self.late = 0.0  # of the operation being served: what DRAM takes beyond its quickest
         self.l2 = (Server(), Server())
         self.fabric = (Server(), Server())
         self.dirty = c.dirty_bytes if dirty else 0.0
@@ -157,12 +158,13 @@ class Memory:
         crossing = self._cross(at, die, far_bytes) - at if far_bytes else 0.0
         lines[index] |= np.where((channel & 1) == 0, np.uint8(1), np.uint8(2))
         extra = np.where(remote, half + crossing, -half) + self.dram_latency
-        extra += self._jitter(int(address[0]))
+        extra += self.late
         ready[index] = float((end + extra).max())
         return float((start + extra).min()), float((end + extra).max())
 
-    def _jitter(self, address: int) -> float:
-        """clk that this access takes longer than the quickest: exponential, by a hash."""
+    def draw(self, region, host_address: int) -> float:
+        """clk that an access takes longer than the quickest: exponential, by a hash."""
+        address = self.on_chip(region, host_address)
         mixed = (address >> UNIT_SHIFT) * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFF
         return -self.c.dram_jitter * math.log1p(-mixed / (1 << 20))
 

@@ -68,11 +68,12 @@ class Units:
         sm.pages |= new
         return self.c.page_walk if new and self.chip.cold else 0.0
 
-    def _fetch(self, sm, at: float, spans, latency: float) -> tuple[float, float]:
-        """Read spans of global memory; (first, last) arrival."""
+    def _fetch(self, sm, at: float, spans, latency: float, late: float | None = None):
+        """Read spans of global memory; (first, last) arrival. late: as Memory.draw gave it."""
         first, last = np.inf, at
         for starts, nbytes in spans:
             region = self.memory.region(int(starts[0]))
+            self.chip.late = self.chip.draw(region, int(starts[0])) if late is None else late
             walk = self._translate(sm, region, starts, nbytes)
             early, late = self.chip.read(at + walk, sm.die, region, starts, nbytes, latency)
             first, last = min(first, early), max(last, late)
@@ -96,9 +97,11 @@ class Units:
             land(*self._fetch(sm, at, pieces, latency))
             return
         arrivals: list[tuple[float, float]] = []
+        at = int(pieces[0][0][0])
+        late = self.chip.draw(self.memory.region(at), at)
 
         def ask(piece):
-            arrivals.append(self._fetch(sm, Clock.now, [piece], latency))
+            arrivals.append(self._fetch(sm, Clock.now, [piece], latency, late))
             if len(arrivals) == len(pieces):
                 land(min(a for a, _ in arrivals), max(b for _, b in arrivals))
 
@@ -248,7 +251,7 @@ class Units:
             pipe.count += 1
             self.record.unit(cta, "tensor core", start, start + width, "mma")
         self.record.mma(warp, start, done)
-        if self.options.arithmetic:
+        if self.arithmetic:
             self.at(done, apply)
 
     def _queue_cp(self, warp, apply, pipes, ctas, group, bytes, **facts):
@@ -260,7 +263,7 @@ class Units:
             pipe.done = max(pipe.done, start + width + c.cp_latency)
             pipe.copy_busy += width
             self.record.unit(cta, "tcgen05.cp", start, start + width, "cp")
-        if self.options.arithmetic:
+        if self.arithmetic:
             self.at(start + width, apply)
 
     def _queue_shift(self, warp, apply, pipes, ctas, group, **facts):
