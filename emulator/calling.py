@@ -16,9 +16,9 @@ from .tvm_ffi import patch_tvm_ffi
 CPU_ALIGNMENT = 64  # bytes; torch's CPU allocator (c10 gAlignment)
 
 
-def patch_host_code(settings):
-    """Put the rules in place. settings: the DSL's environment settings."""
-    patch_tvm_ffi(settings)
+def patch_host_code():
+    """Put the rules in place."""
+    patch_tvm_ffi()
     _patch_alignment()
     _patch_context()
 

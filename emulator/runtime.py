@@ -268,17 +268,22 @@ def _configure_dsl():
     """Compile for sm_100a, keep the PTX with line information, into a directory of this process."""
     os.environ.setdefault("CUTE_DSL_ARCH", _ARCH)
     os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
-    from cutlass.cutlass_dsl import CuTeDSL
+    from cutlass.cutlass_dsl import cutlass as dsls
 
-    settings = CuTeDSL._get_dsl().envar
-    settings.arch = os.environ["CUTE_DSL_ARCH"]
-    settings.keep_ptx = settings.lineinfo = True
-    settings.disable_file_caching = True
-    patch_host_code(settings)
+    frontends = [getattr(dsls, n) for n in ("CuTeDSL", "CuteExperimentalDSL") if hasattr(dsls, n)]
+    every = [frontend._get_dsl().envar for frontend in frontends]
+    for settings in every:
+        settings.arch = os.environ["CUTE_DSL_ARCH"]
+        settings.keep_ptx = settings.lineinfo = True
+        settings.disable_file_caching = True
+        settings.enable_tvm_ffi = False
+    patch_host_code()
 
     def fresh_directory():
-        settings.dump_dir = tempfile.mkdtemp(prefix="emulator-ptx-")
-        atexit.register(shutil.rmtree, settings.dump_dir, ignore_errors=True)
+        directory = tempfile.mkdtemp(prefix="emulator-ptx-")
+        for settings in every:
+            settings.dump_dir = directory
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
 
     fresh_directory()
     os.register_at_fork(after_in_child=fresh_directory)
@@ -305,7 +310,9 @@ def _patch(gpu: Gpu):
     import cutlass.base_dsl.jit_executor as jit
     import cutlass.cutlass_dsl.cuda_jit_executor as cuda_jit
 
-    callbacks = {name: _callback(gpu, method, name) for name, method in gpu.runtime_functions().items()}
+    callbacks = {
+        name: _callback(gpu, method, name) for name, method in gpu.runtime_functions().items()
+    }
 
     class Engine(engines.ExecutionEngine):
         """The DSL's engine with the runtime functions replaced (registering later than here

@@ -99,16 +99,15 @@ def spec_of(name: str, example) -> TensorSpec | None:
     return TensorSpec(name, example.element_type, shape, stride)
 
 
-def patch_tvm_ffi(settings):
-    """Put the convention in place. settings: the DSL's environment settings."""
+def patch_tvm_ffi():
+    """Put the convention in place."""
     import cutlass.base_dsl.compiler as compiler
     import cutlass.base_dsl.jit_executor as jit
     import cutlass.cute.runtime as runtime
-    from cutlass.cutlass_dsl import CuTeDSL
+    from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL
 
-    settings.enable_tvm_ffi = False
     compiler.CompileOptions.enable_tvm_ffi = property(lambda self: False)
-    make_tensor, compile_and_cache = runtime._Tensor.__init__, CuTeDSL.compile_and_cache
+    make_tensor, compile_and_cache = runtime._Tensor.__init__, CutlassBaseDSL.compile_and_cache
     generate = jit.ExecutionArgs.generate_execution_args
 
     @functools.wraps(make_tensor)
@@ -132,7 +131,7 @@ def patch_tvm_ffi(settings):
         return generate(self, args, kwargs)
 
     runtime._Tensor.__init__ = make_plain_tensor
-    CuTeDSL.compile_and_cache = compile_with_specs
+    CutlassBaseDSL.compile_and_cache = compile_with_specs
     jit.ExecutionArgs.generate_execution_args = generate_with_specs
 
 
