@@ -254,6 +254,7 @@ class Asynchronous:
         origin = matrix.start - matrix.start % PERIOD
         rules = self.shared(cta)
         low, high = (origin + tile.low) // CHUNK, (origin + tile.high) // CHUNK - 1
+        rules.strict = self.strict
         rules.async_read(record, tile.chunks + origin // CHUNK, low, high, rules.shadow.core, lane=self.lane)
 
     def _core_cp(self, agent, warp, apply, facts):
@@ -274,6 +275,7 @@ class Asynchronous:
     def _core_commit(self, agent, warp, apply, facts):
         stream = agent.stream("tensor_core")
         clock = self._with(agent, stream.component, stream.issued)
+        np.maximum(clock[TENSOR], clock[HB], out=clock[TENSOR])  # a commit has the fence in it
         barriers = [self._known_barrier(agent, cta, offset) for cta, offset in facts["signals"]]
         for cta, _ in facts["signals"]:
             if cta is not agent.cta:

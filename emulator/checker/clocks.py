@@ -12,14 +12,20 @@ in what "happened before" is good for:
     ORDER   order of execution only, relaxed arrives included: who has not exited yet
     PENDING what TENSOR gets at the next tcgen05.fence::after_thread_sync (a row of warps only, as is the next)
     BEFORE  HB at the latest tcgen05.fence::before_thread_sync
+    AFTER   HB at the latest tcgen05.fence::after_thread_sync
+
+PTX wants the tcgen05 fences around every hand-over of tensor memory, and after_thread_sync before
+the tensor core reads what a wait made visible. Compiled public kernels have none at all and rely on
+mbarriers alone, so for them an mbarrier hands over everything; a kernel that has fences is held to
+the rule (`strict`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-HB, ASYNC, INIT, TENSOR, ORDER, PENDING, BEFORE = range(7)
-ROWS = 7
+HB, ASYNC, INIT, TENSOR, ORDER, PENDING, BEFORE, AFTER = range(8)
+ROWS = 8
 SHARED_ROWS = 5  # rows that travel
 NEVER = 1 << 30  # step of an operation whose completion nothing signals yet
 
@@ -112,7 +118,7 @@ class Agent:
     def learn(self, component: int, step: int):
         """The warp has waited for a stream of its own."""
         self._widen(component)
-        self.clock[(HB, TENSOR, ORDER), component] = np.maximum(self.clock[(HB, TENSOR, ORDER), component], step)
+        self.clock[(HB, ORDER), component] = np.maximum(self.clock[(HB, ORDER), component], step)
         self._changed()
 
     def _widen(self, component: int):
@@ -183,6 +189,7 @@ class Agent:
 
     def fence_after(self):
         self._raise(TENSOR, PENDING)
+        self._raise(AFTER, HB)
 
     def fence_memory(self):
         """fence.acq_rel, fence.sc: gives relaxed operations around it their order."""

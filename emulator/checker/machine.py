@@ -20,7 +20,7 @@ class Checked:
     writer_type = CheckedWriter
 
     def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes):
-        self.observer = Observer(self)
+        self.observer = Observer(self, code)
         try:
             launch = super().launch(code, grid, block, cluster, dynamic_smem, params)
         except EmulatorError as error:

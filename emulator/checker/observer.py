@@ -28,8 +28,11 @@ ALIKE = 3  # findings of one kind about one line
 class Observer(Asynchronous):
     """What is known of a launch. ins: the instruction being executed. findings: what was found so far."""
 
-    def __init__(self, machine):
+    def __init__(self, machine, code):
         self.machine = machine
+        ops = (op.ins.mods for block in code.structure for op in block.ops)
+        self.strict = any(m[0] == "tcgen05" and m[1].startswith("fence") for m in ops)
+        self.exercised: set = set()  # mbarrier.init of the barriers that somebody waited for
         self.ins = None
         self.lane: int | None = None  # that issues an asynchronous operation, None if not one
         self.findings = Findings()
@@ -98,7 +101,7 @@ class Observer(Asynchronous):
         agent, state = self.agent(warp), self.state(mbarrier.cta)
         record = Record(agent, self.ins, agent.component, 0, "generic", "initialises an mbarrier")
         record.step = record.epoch
-        barrier = Barrier(mbarrier, state.components.new(), record)
+        barrier = Barrier(mbarrier, state.components.new(), record, self.strict)
         state.barriers[mbarrier.cta.rank, mbarrier.offset] = barrier
         self.event(barrier, agent, f"init, count {mbarrier.expected}")
         if before is not None:
@@ -159,7 +162,8 @@ class Observer(Asynchronous):
         self.visible(agent, barrier)
         self.event(barrier, agent, f"wait for parity {parity} over")
         agent.waits[barrier] = (parity, barrier.phases, self.ins)
-        agent.acquire(barrier.passed)
+        self.exercised.add(barrier.record.ins)
+        (agent.acquire_barrier if self.strict else agent.acquire)(barrier.passed)
 
     # --- tensor memory -----------------------------------------------------------------------------------------
     def allocated(self, warp, address, columns: int):

@@ -37,9 +37,10 @@ class Barrier:
     """
 
     __slots__ = ("object", "component", "phases", "gathered", "passed", "last", "record", "announced", "signalled",
-                 "expects", "copies", "events")  # fmt: skip
+                 "expects", "copies", "events", "strict")  # fmt: skip
 
-    def __init__(self, mbarrier, component: int, record: Record):
+    def __init__(self, mbarrier, component: int, record: Record, strict: bool = False):
+        self.strict = strict
         self.object, self.component, self.record = mbarrier, component, record
         self.phases = self.announced = self.signalled = 0
         self.gathered = np.zeros((SHARED_ROWS, component + 32), np.int32)
@@ -53,7 +54,8 @@ class Barrier:
         """An arrival publishes a clock; tensor memory is handed over with everything else."""
         if clock is not self.last:
             self.gathered = join(self.gathered, clock)
-            np.copyto(self.gathered[TENSOR], self.gathered[HB])
+            if not self.strict:
+                np.copyto(self.gathered[TENSOR], self.gathered[HB])
             self.last = clock
 
     def complete(self):

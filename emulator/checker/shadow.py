@@ -60,6 +60,7 @@ class SharedShadow:
         self.stored = np.zeros(granules * 4, np.int32)
         self.loaded = np.zeros((GENERIC_READERS, granules * 4), np.int32)
         self.lane = np.zeros(granules * 4, np.uint8)  # that stored a word; SHUFFLED: by stmatrix
+        self.reader = np.zeros(granules * 4, np.uint8)  # that loaded a word last
         self.store_range, self.load_range, self.copy_range = Range(), Range(), Range()
 
     def stored_in(self, index, low: int, high: int) -> np.ndarray | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import words
-from .clocks import ASYNC
+from .clocks import AFTER, ASYNC
 from .records import Record, known
 from .shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 
@@ -25,6 +25,7 @@ class SharedRules:
     def __init__(self, cta, state, report):
         self.cta, self.state, self.report = cta, state, report
         self.shadow = SharedShadow(cta.smem.size)
+        self.strict = False
 
     # --- conflicts ---------------------------------------------------------------------------------------------
     def _conflict(self, new: Record, numbers, at: str, how: str):
@@ -66,6 +67,8 @@ class SharedRules:
         at = place(self.cta, low, high, GRANULE)
         numbers = distinct(shadow.written[index])
         self._conflict(new, numbers, at, "read")
+        if self.strict and new.kind in words.CORE:
+            self._fenced(new, numbers, at)
         stored = shadow.stored_in(index, low, high)
         if stored is not None:
             by = distinct(stored)
@@ -82,6 +85,17 @@ class SharedRules:
         readers[index] = new.number
         if readers is shadow.copied:
             shadow.copy_range.add(low, high)
+
+    def _fenced(self, new: Record, numbers, at: str):
+        """The tensor core reads what a wait made visible: tcgen05.fence::after_thread_sync between."""
+        agent = new.agent
+        for number in numbers:
+            if number and known(agent, old := self.state.records[number]):
+                if not agent.knows(AFTER, old.component, old.step):
+                    self.report("race", f"{words.thing(new)} is not held back by the wait for {words.thing(old)}", (
+                        f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {at}",
+                        f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} behind its wait (the kernel has "
+                        "tcgen05 fences elsewhere)"), new, old)  # fmt: skip
 
     def _proxy(self, new: Record, numbers, at: str):
         """Generic stores that the asynchronous proxy need not see yet."""
@@ -131,6 +145,7 @@ class SharedRules:
         if 0 in numbers and (empty := (stored == 0) & (by_copies == 0)).any():
             self._uninitialised(new, at, int(np.count_nonzero(empty)) * WORD)
         shadow.loaded[new.agent.index % GENERIC_READERS, index] = new.number
+        shadow.reader[index] = lanes
         shadow.load_range.add(low, high)
 
     def generic_write(self, new: Record, index: np.ndarray, low: int, high: int, lanes):
@@ -148,14 +163,18 @@ class SharedRules:
             loaded = shadow.loaded[:, index]
             if loaded.any():
                 self._conflict(new, distinct(loaded), at, "write")
+                own = loaded[new.agent.index % GENERIC_READERS]
+                self._lanes(new, distinct(own), own, shadow.reader[index] != lanes, at, "overwrites")
                 shadow.loaded[:, index] = 0
         shadow.stored[index] = new.number
         shadow.lane[index] = lanes
         shadow.store_range.add(low, high)
         self._over_barrier(new, low * WORD, (high + 1) * WORD)
 
-    def _lanes(self, new: Record, numbers, stored: np.ndarray, others: np.ndarray, at: str):
-        """Words that another lane of the warp stored since its lanes last synchronised."""
+    def _lanes(self, new: Record, numbers, stored: np.ndarray, others: np.ndarray, at: str, verb="reads"):
+        """Words that another lane of the warp stored (or read, if this stores) since its lanes last
+        synchronised.
+        """
         for number in numbers:
             if not number:
                 continue
@@ -163,7 +182,8 @@ class SharedRules:
             if old.agent is not new.agent or old.turn != new.turn or old.kind != "generic":
                 continue
             if (others & (stored == number)).any():
-                self.report("race", f"{words.thing(new)} reads what another lane of the warp has just stored, without bar.warp.sync", (
+                done = "stored" if verb == "reads" else "read"
+                self.report("race", f"{words.thing(new)} {verb} what another lane of the warp has just {done}, without bar.warp.sync", (
                     f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {at}",
                     "missing: bar.warp.sync (__syncwarp) between the two"), new, old)  # fmt: skip
 

@@ -159,6 +159,19 @@ def bulk_load(init=True, again=False, arrivals=1, count=1, expected=256, sync=Tr
     return k
 
 
+def shuffle(bug: bool) -> Source:
+    """Each lane reads its neighbour's number."""
+    k = start(32)
+    k("st.shared.u32 [%r3], %r0;", "write")
+    if not bug:
+        k("bar.warp.sync -1;")
+    k("xor.b32 %r4, %r2, 4;")
+    k("add.u32 %r4, %r4, %r1;")
+    k("ld.shared.u32 %r5, [%r4];", "read")
+    store_own(k, "%r5")
+    return k
+
+
 def tensor_memory(fences=True, wait_store=True, grow=False, wait_all=True) -> Source:
     """Warp 0 writes tensor memory, warp 4 (of the same quarter) reads it behind a barrier of the CTA."""
     k = start(160)
@@ -209,6 +222,9 @@ THREADS = torch.arange(64, dtype=torch.int32)
 CRIMES = [
     Crime("no_barrier", "one warp reads what another has just written, without bar.sync", no_barrier, "race",
           ("of another warp", "missing: a barrier"), ("write", "read"), ints(64), lambda a: THREADS ^ 32, schedule="early"),
+    Crime("no_warp_sync", "lanes exchange numbers through shared memory without bar.warp.sync", shuffle, "race",
+          ("what another lane of the warp has just stored", "bar.warp.sync"), ("write", "read"), ints(32),
+          lambda a: THREADS[:32] ^ 1),
     Crime("reduction_buffer_too_small", "room for two partial sums of four warps: the others hit an mbarrier",
           buffer_too_small, "protocol", ("st.shared writes over the mbarrier",), ("write",), ints(128),
           lambda a: torch.full((128,), 6, dtype=torch.int32)),

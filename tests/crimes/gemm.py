@@ -39,6 +39,7 @@ class Options:
         self.load_wait = True  # tcgen05.wait::ld before the accumulator is released
         self.loads = K_TILES
         self.release = True
+        self.full_fence = self.acc_fence = self.release_fence = True
         self.b_generic = self.b_fence = False
         self.leaves = False
         self.commit_stage = True
@@ -120,9 +121,10 @@ def _multiply(k, o):
         s, n = i % STAGES, i // STAGES
         if o.tiles > 1 and i % K_TILES == 0:
             k.wait(f"%r1+{ACC_EMPTY}", (i // K_TILES + 1) % 2, "wait acc_empty")
-            k("tcgen05.fence::after_thread_sync;")
         if o.full_wait:
             k.wait(f"%r1+{FULL + 8 * s}", (n + o.full_parity) % 2, "wait full")
+        if o.full_fence:
+            k("tcgen05.fence::after_thread_sync;")
         if o.early_commit:
             _commit(k, EMPTY + 8 * s, "commit empty")
         for rows, at, r in ((o.a_rows, 0, 20), (32, A_BYTES, 22)):
@@ -160,7 +162,8 @@ def _epilogue(k, o):
     for tile in range(o.tiles):
         if o.acc_wait:
             k.wait(f"%r1+{ACC}", tile % 2, "wait acc")
-            k("tcgen05.fence::after_thread_sync;")
+            if o.acc_fence:
+                k("tcgen05.fence::after_thread_sync;")
         k("shr.u32 %r4, %r0, 5;")
         k("shl.b32 %r4, %r4, 21;")
         base = "%r2" if not o.forget_base or tile else "0"
@@ -169,7 +172,8 @@ def _epilogue(k, o):
         if o.load_wait:
             k("tcgen05.wait::ld.sync.aligned;")
         if o.tiles > 1 and o.release:
-            k("tcgen05.fence::before_thread_sync;")
+            if o.release_fence:
+                k("tcgen05.fence::before_thread_sync;")
             k(f"mbarrier.arrive.shared::cta.b64 _, [%r1+{ACC_EMPTY}];", "arrive acc_empty")
         k(f"mul.wide.u32 %rd5, %r0, {4 * COLUMNS};")
         k("add.u64 %rd5, %rd5, %rd2;")
@@ -262,6 +266,15 @@ CRIMES = [
     crime("no_wait_ld", "the accumulator is released before tcgen05.wait::ld", "race",
           ("overwrites tensor memory before the tcgen05.ld that reads it is complete", "tcgen05.wait::ld"),
           ("mma first", "tmem load"), good=TWO, load_wait=False),
+    crime("no_fence_behind_full_wait", "no tcgen05 fence between the wait for the loads and the MMA", "race",
+          ("tcgen05.mma is not held back by the wait", "tcgen05.fence::after_thread_sync"), ("mma first", "load a"),
+          full_fence=False),
+    crime("no_fence_behind_acc_wait", "no tcgen05 fence between the wait for the accumulator and tcgen05.ld", "race",
+          ("behind a barrier without tcgen05 fences", "tcgen05.fence::after_thread_sync"), ("tmem load", "mma"),
+          acc_fence=False),
+    crime("no_fence_before_release", "no tcgen05 fence between tcgen05.ld and the release of the accumulator", "race",
+          ("behind a barrier without tcgen05 fences", "tcgen05.fence::before_thread_sync"), ("mma first", "tmem load"),
+          good=TWO, release_fence=False),
     crime("accumulator_not_released", "the epilogue never gives the accumulator back", "deadlock",
           ("nobody has ever arrived",), ("wait acc_empty", "init acc_empty"), good=TWO, release=False),
     crime("no_proxy_fence_mma", "B is written by generic stores, with no fence before the MMA reads it", "proxy",

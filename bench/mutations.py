@@ -1,0 +1,257 @@
+"""Random single mutations of submission.py's compiled PTX: how many are caught, and by what.
+
+    python bench/mutations.py [--count 60] [--seed 1] [--markdown]
+
+A mutation drops an arrive, a fence or a wait, or changes a count, an offset, a parity or a coordinate. It runs in the
+emulator under two schedules and is caught by a guard, a deadlock report, a finding of the checker, or a wrong result.
+Survivors are listed with their line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import torch  # noqa: E402
+
+import emulator  # noqa: E402
+import reference  # noqa: E402
+import submission  # noqa: E402
+import submission_support as support  # noqa: E402
+from emulator.errors import EmulatorError  # noqa: E402
+from emulator.ptx import parse  # noqa: E402
+
+SCHEDULES = (None, "late")
+SCRATCH = "%mutated"  # a register of the mutation's own
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A compiled launch to mutate. launch: what Gpu.launch takes."""
+
+    name: str
+    data: tuple
+    text: str
+    launch: tuple
+    result: object
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """kind: what is done; line: index of the line; after: the lines that replace it."""
+
+    kind: str
+    line: int
+    after: tuple[str, ...]
+
+
+# --- what may be mutated ------------------------------------------------------------------------------------------
+
+DROPS = {
+    "drop an arrive": r"mbarrier\.arrive|tcgen05\.commit|barrier\.cta\.arrive",
+    "drop a fence": r"fence\.(proxy|mbarrier_init)|tcgen05\.fence",
+    "drop a wait": r"tcgen05\.wait|barrier\.(cta\.)?sync|bar\.warp\.sync",
+}
+PARITY = re.compile(r"(.*mbarrier\.try_wait\.parity\S*\s+\S+,\s*\[\S+\],\s*)(\S+?)(,.*|;.*)")
+COUNT = re.compile(r"(.*(?:mbarrier\.init|arrive\.expect_tx)\S*\s+.*\],\s*)(\S+?)(;.*)")
+OFFSETS = {
+    "offset of a copy's target": (re.compile(r"(.*cp\.async\.bulk\.\S+\s+\[)(%r\d+)(\].*)"), 1024),
+    "offset of a copy's source": (re.compile(r"(.*cp\.async\.bulk\.shared::\S+\s+\[%r\d+\],\s*\[)(%rd\d+)(\].*)"), 512),
+    "a copy's barrier": (re.compile(r"(.*cp\.async\.bulk\..*\[)(%r\d+)(\],\s*%rd\d+;.*)"), 8),
+    "a descriptor": (re.compile(r"(.*tcgen05\.(?:mma|cp)\S+\s+\[%r\d+\],\s*)(%rd\d+)([,;].*)"), 2),
+    "a tensor-memory address": (re.compile(r"(.*tcgen05\.(?:mma|cp|ld)\S+\s+.*\[)(%r\d+)(\].*)"), 4),
+    "a commit's barrier": (re.compile(r"(.*tcgen05\.commit\S+\s+\[)(%r\d+)(\].*)"), 8),
+}
+COORDINATES = re.compile(r"(.*cp\.async\.bulk\.tensor\S+\s+\[\S+\],\s*\[%rd\d+,\s*\{)([^}]*)(\}\].*)")
+WAIT = re.compile(r".*mbarrier\.try_wait\.parity\S*\s+(\S+),")
+
+
+def added(register: str, by: int) -> tuple[str, str]:
+    """(an instruction that adds to a register, the register of the sum)."""
+    wide = register.startswith("%rd")
+    scratch = SCRATCH + ("64" if wide else "32")
+    return f"add.s{64 if wide else 32} {scratch}, {register}, {by};", scratch
+
+
+def candidates(lines: list[str], rng: random.Random) -> dict[str, list[Mutation]]:
+    """Every possible mutation by kind."""
+    found: dict[str, list[Mutation]] = {}
+
+    def add(kind, line, *after):
+        found.setdefault(kind, []).append(Mutation(kind, line, after))
+
+    for i, text in enumerate(lines):
+        for kind, pattern in DROPS.items():
+            if re.match(rf"\s*(@!?%p\d+\s+)?({pattern})", text):
+                add(kind, i)
+        if match := WAIT.match(text):
+            add("drop a wait", i, f"setp.eq.u32 {match.group(1)}, 0, 0;")
+        if match := PARITY.match(text):
+            add("change a parity", i, f"xor.b32 {SCRATCH}32, {match.group(2)}, 1;",
+                match.group(1) + f"{SCRATCH}32" + match.group(3))  # fmt: skip
+        if (match := COUNT.match(text)) and match.group(2).startswith("%"):
+            by = rng.choice((1, 2)) if "init" in text else rng.choice((-512, 512, -16, 1024))
+            first, scratch = added(match.group(2), by)
+            add("change a count", i, first, match.group(1) + scratch + match.group(3))
+        for what, (pattern, by) in OFFSETS.items():
+            if match := pattern.match(text):
+                first, scratch = added(match.group(2), rng.choice((by, -by, 2 * by)))
+                add(f"change an offset: {what}", i, first, match.group(1) + scratch + match.group(3))
+        if match := COORDINATES.match(text):
+            add("change a coordinate", i, *_coordinate(match, rng))
+    return found
+
+
+def _coordinate(match, rng: random.Random) -> tuple[str, ...]:
+    """One coordinate moved, or the first two swapped."""
+    parts = [p.strip() for p in match.group(2).split(",")]
+    if rng.random() < 0.3:
+        parts[0], parts[1] = parts[1], parts[0]
+        return (match.group(1) + ", ".join(parts) + match.group(3),)
+    which = rng.randrange(2)
+    first, scratch = added(parts[which], rng.choice((64, 128, -128)))
+    parts[which] = scratch
+    return first, match.group(1) + ", ".join(parts) + match.group(3)
+
+
+def choose(subjects: list[Subject], rng: random.Random) -> tuple[Subject, Mutation]:
+    """A subject, a kind and a place, each with equal chances."""
+    subject = rng.choice(subjects)
+    found = candidates(subject.text.splitlines(), rng)
+    families: dict[str, list[Mutation]] = {}
+    for kind, mutations in found.items():
+        families.setdefault(kind.split(":")[0], []).extend(mutations)
+    return subject, rng.choice(families[rng.choice(sorted(families))])
+
+
+# --- running ------------------------------------------------------------------------------------------------------
+
+
+def subjects(gpu) -> list[Subject]:
+    """Small launches that use the kernel's parts: a ring of stages, a CTA pair, a split of K, a persistent schedule."""
+    config = submission.Config
+    submission.SM_COUNT = 4  # a persistent CTA gets several tiles of a small problem
+    cases = [
+        ("gemm, three stages", support.gemm(256, 64, 2304), config(stages=3)),
+        ("dual, gate first", support.dual(128, 64, 2304), config(stages=3, gate_lead=2)),
+        ("CTA pair", support.gemm(256, 64, 1024), config(cta_group=2, cluster_m=2, stages=3, token_box=32)),
+        ("K split", support.gemm(128, 64, 2048), config(split_k=2, stages=3)),
+        ("persistent", support.gemm(128, 128, 512, 12), config(schedule="blocked", accumulators=2, stages=2)),
+    ]
+    return [_subject(gpu, *case) for case in cases]
+
+
+def _subject(gpu, name: str, problem, config) -> Subject:
+    data = support.inputs(problem, 7)
+    operands, result = submission.unpack(data)
+    gpu.recording = []
+    try:
+        submission.Launcher(submission.normal_form(data), config)(*[t.data_ptr() for t in operands])
+        (launch,) = gpu.recording
+    finally:
+        gpu.recording = None
+    text = next(text for text, program in gpu._parsed.items() if program is launch[0])
+    return Subject(name, data, text, launch, result)
+
+
+def mutated(subject: Subject, mutation: Mutation) -> str:
+    return edited(subject, mutation.line, mutation.after)
+
+
+def edited(subject: Subject, line: int, after: tuple[str, ...]) -> str:
+    """The text with a line replaced."""
+    lines = subject.text.splitlines()
+    lines[line : line + 1] = after
+    registers = next(i for i, line in enumerate(lines) if line.strip().startswith(".reg"))
+    lines[registers:registers] = [f".reg .b32 {SCRATCH}32;", f".reg .b64 {SCRATCH}64;"]
+    return "\n".join(lines)
+
+
+def verdict(gpu, subject: Subject, text: str) -> tuple[str, str]:
+    """(how the launch was judged, the first line of what was said) under each schedule until one speaks."""
+    for schedule in SCHEDULES:
+        emulator.install(check=True, schedule=schedule)
+        program = parse(text)
+        support.poison(subject.result)
+        try:
+            launch = gpu.launch(program, *subject.launch[1:])
+        except EmulatorError as error:
+            return error.kind, str(error).splitlines()[0]
+        if launch.findings:
+            return f"finding: {launch.findings[0].kind}", launch.findings[0].diagnosis
+        right, report = reference.check_implementation(subject.data, subject.result)
+        if not right:
+            return "wrong result", report.splitlines()[0]
+    return "survived", ""
+
+
+def matters(gpu, subject: Subject, mutation: Mutation) -> bool:
+    """Whether the line is executed, and what it initialises is waited for: else nothing can depend on it."""
+    line = subject.text.splitlines()[mutation.line]
+    if "mbarrier.init" in line:
+        emulator.install(check=True)
+        gpu.launch(parse(subject.text), *subject.launch[1:])
+        used = {ins.text.rstrip(";") for ins in gpu.machine.observer.exercised}
+        return line.strip().rstrip(";") in used
+    try:
+        gpu.launch(parse(edited(subject, mutation.line, ("trap;", line))), *subject.launch[1:])
+    except EmulatorError as error:
+        return "trap" in str(error)
+    return False
+
+
+def source_line(subject: Subject, mutation: Mutation) -> str:
+    """The .loc above a line of PTX."""
+    for line in reversed(subject.text.splitlines()[: mutation.line]):
+        if match := re.match(r"\s*\.loc\s+\d+\s+(\d+)", line):
+            return match.group(1)
+    return "?"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    gpu = emulator.install(check=True)
+    rng, all_subjects = random.Random(options.seed), subjects(gpu)
+    for subject in all_subjects:
+        assert verdict(gpu, subject, subject.text)[0] == "survived", f"{subject.name} is not clean"
+    tally: Counter[str] = Counter()
+    survivors, seen, skipped = [], set(), 0
+    begin = time.perf_counter()
+    while sum(tally.values()) < options.count:
+        subject, mutation = choose(all_subjects, rng)
+        if (subject.name, mutation.line, mutation.after) in seen:
+            continue
+        seen.add((subject.name, mutation.line, mutation.after))
+        if not matters(gpu, subject, mutation):
+            skipped += 1
+            continue
+        how, said = verdict(gpu, subject, mutated(subject, mutation))
+        tally[how] += 1
+        old = subject.text.splitlines()[mutation.line].strip()
+        entry = f"{subject.name}: {mutation.kind}, submission.py:{source_line(subject, mutation)}: {old[:110]}"
+        print(f"{sum(tally.values()):3} {how:24} {entry}\n    {said[:140]}", flush=True)
+        if how == "survived":
+            survivors.append(entry)
+    caught = options.count - tally["survived"]
+    print(f"\n{caught} of {options.count} caught ({100 * caught / options.count:.0f} %) in {time.perf_counter() - begin:.0f} s: "
+          + ", ".join(f"{n} {how}" for how, n in tally.most_common()))  # fmt: skip
+    print(f"{skipped} drawn mutations were of lines that are not executed, or of barriers nobody waits for")
+    print("survivors:", *(f"\n  {entry}" for entry in survivors))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
