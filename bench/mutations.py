@@ -2,8 +2,10 @@
 
     python bench/mutations.py [--count 60] [--seed 1] [--markdown]
 
-A mutation drops an arrive, a fence or a wait, or changes a count, an offset, a parity or a coordinate. It runs in the
-emulator under two schedules and is caught by a guard, a deadlock report, a finding of the checker, or a wrong result.
+A mutation drops an arrive, a fence or a wait, or changes a count, an offset, a parity or a
+coordinate. It runs in the
+emulator under two schedules and is caught by a guard, a deadlock report, a finding of the checker,
+or a wrong result.
 Survivors are listed with their line.
 """
 
@@ -21,12 +23,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+import submission_support as support  # noqa: E402
 import torch  # noqa: E402
 
 import emulator  # noqa: E402
 import reference  # noqa: E402
 import submission  # noqa: E402
-import submission_support as support  # noqa: E402
 from emulator.errors import EmulatorError  # noqa: E402
 from emulator.ptx import parse  # noqa: E402
 
@@ -54,7 +56,7 @@ class Mutation:
     after: tuple[str, ...]
 
 
-# --- what may be mutated ------------------------------------------------------------------------------------------
+# --- what may be mutated ------------------------------------------------------------------------
 
 DROPS = {
     "drop an arrive": r"mbarrier\.arrive|tcgen05\.commit|barrier\.cta\.arrive",
@@ -65,13 +67,21 @@ PARITY = re.compile(r"(.*mbarrier\.try_wait\.parity\S*\s+\S+,\s*\[\S+\],\s*)(\S+
 COUNT = re.compile(r"(.*(?:mbarrier\.init|arrive\.expect_tx)\S*\s+.*\],\s*)(\S+?)(;.*)")
 OFFSETS = {
     "offset of a copy's target": (re.compile(r"(.*cp\.async\.bulk\.\S+\s+\[)(%r\d+)(\].*)"), 1024),
-    "offset of a copy's source": (re.compile(r"(.*cp\.async\.bulk\.shared::\S+\s+\[%r\d+\],\s*\[)(%rd\d+)(\].*)"), 512),
+    "offset of a copy's source": (
+        re.compile(r"(.*cp\.async\.bulk\.shared::\S+\s+\[%r\d+\],\s*\[)(%rd\d+)(\].*)"),
+        512,
+    ),
     "a copy's barrier": (re.compile(r"(.*cp\.async\.bulk\..*\[)(%r\d+)(\],\s*%rd\d+;.*)"), 8),
     "a descriptor": (re.compile(r"(.*tcgen05\.(?:mma|cp)\S+\s+\[%r\d+\],\s*)(%rd\d+)([,;].*)"), 2),
-    "a tensor-memory address": (re.compile(r"(.*tcgen05\.(?:mma|cp|ld)\S+\s+.*\[)(%r\d+)(\].*)"), 4),
+    "a tensor-memory address": (
+        re.compile(r"(.*tcgen05\.(?:mma|cp|ld)\S+\s+.*\[)(%r\d+)(\].*)"),
+        4,
+    ),
     "a commit's barrier": (re.compile(r"(.*tcgen05\.commit\S+\s+\[)(%r\d+)(\].*)"), 8),
 }
-COORDINATES = re.compile(r"(.*cp\.async\.bulk\.tensor\S+\s+\[\S+\],\s*\[%rd\d+,\s*\{)([^}]*)(\}\].*)")
+COORDINATES = re.compile(
+    r"(.*cp\.async\.bulk\.tensor\S+\s+\[\S+\],\s*\[%rd\d+,\s*\{)([^}]*)(\}\].*)"
+)
 WAIT = re.compile(r".*mbarrier\.try_wait\.parity\S*\s+(\S+),")
 
 
@@ -96,8 +106,12 @@ def candidates(lines: list[str], rng: random.Random) -> dict[str, list[Mutation]
         if match := WAIT.match(text):
             add("drop a wait", i, f"setp.eq.u32 {match.group(1)}, 0, 0;")
         if match := PARITY.match(text):
-            add("change a parity", i, f"xor.b32 {SCRATCH}32, {match.group(2)}, 1;",
-                match.group(1) + f"{SCRATCH}32" + match.group(3))  # fmt: skip
+            add(
+                "change a parity",
+                i,
+                f"xor.b32 {SCRATCH}32, {match.group(2)}, 1;",
+                match.group(1) + f"{SCRATCH}32" + match.group(3),
+            )
         if (match := COUNT.match(text)) and match.group(2).startswith("%"):
             by = rng.choice((1, 2)) if "init" in text else rng.choice((-512, 512, -16, 1024))
             first, scratch = added(match.group(2), by)
@@ -105,7 +119,9 @@ def candidates(lines: list[str], rng: random.Random) -> dict[str, list[Mutation]
         for what, (pattern, by) in OFFSETS.items():
             if match := pattern.match(text):
                 first, scratch = added(match.group(2), rng.choice((by, -by, 2 * by)))
-                add(f"change an offset: {what}", i, first, match.group(1) + scratch + match.group(3))
+                add(
+                    f"change an offset: {what}", i, first, match.group(1) + scratch + match.group(3)
+                )
         if match := COORDINATES.match(text):
             add("change a coordinate", i, *_coordinate(match, rng))
     return found
@@ -133,19 +149,29 @@ def choose(subjects: list[Subject], rng: random.Random) -> tuple[Subject, Mutati
     return subject, rng.choice(families[rng.choice(sorted(families))])
 
 
-# --- running ------------------------------------------------------------------------------------------------------
+# --- running ------------------------------------------------------------------------------------
 
 
 def subjects(gpu) -> list[Subject]:
-    """Small launches that use the kernel's parts: a ring of stages, a CTA pair, a split of K, a persistent schedule."""
+    """Small launches that use the kernel's parts: a ring of stages, a CTA pair, a split of K, a
+    persistent schedule.
+    """
     config = submission.Config
     submission.SM_COUNT = 4  # a persistent CTA gets several tiles of a small problem
     cases = [
         ("gemm, three stages", support.gemm(256, 64, 2304), config(stages=3)),
         ("dual, gate first", support.dual(128, 64, 2304), config(stages=3, gate_lead=2)),
-        ("CTA pair", support.gemm(256, 64, 1024), config(cta_group=2, cluster_m=2, stages=3, token_box=32)),
+        (
+            "CTA pair",
+            support.gemm(256, 64, 1024),
+            config(cta_group=2, cluster_m=2, stages=3, token_box=32),
+        ),
         ("K split", support.gemm(128, 64, 2048), config(split_k=2, stages=3)),
-        ("persistent", support.gemm(128, 128, 512, 12), config(schedule="blocked", accumulators=2, stages=2)),
+        (
+            "persistent",
+            support.gemm(128, 128, 512, 12),
+            config(schedule="blocked", accumulators=2, stages=2),
+        ),
     ]
     return [_subject(gpu, *case) for case in cases]
 
@@ -177,7 +203,9 @@ def edited(subject: Subject, line: int, after: tuple[str, ...]) -> str:
 
 
 def verdict(gpu, subject: Subject, text: str) -> tuple[str, str]:
-    """(how the launch was judged, the first line of what was said) under each schedule until one speaks."""
+    """(how the launch was judged, the first line of what was said) under each schedule until one
+    speaks.
+    """
     for schedule in SCHEDULES:
         emulator.install(check=True, schedule=schedule)
         program = parse(text)
@@ -195,7 +223,9 @@ def verdict(gpu, subject: Subject, text: str) -> tuple[str, str]:
 
 
 def matters(gpu, subject: Subject, mutation: Mutation) -> bool:
-    """Whether the line is executed, and what it initialises is waited for: else nothing can depend on it."""
+    """Whether the line is executed, and what it initialises is waited for: else nothing can depend
+    on it.
+    """
     line = subject.text.splitlines()[mutation.line]
     if "mbarrier.init" in line:
         emulator.install(check=True)
@@ -218,7 +248,9 @@ def source_line(subject: Subject, mutation: Mutation) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -241,14 +273,23 @@ def main() -> int:
         how, said = verdict(gpu, subject, mutated(subject, mutation))
         tally[how] += 1
         old = subject.text.splitlines()[mutation.line].strip()
-        entry = f"{subject.name}: {mutation.kind}, submission.py:{source_line(subject, mutation)}: {old[:110]}"
+        entry = (
+            f"{subject.name}: {mutation.kind}, submission.py:{source_line(subject, mutation)}: "
+            f"{old[:110]}"
+        )
         print(f"{sum(tally.values()):3} {how:24} {entry}\n    {said[:140]}", flush=True)
         if how == "survived":
             survivors.append(entry)
     caught = options.count - tally["survived"]
-    print(f"\n{caught} of {options.count} caught ({100 * caught / options.count:.0f} %) in {time.perf_counter() - begin:.0f} s: "
-          + ", ".join(f"{n} {how}" for how, n in tally.most_common()))  # fmt: skip
-    print(f"{skipped} drawn mutations were of lines that are not executed, or of barriers nobody waits for")
+    print(
+        f"\n{caught} of {options.count} caught ({100 * caught / options.count:.0f} %) in "
+        f"{time.perf_counter() - begin:.0f} s: "
+        + ", ".join(f"{n} {how}" for how, n in tally.most_common())
+    )
+    print(
+        f"{skipped} drawn mutations were of lines that are not executed, or of barriers nobody "
+        "waits for"
+    )
     print("survivors:", *(f"\n  {entry}" for entry in survivors))
     return 0
 

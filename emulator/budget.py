@@ -38,7 +38,9 @@ class Budget:
         x, y, z = launch.block
         minimum = code.kernel.directives.get("minnctapersm", (1,))[0]
         ops = (op.ins for block in code.structure for op in block.ops)
-        changes = (ins.text.removeprefix("setmaxnreg.") for ins in ops if ins.mods[0] == "setmaxnreg")
+        changes = (
+            ins.text.removeprefix("setmaxnreg.") for ins in ops if ins.mods[0] == "setmaxnreg"
+        )
         found = [text.replace(".sync.aligned.u32", "").rstrip(";") for text in changes]
         return cls(launch.smem_bytes, x * y * z, minimum, reallocations=list(dict.fromkeys(found)))
 

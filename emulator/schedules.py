@@ -4,8 +4,10 @@
     late         they complete only when no warp can run any more, the one issued last first
     random:SEED  warps, the length of their turns and completions in a random order
 
-The operations of one thread's tensor-core queue (tcgen05.mma, cp, shift, commit) keep their order; all others are
-unordered, as the documentation leaves them. A correct kernel gives the same bits under all schedules.
+The operations of one thread's tensor-core queue (tcgen05.mma, cp, shift, commit) keep their order;
+all others are
+unordered, as the documentation leaves them. A correct kernel gives the same bits under all
+schedules.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class Scheduled:
     schedule = Schedule("early")
 
     def launch(self, *args):
-        self.waiting_effects: dict[object, deque] = {}  # queue -> effects under way, the oldest first
+        self.waiting_effects: dict[
+            object, deque
+        ] = {}  # queue -> effects under way, the oldest first
         self.random = random.Random(self.schedule.seed)
         self.picks = 0
         return super().launch(*args)
@@ -83,6 +87,7 @@ class Scheduled:
             self.turn = self.random.choice(TURNS)
             queue.rotate(self.random.randrange(len(queue)))
             return queue.popleft()
-        # the other end now and then, so that a warp that polls memory does not keep others from running
+        # the other end now and then, so that a warp that polls memory does not keep others from
+        # running
         from_the_end = self.schedule.kind == "early" and self.picks % 8
         return queue.pop() if from_the_end else queue.popleft()

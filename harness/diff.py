@@ -79,7 +79,9 @@ def _group(plane: Plane, picture: Path | None) -> list[str]:
     m, n, l = plane.want.shape
     total = int(plane.wrong.sum())
     share = 100 * total / plane.wrong.size
-    lines = [f"group {plane.index} (c is {m} x {n} x {l}): {total:,} elements differ ({share:.3g} %)"]
+    lines = [
+        f"group {plane.index} (c is {m} x {n} x {l}): {total:,} elements differ ({share:.3g} %)"
+    ]
     lines += _why(plane)
     lines += _counts(plane)
     lines += _map(plane)
@@ -89,7 +91,7 @@ def _group(plane: Plane, picture: Path | None) -> list[str]:
     return lines
 
 
-# --- why ------------------------------------------------------------------------------------------
+# --- why ----------------------------------------------------------------------------------------
 
 
 def _why(plane: Plane) -> list[str]:
@@ -117,7 +119,7 @@ def _scores(view: View, got: np.ndarray) -> Iterator[tuple[str, float]]:
             yield name, float(near.mean())
 
 
-# --- where ----------------------------------------------------------------------------------------
+# --- where --------------------------------------------------------------------------------------
 
 
 def _counts(plane: Plane) -> list[str]:
@@ -133,7 +135,9 @@ def _counts(plane: Plane) -> list[str]:
     lines.append("  weight rows in a tile of 128: " + _ranges(_folded(rows, TILE[0])))
     lines.append("  tokens in a tile of 64: " + _ranges(_folded(tokens, TILE[1])))
     tiles = _tiles(wrong.sum(2), TILE)
-    lines.append(f"  tiles of 128 weight rows x 64 tokens with errors: {(tiles > 0).sum()} of {tiles.size}")
+    lines.append(
+        f"  tiles of 128 weight rows x 64 tokens with errors: {(tiles > 0).sum()} of {tiles.size}"
+    )
     worst = np.unravel_index(int(tiles.argmax()), tiles.shape)
     lines.append(f"  most in the tile {tuple(map(int, worst))}: {int(tiles.max()):,}")
     return lines
@@ -147,7 +151,7 @@ def _folded(counts: np.ndarray, period: int) -> np.ndarray:
 
 
 def _ranges(counts: np.ndarray) -> str:
-    """"0-31: 4,096 each", "all alike", ...: runs of equal counts, zeros left out."""
+    """ "0-31: 4,096 each", "all alike", ...: runs of equal counts, zeros left out."""
     if (counts == counts[0]).all():
         return f"all alike, {int(counts[0]):,} each"
     edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
@@ -174,7 +178,9 @@ def _map(plane: Plane) -> list[str]:
     bad, all_ = _tiles(wrong, tuple(cell)), _tiles(np.ones_like(wrong, int), tuple(cell))
     marks = np.array(list(".:+#"))
     level = np.where(bad == 0, 0, np.where(bad == all_, 3, np.where(2 * bad > all_, 2, 1)))
-    lines = [f"  map, a character is {cell[0]} x {cell[1]} of c: . right, : some, + most, # all wrong"]
+    lines = [
+        f"  map, a character is {cell[0]} x {cell[1]} of c: . right, : some, + most, # all wrong"
+    ]
     return lines + ["    " + "".join(marks[row]) for row in level]
 
 
@@ -191,4 +197,3 @@ def _draw(plane: Plane, path: Path):
     pixels[np.isnan(got)] = (0, 0, 0)
     pixels = pixels[::step, ::step].repeat(scale, 0).repeat(scale, 1)
     write_png(path, np.ascontiguousarray(pixels))
-

@@ -89,7 +89,9 @@ class View:
 
     def at(self, m=None, n=None, l=None) -> View:
         """The same with other places."""
-        places = [own if new is None else new for own, new in ((self.m, m), (self.n, n), (self.l, l))]
+        places = [
+            own if new is None else new for own, new in ((self.m, m), (self.n, n), (self.l, l))
+        ]
         return View(self.a, self.b, *places, self.shape, self.weights_axis)
 
     def inside(self) -> bool:
@@ -144,7 +146,10 @@ def nothing_written(v: View):
 @hypothesis
 def nibbles(v: View):
     for swap in (("a",), ("b",), ("a", "b")):
-        yield f"the two nibbles of each byte of {' and '.join(swap)} are swapped", v.value(swap=swap)
+        yield (
+            f"the two nibbles of each byte of {' and '.join(swap)} are swapped",
+            v.value(swap=swap),
+        )
 
 
 @hypothesis
@@ -153,14 +158,21 @@ def scale_factors(v: View):
         yield f"scale factors of {name} are not applied", v.value(scales={name: None})
         text = f"scale factors of {name} are transposed inside an atom (row group for K block)"
         yield text, v.value(scales={name: {"transposed": True}})
-        for shift, what in ((1, "one K block"), (4, "one row group"), (16, "one row"), (512, "one atom")):
+        for shift, what in (
+            (1, "one K block"),
+            (4, "one row group"),
+            (16, "one row"),
+            (512, "one atom"),
+        ):
             for sign in (1, -1):
                 where = "on" if sign > 0 else "back"
                 text = f"scale factors of {name} are read {what} ({shift} bytes) further {where}"
                 yield text, v.value(scales={name: {"shift": sign * shift}})
         for group in range(1, 4):
             rows = _rotate(group)
-            text = f"scale factors of {name} are taken from the row group {group} further (of 32 rows)"
+            text = (
+                f"scale factors of {name} are taken from the row group {group} further (of 32 rows)"
+            )
             yield text, v.value(scales={name: {"rows": rows}})
 
 
@@ -176,7 +188,10 @@ def parts_of_k(v: View):
     k = terms[0].shape[1]
     for tail in TAILS:
         if tail < k:
-            yield f"the last {tail} of K are dropped", v.finish([t[:, :-tail].sum(1) for t in terms])
+            yield (
+                f"the last {tail} of K are dropped",
+                v.finish([t[:, :-tail].sum(1) for t in terms]),
+            )
     for size in K_TILES:
         stages = -(-k // size)
         if not 1 < stages <= MAX_STAGES:
@@ -196,7 +211,9 @@ def lane_quarters(v: View):
         for by in range(1, 4):
             other = v.moved(axis, _rotate(by))
             if other.inside():
-                text = f"{what} are read from the lane quarter {by} further (another warp's 32 lanes)"
+                text = (
+                    f"{what} are read from the lane quarter {by} further (another warp's 32 lanes)"
+                )
                 yield text, other.value()
         for quarter in range(4):
             other = v.moved(axis, lambda r, q=quarter: r // 128 * 128 + 32 * q + r % 32)

@@ -1,4 +1,6 @@
-"""Every planted bug is found and named with its lines; every corrected twin is clean under every schedule."""
+"""Every planted bug is found and named with its lines; every corrected twin is clean under every
+schedule.
+"""
 
 import pytest
 from crimes import cta, gemm, grid
@@ -14,7 +16,10 @@ def test_the_bug_is_named(crime):
     for words in crime.words:
         assert words in outcome.text
     for mark in crime.marks:
-        assert any(f"{crime.name}.ptx:{n}" in outcome.text for n in source.marks[mark]), (mark, outcome.text)
+        assert any(f"{crime.name}.ptx:{n}" in outcome.text for n in source.marks[mark]), (
+            mark,
+            outcome.text,
+        )
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -29,7 +29,9 @@ def dual():
 
 def bytes_of(tensor):
     """A view of the tensor's storage, in the order of memory."""
-    return tensor.view(torch.uint8).permute(2, 0, 1) if tensor.ndim == 3 else tensor.view(torch.uint8)
+    return (
+        tensor.view(torch.uint8).permute(2, 0, 1) if tensor.ndim == 3 else tensor.view(torch.uint8)
+    )
 
 
 def with_bytes(data, index, change):
@@ -159,7 +161,9 @@ def test_weights_of_gemv_are_rows():
     data = generate_input("nvfp4_gemv", **GEMV)
     right = ref_kernel(data)
     output = right.clone()
-    output.copy_(right.reshape(2, 4, 32, 1, 1)[:, :1].expand(-1, 4, -1, -1, -1).reshape(right.shape))
+    output.copy_(
+        right.reshape(2, 4, 32, 1, 1)[:, :1].expand(-1, 4, -1, -1, -1).reshape(right.shape)
+    )
     assert "all warps read lane quarter 0 of the rows" in explained(data, output)
 
 

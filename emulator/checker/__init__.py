@@ -1,6 +1,8 @@
-"""Races, protocol errors and lifetimes in what a kernel does with memory and barriers, found while it runs.
+"""Races, protocol errors and lifetimes in what a kernel does with memory and barriers, found while
+it runs.
 
-machine.py puts the checker into a machine; observer.py is told of everything; clocks.py says who knows of what;
+machine.py puts the checker into a machine; observer.py is told of everything; clocks.py says who
+knows of what;
 shared.py, tensor.py, global_memory.py and lifetime.py are the rules; words.py says it to a person.
 """
 

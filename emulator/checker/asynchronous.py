@@ -1,7 +1,9 @@
 """Asynchronous operations: what each reads and writes, and when it is complete.
 
-An operation is recorded when it is issued, with the clock that its warp has then. It is complete for others through
-what it signals: TMA loads and bulk copies through a phase of an mbarrier, tensor-core operations through a commit,
+An operation is recorded when it is issued, with the clock that its warp has then. It is complete
+for others through
+what it signals: TMA loads and bulk copies through a phase of an mbarrier, tensor-core operations
+through a commit,
 copies out of shared memory through wait_group.
 """
 
@@ -26,11 +28,15 @@ def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
 
 
 def _box(access, at: int):
-    """Index and range of a TMA box at an offset of shared memory: a swizzle moves granules inside 128-byte lines."""
+    """Index and range of a TMA box at an offset of shared memory: a swizzle moves granules inside
+    128-byte lines.
+    """
     t = access.tensormap
     if t.swizzle and t.smem_row_bytes != t.pitch:
         phase = at % tma_box.PATTERN
-        _, index = tma_box._chunks(access.rows, t.smem_row_bytes, t.pitch, t.swizzle, t.atomicity, phase)
+        _, index = tma_box._chunks(
+            access.rows, t.smem_row_bytes, t.pitch, t.swizzle, t.atomicity, phase
+        )
         per = 2 if index.size * 8 == access.rows * t.smem_row_bytes else 1
         index = index // per + (at - phase) // GRANULE
         return index, int(index.min()), int(index.max())
@@ -45,9 +51,12 @@ class Asynchronous:
         see = getattr(self, "_" + unit, None)
         return apply if see is None else see(self.agent(warp), warp, apply, facts) or apply
 
-    # --- completion on mbarriers -------------------------------------------------------------------------------
-    def _signalling(self, apply, clock: np.ndarray, barriers, records=(), what: str = "", agent=None):
-        """`apply`, which signals `barriers`, with the clock it publishes there; `records` complete with it.
+    # --- completion on mbarriers ----------------------------------------------------------------
+    def _signalling(
+        self, apply, clock: np.ndarray, barriers, records=(), what: str = "", agent=None
+    ):
+        """`apply`, which signals `barriers`, with the clock it publishes there; `records` complete
+        with it.
 
         barriers: Barrier, or None where nothing is known; records: (record, barrier).
         """
@@ -102,29 +111,44 @@ class Asynchronous:
         barriers = list(dict.fromkeys(b for _, b in records if b is not None))
         return self._signalling(apply, clock, barriers, records, f"{nbytes} bytes of {text}", agent)
 
-    # --- TMA and bulk copies -----------------------------------------------------------------------------------
+    # --- TMA and bulk copies --------------------------------------------------------------------
     def _tma_load(self, agent, warp, apply, facts):
         agent.roles.add("load")
         access = facts["access"]
-        text = f"loads a box of {'x'.join(map(str, access.tensormap.box))} elements into shared memory"
-        observed = self._landing(agent, apply, facts["places"], access.tx_bytes, "tma", text, lambda at: _box(access, at))
+        text = (
+            f"loads a box of {'x'.join(map(str, access.tensormap.box))} elements into shared memory"
+        )
+        observed = self._landing(
+            agent, apply, facts["places"], access.tx_bytes, "tma", text, lambda at: _box(access, at)
+        )
         self.globals.maps.used(agent, access.address, self.state(warp.cta).records[-1])
         return observed
 
     def _bulk_load(self, agent, warp, apply, facts):
         agent.roles.add("load")
         n = facts["bytes"]
-        return self._landing(agent, apply, facts["places"], n, "bulk", f"copies {n} bytes into shared memory",
-                             lambda at: _granules(at, n))  # fmt: skip
+        return self._landing(
+            agent,
+            apply,
+            facts["places"],
+            n,
+            "bulk",
+            f"copies {n} bytes into shared memory",
+            lambda at: _granules(at, n),
+        )
 
     def _bulk_shared(self, agent, warp, apply, facts):
         n = facts["bytes"]
         text = f"copies {n} bytes to shared memory of another CTA"
-        observed = self._landing(agent, apply, facts["places"], n, "bulk", text, lambda at: _granules(at, n))
+        observed = self._landing(
+            agent, apply, facts["places"], n, "bulk", text, lambda at: _granules(at, n)
+        )
         offset = facts.get("source", facts.get("at")) & 0xFFFFFF
         barrier = self._known_barrier(agent, facts["places"][0][2], facts["places"][0][3])
         component = barrier.component if barrier is not None else agent.component
-        reading = Record(agent, self.ins, component, NEVER, "bulk", f"reads {n} bytes of shared memory", barrier)
+        reading = Record(
+            agent, self.ins, component, NEVER, "bulk", f"reads {n} bytes of shared memory", barrier
+        )
         self.state(warp.cta).add(reading)
         rules = self.shared(warp.cta)
         rules.async_read(reading, *_granules(offset, n), rules.shadow.copied, lane=self.lane)
@@ -139,17 +163,32 @@ class Asynchronous:
     def _bulk_reduce(self, agent, warp, apply, facts):
         if "places" in facts:
             return self._bulk_shared(agent, warp, apply, facts)
-        self._copy_out(agent, warp, "bulk_store", "reads shared memory", _granules(facts["at"] & 0xFFFFFF, facts["bytes"]))
+        self._copy_out(
+            agent,
+            warp,
+            "bulk_store",
+            "reads shared memory",
+            _granules(facts["at"] & 0xFFFFFF, facts["bytes"]),
+        )
         self.globals.reduced(agent, facts["to"], facts["bytes"], self.ins)
         return None
 
     def _st_async(self, agent, warp, apply, facts):
         n = facts["bytes"]
-        return self._landing(agent, apply, facts["places"], n, "st.async", f"stores {n} bytes in another CTA",
-                             lambda at: _granules(at, n))  # fmt: skip
+        return self._landing(
+            agent,
+            apply,
+            facts["places"],
+            n,
+            "st.async",
+            f"stores {n} bytes in another CTA",
+            lambda at: _granules(at, n),
+        )
 
     def _red_async(self, agent, warp, apply, facts):
-        """Reductions into one place commute: they are no conflict among themselves and are not recorded."""
+        """Reductions into one place commute: they are no conflict among themselves and are not
+        recorded.
+        """
         (place,) = facts["places"]
         barrier = self._known_barrier(agent, place[2], place[3])
         if barrier is not None:
@@ -158,8 +197,15 @@ class Asynchronous:
         return self._signalling(apply, agent.release(), [barrier], (), "reduction", agent)
 
     def _cluster_launch_control(self, agent, warp, apply, facts):
-        return self._landing(agent, apply, facts["places"], facts["bytes"], "bulk", "cancels a launch",
-                             lambda at: _granules(at, 16))  # fmt: skip
+        return self._landing(
+            agent,
+            apply,
+            facts["places"],
+            facts["bytes"],
+            "bulk",
+            "cancels a launch",
+            lambda at: _granules(at, 16),
+        )
 
     def _copy_out(self, agent: Agent, warp, kind: str, text: str, where):
         """A copy out of the CTA's shared memory in a bulk group."""
@@ -173,16 +219,26 @@ class Asynchronous:
 
     def _tma_store(self, agent, warp, apply, facts):
         access = facts["access"]
-        self._copy_out(agent, warp, "tma_store", "stores a box from shared memory", _box(access, facts["at"]))
+        self._copy_out(
+            agent, warp, "tma_store", "stores a box from shared memory", _box(access, facts["at"])
+        )
         self.globals.maps.used(agent, access.address, agent.last_copy)
         self.globals.stored_box(agent, access, self.ins)
 
     def _tma_reduce(self, agent, warp, apply, facts):
         access = facts["access"]
-        self._copy_out(agent, warp, "tma_store", "reduces a box from shared memory", _box(access, facts["at"]))
+        self._copy_out(
+            agent, warp, "tma_store", "reduces a box from shared memory", _box(access, facts["at"])
+        )
 
     def _bulk_store(self, agent, warp, apply, facts):
-        self._copy_out(agent, warp, "bulk_store", "reads shared memory", _granules(facts["at"] & 0xFFFFFF, facts["bytes"]))
+        self._copy_out(
+            agent,
+            warp,
+            "bulk_store",
+            "reads shared memory",
+            _granules(facts["at"] & 0xFFFFFF, facts["bytes"]),
+        )
         self.globals.stored(agent, facts["to"], facts["bytes"], self.ins)
 
     def _cp_async(self, agent, warp, apply, facts):
@@ -190,9 +246,20 @@ class Asynchronous:
             return self._arriving_copy(agent, apply, facts["signals"])
         stream = agent.stream("cp_async")
         text = f"copies {facts['size']} bytes into shared memory"
-        record = Record(agent, self.ins, stream.component, stream.next(), "cp.async", text, narrow=facts["size"] < 4)
+        record = Record(
+            agent,
+            self.ins,
+            stream.component,
+            stream.next(),
+            "cp.async",
+            text,
+            narrow=facts["size"] < 4,
+        )
         self.state(warp.cta).add(record)
-        low, high = (facts["to"] & 0xFFFFFF) // 4, ((facts["to"] & 0xFFFFFF) + facts["size"] - 1) // 4
+        low, high = (
+            (facts["to"] & 0xFFFFFF) // 4,
+            ((facts["to"] & 0xFFFFFF) + facts["size"] - 1) // 4,
+        )
         self.shared(warp.cta).generic_write(record, np.arange(low, high + 1), low, high, SHUFFLED)
         return None
 
@@ -207,10 +274,12 @@ class Asynchronous:
         """The warp's clock with a stream advanced: what completes with it."""
         clock = agent.release()
         clock = np.pad(clock, ((0, 0), (0, max(0, component + 1 - clock.shape[1]))))
-        clock[(HB, TENSOR, ORDER), component] = np.maximum(clock[(HB, TENSOR, ORDER), component], step)
+        clock[(HB, TENSOR, ORDER), component] = np.maximum(
+            clock[(HB, TENSOR, ORDER), component], step
+        )
         return clock
 
-    # --- tensor core -------------------------------------------------------------------------------------------
+    # --- tensor core ----------------------------------------------------------------------------
     def _tensor_core(self, agent, warp, apply, facts):
         agent.roles.add("MMA")
         return getattr(self, "_core_" + facts["operation"])(agent, warp, apply, facts)
@@ -255,11 +324,18 @@ class Asynchronous:
         rules = self.shared(cta)
         low, high = (origin + tile.low) // CHUNK, (origin + tile.high) // CHUNK - 1
         rules.strict = self.strict
-        rules.async_read(record, tile.chunks + origin // CHUNK, low, high, rules.shadow.core, lane=self.lane)
+        rules.async_read(
+            record, tile.chunks + origin // CHUNK, low, high, rules.shadow.core, lane=self.lane
+        )
 
     def _core_cp(self, agent, warp, apply, facts):
         members, shape = facts["members"], facts["shape"]
-        record = self._core_record(agent, members, "cp", f"copies {shape.rows} rows of {shape.nbytes} bytes to tensor memory")
+        record = self._core_record(
+            agent,
+            members,
+            "cp",
+            f"copies {shape.rows} rows of {shape.nbytes} bytes to tensor memory",
+        )
         _, column = facts["at"]
         for cta in members:
             self._read_tile(record, cta, facts["matrix"], facts["tile"])
@@ -269,7 +345,9 @@ class Asynchronous:
         record = self._core_record(agent, facts["members"], "shift", "shifts rows of tensor memory")
         row, column = facts["at"]
         for cta in facts["members"]:
-            self.tensor(cta).read(record, slice(row // 16, 8), slice(column, column + 8), keep=False)
+            self.tensor(cta).read(
+                record, slice(row // 16, 8), slice(column, column + 8), keep=False
+            )
             self.tensor(cta).write(record, slice(row // 16, 8), slice(column, column + 8))
 
     def _core_commit(self, agent, warp, apply, facts):
@@ -280,5 +358,7 @@ class Asynchronous:
         for cta, _ in facts["signals"]:
             if cta is not agent.cta:
                 text = "arrives on an mbarrier of another CTA"
-                self.reach(Record(agent, self.ins, stream.component, stream.issued, "commit", text), cta)
+                self.reach(
+                    Record(agent, self.ins, stream.component, stream.issued, "commit", text), cta
+                )
         return self._signalling(apply, clock, barriers, (), "commit", agent)

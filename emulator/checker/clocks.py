@@ -1,16 +1,22 @@
 """Vector clocks: who knows that what has happened.
 
-A clock is an int32 array [rows, components]. A component counts the steps of something that happens in order: the
-instructions of a warp, its tensor-core operations, its loads and stores of tensor memory, its bulk copies, or the
-phases of an mbarrier. `clock[row, component] >= n` says that step n of the component happened before. The rows differ
+A clock is an int32 array [rows, components]. A component counts the steps of something that
+happens in order: the
+instructions of a warp, its tensor-core operations, its loads and stores of tensor memory, its bulk
+copies, or the
+phases of an mbarrier. `clock[row, component] >= n` says that step n of the component happened
+before. The rows differ
 in what "happened before" is good for:
 
     HB      memory of the generic proxy: barriers, arrives and waits (PTX ISA 8, 9.7.13)
-    ASYNC   generic writes that a proxy fence made visible to the async proxy (9.7.13.4 fence.proxy.async)
+    ASYNC   generic writes that a proxy fence made visible to the async proxy (9.7.13.4
+    fence.proxy.async)
     INIT    initialisations of mbarriers published by fence.mbarrier_init
-    TENSOR  tensor memory: also ordered by tcgen05 fences, or handed over through an mbarrier (9.7.16.6)
+    TENSOR  tensor memory: also ordered by tcgen05 fences, or handed over through an mbarrier
+    (9.7.16.6)
     ORDER   order of execution only, relaxed arrives included: who has not exited yet
-    PENDING what TENSOR gets at the next tcgen05.fence::after_thread_sync (a row of warps only, as is the next)
+    PENDING what TENSOR gets at the next tcgen05.fence::after_thread_sync (a row of warps only, as
+    is the next)
     BEFORE  HB at the latest tcgen05.fence::before_thread_sync
     AFTER   HB at the latest tcgen05.fence::after_thread_sync
 
@@ -84,7 +90,8 @@ STREAMS = ("tensor_core", "tmem_load", "tmem_store", "bulk_read", "bulk_write", 
 class Agent:
     """A warp as the checker sees it.
 
-    epoch: number of its current stretch of instructions between two releases. roles: what it was seen doing.
+    epoch: number of its current stretch of instructions between two releases. roles: what it was
+    seen doing.
     waits: mbarrier -> (parity, phases completed then, instruction) of its latest wait.
     """
 
@@ -95,13 +102,17 @@ class Agent:
         self.epoch = 1
         self.clock = np.zeros((ROWS, max(64, components.count + 32)), np.int32)
         self.snapshot: np.ndarray | None = None
-        self.fenced: np.ndarray | None = None  # clock at the latest fence.acq_rel, for relaxed arrives
+        self.fenced: np.ndarray | None = (
+            None  # clock at the latest fence.acq_rel, for relaxed arrives
+        )
         self.acquired: np.ndarray | None = None  # what relaxed waits brought, for the next fence
         self.streams: dict[str, Stream] = {}
         self.roles: set[str] = set()
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
         self.waits: dict = {}
-        self.turn = 0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
+        self.turn = (
+            0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
+        )
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
         self.global_epoch = 0  # epoch of its latest write to global memory
 
@@ -147,7 +158,9 @@ class Agent:
         return self.snapshot
 
     def release_relaxed(self) -> np.ndarray:
-        """The clock of a relaxed arrive: order of execution, fenced initialisations, and what a fence covers."""
+        """The clock of a relaxed arrive: order of execution, fenced initialisations, and what a
+        fence covers.
+        """
         clock = np.zeros_like(self.release())
         clock[(INIT, ORDER), :] = self.snapshot[(INIT, ORDER), :]
         return clock if self.fenced is None else join(clock, self.fenced)
@@ -159,7 +172,9 @@ class Agent:
         self._changed()
 
     def acquire_barrier(self, clock: np.ndarray):
-        """Join a clock that came through bar.sync or the cluster barrier: tensor memory waits for the fence."""
+        """Join a clock that came through bar.sync or the cluster barrier: tensor memory waits for
+        the fence.
+        """
         self.turn += 1
         pending = clock[TENSOR]
         before = self.clock[TENSOR].copy()
@@ -170,7 +185,7 @@ class Agent:
         np.maximum(row, pending, out=row)
         self._changed()
 
-    # --- fences ------------------------------------------------------------------------------------------------
+    # --- fences ---------------------------------------------------------------------------------
     def _raise(self, row: int, to: int):
         self.clock[(HB, ORDER), self.component] = self.epoch
         np.maximum(self.clock[row], self.clock[to], out=self.clock[row])

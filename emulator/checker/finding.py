@@ -11,10 +11,12 @@ LIMIT = 100  # findings kept of one launch
 class Finding:
     """One thing that is wrong, or may go wrong on hardware, though this run went on.
 
-    kind: "race", "proxy" (a missing proxy fence), "uninitialised", "protocol" (barriers), "lifetime" (exit, dealloc),
+    kind: "race", "proxy" (a missing proxy fence), "uninitialised", "protocol" (barriers),
+    "lifetime" (exit, dealloc),
     "global" (writes of two CTAs), "order" (a result that depends on who comes first), "tensormap".
     diagnosis: one line in the user's words. details: further lines: who, where, what is missing.
-    loc: "file:line" of the access that showed it; other: of the access it conflicts with, "" if there is none.
+    loc: "file:line" of the access that showed it; other: of the access it conflicts with, "" if
+    there is none.
     """
 
     kind: str
@@ -32,7 +34,9 @@ class Finding:
 
 
 class Findings(list):
-    """Findings of a launch, each pair of lines once a kind, at most LIMIT; `dropped` counts what came after."""
+    """Findings of a launch, each pair of lines once a kind, at most LIMIT; `dropped` counts what
+    came after.
+    """
 
     def __init__(self):
         super().__init__()

@@ -1,6 +1,7 @@
 """Generic loads and stores, atomics, matrix loads and stores, edits of tensormaps, observed.
 
-Accesses marked .volatile, .relaxed, .acquire or .release are synchronisation: they conflict with nothing; a release
+Accesses marked .volatile, .relaxed, .acquire or .release are synchronisation: they conflict with
+nothing; a release
 publishes the warp's clock at its address, an acquire joins it.
 """
 
@@ -55,7 +56,9 @@ def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
     return ("global", at) if space == "global" else (None, at)
 
 
-def _shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes, kind="generic", text=""):
+def _shared(
+    w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes, kind="generic", text=""
+):
     """An access of shared memory by a warp, one or more addresses; lanes: the lane of each."""
     observer = w.machine.observer
     observer.ins = ins
@@ -63,15 +66,31 @@ def _shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes, kind
     ranks = at >> RANK_SHIFT
     first = int(ranks[0])
     if (ranks == first).all():
-        _shared_of(observer, agent, w, ins, first, at & OFFSET_MASK, nbytes, write, lanes, kind, text)
+        _shared_of(
+            observer, agent, w, ins, first, at & OFFSET_MASK, nbytes, write, lanes, kind, text
+        )
     else:
         for rank in np.unique(ranks):
             here = ranks == rank
             some = lanes[here] if lanes.size == here.size else lanes
-            _shared_of(observer, agent, w, ins, int(rank), at[here] & OFFSET_MASK, nbytes, write, some, kind, text)
+            _shared_of(
+                observer,
+                agent,
+                w,
+                ins,
+                int(rank),
+                at[here] & OFFSET_MASK,
+                nbytes,
+                write,
+                some,
+                kind,
+                text,
+            )
 
 
-def _shared_of(observer, agent, w, ins, rank: int, at, nbytes: int, write: bool, lanes, kind: str, text: str):
+def _shared_of(
+    observer, agent, w, ins, rank: int, at, nbytes: int, write: bool, lanes, kind: str, text: str
+):
     cta = w.cta if rank == w.cta.rank else w.cta.cluster.ctas[rank]
     index = at // 4
     if nbytes > 4:
@@ -79,7 +98,12 @@ def _shared_of(observer, agent, w, ins, rank: int, at, nbytes: int, write: bool,
         lanes = lanes.repeat(nbytes // 4) if lanes.size > 1 else lanes
     low, high = int(index.min()), int(index.max())
     kept = agent.records.get((ins, rank))
-    if kept is not None and agent.snapshot is None and kept.epoch == agent.epoch and kept.turn == agent.turn:
+    if (
+        kept is not None
+        and agent.snapshot is None
+        and kept.epoch == agent.epoch
+        and kept.turn == agent.turn
+    ):
         record = kept
     else:
         text = text or f"{'writes' if write else 'reads'} shared memory"
@@ -149,7 +173,16 @@ def atomic(ins: Instr, run):
         observer = w.machine.observer
         observer.ins = ins
         if where == "shared":
-            _shared(w, ins, at, max(4, nbytes), True, SHUFFLE, "atomic", "updates shared memory atomically")
+            _shared(
+                w,
+                ins,
+                at,
+                max(4, nbytes),
+                True,
+                SHUFFLE,
+                "atomic",
+                "updates shared memory atomically",
+            )
         elif where == "global":
             agent = observer.agent(w)
             if floats:
@@ -161,7 +194,9 @@ def atomic(ins: Instr, run):
 
 
 def matrix_access(ins: Instr, run):
-    """ldmatrix, stmatrix: lanes 8 * i to 8 * i + 7 hold the addresses of matrix i's rows, 16 bytes each."""
+    """ldmatrix, stmatrix: lanes 8 * i to 8 * i + 7 hold the addresses of matrix i's rows, 16 bytes
+    each.
+    """
     count = next((n for n in (4, 2, 1) if ins.has(f"x{n}")), 1)
     rows = 16 if ins.has("m16n16") else 8
     write = ins.mods[0] == "stmatrix"
@@ -185,7 +220,15 @@ def tensormap_replace(ins: Instr, run):
         observer = w.machine.observer
         observer.ins = ins
         if in_shared:
-            _shared(w, ins, np.array([address], np.int64), 128, True, SHUFFLE, text="edits a tensormap in shared memory")
+            _shared(
+                w,
+                ins,
+                np.array([address], np.int64),
+                128,
+                True,
+                SHUFFLE,
+                text="edits a tensormap in shared memory",
+            )
         elif address & WINDOW == 0:
             observer.globals.maps.edited(observer.agent(w), address)
         return result

@@ -1,6 +1,7 @@
 """Global memory: two CTAs that write one address, and reductions whose result depends on the order.
 
-The shadow of an allocation has a number for each 2 bytes that were written: which CTA at which line. A write that
+The shadow of an allocation has a number for each 2 bytes that were written: which CTA at which
+line. A write that
 follows a synchronising access of its CTA (an atomic, an acquire) is taken to be ordered by it.
 """
 
@@ -22,10 +23,14 @@ class GlobalRules:
 
     def __init__(self, observer):
         self.observer = observer
-        self.shadows: dict[int, np.ndarray] = {}  # base of an allocation -> number of the writer of each UNIT
+        self.shadows: dict[
+            int, np.ndarray
+        ] = {}  # base of an allocation -> number of the writer of each UNIT
         self.writers: list = [None]  # number -> (agent, instruction)
         self.numbers: dict = {}
-        self.synchronised: set = set()  # CTAs that have executed an atomic or an acquire on global memory
+        self.synchronised: set = (
+            set()
+        )  # CTAs that have executed an atomic or an acquire on global memory
         self.maps = TensorMaps(observer)
         self.reductions: dict = {}  # allocation -> CTA that added floats to it
 
@@ -49,7 +54,7 @@ class GlobalRules:
                 self.writers[found] = (agent, ins)
         return found
 
-    # --- writes ------------------------------------------------------------------------------------------------
+    # --- writes ---------------------------------------------------------------------------------
     def _check(self, agent, cells: np.ndarray, number: int, ins, region):
         """cells: shadow entries about to be overwritten."""
         flat = cells.reshape(-1)
@@ -59,18 +64,33 @@ class GlobalRules:
             if not old or old == number:
                 continue
             other, where = self.writers[old]
-            if other.cta is agent.cta or agent.cta in self.synchronised or self._ordered(agent, other):
+            if (
+                other.cta is agent.cta
+                or agent.cta in self.synchronised
+                or self._ordered(agent, other)
+            ):
                 continue
-            self.observer.found("global", "two CTAs write the same address of global memory", (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"written before: {words.line(where)}, by {words.name(other)}", f"in {region.name}",
-                "missing: an output tile of its own for each CTA (coordinates, or the number of CTAs), or a guard at the "
-                "tensor's edge"), ins, where)  # fmt: skip
+            self.observer.found(
+                "global",
+                "two CTAs write the same address of global memory",
+                (
+                    f"this access: {words.line(ins)}, by {words.name(agent)}",
+                    f"written before: {words.line(where)}, by {words.name(other)}",
+                    f"in {region.name}",
+                    "missing: an output tile of its own for each CTA (coordinates, or the number "
+                    "of CTAs), or a guard at the "
+                    "tensor's edge",
+                ),
+                ins,
+                where,
+            )
 
     @staticmethod
     def _ordered(agent, other) -> bool:
         """A barrier of the cluster stands between the other warp's latest write and now."""
-        return other.cta.cluster is agent.cta.cluster and agent.knows(HB, other.component, other.global_epoch)
+        return other.cta.cluster is agent.cta.cluster and agent.knows(
+            HB, other.component, other.global_epoch
+        )
 
     def stored(self, agent, address: int, nbytes: int, ins):
         """Contiguous bytes."""
@@ -108,23 +128,36 @@ class GlobalRules:
                 continue
             start = view.__array_interface__["data"][0] - region.u8.__array_interface__["data"][0]
             shape = (*view.shape[:-1], view.shape[-1] // UNIT)
-            cells = np.ndarray(shape, np.uint16, shadow, start // UNIT * UNIT, (*view.strides[:-1], UNIT))
+            cells = np.ndarray(
+                shape, np.uint16, shadow, start // UNIT * UNIT, (*view.strides[:-1], UNIT)
+            )
             self._check(agent, cells, number, ins, region)
             cells[...] = number
 
-    # --- reductions and synchronisation ------------------------------------------------------------------------
+    # --- reductions and synchronisation ---------------------------------------------------------
     def reduced(self, agent, address: int, nbytes: int, ins):
         """A reduction of floating-point numbers: sums depend on the order of the CTAs."""
-        if not (ins.has("add") and any(m.startswith(("f16", "f32", "f64", "bf16")) for m in ins.mods)):
+        if not (
+            ins.has("add") and any(m.startswith(("f16", "f32", "f64", "bf16")) for m in ins.mods)
+        ):
             return
         region = self.observer.machine.memory.region(address, 1)
         first = self.reductions.setdefault(region.base, (agent, ins))
         if first[0].cta is not agent.cta:
-            self.observer.found("order", "floating-point sums of several CTAs meet in one tensor: the result depends on "
-                                "which comes first", (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"and: {words.line(first[1])}, by {words.name(first[0])}", f"in {region.name}",
-                "missing: an order of the partial sums (a buffer for each, added up by one CTA)"), ins, first[1])  # fmt: skip
+            self.observer.found(
+                "order",
+                "floating-point sums of several CTAs meet in one tensor: the result depends on "
+                "which comes first",
+                (
+                    f"this access: {words.line(ins)}, by {words.name(agent)}",
+                    f"and: {words.line(first[1])}, by {words.name(first[0])}",
+                    f"in {region.name}",
+                    "missing: an order of the partial sums (a buffer for each, added up by one "
+                    "CTA)",
+                ),
+                ins,
+                first[1],
+            )
 
     def synchronise(self, agent):
         self.synchronised.add(agent.cta)

@@ -1,6 +1,7 @@
 """Run functions with the observer around them: `wrap(ins, run)` gives a function of the same form.
 
-The translator's checked writer puts these in place of the units' own; a launch without the checker never meets them.
+The translator's checked writer puts these in place of the units' own; a launch without the checker
+never meets them.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _warp_sync(ins: Instr, run):
     return observed
 
 
-# --- mbarriers --------------------------------------------------------------------------------------------------
+# --- mbarriers ----------------------------------------------------------------------------------
 
 
 def _init(ins: Instr, run):
@@ -83,7 +84,9 @@ def _inval(ins: Instr, run):
         barrier = observer.barrier_at(w, address)
         run(w, lane, address)
         if barrier is not None:
-            observer.state(barrier.object.cta).barriers.pop((barrier.object.cta.rank, barrier.object.offset), None)
+            observer.state(barrier.object.cta).barriers.pop(
+                (barrier.object.cta.rank, barrier.object.offset), None
+            )
 
     return observed
 
@@ -91,7 +94,13 @@ def _inval(ins: Instr, run):
 def _arrive(ins: Instr, run):
     find = barrier_operand(ins)
     expects = ins.has("expect_tx")
-    what = "expect_tx" if ins.mods[1] == "expect_tx" else "arrive and expect_tx" if expects else "arrive"
+    what = (
+        "expect_tx"
+        if ins.mods[1] == "expect_tx"
+        else "arrive and expect_tx"
+        if expects
+        else "arrive"
+    )
 
     def observed(w, lane, address, count=1):
         observer = w.machine.observer
@@ -144,7 +153,7 @@ def _wait(ins: Instr, run):
     return observed
 
 
-# --- barriers of the CTA and of the cluster ---------------------------------------------------------------------
+# --- barriers of the CTA and of the cluster -----------------------------------------------------
 
 
 def _named(ins: Instr, run):
@@ -155,16 +164,25 @@ def _named(ins: Instr, run):
         observer = w.machine.observer
         observer.ins = ins
         first = w.token is None
-        bar = barrier_of(w, number if isinstance(number, int) else int(lanes(number, number.dtype)[active(mask)[0]]))
+        bar = barrier_of(
+            w,
+            number
+            if isinstance(number, int)
+            else int(lanes(number, number.dtype)[active(mask)[0]]),
+        )
         if first:
             generation = bar.generation
             agent = observer.agent(w)
-            observer.meeting(w.cta, ("cta", w.cta.rank, bar.number, generation)).gather(agent.release())
+            observer.meeting(w.cta, ("cta", w.cta.rank, bar.number, generation)).gather(
+                agent.release()
+            )
         else:
             generation = w.token[1]
         result = run(w, mask, number, *rest)
         if waits:
-            observer.agent(w).acquire_barrier(observer.meeting(w.cta, ("cta", w.cta.rank, bar.number, generation)).clock)
+            observer.agent(w).acquire_barrier(
+                observer.meeting(w.cta, ("cta", w.cta.rank, bar.number, generation)).clock
+            )
         return result
 
     return observed
@@ -195,13 +213,17 @@ def _cluster_wait(ins: Instr, run):
     return observed
 
 
-# --- fences and groups ------------------------------------------------------------------------------------------
+# --- fences and groups --------------------------------------------------------------------------
 
 
 def _fence(ins: Instr, run):
     if ins.has("proxy"):
         kinds = [m for m in ins.mods if m.startswith("async")]
-        action = "fence_async" if kinds and kinds[0] != "async.global" and not ins.has("global") else None
+        action = (
+            "fence_async"
+            if kinds and kinds[0] != "async.global" and not ins.has("global")
+            else None
+        )
     elif ins.has("mbarrier_init"):
         action = "fence_init"
     else:
@@ -270,7 +292,7 @@ def _wait_group(name: str):
     return make
 
 
-# --- tensor memory ----------------------------------------------------------------------------------------------
+# --- tensor memory ------------------------------------------------------------------------------
 
 
 def _alloc(ins: Instr, run):
@@ -315,7 +337,9 @@ def _tensor_access(ins: Instr, run):
         agent = observer.agent(w)
         stream = agent.stream(stream_name)
         columns = slice(column, column + width)
-        text = f"{'reads' if is_load else 'writes'} tensor-memory columns [{column}, {column + width})"
+        text = (
+            f"{'reads' if is_load else 'writes'} tensor-memory columns [{column}, {column + width})"
+        )
         record = Record(agent, ins, stream.component, stream.next(), kind, text)
         observer.state(w.cta).add(record)
         rules = observer.tensor(w.cta)

@@ -1,6 +1,8 @@
-"""A machine that watches itself: `Checked` is mixed into a Machine and sees every access, arrive, wait and exit.
+"""A machine that watches itself: `Checked` is mixed into a Machine and sees every access, arrive,
+wait and exit.
 
-It changes no result: generated code calls the same units, with an observer around them (instrument.py), and
+It changes no result: generated code calls the same units, with an observer around them
+(instrument.py), and
 `issue` tells it of asynchronous operations. What it finds is in `launch.findings`.
 """
 

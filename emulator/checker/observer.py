@@ -1,9 +1,13 @@
 """The checker itself: one Observer a launch, told of everything by instrument.py and machine.py.
 
-Happens-before with vector clocks (clocks.py): a warp is an agent; an asynchronous operation is a step of a stream of
-its warp, or of the phases of the mbarrier that it completes. Synchronisation joins clocks; the rules (shared.py,
-tensor.py, global_memory.py, lifetime.py) hold each access against earlier ones that it does not know of. What counts
-is what is ordered, not what happened first in this run, so a race is found in a run that came out right, too.
+Happens-before with vector clocks (clocks.py): a warp is an agent; an asynchronous operation is a
+step of a stream of
+its warp, or of the phases of the mbarrier that it completes. Synchronisation joins clocks; the
+rules (shared.py,
+tensor.py, global_memory.py, lifetime.py) hold each access against earlier ones that it does not
+know of. What counts
+is what is ordered, not what happened first in this run, so a race is found in a run that came out
+right, too.
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ ALIKE = 3  # findings of one kind about one line
 
 
 class Observer(Asynchronous):
-    """What is known of a launch. ins: the instruction being executed. findings: what was found so far."""
+    """What is known of a launch. ins: the instruction being executed. findings: what was found so
+    far.
+    """
 
     def __init__(self, machine, code):
         self.machine = machine
@@ -41,7 +47,7 @@ class Observer(Asynchronous):
         self.states: list[ClusterState] = []
         self.events = 0
 
-    # --- who and where -----------------------------------------------------------------------------------------
+    # --- who and where --------------------------------------------------------------------------
     def agent(self, warp) -> Agent:
         """The agent of a fragment's warp."""
         state = warp.state
@@ -71,7 +77,13 @@ class Observer(Asynchronous):
 
     def report(self, kind: str, diagnosis: str, details, new: Record | None, old: Record | None):
         """A finding about what record `new` does, against `old`."""
-        self.found(kind, diagnosis, details, new.ins if new is not None else self.ins, old.ins if old is not None else None)
+        self.found(
+            kind,
+            diagnosis,
+            details,
+            new.ins if new is not None else self.ins,
+            old.ins if old is not None else None,
+        )
 
     def found(self, kind: str, diagnosis: str, details, ins, other=None):
         loc, also = words.line(ins), words.line(other) if other is not None else ""
@@ -80,9 +92,11 @@ class Observer(Asynchronous):
             self.alike[kind, loc] += 1
             self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also))
 
-    # --- mbarriers ---------------------------------------------------------------------------------------------
+    # --- mbarriers ------------------------------------------------------------------------------
     def barrier(self, mbarrier) -> Barrier | None:
-        """What is known of an mbarrier object; None if it is not the one that was initialised there."""
+        """What is known of an mbarrier object; None if it is not the one that was initialised
+        there.
+        """
         found = self.state(mbarrier.cta).barriers.get((mbarrier.cta.rank, mbarrier.offset))
         return found if found is not None and found.object is mbarrier else None
 
@@ -105,13 +119,23 @@ class Observer(Asynchronous):
         state.barriers[mbarrier.cta.rank, mbarrier.offset] = barrier
         self.event(barrier, agent, f"init, count {mbarrier.expected}")
         if before is not None:
-            self.found("protocol", "an mbarrier is initialised again without mbarrier.inval", (
-                f"this access: {words.act(record)}", f"initialised before: {words.act(before.record)}",
-                f"it is {before.name()}, {before.phases} of its phases completed",
-                "missing: mbarrier.inval, or the first initialisation serves all tiles"), self.ins, before.record.ins)  # fmt: skip
+            self.found(
+                "protocol",
+                "an mbarrier is initialised again without mbarrier.inval",
+                (
+                    f"this access: {words.act(record)}",
+                    f"initialised before: {words.act(before.record)}",
+                    f"it is {before.name()}, {before.phases} of its phases completed",
+                    "missing: mbarrier.inval, or the first initialisation serves all tiles",
+                ),
+                self.ins,
+                before.record.ins,
+            )
 
     def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False):
-        """The initialisation of a barrier must be known to whoever uses it, through a fence to other proxies."""
+        """The initialisation of a barrier must be known to whoever uses it, through a fence to
+        other proxies.
+        """
         if barrier in agent.trusted and not asynchronous or (barrier, 1) in agent.trusted:
             return
         record = barrier.record
@@ -119,15 +143,32 @@ class Observer(Asynchronous):
         own = record.agent is agent
         agent.trusted.add((barrier, 1) if published else barrier)
         if not (own or published or agent.knows(HB, record.component, record.epoch)):
-            self.found("protocol", "an mbarrier is used before its initialisation is visible to the warp", (
-                f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
-                f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
-                "missing: fence.mbarrier_init and a barrier of the CTA or cluster between the two"), self.ins, record.ins)  # fmt: skip
+            self.found(
+                "protocol",
+                "an mbarrier is used before its initialisation is visible to the warp",
+                (
+                    f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
+                    f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+                    "missing: fence.mbarrier_init and a barrier of the CTA or cluster between the "
+                    "two",
+                ),
+                self.ins,
+                record.ins,
+            )
         elif asynchronous and not published and record.agent.cta.rank == barrier.object.cta.rank:
-            self.found("protocol", "an mbarrier is used by an asynchronous operation without a fence behind its initialisation", (
-                f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
-                f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
-                "missing: fence.mbarrier_init.release.cluster (or fence.proxy.async) behind mbarrier.init"), self.ins, record.ins)  # fmt: skip
+            self.found(
+                "protocol",
+                "an mbarrier is used by an asynchronous operation without a fence behind its "
+                "initialisation",
+                (
+                    f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
+                    f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+                    "missing: fence.mbarrier_init.release.cluster (or fence.proxy.async) behind "
+                    "mbarrier.init",
+                ),
+                self.ins,
+                record.ins,
+            )
 
     def arrived(self, warp, mbarrier, phase: int, what: str, nbytes: int = 0):
         """A warp has arrived, or announced bytes; `phase`: parity before."""
@@ -148,8 +189,20 @@ class Observer(Asynchronous):
 
     def _arrived_remotely(self, agent: Agent, target):
         last = self.state(target).remote[target.rank].get(agent.component)
-        if last is None or last.ins is not self.ins or agent.snapshot is None or last.epoch != agent.epoch:
-            record = Record(agent, self.ins, agent.component, 0, "generic", "arrives on an mbarrier of another CTA")
+        if (
+            last is None
+            or last.ins is not self.ins
+            or agent.snapshot is None
+            or last.epoch != agent.epoch
+        ):
+            record = Record(
+                agent,
+                self.ins,
+                agent.component,
+                0,
+                "generic",
+                "arrives on an mbarrier of another CTA",
+            )
             record.step = record.epoch
             self.reach(record, target)
 
@@ -165,11 +218,20 @@ class Observer(Asynchronous):
         self.exercised.add(barrier.record.ins)
         (agent.acquire_barrier if self.strict else agent.acquire)(barrier.passed)
 
-    # --- tensor memory -----------------------------------------------------------------------------------------
+    # --- tensor memory --------------------------------------------------------------------------
     def allocated(self, warp, address, columns: int):
-        """tcgen05.alloc has handed out columns: the latest of the CTA's allocations of this size."""
+        """tcgen05.alloc has handed out columns: the latest of the CTA's allocations of this
+        size.
+        """
         agent, cta = self.agent(warp), warp.cta
-        record = Record(agent, self.ins, agent.component, 0, "generic", f"allocates {columns} columns of tensor memory")
+        record = Record(
+            agent,
+            self.ins,
+            agent.component,
+            0,
+            "generic",
+            f"allocates {columns} columns of tensor memory",
+        )
         record.step = record.epoch
         first = self._slot(warp, agent, address)
         cta.__dict__.setdefault("allocated_by", {})[first] = record
@@ -177,7 +239,9 @@ class Observer(Asynchronous):
     def _slot(self, warp, agent: Agent, address) -> int:
         """The address that tcgen05.alloc wrote to shared memory, and the record of that write."""
         at = (address if isinstance(address, int) else int(address[0])) & OFFSET_MASK
-        record = Record(agent, self.ins, agent.component, 0, "generic", "writes the address of tensor memory")
+        record = Record(
+            agent, self.ins, agent.component, 0, "generic", "writes the address of tensor memory"
+        )
         record.step = record.epoch
         self.state(warp.cta).add(record)
         record.turn = -1  # the instruction itself brings the lanes together
@@ -186,14 +250,21 @@ class Observer(Asynchronous):
 
     def freed(self, warp, first: int, columns: int, pair: bool):
         agent, cta = self.agent(warp), warp.cta
-        record = Record(agent, self.ins, agent.component, 0, "dealloc", f"frees {columns} columns of tensor memory")
+        record = Record(
+            agent,
+            self.ins,
+            agent.component,
+            0,
+            "dealloc",
+            f"frees {columns} columns of tensor memory",
+        )
         record.step = record.epoch
         self.state(cta).add(record)
         tensor = self.tensor(cta)
         tensor.freed(record, slice(first, first + columns))
         tensor.forget(slice(first, first + columns))
 
-    # --- barriers of a CTA and of a cluster --------------------------------------------------------------------
+    # --- barriers of a CTA and of a cluster -----------------------------------------------------
     def meeting(self, cta, key) -> Meeting:
         meetings = self.state(cta).meetings
         found = meetings.get(key)
@@ -210,7 +281,7 @@ class Observer(Asynchronous):
             return
         state.reach(record, target)
 
-    # --- the end -----------------------------------------------------------------------------------------------
+    # --- the end --------------------------------------------------------------------------------
     def warp_exited(self, state):
         lifetime.warp_exited(self, state)
 

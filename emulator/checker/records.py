@@ -1,4 +1,6 @@
-"""Accesses as the shadow memories remember them, and the state of a cluster that the rules share."""
+"""Accesses as the shadow memories remember them, and the state of a cluster that the rules
+share.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,27 @@ EVENTS = 24  # remembered of an mbarrier, for the report of a hang
 class Record:
     """One access, or one asynchronous operation.
 
-    component, step: known to a warp's clock when the access is complete for it. epoch: of the issuing warp, at issue.
-    kind: "generic", "atomic", "tma", "bulk", "mma", "cp", "load", "store", ... text: what it does, in words.
+    component, step: known to a warp's clock when the access is complete for it. epoch: of the
+    issuing warp, at issue.
+    kind: "generic", "atomic", "tma", "bulk", "mma", "cp", "load", "store", ... text: what it does,
+    in words.
     barrier: the Barrier that completes it, phase: the number of its phase that does.
     """
 
-    __slots__ = ("number", "agent", "ins", "component", "step", "epoch", "kind", "text", "barrier", "narrow", "empty", "turn")
+    __slots__ = (
+        "number",
+        "agent",
+        "ins",
+        "component",
+        "step",
+        "epoch",
+        "kind",
+        "text",
+        "barrier",
+        "narrow",
+        "empty",
+        "turn",
+    )
 
     def __init__(self, agent, ins, component, step, kind, text, barrier=None, narrow=False):
         self.agent, self.ins, self.component, self.step = agent, ins, component, step
@@ -31,13 +48,27 @@ class Record:
 
 
 class Barrier:
-    """What is known of an mbarrier: `gathered` by its arrivals, and `passed` on by its latest completed phase.
+    """What is known of an mbarrier: `gathered` by its arrivals, and `passed` on by its latest
+    completed phase.
 
     phases: completed so far. announced, signalled: bytes of expect_tx, and of copies issued to it.
     """
 
-    __slots__ = ("object", "component", "phases", "gathered", "passed", "last", "record", "announced", "signalled",
-                 "expects", "copies", "events", "strict")  # fmt: skip
+    __slots__ = (
+        "object",
+        "component",
+        "phases",
+        "gathered",
+        "passed",
+        "last",
+        "record",
+        "announced",
+        "signalled",
+        "expects",
+        "copies",
+        "events",
+        "strict",
+    )
 
     def __init__(self, mbarrier, component: int, record: Record, strict: bool = False):
         self.strict = strict
@@ -62,7 +93,9 @@ class Barrier:
         """The phase is over."""
         self.phases += 1
         if self.component >= self.gathered.shape[1]:
-            self.gathered = join(np.zeros((SHARED_ROWS, self.component + 1), np.int32), self.gathered)
+            self.gathered = join(
+                np.zeros((SHARED_ROWS, self.component + 1), np.int32), self.gathered
+            )
         self.gathered[:, self.component] = self.phases
         self.passed = self.gathered.copy()
         self.last = None
@@ -76,7 +109,9 @@ class Barrier:
 
 
 class Meeting:
-    """A generation of a CTA barrier or a phase of the cluster barrier: what those who arrived knew."""
+    """A generation of a CTA barrier or a phase of the cluster barrier: what those who arrived
+    knew.
+    """
 
     __slots__ = ("clock", "last")
 
@@ -110,7 +145,9 @@ class ClusterState:
         return record.number
 
     def reach(self, record: Record, target):
-        """An access reaches into the shared or tensor memory of `target`, which must not exit before."""
+        """An access reaches into the shared or tensor memory of `target`, which must not exit
+        before.
+        """
         self.remote[target.rank][record.component] = record
 
 

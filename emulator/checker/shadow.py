@@ -1,7 +1,10 @@
-"""Shadow memories: for each cell the number of the record that wrote it last, and of those that read it since.
+"""Shadow memories: for each cell the number of the record that wrote it last, and of those that
+read it since.
 
-Shared memory: 16-byte granules for the asynchronous proxy (TMA, bulk copies, tensor core), which moves nothing
-smaller; 4-byte words for generic loads and stores, so that neighbours are told apart. Tensor memory: half a lane
+Shared memory: 16-byte granules for the asynchronous proxy (TMA, bulk copies, tensor core), which
+moves nothing
+smaller; 4-byte words for generic loads and stores, so that neighbours are told apart. Tensor
+memory: half a lane
 quarter (16 lanes) by one column.
 """
 
@@ -48,7 +51,8 @@ class Range:
 class SharedShadow:
     """Shadow of a CTA's shared memory. Indices are granules (offset // 16) or words (offset // 4).
 
-    written: by the async proxy; core, copied: read by the tensor core, by copies out of shared memory;
+    written: by the async proxy; core, copied: read by the tensor core, by copies out of shared
+    memory;
     stored, loaded: words by generic instructions. barriers: words that hold an mbarrier.
     """
 

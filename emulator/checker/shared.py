@@ -1,7 +1,9 @@
 """Rules of shared memory: every access against what the shadow remembers of its cells.
 
-Asynchronous reads and writes (TMA, bulk copies, tensor core) are given as an index of 16-byte granules, a slice or an
-array; generic ones as an array of 4-byte words. `low` and `high` are the first and last granule or word.
+Asynchronous reads and writes (TMA, bulk copies, tensor core) are given as an index of 16-byte
+granules, a slice or an
+array; generic ones as an array of 4-byte words. `low` and `high` are the first and last granule or
+word.
 """
 
 from __future__ import annotations
@@ -20,46 +22,95 @@ def place(cta, low: int, high: int, unit: int) -> str:
 
 
 class SharedRules:
-    """The rules for one CTA's shared memory. `report`: function of (kind, diagnosis, details, new, old)."""
+    """The rules for one CTA's shared memory. `report`: function of (kind, diagnosis, details, new,
+    old).
+    """
 
     def __init__(self, cta, state, report):
         self.cta, self.state, self.report = cta, state, report
         self.shadow = SharedShadow(cta.smem.size)
         self.strict = False
 
-    # --- conflicts ---------------------------------------------------------------------------------------------
+    # --- conflicts ------------------------------------------------------------------------------
     def _conflict(self, new: Record, numbers, at: str, how: str):
-        """Report each of the records `numbers` that is not complete before `new`. how: "read", "write"."""
+        """Report each of the records `numbers` that is not complete before `new`. how: "read",
+        "write".
+        """
         for number in numbers:
-            if number and not known(new.agent, old := self.state.records[number]) and old is not new:
+            if (
+                number
+                and not known(new.agent, old := self.state.records[number])
+                and old is not new
+            ):
                 if new.narrow and old.narrow or new.kind == old.kind == "atomic":
                     continue
-                missing = words.missing_wait(new, old) if old.empty else words.missing_step(new.agent, old)
-                self.report("race", self._sentence(new, old, how), (
-                    f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {at}", missing),
-                    new, old)  # fmt: skip
+                missing = (
+                    words.missing_wait(new, old)
+                    if old.empty
+                    else words.missing_step(new.agent, old)
+                )
+                self.report(
+                    "race",
+                    self._sentence(new, old, how),
+                    (
+                        f"this access: {words.act(new)}",
+                        f"conflicts with: {words.act(old)}",
+                        f"in {at}",
+                        missing,
+                    ),
+                    new,
+                    old,
+                )
 
     @staticmethod
     def _sentence(new: Record, old: Record, how: str) -> str:
         if how == "read":
             if old.barrier is not None:
-                return f"{words.thing(new)} reads shared memory before {words.thing(old)} into it has landed"
-            return (f"{words.thing(new)} reads shared memory that {words.thing(old)} of another warp writes, "
-                    "with nothing to order the two") if old.agent is not new.agent else (
-                    f"{words.thing(new)} reads shared memory before {words.thing(old)} has written it")  # fmt: skip
+                return (
+                    f"{words.thing(new)} reads shared memory before {words.thing(old)} into it "
+                    "has landed"
+                )
+            return (
+                (
+                    f"{words.thing(new)} reads shared memory that {words.thing(old)} of another "
+                    "warp writes, "
+                    "with nothing to order the two"
+                )
+                if old.agent is not new.agent
+                else (
+                    f"{words.thing(new)} reads shared memory before {words.thing(old)} has written "
+                    "it"
+                )
+            )
         if old.empty:
-            return f"{words.thing(old)} reads shared memory before {words.thing(new)} writes it, with nothing to make it wait"
+            return (
+                f"{words.thing(old)} reads shared memory before {words.thing(new)} writes it, "
+                "with nothing to make it wait"
+            )
         if old.kind in words.CORE:
-            return f"{words.thing(new)} overwrites shared memory before the {words.thing(old)} that reads it has committed"
+            return (
+                f"{words.thing(new)} overwrites shared memory before the {words.thing(old)} "
+                "that reads it has committed"
+            )
         if old.kind in ("tma_store", "bulk_store"):
-            return f"{words.thing(new)} overwrites shared memory before {words.thing(old)} has read it"
+            return (
+                f"{words.thing(new)} overwrites shared memory before {words.thing(old)} has read it"
+            )
         if how == "overwrite" and old.barrier is not None:
-            return f"{words.thing(new)} writes shared memory while {words.thing(old)} into it is under way"
+            return (
+                f"{words.thing(new)} writes shared memory while {words.thing(old)} into it is "
+                "under way"
+            )
         verb = "reads" if how == "write" else "writes"
-        return f"{words.thing(new)} writes shared memory that {words.thing(old)} of another warp {verb}, with nothing to order the two"
+        return (
+            f"{words.thing(new)} writes shared memory that {words.thing(old)} of another warp "
+            f"{verb}, with nothing to order the two"
+        )
 
-    # --- asynchronous proxy ------------------------------------------------------------------------------------
-    def async_read(self, new: Record, index, low: int, high: int, readers: np.ndarray, partly=False, lane=None):
+    # --- asynchronous proxy ---------------------------------------------------------------------
+    def async_read(
+        self, new: Record, index, low: int, high: int, readers: np.ndarray, partly=False, lane=None
+    ):
         """partly: only a source nothing of which was written is uninitialised. lane: that issues
         it, None if not one.
         """
@@ -87,15 +138,27 @@ class SharedRules:
             shadow.copy_range.add(low, high)
 
     def _fenced(self, new: Record, numbers, at: str):
-        """The tensor core reads what a wait made visible: tcgen05.fence::after_thread_sync between."""
+        """The tensor core reads what a wait made visible: tcgen05.fence::after_thread_sync
+        between.
+        """
         agent = new.agent
         for number in numbers:
             if number and known(agent, old := self.state.records[number]):
                 if not agent.knows(AFTER, old.component, old.step):
-                    self.report("race", f"{words.thing(new)} is not held back by the wait for {words.thing(old)}", (
-                        f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {at}",
-                        f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} behind its wait (the kernel has "
-                        "tcgen05 fences elsewhere)"), new, old)  # fmt: skip
+                    self.report(
+                        "race",
+                        f"{words.thing(new)} is not held back by the wait for {words.thing(old)}",
+                        (
+                            f"this access: {words.act(new)}",
+                            f"conflicts with: {words.act(old)}",
+                            f"in {at}",
+                            f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} "
+                            "behind its wait (the kernel has "
+                            "tcgen05 fences elsewhere)",
+                        ),
+                        new,
+                        old,
+                    )
 
     def _proxy(self, new: Record, numbers, at: str):
         """Generic stores that the asynchronous proxy need not see yet."""
@@ -107,11 +170,22 @@ class SharedRules:
             if known(agent, old) and old.kind in ("generic", "atomic", "cp.async"):
                 fenced = agent.knows(ASYNC, old.component, old.step)
                 if not fenced:
-                    self.report("proxy", f"{words.thing(new)} reads what {words.thing(old)} wrote through the generic proxy, "
-                                "with no fence.proxy.async in between", (
-                        f"this access: {words.act(new)}", f"written by: {words.act(old)}", f"in {at}",
-                        f"missing: fence.proxy.async.shared::cta by {words.name(old.agent)} behind its stores, before the "
-                        "barrier that hands them over"), new, old)  # fmt: skip
+                    self.report(
+                        "proxy",
+                        f"{words.thing(new)} reads what {words.thing(old)} wrote through the "
+                        "generic proxy, "
+                        "with no fence.proxy.async in between",
+                        (
+                            f"this access: {words.act(new)}",
+                            f"written by: {words.act(old)}",
+                            f"in {at}",
+                            f"missing: fence.proxy.async.shared::cta by {words.name(old.agent)} "
+                            "behind its stores, before the "
+                            "barrier that hands them over",
+                        ),
+                        new,
+                        old,
+                    )
 
     def async_write(self, new: Record, index, low: int, high: int):
         shadow = self.shadow
@@ -131,7 +205,7 @@ class SharedRules:
         shadow.written[index] = new.number
         self._over_barrier(new, low * GRANULE, (high + 1) * GRANULE)
 
-    # --- generic proxy -----------------------------------------------------------------------------------------
+    # --- generic proxy --------------------------------------------------------------------------
     def generic_read(self, new: Record, index: np.ndarray, low: int, high: int, lanes: np.ndarray):
         """lanes: that reads each word."""
         shadow = self.shadow
@@ -164,14 +238,18 @@ class SharedRules:
             if loaded.any():
                 self._conflict(new, distinct(loaded), at, "write")
                 own = loaded[new.agent.index % GENERIC_READERS]
-                self._lanes(new, distinct(own), own, shadow.reader[index] != lanes, at, "overwrites")
+                self._lanes(
+                    new, distinct(own), own, shadow.reader[index] != lanes, at, "overwrites"
+                )
                 shadow.loaded[:, index] = 0
         shadow.stored[index] = new.number
         shadow.lane[index] = lanes
         shadow.store_range.add(low, high)
         self._over_barrier(new, low * WORD, (high + 1) * WORD)
 
-    def _lanes(self, new: Record, numbers, stored: np.ndarray, others: np.ndarray, at: str, verb="reads"):
+    def _lanes(
+        self, new: Record, numbers, stored: np.ndarray, others: np.ndarray, at: str, verb="reads"
+    ):
         """Words that another lane of the warp stored (or read, if this stores) since its lanes last
         synchronised.
         """
@@ -183,9 +261,19 @@ class SharedRules:
                 continue
             if (others & (stored == number)).any():
                 done = "stored" if verb == "reads" else "read"
-                self.report("race", f"{words.thing(new)} {verb} what another lane of the warp has just {done}, without bar.warp.sync", (
-                    f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {at}",
-                    "missing: bar.warp.sync (__syncwarp) between the two"), new, old)  # fmt: skip
+                self.report(
+                    "race",
+                    f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
+                    "without bar.warp.sync",
+                    (
+                        f"this access: {words.act(new)}",
+                        f"conflicts with: {words.act(old)}",
+                        f"in {at}",
+                        "missing: bar.warp.sync (__syncwarp) between the two",
+                    ),
+                    new,
+                    old,
+                )
 
     def _over_barrier(self, new: Record, low: int, high: int):
         """Bytes [low, high) include an mbarrier."""
@@ -193,13 +281,30 @@ class SharedRules:
             if low < offset + 8 and offset < high:
                 barrier = self.state.barriers.get((self.cta.rank, offset))
                 name = barrier.name() if barrier is not None else f"mbarrier at {offset:#x}"
-                self.report("protocol", f"{words.thing(new)} writes over the {name}", (
-                    f"this access: {words.act(new)}", f"it writes bytes [{low:#x}, {high:#x})",
-                    "missing: room of its own for the buffer, or for the barrier"), new, None)  # fmt: skip
+                self.report(
+                    "protocol",
+                    f"{words.thing(new)} writes over the {name}",
+                    (
+                        f"this access: {words.act(new)}",
+                        f"it writes bytes [{low:#x}, {high:#x})",
+                        "missing: room of its own for the buffer, or for the barrier",
+                    ),
+                    new,
+                    None,
+                )
                 return
 
     def _uninitialised(self, new: Record, at: str, nbytes: int):
         new.empty = True
-        self.report("uninitialised", f"{words.thing(new)} reads shared memory that nothing has written", (
-            f"this access: {words.act(new)}", f"{nbytes} bytes of it, in {at}, were never written",
-            "missing: the load or store that fills them, or a wait for it; or the access reaches too far"), new, None)  # fmt: skip
+        self.report(
+            "uninitialised",
+            f"{words.thing(new)} reads shared memory that nothing has written",
+            (
+                f"this access: {words.act(new)}",
+                f"{nbytes} bytes of it, in {at}, were never written",
+                "missing: the load or store that fills them, or a wait for it; or the access "
+                "reaches too far",
+            ),
+            new,
+            None,
+        )

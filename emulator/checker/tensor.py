@@ -1,7 +1,10 @@
-"""Rules of tensor memory: every access against what the shadow remembers of its cells (PTX ISA 9.7.16.6).
+"""Rules of tensor memory: every access against what the shadow remembers of its cells (PTX ISA
+9.7.16.6).
 
-Operations of one warp's tensor-core stream (tcgen05.mma, cp, shift) are ordered among themselves; generated code
-relies on mma before cp, too, which PTX does not list. Everything else needs a commit and a wait, or wait::ld / st.
+Operations of one warp's tensor-core stream (tcgen05.mma, cp, shift) are ordered among themselves;
+generated code
+relies on mma before cp, too, which PTX does not list. Everything else needs a commit and a wait,
+or wait::ld / st.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ def halves_of(row: int, height: int) -> slice:
 
 
 class TensorRules:
-    """The rules for one CTA's tensor memory. `report`: function of (kind, diagnosis, details, new, old)."""
+    """The rules for one CTA's tensor memory. `report`: function of (kind, diagnosis, details, new,
+    old).
+    """
 
     def __init__(self, cta, state, report):
         self.cta, self.state, self.report = cta, state, report
@@ -65,7 +70,9 @@ class TensorRules:
         self.shadow.loaded[:, :, columns] = 0
 
     def freed(self, new: Record, columns: slice):
-        """tcgen05.dealloc: every access must have been issued and, by the tensor core, completed before it."""
+        """tcgen05.dealloc: every access must have been issued and, by the tensor core, completed
+        before it.
+        """
         shadow = self.shadow
         for cells in (shadow.written[:, columns], shadow.core[:, columns]):
             self._conflict(new, distinct(cells), columns, "free")
@@ -83,9 +90,18 @@ class TensorRules:
             if known(agent, old):
                 self._fences(new, old, columns)
                 continue
-            self.report("race", self._sentence(new, old, how), (
-                f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {self.place(columns)}",
-                words.missing_wait(new, old) if old.empty else words.missing_step(agent, old)), new, old)  # fmt: skip
+            self.report(
+                "race",
+                self._sentence(new, old, how),
+                (
+                    f"this access: {words.act(new)}",
+                    f"conflicts with: {words.act(old)}",
+                    f"in {self.place(columns)}",
+                    words.missing_wait(new, old) if old.empty else words.missing_step(agent, old),
+                ),
+                new,
+                old,
+            )
 
     @staticmethod
     def _ordered(agent, new: Record, old: Record, how: str) -> bool:
@@ -96,7 +112,10 @@ class TensorRules:
                 return True
             return old.step < NEVER and agent.knows(HB, old.component, old.step)
         if how == "free":
-            if old.kind in ("load", "store"):  # what is read is in registers that were used before the barrier
+            if old.kind in (
+                "load",
+                "store",
+            ):  # what is read is in registers that were used before the barrier
                 return agent.knows(HB, old.agent.component, old.epoch)
             return known(agent, old)
         return old.step < NEVER and agent.knows(TENSOR, old.component, old.step)
@@ -104,28 +123,62 @@ class TensorRules:
     @staticmethod
     def _sentence(new: Record, old: Record, how: str) -> str:
         if how == "free":
-            return f"tensor memory is deallocated before the {words.thing(old)} that uses it is known to have finished"
+            return (
+                f"tensor memory is deallocated before the {words.thing(old)} that uses it is "
+                "known to have finished"
+            )
         if old.empty and how != "read":
-            return f"{words.thing(old)} reads tensor memory before {words.thing(new)} writes it, with nothing to make it wait"
+            return (
+                f"{words.thing(old)} reads tensor memory before {words.thing(new)} writes it, "
+                "with nothing to make it wait"
+            )
         if how == "read":
             if old.kind in words.CORE:
-                return f"{words.thing(new)} reads tensor memory before the {words.thing(old)} that writes it has committed"
-            return f"{words.thing(new)} reads tensor memory before the {words.thing(old)} that writes it is complete"
+                return (
+                    f"{words.thing(new)} reads tensor memory before the {words.thing(old)} that "
+                    "writes it has committed"
+                )
+            return (
+                f"{words.thing(new)} reads tensor memory before the {words.thing(old)} that "
+                "writes it is complete"
+            )
         if old.kind == "load":
-            return f"{words.thing(new)} overwrites tensor memory before the {words.thing(old)} that reads it is complete"
+            return (
+                f"{words.thing(new)} overwrites tensor memory before the {words.thing(old)} "
+                "that reads it is complete"
+            )
         return f"{words.thing(new)} overwrites tensor memory that {words.thing(old)} may still use"
 
     def _fences(self, new: Record, old: Record, columns: slice):
         """Ordered by a barrier of the CTA or the cluster, but not for tensor memory."""
-        self.report("race", f"{words.thing(new)} uses tensor memory behind a barrier without tcgen05 fences", (
-            f"this access: {words.act(new)}", f"conflicts with: {words.act(old)}", f"in {self.place(columns)}",
-            f"missing: tcgen05.fence::before_thread_sync by {words.name(old.agent)} before the barrier, or "
-            f"tcgen05.fence::after_thread_sync by {words.name(new.agent)} behind it"), new, old)  # fmt: skip
+        self.report(
+            "race",
+            f"{words.thing(new)} uses tensor memory behind a barrier without tcgen05 fences",
+            (
+                f"this access: {words.act(new)}",
+                f"conflicts with: {words.act(old)}",
+                f"in {self.place(columns)}",
+                f"missing: tcgen05.fence::before_thread_sync by {words.name(old.agent)} before the "
+                "barrier, or "
+                f"tcgen05.fence::after_thread_sync by {words.name(new.agent)} behind it",
+            ),
+            new,
+            old,
+        )
 
     def _uninitialised(self, new: Record, columns: slice, cells: int, of: int):
         new.empty = True
-        self.report("uninitialised", f"{words.thing(new)} reads tensor memory that nothing has written", (
-            f"this access: {words.act(new)}",
-            f"{cells * 100 // of} % of {self.place(columns)} was never written since it was allocated",
-            "missing: the MMA without accumulation (enable-input-d false) that starts the tile, the tcgen05.cp or "
-            "tcgen05.st that fills it, or a wait for it; or the columns are wrong"), new, None)  # fmt: skip
+        self.report(
+            "uninitialised",
+            f"{words.thing(new)} reads tensor memory that nothing has written",
+            (
+                f"this access: {words.act(new)}",
+                f"{cells * 100 // of} % of {self.place(columns)} was never written since it was "
+                "allocated",
+                "missing: the MMA without accumulation (enable-input-d false) that starts the "
+                "tile, the tcgen05.cp or "
+                "tcgen05.st that fills it, or a wait for it; or the columns are wrong",
+            ),
+            new,
+            None,
+        )

@@ -1,4 +1,6 @@
-"""How findings name things: lines, warps by what they do, barriers by their place, and the step that is missing."""
+"""How findings name things: lines, warps by what they do, barriers by their place, and the step
+that is missing.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,19 @@ def act(record: Record) -> str:
 
 def thing(record: Record) -> str:
     """An operation as the subject of a sentence."""
-    return {"tma": "the TMA load", "bulk": "the bulk copy", "cp.async": "the cp.async", "mma": "tcgen05.mma",
-            "cp": "tcgen05.cp", "shift": "tcgen05.shift", "tma_store": "the TMA store", "bulk_store": "the bulk store",
-            "st.async": "the st.async", "load": "tcgen05.ld", "store": "tcgen05.st",
-            }.get(record.kind, mnemonic(record.ins) if record.ins is not None else "an access")  # fmt: skip
+    return {
+        "tma": "the TMA load",
+        "bulk": "the bulk copy",
+        "cp.async": "the cp.async",
+        "mma": "tcgen05.mma",
+        "cp": "tcgen05.cp",
+        "shift": "tcgen05.shift",
+        "tma_store": "the TMA store",
+        "bulk_store": "the bulk store",
+        "st.async": "the st.async",
+        "load": "tcgen05.ld",
+        "store": "tcgen05.st",
+    }.get(record.kind, mnemonic(record.ins) if record.ins is not None else "an access")
 
 
 def wait_for_landing(agent, old: Record) -> str:
@@ -47,30 +58,48 @@ def wait_for_landing(agent, old: Record) -> str:
     if last is None:
         return f"missing: {name(agent)} never waited on the {where}, which the copy completes"
     parity, phases, ins = last
-    return (f"missing: a wait of {name(agent)} for the {where}, which the copy completes; its latest wait there, for "
-            f"parity {parity} at {line(ins)}, was satisfied by phase {phases - 1 if phases else 'before the first'}: "
-            "the wait is a phase off, or stands behind the access")  # fmt: skip
+    return (
+        f"missing: a wait of {name(agent)} for the {where}, which the copy completes; its latest "
+        "wait there, for "
+        f"parity {parity} at {line(ins)}, was satisfied by phase "
+        f"{phases - 1 if phases else 'before the first'}: "
+        "the wait is a phase off, or stands behind the access"
+    )
 
 
 def wait_for_core(agent, old: Record) -> str:
     """Why a warp does not know that a tensor-core operation has finished."""
     if old.agent is agent or issued_before(agent, old):
-        return f"missing: tcgen05.commit behind {thing(old)} and a wait for its mbarrier by {name(agent)}"
-    return (f"missing: {name(agent)} has not waited for the mbarrier that a tcgen05.commit behind {thing(old)} "
-            f"(by {name(old.agent)}) arrives on")  # fmt: skip
+        return (
+            f"missing: tcgen05.commit behind {thing(old)} and a wait for its mbarrier by "
+            f"{name(agent)}"
+        )
+    return (
+        f"missing: {name(agent)} has not waited for the mbarrier that a tcgen05.commit behind "
+        f"{thing(old)} "
+        f"(by {name(old.agent)}) arrives on"
+    )
 
 
 def wait_for_store(agent, old: Record) -> str:
     """Why a warp does not know that a bulk copy has read its source."""
     if old.agent is agent or issued_before(agent, old):
-        return "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group.read by the warp that issued the copy"
-    return (f"missing: cp.async.bulk.wait_group.read by {name(old.agent)}, then a barrier between it and "
-            f"{name(agent)}")  # fmt: skip
+        return (
+            "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group.read by the warp "
+            "that issued the copy"
+        )
+    return (
+        f"missing: cp.async.bulk.wait_group.read by {name(old.agent)}, then a barrier between it "
+        "and "
+        f"{name(agent)}"
+    )
 
 
 def barrier_between(agent, old: Record) -> str:
-    return (f"missing: a barrier (bar.sync, or mbarrier arrive and wait) between {name(old.agent)} and "
-            f"{name(agent)}")  # fmt: skip
+    return (
+        f"missing: a barrier (bar.sync, or mbarrier arrive and wait) between {name(old.agent)} and "
+        f"{name(agent)}"
+    )
 
 
 def missing_wait(new: Record, old: Record) -> str:
@@ -81,10 +110,16 @@ def missing_wait(new: Record, old: Record) -> str:
         return f"missing: a wait of {name(agent)} for the mbarrier {by}"
     last = agent.waits.get(barrier)
     if last is None:
-        return f"missing: {name(agent)} never waited on the {barrier.name()}, phase {barrier.phases}, {by}"
+        return (
+            f"missing: {name(agent)} never waited on the {barrier.name()}, phase "
+            f"{barrier.phases}, {by}"
+        )
     parity, phases, ins = last
-    return (f"missing: a wait of {name(agent)} for phase {barrier.phases} of the {barrier.name()}, {by}; its wait there, "
-            f"for parity {parity} at {line(ins)}, passed at once: it is a phase off")  # fmt: skip
+    return (
+        f"missing: a wait of {name(agent)} for phase {barrier.phases} of the {barrier.name()}, "
+        f"{by}; its wait there, "
+        f"for parity {parity} at {line(ins)}, passed at once: it is a phase off"
+    )
 
 
 def missing_step(agent, old: Record) -> str:

@@ -1,4 +1,6 @@
-"""What a crime is: a small kernel with one planted bug, its corrected twin, and what must be said of it."""
+"""What a crime is: a small kernel with one planted bug, its corrected twin, and what must be said
+of it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Source:
     def wait(self, barrier: str, parity: int, mark: str | None = None):
         """Spin until a phase of an mbarrier is over."""
         again = self.label()
-        self(f"{again}: mbarrier.try_wait.parity.shared::cta.b64 %p20, [{barrier}], {parity};", mark)
+        self(
+            f"{again}: mbarrier.try_wait.parity.shared::cta.b64 %p20, [{barrier}], {parity};", mark
+        )
         self(f"@!%p20 bra {again};")
 
     def only(self, first: int, body: Callable[[], None], last: int | None = None):
@@ -96,8 +100,10 @@ class Crime:
     """One planted bug.
 
     build: bug? -> Source. kind: of the finding ("race", ...) or of the error ("fault", "deadlock").
-    words: what the report must contain. marks: lines it must name. args: tensors to launch with, made anew each time,
-    the last one the output; expected: its value. grid, cluster: of the launch. schedule: that shows the bug best.
+    words: what the report must contain. marks: lines it must name. args: tensors to launch with,
+    made anew each time,
+    the last one the output; expected: its value. grid, cluster: of the launch. schedule: that
+    shows the bug best.
     """
 
     name: str
@@ -132,7 +138,9 @@ class Crime:
             struct.pack_into(code, data, parameter.offset, value)
         block = (source.threads, 1, 1)
         try:
-            launch = gpu.launch(program, self.name, self.grid, block, self.cluster, source.smem, bytes(data))
+            launch = gpu.launch(
+                program, self.name, self.grid, block, self.cluster, source.smem, bytes(data)
+            )
         except EmulatorError as error:
             found = list(getattr(error, "findings", ()))
             return source, Outcome(found, str(error), error.kind)

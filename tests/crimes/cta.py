@@ -88,7 +88,9 @@ def divergent_barrier(bug: bool) -> Source:
     return k
 
 
-def staged_store(fence=True, wait_read=True, wait_end=True, rounds: int = 2, barrier=True) -> Source:
+def staged_store(
+    fence=True, wait_read=True, wait_end=True, rounds: int = 2, barrier=True
+) -> Source:
     """Each round: threads fill a buffer, one of them copies it to global memory."""
     k = start(64)
     for i in range(rounds):
@@ -98,7 +100,10 @@ def staged_store(fence=True, wait_read=True, wait_end=True, rounds: int = 2, bar
             k("fence.proxy.async.shared::cta;")
         if barrier:
             k("bar.sync 0;")
-        k.only(0, lambda i=i: _copy_out(k, i, wait_read and i + 1 < rounds, wait_end and i + 1 == rounds))
+        k.only(
+            0,
+            lambda i=i: _copy_out(k, i, wait_read and i + 1 < rounds, wait_end and i + 1 == rounds),
+        )
         if i + 1 < rounds:
             k("bar.sync 0;")
     return k
@@ -115,7 +120,9 @@ def _copy_out(k: Source, i: int, wait_read: bool, wait_end: bool):
 
 
 def _rounds(args):
-    return torch.arange(64, dtype=torch.int32).repeat(2) + torch.arange(2, dtype=torch.int32).repeat_interleave(64)
+    return torch.arange(64, dtype=torch.int32).repeat(2) + torch.arange(
+        2, dtype=torch.int32
+    ).repeat_interleave(64)
 
 
 def loaded(name: str, title: str, kind: str, words, marks, **options) -> Crime:
@@ -131,7 +138,9 @@ def loaded(name: str, title: str, kind: str, words, marks, **options) -> Crime:
     return Crime(name, title, build, kind, words, marks, args, lambda a: a[0])
 
 
-def bulk_load(init=True, again=False, arrivals=1, count=1, expected=256, sync=True, tail=0) -> Source:
+def bulk_load(
+    init=True, again=False, arrivals=1, count=1, expected=256, sync=True, tail=0
+) -> Source:
     k = start(64, ".param .u64 source, .param .u64 out")
 
     def prepare():
@@ -145,7 +154,11 @@ def bulk_load(init=True, again=False, arrivals=1, count=1, expected=256, sync=Tr
         k(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+1024], {expected};", "expect")
         for _ in range(arrivals - 1):
             k("mbarrier.arrive.shared::cta.b64 _, [%r1+1024];", "arrive")
-        k("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd0], 256, [%r1+1024];", "load")
+        k(
+            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd0], 256, "
+            "[%r1+1024];",
+            "load",
+        )
 
     k.only(0, prepare)
     if sync:
@@ -173,13 +186,18 @@ def shuffle(bug: bool) -> Source:
 
 
 def tensor_memory(fences=True, wait_store=True, grow=False, wait_all=True) -> Source:
-    """Warp 0 writes tensor memory, warp 4 (of the same quarter) reads it behind a barrier of the CTA."""
+    """Warp 0 writes tensor memory, warp 4 (of the same quarter) reads it behind a barrier of the
+    CTA.
+    """
     k = start(160)
 
     def alloc():
         k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2048], 32;", "alloc")
         if grow:
-            k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2052], 64;", "alloc more")
+            k(
+                "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2052], 64;",
+                "alloc more",
+            )
 
     def write():
         k("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {%r0};", "tmem store")
@@ -210,53 +228,181 @@ def tensor_memory(fences=True, wait_store=True, grow=False, wait_all=True) -> So
 
 
 def tensor(name, title, kind, words, marks, **options) -> Crime:
-    return Crime(name, title, lambda bug: tensor_memory(**(options if bug else {})), kind, words, marks, ints(32),
-                 lambda args: torch.arange(32, dtype=torch.int32))  # fmt: skip
+    return Crime(
+        name,
+        title,
+        lambda bug: tensor_memory(**(options if bug else {})),
+        kind,
+        words,
+        marks,
+        ints(32),
+        lambda args: torch.arange(32, dtype=torch.int32),
+    )
 
 
 def staged(name, title, kind, words, marks, **options) -> Crime:
-    return Crime(name, title, lambda bug: staged_store(**(options if bug else {})), kind, words, marks, ints(128), _rounds)
+    return Crime(
+        name,
+        title,
+        lambda bug: staged_store(**(options if bug else {})),
+        kind,
+        words,
+        marks,
+        ints(128),
+        _rounds,
+    )
 
 
 THREADS = torch.arange(64, dtype=torch.int32)
 CRIMES = [
-    Crime("no_barrier", "one warp reads what another has just written, without bar.sync", no_barrier, "race",
-          ("of another warp", "missing: a barrier"), ("write", "read"), ints(64), lambda a: THREADS ^ 32, schedule="early"),
-    Crime("no_warp_sync", "lanes exchange numbers through shared memory without bar.warp.sync", shuffle, "race",
-          ("what another lane of the warp has just stored", "bar.warp.sync"), ("write", "read"), ints(32),
-          lambda a: THREADS[:32] ^ 1),
-    Crime("reduction_buffer_too_small", "room for two partial sums of four warps: the others hit an mbarrier",
-          buffer_too_small, "protocol", ("st.shared writes over the mbarrier",), ("write",), ints(128),
-          lambda a: torch.full((128,), 6, dtype=torch.int32)),
-    Crime("partial_missing", "the reader's index is one too high", partial_missing, "uninitialised",
-          ("ld.shared reads shared memory that nothing has written",), ("read",), ints(64), lambda a: THREADS),
-    Crime("barrier_in_divergent_loop", "bar.sync in a loop that lanes leave at different times", divergent_barrier,
-          "fault", ("an aligned barrier is executed by a part of the warp",), ("barrier",), ints(64), lambda a: THREADS),
-    staged("store_without_proxy_fence", "a bulk store reads what generic stores wrote, without fence.proxy.async", "proxy",
-           ("the bulk store reads what st.shared wrote", "fence.proxy.async.shared::cta"), ("copy", "write"), fence=False),
-    staged("buffer_reused_too_early", "the buffer is filled again while the bulk store may still read it", "race",
-           ("writes shared memory before the bulk store has read it", "wait_group.read"), ("write", "copy"),
-           wait_read=False),
-    staged("exit_before_store_is_done", "the warp exits without waiting for its bulk store", "lifetime",
-           ("may still read shared memory", "wait_group.read"), ("copy",), wait_end=False),
-    staged("store_before_barrier", "the copying thread does not wait for the other warps' stores", "race",
-           ("the bulk store",), ("copy", "write"), barrier=False),
-    loaded("mbarrier_never_initialised", "mbarrier.init is missing", "fault",
-           ("no mbarrier is initialised at shared-memory offset",), (), init=False),
-    loaded("mbarrier_initialised_twice", "mbarrier.init twice, without mbarrier.inval", "protocol",
-           ("initialised again without mbarrier.inval",), ("init", "init again"), again=True),
-    loaded("one_arrive_too_many", "two arrivals on a barrier that waits for one", "fault",
-           ("there are more arrivals than its count",), ("arrive",), arrivals=2),
-    loaded("wait_before_initialisation", "no barrier between mbarrier.init and its users", "protocol",
-           ("used before its initialisation is visible",), ("init",), sync=False),
-    loaded("read_past_the_copy", "the reader takes four bytes more than the copy brought", "uninitialised",
-           ("shared memory that nothing has written",), ("read",), tail=4),
-    tensor("tmem_without_fences", "tensor memory is handed over by bar.sync without tcgen05 fences", "race",
-           ("behind a barrier without tcgen05 fences", "tcgen05.fence::before_thread_sync"), ("tmem load", "tmem store"),
-           fences=False),
-    tensor("no_wait_st", "tensor memory is handed over before tcgen05.wait::st", "race",
-           ("reads tensor memory before the tcgen05.st that writes it is complete", "tcgen05.wait::st"),
-           ("tmem load", "tmem store"), wait_store=False),
-    tensor("alloc_grows", "a second tcgen05.alloc is larger than the first", "fault", ("must not grow",), ("alloc more",),
-           grow=True),
+    Crime(
+        "no_barrier",
+        "one warp reads what another has just written, without bar.sync",
+        no_barrier,
+        "race",
+        ("of another warp", "missing: a barrier"),
+        ("write", "read"),
+        ints(64),
+        lambda a: THREADS ^ 32,
+        schedule="early",
+    ),
+    Crime(
+        "no_warp_sync",
+        "lanes exchange numbers through shared memory without bar.warp.sync",
+        shuffle,
+        "race",
+        ("what another lane of the warp has just stored", "bar.warp.sync"),
+        ("write", "read"),
+        ints(32),
+        lambda a: THREADS[:32] ^ 1,
+    ),
+    Crime(
+        "reduction_buffer_too_small",
+        "room for two partial sums of four warps: the others hit an mbarrier",
+        buffer_too_small,
+        "protocol",
+        ("st.shared writes over the mbarrier",),
+        ("write",),
+        ints(128),
+        lambda a: torch.full((128,), 6, dtype=torch.int32),
+    ),
+    Crime(
+        "partial_missing",
+        "the reader's index is one too high",
+        partial_missing,
+        "uninitialised",
+        ("ld.shared reads shared memory that nothing has written",),
+        ("read",),
+        ints(64),
+        lambda a: THREADS,
+    ),
+    Crime(
+        "barrier_in_divergent_loop",
+        "bar.sync in a loop that lanes leave at different times",
+        divergent_barrier,
+        "fault",
+        ("an aligned barrier is executed by a part of the warp",),
+        ("barrier",),
+        ints(64),
+        lambda a: THREADS,
+    ),
+    staged(
+        "store_without_proxy_fence",
+        "a bulk store reads what generic stores wrote, without fence.proxy.async",
+        "proxy",
+        ("the bulk store reads what st.shared wrote", "fence.proxy.async.shared::cta"),
+        ("copy", "write"),
+        fence=False,
+    ),
+    staged(
+        "buffer_reused_too_early",
+        "the buffer is filled again while the bulk store may still read it",
+        "race",
+        ("writes shared memory before the bulk store has read it", "wait_group.read"),
+        ("write", "copy"),
+        wait_read=False,
+    ),
+    staged(
+        "exit_before_store_is_done",
+        "the warp exits without waiting for its bulk store",
+        "lifetime",
+        ("may still read shared memory", "wait_group.read"),
+        ("copy",),
+        wait_end=False,
+    ),
+    staged(
+        "store_before_barrier",
+        "the copying thread does not wait for the other warps' stores",
+        "race",
+        ("the bulk store",),
+        ("copy", "write"),
+        barrier=False,
+    ),
+    loaded(
+        "mbarrier_never_initialised",
+        "mbarrier.init is missing",
+        "fault",
+        ("no mbarrier is initialised at shared-memory offset",),
+        (),
+        init=False,
+    ),
+    loaded(
+        "mbarrier_initialised_twice",
+        "mbarrier.init twice, without mbarrier.inval",
+        "protocol",
+        ("initialised again without mbarrier.inval",),
+        ("init", "init again"),
+        again=True,
+    ),
+    loaded(
+        "one_arrive_too_many",
+        "two arrivals on a barrier that waits for one",
+        "fault",
+        ("there are more arrivals than its count",),
+        ("arrive",),
+        arrivals=2,
+    ),
+    loaded(
+        "wait_before_initialisation",
+        "no barrier between mbarrier.init and its users",
+        "protocol",
+        ("used before its initialisation is visible",),
+        ("init",),
+        sync=False,
+    ),
+    loaded(
+        "read_past_the_copy",
+        "the reader takes four bytes more than the copy brought",
+        "uninitialised",
+        ("shared memory that nothing has written",),
+        ("read",),
+        tail=4,
+    ),
+    tensor(
+        "tmem_without_fences",
+        "tensor memory is handed over by bar.sync without tcgen05 fences",
+        "race",
+        ("behind a barrier without tcgen05 fences", "tcgen05.fence::before_thread_sync"),
+        ("tmem load", "tmem store"),
+        fences=False,
+    ),
+    tensor(
+        "no_wait_st",
+        "tensor memory is handed over before tcgen05.wait::st",
+        "race",
+        (
+            "reads tensor memory before the tcgen05.st that writes it is complete",
+            "tcgen05.wait::st",
+        ),
+        ("tmem load", "tmem store"),
+        wait_store=False,
+    ),
+    tensor(
+        "alloc_grows",
+        "a second tcgen05.alloc is larger than the first",
+        "fault",
+        ("must not grow",),
+        ("alloc more",),
+        grow=True,
+    ),
 ]

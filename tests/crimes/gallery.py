@@ -1,6 +1,6 @@
 """Writes docs/gallery.md: every crime and what is said of it.
 
-    python -m tests.crimes.gallery [FILE]
+python -m tests.crimes.gallery [FILE]
 """
 
 from __future__ import annotations
@@ -22,15 +22,21 @@ def entry(crime) -> str:
         number = source.marks[mark][0]
         quoted.append(f"    {number:4}  {source.lines[number - 1]}")
     report = outcome.text.splitlines()
-    shown = report[:LINES] + ([f"... {len(report) - LINES} more lines"] if len(report) > LINES else [])
+    shown = report[:LINES] + (
+        [f"... {len(report) - LINES} more lines"] if len(report) > LINES else []
+    )
     guilty = "\n".join(["The lines:\n", *quoted, ""]) if quoted else ""
-    return "\n".join([f"## {crime.name}\n", f"{crime.title}.\n", guilty, "```text", *shown, "```\n"])
+    return "\n".join(
+        [f"## {crime.name}\n", f"{crime.title}.\n", guilty, "```text", *shown, "```\n"]
+    )
 
 
 def page() -> str:
     head = (
-        "# What the tools say\n\nEvery kernel of `tests/crimes/` with its planted bug, and the report of the emulator. "
-        "Written by `python -m tests.crimes.gallery`; tests hold each report to name the bug and its lines, and each "
+        "# What the tools say\n\nEvery kernel of `tests/crimes/` with its planted bug, and the "
+        "report of the emulator. "
+        "Written by `python -m tests.crimes.gallery`; tests hold each report to name the bug and "
+        "its lines, and each "
         "corrected twin to be clean.\n"
     )
     return "\n".join([head, *map(entry, CRIMES)])

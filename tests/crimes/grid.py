@@ -1,4 +1,6 @@
-"""Crimes between CTAs: clusters, distributed shared memory, CTA pairs, global memory, tensormaps."""
+"""Crimes between CTAs: clusters, distributed shared memory, CTA pairs, global memory,
+tensormaps.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ def cluster_start(threads: int = 32, params: str = OUT) -> Source:
 
 
 def cluster_sync(k: Source, mark: str | None = None, relaxed: bool = False):
-    k("barrier.cluster.arrive.relaxed.aligned;" if relaxed else "barrier.cluster.arrive.aligned;", mark)
+    k(
+        "barrier.cluster.arrive.relaxed.aligned;" if relaxed else "barrier.cluster.arrive.aligned;",
+        mark,
+    )
     k("barrier.cluster.wait.aligned;")
 
 
@@ -65,7 +70,9 @@ def remote_read(last: bool) -> Source:
 
 
 def mismatched(bug: bool) -> Source:
-    """CTA 0 signals CTA 1 behind a second cluster barrier, at which CTA 1 arrives only behind the signal."""
+    """CTA 0 signals CTA 1 behind a second cluster barrier, at which CTA 1 arrives only behind the
+    signal.
+    """
     k = cluster_start()
 
     def init():
@@ -78,7 +85,12 @@ def mismatched(bug: bool) -> Source:
     k("@%p4 bra PEER;")
     cluster_sync(k, "second")
     k("mapa.shared::cluster.u32 %r55, %r1, 1;")
-    k.only(0, lambda: k("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r55+1024];", "remote arrive"))
+    k.only(
+        0,
+        lambda: k(
+            "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r55+1024];", "remote arrive"
+        ),
+    )
     k("bra DONE;")
     k("PEER: mov.u32 %r6, 0;")
     if not bug:
@@ -106,7 +118,12 @@ def remote_arrive(sync: bool, last: bool) -> Source:
     k("setp.eq.u32 %p4, %r50, 0;")
     k("@%p4 bra WAIT;")
     k("mapa.shared::cluster.u32 %r55, %r1, 0;")
-    k.only(0, lambda: k("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r55+1024];", "remote arrive"))
+    k.only(
+        0,
+        lambda: k(
+            "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r55+1024];", "remote arrive"
+        ),
+    )
     k("bra DONE;")
     k("WAIT: mov.u32 %r6, 0;")
     k.wait("%r1+1024", 0, "wait")
@@ -117,14 +134,16 @@ def remote_arrive(sync: bool, last: bool) -> Source:
     return k
 
 
-# --- a CTA pair ---------------------------------------------------------------------------------------------------
+# --- a CTA pair ---------------------------------------------------------------------------------
 
 A_ROWS, N = 64, 32
 IDESC_PAIR = 1 << 4 | N // 8 << 17 | 128 // 16 << 24
 
 
 def pair_mma(last: bool) -> Source:
-    """tcgen05.mma over two CTAs (M = 128, N = 32); D is not read. Operands are ones, by generic stores."""
+    """tcgen05.mma over two CTAs (M = 128, N = 32); D is not read. Operands are ones, by generic
+    stores.
+    """
     k = cluster_start(32)
     k("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1+8192], 32;", "alloc")
     for i in range(24):  # 64 rows of A and 16 of B, 32 bytes each
@@ -152,7 +171,10 @@ def pair_mma(last: bool) -> Source:
         k(f"tcgen05.mma.cta_group::2.kind::f16 [%r4], %rd20, %rd22, {IDESC_PAIR}, %p5;", "mma")
         mask = 3 if last else 1
         k(f"mov.b16 %h1, {mask};")
-        k("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r12], %h1;")
+        k(
+            "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster"
+            ".multicast::cluster.b64 [%r12], %h1;"
+        )
 
     k.only(0, multiply)
     k("PEER: mov.u32 %r6, 0;")
@@ -167,7 +189,7 @@ def pair_mma(last: bool) -> Source:
     return k
 
 
-# --- global memory ------------------------------------------------------------------------------------------------
+# --- global memory ------------------------------------------------------------------------------
 
 
 def tiles(bug: bool) -> Source:
@@ -188,7 +210,9 @@ def store_out(k: Source, index: str, value: str):
 
 
 def strides(bug: bool) -> Source:
-    """out[token][head][32]: a CTA is a head and writes two tokens; the bug uses the head's stride for the tokens."""
+    """out[token][head][32]: a CTA is a head and writes two tokens; the bug uses the head's stride
+    for the tokens.
+    """
     k = start(32)
     k("mov.u32 %r50, %ctaid.x;")
     for token in range(2):
@@ -221,13 +245,19 @@ def edge(bug: bool) -> Source:
     return k
 
 
-# --- tensormaps ---------------------------------------------------------------------------------------------------
+# --- tensormaps ---------------------------------------------------------------------------------
 
 SOURCE = torch.arange(16 * 64, dtype=torch.int32).reshape(16, 64)
 
 
 def tensormap(**changes) -> bytes:
-    fields = {"address": SOURCE.data_ptr(), "format": 2, "dims": (64, 16), "strides": (256,), "box": (32, 2)}
+    fields = {
+        "address": SOURCE.data_ptr(),
+        "format": 2,
+        "dims": (64, 16),
+        "strides": (256,),
+        "box": (32, 2),
+    }
     return TensorMap(**{**fields, **changes}).encode()
 
 
@@ -255,12 +285,17 @@ def _box(k: Source, address: str, coords: str):
     k("mbarrier.init.shared::cta.b64 [%r1+1024], 1;")
     k("fence.mbarrier_init.release.cluster;")
     k("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+1024], 256;", "expect")
-    k("cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes "
-      f"[%r1], [{address}, {coords}], [%r1+1024];", "load")  # fmt: skip
+    k(
+        "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes "
+        f"[%r1], [{address}, {coords}], [%r1+1024];",
+        "load",
+    )
 
 
 def edited(bug: bool) -> Source:
-    """A tensormap in global memory gets the address of the next tensor, after the load that used it, or during it."""
+    """A tensormap in global memory gets the address of the next tensor, after the load that used
+    it, or during it.
+    """
     k = Source(".param .u64 map, .param .u64 next, .param .u64 out", 32)
     k("mov.u32 %r0, %tid.x;")
     k("mov.u32 %r1, dyn;")
@@ -270,7 +305,9 @@ def edited(bug: bool) -> Source:
     k("bar.sync 0;")
     if not bug:
         k.wait("%r1+1024", 0)
-    k.only(0, lambda: k("tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2;", "edit"))
+    k.only(
+        0, lambda: k("tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2;", "edit")
+    )
     if bug:
         k.wait("%r1+1024", 0)
     k("shl.b32 %r2, %r0, 2;")
@@ -303,43 +340,145 @@ def wrong_map(name: str, title: str, words, marks, **changes) -> Crime:
     def args():
         return [tensormap(**(changes if flag[0] else {})), torch.zeros(64, dtype=torch.int32)]
 
-    return Crime(name, title, build, kind, words, marks, args,
-                 lambda a: SOURCE[6:8, 32:64].reshape(-1))  # fmt: skip
+    return Crime(
+        name, title, build, kind, words, marks, args, lambda a: SOURCE[6:8, 32:64].reshape(-1)
+    )
 
 
 CRIMES = [
-    Crime("remote_store_before_start", "a store into a CTA of the cluster that may not have started; nothing orders the "
-          "last read", lambda bug: exchange(relaxed=bug), "race", ("of another warp",), ("read", "remote store"), ints(64),
-          _swapped, **PAIR),
-    Crime("peer_may_have_exited", "shared memory of the peer is read, and no cluster barrier follows",
-          lambda bug: remote_read(not bug), "lifetime", ("another CTA has reached it", "barrier.cluster.arrive and wait"),
-          ("remote read",), ints(64), _swapped, **PAIR),
-    Crime("remote_arrive_at_exit", "an arrive on the peer's mbarrier before its initialisation is known to be done",
-          lambda bug: remote_arrive(not bug, True), "protocol", ("initialisation",), ("init",), ints(64),
-          lambda a: torch.arange(64, dtype=torch.int32), **PAIR),
-    Crime("cluster_barrier_mismatched", "one CTA arrives on the cluster barrier more often than the other", mismatched,
-          "deadlock", ("the cluster barrier", "not arrived: warp 0 of CTA (1, 0, 0)"), ("wait",), ints(64), lambda a: torch.arange(64, dtype=torch.int32), **PAIR),
-    Crime("pair_without_last_barrier", "the odd CTA of a pair exits while the pair's MMA may use its memory",
-          lambda bug: pair_mma(not bug), "lifetime", ("may exit before tcgen05.mma of another CTA",), ("mma",), ints(64),
-          lambda a: torch.arange(64, dtype=torch.int32), **PAIR),
-    Crime("two_ctas_one_tile", "two CTAs write the same tile", tiles, "global", ("two CTAs write the same address",),
-          ("store",), ints(128), lambda a: torch.arange(128, dtype=torch.int32), grid=(4, 1, 1)),
-    Crime("head_stride_for_token_stride", "the stride of the heads is used for the tokens", strides, "global",
-          ("two CTAs write the same address",), ("store",), ints(128), lambda a: torch.arange(128, dtype=torch.int32),
-          grid=(2, 1, 1)),
-    Crime("float_sums_in_any_order", "CTAs add floats to one tensor with red", sums, "order",
-          ("depends on which comes first",), ("red",), ints(32), lambda a: torch.full((32,), 4, dtype=torch.int32),
-          grid=(4, 1, 1)),
-    Crime("store_behind_the_end", "the last tile is stored without a guard", edge, "fault", ("is in no tensor's allocation",),
-          ("store",), ints(50), lambda a: torch.arange(50, dtype=torch.int32), grid=(2, 1, 1)),
-    Crime("tensormap_edited_in_flight", "the tensormap gets a new address while a load that uses it is under way", edited,
-          "tensormap", ("edited while an operation that uses it is under way",), ("edit", "load"), edited_args,
-          lambda a: SOURCE[6, 32:64]),
-    wrong_map("one_stride_too_many", "a tensormap of rank 3 for a load of rank 2", ("a .2d instruction with a tensormap of rank 3",),
-              ("load",), dims=(64, 16, 1), strides=(256, 4096), box=(32, 2, 1)),
-    wrong_map("strides_in_wrong_order", "the dimensions of the tensormap are in the wrong order",
-              ("12096 too few", "its stride"), ("load",), dims=(16, 64), strides=(256,), box=(32, 2)),
-    wrong_map("box_of_the_whole_tensor", "the box is the whole tensor, not one tile",
-              ("the TMA load writes over the mbarrier", "4096 by", "3840 too many"), ("load", "expect"), kind="deadlock",
-              box=(64, 16)),
+    Crime(
+        "remote_store_before_start",
+        "a store into a CTA of the cluster that may not have started; nothing orders the last read",
+        lambda bug: exchange(relaxed=bug),
+        "race",
+        ("of another warp",),
+        ("read", "remote store"),
+        ints(64),
+        _swapped,
+        **PAIR,
+    ),
+    Crime(
+        "peer_may_have_exited",
+        "shared memory of the peer is read, and no cluster barrier follows",
+        lambda bug: remote_read(not bug),
+        "lifetime",
+        ("another CTA has reached it", "barrier.cluster.arrive and wait"),
+        ("remote read",),
+        ints(64),
+        _swapped,
+        **PAIR,
+    ),
+    Crime(
+        "remote_arrive_at_exit",
+        "an arrive on the peer's mbarrier before its initialisation is known to be done",
+        lambda bug: remote_arrive(not bug, True),
+        "protocol",
+        ("initialisation",),
+        ("init",),
+        ints(64),
+        lambda a: torch.arange(64, dtype=torch.int32),
+        **PAIR,
+    ),
+    Crime(
+        "cluster_barrier_mismatched",
+        "one CTA arrives on the cluster barrier more often than the other",
+        mismatched,
+        "deadlock",
+        ("the cluster barrier", "not arrived: warp 0 of CTA (1, 0, 0)"),
+        ("wait",),
+        ints(64),
+        lambda a: torch.arange(64, dtype=torch.int32),
+        **PAIR,
+    ),
+    Crime(
+        "pair_without_last_barrier",
+        "the odd CTA of a pair exits while the pair's MMA may use its memory",
+        lambda bug: pair_mma(not bug),
+        "lifetime",
+        ("may exit before tcgen05.mma of another CTA",),
+        ("mma",),
+        ints(64),
+        lambda a: torch.arange(64, dtype=torch.int32),
+        **PAIR,
+    ),
+    Crime(
+        "two_ctas_one_tile",
+        "two CTAs write the same tile",
+        tiles,
+        "global",
+        ("two CTAs write the same address",),
+        ("store",),
+        ints(128),
+        lambda a: torch.arange(128, dtype=torch.int32),
+        grid=(4, 1, 1),
+    ),
+    Crime(
+        "head_stride_for_token_stride",
+        "the stride of the heads is used for the tokens",
+        strides,
+        "global",
+        ("two CTAs write the same address",),
+        ("store",),
+        ints(128),
+        lambda a: torch.arange(128, dtype=torch.int32),
+        grid=(2, 1, 1),
+    ),
+    Crime(
+        "float_sums_in_any_order",
+        "CTAs add floats to one tensor with red",
+        sums,
+        "order",
+        ("depends on which comes first",),
+        ("red",),
+        ints(32),
+        lambda a: torch.full((32,), 4, dtype=torch.int32),
+        grid=(4, 1, 1),
+    ),
+    Crime(
+        "store_behind_the_end",
+        "the last tile is stored without a guard",
+        edge,
+        "fault",
+        ("is in no tensor's allocation",),
+        ("store",),
+        ints(50),
+        lambda a: torch.arange(50, dtype=torch.int32),
+        grid=(2, 1, 1),
+    ),
+    Crime(
+        "tensormap_edited_in_flight",
+        "the tensormap gets a new address while a load that uses it is under way",
+        edited,
+        "tensormap",
+        ("edited while an operation that uses it is under way",),
+        ("edit", "load"),
+        edited_args,
+        lambda a: SOURCE[6, 32:64],
+    ),
+    wrong_map(
+        "one_stride_too_many",
+        "a tensormap of rank 3 for a load of rank 2",
+        ("a .2d instruction with a tensormap of rank 3",),
+        ("load",),
+        dims=(64, 16, 1),
+        strides=(256, 4096),
+        box=(32, 2, 1),
+    ),
+    wrong_map(
+        "strides_in_wrong_order",
+        "the dimensions of the tensormap are in the wrong order",
+        ("12096 too few", "its stride"),
+        ("load",),
+        dims=(16, 64),
+        strides=(256,),
+        box=(32, 2),
+    ),
+    wrong_map(
+        "box_of_the_whole_tensor",
+        "the box is the whole tensor, not one tile",
+        ("the TMA load writes over the mbarrier", "4096 by", "3840 too many"),
+        ("load", "expect"),
+        kind="deadlock",
+        box=(64, 16),
+    ),
 ]
