@@ -3,9 +3,9 @@ schedule.
 """
 
 import pytest
-from crimes import cta, gemm, grid
+from crimes import clusters, cta, gemm, grid
 
-CRIMES = [*gemm.CRIMES, *cta.CRIMES, *grid.CRIMES]
+CRIMES = [*gemm.CRIMES, *cta.CRIMES, *clusters.CRIMES, *grid.CRIMES]
 SCHEDULES = (None, "early", "late", "random:1", "random:2")
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from . import cta, gemm, grid
+from . import clusters, cta, gemm, grid
 
-CRIMES = [*gemm.CRIMES, *cta.CRIMES, *grid.CRIMES]
+CRIMES = [*gemm.CRIMES, *cta.CRIMES, *clusters.CRIMES, *grid.CRIMES]
 LINES = 14  # of a report that are shown
 
 

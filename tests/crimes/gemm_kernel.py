@@ -1,10 +1,8 @@
-"""Crimes in a small GEMM pipeline: a load warp, an MMA warp, four epilogue warps; and its
-corrected form.
+"""A small GEMM pipeline with switches for bugs: a load warp, an MMA warp, four epilogue warps.
 
 D (128 x 32, fp32) = A (128 x 64) B^T (32 x 64), fp16, in four k-tiles of 16 through two stages of
-shared memory.
-Operands lie in global memory as they do in shared memory: 16-byte columns of K, rows below each
-other.
+shared memory. Operands lie in global memory as they do in shared memory: 16-byte columns of K, rows
+below each other.
 """
 
 from __future__ import annotations
