@@ -1,0 +1,124 @@
+"""The checker as a whole: what it leaves alone, what a report of a hang adds, budgets."""
+
+from __future__ import annotations
+
+import torch
+from crimes import clusters, cta, gemm
+from ptx_support import kernel, run
+
+from emulator.checker.finding import LIMIT, Findings
+from emulator.runtime import Gpu
+
+
+def crime(module, name):
+    return next(c for c in module.CRIMES if c.name == name)
+
+
+def test_it_changes_no_result_and_can_be_left_out():
+    plain, checked = Gpu(), Gpu()
+    checked.use_checker(True)
+    text = kernel(
+        "ld.param.u64 %rd1, [out];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %rd2, %r1, 4;\n"
+        "add.u64 %rd3, %rd1, %rd2;\nst.global.u32 [%rd3], %r1;",
+        [".u64 out"],
+    )
+    outs = [torch.zeros(32, dtype=torch.int32) for _ in range(2)]
+    without = run(text, outs[0], gpu=plain)
+    launch = run(text, outs[1], gpu=checked)
+    assert torch.equal(*outs) and outs[0].tolist() == list(range(32))
+    assert launch.findings == [] and not hasattr(without, "findings")
+
+
+def test_findings_are_kept_once_and_up_to_a_limit():
+    findings = Findings()
+    assert findings.new("race", "a", "b") and not findings.new("race", "a", "b")
+    for i in range(LIMIT):
+        if findings.new("race", str(i), ""):
+            findings.append(i)
+    assert len(findings) == LIMIT and not findings.new("race", "one more", "")
+    assert findings.dropped == 1
+
+
+def test_a_finding_says_where_who_what_and_what_is_missing():
+    source, outcome = crime(gemm, "no_wait_ld").run(True)
+    finding = next(f for f in outcome.findings if f.kind == "race")
+    lines = finding.message.splitlines()
+    guilty, other = finding.loc, finding.other
+    assert lines[0].startswith(f"{guilty}: race: ")
+    assert any("this access" in line and "MMA warp 5 of CTA (0, 0, 0)" in line for line in lines)
+    assert any("conflicts with" in line and other in line for line in lines)
+    assert any("tensor-memory columns [0, 32)" in line for line in lines)
+    assert any(line.strip().startswith("missing:") for line in lines)
+    assert int(other.split(":")[1]) in source.marks["tmem load"]
+
+
+def test_the_report_of_a_hang_has_causes_and_a_timeline():
+    _, outcome = crime(gemm, "full_count_too_high").run(True)
+    text = outcome.text
+    assert text.startswith("deadlock: no warp can proceed")
+    cause = text[text.index("likely causes") :].splitlines()[1]
+    assert "mbarrier 0 of 6" in cause and "1 of 2 arrivals have come" in cause
+    timeline = text[text.index("timeline of the barriers:") :]
+    assert "load warp 4 of CTA (0, 0, 0): arrive and expect_tx of 5120 bytes" in timeline
+    assert "init, count 2" in timeline
+
+
+def test_what_was_found_before_a_hang_stands_in_its_report():
+    _, outcome = crime(gemm, "expect_too_few_bytes").run(True)
+    lines = outcome.error.splitlines()
+    assert lines[0].startswith("deadlock") and lines[1].startswith("found before this")
+    assert "race" in lines[2]
+
+
+def test_a_hang_without_the_checker_has_causes_too():
+    one = crime(clusters, "cluster_barrier_mismatched")
+    _, outcome = one.run(True)
+    assert "warps execute different numbers of barrier.cluster.arrive" in outcome.text
+
+
+def test_budget_lines():
+    gpu = Gpu()
+    text = kernel(
+        "mov.u32 %r1, dyn;\nmov.u32 %r2, %tid.x;\nsetp.ge.u32 %p1, %r2, 32;\n@%p1 bra S;\n"
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 64;\n"
+        "ld.shared.b32 %r3, [%r1];\n"
+        "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, 64;\n"
+        "S:\nsetp.ne.u32 %p2, %r2, 0;\n@%p2 bra T;\n"
+        "mbarrier.init.shared::cta.b64 [%r1+8], 1;\nmbarrier.init.shared::cta.b64 [%r1+16], 1;\n"
+        "T:\nbar.sync 3;\nsetmaxnreg.dec.sync.aligned.u32 40;",
+        [],
+        reqntid=128,
+    )
+    launch = run(text, block=(128, 1, 1), smem=23_245, gpu=gpu)
+    lines = "\n".join(launch.budget.lines())
+    assert "shared memory: 23,245 of 232,448 bytes a CTA (10 %); 9 CTA(s) fit a SM" in lines
+    assert "tensor memory: 64 of 512 columns a CTA (12 %)" in lines
+    assert "registers: at most 255 a thread, for 1 CTA(s) of 128 threads; setmaxnreg dec" in lines
+    assert "mbarriers: 2 a CTA, 16 bytes" in lines
+    assert "named barriers: 1 of 16 a CTA" in lines
+
+
+def test_stores_of_neighbouring_bytes_by_two_warps_are_no_race():
+    """Two warps write the two halves of words: the shadow's cells are words."""
+    body = """
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, dyn;
+    and.b32 %r3, %r1, 31;
+    shr.u32 %r4, %r1, 5;
+    shl.b32 %r3, %r3, 2;
+    shl.b32 %r4, %r4, 1;
+    add.u32 %r3, %r3, %r4;
+    add.u32 %r3, %r3, %r2;
+    mov.b16 %rs1, 7;
+    st.shared.b16 [%r3], %rs1;
+    """
+    gpu = Gpu()
+    gpu.use_checker(True)
+    launch = run(kernel(body, [], reqntid=64), block=(64, 1, 1), smem=1024, gpu=gpu)
+    assert launch.findings == []
+
+
+def test_crimes_in_one_process_do_not_disturb_each_other():
+    _, first = crime(cta, "no_barrier").run(True)
+    _, second = crime(cta, "no_barrier").run(False)
+    assert not first.clean and second.clean
