@@ -34,6 +34,7 @@ from .schedules import parse as parse_schedule
 from .state import GlobalMemory
 from .tensors import LiveTensors
 from .translate import Translated, translate
+from .variables import ModuleVariables
 
 _ARCH = "sm_100a"
 _ATTRIBUTE_CLUSTER = 4  # cudaLaunchAttributeClusterDimension
@@ -81,7 +82,7 @@ class Gpu:
         self._translated: dict[tuple[int, str], Translated] = {}
         self._parsed: dict[str, Program] = {}
         self._handles = 0x10000
-        self._constants: list = []
+        self._variables = ModuleVariables()
 
     # --- what the runtime functions do
     # ----------------------------------------------------------------------
@@ -119,21 +120,9 @@ class Gpu:
 
     def _parse(self, text: str) -> Program:
         try:
-            program = parse(text)
+            return parse(text)
         except Unsupported as error:
             raise EmulatorError("unsupported", str(error)) from None
-        for variable in program.variables.values():
-            if variable.space in ("global", "const"):
-                buffer = ctypes.create_string_buffer(
-                    variable.init or b"", max(variable.size, 1) + 16
-                )
-                self._constants.append((variable, buffer))
-                self.machine.symbols[variable.name] = -(-ctypes.addressof(buffer) // 16) * 16
-                if variable.init:
-                    ctypes.memmove(
-                        self.machine.symbols[variable.name], variable.init, variable.size
-                    )
-        return program
 
     def library_get_kernel(self, out, library, name):
         handle = self._handle()
@@ -193,12 +182,7 @@ class Gpu:
             except Unsupported as error:
                 raise EmulatorError("unsupported", f"{error}\n  kernel {name}") from None
         self.tensors.refresh(self.memory)
-        for variable, _ in self._constants:
-            self.memory.register(
-                self.machine.symbols[variable.name],
-                max(variable.size, 1),
-                f"variable {variable.name}",
-            )
+        self.machine.symbols = self._variables.place(program, self.memory)
         start = time.perf_counter()
         launch = self.machine.launch(
             self._translated[key], grid, block, cluster, dynamic_smem, params
@@ -214,7 +198,7 @@ class Gpu:
         parts = (Checked,) if check else ()
         parts += (Scheduled,) if schedule is not None else ()
         machine = type("Machine", (*parts, Machine), {"schedule": schedule})(self.memory)
-        machine.symbols, self.machine = self.machine.symbols, machine
+        self.machine = machine
 
     def use_timing(self, options=None):
         """From now on launches take simulated time, kept in `launch.time`; options:
@@ -223,7 +207,7 @@ class Gpu:
         from .timing import TimedMachine
 
         machine = TimedMachine(self.memory, options)
-        machine.symbols, self.machine = self.machine.symbols, machine
+        self.machine = machine
 
     def raise_error(self):
         """Raise what a callback could not: an exception cannot cross the JIT's machine code."""

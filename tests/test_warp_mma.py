@@ -136,15 +136,15 @@ def test_integer_overflow(satfinite, wanted):
     assert (multiply("m16n8k16", "s32.s8.s8.s32", a, b, c, satfinite) == wanted).all()
 
 
-FOUR = "%r1, %r2, %r3, %r4"
+R4 = "%r1, %r2, %r3, %r4"
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        f"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {{{FOUR}}}, {{%rd1}}, {{%rd2}}, {{{FOUR}}}",
-        f"mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32 {{{FOUR}}}, {{{FOUR}}}, {{%r5}}, {{{FOUR}}}",
-        f"mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{{FOUR}}}, {{%r5}}, {{%r6}}, %r7, 0",
+        f"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {{{R4}}}, {{%rd1}}, {{%rd2}}, {{{R4}}}",
+        f"mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32 {{{R4}}}, {{{R4}}}, {{%r5}}, {{{R4}}}",
+        f"mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{{R4}}}, {{%r5}}, {{%r6}}, %r7, 0",
     ],
 )
 def test_other_forms_are_named(text):
