@@ -1255,25 +1255,38 @@ class Kernel:
 # ---- launch --------------------------------------------------------------------------------------
 
 
-class Arguments:
-    """The arguments of Kernel.launch in one block of memory: addresses, then sizes.
+data_ptr = torch.Tensor.data_ptr
 
-    Of a group: addresses in the order of `unpack`; rows, tokens, k, batch, token_rows.
-    Implements the DSL's protocol for arguments.
+
+class Arguments:
+    """The arguments of Kernel.launch in one block of memory, by the DSL's protocol for arguments.
+
+    Addresses in the order of `unpack`, then rows, tokens, k, batch, token_rows of each group.
     """
 
+    ALIGNED = bytes(range(0, 256, 32))  # low bytes of addresses that TMA and 32-byte stores take
+
     def __init__(self, problem: Problem):
-        self.problem = problem
+        self.problem, n = problem, problem.weights
         sizes = [(p.rows, p.tokens, p.k, p.batch, p.token_rows) for p in problem.groups]
-        self.addresses = len(sizes) * (2 * problem.weights + 3)
-        self.sizes = len(sizes) * 5
-        self.block = ctypes.create_string_buffer(8 * self.addresses + 4 * self.sizes)
+        self.addresses, self.sizes = len(sizes) * (2 * n + 3), len(sizes) * 5
+        self.block = bytearray(8 * self.addresses + 4 * self.sizes)
         struct.pack_into(f"{self.sizes}i", self.block, 8 * self.addresses, *sum(sizes, ()))
-        pack = struct.Struct(f"{self.addresses}Q").pack_into
-        self.set_addresses = functools.partial(pack, self.block, 0)
+        pack = struct.Struct(f"{self.addresses}N").pack_into  # native: half the time of "Q"
+        self.pack = functools.partial(pack, self.block, 0)
+        self.low_bytes = slice(0, 8 * self.addresses, 8)
+        self.memory = (ctypes.c_char * len(self.block)).from_buffer(self.block)
+
+    def read(self, operands):
+        """Take the addresses of `operands`."""
+        self.pack(*map(data_ptr, operands))
+        if self.block[self.low_bytes].strip(self.ALIGNED):
+            names = operand_names(self.problem.weights, len(self.problem.groups))
+            name, odd = next((n, t) for n, t in zip(names, operands) if t.data_ptr() % 32)
+            raise ValueError(f"{name}: expected an address of 32 bytes, found {odd.data_ptr():#x}")
 
     def __c_pointers__(self):
-        start = ctypes.addressof(self.block)
+        start = ctypes.addressof(self.memory)
         sizes = start + 8 * self.addresses
         return [*range(start, sizes, 8), *range(sizes, sizes + 4 * self.sizes, 4)]
 
@@ -1296,13 +1309,14 @@ class TracedArguments:
 
     def addresses_of(self, g):
         """Addresses of group g: weights, tokens, weight scales, token scales, out."""
-        n = self.problem.weights
-        at = g * (2 * n + 3)
-        values = [Int64(v) for v in self.values[at : at + 2 * n + 3]]
-        operands, scales = values[: n + 1], values[n + 1 : -1]
+        n, groups = self.problem.weights, len(self.problem.groups)
+        dense, scaled = g * (n + 2), groups * (n + 2) + g * (n + 1)
+        values = [Int64(v) for v in self.values[: self.arguments.addresses]]
+        operands, out = values[dense : dense + n + 1], values[dense + n + 1]
+        scales = values[scaled : scaled + n + 1]
         if self.problem.tokens_first:
-            return operands[1:], operands[0], scales[1:], scales[0], values[-1]
-        return operands[:-1], operands[-1], scales[:-1], scales[-1], values[-1]
+            return operands[1:], operands[0], scales[1:], scales[0], out
+        return operands[:-1], operands[-1], scales[:-1], scales[-1], out
 
     def sizes_of(self, g):
         at = self.arguments.addresses + g * 5
@@ -1321,7 +1335,7 @@ def traits_of(config: Config, problem: Problem) -> Traits:
 
 
 class Launcher:
-    """Launches one problem with one configuration: launcher(*addresses), ordered as by `unpack`."""
+    """Launches one problem with one configuration on the operands of `unpack`."""
 
     compiled = {}  # (config, traits) -> compiled Kernel.launch
 
@@ -1332,23 +1346,24 @@ class Launcher:
         key = config, traits_of(config, problem)
         if key not in self.compiled:
             self.compiled[key] = cute.compile(Kernel(*key).launch, self.arguments)
-        self.function, self.launch = self.compiled[key], None
+        self.function = self.compiled[key]
 
-    def __call__(self, *addresses: int):
-        self.arguments.set_addresses(*addresses)
-        if self.launch is None:
-            self.function(self.arguments)
-            self.launch = direct_launch(self.function, self.arguments)
-        else:
-            self.launch()
+    def __call__(self, operands):
+        """The first launch; it replaces itself."""
+        self.arguments.read(operands)
+        self.function(self.arguments)
+        self.launch = direct_launch(self.function, self.arguments)
+
+    launch = __call__
 
 
 def direct_launch(function, arguments: Arguments):
-    """A function that launches with what `arguments` holds, past the DSL's handling of arguments.
+    """A function of operands that launches past the DSL's handling of arguments.
 
     Like the DSL's executor it hands the compiled host function an array of the addresses of the
     arguments and of an int32 for the CUDA error. Where the executor is built differently: its call.
     """
+    read = arguments.read
     try:
         executor = function.to(None)
         slots, _ = executor.generate_execution_args(arguments)
@@ -1358,10 +1373,11 @@ def direct_launch(function, arguments: Arguments):
         if packed != expected or type(error) is not ctypes.c_int32:
             raise TypeError("other argument slots than expected")
     except (AttributeError, TypeError):
-        return lambda: function(arguments)
+        return lambda operands: (read(operands), function(arguments))
     array = (ctypes.c_void_p * len(expected))(*expected)
 
-    def launch():
+    def launch(operands):
+        read(operands)
         run(array)
         if error.value:
             raise RuntimeError(f"launch failed: CUDA error {error.value}")
@@ -1374,32 +1390,29 @@ def direct_launch(function, arguments: Arguments):
 
 
 def unpack(data):
-    """The operands a, b..., sfa, sfb..., c (permuted scales; of all groups), and what to return."""
-    if isinstance(data, (tuple, list)):
-        if len(data) == 7:
-            a, b, _, _, sfa, sfb, c = data
-            return (a, b, sfa, sfb, c), c
-        if len(data) == 10:
-            a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data
-            return (a, b1, b2, sfa, sfb1, sfb2, c), c
-        if len(data) == 4 and isinstance(data[0], list) and len(data[0]) == len(data[2]) > 0:
-            groups = zip(data[0], data[2])
-            operands = [t for (a, b, c), (sfa, sfb) in groups for t in (a, b, sfa, sfb, c)]
-            return operands, [c for _, _, c in data[0]]
-    found = f"{len(data)} items" if isinstance(data, (tuple, list)) else type(data).__name__
+    """The operands, a, b..., c of each group, then sfa, sfb... (permuted) of each; the result."""
+    count = len(data) if isinstance(data, (tuple, list)) else 0
+    if count == 7:
+        a, b, _, _, sfa, sfb, c = data
+        return (a, b, c, sfa, sfb), c
+    if count == 10:
+        a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data
+        return (a, b1, b2, c, sfa, sfb1, sfb2), c
+    if count == 4 and isinstance(data[0], list) and len(data[0]) == len(data[2]) > 0:
+        operands = tuple(itertools.chain.from_iterable(data[0] + data[2]))
+        return operands, list(operands[2 : 3 * len(data[0]) : 3])
     raise TypeError(
         "data: expected 7 tensors (gemv, gemm), 10 (dual gemm) or 4 lists with an item for each "
-        f"group (group gemm), found {found}"
+        f"group (group gemm), found {f'{count} items' if count else type(data).__name__}"
     )
 
 
-def operand_names(data) -> list[str]:
+def operand_names(weights: int, groups: int) -> list[str]:
     """What the operands that `unpack` returns are called in messages."""
-    names = ["a", "b1", "b2"] if len(data) == 10 else ["a", "b"]
-    names += [f"sf{name}_permuted" for name in names] + ["c"]
-    if len(data) != 4:
-        return names
-    return [f"{name}[{g}]" for g in range(len(data[0])) for name in names]
+    names = ["a", "b1", "b2"] if weights == 2 else ["a", "b"]
+    suffixes = [f"[{g}]" for g in range(groups)] if groups > 1 else [""]
+    scales = [f"sf{name}_permuted" for name in names]
+    return [n + s for part in ([*names, "c"], scales) for s in suffixes for n in part]
 
 
 def require(name, tensor, dtype, shape, order):
@@ -1416,59 +1429,69 @@ def require(name, tensor, dtype, shape, order):
         raise ValueError(f"{name}: expected strides {strides}, found {list(found)}")
 
 
+def group_form(dense, scales, may_be_gemv: bool) -> tuple[Product, bool]:
+    """The product of one group and whether it is a gemv. dense, scales: {name: tensor}."""
+    for name, tensor in dense.items():
+        if tensor.ndim != 3 or not all(0 < size < 2**30 for size in tensor.shape):
+            found = list(tensor.shape)
+            raise ValueError(f"{name}: expected 3 dimensions of 1 to 2^30, found shape {found}")
+    a, b, *_, c = dense
+    (m, bytes_k, l), n = dense[a].shape, dense[b].shape[0]
+    if bytes_k % (STEP_K // 2):
+        raise ValueError(f"{a}: expected K a multiple of {STEP_K}, found {2 * bytes_k}")
+    gemv = may_be_gemv and dense[c].shape[1] == 1 and n == 128
+    for name, scale in zip(dense, scales):
+        rows = m if name == a else n
+        require(name, dense[name], torch.float4_e2m1fn_x2, (rows, bytes_k, l), (2, 0, 1))
+        shape = (32, 4, ceil_div(rows, 128), 4, 2 * bytes_k // STEP_K, l)
+        require(scale, scales[scale], torch.float8_e4m3fn, shape, (5, 2, 4, 0, 1, 3))
+    require(c, dense[c], torch.float16, (m, 1 if gemv else n, l), (2, 0, 1))
+    return Product(*((m, 1) if gemv else (n, m)), 2 * bytes_k, l, n if gemv else m), gemv
+
+
 def normal_form(data) -> Problem:
     """The problem that `data` poses; TypeError or ValueError naming an argument that is illegal."""
     operands, _ = unpack(data)
-    names, weights = operand_names(data), 2 if len(data) == 10 else 1
-    per_group, groups, gemv = 2 * weights + 3, [], False
-    for g, start in enumerate(range(0, len(operands), per_group)):
-        tensors, labels = operands[start : start + per_group], names[start : start + per_group]
-        for label, tensor in zip(labels, tensors):
-            if not isinstance(tensor, torch.Tensor):
-                raise TypeError(f"{label}: expected a tensor, found {type(tensor).__name__}")
-            if tensor.device != operands[0].device:
-                raise ValueError(f"{label}: expected {operands[0].device}, found {tensor.device}")
-        for label, tensor in zip([labels[0], labels[1], labels[-1]], [*tensors[:2], tensors[-1]]):
-            if tensor.ndim != 3 or not all(0 < size < 2**30 for size in tensor.shape):
-                found = list(tensor.shape)
-                raise ValueError(
-                    f"{label}: expected 3 dimensions of 1 to 2^30, found shape {found}"
-                )
-        (m, bytes_k, l), n = tensors[0].shape, tensors[1].shape[0]
-        k = 2 * bytes_k
-        if k % STEP_K:
-            raise ValueError(f"{labels[0]}: expected K a multiple of {STEP_K}, found {k}")
-        gemv = len(data) == 7 and tensors[-1].shape[1] == 1 and n == 128
-        for i, label in enumerate(labels[:-1]):
-            rows = m if i % (weights + 1) == 0 else n
-            if i <= weights:
-                require(label, tensors[i], torch.float4_e2m1fn_x2, (rows, bytes_k, l), (2, 0, 1))
-            else:
-                shape = (32, 4, ceil_div(rows, 128), 4, k // STEP_K, l)
-                require(label, tensors[i], torch.float8_e4m3fn, shape, (5, 2, 4, 0, 1, 3))
-        require(labels[-1], tensors[-1], torch.float16, (m, 1 if gemv else n, l), (2, 0, 1))
-        if len(data) == 4 and tuple(data[3][g]) != (m, n, k, l):
-            raise ValueError(f"sizes[{g}]: expected {(m, n, k, l)}, found {tuple(data[3][g])}")
-        groups.append(Product(m, 1, k, l, n) if gemv else Product(n, m, k, l, m))
-    problem = Problem(weights, tuple(groups), tokens_first=not gemv)
-    if parameter_bytes(problem) > PARAMETER_BYTES:
-        most = PARAMETER_BYTES * len(groups) // parameter_bytes(problem)
-        raise ValueError(
-            f"sizes: expected at most {most} groups, whose descriptors are kernel parameters, "
-            f"found {len(groups)}"
+    grouped, n = len(data) == 4, 2 if len(data) == 10 else 1
+    count = len(operands) // (2 * n + 3)
+    named = list(zip(operand_names(n, count), operands))
+    for name, tensor in named:
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name}: expected a tensor, found {type(tensor).__name__}")
+        if tensor.device != operands[0].device:
+            raise ValueError(f"{name}: expected {operands[0].device}, found {tensor.device}")
+    dense, scales, products, gemv = named[: count * (n + 2)], named[count * (n + 2) :], [], False
+    for g in range(count):
+        of_group = dict(dense[g * (n + 2) : (g + 1) * (n + 2)])
+        product, gemv = group_form(
+            of_group, dict(scales[g * (n + 1) : (g + 1) * (n + 1)]), n == 1 and not grouped
         )
+        expected = (product.tokens, product.rows, product.k, product.batch)
+        if grouped and tuple(data[3][g]) != expected:
+            raise ValueError(f"sizes[{g}]: expected {expected}, found {tuple(data[3][g])}")
+        products.append(product)
+    problem = Problem(n, tuple(products), tokens_first=not gemv)
+    if parameter_bytes(problem) > PARAMETER_BYTES:
+        most = PARAMETER_BYTES * count // parameter_bytes(problem)
+        raise ValueError(f"sizes: expected at most {most} groups, found {count}")
     return problem
 
 
 def same_form(operands):
     """A predicate: have tensors the dtypes, shapes, strides and devices of these?
 
-    torch's own guard where it can be had: one call for all of them, in a fraction of a microsecond.
+    Where it can be had torch's own guard, one call for all of them. It spares the strides of
+    dimensions of size 1 and the sizes of an atom, which its strides tell.
     """
     try:
         from torch._C._dynamo.guards import TensorGuards
 
-        sizes, strides = [list(t.shape) for t in operands], [list(t.stride()) for t in operands]
+        sizes, strides = [], []
+        for t in operands:
+            sizes.append(
+                [None if t.ndim == 6 and i in (0, 1, 3) else n for i, n in enumerate(t.shape)]
+            )
+            strides.append([s if n > 1 else None for n, s in zip(t.shape, t.stride())])
         guard = TensorGuards(*operands, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
         if guard.check(*operands):
             return guard.check
@@ -1482,29 +1505,27 @@ def same_form(operands):
     return lambda *tensors: form(tensors) == expected
 
 
-_launchers = {}  # (items of data, operands) -> [(predicate, launcher)], the last used first
-
-
-def launcher_for(data, operands) -> Launcher:
-    """The launcher for tensors of this form; of a new form, they are checked first."""
-    known = _launchers.setdefault((len(data), len(operands)), [])
-    for i, (accepts, launcher) in enumerate(known):
-        if accepts(*operands):
-            if i:
-                known.insert(0, known.pop(i))
-            return launcher
-    launcher = Launcher(normal_form(data))
-    known.insert(0, (same_form(operands), launcher))
-    return launcher
+_launchers = {}  # number of operands -> [(same_form of them, launcher)], the last used first
 
 
 def custom_kernel(data: input_t) -> output_t:
     """Compute c of any of the four problems (top of this file) in place, and return it."""
     operands, result = unpack(data)
-    launcher = launcher_for(data, operands)
-    addresses = [t.data_ptr() for t in operands]
-    if functools.reduce(int.__or__, addresses) & 31:
-        name, at = next(pair for pair in zip(operand_names(data), addresses) if pair[1] & 31)
-        raise ValueError(f"{name}: expected an address that is a multiple of 32, found {at:#x}")
-    launcher(*addresses)
+    known, found = _launchers.get(len(operands), ()), None
+    try:
+        for found in known:
+            if found[0](*operands):
+                break
+        else:
+            found = None
+    except (AttributeError, TypeError):  # not tensors: normal_form says which
+        found = None
+    if found is None:
+        launcher = Launcher(normal_form(data))
+        found = same_form(operands), launcher
+        _launchers.setdefault(len(operands), []).insert(0, found)
+    elif found is not known[0]:
+        known.remove(found)
+        known.insert(0, found)
+    found[1].launch(operands)
     return result

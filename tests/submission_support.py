@@ -85,7 +85,7 @@ def run(data: tuple, config: Config | None = None, schedule: str | None = None) 
     operands, result = submission.unpack(data)
     poison(result)
     launcher = submission.Launcher(submission.normal_form(data), config)
-    launcher(*[tensor.data_ptr() for tensor in operands])
+    launcher(operands)
     findings = gpu.launches[-1].findings
     assert not findings, f"{config}\n" + "\n".join(str(finding) for finding in findings[:3])
     return result

@@ -86,20 +86,15 @@ def test_shapes_of_one_configuration_share_a_kernel(gpu):
 # ---- launching -----------------------------------------------------------------------------------
 
 
-def launcher_of(data: tuple) -> tuple[submission.Launcher, list[int]]:
-    operands, _ = submission.unpack(data)
-    return submission.Launcher(submission.normal_form(data)), [t.data_ptr() for t in operands]
-
-
 def test_the_direct_launch_is_used_and_right(gpu):
     data = inputs(group((24, 128, 192), (8, 256, 64)), seed=1)
-    launcher, addresses = launcher_of(data)
-    launcher(*addresses)
+    operands, result = submission.unpack(data)
+    launcher = submission.Launcher(submission.normal_form(data))
+    launcher(operands)
     assert launcher.launch.keeps[1] is launcher.arguments  # not the fallback
-    for tensor in submission.unpack(data)[1]:
-        tensor.zero_()
-    launcher(*addresses)
-    assert reference.check_implementation(data, submission.unpack(data)[1])[0]
+    poison(result)
+    launcher.launch(operands)
+    assert reference.check_implementation(data, result)[0]
     assert len(gpu.launches) >= 2
 
 
@@ -129,6 +124,7 @@ class Executor:
 
 def test_an_unexpected_executor_falls_back_to_the_normal_call():
     arguments = submission.Arguments(gemm(128, 8, 64))
+    operands, _ = submission.unpack(inputs(gemm(128, 8, 64), seed=1))
     pointers, error = arguments.__c_pointers__(), ctypes.c_int32()
     usual = [*pointers, ctypes.addressof(error)]
     strange = [
@@ -139,15 +135,15 @@ def test_an_unexpected_executor_falls_back_to_the_normal_call():
     ]
     for executor in strange:
         function = Recorder(executor)
-        submission.direct_launch(function, arguments)()
+        submission.direct_launch(function, arguments)(operands)
         assert function.calls == [arguments]
     function = Recorder(Executor(arguments, usual, error))
     launch = submission.direct_launch(function, arguments)
-    launch()
+    launch(operands)
     assert function.calls == []
     error.value = 719
     with pytest.raises(RuntimeError, match="719"):
-        launch()
+        launch(operands)
 
 
 def test_forms_are_told_apart_without_the_guard_of_torch(monkeypatch):
@@ -258,13 +254,25 @@ def test_wrong_input(name, gpu):
     assert len(gpu.launches) == launches
 
 
+def test_wrong_input_after_right_input(gpu):
+    """The check of a known form does not swallow what a new call hands over."""
+    data = base()
+    assert right(data)
+    launches = len(gpu.launches)
+    with pytest.raises(TypeError, match="b: expected a tensor, found str"):
+        submission.custom_kernel(replaced(data, 1, "b"))
+    with pytest.raises(ValueError, match="c: expected shape"):
+        submission.custom_kernel(replaced(data, 6, data[6][:, :64]))
+    assert len(gpu.launches) == launches
+
+
 def test_an_odd_address(gpu):
     data = base()
     room = torch.zeros(data[6].numel() + 32, dtype=torch.float16)
     start = -(room.data_ptr() // 2) % 16 + 8  # 16 bytes past a multiple of 32
     c = room[start : start + data[6].numel()].view(1, 24, 128).permute(1, 2, 0)
     launches = len(gpu.launches)
-    with pytest.raises(ValueError, match="c: expected an address that is a multiple of 32, found"):
+    with pytest.raises(ValueError, match="c: expected an address of 32 bytes, found 0x"):
         submission.custom_kernel(replaced(data, 6, c))
     assert len(gpu.launches) == launches
 

@@ -195,14 +195,15 @@ def test_most_lever_settings_are_legal_somewhere():
 
 def test_arguments_hold_addresses_and_sizes_in_order():
     data = inputs(group((8, 128, 64), (16, 256, 128)), seed=1)
-    problem = submission.normal_form(data)
-    arguments = submission.Arguments(problem)
-    addresses = [32 * i for i in range(1, 11)]
-    arguments.set_addresses(*addresses)
+    arguments = submission.Arguments(submission.normal_form(data))
+    arguments.read(submission.unpack(data)[0])
+    (a0, b0, c0), (a1, b1, c1) = data[0]
+    (sfa0, sfb0), (sfa1, sfb1) = data[2]
+    operands = [a0, b0, c0, a1, b1, c1, sfa0, sfb0, sfa1, sfb1]
     pointers = arguments.__c_pointers__()
     found = [ctypes.c_uint64.from_address(p).value for p in pointers[:10]]
-    assert found == addresses
+    assert found == [tensor.data_ptr() for tensor in operands]
     found = [ctypes.c_int32.from_address(p).value for p in pointers[10:]]
     assert found == [128, 8, 64, 1, 8, 256, 16, 128, 1, 16]
     with pytest.raises(struct.error):
-        arguments.set_addresses(1, 2)
+        arguments.read(operands[:9])
