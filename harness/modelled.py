@@ -20,7 +20,7 @@ TRACED_CTAS = 8
 
 
 def model(
-    problem: str, mode: str, kernel: Callable[[Any], Any], data: Any, trace: str, plot: str
+    problem: str, kernel: Callable[[Any], Any], data: Any, trace: str, plot: str
 ) -> tuple[dict[str, Any] | None, str]:
     """(fields of emulator.timing.protocol.Reported or None if nothing was launched, profile as
     text).
@@ -33,7 +33,7 @@ def model(
     # One gemv call follows a write of 4 GiB: the L2 is full of lines that must be written back.
     options = Options(
         arithmetic=False,
-        ranges=mode != "profile",
+        ranges=True,
         trace=TRACED_CTAS if trace or plot else 0,
         dirty_l2=problem == GEMV.name,
     )
@@ -48,5 +48,10 @@ def model(
         draw.write_trace(longest, Path(trace))
     if plot:
         draw.write_picture(longest, Path(plot))
-    text = "\n".join(profile.text(launch.time) for launch in launches)
+    text = "\n".join(f"{profile.text(launch.time)}\n{_budget(launch)}" for launch in launches)
     return asdict(protocol.reported(launches, plan(problem, "benchmark").calls)), text
+
+
+def _budget(launch) -> str:
+    """What the launch takes of an SM, a line each."""
+    return "\n".join(["what a CTA takes:", *(f"  {line}" for line in launch.budget.lines())])

@@ -200,7 +200,7 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
             return Outcome("pass", NO_LAUNCH)
         if job.mode == "test":
             return Outcome("pass")
-    found, report = model(job.problem, job.mode, kernel, _generate(job), job.trace, job.plot)
+    found, report = model(job.problem, kernel, _generate(job), job.trace, job.plot)
     if found is None:
         return Outcome("pass", NO_LAUNCH)
     message = "" if job.mode == "leaderboard" else UNCHECKED
