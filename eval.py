@@ -4,8 +4,8 @@ software B200, or on a Hopper GPU with only the tensor core in software.
     python eval.py test                              the official test cases of all four problems
     python eval.py test gemv group --random 12       random legal shapes of two of them
     python eval.py benchmark nvfp4_gemm              the benchmark cases of one
-    python eval.py diff gemm --case "m: 128; ..."    where the result differs, and what it is instead
-    python eval.py profile gemm --case "m: 128; n: 256; k: 256; l: 1; seed: 1111"
+    python eval.py diff gemm --case "m: 128; ..."    where the result differs, and what it is
+    instead python eval.py profile gemm --case "m: 128; n: 256; k: 256; l: 1; seed: 1111"
     python eval.py leaderboard cases.txt             as the leaderboards' runner calls it
     (POPCORN_FD set)
 

@@ -1,7 +1,9 @@
-"""How long the emulation itself takes, and how much memory: `python bench/emulation_speed.py [--shapes NAME ...]`.
+"""How long the emulation itself takes, and how much memory: `python bench/emulation_speed.py
+[--shapes NAME ...]`.
 
-Wall-clock seconds of this machine's CPU, never a time of the kernel. Three parts, each against its target:
-one small dual GEMM with its compile; all official test cases; each benchmark shape at full size.
+Wall-clock seconds of this machine's CPU, never a time of the kernel. Three parts, each against its
+target: one small dual GEMM with its compile; all official test cases; each benchmark shape at full
+size.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def run(chosen: Sequence[cases.Case], workers: int) -> list[Outcome]:
 
 
 def line(what: str, value: float, target: float, unit: str) -> str:
-    return f"{what:58} {value:8.1f} {unit:3} target {target:6.0f} {unit:3} ratio {value / target:5.2f}"
+    return (
+        f"{what:58} {value:8.1f} {unit:3} target {target:6.0f} {unit:3} ratio {value / target:5.2f}"
+    )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -58,7 +62,9 @@ def main(argv: Sequence[str]) -> int:
         passed = sum(o.status == "pass" for o in outcomes)
         bad += passed != len(outcomes)
         seconds = time.perf_counter() - begin
-        print(line(f"{passed} of {len(outcomes)} official tests pass", seconds, TESTS_TARGET_S, "s"))
+        print(
+            line(f"{passed} of {len(outcomes)} official tests pass", seconds, TESTS_TARGET_S, "s")
+        )
     if arguments.only in (None, "shapes"):
         for problem in PROBLEMS.values():
             for case in cases.official(problem, "benchmark"):

@@ -223,7 +223,9 @@ def _findings(launches) -> str:
         return ""
     shown = [str(finding) for finding in found[:FINDINGS]]
     more = [f"... {len(found) - FINDINGS} more"] if len(found) > FINDINGS else []
-    return "\n".join([f"the checker found {len(found)} thing(s) that hardware may not forgive:", *shown, *more])
+    return "\n".join(
+        [f"the checker found {len(found)} thing(s) that hardware may not forgive:", *shown, *more]
+    )
 
 
 def _on_hopper(job: Job) -> Outcome:

@@ -1,4 +1,6 @@
-"""Rounding of exact rationals to binary formats, by integer arithmetic alone: an oracle for tests."""
+"""Rounding of exact rationals to binary formats, by integer arithmetic alone: an oracle for
+tests.
+"""
 
 from __future__ import annotations
 

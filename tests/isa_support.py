@@ -1,4 +1,6 @@
-"""Execute one instruction of the emulator on 32 lanes: `execute("add.s32", ["b32"], ["b32", "b32"], a, b)`."""
+"""Execute one instruction of the emulator on 32 lanes: `execute("add.s32", ["b32"], ["b32", "b32"],
+a, b)`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Instructions of the tensor core made by hand, and tiles laid out in shared memory byte by byte."""
+"""Instructions of the tensor core made by hand, and tiles laid out in shared memory byte by
+byte.
+"""
 
 from __future__ import annotations
 

@@ -154,7 +154,9 @@ FORMATS = {"f16": (5, 10), "bf16": (8, 7)}
 
 
 def nearest(x: Fraction, kind: str):
-    """Positive bit pattern of round-to-nearest-even of |x|, by bisection over the ordered patterns."""
+    """Positive bit pattern of round-to-nearest-even of |x|, by bisection over the ordered
+    patterns.
+    """
     exponent_bits, mantissa_bits = FORMATS[kind]
     x = abs(x)
     infinity = (1 << exponent_bits) - 1 << mantissa_bits

@@ -1,4 +1,6 @@
-"""Integer and bit-field instructions against Python integers (the forms an H200 has: test_h200.py)."""
+"""Integer and bit-field instructions against Python integers (the forms an H200 has:
+test_h200.py).
+"""
 
 from __future__ import annotations
 

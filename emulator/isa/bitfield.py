@@ -40,7 +40,9 @@ def clz(ins: Instr) -> Pure:
 
 @pure("bfind")
 def bfind(ins: Instr) -> Pure:
-    """bfind{.shiftamt}: position of the most significant bit that is not the sign; all ones if none."""
+    """bfind{.shiftamt}: position of the most significant bit that is not the sign; all ones if
+    none.
+    """
     mods = Modifiers(ins)
     kind = mods.type("u32", "u64", "s32", "s64")
     shiftamt = mods.flag("shiftamt")
@@ -67,7 +69,9 @@ def bfind(ins: Instr) -> Pure:
 
 @pure("fns")
 def fns(ins: Instr) -> Pure:
-    """fns.b32 d, mask, base, offset: position of the offset-th set bit from base up (down if < 0)."""
+    """fns.b32 d, mask, base, offset: position of the offset-th set bit from base up (down if <
+    0).
+    """
     mods = Modifiers(ins)
     mods.type("b32")
     mods.done()

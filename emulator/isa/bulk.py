@@ -113,7 +113,9 @@ def bulk_store(ins: Instr):
             def move():
                 to[:] = data
 
-        issue_in_group(warp, "bulk", 1 << lane, ins, "bulk_store", move, bytes=nbytes, to=dst, at=src)
+        issue_in_group(
+            warp, "bulk", 1 << lane, ins, "bulk_store", move, bytes=nbytes, to=dst, at=src
+        )
 
     return run
 

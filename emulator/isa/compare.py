@@ -48,8 +48,9 @@ def _integer_sources(op: str, kind: str) -> tuple[str, str]:
 class Relation:
     """The comparison of an instruction: kinds of its operands and how to evaluate it.
 
-    scalar: source on ints, None for floats. inline: source of a bool array, None if it needs a call.
-    bools: function of two arrays -> bool array, 64 long (lane-major, low half first) for packed types.
+    scalar: source on ints, None for floats. inline: source of a bool array, None if it needs a
+    call. bools: function of two arrays -> bool array, 64 long (lane-major, low half first) for
+    packed types.
     """
 
     def __init__(self, op: str, kind: str, ftz: bool, mods: Modifiers):

@@ -226,7 +226,8 @@ def testp(ins: Instr) -> Pure:
     return build((kind,), ("pred",), vector=lambda a: as_mask(test(a & (form.sign - 1), form)))
 
 
-# --- division and roots with IEEE rounding --------------------------------------------------------------
+# --- division and roots with IEEE rounding
+# --------------------------------------------------------------
 
 
 def _quotient(mode: str):

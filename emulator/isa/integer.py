@@ -283,7 +283,8 @@ def min_max(ins: Instr) -> Pure:
 def extended(ins: Instr) -> Pure:
     """add, sub, mad with carry-in (addc, subc, madc) and carry-out (.cc): 9.7.2.
 
-    For sub the flag is the borrow. The result is a + b, a - b or c + a half of a * b, plus the flag.
+    For sub the flag is the borrow. The result is a + b, a - b or c + a half of a * b, plus the
+    flag.
     """
     mods = Modifiers(ins)
     kind = mods.type("u32", "s32", "u64", "s64")
@@ -298,7 +299,9 @@ def extended(ins: Instr) -> Pure:
     high = _high(n, signed)
 
     def exact(a, b, c):
-        """Scalar operands -> the number whose low n bits are the result, its carry or borrow above."""
+        """Scalar operands -> the number whose low n bits are the result, its carry or borrow
+        above.
+        """
         if op == "mad":
             sign = 1 << (n - 1) if signed else 0
             product = ((a ^ sign) - sign) * ((b ^ sign) - sign)

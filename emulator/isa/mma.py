@@ -186,9 +186,11 @@ def _operation(form: Form, args: tuple) -> Operation:
         rows_b += zero.shift
     return Operation(
         d=d,
-        a=_tensor_a(form, d, a)
-        if form.a_in_tmem
-        else shared_operand("A", a, d, d.m // form.cta_group),
+        a=(
+            _tensor_a(form, d, a)
+            if form.a_in_tmem
+            else shared_operand("A", a, d, d.m // form.cta_group)
+        ),
         b=shared_operand("B", b, d, rows_b),
         acc=accumulator(d_taddr, d.m, d.n, form.cta_group, form.ws),
         accumulate=accumulate,
@@ -217,7 +219,8 @@ def _scale_operands(form: Form, d: InstructionDescriptor, sfa: int, sfb: int) ->
         row, column = split(taddr & SF_ADDRESS)
         if row:
             raise Fault(
-                f"scale factors of {name} at tensor-memory address {taddr:#010x}: lane {row}, must be 0"
+                f"scale factors of {name} at tensor-memory address {taddr:#010x}: lane {row}, must"
+                " be 0"
             )
         columns.append(column)
     return {

@@ -66,7 +66,9 @@ class Access:
         return {"bytes": self.tx_bytes, "rows": self.rows, "row_bytes": t.row_bytes, "dims": t.rank}
 
     def spans(self) -> list[tuple[np.ndarray, int]]:
-        """What is touched in global memory: (addresses of rows, int64; bytes of a row) of each box."""
+        """What is touched in global memory: (addresses of rows, int64; bytes of a row) of each
+        box.
+        """
         found = []
         for box in self.boxes:
             view = tma_box.Window(self.tensormap, self.region, box).view
@@ -145,7 +147,9 @@ def tensor_load(ins: Instr):
                 tma_box.put_shared(access.tensormap, landing.cta.smem, landing.offset, data)
                 complete(landing, access.tx_bytes, warp, ins)
 
-        warp.machine.issue("tma_load", warp, apply, places=landings, access=access, **access.facts())
+        warp.machine.issue(
+            "tma_load", warp, apply, places=landings, access=access, **access.facts()
+        )
 
     return run
 

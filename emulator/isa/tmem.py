@@ -93,11 +93,11 @@ class Access:
     def _wrong_quarter(self, warp, taddr: int, row: int, height: int):
         quarter = warp.index % 4
         raise Fault(
-            f"{self.opcode} at address {taddr:#010x} (lane {row}, column {taddr & 0xFFFF}) accesses "
-            f"tensor-memory lanes {row} to {row + height - 1}, but warp {warp.index} of the CTA can "
-            f"access only lanes {32 * quarter} to {32 * quarter + 31} (quarter {warp.index} % 4 = "
-            f"{quarter}): the lane field of the address must be {32 * quarter}, that is, add "
-            f"(warp % 4) << 21 = {quarter << 21:#x} to the address of lane 0"
+            f"{self.opcode} at address {taddr:#010x} (lane {row}, column {taddr & 0xFFFF}) accesses"
+            f" tensor-memory lanes {row} to {row + height - 1}, but warp {warp.index} of the CTA"
+            f" can access only lanes {32 * quarter} to {32 * quarter + 31} (quarter {warp.index} %"
+            f" 4 = {quarter}): the lane field of the address must be {32 * quarter}, that is, add"
+            f" (warp % 4) << 21 = {quarter << 21:#x} to the address of lane 0"
         )
 
 
