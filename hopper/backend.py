@@ -18,7 +18,9 @@ from .run import Kernel, Shape, require_gpu
 
 @dataclass
 class HopperLaunch:
-    """Report of a launch. seconds: wall clock, tensor memory's set-up and waiting included: not a kernel time."""
+    """Report of a launch. seconds: wall clock, tensor memory's set-up and waiting included: not a
+    kernel time.
+    """
 
     kernel: str
     grid: tuple[int, int, int]
@@ -51,6 +53,8 @@ class HopperGpu(Gpu):
 
 
 def install() -> HopperGpu:
-    """From now on every kernel this process compiles with the DSL runs on this Hopper GPU. Raises HopperError."""
+    """From now on every kernel this process compiles with the DSL runs on this Hopper GPU. Raises
+    HopperError.
+    """
     require_gpu()
     return emulator.install(gpu=HopperGpu())

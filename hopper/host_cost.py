@@ -2,9 +2,10 @@
 
     python -m hopper.host_cost [--json FILE]
 
-Everything is real, from custom_kernel through the DSL's compiled host function (which packs tensormaps and parameters)
-to the driver's launch, except the kernel: one with the same parameters and an empty body, since the GPU cannot run the
-kernel itself. Time is that of the host, without waiting for the GPU.
+Everything is real, from custom_kernel through the DSL's compiled host function (which packs
+tensormaps and parameters) to the driver's launch, except the kernel: one with the same parameters
+and an empty body, since the GPU cannot run the kernel itself. Time is that of the host, without
+waiting for the GPU.
 """
 
 from __future__ import annotations
@@ -27,12 +28,19 @@ from .run import checked, require_gpu
 from .statements import without_comments
 
 WARM_UP, BATCH, BATCHES = 200, 100, 40  # calls; a batch is shorter than the launch queue
-TAKEN_OVER = {"_cudaLibraryLoadData": 8, "_cudaLibraryGetKernel": 3, "_cudaKernelSetAttributeForDevice": 4,
-              "_cudaFuncSetAttribute": 3, "_cudaGetDevice": 1}  # fmt: skip
+TAKEN_OVER = {
+    "_cudaLibraryLoadData": 8,
+    "_cudaLibraryGetKernel": 3,
+    "_cudaKernelSetAttributeForDevice": 4,
+    "_cudaFuncSetAttribute": 3,
+    "_cudaGetDevice": 1,
+}
 
 
 def empty_kernels(text: str) -> str:
-    """The module with the parameters and launch bounds of its kernels, and empty bodies, for sm_90a."""
+    """The module with the parameters and launch bounds of its kernels, and empty bodies, for
+    sm_90a.
+    """
     text = without_comments(text).replace("\0", "")
     entries = re.findall(r"\.visible\s+\.entry\s+[^{]*", text)
     header = f".version 8.8\n.target {TARGET}\n.address_size 64\n"
@@ -139,8 +147,8 @@ def main(argv: list[str]) -> int:
         result = {"problem": problem.name, "case": benchmark.args, **measure(kernel, data)}
         found.append(result)
         print(
-            f"{problem.name}: {result['median_us']:.2f} us a call (least {result['least_us']:.2f}), "
-            f"measured on the host of an {machine['device']}",
+            f"{problem.name}: {result['median_us']:.2f} us a call (least {result['least_us']:.2f}),"
+            f" measured on the host of an {machine['device']}",
             flush=True,
         )
     if arguments.json:

@@ -1,11 +1,12 @@
 """A launch in a file: recorded where the DSL is, run where a Hopper GPU is.
 
     python -m hopper.pack gemm --mode test -o packs        on a machine with the DSL; needs no GPU
-    python -m hopper.run_pack packs/*.npz                  on a machine with torch, cuda-python and a Hopper GPU
+    python -m hopper.run_pack packs/*.npz                  on a machine with torch, cuda-python and
+    a Hopper GPU
 
-A pack holds the PTX for sm_100a, the kernel parameters of every launch of one call, and where in them the addresses of
-tensors are. The tensors are in it, or the case they are made from (`reference.generate_input`, on the CPU, so that
-every machine draws the same).
+A pack holds the PTX for sm_100a, the kernel parameters of every launch of one call, and where in
+them the addresses of tensors are. The tensors are in it, or the case they are made from
+(`reference.generate_input`, on the CPU, so that every machine draws the same).
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Relocation:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch. program: index of its PTX; params: as recorded; smem: dynamic shared memory in bytes."""
+    """One launch. program: index of its PTX; params: as recorded; smem: dynamic shared memory in
+    bytes.
+    """
 
     program: int
     kernel: str
@@ -63,9 +66,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Pack:
-    """programs: PTX; case: what `generate_input` is given, or None; tensors: their bytes, or None where there is a case.
+    """programs: PTX; case: what `generate_input` is given, or None; tensors: their bytes, or None
+    where there is a case.
 
-    digests: SHA-256 of every tensor before the launches. expected: SHA-256 of every tensor after them, or None.
+    digests: SHA-256 of every tensor before the launches. expected: SHA-256 of every tensor after
+    them, or None.
     """
 
     programs: tuple[str, ...]
@@ -78,8 +83,15 @@ class Pack:
 
     def save(self, path: Path) -> None:
         launches = [{**asdict(launch), "params": launch.params.hex()} for launch in self.launches]
-        manifest = {"format": FORMAT, "programs": self.programs, "launches": launches, "digests": self.digests,
-                    "case": self.case, "expected": self.expected, "made_with": self.made_with}  # fmt: skip
+        manifest = {
+            "format": FORMAT,
+            "programs": self.programs,
+            "launches": launches,
+            "digests": self.digests,
+            "case": self.case,
+            "expected": self.expected,
+            "made_with": self.made_with,
+        }
         arrays = {"manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8)}
         for i, data in enumerate(self.tensors or ()):
             arrays[f"tensor{i}"] = np.frombuffer(data, np.uint8)
@@ -158,7 +170,9 @@ def digest(storage) -> str:
 
 
 class Recorder(Gpu):
-    """Records launches under the DSL's host code instead of running them. `emulate`: the emulator runs them, too."""
+    """Records launches under the DSL's host code instead of running them. `emulate`: the emulator
+    runs them, too.
+    """
 
     def __init__(self, emulate: bool = False):
         super().__init__()
@@ -174,9 +188,11 @@ class Recorder(Gpu):
 def record(
     recorder: Recorder, kernel: Callable[[Any], Any], data: Any, case: dict[str, Any] | None = None
 ) -> Pack:
-    """Call `kernel(data)` once and pack what it launches. The recorder must be installed (emulator.install(gpu=...)).
+    """Call `kernel(data)` once and pack what it launches. The recorder must be installed
+    (emulator.install(gpu=...)).
 
-    case: the arguments of generate_input that `data` was made with on the CPU; without, the tensors are packed.
+    case: the arguments of generate_input that `data` was made with on the CPU; without, the tensors
+    are packed.
     """
     if case:
         for c in results_of(data):  # random to begin with, and not alike on all machines
@@ -237,7 +253,9 @@ def _installed(name: str) -> bool:
 
 
 def main(argv: list[str]) -> int:
-    """Pack the cases of a problem: the official tests or the benchmark shapes, or cases given as text."""
+    """Pack the cases of a problem: the official tests or the benchmark shapes, or cases given as
+    text.
+    """
     parser = argparse.ArgumentParser(prog="python -m hopper.pack", description=main.__doc__)
     parser.add_argument("problems", nargs="*", help="gemv, gemm, dual, group; all by default")
     parser.add_argument("--mode", choices=("test", "benchmark"), default="test")
@@ -255,7 +273,7 @@ def main(argv: list[str]) -> int:
     from task import PROBLEMS, find_problem
 
     recorder = Recorder(arguments.expected)
-    emulator.install(gpu=recorder)
+    emulator.install(check=False, gpu=recorder)
     kernel = worker.load_kernel(Path(arguments.submission).resolve())
     arguments.out.mkdir(parents=True, exist_ok=True)
     for problem in [find_problem(name) for name in arguments.problems] or PROBLEMS.values():

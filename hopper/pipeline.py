@@ -1,10 +1,12 @@
-"""The load pipeline of a packed kernel alone, on a Hopper GPU: bytes a second, as a part of what DRAM gives.
+"""The load pipeline of a packed kernel alone, on a Hopper GPU: bytes a second, as a part of what
+DRAM gives.
 
     python -m hopper.pipeline packs/gemm-benchmark-0.npz ... [--json FILE]
 
-TMA, bulk copies, barriers, schedule and epilogue are the kernel's own. The MMAs and the copies to tensor memory are left
-out, so a stage is released as soon as it has landed. Inputs are cold: copies of them that together exceed L2 take
-turns. What is printed is of this GPU, with its number of SMs and its DRAM; it is no time of a B200.
+TMA, bulk copies, barriers, schedule and epilogue are the kernel's own. The MMAs and the copies to
+tensor memory are left out, so a stage is released as soon as it has landed. Inputs are cold: copies
+of them that together exceed L2 take turns. What is printed is of this GPU, with its number of SMs
+and its DRAM; it is no time of a B200.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ SPECIFIED_GB_S = 4800  # NVIDIA H200 data sheet
 
 @dataclass(frozen=True)
 class Measured:
-    """input_bytes: read by one call; us: microseconds a call, from launch to launch in a CUDA graph."""
+    """input_bytes: read by one call; us: microseconds a call, from launch to launch in a CUDA
+    graph.
+    """
 
     pack: str
     case: dict | None
@@ -73,7 +77,9 @@ def _sizes(pack: Pack) -> list[int]:
 
 
 def _bytes_read(pack: Pack) -> int:
-    """Bytes that a call must read: codes and scales of every operand, each once (gemv: one row of b)."""
+    """Bytes that a call must read: codes and scales of every operand, each once (gemv: one row of
+    b).
+    """
     case = pack.case
     if case["problem"] == "nvfp4_group_gemm":
         return sum((m + n) * k * 9 // 16 for m, n, k in zip(case["m"], case["n"], case["k"]))
@@ -132,8 +138,9 @@ def main(argv: list[str]) -> int:
         m = measure(load(path), path.stem, copy)
         found.append(m)
         print(
-            f"{m.pack}: {m.input_bytes / 1e6:.1f} MB in {m.us:.2f} us: {m.gb_s:.0f} GB/s, {100 * m.of_copy:.0f} % of the copy, "
-            f"{100 * m.of_specified:.0f} % of the specified rate, measured on {machine['device']}",
+            f"{m.pack}: {m.input_bytes / 1e6:.1f} MB in {m.us:.2f} us: {m.gb_s:.0f} GB/s,"
+            f" {100 * m.of_copy:.0f} % of the copy, {100 * m.of_specified:.0f} % of the specified"
+            f" rate, measured on {machine['device']}",
             flush=True,
         )
     if arguments.json:

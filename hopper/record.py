@@ -2,7 +2,8 @@
 
     python -m hopper.record OUT.npz SCRIPT [its arguments]
 
-The script sees a B200 in software (emulator.install). Launches are numbered: OUT-0.npz, OUT-1.npz, ...
+The script sees a B200 in software (emulator.install). Launches are numbered: OUT-0.npz, OUT-1.npz,
+...
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ LARGEST = 1 << 28  # bytes of a storage that is packed
 
 
 class ScriptRecorder(Gpu):
-    """Packs each launch with the live tensors that its parameters point to; the emulator runs it."""
+    """Packs each launch with the live tensors that its parameters point to; the emulator runs
+    it.
+    """
 
     def __init__(self, out: Path):
         super().__init__()
@@ -68,7 +71,7 @@ def main(argv: list[str]) -> None:
     import emulator
 
     out, script, *rest = argv
-    emulator.install(gpu=ScriptRecorder(Path(out)))
+    emulator.install(check=False, gpu=ScriptRecorder(Path(out)))
     sys.argv = [script, *rest]
     runpy.run_path(script, run_name="__main__")
 

@@ -2,9 +2,11 @@
 
 Everything that Hopper has stays as it is. In place of the rest:
 
-tcgen05             calls of the device functions (device/), carried out by the thread or warp that would issue them
-TMA                 coordinate 0 is halved where the tensormap says 4-bit elements (tensormap.py); `.cta_group::1` is
-                    dropped; a load with `.cta_group::2` goes through a barrier of ours (device/barriers.cu)
+tcgen05             calls of the device functions (device/), carried out by the thread or warp that
+                    would issue them
+TMA                 coordinate 0 is halved where the tensormap says 4-bit elements (tensormap.py);
+                    `.cta_group::1` is dropped; a load with `.cta_group::2` goes through a barrier
+                    of ours (device/barriers.cu)
 f32x2 arithmetic    two f32 operations
 256-bit ld and st   two of 128 bits
 3-operand min, max  two of two operands
@@ -24,17 +26,17 @@ from .statements import Block, Statement, elements, finder, statement, without_c
 from .tensormap import MARK, MARK_OFFSET
 
 TARGET = "sm_90a"
-PRIVATE_BYTES = (
-    256  # of shared memory, behind the kernel's own: PRIVATE_BYTES of device/barriers.cu
-)
+Writer = Callable[[Statement, Block], None]  # writes what takes the place of an instruction
+PRIVATE_BYTES = 256  # of shared memory, behind the kernel's own; as in device/barriers.cu
 
 
 @dataclass(frozen=True)
 class Retargeted:
     """A PTX module for sm_90a.
 
-    tmem: it needs tensor memory in global memory. private_bytes: dynamic shared memory to add to what the kernel asks
-    for. edits_maps: it changes dimensions of tensormaps on the device, which 4-bit elements do not survive.
+    tmem: it needs tensor memory in global memory. private_bytes: dynamic shared memory to add to
+    what the kernel asks for. edits_maps: it changes dimensions of tensormaps on the device, which
+    4-bit elements do not survive.
     """
 
     text: str
@@ -43,15 +45,19 @@ class Retargeted:
     edits_maps: bool
 
 
-def retarget(text: str, device: str) -> Retargeted:
-    """Rewrite a PTX module and put the device functions (PTX for sm_90a) into it. Raises HopperError."""
+def retarget(text: str, device: str, tcgen05: Writer = tmem_text.replace) -> Retargeted:
+    """Rewrite a PTX module and put the device functions (PTX for sm_90a) into it. Raises
+    HopperError.
+
+    tcgen05: writes what takes the place of these instructions.
+    """
     text = without_comments(text).replace("\0", "")
     if not re.search(r"\.target\s+sm_10[03][af]?\b", text):
         target = re.search(r"\.target\s+(\S+)", text)
         raise HopperError(
             "unsupported", f"PTX for {target[1] if target else 'no target'}: expected sm_100a"
         )
-    module = _Module(_dynamic_symbol(text))
+    module = _Module(_dynamic_symbol(text), tcgen05)
     body = _PATTERN.sub(module.replace, text)
     return Retargeted(
         _merge(body, device) if module.calls else _retarget_header(body, _version(body)),
@@ -62,9 +68,9 @@ def retarget(text: str, device: str) -> Retargeted:
 
 
 def without_tensor_core(text: str, device: str) -> Retargeted:
-    """As retarget, and MMAs and copies to tensor memory left out: what remains is the load pipeline."""
-    text = without_comments(text).replace("\0", "")
-    return retarget(_TENSOR_CORE.sub("", text), device)
+    """As retarget, with tcgen05 left out but for its arrives: what remains is the load pipeline and
+    an epilogue of zeros."""
+    return retarget(text, device, tmem_text.leave_out)
 
 
 def _dynamic_symbol(text: str) -> str | None:
@@ -93,10 +99,13 @@ def _merge(text: str, device: str) -> str:
 
 
 class _Module:
-    """State of one rewriting: `calls`: a device function is called; `private`: a private barrier is needed."""
+    """State of one rewriting: `calls`: a device function is called; `private`: a private barrier is
+    needed.
+    """
 
-    def __init__(self, dynamic: str | None):
-        self.dynamic, self.calls, self.private, self.number = dynamic, False, False, 0
+    def __init__(self, dynamic: str | None, tcgen05: Writer):
+        self.dynamic, self.tcgen05 = dynamic, tcgen05
+        self.calls, self.private, self.number = False, False, 0
 
     def replace(self, match: re.Match) -> str:
         found = statement(match)
@@ -154,7 +163,9 @@ def _three_operands(module: _Module, s: Statement, block: Block) -> None:
 
 
 def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
-    """A tensor TMA operation: coordinate 0 by the element size that the tensormap is marked with."""
+    """A tensor TMA operation: coordinate 0 by the element size that the tensormap is marked
+    with.
+    """
     if any(m in s.opcode for m in ("gather4", "scatter4", "im2col")):
         raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
     place = next(i for i, o in enumerate(s.operands) if re.match(r"\[[^\]]*,\s*\{", o))
@@ -240,7 +251,7 @@ def _replace_field(module: _Module, s: Statement, block: Block) -> None:
 
 
 def _tcgen05(module: _Module, s: Statement, block: Block) -> None:
-    tmem_text.replace(s, block)
+    module.tcgen05(s, block)
 
 
 # Opcode pattern -> what takes its place; the first that matches.
@@ -255,7 +266,6 @@ _HANDLERS: list[tuple[str, Handler]] = [
     (r"clusterlaunchcontrol\.query_cancel", _query_cancel),
     (r"tensormap\.replace\.", _replace_field),
 ]
-_TENSOR_CORE = finder([r"tcgen05\.mma\.", r"tcgen05\.cp\."])
 _PATTERN = finder([pattern for pattern, _ in _HANDLERS])
 
 

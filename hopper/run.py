@@ -21,7 +21,9 @@ PORTABLE_CLUSTER = 8
 
 
 def require_gpu() -> str:
-    """The GPU's name. Raises HopperError where there is no Hopper GPU, or torch or cuda-python is missing."""
+    """The GPU's name. Raises HopperError where there is no Hopper GPU, or torch or cuda-python is
+    missing.
+    """
     try:
         import torch
     except ImportError:
@@ -77,7 +79,9 @@ def places_of(text: str, name: str) -> list[tuple[int, int, int]]:
 
 
 class Image:
-    """A kernel of a PTX module for sm_90a, loaded. places: of its parameters, as `places_of` gives them."""
+    """A kernel of a PTX module for sm_90a, loaded. places: of its parameters, as `places_of` gives
+    them.
+    """
 
     def __init__(self, text: str, name: str, places: list[tuple[int, int, int]]):
         import torch
@@ -128,21 +132,27 @@ class Image:
 
 
 class Kernel:
-    """A kernel of a PTX module for sm_100a, on this GPU. rewrite: retarget, or a function like it."""
+    """A kernel of a PTX module for sm_100a, on this GPU. rewrite: retarget, or a function like
+    it.
+    """
 
     def __init__(self, text: str, name: str, rewrite: Callable[[str, str], Retargeted] = retarget):
         self.program = rewrite(text, toolchain.device_functions())
         self.image = Image(self.program.text, name, places_of(text, name))
 
     def launch(self, shape: Shape, params: bytes) -> None:
-        """Run it once and wait; params: as packed for a B200, with addresses of this GPU. Raises HopperError."""
+        """Run it once and wait; params: as packed for a B200, with addresses of this GPU. Raises
+        HopperError.
+        """
         shape = self._with_private_bytes(shape)
         workspace = self._tensor_memory(shape) if self.program.tmem else None
         self.image.launch(shape, self.carried_over(params))
         del workspace
 
     def prepared(self, shape: Shape) -> Callable[[bytes], None]:
-        """A function that launches with given parameters and does not wait; all launches share tensor memory."""
+        """A function that launches with given parameters and does not wait; all launches share
+        tensor memory.
+        """
         shape = self._with_private_bytes(shape)
         workspace = self._tensor_memory(shape) if self.program.tmem else None
         self.image.prepare(shape)
@@ -169,7 +179,9 @@ class Kernel:
         return bytes(params)
 
     def _tensor_memory(self, shape: Shape):
-        """Tensor memory for every CTA of the grid, all ones (NaN), and its allocation bitmaps, zero."""
+        """Tensor memory for every CTA of the grid, all ones (NaN), and its allocation bitmaps,
+        zero.
+        """
         import torch
         from cuda.bindings import driver
 

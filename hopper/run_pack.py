@@ -1,8 +1,10 @@
-"""Run packed launches (pack.py) on this machine's Hopper GPU: right, the same in every repeat, the same as expected?
+"""Run packed launches (pack.py) on this machine's Hopper GPU: right, the same in every repeat, the
+same as expected?
 
     python -m hopper.run_pack packs/*.npz [--repeat 10] [--json results.json]
 
-Needs torch, cuda-python, and NVRTC or nvcc; not the DSL. Exit status: 0 all right, 1 not, 2 cannot run.
+Needs torch, cuda-python, and NVRTC or nvcc; not the DSL. Exit status: 0 all right, 1 not, 2 cannot
+run.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from .run import Kernel, Shape, require_gpu
 class Result:
     """What became of a pack.
 
-    status: pass | fail | error. outputs: SHA-256 of each tensor after the launches (those that changed).
-    same_inputs, same_repeats, as_expected: None where there is nothing to compare. seconds: wall clock of each call,
-    tensor memory's set-up and waiting included: never the kernel's time on a B200.
+    status: pass | fail | error. outputs: SHA-256 of each tensor after the launches (those that
+    changed). same_inputs, same_repeats, as_expected: None where there is nothing to compare.
+    seconds: wall clock of each call, tensor memory's set-up and waiting included: never the
+    kernel's time on a B200.
     """
 
     pack: str
@@ -42,7 +45,9 @@ class Result:
 
 
 def run(pack: Pack, name: str, repeat: int) -> Result:
-    """Run a pack `repeat` times on the GPU and hold the result against the reference, where it has a case."""
+    """Run a pack `repeat` times on the GPU and hold the result against the reference, where it has
+    a case.
+    """
     result = Result(name, pack.case, "pass")
     data, tensors = _inputs(pack)
     if pack.case is not None:

@@ -1,8 +1,9 @@
 """Tensormaps of a B200 as Hopper takes them.
 
-Hopper has no 4-bit elements: such a map becomes one of bytes with half the extent in dimension 0, and is marked, so
-that the rewritten program halves coordinate 0 where it uses it. Hints that only Blackwell's encoder sets are cleared.
-Only the first 64 of the 128 bytes matter to the hardware; the mark is in the last four.
+Hopper has no 4-bit elements: such a map becomes one of bytes with half the extent in dimension 0,
+and is marked, so that the rewritten program halves coordinate 0 where it uses it. Hints that only
+Blackwell's encoder sets are cleared. Only the first 64 of the 128 bytes matter to the hardware; the
+mark is in the last four.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def as_bytes(four_bit: TensorMap) -> TensorMap:
 
 
 def maps_in(params: bytes, places: list[tuple[int, int, int]]) -> list[int]:
-    """Offsets of the tensormaps among kernel parameters. places: (offset, size, alignment) of each parameter."""
+    """Offsets of the tensormaps among kernel parameters. places: (offset, size, alignment) of each
+    parameter.
+    """
     return [
         offset
         for offset, size, align in places

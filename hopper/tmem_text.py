@@ -14,11 +14,15 @@ COPY_SHAPES = {
     "32x128b.warpx4": 4,
     "4x256b": 5,
 }
+ARRIVE = "mbarrier.arrive.release.cluster.shared::cluster.b64"
+LARGEST_CLUSTER = 16
 LANE_SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
 
 
 def replace(s: Statement, block: Block) -> None:
-    """Write what stands for a tcgen05 instruction. Raises HopperError for what is not carried over."""
+    """Write what stands for a tcgen05 instruction. Raises HopperError for what is not carried
+    over.
+    """
     action = s.mods[1]
     if action in ("wait::ld", "wait::st", "relinquish_alloc_permit"):
         return
@@ -81,7 +85,9 @@ def register_cells(shape: str, count: int) -> list[tuple[int, int]]:
 
 
 def _cells(s: Statement, block: Block, taddr: str, split: str, count: int, packed: bool):
-    """The register with the address of register 0's cell, and each register's byte offset from it."""
+    """The register with the address of register 0's cell, and each register's byte offset from
+    it.
+    """
     shape = next((m for m in s.mods if m in LANE_SHAPES), None)
     if shape is None:
         raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
@@ -162,3 +168,30 @@ def _commit(s: Statement, block: Block) -> None:
     barrier = block.shared(s, s.operands[0])
     mask = block.as_32(s.operands[1]) if len(s.operands) > 1 else "0"
     block.call("hopper_commit", ("b32", barrier), ("b32", mask))
+
+
+def leave_out(s: Statement, block: Block) -> None:
+    """Write what stands for a tcgen05 instruction where nothing is computed: addresses and values
+    are zero, a commit arrives."""
+    action = s.mods[1]
+    if action == "alloc":
+        block.emit(f"st.shared.b32 [{block.shared(s, s.operands[0])}], 0")
+    elif action == "ld":
+        for register in elements(s.operands[0]):
+            block.emit(f"mov.b32 {register}, 0")
+    elif action == "commit":
+        barrier = block.shared(s, s.operands[0])
+        if len(s.operands) == 1:
+            block.emit(f"{ARRIVE} _, [{barrier}]")
+        else:
+            _arrive_at_all(block, barrier, block.as_32(s.operands[1]))
+
+
+def _arrive_at_all(block: Block, barrier: str, mask: str) -> None:
+    """Arrive at the barrier of every CTA in the mask."""
+    bit, there, chosen = block.register("b32"), block.register("b32"), block.register("pred")
+    for rank in range(LARGEST_CLUSTER):
+        block.emit(f"and.b32 {bit}, {mask}, {1 << rank}")
+        block.emit(f"setp.ne.u32 {chosen}, {bit}, 0")
+        block.emit(f"@{chosen} mapa.shared::cluster.u32 {there}, {barrier}, {rank}")
+        block.emit(f"@{chosen} {ARRIVE} _, [{there}]")

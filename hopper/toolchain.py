@@ -1,4 +1,6 @@
-"""Compilers: CUDA C++ to PTX by NVRTC or nvcc, PTX to machine code by ptxas or by the driver, whichever there is."""
+"""Compilers: CUDA C++ to PTX by NVRTC or nvcc, PTX to machine code by ptxas or by the driver,
+whichever there is.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def source() -> str:
 
 @functools.cache
 def device_functions() -> str:
-    """The device functions as PTX for sm_90a. Raises HopperError if neither NVRTC nor nvcc is there."""
+    """The device functions as PTX for sm_90a. Raises HopperError if neither NVRTC nor nvcc is
+    there.
+    """
     reasons = []
     for compiler in (with_nvrtc, with_nvcc):
         try:
@@ -86,7 +90,9 @@ def with_nvcc(text: str) -> str:
 
 
 def assemble(ptx: str) -> bytes:
-    """Machine code by ptxas where it is on the PATH; else the PTX itself, which the driver compiles."""
+    """Machine code by ptxas where it is on the PATH; else the PTX itself, which the driver
+    compiles.
+    """
     if shutil.which("ptxas") is None:
         return ptx.encode() + b"\0"
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,8 @@
-"""The CUDA side of eval.py on whatever GPU there is, with a stand-in kernel in plain torch (`ref_kernel`).
+"""The CUDA side of eval.py on whatever GPU there is, with a stand-in kernel in plain torch
+(`ref_kernel`).
 
-Run with `pytest -m cuda tests/test_cuda.py`. The times are those of the stand-in and say nothing of submission.py.
+Run with `pytest -m cuda tests/test_cuda.py`. The times are those of the stand-in and say nothing of
+submission.py.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ STATISTICS = ("runs", "mean", "std", "err", "best", "worst")
 
 @pytest.fixture
 def on_gpu(run_eval, stand_in):
-    """on_gpu(mode, problem, body, *more, popcorn=False) runs a stand-in on the GPU, on a small case."""
+    """on_gpu(mode, problem, body, *more, popcorn=False) runs a stand-in on the GPU, on a small
+    case.
+    """
 
     def run(mode, problem, body, *more, **options):
         named = ["--problem", problem, "--case", SMALL[problem], "--device", "cuda"]
@@ -63,8 +67,10 @@ def test_the_protocol_of_a_benchmark(on_gpu):
     assert 0 < values["best"] <= values["mean"] <= values["worst"]
 
 
-def test_twice_the_work_takes_longer(on_gpu):
-    """Events bracket the call: a kernel that spins for 2 ms of GPU time is measured as at least that."""
+def test_gpu_time_between_the_events_is_measured(on_gpu):
+    """Events bracket the call: a kernel that spins for 2 ms of GPU time is measured as at least
+    that.
+    """
     cycles = 4_000_000  # more than 2 ms at any clock below 2 GHz
     done = on_gpu(
         "benchmark", "gemv", f"import torch\ntorch.cuda._sleep({cycles})\n{RIGHT}", "--json"
@@ -72,13 +78,6 @@ def test_twice_the_work_takes_longer(on_gpu):
     assert done.status == 0, done.stderr
     (record,) = done.records
     assert record["time_us"] > 1900
-
-
-def test_a_host_that_lingers_is_hidden_behind_the_clear(on_gpu):
-    """The L2 clear keeps the GPU busy while the host runs ahead: 50 calls of 0.1 ms of host time each do not show."""
-    body = f"time.sleep(0.0001)\n{RIGHT}"
-    slow, fast = (on_gpu("benchmark", "gemm", b, "--json").records[0] for b in (body, RIGHT))
-    assert slow["time_us"] < fast["time_us"] + 100
 
 
 @pytest.mark.parametrize("mode", ["test", "benchmark", "leaderboard"])

@@ -1,4 +1,5 @@
-"""The Hopper runner's tensor core (hopper/device/fp4.cu), compiled for the host, against the emulator's: every bit.
+"""The Hopper runner's tensor core (hopper/device/fp4.cu), compiled for the host, against the
+emulator's: every bit.
 
 The emulator's is held against exact fractions in its own tests; the two share no code.
 """
