@@ -23,6 +23,9 @@ from .pack import Pack, digest, load, results_of, storages, to_gpu
 from .run import Kernel, Shape, require_gpu
 
 
+LARGEST_KEPT = 1 << 20
+
+
 @dataclass
 class Result:
     """What became of a pack.
@@ -44,9 +47,10 @@ class Result:
     seconds: list[float] | None = None
 
 
-def run(pack: Pack, name: str, repeat: int) -> Result:
-    """Run a pack `repeat` times on the GPU and hold the result against the reference, where it has
-    a case.
+def run(pack: Pack, name: str, repeat: int, keep: Path | None = None) -> Result:
+    """Run a pack `repeat` times on the GPU and hold the result against the reference, if it has a case.
+
+    keep: a folder for results of at most LARGEST_KEPT bytes that are not as expected.
     """
     result = Result(name, pack.case, "pass")
     data, tensors = _inputs(pack)
@@ -69,6 +73,8 @@ def run(pack: Pack, name: str, repeat: int) -> Result:
     result.same_repeats = all(o == outputs[0] for o in outputs) if repeat > 1 else None
     if pack.expected is not None:
         result.as_expected = outputs[0] == pack.expected
+        if keep is not None and not result.as_expected:
+            _keep(keep / f"{name}.npz", tensors, result.outputs)
     if pack.case is not None:
         _check(data, result)
     if result.status == "pass" and False in (
@@ -78,6 +84,14 @@ def run(pack: Pack, name: str, repeat: int) -> Result:
     ):
         result.status = "fail"
     return result
+
+
+def _keep(path: Path, tensors: list, outputs: dict[int, str]) -> None:
+    """Write the tensors that changed."""
+    import numpy as np
+
+    if sum(tensors[i].numel() for i in outputs) <= LARGEST_KEPT:
+        np.savez_compressed(path, **{str(i): tensors[i].cpu().numpy() for i in outputs})
 
 
 def _inputs(pack: Pack) -> tuple[Any, list]:
@@ -128,6 +142,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the results, with device and versions"
     )
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep results that differ")
     arguments = parser.parse_args(argv)
     try:
         require_gpu()
@@ -137,7 +152,7 @@ def main(argv: list[str]) -> int:
     results = []
     for path in arguments.packs:
         try:
-            result = run(load(path), path.stem, arguments.repeat)
+            result = run(load(path), path.stem, arguments.repeat, arguments.keep)
         except HopperError as error:
             result = Result(path.stem, None, "error", f"{error.kind}: {error}")
         results.append(result)
