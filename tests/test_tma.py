@@ -137,14 +137,14 @@ def boxes(draw, store=False):
         swizzle, atomicity = (3, atomicity) if swizzle == 3 else (0, 0)
         box0, align = 128, 32
         dims = [128 * draw(st.integers(1, 2))]
-        coords = [128 * draw(st.integers(-1, 2))]
+        coords = [128 * draw(st.integers(0 if store else -1, 2))]
     else:
         unit = 128 // bits
         box0 = unit * draw(st.integers(1, max(1, min(SPAN[swizzle] or 64, 64) // 16)))
         align = 16
         even = 2 if format == 11 else 1
         dims = [even * draw(st.integers(1, 40))]
-        coords = [even * draw(st.integers(-box0 // even - 2, dims[0] // even + 1))]
+        coords = [unit * draw(st.integers(0 if store else -box0 // unit - 2, dims[0] // unit + 1))]
     stride = -(-dims[0] * bits // 8 // align) * align + align
     box, steps, strides = [box0], [draw(st.integers(1, 8))], []
     left = max(1, 256 // box0)
@@ -155,7 +155,7 @@ def boxes(draw, store=False):
         left //= box[-1]
         strides.append(stride)
         stride = stride * dims[-1] + align * draw(st.integers(0, 1))
-        coords.append(draw(st.integers(-box[-1] - 1, dims[-1] + 1)))
+        coords.append(draw(st.integers(0 if store else -box[-1] - 1, dims[-1] + 1)))
     t = TensorMap(
         0, format, tuple(dims), tuple(strides), tuple(box), tuple(steps), swizzle, atomicity,
         fill_nan=format in (6, 7, 9, 10) and draw(st.booleans()),
@@ -199,7 +199,7 @@ def test_store(case):
     np.testing.assert_array_equal(bench.tensor, expected)
 
 
-@pytest.mark.parametrize("coords", [(0, 0), (64, 3), (-2, 250)])
+@pytest.mark.parametrize("coords", [(0, 0), (64, 3), (-32, 250)])
 def test_a_whole_fp4_operand_tile(coords):
     """128 rows of 256 e2m1 elements with the 128B swizzle: the tile of a block-scaled GEMM."""
     bench = Bench()
@@ -248,8 +248,8 @@ def test_gather4_and_scatter4():
     text = "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
     expected = bench.warp.cta.smem.u8.copy()
     for i, row in enumerate(rows):
-        expected = oracle_load(t, bench.tensor, (60, row), 0x880 + 128 * i, expected)
-    bench.load(t, (60, *rows), 0x880, text)
+        expected = oracle_load(t, bench.tensor, (56, row), 0x880 + 128 * i, expected)
+    bench.load(t, (56, *rows), 0x880, text)
     np.testing.assert_array_equal(bench.warp.cta.smem.u8, expected)
     assert bench.tx() == 4 * 128
 
@@ -262,9 +262,9 @@ def test_gather4_and_scatter4():
     )
     np.testing.assert_array_equal(bench.tensor, after)
     with pytest.raises(Fault, match="box_dim 1"):
-        bench.load(replace(t, box=(64, 2)), (60, *rows), 0x880, text)
+        bench.load(replace(t, box=(64, 2)), (56, *rows), 0x880, text)
     with pytest.raises(Fault, match="2 coordinates, must be 5"):
-        bench.load(t, (60, 1), 0x880, text)
+        bench.load(t, (56, 1), 0x880, text)
 
 
 CLUSTER_LOAD = "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -349,21 +349,23 @@ def test_reduce(op, format, dtype, combine):
     size = np.dtype(dtype).itemsize
     width = 32 // size
     t = TensorMap(bench.base, format, (width + 1, 6), (64,), (width, 4), (1, 1), swizzle=1)
+    left = 16 // size  # a box starts on 16 bytes of its row
     old = bench.tensor.view(dtype).reshape(-1, 64 // size)[:6]
     new = bench.warp.cta.smem.u8[0x800:0x880].view(dtype)
     if np.issubdtype(dtype, np.floating):
         old[:] = np.random.default_rng(1).integers(-900, 900, old.shape) / 8
         new[:] = np.random.default_rng(2).integers(-900, 900, new.shape) / 8
-    old[1, 2], new[:4] = 0, old[3, :4]
+    old[3, left], new[:4] = 0, old[3, :4]
     before = old.tolist()
     smem = new.tolist()
     text = f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{op}.tile.bulk_group.L2::cache_hint"
-    bench.store(t, (2, 3), 0x800, text)
+    bench.store(t, (left, 3), 0x800, text)
     expected = [row[:] for row in before]
     for y, x in itertools.product(range(4), range(width)):
         at = swizzled(0x800 + 32 * y + x * size, (1, 0)) - 0x800
-        if y + 3 < 6 and x + 2 < width + 1:
-            expected[y + 3][x + 2] = combine(before[y + 3][x + 2], smem[at // size])
+        if y + 3 < 6 and x + left < width + 1:
+            value = combine(before[y + 3][x + left], smem[at // size])
+            expected[y + 3][x + left] = value
     assert old.tolist() == expected
 
 
@@ -457,7 +459,7 @@ def test_data_moves_when_the_machine_lets_it():
             "1d instruction .* rank 2",
         ),
         (dict(dims=(1 << 20,)), (0,), 0x800, "65536 bytes from there"),
-        (dict(format=11), (3,), 0x800, "must be a multiple of 2 for b4x16"),
+        (dict(format=11), (3,), 0x800, "must be a multiple of 32 for b4x16"),
         (dict(format=12, dims=(128,), box=(128,)), (64,), 0x800, "multiple of 128 for b4x16_p64"),
     ],
 )
@@ -466,6 +468,13 @@ def test_load_faults(change, coords, dst, text):
     t = replace(ROW, address=bench.base, **change)
     with pytest.raises(Fault, match=text):
         bench.load(t, coords, dst, LOAD.format(1))
+
+
+def test_a_store_starts_inside_the_tensor():
+    bench = Bench()
+    t = replace(ROW, address=bench.base)
+    with pytest.raises(Fault, match="must not be negative"):
+        bench.store(t, (-32,), 0x800, STORE.format(1))
 
 
 def test_operands_that_are_refused():

@@ -212,6 +212,8 @@ def _issue_store(warp, lanes: int, ins: Instr, form: Form, address: int, coords:
         raise Fault(
             f"elements of type {t.element.name} cannot be {'reduced' if form.op else 'stored'}"
         )
+    for box in access.boxes:
+        tma_box.check_store(box)
     combine = reduction(form.op, t) if form.op else None
     at = warp.cta.smem_offset(src, access.smem_bytes, SMEM_ALIGN)
     smem = warp.cta.smem
