@@ -230,7 +230,7 @@ def matters(gpu, subject: Subject, mutation: Mutation) -> bool:
     if "mbarrier.init" in line:
         emulator.install(check=True)
         gpu.launch(parse(subject.text), *subject.launch[1:])
-        used = {ins.text.rstrip(";") for ins in gpu.machine.observer.exercised}
+        used = {text.rstrip(";") for text in gpu.machine.observer.exercised}
         return line.strip().rstrip(";") in used
     try:
         gpu.launch(parse(edited(subject, mutation.line, ("trap;", line))), *subject.launch[1:])

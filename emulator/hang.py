@@ -154,8 +154,8 @@ def _bytes(machine, b: MBarrier) -> str:
     known = _known(machine, b)
     if known is None:
         return ""
-    announced = ", ".join(f"{n} at {ins.loc}" for ins, n in list(known.expects.items())[-4:])
-    brought = ", ".join(f"{n} by {ins.loc}" for ins, n in list(known.copies.items())[-4:])
+    announced = ", ".join(f"{n} at {ins.loc}" for ins, n in list(known.expects.values())[-4:])
+    brought = ", ".join(f"{n} by {ins.loc}" for ins, n in list(known.copies.values())[-4:])
     return f"; announced: {announced or 'nothing'}; brought: {brought or 'nothing'}"
 
 

@@ -15,7 +15,7 @@ from ..isa import tma_box
 from ..isa.descriptors import CHUNK, PERIOD
 from ..isa.mma_operands import SharedOperand
 from ..isa.tmem import split
-from .clocks import HB, NEVER, ORDER, TENSOR, Agent
+from .clocks import HB, NEVER, ORDER, SHARED_ROWS, TENSOR, Agent, join
 from .records import Barrier, Record
 from .shadow import GRANULE, SHUFFLED
 from .tensor import ALL
@@ -105,7 +105,7 @@ class Asynchronous:
             self.reach(record, cta)
             if barrier is not None:
                 barrier.signalled += nbytes
-                barrier.copies[self.ins] = nbytes
+                barrier.copies[id(self.ins)] = self.ins, nbytes
             records.append((record, barrier))
         clock = agent.release()
         barriers = list(dict.fromkeys(b for _, b in records if b is not None))
@@ -193,7 +193,7 @@ class Asynchronous:
         barrier = self._known_barrier(agent, place[2], place[3])
         if barrier is not None:
             barrier.signalled += facts["bytes"]
-            barrier.copies[self.ins] = facts["bytes"]
+            barrier.copies[id(self.ins)] = self.ins, facts["bytes"]
         return self._signalling(apply, agent.release(), [barrier], (), "reduction", agent)
 
     def _cluster_launch_control(self, agent, warp, apply, facts):
@@ -272,11 +272,10 @@ class Asynchronous:
     @staticmethod
     def _with(agent: Agent, component: int, step: int) -> np.ndarray:
         """The warp's clock with a stream advanced: what completes with it."""
-        clock = agent.release()
-        clock = np.pad(clock, ((0, 0), (0, max(0, component + 1 - clock.shape[1]))))
-        clock[(HB, TENSOR, ORDER), component] = np.maximum(
-            clock[(HB, TENSOR, ORDER), component], step
-        )
+        clock = join(np.zeros((SHARED_ROWS, component + 1), np.int32), agent.release())
+        for row in (HB, TENSOR, ORDER):
+            if clock[row, component] < step:
+                clock[row, component] = step
         return clock
 
     # --- tensor core ----------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import numpy as np
 
-HB, ASYNC, INIT, TENSOR, ORDER, PENDING, BEFORE, AFTER = range(8)
+HB, ASYNC, INIT, ORDER, TENSOR, PENDING, BEFORE, AFTER = range(8)
 ROWS = 8
 SHARED_ROWS = 5  # rows that travel
 NEVER = 1 << 30  # step of an operation whose completion nothing signals yet
@@ -176,13 +176,11 @@ class Agent:
         the fence.
         """
         self.turn += 1
-        pending = clock[TENSOR]
-        before = self.clock[TENSOR].copy()
-        self.clock = join(self.clock, clock)
-        self.clock[TENSOR] = 0
-        self.clock[TENSOR, : before.size] = before
-        row = self.clock[PENDING, : pending.size]
-        np.maximum(row, pending, out=row)
+        n = clock.shape[1]
+        self._widen(n - 1)
+        mine, pending = self.clock[:TENSOR, :n], self.clock[PENDING, :n]
+        np.maximum(mine, clock[:TENSOR], out=mine)
+        np.maximum(pending, clock[TENSOR], out=pending)
         self._changed()
 
     # --- fences ---------------------------------------------------------------------------------

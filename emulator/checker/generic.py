@@ -65,7 +65,7 @@ def _shared(
     agent = observer.agent(w)
     ranks = at >> RANK_SHIFT
     first = int(ranks[0])
-    if (ranks == first).all():
+    if not len(w.cta.cluster.ctas) > 1 or (ranks == first).all():
         _shared_of(
             observer, agent, w, ins, first, at & OFFSET_MASK, nbytes, write, lanes, kind, text
         )
@@ -88,16 +88,38 @@ def _shared(
             )
 
 
+@lru_cache(maxsize=256)
+def _in_a_row(count: int, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distances from the first of `count` accesses in a row; the lane of each word."""
+    lane = np.arange(count, dtype=np.uint8)
+    return np.arange(count) * nbytes, lane.repeat(max(1, nbytes // 4))
+
+
+def _words(at: np.ndarray, nbytes: int, lanes: np.ndarray):
+    """(index of the words, the first, the last, lane of each) of accesses of `nbytes` each: a slice
+    where they lie in a row, as they mostly do.
+    """
+    count, first = at.size, int(at[0])
+    if nbytes >= 4 and int(at[-1]) == first + (count - 1) * nbytes:
+        distance, lane = _in_a_row(count, nbytes)
+        if count == 1 or (at - first == distance).all():
+            low, high = first >> 2, (first + count * nbytes >> 2) - 1
+            return slice(low, high + 1), low, high, lane if lanes.size == 32 else lanes
+    index = at >> 2
+    low, high = int(index.min()), int(index.max())
+    if nbytes > 4:
+        index = (index[:, None] + _offsets(nbytes)).reshape(-1)
+        lanes = lanes.repeat(nbytes // 4) if lanes.size > 1 else lanes
+        high += nbytes // 4 - 1
+    return index, low, high, lanes
+
+
 def _shared_of(
     observer, agent, w, ins, rank: int, at, nbytes: int, write: bool, lanes, kind: str, text: str
 ):
     cta = w.cta if rank == w.cta.rank else w.cta.cluster.ctas[rank]
-    index = at // 4
-    if nbytes > 4:
-        index = (index[:, None] + _offsets(nbytes)).reshape(-1)
-        lanes = lanes.repeat(nbytes // 4) if lanes.size > 1 else lanes
-    low, high = int(index.min()), int(index.max())
-    kept = agent.records.get((ins, rank))
+    index, low, high, lanes = _words(at, nbytes, lanes)
+    kept = agent.records.get((id(ins), rank))
     if (
         kept is not None
         and agent.snapshot is None
@@ -110,7 +132,7 @@ def _shared_of(
         record = Record(agent, ins, agent.component, 0, kind, text, narrow=nbytes < 4)
         record.step = record.epoch
         observer.state(cta).add(record)
-        agent.records[ins, rank] = record
+        agent.records[id(ins), rank] = record
         if cta is not agent.cta:
             observer.reach(record, cta)
     rules = observer.shared(cta)

@@ -44,7 +44,7 @@ class GlobalRules:
         return found
 
     def _number(self, agent, ins) -> int:
-        key = (agent.cta, ins)
+        key = (agent.cta, id(ins))
         found = self.numbers.get(key)
         if found is None:
             found = self.numbers[key] = (len(self.writers) - 1) % ENTRIES + 1

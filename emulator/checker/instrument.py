@@ -127,7 +127,7 @@ def _complete_tx(ins: Instr, run):
         observer.arrived(w, mbarrier, phase, f"complete_tx of {nbytes} bytes")
         if (barrier := observer.barrier(mbarrier)) is not None:
             barrier.signalled += nbytes
-            barrier.copies[ins] = nbytes
+            barrier.copies[id(ins)] = ins, nbytes
 
     return observed
 

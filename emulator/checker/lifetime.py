@@ -116,10 +116,10 @@ def _cluster_ended(observer, cluster, state):
             continue
         difference = barrier.signalled - barrier.announced
         expects = "; ".join(
-            f"expect_tx of {n} bytes at {words.line(ins)}" for ins, n in barrier.expects.items()
+            f"expect_tx of {n} bytes at {words.line(ins)}" for ins, n in barrier.expects.values()
         )
-        copies = "; ".join(f"{n} bytes of {words.line(ins)}" for ins, n in barrier.copies.items())
-        ins = next(iter(barrier.expects or barrier.copies))
+        copies = "; ".join(f"{n} bytes of {words.line(ins)}" for ins, n in barrier.copies.values())
+        ins, _ = next(iter((barrier.expects or barrier.copies).values()))
         more = "more" if difference > 0 else "fewer"
         observer.found(
             "protocol",
@@ -135,6 +135,8 @@ def _cluster_ended(observer, cluster, state):
     state.records.clear()
     state.records.append(None)
     for cta in cluster.ctas:
-        cta.__dict__.pop("shared_rules", None)
+        if (rules := cta.__dict__.pop("shared_rules", None)) is not None:
+            rules.shadow.clear()
+            observer.free.append(rules.shadow)
         cta.__dict__.pop("tensor_rules", None)
     state.ended = True

@@ -23,6 +23,7 @@ from .clocks import HB, INIT, Agent
 from .finding import Finding, Findings
 from .global_memory import GlobalRules
 from .records import Barrier, ClusterState, Meeting, Record
+from .shadow import SharedShadow
 from .shared import SharedRules
 from .tensor import TensorRules
 
@@ -42,6 +43,7 @@ class Observer(Asynchronous):
         self.ins = None
         self.lane: int | None = None  # that issues an asynchronous operation, None if not one
         self.findings = Findings()
+        self.free: list[SharedShadow] = []  # of CTAs that have ended
         self.alike: Counter = Counter()
         self.globals = GlobalRules(self)
         self.states: list[ClusterState] = []
@@ -66,8 +68,13 @@ class Observer(Asynchronous):
     def shared(self, cta) -> SharedRules:
         found = cta.__dict__.get("shared_rules")
         if found is None:
-            found = cta.shared_rules = SharedRules(cta, self.state(cta), self.report)
+            found = cta.shared_rules = SharedRules(
+                cta, self.state(cta), self.report, self._shadow(cta.smem.size)
+            )
         return found
+
+    def _shadow(self, nbytes: int) -> SharedShadow:
+        return self.free.pop() if self.free else SharedShadow(nbytes)
 
     def tensor(self, cta) -> TensorRules:
         found = cta.__dict__.get("tensor_rules")
@@ -117,6 +124,7 @@ class Observer(Asynchronous):
         record.step = record.epoch
         barrier = Barrier(mbarrier, state.components.new(), record, self.strict)
         state.barriers[mbarrier.cta.rank, mbarrier.offset] = barrier
+        self.shared(mbarrier.cta).shadow.barriers_in.add(mbarrier.offset, mbarrier.offset + 7)
         self.event(barrier, agent, f"init, count {mbarrier.expected}")
         if before is not None:
             self.found(
@@ -179,7 +187,7 @@ class Observer(Asynchronous):
         self.visible(agent, barrier)
         if nbytes:
             barrier.announced += nbytes
-            barrier.expects[self.ins] = nbytes
+            barrier.expects[id(self.ins)] = self.ins, nbytes
         self.event(barrier, agent, what)
         if mbarrier.cta is not agent.cta:
             self._arrived_remotely(agent, mbarrier.cta)
@@ -215,7 +223,7 @@ class Observer(Asynchronous):
         self.visible(agent, barrier)
         self.event(barrier, agent, f"wait for parity {parity} over")
         agent.waits[barrier] = (parity, barrier.phases, self.ins)
-        self.exercised.add(barrier.record.ins)
+        self.exercised.add(barrier.record.ins.text)
         (agent.acquire_barrier if self.strict else agent.acquire)(barrier.passed)
 
     # --- tensor memory --------------------------------------------------------------------------

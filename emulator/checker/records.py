@@ -10,6 +10,7 @@ import numpy as np
 
 from .clocks import HB, NEVER, ORDER, SHARED_ROWS, TENSOR, Agent, Components, join
 
+NOTHING = np.zeros((SHARED_ROWS, 0), np.int32)
 EVENTS = 24  # remembered of an mbarrier, for the report of a hang
 
 
@@ -74,8 +75,7 @@ class Barrier:
         self.strict = strict
         self.object, self.component, self.record = mbarrier, component, record
         self.phases = self.announced = self.signalled = 0
-        self.gathered = np.zeros((SHARED_ROWS, component + 32), np.int32)
-        self.passed = self.gathered
+        self.gathered = self.passed = NOTHING
         self.last: np.ndarray | None = None
         self.expects: dict = {}  # instruction -> bytes it announced last
         self.copies: dict = {}  # instruction -> bytes it signalled last

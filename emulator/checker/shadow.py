@@ -2,10 +2,8 @@
 read it since.
 
 Shared memory: 16-byte granules for the asynchronous proxy (TMA, bulk copies, tensor core), which
-moves nothing
-smaller; 4-byte words for generic loads and stores, so that neighbours are told apart. Tensor
-memory: half a lane
-quarter (16 lanes) by one column.
+moves nothing smaller; 4-byte words for generic loads and stores, so that neighbours are told apart.
+Tensor memory: half a lane quarter (16 lanes) by one column.
 """
 
 from __future__ import annotations
@@ -15,45 +13,44 @@ import numpy as np
 GENERIC_READERS = 8  # warps told apart as readers of a word
 GRANULE, WORD = 16, 4
 SHUFFLED = 255
+FEW = 48  # elements that Python compares faster than numpy
 HALVES, COLUMNS = 8, 512
 LOAD_READERS = 4  # warpgroups told apart as readers of tensor memory
 
 
 def distinct(numbers: np.ndarray) -> tuple:
     """The different record numbers of an array; 0 among them stands for "nothing"."""
-    if numbers.size == 0:
-        return ()
     flat = numbers.reshape(-1)
-    first = flat[0]
-    if (flat == first).all():
-        return (int(first),)
-    return tuple(np.unique(flat).tolist())
+    if flat.size > FEW:
+        first = flat[0]
+        if (flat == first).all():
+            return (int(first),)
+    return tuple(set(flat.tolist()))
 
 
-class Range:
-    """First and last index used so far of something."""
+class Blocks:
+    """Which blocks of 512 bytes something has touched: rules out most comparisons at once."""
 
-    __slots__ = ("low", "high")
+    __slots__ = ("bits",)
 
     def __init__(self):
-        self.low, self.high = 1 << 62, -1
+        self.bits = 0
 
     def add(self, low: int, high: int):
-        if low < self.low:
-            self.low = low
-        if high > self.high:
-            self.high = high
+        """Bytes low to high."""
+        first = low >> 9
+        self.bits |= (2 << (high >> 9) - first) - 1 << first
 
-    def meets(self, low: int, high: int) -> bool:
-        return low <= self.high and high >= self.low
+    def meet(self, low: int, high: int) -> int:
+        first = low >> 9
+        return self.bits & ((2 << (high >> 9) - first) - 1 << first)
 
 
 class SharedShadow:
     """Shadow of a CTA's shared memory. Indices are granules (offset // 16) or words (offset // 4).
 
     written: by the async proxy; core, copied: read by the tensor core, by copies out of shared
-    memory;
-    stored, loaded: words by generic instructions. barriers: words that hold an mbarrier.
+    memory; stored, loaded: words by generic instructions. The *_in tell blocks that were touched.
     """
 
     def __init__(self, nbytes: int):
@@ -62,29 +59,36 @@ class SharedShadow:
         self.core = np.zeros(granules, np.int32)
         self.copied = np.zeros(granules, np.int32)
         self.stored = np.zeros(granules * 4, np.int32)
-        self.loaded = np.zeros((GENERIC_READERS, granules * 4), np.int32)
+        self.loaded = [np.zeros(granules * 4, np.int32) for _ in range(GENERIC_READERS)]
         self.lane = np.zeros(granules * 4, np.uint8)  # that stored a word; SHUFFLED: by stmatrix
         self.reader = np.zeros(granules * 4, np.uint8)  # that loaded a word last
-        self.store_range, self.load_range, self.copy_range = Range(), Range(), Range()
+        self._forget_blocks()
 
-    def stored_in(self, index, low: int, high: int) -> np.ndarray | None:
-        """Words [n, 4] of granules that a generic store wrote, None if there are none."""
-        if not self.store_range.meets(4 * low, 4 * high + 3):
-            return None
-        found = self.stored.reshape(-1, 4)[index]
-        return found if found.any() else None
+    def _forget_blocks(self):
+        self.written_in, self.core_in, self.copied_in = Blocks(), Blocks(), Blocks()
+        self.stored_in, self.barriers_in = Blocks(), Blocks()
+        self.loaded_in = [Blocks() for _ in range(GENERIC_READERS)]
 
-    def loaded_in(self, index, low: int, high: int) -> np.ndarray | None:
-        if not self.load_range.meets(4 * low, 4 * high + 3):
-            return None
-        return self.loaded.reshape(GENERIC_READERS, -1, 4)[:, index]
+    def clear(self):
+        """As new, for the next CTA: fresh memory costs more than clearing what was used."""
+        for cells, blocks in (
+            (self.written, self.written_in),
+            (self.core, self.core_in),
+            (self.copied, self.copied_in),
+            (self.stored, self.stored_in),
+            *zip(self.loaded, self.loaded_in),
+        ):
+            if blocks.bits:
+                cells.fill(0)
+        self._forget_blocks()
 
-    def clear_generic(self, index, low: int, high: int):
-        """An asynchronous write has replaced what generic instructions stored and loaded."""
-        if self.store_range.meets(4 * low, 4 * high + 3):
-            self.stored.reshape(-1, 4)[index] = 0
-        if self.load_range.meets(4 * low, 4 * high + 3):
-            self.loaded.reshape(GENERIC_READERS, -1, 4)[:, index] = 0
+    def words(self, of: np.ndarray, index) -> np.ndarray:
+        """Words [n, 4] of granules."""
+        return of.reshape(-1, 4)[index]
+
+    def readers(self, low: int, high: int) -> list[int]:
+        """Slots of the warps that may have loaded something of these bytes."""
+        return [i for i, blocks in enumerate(self.loaded_in) if blocks.meet(low, high)]
 
 
 class TensorShadow:

@@ -21,18 +21,25 @@ def place(cta, low: int, high: int, unit: int) -> str:
     return f"shared memory [{low * unit:#x}, {(high + 1) * unit:#x}) of CTA {cta.index}"
 
 
+def granules(index):
+    """The granules of an index of words."""
+    if isinstance(index, slice):
+        return slice(index.start >> 2, (index.stop - 1 >> 2) + 1)
+    return index >> 2
+
+
 class SharedRules:
     """The rules for one CTA's shared memory. `report`: function of (kind, diagnosis, details, new,
     old).
     """
 
-    def __init__(self, cta, state, report):
+    def __init__(self, cta, state, report, shadow: SharedShadow):
         self.cta, self.state, self.report = cta, state, report
-        self.shadow = SharedShadow(cta.smem.size)
+        self.shadow = shadow
         self.strict = False
 
     # --- conflicts ------------------------------------------------------------------------------
-    def _conflict(self, new: Record, numbers, at: str, how: str):
+    def _conflict(self, new: Record, numbers, at: tuple, how: str):
         """Report each of the records `numbers` that is not complete before `new`. how: "read",
         "write".
         """
@@ -55,7 +62,7 @@ class SharedRules:
                     (
                         f"this access: {words.act(new)}",
                         f"conflicts with: {words.act(old)}",
-                        f"in {at}",
+                        f"in {place(self.cta, *at)}",
                         missing,
                     ),
                     new,
@@ -115,18 +122,19 @@ class SharedRules:
         it, None if not one.
         """
         shadow = self.shadow
-        at = place(self.cta, low, high, GRANULE)
+        at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
         numbers = distinct(shadow.written[index])
         self._conflict(new, numbers, at, "read")
         if self.strict and new.kind in words.CORE:
             self._fenced(new, numbers, at)
-        stored = shadow.stored_in(index, low, high)
-        if stored is not None:
+        stored = None
+        if shadow.stored_in.meet(first, last):
+            stored = shadow.words(shadow.stored, index)
             by = distinct(stored)
             self._conflict(new, by, at, "read")
             self._proxy(new, by, at)
             if lane is not None:
-                self._lanes(new, by, stored, shadow.lane.reshape(-1, 4)[index] != lane, at)
+                self._lanes(new, by, stored, shadow.lane.reshape(-1, 4), index, lane, at)
         if 0 in numbers:
             empty = shadow.written[index] == 0
             if stored is not None:
@@ -134,10 +142,9 @@ class SharedRules:
             if empty.all() if partly else empty.any():
                 self._uninitialised(new, at, int(np.count_nonzero(empty)) * GRANULE)
         readers[index] = new.number
-        if readers is shadow.copied:
-            shadow.copy_range.add(low, high)
+        (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
 
-    def _fenced(self, new: Record, numbers, at: str):
+    def _fenced(self, new: Record, numbers, at: tuple):
         """The tensor core reads what a wait made visible: tcgen05.fence::after_thread_sync
         between.
         """
@@ -151,7 +158,7 @@ class SharedRules:
                         (
                             f"this access: {words.act(new)}",
                             f"conflicts with: {words.act(old)}",
-                            f"in {at}",
+                            f"in {place(self.cta, *at)}",
                             f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} "
                             "behind its wait (the kernel has "
                             "tcgen05 fences elsewhere)",
@@ -160,7 +167,7 @@ class SharedRules:
                         old,
                     )
 
-    def _proxy(self, new: Record, numbers, at: str):
+    def _proxy(self, new: Record, numbers, at: tuple):
         """Generic stores that the asynchronous proxy need not see yet."""
         for number in numbers:
             if not number:
@@ -178,7 +185,7 @@ class SharedRules:
                         (
                             f"this access: {words.act(new)}",
                             f"written by: {words.act(old)}",
-                            f"in {at}",
+                            f"in {place(self.cta, *at)}",
                             f"missing: fence.proxy.async.shared::cta by {words.name(old.agent)} "
                             "behind its stores, before the "
                             "barrier that hands them over",
@@ -189,69 +196,84 @@ class SharedRules:
 
     def async_write(self, new: Record, index, low: int, high: int):
         shadow = self.shadow
-        at = place(self.cta, low, high, GRANULE)
-        self._conflict(new, distinct(shadow.written[index]), at, "overwrite")
-        self._conflict(new, numbers := distinct(shadow.core[index]), at, "write")
-        if numbers != (0,):
-            shadow.core[index] = 0
-        if shadow.copy_range.meets(low, high):
-            self._conflict(new, distinct(shadow.copied[index]), at, "write")
-            shadow.copied[index] = 0
-        if (stored := shadow.stored_in(index, low, high)) is not None:
+        at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
+        for cells, blocks, how in (
+            (shadow.written, shadow.written_in, "overwrite"),
+            (shadow.core, shadow.core_in, "write"),
+            (shadow.copied, shadow.copied_in, "write"),
+        ):
+            if blocks.meet(first, last):
+                numbers = distinct(cells[index])
+                self._conflict(new, numbers, at, how)
+                if numbers != (0,):
+                    cells[index] = 0
+        if shadow.stored_in.meet(first, last):
+            stored = shadow.words(shadow.stored, index)
             self._conflict(new, distinct(stored), at, "overwrite")
-        if (loaded := shadow.loaded_in(index, low, high)) is not None:
-            self._conflict(new, distinct(loaded), at, "write")
-        shadow.clear_generic(index, low, high)
+            shadow.stored.reshape(-1, 4)[index] = 0
+        for slot in shadow.readers(first, last):
+            loaded = shadow.loaded[slot].reshape(-1, 4)
+            self._conflict(new, distinct(loaded[index]), at, "write")
+            loaded[index] = 0
         shadow.written[index] = new.number
-        self._over_barrier(new, low * GRANULE, (high + 1) * GRANULE)
+        shadow.written_in.add(first, last)
+        self._over_barrier(new, first, last + 1)
 
     # --- generic proxy --------------------------------------------------------------------------
     def generic_read(self, new: Record, index: np.ndarray, low: int, high: int, lanes: np.ndarray):
         """lanes: that reads each word."""
         shadow = self.shadow
-        at = place(self.cta, low, high, WORD)
+        at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
         stored = shadow.stored[index]
         numbers = distinct(stored)
         self._conflict(new, numbers, at, "read")
-        self._lanes(new, numbers, stored, shadow.lane[index] != lanes, at)
-        by_copies = shadow.written[index >> 2]
-        self._conflict(new, distinct(by_copies), at, "read")
-        if 0 in numbers and (empty := (stored == 0) & (by_copies == 0)).any():
-            self._uninitialised(new, at, int(np.count_nonzero(empty)) * WORD)
-        shadow.loaded[new.agent.index % GENERIC_READERS, index] = new.number
+        self._lanes(new, numbers, stored, shadow.lane, index, lanes, at)
+        by_copies = None
+        if shadow.written_in.meet(first, last):
+            by_copies = distinct(shadow.written[granules(index)])
+            self._conflict(new, by_copies, at, "read")
+        if 0 in numbers and (by_copies is None or 0 in by_copies):
+            empty = stored == 0
+            if by_copies is not None:
+                words_ = np.arange(low, high + 1) if isinstance(index, slice) else index
+                empty = empty & (shadow.written[words_ >> 2] == 0)
+            if empty.any():
+                self._uninitialised(new, at, int(np.count_nonzero(empty)) * WORD)
+        slot = new.agent.index % GENERIC_READERS
+        shadow.loaded[slot][index] = new.number
         shadow.reader[index] = lanes
-        shadow.load_range.add(low, high)
+        shadow.loaded_in[slot].add(first, last)
 
     def generic_write(self, new: Record, index: np.ndarray, low: int, high: int, lanes):
         """lanes: that writes each word."""
         shadow = self.shadow
-        at = place(self.cta, low, high, WORD)
-        granules = index >> 2
-        self._conflict(new, distinct(shadow.written[granules]), at, "overwrite")
-        self._conflict(new, distinct(shadow.core[granules]), at, "write")
-        if shadow.copy_range.meets(low >> 2, high >> 2):
-            self._conflict(new, distinct(shadow.copied[granules]), at, "write")
-        if shadow.store_range.meets(low, high):
+        at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
+        for cells, blocks, how in (
+            (shadow.written, shadow.written_in, "overwrite"),
+            (shadow.core, shadow.core_in, "write"),
+            (shadow.copied, shadow.copied_in, "write"),
+        ):
+            if blocks.meet(first, last):
+                self._conflict(new, distinct(cells[granules(index)]), at, how)
+        if shadow.stored_in.meet(first, last):
             self._conflict(new, distinct(shadow.stored[index]), at, "overwrite")
-        if shadow.load_range.meets(low, high):
-            loaded = shadow.loaded[:, index]
-            if loaded.any():
-                self._conflict(new, distinct(loaded), at, "write")
-                own = loaded[new.agent.index % GENERIC_READERS]
-                self._lanes(
-                    new, distinct(own), own, shadow.reader[index] != lanes, at, "overwrites"
-                )
-                shadow.loaded[:, index] = 0
+        for slot in shadow.readers(first, last):
+            loaded = shadow.loaded[slot][index]
+            numbers = distinct(loaded)
+            if numbers != (0,):
+                self._conflict(new, numbers, at, "write")
+                if slot == new.agent.index % GENERIC_READERS:
+                    args = shadow.reader, index, lanes, at, "overwrites"
+                    self._lanes(new, numbers, loaded, *args)
+                shadow.loaded[slot][index] = 0
         shadow.stored[index] = new.number
         shadow.lane[index] = lanes
-        shadow.store_range.add(low, high)
-        self._over_barrier(new, low * WORD, (high + 1) * WORD)
+        shadow.stored_in.add(first, last)
+        self._over_barrier(new, first, last + 1)
 
-    def _lanes(
-        self, new: Record, numbers, stored: np.ndarray, others: np.ndarray, at: str, verb="reads"
-    ):
+    def _lanes(self, new: Record, numbers, cells, by, index, lanes, at: tuple, verb="reads"):
         """Words that another lane of the warp stored (or read, if this stores) since its lanes last
-        synchronised.
+        synchronised. cells: their records; by: the shadow of lanes; lanes: of this access.
         """
         for number in numbers:
             if not number:
@@ -259,7 +281,7 @@ class SharedRules:
             old = self.state.records[number]
             if old.agent is not new.agent or old.turn != new.turn or old.kind != "generic":
                 continue
-            if (others & (stored == number)).any():
+            if ((by[index] != lanes) & (cells == number)).any():
                 done = "stored" if verb == "reads" else "read"
                 self.report(
                     "race",
@@ -268,7 +290,7 @@ class SharedRules:
                     (
                         f"this access: {words.act(new)}",
                         f"conflicts with: {words.act(old)}",
-                        f"in {at}",
+                        f"in {place(self.cta, *at)}",
                         "missing: bar.warp.sync (__syncwarp) between the two",
                     ),
                     new,
@@ -277,6 +299,8 @@ class SharedRules:
 
     def _over_barrier(self, new: Record, low: int, high: int):
         """Bytes [low, high) include an mbarrier."""
+        if not self.shadow.barriers_in.meet(low, high - 1):
+            return
         for offset in self.cta.mbarriers:
             if low < offset + 8 and offset < high:
                 barrier = self.state.barriers.get((self.cta.rank, offset))
@@ -294,14 +318,14 @@ class SharedRules:
                 )
                 return
 
-    def _uninitialised(self, new: Record, at: str, nbytes: int):
+    def _uninitialised(self, new: Record, at: tuple, nbytes: int):
         new.empty = True
         self.report(
             "uninitialised",
             f"{words.thing(new)} reads shared memory that nothing has written",
             (
                 f"this access: {words.act(new)}",
-                f"{nbytes} bytes of it, in {at}, were never written",
+                f"{nbytes} bytes of it, in {place(self.cta, *at)}, were never written",
                 "missing: the load or store that fills them, or a wait for it; or the access "
                 "reaches too far",
             ),
