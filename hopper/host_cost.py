@@ -18,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 
+import emulator
 from emulator.runtime import Gpu
 
 from . import toolchain
@@ -28,13 +29,6 @@ from .run import checked, require_gpu
 from .statements import without_comments
 
 WARM_UP, BATCH, BATCHES = 200, 100, 40  # calls; a batch is shorter than the launch queue
-TAKEN_OVER = {
-    "_cudaLibraryLoadData": 8,
-    "_cudaLibraryGetKernel": 3,
-    "_cudaKernelSetAttributeForDevice": 4,
-    "_cudaFuncSetAttribute": 3,
-    "_cudaGetDevice": 1,
-}
 
 
 def empty_kernels(text: str) -> str:
@@ -53,6 +47,15 @@ class EmptyGpu(Gpu):
     def __init__(self):
         super().__init__()
         self.libraries: dict[int, object] = {}
+
+    def runtime_functions(self) -> dict:
+        return {
+            "_cudaLibraryLoadData": self.library_load_data,
+            "_cudaLibraryGetKernel": self.library_get_kernel,
+            "_cudaKernelSetAttributeForDevice": self.accept,
+            "_cudaFuncSetAttribute": self.accept,
+            "_cudaGetDevice": self.get_device,
+        }
 
     def library_load_data(self, out, code, *_):
         from cuda.bindings import driver
@@ -75,39 +78,7 @@ class EmptyGpu(Gpu):
 
 def install() -> EmptyGpu:
     """Take over what loads a kernel, and nothing of what launches it."""
-    import cutlass._mlir.execution_engine as engines
-
-    import emulator
-
-    gpu = emulator.install(check=False, gpu=EmptyGpu())
-    taken = engines.ExecutionEngine
-    original = taken.__mro__[1]
-    functions = {
-        "_cudaLibraryLoadData": gpu.library_load_data,
-        "_cudaLibraryGetKernel": gpu.library_get_kernel,
-        "_cudaKernelSetAttributeForDevice": gpu.accept,
-        "_cudaFuncSetAttribute": gpu.accept,
-        "_cudaGetDevice": gpu.get_device,
-    }
-
-    def callback(function, count):
-        def call(*arguments):
-            function(*(a or 0 for a in arguments))
-            return 0
-
-        return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * count)(call)
-
-    callbacks = {name: callback(function, TAKEN_OVER[name]) for name, function in functions.items()}
-
-    class Engine(original):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            self.callbacks = callbacks
-            for name, function in callbacks.items():
-                self.raw_register_runtime(name, ctypes.cast(function, ctypes.c_void_p))
-
-    engines.ExecutionEngine = Engine
-    return gpu
+    return emulator.install(check=False, gpu=EmptyGpu())
 
 
 def measure(kernel, data) -> dict[str, float]:
