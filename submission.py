@@ -307,7 +307,6 @@ def pick(problem: Problem) -> Config:
             token_tile=tile,
             token_box=next(b for b in range(64, 0, -8) if share % b == 0) if share % 8 == 0 else 8,
             split_k=split,
-            weights_policy="normal" if tokens > tile else "evict_first",  # read again, from L2
             wide_stores=aligned and tile % 16 == 0,
             epilogue_tokens=next(e for e in (32, 16, 8) if tile % e == 0),
         )
@@ -632,9 +631,8 @@ class Kernel:
             self.mma_warp()
         if warp < EPILOGUE_WARPS:
             self.epilogue_warp(warp)
-        if const_expr(self.threads > 32 * WARPS):
-            if warp > MMA_WARP:
-                self.idle_warp()
+        if warp > MMA_WARP:
+            self.idle_warp()
 
     def join(self, waits):
         """Past here all barriers of the cluster are initialised and tensor memory is allocated.
@@ -758,7 +756,8 @@ class Kernel:
         tile = self.locate(start)
         head = smaller(tile.k_count, Int32(plan.stages))
         with cute.arch.elect_one():
-            self.prefetch_descriptors(tile)
+            for address in tile.maps:
+                prefetch_tensormap(address)
             self.init_full_barriers()
         self.join(False)
         with cute.arch.elect_one():
@@ -775,23 +774,14 @@ class Kernel:
                     self.load(tile, tile.k_begin + i, i, True)
             around = head == plan.stages
             stage, phase = select(around, 0, head), select(around, 1, 0)
-            for i in cutlass.range(count, unroll=1):
-                t = self.locate(start + i * step)
-                if const_expr(self.persistent):
-                    following = self.locate(start + smaller(i + 1, count - 1) * step)
-                    self.prefetch_descriptors(following)
-                for j in cutlass.range(select(i == 0, head, 0), t.k_count, unroll=1):
-                    mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
-                    self.expect(t, t.k_begin + j, stage)
-                    self.load(t, t.k_begin + j, stage, False)
-                    self.load(t, t.k_begin + j, stage, True)
-                    stage, phase = self.advance(stage, phase)
+            if const_expr(not self.persistent):
+                self.load_rest(tile, head, stage, phase)
+            else:
+                stage, phase = self.load_rest(tile, head, stage, phase)
+                for i in cutlass.range(1, count, unroll=1):
+                    stage, phase = self.load_rest(self.locate(start + i * step), 0, stage, phase)
         self.stages_idle()
         self.leave()
-
-    def prefetch_descriptors(self, t):
-        for address in t.maps:
-            prefetch_tensormap(address)
 
     def init_full_barriers(self):
         arrivals = 2 - (self.rank & 1) if self.config.cta_group == 2 else 1
@@ -799,6 +789,17 @@ class Kernel:
             mbarrier_init(self.barrier(self.plan.full_at, s), arrivals)
         fence_barrier_init()
         fence_async_smem()
+
+    @cute.jit
+    def load_rest(self, t, begin, stage, phase):
+        """Load the k-tiles of a tile from its `begin`-th on."""
+        for j in cutlass.range(begin, t.k_count, unroll=1):
+            mbarrier_wait(self.barrier(self.plan.empty_at, stage), phase ^ 1)
+            self.expect(t, t.k_begin + j, stage)
+            self.load(t, t.k_begin + j, stage, False)
+            self.load(t, t.k_begin + j, stage, True)
+            stage, phase = self.advance(stage, phase)
+        return stage, phase
 
     def expect(self, t, k_tile, stage):
         """Announce the bytes that the stage receives, whoever sends them."""
@@ -850,9 +851,10 @@ class Kernel:
                 index = div(self.m, c.cta_group)
                 turn = self.my_turn(self.token_sharers, index, k_tile + box_k + box)
                 if self.wanted(turn, box, t.boxes):
-                    row = box * c.token_box
-                    dst = base + (plan.tokens_at + (box_k * plan.token_rows + row) * 128)
-                    at = (k_tile * c.k_tile + box_k * BOX_K, t.box_row + row, t.batch)
+                    dst = (
+                        base + plan.tokens_at + (box_k * plan.token_rows + box * c.token_box) * 128
+                    )
+                    at = (k_tile * c.k_tile + box_k * BOX_K, t.box_row + box * c.token_box, t.batch)
                     tma_load(dst, t.maps[-1], at, barrier, c.tokens_policy, mask)
         size = self.steps_in(t, k_tile) * ATOM
         sharers = c.cluster_m if self.token_sharers > 1 else 1
