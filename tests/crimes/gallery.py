@@ -11,7 +11,7 @@ from pathlib import Path
 from . import clusters, cta, gemm, grid
 
 CRIMES = [*gemm.CRIMES, *cta.CRIMES, *clusters.CRIMES, *grid.CRIMES]
-LINES = 14  # of a report that are shown
+LINES = 22  # of an error's report that are shown
 
 
 def entry(crime) -> str:
@@ -21,14 +21,23 @@ def entry(crime) -> str:
     for mark in crime.marks:
         number = source.marks[mark][0]
         quoted.append(f"    {number:4}  {source.lines[number - 1]}")
-    report = outcome.text.splitlines()
-    shown = report[:LINES] + (
-        [f"... {len(report) - LINES} more lines"] if len(report) > LINES else []
-    )
+    shown = said(crime, outcome)
     guilty = "\n".join(["The lines:\n", *quoted, ""]) if quoted else ""
     return "\n".join(
         [f"## {crime.name}\n", f"{crime.title}.\n", guilty, "```text", *shown, "```\n"]
     )
+
+
+def said(crime, outcome) -> list[str]:
+    """The report's lines: the finding that names the bug, or the error."""
+    named = [f for f in outcome.findings if any(words in f.message for words in crime.words)]
+    if crime.kind == outcome.error_kind or not named:
+        report = outcome.text.splitlines()
+        more = len(report) - LINES
+        return report[:LINES] + ([f"... {more} more lines"] if more > 0 else [])
+    others = len(outcome.findings) - 1
+    rest = [f"... and {others} more finding(s)"] if others else []
+    return [*named[0].message.splitlines(), *rest]
 
 
 def page() -> str:
