@@ -181,7 +181,7 @@ def _subject(gpu, name: str, problem, config) -> Subject:
     operands, result = submission.unpack(data)
     gpu.recording = []
     try:
-        submission.Launcher(submission.normal_form(data), config)(*[t.data_ptr() for t in operands])
+        submission.Launcher(submission.normal_form(data), config)(operands)
         (launch,) = gpu.recording
     finally:
         gpu.recording = None
