@@ -20,7 +20,6 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from emulator import EmulatorError  # noqa: E402, F401
 from emulator.isa.tensormap import TensorMap  # noqa: E402
 from emulator.ptx import parse  # noqa: E402
 from emulator.runtime import Gpu  # noqa: E402

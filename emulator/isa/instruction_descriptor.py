@@ -173,7 +173,10 @@ def _check_shape(idesc: int, d: InstructionDescriptor, cta_group: int, ws: bool)
 
 @lru_cache(maxsize=64)
 def legal_shapes(kind_name: str, cta_group: int, ws: bool = False) -> tuple[tuple, tuple]:
-    """Legal M and legal N of a dense instruction, PTX ISA table 39."""
+    """Legal M and legal N of a dense instruction, PTX ISA table 39, but for kind::i8 of a CTA pair:
+    the table has multiples of 32 for N there, and a B200 runs multiples of 16 (SemiAnalysis
+    microbench-blackwell, umma tables: S8, cta_group::2, N = 80 and 112).
+    """
     if ws:
         return (32, 64, 128), (64, 128, 256)
     scaled = KINDS[kind_name].scaled
@@ -181,8 +184,7 @@ def legal_shapes(kind_name: str, cta_group: int, ws: bool = False) -> tuple[tupl
     step = 8 * cta_group
     ns = tuple(range(step, 257, step))
     if kind_name == "i8":
-        step = 16 * cta_group
-        ns = (8, 16, 24, *range(32, 257, 16)) if cta_group == 1 else tuple(range(step, 257, step))
+        ns = (*((8, 16, 24) if cta_group == 1 else ()), *range(32, 257, 16))
     return ms, ns
 
 
