@@ -1,12 +1,11 @@
 """Random single mutations of submission.py's compiled PTX: how many are caught, and by what.
 
-    python bench/mutations.py [--count 60] [--seed 1] [--markdown]
+    python bench/mutations.py [--count 60] [--seed 1] [--markdown FILE]
 
 A mutation drops an arrive, a fence or a wait, or changes a count, an offset, a parity or a
-coordinate. It runs in the
-emulator under two schedules and is caught by a guard, a deadlock report, a finding of the checker,
-or a wrong result.
-Survivors are listed with their line.
+coordinate. It runs in the emulator under two schedules and is caught by a guard, a deadlock report,
+a finding of the checker, or a wrong result. No draw is left out. Survivors are listed with their
+line and why they are harmless.
 """
 
 from __future__ import annotations
@@ -160,15 +159,23 @@ def subjects(gpu) -> list[Subject]:
     submission.SM_COUNT = 4  # a persistent CTA gets several tiles of a small problem
     cases = [
         ("gemm, three stages", support.gemm(256, 64, 2304), config(stages=3)),
-        ("dual, gate first", support.dual(128, 64, 2304), config(stages=3, gate_lead=2)),
         (
-            "CTA pair",
-            support.gemm(256, 64, 1024),
-            config(cta_group=2, cluster_m=2, stages=3, token_box=32),
+            "dual, gate first, persistent",
+            support.dual(128, 64, 1536, 16),
+            config(stages=3, gate_lead=2, schedule="strided", accumulators=2),
         ),
-        ("K split", support.gemm(128, 64, 2048), config(split_k=2, stages=3)),
         (
-            "persistent",
+            "CTA pair, persistent",
+            support.gemm(256, 64, 1024, 6),
+            config(cta_group=2, cluster_m=2, stages=3, token_box=32, schedule="blocked"),
+        ),
+        (
+            "K split",
+            support.gemm(128, 64, 4096),
+            config(split_k=2, stages=3, epilogue_tokens=16),
+        ),
+        (
+            "persistent, two accumulators",
             support.gemm(128, 128, 512, 12),
             config(schedule="blocked", accumulators=2, stages=2),
         ),
@@ -222,16 +229,6 @@ def verdict(gpu, subject: Subject, text: str) -> tuple[str, str]:
     return "survived", ""
 
 
-def executed(gpu, subject: Subject, mutation: Mutation) -> bool:
-    """Whether the launch gets to the line: a trap in front of it is hit."""
-    line = subject.text.splitlines()[mutation.line]
-    try:
-        gpu.launch(parse(edited(subject, mutation.line, ("trap;", line))), *subject.launch[1:])
-    except EmulatorError as error:
-        return "trap" in str(error)
-    return False
-
-
 def source_line(subject: Subject, mutation: Mutation) -> str:
     """The .loc above a line of PTX."""
     for line in reversed(subject.text.splitlines()[: mutation.line]):
@@ -240,50 +237,152 @@ def source_line(subject: Subject, mutation: Mutation) -> str:
     return "?"
 
 
+# --- survivors ----------------------------------------------------------------------------------
+
+UNEXPLAINED = "not explained: the checker or the tests may lack something"
+INIT_FENCE = re.compile(r"\s*fence\.(mbarrier_init|proxy\.async)")
+
+
+def why_harmless(gpu, subject: Subject, mutation: Mutation) -> str:
+    """Why a mutation changes nothing, with what shows it; UNEXPLAINED if no rule says so."""
+    lines = subject.text.splitlines()
+    line = lines[mutation.line].strip()
+    if line.startswith("mbarrier.init"):
+        emulator.install(check=True)
+        gpu.launch(parse(subject.text), *subject.launch[1:])
+        waited = {text.rstrip(";") for text in gpu.machine.observer.exercised}
+        if line.rstrip(";") not in waited:
+            return "nobody waits on this barrier in this launch: its role has no work here"
+    if INIT_FENCE.match(line):
+        return _doubled_fence(gpu, subject, mutation, lines)
+    if line.startswith("tcgen05.wait::ld"):
+        return (
+            "what reads the registers waits for them (a true dependency, PTX ISA 9.7.16.6.4), and "
+            "no MMA writes these columns again before a later tcgen05.wait::ld of the warp, or in "
+            "a launch of one tile a CTA at all"
+        )
+    if line.startswith("tcgen05.fence::after_thread_sync"):
+        following = next((t for t in lines[mutation.line + 1 :] if "tcgen05." in t), "")
+        if "fence::after_thread_sync" in following:
+            return "no tcgen05 instruction stands between it and the next fence of its kind"
+    if line.startswith("tcgen05.commit") and "persistent" not in subject.name:
+        return "the last commits of a stage: the launch has one tile, nobody loads the stage again"
+    if line.startswith("bar.warp.sync") and "persistent" not in subject.name:
+        return "the first use of the staging buffer in this launch: nothing has read it before"
+    return UNEXPLAINED
+
+
+def _doubled_fence(gpu, subject: Subject, mutation: Mutation, lines: list[str]) -> str:
+    """Two fences follow each other, each enough: shown by dropping both."""
+    near = range(max(0, mutation.line - 8), mutation.line + 9)
+    twins = [i for i in near if i != mutation.line and INIT_FENCE.match(lines[i])]
+    for twin in twins:
+        first, last = sorted((mutation.line, twin))
+        both = [*lines[:first], "", *lines[first + 1 : last], "", *lines[last + 1 :]]
+        how, _ = verdict(gpu, subject, "\n".join(both))
+        if how != "survived":
+            return f"`{lines[twin].strip()}` beside it publishes the same; without both: {how}"
+    return UNEXPLAINED
+
+
+@dataclass(frozen=True)
+class Result:
+    """A mutation and its fate. how: of `verdict`; why: of a survivor, why it is harmless."""
+
+    subject: str
+    mutation: Mutation
+    line: str
+    source: str
+    how: str
+    said: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        where = f"submission.py:{self.source}: {self.line[:110]}"
+        return f"{self.how:24} {self.subject}: {self.mutation.kind}, {where}"
+
+
+def trial(gpu, subject: Subject, mutation: Mutation) -> Result:
+    how, said = verdict(gpu, subject, mutated(subject, mutation))
+    why = why_harmless(gpu, subject, mutation) if how == "survived" else ""
+    line = subject.text.splitlines()[mutation.line].strip()
+    return Result(
+        subject.name, mutation, line, source_line(subject, mutation), how, said[:140], why
+    )
+
+
+def draw(all_subjects: list[Subject], rng: random.Random, count: int):
+    """`count` different mutations."""
+    seen = set()
+    while len(seen) < count:
+        subject, mutation = choose(all_subjects, rng)
+        key = subject.name, mutation.line, mutation.after
+        if key not in seen:
+            seen.add(key)
+            yield subject, mutation
+
+
+def summary(results: list[Result], seed: int) -> str:
+    caught = [r for r in results if r.how != "survived"]
+    tally = Counter(r.how for r in caught)
+    return (
+        f"{len(caught)} of {len(results)} caught ({100 * len(caught) / len(results):.0f} %), seed "
+        f"{seed}: " + ", ".join(f"{n} {how}" for how, n in tally.most_common())
+    )
+
+
+def page(results: list[Result], seed: int) -> str:
+    """The run as Markdown: the figures, the survivors one by one, then what was caught."""
+    command = f"python bench/mutations.py --count {len(results)} --seed {seed} --markdown FILE"
+    lines = [
+        "# Mutations of the compiled kernel",
+        "",
+        f"Written by `{command}`.",
+        "",
+        __doc__.split("\n\n")[2].replace("\n", " "),
+        "",
+        summary(results, seed) + ".",
+        "",
+        "## Survivors",
+        "",
+        "| launch | mutation | submission.py | PTX | why it is harmless |",
+        "|---|---|---|---|---|",
+    ]
+    row = "| {0.subject} | {0.mutation.kind} | {0.source} | `{1}` | {0.why} |"
+    survivors = [r for r in results if r.how == "survived"]
+    lines += [row.format(r, r.line[:60]) for r in survivors]
+    kinds = sorted({r.mutation.kind.split(":")[0] for r in results})
+    lines += ["", "## By kind", "", "| mutation | drawn | caught |", "|---|---|---|"]
+    for kind in kinds:
+        of_kind = [r for r in results if r.mutation.kind.startswith(kind)]
+        caught = sum(r.how != "survived" for r in of_kind)
+        lines.append(f"| {kind} | {len(of_kind)} | {caught} |")
+    return "\n".join([*lines, ""])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--markdown", type=Path, help="also write the result as a page")
     options = parser.parse_args()
     torch.set_num_threads(1)
     gpu = emulator.install(check=True)
     rng, all_subjects = random.Random(options.seed), subjects(gpu)
     for subject in all_subjects:
         assert verdict(gpu, subject, subject.text)[0] == "survived", f"{subject.name} is not clean"
-    tally: Counter[str] = Counter()
-    survivors, seen, skipped = [], set(), 0
+    results = []
     begin = time.perf_counter()
-    while sum(tally.values()) < options.count:
-        subject, mutation = choose(all_subjects, rng)
-        if (subject.name, mutation.line, mutation.after) in seen:
-            continue
-        seen.add((subject.name, mutation.line, mutation.after))
-        if not executed(gpu, subject, mutation):
-            skipped += 1
-            continue
-        how, said = verdict(gpu, subject, mutated(subject, mutation))
-        tally[how] += 1
-        old = subject.text.splitlines()[mutation.line].strip()
-        entry = (
-            f"{subject.name}: {mutation.kind}, submission.py:{source_line(subject, mutation)}: "
-            f"{old[:110]}"
-        )
-        print(f"{sum(tally.values()):3} {how:24} {entry}\n    {said[:140]}", flush=True)
-        if how == "survived":
-            survivors.append(entry)
-    caught = options.count - tally["survived"]
-    print(
-        f"\n{caught} of {options.count} caught ({100 * caught / options.count:.0f} %) in "
-        f"{time.perf_counter() - begin:.0f} s: "
-        + ", ".join(f"{n} {how}" for how, n in tally.most_common())
-    )
-    print(
-        f"{skipped} drawn mutations were of lines that are not executed, or of barriers nobody "
-        "waits for"
-    )
-    print("survivors:", *(f"\n  {entry}" for entry in survivors))
+    for subject, mutation in draw(all_subjects, rng, options.count):
+        results.append(trial(gpu, subject, mutation))
+        print(f"{len(results):3} {results[-1]}\n    {results[-1].said}", flush=True)
+    print(f"\n{summary(results, options.seed)}, in {time.perf_counter() - begin:.0f} s")
+    survivors = [r for r in results if r.how == "survived"]
+    print("survivors:", *(f"\n  {r}\n    {r.why}" for r in survivors))
+    if options.markdown:
+        options.markdown.write_text(page(results, options.seed))
     return 0
 
 

@@ -109,7 +109,6 @@ class Agent:
         self.streams: dict[str, Stream] = {}
         self.roles: set[str] = set()
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
-        self.loads: dict = {}  # tcgen05.ld -> the record of its latest execution
         self.waits: dict = {}
         self.turn = (
             0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns

@@ -19,21 +19,13 @@ from ..registry import active, lanes
 from ..translate import _Writer
 from . import generic
 from .records import Record
-from .registers import early_reads
 from .tensor import halves_of
 
 
 class CheckedWriter(_Writer):
     """Translates with the observer around every instruction that has state."""
 
-    def write(self):
-        self.early = early_reads(self.out.structure)
-        super().write()
-
     def _op(self, op):
-        if (loads := self.early.get(id(op.ins))) is not None:
-            who, what = self._constant(op.ins), self._constant(loads)
-            self._line(f"w.machine.observer.registers_read(w, {who}, {what})", op.ins)
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
             op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
         super()._op(op)
@@ -353,7 +345,6 @@ def _tensor_access(ins: Instr, run):
         rules = observer.tensor(w.cta)
         if is_load:
             agent.roles.add("epilogue")
-            agent.loads[id(ins)] = record
             rules.read(record, halves_of(row, height), columns, partly=True)
         else:
             rules.write(record, halves_of(row, height), columns)

@@ -16,7 +16,6 @@ from collections import Counter
 
 import numpy as np
 
-from ..report import mnemonic
 from ..state import OFFSET_MASK
 from . import lifetime, words
 from .asynchronous import Asynchronous
@@ -272,25 +271,6 @@ class Observer(Asynchronous):
         tensor = self.tensor(cta)
         tensor.freed(record, slice(first, first + columns))
         tensor.forget(slice(first, first + columns))
-
-    def registers_read(self, warp, ins, loads):
-        """An instruction reads registers of tcgen05.ld instructions that may be under way."""
-        agent = self.agent(warp)
-        for load in loads:
-            record = agent.loads.get(id(load))
-            if record is None or agent.knows(HB, record.component, record.step):
-                continue
-            self.found(
-                "race",
-                "a register is read before the tcgen05.ld that fills it is complete",
-                (
-                    f"this access: {words.line(ins)}: {mnemonic(ins)}, by {words.name(agent)}",
-                    f"conflicts with: {words.act(record)}",
-                    f"missing: tcgen05.wait::ld by {words.name(agent)} between the two",
-                ),
-                ins,
-                load,
-            )
 
     # --- barriers of a CTA and of a cluster -----------------------------------------------------
     def meeting(self, cta, key) -> Meeting:

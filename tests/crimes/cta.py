@@ -214,7 +214,7 @@ def tensor_memory(fences=True, wait_store=True, grow=False, wait_all=True) -> So
             k("tcgen05.wait::ld.sync.aligned;")
         k("mul.wide.u32 %rd8, %r0, 4;")
         k("add.u64 %rd9, %rd0, %rd8;")
-        k("st.global.u32 [%rd9+-512], %r5;", "result")
+        k("st.global.u32 [%rd9+-512], %r5;")
 
     k.only(0, alloc, 31)
     k("bar.sync 0;")
@@ -396,17 +396,6 @@ CRIMES = [
         ),
         ("tmem load", "tmem store"),
         wait_store=False,
-    ),
-    tensor(
-        "no_wait_ld_for_registers",
-        "registers of tcgen05.ld are stored without tcgen05.wait::ld",
-        "race",
-        (
-            "a register is read before the tcgen05.ld that fills it is complete",
-            "missing: tcgen05.wait::ld by epilogue warp 4",
-        ),
-        ("result", "tmem load"),
-        wait_all=False,
     ),
     tensor(
         "alloc_grows",
