@@ -3,9 +3,9 @@ schedule.
 """
 
 import pytest
-from crimes import clusters, cta, gemm, grid
+from crimes import clusters, cta, gemm, grid, numbers
 
-CRIMES = [*gemm.CRIMES, *cta.CRIMES, *clusters.CRIMES, *grid.CRIMES]
+CRIMES = [*gemm.CRIMES, *cta.CRIMES, *clusters.CRIMES, *grid.CRIMES, *numbers.CRIMES]
 SCHEDULES = (None, "early", "late", "random:1", "random:2")
 
 

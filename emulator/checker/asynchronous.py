@@ -122,6 +122,7 @@ class Asynchronous:
             agent, apply, facts["places"], access.tx_bytes, "tma", text, lambda at: _box(access, at)
         )
         self.globals.maps.used(agent, access.address, self.state(warp.cta).records[-1])
+        self.coverage.loaded(agent, access, self.ins)
         return observed
 
     def _bulk_load(self, agent, warp, apply, facts):
@@ -307,7 +308,7 @@ class Asynchronous:
             halves = slice(row // 16, 8, 2) if op.acc.half else ALL
             columns = slice(column, column + op.acc.columns // op.acc.parts)
             if op.accumulate:
-                tensor.read(record, halves, columns, keep=False)
+                tensor.accumulate(record, halves, columns)
             tensor.write(record, halves, columns)
 
     def _read_operand(self, record: Record, cta, operand):

@@ -37,6 +37,17 @@ class GlobalRules:
     def finish(self):
         self.shadows.clear()
 
+    def holes(self) -> tuple[str, int, int] | None:
+        """(name of a tensor with bytes never written between written ones, how many, per cent)."""
+        for base, shadow in self.shadows.items():
+            written = np.flatnonzero(shadow)
+            span = int(written[-1] - written[0]) + 1 if written.size else 0
+            if written.size < span:
+                empty = (span - written.size) * UNIT
+                name = self.observer.machine.memory.region(base).name
+                return name, empty, round(100 * empty / (span * UNIT))
+        return None
+
     def _shadow(self, region) -> np.ndarray:
         found = self.shadows.get(region.base)
         if found is None or found.size < region.size // UNIT + 1:

@@ -16,12 +16,15 @@ from collections import Counter
 
 import numpy as np
 
+from ..report import mnemonic
 from ..state import OFFSET_MASK
 from . import lifetime, words
 from .asynchronous import Asynchronous
 from .clocks import HB, INIT, Agent
+from .coverage import Coverage
 from .finding import Finding, Findings
 from .global_memory import GlobalRules
+from .quantise import unrounded_scales
 from .records import Barrier, ClusterState, Meeting, Record
 from .shadow import SharedShadow
 from .shared import SharedRules
@@ -46,6 +49,7 @@ class Observer(Asynchronous):
         self.free: list[SharedShadow] = []  # of CTAs that have ended
         self.alike: Counter = Counter()
         self.globals = GlobalRules(self)
+        self.coverage = Coverage(self)
         self.states: list[ClusterState] = []
         self.events = 0
 
@@ -79,7 +83,9 @@ class Observer(Asynchronous):
     def tensor(self, cta) -> TensorRules:
         found = cta.__dict__.get("tensor_rules")
         if found is None:
-            found = cta.tensor_rules = TensorRules(cta, self.state(cta), self.report)
+            found = cta.tensor_rules = TensorRules(
+                cta, self.state(cta), self.report, self.coverage.unread
+            )
         return found
 
     def report(self, kind: str, diagnosis: str, details, new: Record | None, old: Record | None):
@@ -295,4 +301,24 @@ class Observer(Asynchronous):
 
     def finish(self):
         """The launch has ended."""
+        self.coverage.finish()
         self.globals.finish()
+        self._scales()
+
+    def _scales(self):
+        code, hits = self.machine.code, self.machine.hits
+        ran = {id(op.ins) for b, n in zip(code.structure, hits) if n for op in b.ops}
+        for element, scale in unrounded_scales(code.structure):
+            if id(element) in ran and id(scale) in ran:
+                self.found(
+                    "numerics",
+                    "values are quantised with the block scale before its rounding",
+                    (
+                        f"this conversion: {words.line(element)}: {mnemonic(element)}",
+                        f"the scale is rounded at {words.line(scale)}: {mnemonic(scale)}",
+                        "missing: the scale converted back (cvt.f16x2 of what is stored) before "
+                        "the values are divided by it",
+                    ),
+                    element,
+                    scale,
+                )

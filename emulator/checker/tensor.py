@@ -26,11 +26,11 @@ def halves_of(row: int, height: int) -> slice:
 
 class TensorRules:
     """The rules for one CTA's tensor memory. `report`: function of (kind, diagnosis, details, new,
-    old).
+    old). unread: where accumulators that were read in part are noted.
     """
 
-    def __init__(self, cta, state, report):
-        self.cta, self.state, self.report = cta, state, report
+    def __init__(self, cta, state, report, unread: list):
+        self.cta, self.state, self.report, self.unread = cta, state, report, unread
         self.shadow = TensorShadow()
 
     def place(self, columns: slice) -> str:
@@ -49,6 +49,31 @@ class TensorRules:
             self.shadow.loaded[new.agent.index // 4 % LOAD_READERS, halves, columns] = new.number
         else:
             self.shadow.core[halves, columns] = new.number
+
+    def accumulate(self, new: Record, halves, columns: slice):
+        """An MMA adds to what is there."""
+        self.read(new, halves, columns, keep=False)
+        loaded = self.shadow.loaded[:, halves, columns]
+        if not loaded.any():
+            return
+        for number in distinct(loaded):
+            if number and self._ordered(new.agent, new, old := self.state.records[number], "write"):
+                self._taken(new, old, columns)
+
+    def _taken(self, new: Record, old: Record, columns: slice):
+        self.report(
+            "accumulator",
+            f"{words.thing(new)} accumulates on values that {words.thing(old)} has taken already",
+            (
+                f"this access: {words.act(new)}",
+                f"taken by: {words.act(old)}",
+                f"in {self.place(columns)}",
+                "missing: enable-input-d false for the first MMA of the tile (the accumulate flag "
+                "is never reset)",
+            ),
+            new,
+            old,
+        )
 
     def write(self, new: Record, halves, columns: slice):
         shadow = self.shadow
@@ -78,6 +103,25 @@ class TensorRules:
             self._conflict(new, distinct(cells), columns, "free")
         if (loaded := shadow.loaded[:, :, columns]).any():
             self._conflict(new, distinct(loaded), columns, "free")
+            self._note_unread(columns)
+
+    def _note_unread(self, columns: slice):
+        """Accumulators of which some columns were loaded since they were written, others not."""
+        shadow, records = self.shadow, self.state.records
+        loaded = shadow.loaded[:, :, columns].max(axis=0)
+        written = shadow.written[:, columns]
+        for number in distinct(written):
+            if not number or records[number].kind != "mma":
+                continue
+            mine = written == number
+            taken = (mine & (loaded != 0)).any(axis=0)
+            left = np.flatnonzero(mine.any(axis=0) & ~taken)
+            if left.size and taken.any():
+                load = records[int(loaded[mine].max())]
+                first, last = int(left[0]), int(left[-1])
+                self.unread.append(
+                    (records[number], load, columns.start + first, columns.start + last)
+                )
 
     def _conflict(self, new: Record, numbers, columns: slice, how: str):
         agent = new.agent

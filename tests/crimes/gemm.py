@@ -147,6 +147,23 @@ CRIMES = [
         first_accumulates=1,
     ),
     crime(
+        "accumulate_never_reset",
+        "the first MMA of the second tile accumulates onto the first tile",
+        "accumulator",
+        ("accumulates on values that tcgen05.ld has taken already", "accumulate flag"),
+        ("mma first", "tmem load"),
+        good=TWO,
+        later_accumulates=1,
+    ),
+    crime(
+        "first_16_columns",
+        "the epilogue reads and stores 16 of the 32 columns",
+        "coverage",
+        ("part of the accumulator is never read", "columns [16, 32)", "50 % of them"),
+        ("tmem load", "mma"),
+        columns=16,
+    ),
+    crime(
         "tmem_base_forgotten",
         "the epilogue reads from column 0, not from the allocated address",
         "uninitialised",

@@ -37,6 +37,8 @@ class Options:
         self.expected = STAGE
         self.full_count = self.empty_count = 1
         self.first_accumulates = 0
+        self.later_accumulates = 0  # the first MMA of the tiles behind the first
+        self.columns = COLUMNS  # that the epilogue reads and stores
         self.forget_base = self.forget_lane = self.early_commit = self.again = False
         self.tiles = 1
         self.load_wait = True  # tcgen05.wait::ld before the accumulator is released
@@ -143,7 +145,8 @@ def _multiply(k, o):
             k("cvt.u64.u32 %rd11, %r11;")
             k(f"or.b64 %rd{r}, %rd11, {descriptor(rows)};")
         first = i % K_TILES == 0
-        accumulate = o.first_accumulates if first else 1
+        starts = o.later_accumulates if i else o.first_accumulates
+        accumulate = starts if first else 1
         k(f"setp.ne.u32 %p5, {accumulate}, 0;")
         k(
             f"tcgen05.mma.cta_group::1.kind::f16 [{d}], %rd20, %rd22, {IDESC}, %p5;",
@@ -177,7 +180,7 @@ def _commit(k, at, mark):
 
 
 def _epilogue(k, o):
-    registers = ", ".join(f"%r{100 + i}" for i in range(COLUMNS))
+    registers = ", ".join(f"%r{100 + i}" for i in range(o.columns))
     for tile in range(o.tiles):
         if o.acc_wait:
             k.wait(f"%r1+{ACC}", tile % 2, "wait acc")
@@ -187,7 +190,7 @@ def _epilogue(k, o):
         k("shl.b32 %r4, %r4, 21;")
         base = "%r2" if not o.forget_base or tile else "0"
         k(f"add.u32 %r5, {'%r4' if not o.forget_lane else 0}, {base};")
-        k(f"tcgen05.ld.sync.aligned.32x32b.x{COLUMNS}.b32 {{{registers}}}, [%r5];", "tmem load")
+        k(f"tcgen05.ld.sync.aligned.32x32b.x{o.columns}.b32 {{{registers}}}, [%r5];", "tmem load")
         if o.load_wait:
             k("tcgen05.wait::ld.sync.aligned;")
         if o.tiles > 1 and o.release:
@@ -196,7 +199,7 @@ def _epilogue(k, o):
             k(f"mbarrier.arrive.shared::cta.b64 _, [%r1+{ACC_EMPTY}];", "arrive acc_empty")
         k(f"mul.wide.u32 %rd5, %r0, {4 * COLUMNS};")
         k("add.u64 %rd5, %rd5, %rd2;")
-        for i in range(0, COLUMNS, 4):
+        for i in range(0, o.columns, 4):
             four = ", ".join(f"%r{100 + i + j}" for j in range(4))
             k(f"st.global.v4.b32 [%rd5+{4 * i}], {{{four}}};", "store")
 

@@ -99,15 +99,39 @@ def tma() -> Source:
     return k
 
 
-def _box(k: Source, address: str, coords: str):
+def _box(k: Source, address: str, coords: str, nbytes: int = 256):
     k("mbarrier.init.shared::cta.b64 [%r1+1024], 1;")
     k("fence.mbarrier_init.release.cluster;")
-    k("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+1024], 256;", "expect")
+    k(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+1024], {nbytes};", "expect")
     k(
         "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes "
         f"[%r1], [{address}, {coords}], [%r1+1024];",
         "load",
     )
+
+
+def every_tile(bug: bool) -> Source:
+    """Each CTA loads a tile of 4 x 32 integers; the bug names the row before the column."""
+    k = Source(".param .align 64 .b8 map[128], .param .u64 out", 128)
+    k("mov.u32 %r0, %tid.x;")
+    k("mov.u32 %r1, dyn;")
+    k("ld.param.u64 %rd0, [out];")
+    k("mov.b64 %rd1, map;")
+    k("cvta.param.u64 %rd1, %rd1;")
+    k("mov.u32 %r50, %ctaid.x;")
+    k("and.b32 %r51, %r50, 1;")
+    k("shl.b32 %r51, %r51, 5;")
+    k("shr.u32 %r52, %r50, 1;")
+    k("shl.b32 %r52, %r52, 2;")
+    k.only(0, lambda: _box(k, "%rd1", "{%r52, %r51}" if bug else "{%r51, %r52}", 512))
+    k("bar.sync 0;")
+    k.wait("%r1+1024", 0)
+    k("shl.b32 %r2, %r0, 2;")
+    k("add.u32 %r3, %r1, %r2;")
+    k("ld.shared.u32 %r5, [%r3];")
+    k("mad.lo.u32 %r53, %r50, 128, %r0;")
+    store_out(k, "%r53", "%r5")
+    return k
 
 
 def edited(bug: bool) -> Source:
@@ -217,6 +241,17 @@ CRIMES = [
         ("edit", "load"),
         edited_args,
         lambda a: SOURCE[6, 32:64],
+    ),
+    Crime(
+        "coordinates_swapped",
+        "the row's coordinate stands before the column's",
+        every_tile,
+        "coverage",
+        ("lies wholly outside of its tensor", "two may be swapped", "at (0, 32)"),
+        ("load",),
+        lambda: [tensormap(box=(32, 4)), torch.zeros(1024, dtype=torch.int32)],
+        lambda a: SOURCE.reshape(4, 4, 2, 32).transpose(1, 2).reshape(-1),
+        grid=(8, 1, 1),
     ),
     wrong_map(
         "one_stride_too_many",
