@@ -143,6 +143,15 @@ def number(cta):
     cta.tmem[:] = np.arange(128, dtype=np.uint32)[:, None] << 16 | np.arange(512, dtype=np.uint32)
 
 
+def test_lanes_of_an_address_are_counted_modulo_128():
+    """A public matmul (gau-nernst/learn-cuda, v7), right on a B200, adds 128 in the odd CTA."""
+    _, (first,) = warps()
+    warp = sibling(first, 2)
+    number(warp.cta)
+    (got,) = warp_run("tcgen05.ld.sync.aligned.32x32b.x1.b32 {1} [a]", warp, (128 + 64) << 16 | 9)
+    assert (got == (64 + T << 16 | 9)).all()
+
+
 # (shape, registers of .x1, repetitions): lane and column of register i in thread t, as in the
 # thread maps of PTX ISA 9.7.16.2
 MAPS = {

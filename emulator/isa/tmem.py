@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import Fault, Unsupported
 from ..program import Instr, Vec
 from ..registry import lane, lanes, warp
-from ..state import CTA
+from ..state import CTA, TMEM_LANES
 from .tmem_alloc import group_of, uniform, whole_warp
 
 # shape -> registers of .x1 (times the repetition) and lanes from the base lane on
@@ -78,6 +78,9 @@ class Access:
         """(lane, column) of the address, checked against the warp's quarter and the allocations."""
         taddr = uniform(taddr, f"the tensor-memory address of {self.opcode}")
         row, column = split(taddr)
+        row %= (
+            TMEM_LANES  # a public kernel that is right on a B200 adds 128 in the odd CTA of a pair
+        )
         height = SHAPES[self.shape][1]
         quarter = 32 * (warp.index % 4)
         if not quarter <= row <= quarter + 32 - height:

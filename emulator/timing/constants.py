@@ -51,7 +51,7 @@ TABLE = (
         "SA tma2d_tput 512 B (900 clk at 1.965 GHz) and SA main loop at "
         "1.3 GHz (+380..468 clk): the part of a DRAM access that does not scale with the SM clock",
     ),
-    _c("dram_extra_clk", 55.0, "clk", "fitted", "the same two data sets: the part that scales"),
+    _c("dram_extra_clk", 95.0, "clk", "fitted", "the same two data sets: the part that scales"),
     _c(
         "dram_jitter",
         160.0,
@@ -102,16 +102,23 @@ TABLE = (
     ),
     _c("page_bytes", 2 << 20, "B", "published", "CUDA: allocations are mapped in 2 MB pages"),
     # --- L2 and crossbar ------------------------------------------------------------------------
-    _c("l2_bytes_a_die", 63e6, "B", "measured", "SA main loop: the step lies between 50 and 67 MB"),
     _c(
         "l2_bandwidth",
-        17.5e12,
+        14.2e12,
         "B/s",
-        "published",
-        "SA tma_mcast: 16.8 TB/s filled; QRC 17..26, TileSight 20.5; "
-        "at 1.965 GHz, scales with the clock",
-        20e12,
-        16.5e12,
+        "measured",
+        "SA tma_mcast: sectors that the L2 delivers level off at 14.1..14.2 TB/s for groups of 4, "
+        "8 and 16; QRC 17..26 (B300), TileSight 20.5; at 1.965 GHz, scales with the clock",
+        18e12,
+        13.5e12,
+    ),
+    _c(
+        "lrc_bytes",
+        1.0e6,
+        "B",
+        "fitted",
+        "SA tma_mcast, even rows of groups of 16: sectors filled for a sector of the L2, 2.1 up to "
+        "48 KB in flight an SM, 1.6 at 90 KB, 1.2 at 224 KB",
     ),
     _c(
         "l2_far",
@@ -140,6 +147,13 @@ TABLE = (
         "is ~400 clk, less the fill and mbarrier_wake",
     ),
     _c("ldg_l2", 300.0, "clk", "published", "C&C ~150 ns near; QRC 285..360 near"),
+    _c(
+        "l2_clock",
+        1.965e9,
+        "Hz",
+        "published",
+        "the SM clock of the numbers in B/s that scale with it",
+    ),
     _c("l1_hit", 39.0, "clk", "published", "C&C: an L1 hit"),
     _c("l2_sector", 32, "B", "measured", "CUDA programming guide; NCU1 sector counters"),
     # --- TMA ------------------------------------------------------------------------------------
@@ -149,6 +163,13 @@ TABLE = (
         "clk",
         "measured",
         "SA main loop: 114..116 clk a 2-copy iteration, 242 with 4, 472 with 8",
+    ),
+    _c(
+        "tma_chunk",
+        4096,
+        "B",
+        "fitted",
+        "SA tma2d_lat, 128 KB, even row: what a copy asks for at a time, so that copies mix",
     ),
     _c("bulk_issue", 15.5, "clk", "published", "AS: UBLKCP slope; QRC 16..60", 15.5, 58.0),
     _c("tma_store_issue", 14.0, "clk", "published", "AS: UTMASTG slope"),
@@ -179,7 +200,6 @@ TABLE = (
         0.0,
         200.0,
     ),
-    _c("multicast_row", 64, "B", "published", "NCU1: 32-byte rows cost twice in a multicast"),
     _c(
         "bulk_read_smem",
         60.0,
@@ -187,6 +207,7 @@ TABLE = (
         "published",
         "QRC: a bulk store's source is read after 89 clk (256 B), 209 clk (4 KB)",
     ),
+    _c("bulk_read_bytes", 32.0, "B/clk", "published", "the same: 120 clk more for 3840 B more"),
     _c("dsmem", 190.0, "clk", "published", "QRC: ld.shared::cluster 165..215 clk", 165.0, 240.0),
     _c(
         "dsmem_bytes",
@@ -227,6 +248,13 @@ TABLE = (
     _c("lat_ts_pair256", 138.0, "clk", "measured", "the same, N/2 + this, TS cta2 M256"),
     _c("lat_ss_pair128", 162.0, "clk", "measured", "the same, N/4 + this, SS cta2 M128"),
     _c("lat_ss_pair256", 170.0, "clk", "measured", "the same, N/2 + this, SS cta2 M256"),
+    _c(
+        "lat_loop",
+        12.0,
+        "clk",
+        "fitted",
+        "SA umma_lat, even rows: of the latencies above, what the measuring loop takes here",
+    ),
     _c(
         "cp_issue",
         16.0,
@@ -292,16 +320,9 @@ TABLE = (
     _c("setmaxnreg", 40.0, "clk", "published", "QRC 23..73", 23.0, 73.0),
     # --- LSU, shared memory, arithmetic ---------------------------------------------------------
     _c("smem_load", 29.0, "clk", "published", "QRC 24..29"),
-    _c(
-        "lsu_issue",
-        4.0,
-        "clk",
-        "published",
-        "32 lanes through a 128 B/clk port, 4 sub-cores share it",
-    ),
-    _c("alu_latency", 4.0, "clk", "published", "QRC, AS: dependent FFMA 4..4.44"),
-    _c("shuffle_latency", 24.0, "clk", "published", "QRC, AS 24..26"),
-    _c("branch", 6.0, "clk", "published", "QRC: 51 clk a non-unrolled loop against 45 unrolled"),
+    _c("lsu_queue", 64.0, "clk", "unknown", "shared stores the LSU takes ahead", 256.0, 16.0),
+    _c("l1_bytes", 1 << 17, "B", "unknown", "256 KB less shared memory", 192 << 10, 32 << 10),
+    _c("shared_atomic", 2.0, "", "unknown", "atomic in loads: read and write", 1.0, 4.0),
     # --- launch ---------------------------------------------------------------------------------
     _c(
         "event_floor_us",

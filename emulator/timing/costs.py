@@ -1,43 +1,30 @@
-"""What an instruction costs its warp and its sub-core: (issue slots, latency of the result), in
-clk.
+"""Which line of rates.py an instruction is: (issue slots, latency of the result), in clk.
 
-PTX is not SASS: register moves and address conversions vanish, parameters are operands. Rates are
-those of section 4 of the facts (thread-instructions an SM and clk / 128 lanes of four sub-cores).
-Sources: QRC (B300), AS.
+PTX is not SASS: register moves and address conversions vanish, parameters are operands.
 """
 
 from __future__ import annotations
 
 from ..program import Imm, Instr, Reg, Special
+from .rates import rate
 
 FREE = ("mov", "cvta", "mapa", "pragma")
 NO_COST_LOAD = ("param", "param::entry", "const")
-QUARTER = 32 / 16  # slots of an instruction that runs at 64 lanes a clk and SM
-F2FP_PACK = 4.0
-SPECIAL_FUNCTION = {
-    "ex2": 4.0,
-    "lg2": 8.0,
-    "rcp": 8.0,
-    "rsqrt": 8.0,
-    "sqrt": 8.0,
-    "tanh": 8.0,
-    "sin": 8.0,
-    "cos": 8.0,
-}
+SPECIAL_FUNCTION = ("lg2", "rcp", "rsqrt", "sqrt", "tanh", "sin", "cos")
 FLOAT_ADD = ("add", "sub", "mul", "fma", "min", "max", "neg", "abs")
-# Fixed costs of stateful instructions that wait for nothing, by leading words of the opcode:
-# (slots, latency).
+WIDE = ("add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor")
+# Stateful instructions that wait for nothing, by the first word of the opcode.
 STATEFUL = {
-    ("elect",): (2.0, 2.0),  # SA main loop: 8 elected MMAs in 242 clk
-    ("shfl",): (4.0, 24.0),
-    ("vote",): (2.0, 12.0),
-    ("match",): (4.0, 24.0),
-    ("redux",): (4.0, 24.0),
-    ("activemask",): (1.0, 8.0),
-    ("nanosleep",): (40.0, 0.0),
-    ("griddepcontrol",): (4.0, 0.0),
-    ("prefetch",): (4.0, 0.0),
-    ("movmatrix",): (4.0, 24.0),
+    "elect": "elect",
+    "shfl": "shuffle",
+    "vote": "vote",
+    "match": "shuffle",
+    "redux": "shuffle",
+    "activemask": "active mask",
+    "nanosleep": "sleep",
+    "griddepcontrol": "hint",
+    "prefetch": "hint",
+    "movmatrix": "shuffle",
 }
 
 
@@ -46,37 +33,30 @@ def pure_cost(ins: Instr) -> tuple[float, float]:
     name = ins.mods[0]
     if name in FREE:
         special = len(ins.operands) > 1 and isinstance(ins.operands[1], Special)
-        return (1.0, 12.0) if special else (0.0, 0.0)
+        return rate("special register" if special else "nothing")
     if name == "ld" or ins.opcode in ("not.pred", "mov.pred"):
-        return 0.0, 0.0
-    if name in SPECIAL_FUNCTION:
-        slots = SPECIAL_FUNCTION[name] / (2 if ins.has("f16x2") else 1)
-        return max(slots, 4.0), 17.0
-    if name == "div":
-        return (20.0, 60.0) if not ins.has("approx") else (10.0, 24.0)
+        return rate("nothing")
+    if name == "ex2" or name in SPECIAL_FUNCTION:
+        return _special_function(ins)
+    if name in ("div", "rem"):
+        return rate("divide approximately" if ins.has("approx") else "divide")
     if ins.has("f64"):
-        return 64.0, 64.0
+        return rate("f64")
     if name == "cvt":
         return _conversion(ins)
     if name in FLOAT_ADD and ins.has("f32"):
-        return 1.0, 4.0
-    if name in ("rem",):
-        return 20.0, 60.0
-    if ins.has("u64", "s64", "b64") and name in (
-        "add",
-        "sub",
-        "mul",
-        "mad",
-        "shl",
-        "shr",
-        "and",
-        "or",
-        "xor",
-    ):
-        return 2 * QUARTER, 6.0
+        return rate("float")
+    if name in WIDE and ins.has("u64", "s64", "b64"):
+        return rate("integer 64")
     if name == "setp" or ins.mods[-1] == "pred":
-        return QUARTER, 6.0
-    return QUARTER, 4.0
+        return rate("predicate")
+    return rate("integer")
+
+
+def _special_function(ins: Instr) -> tuple[float, float]:
+    """Two halves at once cost as one of them, but never less than the quickest function."""
+    slots, latency = rate("ex2" if ins.mods[0] == "ex2" else "special function")
+    return (max(slots / 2, rate("ex2")[0]) if ins.has("f16x2") else slots), latency
 
 
 INTEGER = (
@@ -112,7 +92,7 @@ def uniform_cost(ins: Instr) -> tuple[float, float]:
     if ins.mods[0] in INTEGER and not any(
         m in ("f32", "f64", "f16", "bf16", "f16x2", "f32x2") for m in ins.mods
     ):
-        slots = min(slots, 1.0)
+        slots = min(slots, rate("uniform integer")[0])
     return slots, latency
 
 
@@ -124,27 +104,24 @@ def _conversion(ins: Instr) -> tuple[float, float]:
     ]
     narrow = [k for k in kinds if k.startswith(("e", "ue"))]
     if narrow:  # fp4 and fp8: unpacking 64 lanes a clk, packing 32
-        return (QUARTER, 4.0) if kinds and kinds[-1] in narrow else (F2FP_PACK, 4.0)
+        return rate("unpack" if kinds[-1] in narrow else "pack")
     if (
         len(kinds) == 2
         and kinds[0][0] in "sub"
         and kinds[1][0] in "sub"
         and "f" not in kinds[0] + kinds[1]
     ):
-        return (0.0, 0.0) if kinds[0][1:] == kinds[1][1:] else (1.0, 4.0)
+        return rate("nothing" if kinds[0][1:] == kinds[1][1:] else "widen")
     if ins.has("f16x2", "bf16x2"):
-        return F2FP_PACK, 4.0
-    return 8.0, 8.0
+        return rate("pack")
+    return rate("convert")
 
 
 def stateful_cost(ins: Instr) -> tuple[float, float]:
     """(slots, latency of the result) of an instruction with state, apart from what its unit makes
     it wait.
     """
-    for words, cost in STATEFUL.items():
-        if ins.mods[: len(words)] == words:
-            return cost
-    return 2.0, 0.0
+    return rate(STATEFUL.get(ins.mods[0], "issue"))
 
 
 def is_copy(ins: Instr) -> bool:

@@ -20,7 +20,7 @@ from ..registry import Blocked, Clock, Waitable
 from ..state import Cluster, GlobalMemory
 from ..translate import EXIT
 from .constants import Constants
-from .memory import Memory
+from .memory import Memory, Server
 from .options import Options
 from .placement import Placement
 from .record import Record
@@ -128,7 +128,7 @@ class TimedMachine(Units, Machine):
         self.last_store = 0.0
         self.record = Record(options.trace)
         self.arithmetic = options.arithmetic or depends_on_arithmetic(code.structure) is not None
-        Clock.now = 0.0
+        Clock.now = Server.now = 0.0
         try:
             launch = super().launch(code, grid, block, cluster, dynamic_smem, params)
         finally:
@@ -180,7 +180,7 @@ class TimedMachine(Units, Machine):
                 item.queued = False
                 self._turn(item, launch)
             else:
-                Clock.now = time
+                Clock.now = Server.now = time
                 try:
                     item()
                 except Fault as fault:
@@ -246,7 +246,7 @@ class TimedMachine(Units, Machine):
                 f.pc = pc
                 hits[pc] += 1
                 seen.add(pc)
-                Clock.now = f.time
+                Clock.now = Server.now = f.time
                 pc = blocks[pc](f, R)
                 if pc == EXIT or pc == f.reconv:
                     Clock.now = f.time

@@ -11,8 +11,11 @@ saturation.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 
 import numpy as np
+
+from .coalescer import Coalescer
 
 UNIT = 64  # bytes: what DRAM delivers for a missing sector
 UNIT_SHIFT = 6
@@ -20,33 +23,61 @@ _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Server:
-    """First come, first served. busy: total clk of service."""
+    """Serves one request at a time, in the order in which they arrive, though they may be asked for
+    in another order: a request for a later time leaves a gap that earlier ones fill.
 
-    __slots__ = ("free", "busy")
+    busy: total clk of service; now (of all servers): no request will be for an earlier time.
+    """
+
+    __slots__ = ("free", "busy", "gaps")
+    now = 0.0
 
     def __init__(self):
         self.free = self.busy = 0.0
+        self.gaps: list[tuple[float, float]] = []  # idle times between now and `free`
 
     def serve(self, at: float, service: float) -> float:
         """Start of a service asked for at `at`."""
-        start = at if at > self.free else self.free
-        self.free = start + service
         self.busy += service
-        return start
+        free = self.free
+        if at >= free:
+            if at > Server.now:
+                begin = free if free > Server.now else Server.now
+                self.gaps.append((begin, at))
+            self.free = at + service
+            return at
+        if self.gaps:
+            start = self._fill(at, service)
+            if start is not None:
+                return start
+        self.free = free + service
+        return free
+
+    def _fill(self, at: float, service: float) -> float | None:
+        """Start of the service in the first gap that holds it."""
+        gaps = self.gaps = [gap for gap in self.gaps if gap[1] > Server.now]
+        for i, (begin, end) in enumerate(gaps):
+            start = at if at > begin else begin
+            if start + service <= end:
+                gaps[i : i + 1] = [
+                    gap for gap in ((begin, start), (start + service, end)) if gap[1] > gap[0]
+                ]
+                return start
+        return None
 
 
 class Memory:
     """L2 and DRAM of the chip for one launch.
 
-    l2_bytes, dram_bytes, fabric_bytes: delivered so far; written_bytes: by stores; dirty: bytes of
-    the L2 that must be written back before a new line takes their place.
+    l2_bytes, dram_bytes, fabric_bytes: delivered so far; coalesced_bytes: to SMs that shared an
+    answer; written_bytes: by stores; dirty: bytes of the L2 that must be written back before a new
+    line takes their place.
     """
 
     def __init__(self, c, ghz: float, dirty: bool, cold: bool):
         self.c = c
         self.cold = cold
-        nominal = 1.965e9
-        self.l2_clk = 2 * nominal / c.l2_bandwidth  # clk a byte, of one die's partition
+        self.l2_clk = 2 * c.l2_clock / c.l2_bandwidth  # clk a byte, of one die's partition
         self.fabric_clk = 2 * ghz * 1e9 / c.fabric_bandwidth
         self.channels = int(c.dram_channels)
         self.dram_clk = self.channels * ghz * 1e9 / c.dram_bandwidth
@@ -61,7 +92,9 @@ class Memory:
         self.present: dict[int, np.ndarray] = {}
         self.place: dict[int, int] = {}  # address on the chip, by order of use: runs repeat exactly
         self.ready: dict[int, np.ndarray] = {}  # when the L2 has what it has asked DRAM for
+        self.coalescers: dict[int, Coalescer] = defaultdict(lambda: Coalescer(c.lrc_bytes))
         self.l2_bytes = self.dram_bytes = self.fabric_bytes = self.written_bytes = 0
+        self.coalesced_bytes = 0
 
     def _lines(self, region) -> np.ndarray:
         """A byte a UNIT of an allocation: bit d set where die d's partition holds it."""
@@ -74,7 +107,7 @@ class Memory:
             self.place[region.base] = (len(self.place) + 1) << 36
         return found
 
-    def read(self, at: float, die: int, region, starts: np.ndarray, nbytes: int, latency: float):
+    def read(self, at: float, sm, region, starts: np.ndarray, nbytes: int, latency: float):
         """Read `nbytes` at each address; returns (first, last): when the first and the last of it
         is at the SM.
 
@@ -93,7 +126,19 @@ class Memory:
                 index = index[index <= last[:, None]]
             else:
                 index = index.ravel()
-        total = len(starts) * nbytes
+        total, die = len(starts) * nbytes, sm.die
+        gpc = self.coalescers[sm.gpc]
+        chance = self._hash(region, int(starts[0]))
+        shared = gpc.merge(at, region, len(lines), index, chance)
+        if shared:
+            self.coalesced_bytes += total
+            return shared
+        first, last = self._answer(at, die, region, lines, index, total, latency)
+        gpc.sent(region, index, last, total)
+        return first, last
+
+    def _answer(self, at, die, region, lines, index, total, latency):
+        """What the L2 answers to a request for units: (first, last) arrival."""
         self.l2_bytes += total
         begin = self.l2[die].serve(at, total * self.l2_clk)
         state = lines[index]
@@ -164,9 +209,12 @@ class Memory:
 
     def draw(self, region, host_address: int) -> float:
         """clk that an access takes longer than the quickest: exponential, by a hash."""
+        return -self.c.dram_jitter * math.log1p(-self._hash(region, host_address))
+
+    def _hash(self, region, host_address: int) -> float:
+        """A number in [0, 1) for an address."""
         address = self.on_chip(region, host_address)
-        mixed = (address >> UNIT_SHIFT) * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFF
-        return -self.c.dram_jitter * math.log1p(-mixed / (1 << 20))
+        return ((address >> UNIT_SHIFT) * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFF) / (1 << 20)
 
     def write(self, at: float, die: int, region, starts: np.ndarray, nbytes: int) -> float:
         """Write `nbytes` at each address; returns when the L2 has taken them."""

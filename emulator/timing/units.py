@@ -14,13 +14,8 @@ from ..registry import Clock
 from .sm import mma_interval, mma_latency
 
 LINE = 128
-CHUNK = 4096  # bytes that the TMA asks for at a time
-ROW = 128  # bytes that one clk of the fill takes
+ROW = 128  # bytes of a row that the fill takes at once: the widest swizzle span
 BANKS = 32
-INSTRUCTIONS_AROUND = (
-    12.0  # clk of the issuing loop in a measured MMA latency, as the same loop takes here
-)
-STORE_PATH = 150.0  # clk from an SM to the L2
 
 
 @lru_cache(maxsize=1 << 14)
@@ -75,25 +70,26 @@ class Units:
             region = self.memory.region(int(starts[0]))
             self.chip.late = self.chip.draw(region, int(starts[0])) if late is None else late
             walk = self._translate(sm, region, starts, nbytes)
-            early, late = self.chip.read(at + walk, sm.die, region, starts, nbytes, latency)
+            early, late = self.chip.read(at + walk, sm, region, starts, nbytes, latency)
             first, last = min(first, early), max(last, late)
         if first == np.inf:  # nothing in bounds
             first = last = at + latency
         return first, last
 
     def _request(self, sm, at: float, spans, latency: float, land):
-        """Read spans as the TMA does: CHUNK bytes at a time, each when the ones before have been
-        asked for, so that the SMs' requests mix. Calls land(first, last) when the first and the
-        last arrival are known."""
-        pieces, when = [], at
+        """Read spans as the TMA does: tma_chunk bytes at a time, each when the ones before have
+        been asked for, so that the SMs' requests mix. Calls land(first, last) when the first and
+        the last arrival are known.
+        """
+        pieces, when, chunk = [], at, int(self.c.tma_chunk)
         for starts, nbytes in spans:
-            if nbytes > CHUNK:
-                cuts = [(starts + o, min(CHUNK, nbytes - o)) for o in range(0, nbytes, CHUNK)]
+            if nbytes > chunk:
+                cuts = [(starts + o, min(chunk, nbytes - o)) for o in range(0, nbytes, chunk)]
                 pieces += [(one, size) for rows, size in cuts for one in np.split(rows, len(rows))]
             else:
-                n = max(1, CHUNK // nbytes)
+                n = max(1, chunk // nbytes)
                 pieces += [(starts[i : i + n], nbytes) for i in range(0, len(starts), n)]
-        if len(pieces) <= 1:
+        if not pieces or (len(pieces) == 1 and at <= Clock.now):
             land(*self._fetch(sm, at, pieces, latency))
             return
         arrivals: list[tuple[float, float]] = []
@@ -183,8 +179,12 @@ class Units:
 
     def _read_out(self, sm, at: float, nbytes: int) -> float:
         """Shared memory has been read by a store of `nbytes`."""
-        width = nbytes / 32  # B/clk: (209 - 89) clk for 3840 B (QRC)
+        width = nbytes / self.c.bulk_read_bytes
         return sm.stores.serve(at, width) + width + self.c.bulk_read_smem
+
+    def _store_path(self) -> float:
+        """clk from an SM to the L2: half of a load's way there and back."""
+        return self.c.ldg_l2 / 2
 
     def _store(self, warp, apply, spans, nbytes: int):
         sm = warp.cta.sm
@@ -193,7 +193,7 @@ class Units:
         read = self._read_out(sm, begin, nbytes)
         for starts, size in spans:
             region = self.memory.region(int(starts[0]))
-            done = self.chip.write(read + STORE_PATH, sm.die, region, starts, size)
+            done = self.chip.write(read + self._store_path(), sm.die, region, starts, size)
             self.stored(warp, done)
         self.at(read, apply)
 
@@ -206,7 +206,7 @@ class Units:
         self._store(warp, apply, [(np.array([to], np.int64), bytes)], bytes)
 
     def _bulk_reduce(self, warp, apply, bytes, **facts):
-        self.at(self._read_out(warp.cta.sm, warp.time, bytes) + STORE_PATH, apply)
+        self.at(self._read_out(warp.cta.sm, warp.time, bytes) + self._store_path(), apply)
 
     def _to_peer(self, warp, apply, bytes, **facts):
         """A copy into another CTA's shared memory."""
@@ -243,7 +243,7 @@ class Units:
         c = self.c
         width = mma_interval(c, m, n, group, a_in_tmem)
         start = max(warp.time, *(x for p in pipes for x in (p.free, p.copied, p.head)))
-        own = c.mbarrier_wake + c.mma_issue / 2 + INSTRUCTIONS_AROUND
+        own = c.mbarrier_wake + c.mma_issue / 2 + c.lat_loop
         done = start + max(width, mma_latency(c, m, n, group, a_in_tmem) - own)
         for pipe, cta in zip(pipes, ctas, strict=True):
             pipe.head, pipe.free, pipe.done = start, start + width, max(pipe.done, done)
@@ -289,14 +289,14 @@ class Units:
         if kind in ("st", "red"):
             for region, starts in self._by_region(sectors << 5):
                 done = self.chip.write(
-                    begin + width + STORE_PATH, sm.die, region, starts, c.l2_sector
+                    begin + width + self._store_path(), sm.die, region, starts, c.l2_sector
                 )
                 self.stored(warp, done)
             return
         done = begin + width + c.l1_hit
         if kind == "ld" and cached:
             new = [s for s in sectors.tolist() if s not in sm.lines]
-            if len(sm.lines) > 4096:  # 128 KB
+            if len(sm.lines) > c.l1_bytes / c.l2_sector:
                 sm.lines.clear()
             sm.lines.update(new)
             sectors = np.array(new, np.int64)
@@ -326,13 +326,13 @@ class Units:
         sm, c = warp.cta.sm, self.c
         width = _wavefronts((addresses - (int(addresses[0]) & -LINE)).tobytes(), nbytes)
         if kind in ("atom", "red"):
-            width *= 2
+            width *= c.shared_atomic
         begin = sm.lsu.serve(warp.time, width)
         done = begin + width + (c.dsmem if remote else c.smem_load)
         if kind in ("ld", "ldmatrix", "atom"):
             warp.state.load_done = done
-        elif begin - warp.time > 64:  # the LSU's queue is full
-            warp.time = begin - 64
+        elif begin - warp.time > c.lsu_queue:
+            warp.time = begin - c.lsu_queue
 
     def access_local(self, warp, kind: str):
         begin = warp.cta.sm.lsu.serve(warp.time, 1.0)

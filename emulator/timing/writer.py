@@ -15,10 +15,10 @@ from ..analysis import Block, Op, is_broadcast
 from ..program import Instr, Special
 from ..translate import _Writer
 from . import costs
+from .rates import rate
 from .wait import wrap
 
 CLOCKS = ("clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi")
-BRANCH = 6.0
 
 
 class TimedWriter(_Writer):
@@ -139,9 +139,8 @@ class TimedWriter(_Writer):
             self._await(last)
             if last.ins.mods[0] in ("bra", "brx"):
                 back = any(s <= block.index for s in block.targets.values())
-                self.slots += 1.0
-                self.now += (
-                    BRANCH if back else 1.0
-                )  # one forward over a few instructions is a predicate
+                slots, clk = rate("loop" if back else "branch")
+                self.slots += slots
+                self.now += clk
         self._flush()
         super()._stores(block, body)

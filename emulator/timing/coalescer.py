@@ -1,0 +1,54 @@
+"""The request coalescer between the SMs of a GPC and the L2.
+
+A read of what an SM of the same GPC has asked for and has not got yet is not passed on: both get
+the one answer. (SemiAnalysis' tma2dmcast counts fewer L2 sectors than arrive in shared memory: half
+as many where two SMs of each GPC read the same, a third to a quarter for four.) The more is under
+way, the fewer are merged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+
+class Coalescer:
+    """One a GPC. capacity: bytes under way up to which every repeated request is merged; beyond,
+    that share of them is.
+    """
+
+    def __init__(self, capacity: float):
+        self.capacity = capacity
+        self.arrival: dict[int, np.ndarray] = {}  # by allocation: when each unit arrives, clk
+        self.flight: deque[tuple[float, int]] = deque()  # (arrival, bytes) of what is under way
+        self.bytes = 0
+
+    def _of(self, region, units: int) -> np.ndarray:
+        found = self.arrival.get(region.base)
+        if found is None or len(found) < units:
+            found = self.arrival[region.base] = np.zeros(units, np.float32)
+        return found
+
+    def merge(self, at: float, region, units: int, index: np.ndarray, draw: float):
+        """(first, last) arrival at the SM of units that are all under way, or None: the L2 must be
+        asked.
+
+        units: of the allocation; draw: a number in [0, 1) that decides while much is under way.
+        """
+        arrival = self._of(region, units)[index]
+        first = float(arrival.min())
+        if first <= at:
+            return None
+        flight = self.flight
+        while flight and flight[0][0] <= at:
+            self.bytes -= flight.popleft()[1]
+        if draw * self.bytes >= self.capacity:
+            return None
+        return first, float(arrival.max())
+
+    def sent(self, region, index: np.ndarray, arrival: float, nbytes: int):
+        """Units have been asked for and arrive at a time."""
+        self.arrival[region.base][index] = arrival
+        self.flight.append((arrival, nbytes))
+        self.bytes += nbytes
