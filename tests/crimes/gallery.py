@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from . import clusters, cta, gemm, grid, numbers
+from . import clusters, cta, dsl, gemm, grid, numbers
 
-CRIMES = [*gemm.CRIMES, *cta.CRIMES, *clusters.CRIMES, *grid.CRIMES, *numbers.CRIMES]
+CRIMES = [*gemm.CRIMES, *cta.CRIMES, *clusters.CRIMES, *grid.CRIMES, *numbers.CRIMES, *dsl.CRIMES]
 LINES = 22  # of an error's report that are shown
 
 
