@@ -123,11 +123,13 @@ class Asynchronous:
         )
         self.globals.maps.used(agent, access.address, self.state(warp.cta).records[-1])
         self.coverage.loaded(agent, access, self.ins)
+        self.globals.loaded_box(agent, access, self.ins)
         return observed
 
     def _bulk_load(self, agent, warp, apply, facts):
         agent.roles.add("load")
         n = facts["bytes"]
+        self.globals.loaded(agent, facts["source"], n, self.ins)
         return self._landing(
             agent,
             apply,

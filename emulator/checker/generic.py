@@ -14,8 +14,10 @@ import numpy as np
 from ..isa.memory import kind_of, space_of
 from ..program import TYPE_BITS, Instr, Vec
 from ..registry import active
+from ..report import mnemonic
 from ..spaces import SHARED_WINDOW, WINDOW_MASK
 from ..state import OFFSET_MASK, RANK_SHIFT
+from . import words
 from .records import Record
 from .shadow import SHUFFLED
 
@@ -150,6 +152,54 @@ def _strong_shared(w, ins: Instr, at: np.ndarray, write: bool):
             agent.acquire_barrier(flags[key])
 
 
+def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: bool):
+    """A load or store of global memory; strong ones synchronise."""
+    observer = w.machine.observer
+    rules = observer.globals
+    if strong:
+        if not write:
+            observer.ins = ins
+            rules.synchronise(observer.agent(w))
+    elif write:
+        observer.ins = ins
+        rules.stored_lanes(observer.agent(w), at, nbytes, ins)
+    elif rules.shadows:
+        observer.ins = ins
+        rules.loaded_lanes(observer.agent(w), at, nbytes, ins)
+
+
+def _differ(mask: int, at: np.ndarray, value, bits: int) -> bool:
+    """Whether lanes of one store write different values to one address. at: one address, or one of
+    each active lane; value: an array or an int, or a tuple of them.
+    """
+    if at.size > 1 and len(set(at.tolist())) == at.size or mask & mask - 1 == 0:
+        return False
+    values = value if isinstance(value, tuple) else (value,)
+    varying = [v for v in values if isinstance(v, np.ndarray)]
+    if not varying:
+        return False
+    chosen = active(mask)
+    places = at.tolist() if at.size > 1 else at.tolist() * len(chosen)
+    first: dict[int, tuple] = {}
+    rows = zip(*((v[chosen] & v.dtype.type(bits)).tolist() for v in varying))
+    return any(first.setdefault(place, row) != row for place, row in zip(places, rows))
+
+
+def _one_address(w, ins: Instr, where: str):
+    observer = w.machine.observer
+    agent = observer.agent(w)
+    observer.found(
+        "race",
+        f"lanes of one {mnemonic(ins)} write different values to one address: any of them may stay",
+        (
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"in {where} memory",
+            "missing: an address of its own for each lane, or a guard that leaves one lane",
+        ),
+        ins,
+    )
+
+
 def access(ins: Instr, run):
     """ld, st."""
     space, write = space_of(ins), ins.mods[0] == "st"
@@ -157,25 +207,22 @@ def access(ins: Instr, run):
     data = ins.operands[1] if write else ins.operands[0]
     nbytes = (len(data.items) if isinstance(data, Vec) else 1) * TYPE_BITS[kind] // 8
     strong = ins.has(*STRONG)
-    if space in ("param", "local", "const") or space == "global" and not write and not strong:
+    if space in ("param", "local", "const"):
         return run
+    bits = (1 << TYPE_BITS[kind]) - 1
 
     def observed(w, mask, address, *rest):
         result = run(w, mask, address, *rest)
         where, at = _where(space, _addresses(mask, address))
+        if where is not None and write and not strong and _differ(mask, at, rest[0], bits):
+            _one_address(w, ins, where)
         if where == "shared":
             if strong:
                 _strong_shared(w, ins, at, write)
             else:
                 _shared(w, ins, at, nbytes, write, _lanes(mask, at.size == 1))
         elif where == "global":
-            observer = w.machine.observer
-            observer.ins = ins
-            agent = observer.agent(w)
-            if strong and not write:
-                observer.globals.synchronise(agent)
-            if write and not strong:
-                observer.globals.stored_lanes(agent, at, nbytes, ins)
+            _global(w, ins, at, nbytes, write, strong)
         return result
 
     return observed

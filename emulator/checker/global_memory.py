@@ -1,8 +1,10 @@
-"""Global memory: two CTAs that write one address, and reductions whose result depends on the order.
+"""Global memory: two CTAs that write one address, reads of what another CTA writes, and reductions
+whose result depends on the order.
 
 The shadow of an allocation has a number for each 2 bytes that were written: which CTA at which
-line. A write that
-follows a synchronising access of its CTA (an atomic, an acquire) is taken to be ordered by it.
+line. An access that follows a synchronising access of its CTA (an atomic, an acquire) is taken to
+be ordered by it. Reads leave no trace: one that came before the other CTA's write in this run is
+found under a schedule that has it after.
 """
 
 from __future__ import annotations
@@ -65,22 +67,67 @@ class GlobalRules:
                 self.writers[found] = (agent, ins)
         return found
 
-    # --- writes ---------------------------------------------------------------------------------
-    def _check(self, agent, cells: np.ndarray, number: int, ins, region):
-        """cells: shadow entries about to be overwritten."""
+    def _others(self, agent, cells: np.ndarray):
+        """(agent, instruction) of each write of another CTA in some cells that nothing orders
+        before what `agent` does now.
+        """
         flat = cells.reshape(-1)
-        if (flat == 0).all():
+        if agent.cta in self.synchronised or (flat == 0).all():
             return
         for old in np.unique(flat).tolist():
-            if not old or old == number:
-                continue
-            other, where = self.writers[old]
-            if (
-                other.cta is agent.cta
-                or agent.cta in self.synchronised
-                or self._ordered(agent, other)
-            ):
-                continue
+            if old:
+                other, where = self.writers[old]
+                if other.cta is not agent.cta and not self._ordered(agent, other):
+                    yield other, where
+
+    # --- reads ----------------------------------------------------------------------------------
+    def _read(self, agent, cells: np.ndarray, ins, region):
+        for other, where in self._others(agent, cells):
+            self.observer.found(
+                "global",
+                "global memory is read that another CTA writes in the same launch, with nothing "
+                "to order the two",
+                (
+                    f"this access: {words.line(ins)}, by {words.name(agent)}",
+                    f"written: {words.line(where)}, by {words.name(other)}",
+                    f"in {region.name}",
+                    "missing: a second launch, or a flag between the two CTAs (st.release or red "
+                    "behind the write, ld.acquire before the read)",
+                ),
+                ins,
+                where,
+            )
+
+    def loaded_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins):
+        """`nbytes` read at each of the addresses, int64."""
+        memory = self.observer.machine.memory
+        while addresses.size:
+            region = memory.region(int(addresses[0]), nbytes)
+            inside = (addresses >= region.base) & (addresses + nbytes <= region.base + region.size)
+            shadow = self.shadows.get(region.base)
+            if shadow is not None:
+                first = (addresses[inside] - region.base) // UNIT
+                cells = shadow[first[:, None] + np.arange(-(-nbytes // UNIT))]
+                self._read(agent, cells, ins, region)
+            addresses = addresses[~inside]
+
+    def loaded(self, agent, address: int, nbytes: int, ins):
+        """Contiguous bytes read by a bulk copy."""
+        region = self.observer.machine.memory.region(address, nbytes)
+        if (shadow := self.shadows.get(region.base)) is not None:
+            at = address - region.base
+            self._read(agent, shadow[at // UNIT : (at + nbytes + 1) // UNIT], ins, region)
+
+    def loaded_box(self, agent, access, ins):
+        """A TMA load."""
+        if access.region.base in self.shadows:
+            for cells in self._boxes(access):
+                self._read(agent, cells, ins, access.region)
+
+    # --- writes ---------------------------------------------------------------------------------
+    def _written(self, agent, cells: np.ndarray, ins, region):
+        """cells: shadow entries about to be overwritten."""
+        for other, where in self._others(agent, cells):
             self.observer.found(
                 "global",
                 "two CTAs write the same address of global memory",
@@ -110,7 +157,7 @@ class GlobalRules:
         agent.global_epoch = agent.now()
         at = address - region.base
         cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
-        self._check(agent, cells, number, ins, region)
+        self._written(agent, cells, ins, region)
         cells[:] = number
 
     def stored_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins):
@@ -125,25 +172,31 @@ class GlobalRules:
             inside = (addresses >= region.base) & (addresses + nbytes <= region.base + region.size)
             index = ((addresses[inside] - region.base) // UNIT)[:, None] + np.arange(nbytes // UNIT)
             shadow = self._shadow(region)
-            self._check(agent, shadow[index], number, ins, region)
+            self._written(agent, shadow[index], ins, region)
             shadow[index] = number
             addresses = addresses[~inside]
 
     def stored_box(self, agent, access, ins):
-        region, t = access.region, access.tensormap
-        shadow, number = self._shadow(region), self._number(agent, ins)
+        """A TMA store."""
+        number = self._number(agent, ins)
         agent.global_epoch = agent.now()
+        for cells in self._boxes(access):
+            self._written(agent, cells, ins, access.region)
+            cells[...] = number
+
+    def _boxes(self, access):
+        """The shadow of what a TMA operation touches, a view for each box."""
+        region, t = access.region, access.tensormap
+        shadow = self._shadow(region)
         for coords in access.boxes:
             view = Window(t, region, coords).view
             if view is None or view.shape[-1] % UNIT:
                 continue
             start = view.__array_interface__["data"][0] - region.u8.__array_interface__["data"][0]
             shape = (*view.shape[:-1], view.shape[-1] // UNIT)
-            cells = np.ndarray(
+            yield np.ndarray(
                 shape, np.uint16, shadow, start // UNIT * UNIT, (*view.strides[:-1], UNIT)
             )
-            self._check(agent, cells, number, ins, region)
-            cells[...] = number
 
     # --- reductions and synchronisation ---------------------------------------------------------
     def reduced(self, agent, address: int, nbytes: int, ins):

@@ -25,7 +25,7 @@ def _converts_to(op: Op, formats: tuple[str, ...]) -> bool:
 
 
 def unrounded_scales(blocks: list[Block]) -> list[tuple[Instr, Instr]]:
-    """(conversion to e2m1, of the scale) of kernels that divide by the scale before its rounding."""
+    """(conversion to e2m1, conversion of a scale) where the scale divides as it was before."""
     ops = [op for block in blocks for op in block.ops]
     scales = [op for op in ops if _converts_to(op, SCALES)]
     codes = [op for op in ops if _converts_to(op, ("e2m1x2",))]

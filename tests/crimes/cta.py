@@ -185,6 +185,17 @@ def shuffle(bug: bool) -> Source:
     return k
 
 
+def one_slot(bug: bool) -> Source:
+    """Lane 0 (with the bug every lane) leaves its number in one slot for the warp."""
+    k = start(32)
+    k("setp.eq.u32 %p4, %r0, 0;")
+    k("st.shared.u32 [%r1], %r0;" if bug else "@%p4 st.shared.u32 [%r1], %r0;", "write")
+    k("bar.warp.sync -1;")
+    k("ld.shared.u32 %r5, [%r1];")
+    store_own(k, "%r5")
+    return k
+
+
 def tensor_memory(fences=True, wait_store=True, grow=False, wait_all=True) -> Source:
     """Warp 0 writes tensor memory, warp 4 (of the same quarter) reads it behind a barrier of the
     CTA.
@@ -275,6 +286,16 @@ CRIMES = [
         ("write", "read"),
         ints(32),
         lambda a: THREADS[:32] ^ 1,
+    ),
+    Crime(
+        "lanes_write_one_address",
+        "all lanes of a warp store their number in one word",
+        one_slot,
+        "race",
+        ("lanes of one st.shared write different values", "a guard that leaves one lane"),
+        ("write",),
+        ints(32),
+        lambda a: torch.zeros(32, dtype=torch.int32),
     ),
     Crime(
         "reduction_buffer_too_small",

@@ -40,6 +40,60 @@ def strides(bug: bool) -> Source:
     return k
 
 
+def next_tile(bug: bool, bulk: bool) -> Source:
+    """CTAs write a tile each and read one again: the next CTA's with the bug, with ld or a copy."""
+    k = start(32, ".param .u64 out, .param .u64 scratch, .param .u64 copied")
+    k("mov.u32 %r50, %ctaid.x;")
+    k("mad.lo.u32 %r53, %r50, 32, %r0;")
+    k("mul.wide.u32 %rd8, %r53, 4;")
+    k("add.u64 %rd9, %rd1, %rd8;")
+    k("st.global.u32 [%rd9], %r53;", "store")
+    k(f"xor.b32 %r51, %r50, {int(bug)};")
+    k("mad.lo.u32 %r54, %r51, 32, %r0;")
+    k("mul.wide.u32 %rd10, %r54, 4;")
+    k("add.u64 %rd11, %rd1, %rd10;")
+    if bulk:
+        k("mul.wide.u32 %rd10, %r51, 128;")
+        k("add.u64 %rd12, %rd1, %rd10;")
+        k("fence.proxy.async;")
+        k("bar.warp.sync -1;")
+        k.only(0, lambda: _bulk(k))
+        k("bar.sync 0;")
+        k.wait("%r1+1024", 0)
+        k("ld.shared.u32 %r5, [%r3];")
+    else:
+        k("ld.global.u32 %r5, [%rd11];", "read")
+    k("add.u64 %rd9, %rd2, %rd8;")
+    k("st.global.u32 [%rd9], %r5;")
+    return k
+
+
+def _bulk(k: Source):
+    k("mbarrier.init.shared::cta.b64 [%r1+1024], 1;")
+    k("fence.mbarrier_init.release.cluster;")
+    k("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+1024], 128;")
+    k(
+        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd12], 128, "
+        "[%r1+1024];",
+        "read",
+    )
+
+
+def neighbour(name: str, title: str, bulk: bool) -> Crime:
+    """A tile is read that another CTA writes in the same launch."""
+    return Crime(
+        name,
+        title,
+        lambda bug: next_tile(bug, bulk),
+        "global",
+        ("is read that another CTA writes in the same launch", "a second launch, or a flag"),
+        ("read", "store"),
+        lambda: [torch.zeros(128, dtype=torch.int32) for _ in range(3)],
+        lambda a: torch.arange(128, dtype=torch.int32),
+        grid=(4, 1, 1),
+    )
+
+
 def sums(bug: bool) -> Source:
     """Partial sums of CTAs: floats added in the order of arrival, or integers."""
     k = start(32)
@@ -210,6 +264,8 @@ CRIMES = [
         lambda a: torch.arange(128, dtype=torch.int32),
         grid=(2, 1, 1),
     ),
+    neighbour("tile_of_another_cta", "a CTA reads the tile that its neighbour writes", False),
+    neighbour("copy_of_another_ctas_tile", "a bulk copy reads what the neighbour writes", True),
     Crime(
         "float_sums_in_any_order",
         "CTAs add floats to one tensor with red",
