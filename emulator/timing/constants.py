@@ -81,15 +81,14 @@ TABLE = (
     ),
     _c(
         "dirty_bytes",
-        24e6,
+        13e6,
         "B",
         "fitted",
-        "how much of the L2 is like that: at least 13 MB (SA tma2d_lat, 19.4 MB "
-        "read), at most 30 MB (with more, the best published gemv times, 66 MB in 14.2 us and "
-        "132 MB in 23.8 us after "
-        "the event floor, would be impossible)",
-        13e6,
-        30e6,
+        "how much of the L2 is like that: SA tma2d_lat, 128 KB an SM (19.4 MB), an even row, is met "
+        "within 2 % (with 24 MB it is 13 % too slow). At most 22 MB: with more, the best published "
+        "gemv time of 33 MB, 8.2 us after the event floor, would be impossible at dram_bandwidth",
+        10e6,
+        22e6,
     ),
     _c(
         "page_walk",
