@@ -143,10 +143,12 @@ def fence_proxy_tensormap(ins: Instr):
 
 @lane("prefetch.tensormap", "prefetch.param.tensormap", "prefetch.const.tensormap")
 def prefetch_tensormap(ins: Instr):
-    """prefetch{.param|.const}.tensormap [addr]: no architectural effect."""
+    """prefetch{.param|.const}.tensormap [addr]: no architectural effect, but later use is sooner."""
+    generic = ins.mods[1] == "tensormap"
 
     def run(warp, lane, address):
-        if ins.mods[1] == "tensormap" and address % tm.ALIGN:
-            raise Fault(f"the tensormap's address {address:#x} is not a multiple of {tm.ALIGN}")
+        if generic:
+            t = tm.tensormap_at(warp, address)
+            warp.machine.issue("descriptor_prefetch", warp, lambda: None, tensormap=t)
 
     return run

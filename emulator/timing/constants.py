@@ -190,6 +190,16 @@ TABLE = (
         980.0,
     ),
     _c(
+        "descriptor_prefetch",
+        48.0,
+        "clk",
+        "published",
+        "QRC, AS: issue of a prefetch.tensormap takes 40..57; what it fetches is there "
+        "descriptor_fetch later",
+        40.0,
+        57.0,
+    ),
+    _c(
         "multicast_extra",
         120.0,
         "clk",

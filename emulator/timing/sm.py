@@ -49,7 +49,7 @@ class SM:
         self.pipe = TensorPipe()
         self.cores = tuple(SubCore() for _ in range(4))
         self.pages: set[int] = set()
-        self.descriptors: set = set()
+        self.descriptors: dict = {}  # when it has them
         self.lines: set[int] = set()
         self.filled_bytes = 0
         self.room = [smem, threads, ctas]

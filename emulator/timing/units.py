@@ -105,14 +105,15 @@ class Units:
             self.at(when, lambda piece=piece: ask(piece))
             when += len(piece[0]) * self._row_clk(piece[1])
 
-    def _descriptor(self, sm, access) -> float:
-        """clk to fetch a tensormap that the SM uses for the first time."""
-        t = access.tensormap
+    def _descriptor(self, sm, t, at: float) -> float:
+        """When the SM has a tensormap: the first use, or a prefetch before it, fetches it."""
         key = (t.address, t.box, t.dims)
-        if key in sm.descriptors:
-            return 0.0
-        sm.descriptors.add(key)
-        return self.c.descriptor_fetch if self.chip.cold else 0.0
+        fetch = self.c.descriptor_fetch if self.chip.cold else 0.0
+        return max(at, sm.descriptors.setdefault(key, at + fetch))
+
+    def _descriptor_prefetch(self, warp, apply, tensormap):
+        self._descriptor(warp.cta.sm, tensormap, warp.time)
+        warp.time += self.c.descriptor_prefetch
 
     def _row_clk(self, row_bytes: int) -> float:
         """clk that a row takes to be filled in."""
@@ -147,7 +148,7 @@ class Units:
         begin = sm.tma.serve(warp.time, c.tma_issue)
         self.record.unit(warp.cta, "TMA", begin, begin + c.tma_issue, "load")
         self.record.first_load(warp, begin)
-        at = begin + self._descriptor(sm, access)
+        at = self._descriptor(sm, access.tensormap, begin)
         width = rows * self._row_clk(row_bytes)
 
         def land(first, last):
@@ -170,7 +171,7 @@ class Units:
     def _tma_prefetch(self, warp, apply, access, **facts):
         sm = warp.cta.sm
         begin = sm.tma.serve(warp.time, self.c.tma_issue)
-        at = begin + self._descriptor(sm, access)
+        at = self._descriptor(sm, access.tensormap, begin)
         self._fetch(sm, at, access.spans(), self.c.tma_l2)
 
     def _bulk_prefetch(self, warp, apply, bytes, source):
