@@ -36,7 +36,7 @@ TIMELINE of a role
     MMA       allocate | join | wait full, copy scales, MMAs, commit empty ... | commit acc_full
               gate_lead: ... | first product of the last k-tiles, commit gate | second product
     epilogue  init other barriers | join | wait gate, silu of the first chunk | wait acc_full |
-              K split: send partial sums, wait partials, add | read a chunk, transpose, store ...
+              K split: send partial sums, wait partials | read a chunk, add, transpose, store ...
     all       barrier of the cluster or CTA | MMA warp: free tensor memory
 
 SHARED MEMORY                                        TENSOR MEMORY (columns)
@@ -46,8 +46,9 @@ SHARED MEMORY                                        TENSOR MEMORY (columns)
              token scales  [t/128][k/64][512 B]         slot 1 ...
     stage 1 ...
     transposition buffers, 4 x 1 KB                     With a slot for each stage, waiting for
-    barriers, address of tensor memory                  full[s] also proves that the MMAs which
-    (K split: partial sums overlay the stages)          read the slot before are complete.
+    K split: partial sums received (those to            full[s] also proves that the MMAs which
+    send overlay the stages)                            read the slot before are complete.
+    barriers, address of tensor memory
 
 NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32. Rounding the product perturbs the exponential
     by |x| 2^-23 at most, ex2.approx errs by 2^-22, rcp.approx by 2^-23, three roundings by 2^-24:
@@ -144,7 +145,7 @@ class Config:
     stages: int = 0  # 0: as many as shared memory holds
     accumulators: int = 1  # tiles in tensor memory at a time
     scales_per_stage: bool = True  # a slot of scale columns for each stage, or one for all
-    scale_lead: int = 0  # k-tiles that scale copies run ahead of the MMAs
+    interleave_scales: bool = True  # copy scales before the MMA that needs them, else by k-tile
     collector: bool = True  # hints where consecutive MMAs share A
     cluster_m: int = 1  # CTAs of a cluster along weight rows, which share tokens
     cluster_n: int = 1  # along tokens, which share weights
@@ -172,7 +173,6 @@ class Plan:
         self.token_rows = c.token_tile // c.cta_group  # of this CTA
         self.token_atoms = ceil_div(c.token_tile, 128)
         self.fragment = 16 if c.token_tile % 16 == 0 else 8  # tokens that are stored at a time
-        self.fragments = c.token_tile // self.fragment
 
         self.weight_bytes = ROWS * c.k_tile // 2
         self.tokens_at = weights * self.weight_bytes
@@ -180,14 +180,24 @@ class Plan:
         self.token_scales_at = self.scales_at + weights * self.steps * ATOM
         self.stage_bytes = self.token_scales_at + self.token_atoms * self.steps * ATOM
 
+        # Partial sums of a K split: chunks to send, [chunk][w][warp], overlay the stages; chunks
+        # received, [sender][slot][w][warp], have room of their own.
+        self.part_bytes = 32 * c.epilogue_tokens * 4
+        chunk_bytes = weights * EPILOGUE_WARPS * self.part_bytes
+        chunks = ceil_div(c.token_tile, c.epilogue_tokens)
+        self.slots = ceil_div(chunks, c.split_k)
+        self.outgoing_bytes = chunks * chunk_bytes
+        incoming = (c.split_k - 1) * self.slots * chunk_bytes
+
         staging = EPILOGUE_WARPS * 1024 if c.wide_stores else 0
         single = 8 * (3 * c.accumulators + 1) + 8
         limit = min(SMEM_BYTES, SMEM_PER_SM // c.ctas_per_sm - 1024)
-        fit = (limit - staging - single) // (self.stage_bytes + 16)
+        fit = (limit - staging - incoming - single) // (self.stage_bytes + 16)
         self.stages = min(c.stages, fit) if c.stages else fit
 
         self.staging_at = self.stages * self.stage_bytes
-        self.full_at = self.staging_at + staging
+        self.incoming_at = self.staging_at + staging
+        self.full_at = self.incoming_at + incoming
         self.empty_at = self.full_at + 8 * self.stages
         self.acc_full_at = self.empty_at + 8 * self.stages
         self.gate_at = self.acc_full_at + 8 * c.accumulators
@@ -195,12 +205,6 @@ class Plan:
         self.partials_at = self.acc_empty_at + 8 * c.accumulators
         self.tmem_slot_at = self.partials_at + 8
         self.smem_bytes = self.tmem_slot_at + 8
-
-        # partial sums: fragments [fragment][w][warp] to send, then [sender][slot][w][warp] received
-        self.part_bytes = 32 * self.fragment * 4
-        self.slots = ceil_div(self.fragments, c.split_k)
-        parts = (self.fragments + c.split_k * self.slots) * weights * EPILOGUE_WARPS
-        self.partial_bytes = parts * self.part_bytes
 
         self.acc_columns = weights * c.token_tile
         self.scale_columns = 4 * self.steps * (weights + self.token_atoms)
@@ -251,16 +255,13 @@ def check(config: Config, problem: Problem) -> Plan:
     need(tile_count(c, problem) < 2**22, "tile numbers times clusters are 32-bit numbers")
     need(c.accumulators in (1, 2), "one accumulator, or two to overlap the epilogue")
     need(c.accumulators == 1 or c.schedule != "single", "a second accumulator has a second tile")
-    need(c.scale_lead in (0, 1), "scale copies run at most one k-tile ahead")
-    need(not c.scale_lead or c.scales_per_stage, "scales copied ahead have columns of their own")
     if c.split_k > 1:
         need(c.schedule == "single", "partial sums overlay the stages, idle after the last tile")
-        need(plan.partial_bytes <= plan.staging_at, "the stages hold the partial sums")
+        need(plan.outgoing_bytes <= plan.staging_at, "the stages hold the partial sums to send")
         need(k_tiles >= c.split_k, f"each part of a K split has a k-tile, of {k_tiles}")
         need(c.gate_lead == 0, "partial sums have no gate")
     need(c.gate_lead == 0 or problem.weights == 2, "only a dual product has a gate")
     need(0 <= c.gate_lead <= plan.stages, "k-tiles whose gate runs ahead stay in their stages")
-    need(not (c.gate_lead and c.scale_lead), "the gate's lead orders the scale copies itself")
     need(c.epilogue_tokens % plan.fragment == 0, "the epilogue reads whole fragments")
     need(c.token_tile % c.epilogue_tokens == 0, "epilogue chunks fill the tile")
     need(c.epilogue_tokens * problem.weights <= 128, "a thread holds at most 128 accumulators")
@@ -275,20 +276,21 @@ def check(config: Config, problem: Problem) -> Plan:
 def estimate(config: Config, problem: Problem) -> float:
     """Rough time in SM cycles, to rank configurations.
 
-    Published rates of a B200 at 1.85 GHz: an MMA takes max(N/2, 32 + N/4) cycles, a scale copy 32,
-    TMA 1.08 a row, DRAM 7.2 TB/s; 3000 cycles for start, first bytes, drain and stores.
+    Published rates of a B200 at 1.96 GHz: an MMA takes max(N/2, 32 + N/4) cycles, a scale copy 32,
+    DRAM gives 3700 bytes a cycle and L2 8500; 5700 cycles for the start, the first bytes and the
+    drain, then 5 a token and product, 17 a token to exchange partial sums.
     """
-    c, n = config, problem.weights
-    waves = -(-tile_count(c, problem) * c.cluster // (SM_COUNT * c.ctas_per_sm))
+    c, n, plan = config, problem.weights, Plan(config, problem.weights)
+    ctas = tile_count(c, problem) * c.cluster
+    waves = -(-ctas // (SM_COUNT * c.ctas_per_sm))
     width = min(round_up(problem.tokens, 8 * c.cta_group), c.token_tile)
-    mma = max(width / 2, 32 + width / 4 / c.cta_group) * n
-    copies = 32 * (n + ceil_div(width, 128))
-    rows = 1.08 * (ROWS * n + width / c.cta_group)
-    k_tiles = max(ceil_div(p.k, BOX_K) for p in problem.groups) / c.split_k
-    busy = k_tiles * max(4 * mma, 4 * copies, rows) * c.ctas_per_sm
-    tail = width * (8 * n + 24 * (c.split_k > 1)) + 3000
-    dram = sum(p.batch * p.k * 0.5625 * (n * p.rows + p.tokens) for p in problem.groups) / 3900
-    return max(waves * (busy + tail), dram + tail) + waves * busy / 8  # spread out
+    step = max(width / 2, 32 + width / 4 / c.cta_group) * n + 32 * (n + ceil_div(width, 128))
+    k_tiles = max(ceil_div(p.k, c.k_tile) for p in problem.groups) / c.split_k
+    busy = k_tiles * plan.steps * step * c.ctas_per_sm
+    tail = width * (5 * n + 17 * (c.split_k > 1)) + 5700
+    dram = sum(p.batch * p.k * 0.5625 * (n * p.rows + p.tokens) for p in problem.groups) / 3700
+    l2 = ctas * k_tiles * plan.stage_bytes / 8500
+    return max(waves * busy, dram, l2) + (waves if c.schedule == "single" else 1) * tail
 
 
 def pick(problem: Problem) -> Config:
@@ -308,7 +310,7 @@ def pick(problem: Problem) -> Config:
             token_box=next(b for b in range(64, 0, -8) if share % b == 0) if share % 8 == 0 else 8,
             split_k=split,
             wide_stores=aligned and tile % 16 == 0,
-            epilogue_tokens=next(e for e in (32, 16, 8) if tile % e == 0),
+            epilogue_tokens=next(e for e in (64 // problem.weights, 32, 16, 8) if tile % e == 0),
         )
         crowded = tile_count(Config(**shape), problem) * group > SM_COUNT and split == 1
         for accumulators in (2, 1) if crowded else (1,):
@@ -631,8 +633,9 @@ class Kernel:
             self.mma_warp()
         if warp < EPILOGUE_WARPS:
             self.epilogue_warp(warp)
-        if warp > MMA_WARP:
-            self.idle_warp()
+        if const_expr(self.threads > 32 * WARPS):
+            if warp > MMA_WARP:
+                self.idle_warp()
 
     def join(self, waits):
         """Past here all barriers of the cluster are initialised and tensor memory is allocated.
@@ -646,26 +649,17 @@ class Kernel:
         if clustered and waits:
             cluster_wait()
 
-    def cluster_sync(self):
-        cluster_arrive()
-        cluster_wait()
-
-    def stages_idle(self):
-        """With a K split: no CTA of the cluster uses its stages any more."""
-        if self.config.split_k > 1:
-            self.cluster_sync()
-
     def leave(self):
         """No CTA exits while another of its cluster may write to it or arrive on its barriers."""
         if self.config.cluster > 1:
-            self.cluster_sync()
+            cluster_arrive()
+            cluster_wait()
         else:
             bar_sync(2, self.threads)
 
     def idle_warp(self):
         self.set_registers(False)
         self.join(True)
-        self.stages_idle()
         self.leave()
 
     def set_registers(self, epilogue):
@@ -756,8 +750,7 @@ class Kernel:
         tile = self.locate(start)
         head = smaller(tile.k_count, Int32(plan.stages))
         with cute.arch.elect_one():
-            for address in tile.maps:
-                prefetch_tensormap(address)
+            self.prefetch_descriptors(tile)
             self.init_full_barriers()
         self.join(False)
         with cute.arch.elect_one():
@@ -774,14 +767,22 @@ class Kernel:
                     self.load(tile, tile.k_begin + i, i, True)
             around = head == plan.stages
             stage, phase = select(around, 0, head), select(around, 1, 0)
-            if const_expr(not self.persistent):
-                self.load_rest(tile, head, stage, phase)
-            else:
-                stage, phase = self.load_rest(tile, head, stage, phase)
-                for i in cutlass.range(1, count, unroll=1):
-                    stage, phase = self.load_rest(self.locate(start + i * step), 0, stage, phase)
-        self.stages_idle()
+            for i in cutlass.range(count, unroll=1):
+                t = self.locate(start + i * step)
+                if const_expr(self.persistent):
+                    following = self.locate(start + smaller(i + 1, count - 1) * step)
+                    self.prefetch_descriptors(following)
+                for j in cutlass.range(select(i == 0, head, 0), t.k_count, unroll=1):
+                    mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
+                    self.expect(t, t.k_begin + j, stage)
+                    self.load(t, t.k_begin + j, stage, False)
+                    self.load(t, t.k_begin + j, stage, True)
+                    stage, phase = self.advance(stage, phase)
         self.leave()
+
+    def prefetch_descriptors(self, t):
+        for address in t.maps:
+            prefetch_tensormap(address)
 
     def init_full_barriers(self):
         arrivals = 2 - (self.rank & 1) if self.config.cta_group == 2 else 1
@@ -789,17 +790,6 @@ class Kernel:
             mbarrier_init(self.barrier(self.plan.full_at, s), arrivals)
         fence_barrier_init()
         fence_async_smem()
-
-    @cute.jit
-    def load_rest(self, t, begin, stage, phase):
-        """Load the k-tiles of a tile from its `begin`-th on."""
-        for j in cutlass.range(begin, t.k_count, unroll=1):
-            mbarrier_wait(self.barrier(self.plan.empty_at, stage), phase ^ 1)
-            self.expect(t, t.k_begin + j, stage)
-            self.load(t, t.k_begin + j, stage, False)
-            self.load(t, t.k_begin + j, stage, True)
-            stage, phase = self.advance(stage, phase)
-        return stage, phase
 
     def expect(self, t, k_tile, stage):
         """Announce the bytes that the stage receives, whoever sends them."""
@@ -851,10 +841,9 @@ class Kernel:
                 index = div(self.m, c.cta_group)
                 turn = self.my_turn(self.token_sharers, index, k_tile + box_k + box)
                 if self.wanted(turn, box, t.boxes):
-                    dst = (
-                        base + plan.tokens_at + (box_k * plan.token_rows + box * c.token_box) * 128
-                    )
-                    at = (k_tile * c.k_tile + box_k * BOX_K, t.box_row + box * c.token_box, t.batch)
+                    row = box * c.token_box
+                    dst = base + (plan.tokens_at + (box_k * plan.token_rows + row) * 128)
+                    at = (k_tile * c.k_tile + box_k * BOX_K, t.box_row + row, t.batch)
                     tma_load(dst, t.maps[-1], at, barrier, c.tokens_policy, mask)
         size = self.steps_in(t, k_tile) * ATOM
         sharers = c.cluster_m if self.token_sharers > 1 else 1
@@ -893,7 +882,6 @@ class Kernel:
                 else:
                     stage, phase = self.relay(t, stage, phase)
             acc, acc_phase = self.advance_accumulator(acc, acc_phase)
-        self.stages_idle()
         self.leave()
         tcgen05_dealloc(c.cta_group, tmem, plan.tmem_columns)
 
@@ -917,26 +905,10 @@ class Kernel:
             tcgen05_fence_after()
         lead = smaller(t.k_count, Int32(c.gate_lead))
         for j in cutlass.range(t.k_count - lead, unroll=1):
-            k_tile = t.k_begin + j
-            if const_expr(c.scale_lead == 0):
-                self.wait_full(stage, phase)
-                with cute.arch.elect_one():
-                    self.copy_scales(t, tmem, k_tile, stage)
-                    self.multiply(t, tmem, d, k_tile, stage, all_weights, j > 0)
-                    self.release_stage(stage)
-            else:
-                if j == 0:
-                    self.wait_full(stage, phase)
-                    with cute.arch.elect_one():
-                        self.copy_scales(t, tmem, k_tile, stage)
-                if j + 1 < t.k_count:
-                    next_stage, next_phase = self.advance(stage, phase)
-                    self.wait_full(next_stage, next_phase)
-                    with cute.arch.elect_one():
-                        self.copy_scales(t, tmem, k_tile + 1, next_stage)
-                with cute.arch.elect_one():
-                    self.multiply(t, tmem, d, k_tile, stage, all_weights, j > 0)
-                    self.release_stage(stage)
+            self.wait_full(stage, phase)
+            with cute.arch.elect_one():
+                self.multiply(t, tmem, d, t.k_begin + j, stage, all_weights, j > 0)
+                self.release_stage(stage)
             stage, phase = self.advance(stage, phase)
         if const_expr(c.gate_lead > 0):
             stage, phase = self.multiply_gate_first(t, tmem, d, lead, acc, stage, phase)
@@ -953,15 +925,12 @@ class Kernel:
         for j in cutlass.range(lead, unroll=1):
             self.wait_full(gate_stage, gate_phase)
             with cute.arch.elect_one():
-                self.copy_scales(t, tmem, k_begin + j, gate_stage)
                 self.multiply(t, tmem, d, k_begin + j, gate_stage, [0], k_begin + j > t.k_begin)
             gate_stage, gate_phase = self.advance(gate_stage, gate_phase)
         with cute.arch.elect_one():
             tcgen05_commit(c.cta_group, self.barrier(plan.gate_at, acc), self.pair_mask())
         for j in cutlass.range(lead, unroll=1):
             with cute.arch.elect_one():
-                if const_expr(not c.scales_per_stage):
-                    self.copy_scales(t, tmem, k_begin + j, stage)
                 self.multiply(t, tmem, d, k_begin + j, stage, [1], k_begin + j > t.k_begin)
                 self.release_stage(stage)
             stage, phase = self.advance(stage, phase)
@@ -998,45 +967,50 @@ class Kernel:
         return cutlass.Boolean(True) if self.traits.whole_k or s == 0 else steps > s
 
     @cute.jit
-    def copy_scales(self, t, tmem, k_tile, stage):
-        plan, n = self.plan, self.traits.weights
-        slot, steps = self.scale_slot(tmem, stage), self.steps_in(t, k_tile)
-        base = (self.smem + stage * plan.stage_bytes + plan.scales_at) >> 4
-        source = Int64(base) + SCALE_DESCRIPTOR
-        for s in cutlass.range_constexpr(plan.steps):
-            if self.has_step(steps, s):
-                for w in cutlass.range_constexpr(n):
-                    atom = w * plan.steps + s
-                    tcgen05_cp(self.config.cta_group, slot + 4 * atom, source + atom * (ATOM >> 4))
-                for a in cutlass.range_constexpr(plan.token_atoms):
-                    if self.wanted(cutlass.Boolean(True), a, t.token_atoms):
-                        atom = (n + a) * plan.steps + s
-                        column = slot + self.token_scale_column(s) + 4 * a
-                        tcgen05_cp(self.config.cta_group, column, source + atom * (ATOM >> 4))
-
-    @cute.jit
     def multiply(self, t, tmem, d, k_tile, stage, which, accumulate):
-        """The MMAs of a k-tile for the weights in `which`."""
-        c, plan = self.config, self.plan
+        """The MMAs of a k-tile for the weights in `which`, each after the scale copies it needs."""
+        plan, interleave = self.plan, self.config.interleave_scales
         slot, steps = self.scale_slot(tmem, stage), self.steps_in(t, k_tile)
-        stage_at = Int64((self.smem + stage * plan.stage_bytes) >> 4) + OPERAND_DESCRIPTOR
+        stage_at = Int64((self.smem + stage * plan.stage_bytes) >> 4)
         first = select(accumulate, 1, 0)
-        token_slot = slot + t.scale_shift
-        for i in cutlass.range_constexpr(len(which) * plan.steps):
-            w, s = which[i // plan.steps], i % plan.steps
-            inside = s // 4 * 128, s % 4 * 32  # a row of 128 bytes holds 4 steps
-            a = stage_at + (w * plan.weight_bytes + ROWS * inside[0] + inside[1] >> 4)
-            b = stage_at + (plan.tokens_at + plan.token_rows * inside[0] + inside[1] >> 4)
-            scale_a = slot + 4 * (w * plan.steps + s)
-            scale_b = token_slot + self.token_scale_column(s)
-            keep = first if s == 0 else 1
+        pairs = list(itertools.product(range(plan.steps), which))
+        for i in cutlass.range_constexpr(0 if interleave else len(pairs)):
+            if self.has_step(steps, pairs[i][0]):
+                self.copy_scales(t, slot, stage_at, *pairs[i], which)
+        for i in cutlass.range_constexpr(len(pairs)):
+            s, w = pairs[i]
             if self.has_step(steps, s):
-                self.multiply_step(t, d + w * c.token_tile, a, b, scale_a, scale_b, keep)
+                if const_expr(interleave):
+                    self.copy_scales(t, slot, stage_at, s, w, which)
+                self.multiply_step(t, d, slot, stage_at, s, w, first if s == 0 else 1)
 
     @cute.jit
-    def multiply_step(self, t, d, a, b, scale_a, scale_b, keep):
-        """A K step: one MMA, or several along N that share A."""
-        c = self.config
+    def copy_scales(self, t, slot, stage_at, s, w, which):
+        """Copy the scales that the MMAs of K step s and weights w are the first to need.
+
+        The second product finds the token scales of the first one, in columns of its stage.
+        """
+        c, plan, n = self.config, self.plan, self.traits.weights
+        source = stage_at + ((plan.scales_at >> 4) + SCALE_DESCRIPTOR)
+        atom = w * plan.steps + s
+        tcgen05_cp(c.cta_group, slot + 4 * atom, source + atom * (ATOM >> 4))
+        if const_expr(w == 0 or (w == which[0] and not c.scales_per_stage)):
+            for a in cutlass.range_constexpr(plan.token_atoms):
+                if self.wanted(cutlass.Boolean(True), a, t.token_atoms):
+                    atom = (n + a) * plan.steps + s
+                    column = slot + self.token_scale_column(s) + 4 * a
+                    tcgen05_cp(c.cta_group, column, source + atom * (ATOM >> 4))
+
+    @cute.jit
+    def multiply_step(self, t, d, slot, stage_at, s, w, keep):
+        """A K step of one product: one MMA, or several along N that share A."""
+        c, plan = self.config, self.plan
+        inside = s // 4 * 128, s % 4 * 32  # a row of 128 bytes holds 4 steps
+        operand = stage_at + OPERAND_DESCRIPTOR
+        a = operand + (w * plan.weight_bytes + ROWS * inside[0] + inside[1] >> 4)
+        b = operand + (plan.tokens_at + plan.token_rows * inside[0] + inside[1] >> 4)
+        scale_a = slot + 4 * (w * plan.steps + s)
+        scale_b = slot + t.scale_shift + self.token_scale_column(s)
         pieces = ceil_div(c.token_tile, c.mma_tokens)
         for i in cutlass.range_constexpr(pieces):
             at = i * c.mma_tokens
@@ -1046,7 +1020,8 @@ class Kernel:
             if const_expr(pieces > 1 and c.collector):
                 hint = ("fill", "use", "lastuse")[(i > 0) + (i == pieces - 1)]
             instruction = (width << 14) + (INSTRUCTION | c.cta_group << 27)
-            operands = (d + at, a, b + (at * 128 >> 4), instruction, scale_a, scale_b + at // 32)
+            scales = scale_a, scale_b + at // 32
+            operands = (d + w * c.token_tile + at, a, b + (at * 128 >> 4), instruction, *scales)
             if self.wanted(cutlass.Boolean(True), at, t.width):
                 tcgen05_mma(c.cta_group, hint, *operands, keep)
 
@@ -1056,14 +1031,16 @@ class Kernel:
     def epilogue_warp(self, warp):
         plan = self.plan
         self.set_registers(True)
+        start, count, step = self.my_tiles()
         if warp == 0:
             with cute.arch.elect_one():
                 self.init_other_barriers()
+                if const_expr(self.config.split_k > 1):
+                    self.expect_partials(self.locate(start))
             if const_expr(self.config.cluster == 1):
                 bar_arrive(3, 64)  # to the load warp, which does not wait in join
         self.join(True)
         tmem = ld_shared_b32(self.smem + plan.tmem_slot_at)
-        start, count, step = self.my_tiles()
         acc, acc_phase = Int32(0), Int32(0)
         for i in cutlass.range(count, unroll=1):
             t = self.locate(start + i * step)
@@ -1179,77 +1156,75 @@ class Kernel:
 
     # ---- K split ---------------------------------------------------------------------------------
 
+    def shares(self, t):
+        """Chunks of a tile, how many a CTA of the split reduces, and begin and end of mine."""
+        chunks = div_up(t.width, self.config.epilogue_tokens)
+        per = div_up(chunks, self.config.split_k)
+        begin = smaller(self.k * per, chunks)
+        return chunks, per, begin, smaller(begin + per, chunks)
+
+    def expect_partials(self, t):
+        c, (_, _, begin, end) = self.config, self.shares(t)
+        sent = (c.split_k - 1) * self.traits.weights * EPILOGUE_WARPS * self.plan.part_bytes
+        mbarrier_expect(self.barrier(self.plan.partials_at, 0), (end - begin) * sent)
+
     @cute.jit
     def reduce_split(self, t, warp, source):
-        """Add the partial accumulators of the CTAs of a K split and store.
+        """Send the chunks of the other CTAs of the split to them, add theirs to mine and store.
 
-        Fragment f belongs to CTA f // per of the split. Every CTA sends it there as it lies in
-        registers; the owner adds in the order of the split, so timing does not change the sum.
+        A chunk travels as it lies in registers. Its owner adds its own part, then those of the CTAs
+        behind it in the split, around to the one before: timing does not change the sum.
         """
-        c, plan, n = self.config, self.plan, self.traits.weights
+        c, plan = self.config, self.plan
         lane = Int32(cute.arch.lane_idx())
-        barrier = self.barrier(plan.partials_at, 0)
-        fragments = div_up(t.width, plan.fragment)
-        per = div_up(fragments, c.split_k)
-        begin = self.k * per
-        mine = smaller(fragments - begin, per)
-        mine = select(mine > 0, mine, 0)
-        if warp == 0:
-            with cute.arch.elect_one():
-                senders = (c.split_k - 1) * n * EPILOGUE_WARPS
-                mbarrier_expect(barrier, mine * (senders * plan.part_bytes))
-        self.stages_idle()
-        for chunk in cutlass.range(div_up(t.width, c.epilogue_tokens), unroll=1):
-            products = self.read(source + chunk * c.epilogue_tokens, n)
-            self.send_chunk(warp, lane, products, chunk, fragments, per)
-        mbarrier_wait_cluster(barrier, 0)
-        for slot in cutlass.range(mine, unroll=1):
-            sums = [self.sum_parts(warp, lane, begin + slot, slot, w) for w in range(n)]
-            self.store(t, warp, self.combine(sums), (begin + slot) * plan.fragment)
+        chunks, per, begin, end = self.shares(t)
+        for chunk in cutlass.range(chunks, unroll=1):
+            owner = div(chunk, per)
+            if owner != self.k:
+                products = self.read(source + chunk * c.epilogue_tokens, self.traits.weights)
+                self.send(warp, lane, products, chunk, owner, chunk - owner * per)
+        mbarrier_wait_cluster(self.barrier(plan.partials_at, 0), 0)
+        for chunk in cutlass.range(begin, end, unroll=1):
+            token = chunk * c.epilogue_tokens
+            products = self.read(source + token, self.traits.weights)
+            for sender in cutlass.range_constexpr(c.split_k - 1):
+                products = self.add_parts(products, warp, lane, sender, chunk - begin)
+            self.store_chunk(t, warp, self.combine(products), token)
 
-    def part(self, warp, fragment, w):
-        """Address of this warp's part of a fragment to send."""
-        index = (fragment * self.traits.weights + w) * EPILOGUE_WARPS + warp
-        return self.smem + index * self.plan.part_bytes
+    def part(self, at, index, w, warp):
+        """Address of the part of a warp in chunk `index` of an array of chunks."""
+        return (
+            self.smem + at + ((index * self.traits.weights + w) * 4 + warp) * self.plan.part_bytes
+        )
 
-    def received(self, warp, sender, slot, w):
-        index = self.plan.fragments + sender * self.plan.slots + slot
-        return self.part(warp, index, w)
+    def received(self, sender, slot, w, warp):
+        return self.part(self.plan.incoming_at, sender * self.plan.slots + slot, w, warp)
 
     @cute.jit
-    def send_chunk(self, warp, lane, products, chunk, fragments, per):
-        c, plan, n = self.config, self.plan, self.traits.weights
-        count = c.epilogue_tokens // plan.fragment
-        for w in cutlass.range_constexpr(n):
-            for f in cutlass.range_constexpr(count):
-                values = self.fragment_of(products[w], f)
-                to = self.part(warp, chunk * count + f, w) + lane * 16
-                for i in cutlass.range_constexpr(0, plan.fragment, 4):
-                    st_shared_v4_f32(to + i * 128, *values[i : i + 4])
+    def send(self, warp, lane, products, chunk, owner, slot):
+        c, plan = self.config, self.plan
+        for w in cutlass.range_constexpr(self.traits.weights):
+            to = self.part(0, chunk, w, warp) + lane * 16
+            for i in cutlass.range_constexpr(0, c.epilogue_tokens, 4):
+                st_shared_v4_f32(to + i * 128, *products[w][i : i + 4])
         fence_async_smem()
         warp_sync()
         with cute.arch.elect_one():
-            for f in cutlass.range_constexpr(count):
-                fragment = chunk * count + f
-                owner = div(fragment, per)
-                if (fragment < fragments) & (owner != self.k):
-                    rank = self.rank + (owner - self.k) * (c.cluster_m * c.cluster_n)
-                    barrier = mapa(self.barrier(plan.partials_at, 0), rank)
-                    for w in cutlass.range_constexpr(n):
-                        to = mapa(self.received(warp, self.k, fragment - owner * per, w), rank)
-                        source = self.part(warp, fragment, w)
-                        bulk_copy_to_cluster(to, source, plan.part_bytes, barrier)
+            rank = self.rank + (owner - self.k) * (c.cluster_m * c.cluster_n)
+            sender = mod(self.k - owner + (c.split_k - 1), c.split_k)  # 0: next behind the owner
+            barrier = mapa(self.barrier(plan.partials_at, 0), rank)
+            for w in cutlass.range_constexpr(self.traits.weights):
+                to = mapa(self.received(sender, slot, w, warp), rank)
+                bulk_copy_to_cluster(to, self.part(0, chunk, w, warp), plan.part_bytes, barrier)
 
-    def sum_parts(self, warp, lane, fragment, slot, w):
-        """A fragment of one product, added up in the order of the split."""
-        total = []
-        for sender in range(self.config.split_k):
-            own, other = self.part(warp, fragment, w), self.received(warp, sender, slot, w)
-            at = select(self.k == sender, own, other) + lane * 16
-            quads = [ld_shared_v4_f32(at + i * 128) for i in range(0, self.plan.fragment, 4)]
-            values = [v for quad in quads for v in quad]
-            total = [a + b for a, b in zip(total, values)] if total else values
-        return total
+    def add_parts(self, products, warp, lane, sender, slot):
+        """A chunk plus what a sender has sent of it."""
+        sums = []
+        for w, values in enumerate(products):
+            at = self.received(sender, slot, w, warp) + lane * 16
+            quads = [ld_shared_v4_f32(at + i * 128) for i in range(0, len(values), 4)]
+            sums.append([a + b for a, b in zip(values, itertools.chain.from_iterable(quads))])
+        return sums
 
 
 # ---- launch --------------------------------------------------------------------------------------

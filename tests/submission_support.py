@@ -25,7 +25,7 @@ LEVERS: dict[str, tuple] = {
     "stages": (0, 2, 3),
     "accumulators": (1, 2),
     "scales_per_stage": (True, False),
-    "scale_lead": (0, 1),
+    "interleave_scales": (True, False),
     "collector": (True, False),
     "cluster_m": (1, 2, 4),
     "cluster_n": (1, 2),

@@ -54,7 +54,7 @@ CASES["multicast"] = (
     gemm(1024, 256, 1024),
     Config(cta_group=2, cluster_m=4, cluster_n=2, token_box=32, split_k=1),
 )
-CASES["shared weights"] = (gemm(1024, 256, 1024), Config(cluster_n=4, scale_lead=1))
+CASES["shared weights"] = (gemm(1024, 256, 1024), Config(cluster_n=4, interleave_scales=False))
 CASES["collector"] = (gemm(128, 384, 512), Config(token_tile=384, scales_per_stage=False))
 CASES["K split"] = (dual(256, 64, 2048), Config(split_k=4))
 CASES["half a SM"] = (
@@ -142,8 +142,9 @@ def test_mma_instructions(code, name):
     hints = {mma.rsplit("::", 1)[1] for mma in mmas}
     assert hints == ({"fill", "lastuse"} if pieces == 2 else {"discard"})
     copies = len(re.findall(rf"tcgen05\.cp\.cta_group::{config.cta_group}\.32x128b\.warpx4", ptx))
-    times = 1 + bool(config.gate_lead) + bool(config.scale_lead)
-    assert copies == times * plan.steps * (problem.weights + plan.token_atoms)
+    again = plan.token_atoms * (1 if config.scales_per_stage else 2)  # of tokens, gate first
+    gate = problem.weights + again if config.gate_lead else 0
+    assert copies == plan.steps * (problem.weights + plan.token_atoms + gate)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -154,7 +155,11 @@ def test_loads_and_stores(code, name):
     scales = re.findall(r"cp\.async\.bulk\.shared::\S+?\.global\S+", ptx)
     shares_tokens = config.cluster_m > config.cta_group
     shares_weights = config.cluster_n > 1
-    assert loads and scales and all("L2::cache_hint" in load for load in loads + scales)
+    hinted = (config.weights_policy, config.tokens_policy).count("normal")
+    assert loads and scales
+    assert {"L2::cache_hint" in load for load in loads + scales} == (
+        {True} if hinted == 0 else {False} if hinted == 2 else {True, False}
+    )
     multicast = [load for load in loads + scales if "multicast::cluster" in load]
     assert bool(multicast) == (shares_tokens or shares_weights)
     assert (len(multicast) == len(loads + scales)) == (shares_tokens and shares_weights)

@@ -37,7 +37,7 @@ CASES = {
     "k-tile of 512": (Config(k_tile=512), gemm(256, 64, 1088)),
     "two accumulators": (Config(schedule="blocked", accumulators=2), gemm(384, 200, 512, 2)),
     "strided": (Config(schedule="strided"), gemm(384, 72, 512)),
-    "scales ahead": (Config(scale_lead=1), gemm(256, 100, 1088)),
+    "scales by k-tile": (Config(interleave_scales=False), gemm(256, 100, 1088)),
     "shared tokens": (Config(cluster_m=2), gemm(384, 100, 1024)),
     "shared weights": (Config(cluster_n=2), gemm(272, 200, 1024)),
     "2 x 2 pairs": (
@@ -159,7 +159,6 @@ def excluded(pair: dict) -> bool:
         get["accumulators"] == 2 and (split > 1 or get["schedule"] == "single"),
         split > 1 and (get["schedule"] in ("blocked", "strided") or get["gate_lead"]),
         split == 3 and get["cluster_m"] == 4,
-        get["scale_lead"] and (get["gate_lead"] or get["scales_per_stage"] is False),
     ]
     return any(reasons)
 
