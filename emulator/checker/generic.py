@@ -26,12 +26,6 @@ SHUFFLE = np.array([SHUFFLED], np.uint8)
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
 
 
-@lru_cache(maxsize=4096)
-def _offsets(nbytes: int) -> np.ndarray:
-    """Words of an access of `nbytes` from its first."""
-    return np.arange(max(1, nbytes // 4))
-
-
 def _addresses(mask: int, address) -> np.ndarray:
     """The active lanes' addresses as int64; one if they are the same."""
     if not isinstance(address, np.ndarray):
@@ -65,12 +59,14 @@ def _shared(
     observer = w.machine.observer
     observer.ins = ins
     agent = observer.agent(w)
+    if len(w.cta.cluster.ctas) == 1:
+        _shared_of(observer, agent, w, ins, 0, at, nbytes, write, lanes, kind, text)
+        return
     ranks = at >> RANK_SHIFT
     first = int(ranks[0])
-    if not len(w.cta.cluster.ctas) > 1 or (ranks == first).all():
-        _shared_of(
-            observer, agent, w, ins, first, at & OFFSET_MASK, nbytes, write, lanes, kind, text
-        )
+    if (ranks == first).all():
+        at = at & OFFSET_MASK
+        _shared_of(observer, agent, w, ins, first, at, nbytes, write, lanes, kind, text)
     else:
         for rank in np.unique(ranks):
             here = ranks == rank
@@ -90,30 +86,57 @@ def _shared(
             )
 
 
-@lru_cache(maxsize=256)
-def _in_a_row(count: int, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distances from the first of `count` accesses in a row; the lane of each word."""
-    lane = np.arange(count, dtype=np.uint8)
-    return np.arange(count) * nbytes, lane.repeat(max(1, nbytes // 4))
+class Pattern:
+    """Accesses of `nbytes` each at distances from the lowest one, as the shadow indexes them.
+
+    words: that they touch, first to last. index: distances of these words from the first, None
+    where they lie in a row. order: of the accesses whose words these are, one for each word.
+    """
+
+    __slots__ = ("words", "index", "order")
+
+    def __init__(self, distances: np.ndarray, nbytes: int, phase: int):
+        per = max(1, nbytes // 4)
+        first = (distances + phase) // 4
+        index = (first[:, None] + np.arange(per)).reshape(-1)
+        self.order = np.arange(distances.size).repeat(per)
+        self.words = int(index.max()) + 1
+        if self.words == index.size == np.unique(index).size:
+            self.order = self.order[np.argsort(index)]
+            index = None
+        self.index = index
+
+
+_PATTERNS: dict[tuple, Pattern] = {}
+_LANES: dict[tuple, np.ndarray] = {}
 
 
 def _words(at: np.ndarray, nbytes: int, lanes: np.ndarray):
     """(index of the words, the first, the last, lane of each) of accesses of `nbytes` each: a slice
-    where they lie in a row, as they mostly do.
+    where they fill a range, in whatever order, as they mostly do.
     """
-    count, first = at.size, int(at[0])
-    if nbytes >= 4 and int(at[-1]) == first + (count - 1) * nbytes:
-        distance, lane = _in_a_row(count, nbytes)
-        if count == 1 or (at - first == distance).all():
-            low, high = first >> 2, (first + count * nbytes >> 2) - 1
-            return slice(low, high + 1), low, high, lane if lanes.size == 32 else lanes
-    index = at >> 2
-    low, high = int(index.min()), int(index.max())
-    if nbytes > 4:
-        index = (index[:, None] + _offsets(nbytes)).reshape(-1)
-        lanes = lanes.repeat(nbytes // 4) if lanes.size > 1 else lanes
-        high += nbytes // 4 - 1
-    return index, low, high, lanes
+    if at.size == 1:
+        low = int(at[0]) >> 2
+        high = low + max(1, nbytes // 4) - 1
+        return slice(low, high + 1), low, high, lanes
+    low = int(at.min())
+    key = (at - low).tobytes(), nbytes, low & 3
+    pattern = _PATTERNS.get(key)
+    if pattern is None:
+        if len(_PATTERNS) >= 4096:
+            _PATTERNS.clear()
+            _LANES.clear()
+        pattern = _PATTERNS[key] = Pattern(at - low, nbytes, low & 3)
+    if lanes.size > 1:
+        key = id(pattern), lanes.tobytes()
+        by = _LANES.get(key)
+        if by is None:
+            by = _LANES[key] = lanes[pattern.order]
+        lanes = by
+    first = low >> 2
+    last = first + pattern.words - 1
+    index = slice(first, last + 1) if pattern.index is None else pattern.index + first
+    return index, first, last, lanes
 
 
 def _shared_of(

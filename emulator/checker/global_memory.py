@@ -9,6 +9,8 @@ found under a schedule that has it after.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from ..isa.tma_box import Window
@@ -18,6 +20,13 @@ from .tensormaps import TensorMaps
 
 UNIT = 2  # bytes of an entry
 ENTRIES = 65535
+WIDE = 4 * UNIT  # bytes of four entries, which are written as one
+FOUR_TIMES = 0x0001_0001_0001_0001
+
+
+@cache
+def _range(count: int) -> np.ndarray:
+    return np.arange(count)
 
 
 class GlobalRules:
@@ -53,7 +62,8 @@ class GlobalRules:
     def _shadow(self, region) -> np.ndarray:
         found = self.shadows.get(region.base)
         if found is None or found.size < region.size // UNIT + 1:
-            found = self.shadows[region.base] = np.zeros(region.size // UNIT + 1, np.uint16)
+            entries = -(-(region.size // UNIT + 1) // 4) * 4
+            found = self.shadows[region.base] = np.zeros(entries, np.uint16)
         return found
 
     def _number(self, agent, ins) -> int:
@@ -169,12 +179,26 @@ class GlobalRules:
         agent.global_epoch = agent.now()
         while addresses.size:
             region = memory.region(int(addresses[0]), nbytes)
-            inside = (addresses >= region.base) & (addresses + nbytes <= region.base + region.size)
-            index = ((addresses[inside] - region.base) // UNIT)[:, None] + np.arange(nbytes // UNIT)
-            shadow = self._shadow(region)
-            self._written(agent, shadow[index], ins, region)
-            shadow[index] = number
-            addresses = addresses[~inside]
+            end = region.base + region.size
+            if region.base <= int(addresses.min()) and int(addresses.max()) + nbytes <= end:
+                here, addresses = addresses, addresses[:0]
+            else:
+                inside = (addresses >= region.base) & (addresses + nbytes <= end)
+                here, addresses = addresses[inside], addresses[~inside]
+            self._store(agent, here - region.base, nbytes, number, ins, region)
+
+    def _store(self, agent, at: np.ndarray, nbytes: int, number: int, ins, region):
+        """`nbytes` at offsets of an allocation: four entries at a time where they are aligned."""
+        shadow, unit = self._shadow(region), UNIT
+        if nbytes % WIDE == 0 and not (int(np.bitwise_or.reduce(at)) & WIDE - 1):
+            shadow, unit, number = shadow.view(np.uint64), WIDE, number * FOUR_TIMES
+        index = at // unit
+        if nbytes > unit:
+            index = index[:, None] + _range(nbytes // unit)
+        cells = shadow[index]
+        if cells.any():
+            self._written(agent, cells.view(np.uint16), ins, region)
+        shadow[index] = number
 
     def stored_box(self, agent, access, ins):
         """A TMA store."""
