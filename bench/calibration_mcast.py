@@ -4,7 +4,7 @@
 SemiAnalysis' tma2dmcast_throughput: mode "no sharing" (each CTA its own data), "explicit_mcast"
 (the first CTA of a cluster loads for all) and "implicit_l2_cross" (CTAs of a sharing group read the
 same addresses, each in a GPC of its own for groups of up to 8). The rate is what arrives in shared
-memory, all SMs together. Of the 405 rows a spread sample is run: 24 explicit ones, 5 of each other
+memory, all SMs together. Of the 405 rows a spread sample is run: 26 explicit ones, 5 of each other
 group.
 """
 
@@ -100,12 +100,13 @@ def main():
     options = arguments("Multicast fill rates against the model").parse_args()
     errors = Errors("TB/s")
     groups: dict[str, list] = {}
-    for i, row in enumerate(table(options.data / "sa_tma_mcast.csv")):
+    for row in table(options.data / "sa_tma_mcast.csv"):
         if row["mode_name"] in MODES:
             name = f"{row['mode_name']} {row['cluster_size']}/{row['sharing_group']}"
-            groups.setdefault(name, []).append((i, row))
+            of_this = groups.setdefault(name, [])
+            of_this.append((len(of_this), row))
     for name, rows in groups.items():
-        count = len(rows) if options.all else 12 if name.startswith("explicit") else 5
+        count = len(rows) if options.all else 13 if name.startswith("explicit") else 5
         for i, row in spread(rows, count):
             measured = float(row["tma_ld_bytes"]) / float(row["gpu_time_ns"]) / 1e3
             label = f"4 x {row['tile_bytes']} B, rows of {4 * int(row['smem_width'])} B"

@@ -113,7 +113,7 @@ TABLE = (
     ),
     _c(
         "lrc_bytes",
-        1.0e6,
+        0.5e6,
         "B",
         "fitted",
         "SA tma_mcast, even rows of groups of 16: sectors filled for a sector of the L2, 2.1 up to "

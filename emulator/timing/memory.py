@@ -11,7 +11,9 @@ saturation.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
+from operator import itemgetter
 
 import numpy as np
 
@@ -55,8 +57,11 @@ class Server:
 
     def _fill(self, at: float, service: float) -> float | None:
         """Start of the service in the first gap that holds it."""
-        gaps = self.gaps = [gap for gap in self.gaps if gap[1] > Server.now]
-        for i, (begin, end) in enumerate(gaps):
+        gaps = self.gaps
+        while gaps and gaps[0][1] <= Server.now:
+            gaps.pop(0)
+        for i in range(bisect_right(gaps, at, key=itemgetter(1)), len(gaps)):
+            begin, end = gaps[i]
             start = at if at > begin else begin
             if start + service <= end:
                 gaps[i : i + 1] = [
