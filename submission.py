@@ -31,8 +31,8 @@ PIPELINES (mbarriers)
     loads completes on its own full[s]; its MMA warp waits there and arrives on the even CTA's.
 
 TIMELINE of a role
-    load      prefetch descriptors, init full | loads of the first stages, without waits | cluster
-              barrier | those of them that are multicast | wait empty, expect, load ...
+    load      prefetch descriptors, init full | loads of the first stages, without waits or
+              multicast | barrier of the cluster or CTA | wait empty, expect, load ...
     MMA       allocate | join | wait full, copy scales, MMAs, commit empty ... | commit acc_full
               gate_lead: ... | first product of the last k-tiles, commit gate | second product
     epilogue  init other barriers | join | wait gate, silu of the first chunk | wait acc_full |
@@ -756,27 +756,25 @@ class Kernel:
         with cute.arch.elect_one():
             for i in cutlass.range(head, unroll=1):
                 self.expect(tile, tile.k_begin + i, i)
-                self.load(tile, tile.k_begin + i, i, False)
+                self.load_weights(tile, tile.k_begin + i, i, 1)
+                self.load_tokens(tile, tile.k_begin + i, i, 1)
         if const_expr(c.cluster > 1):
             cluster_wait()
         else:
             bar_sync(3, 64)
         with cute.arch.elect_one():
-            if const_expr(c.cluster_n > 1 or self.token_sharers > 1):
-                for i in cutlass.range(head, unroll=1):
-                    self.load(tile, tile.k_begin + i, i, True)
             around = head == plan.stages
             stage, phase = select(around, 0, head), select(around, 1, 0)
             for i in cutlass.range(count, unroll=1):
                 t = self.locate(start + i * step)
-                if const_expr(self.persistent):
+                if const_expr(self.persistent and self.traits.groups > 1):
                     following = self.locate(start + smaller(i + 1, count - 1) * step)
                     self.prefetch_descriptors(following)
                 for j in cutlass.range(select(i == 0, head, 0), t.k_count, unroll=1):
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
                     self.expect(t, t.k_begin + j, stage)
-                    self.load(t, t.k_begin + j, stage, False)
-                    self.load(t, t.k_begin + j, stage, True)
+                    self.load_weights(t, t.k_begin + j, stage, c.cluster_n)
+                    self.load_tokens(t, t.k_begin + j, stage, self.token_sharers)
                     stage, phase = self.advance(stage, phase)
         self.leave()
 
@@ -798,57 +796,50 @@ class Kernel:
         scales = (self.traits.weights + t.token_atoms) * self.steps_in(t, k_tile) * ATOM
         mbarrier_expect(self.barrier(plan.full_at, stage), operands + scales)
 
-    def load(self, t, k_tile, stage, shared):
-        """The loads of a stage: those for this CTA alone, or those `shared` by multicast."""
-        if (self.config.cluster_n > 1) == shared:
-            self.load_weights(t, k_tile, stage)
-        if (self.token_sharers > 1) == shared:
-            self.load_tokens(t, k_tile, stage)
-
     @cute.jit
-    def load_weights(self, t, k_tile, stage):
+    def load_weights(self, t, k_tile, stage, sharers):
         c, plan, mask = self.config, self.plan, None
         base = self.smem + stage * plan.stage_bytes
         barrier = self.barrier(plan.full_at, stage)
-        if const_expr(c.cluster_n > 1):
-            alike = sum(1 << (n * c.cluster_m) for n in range(c.cluster_n))
+        if const_expr(sharers > 1):
+            alike = sum(1 << (n * c.cluster_m) for n in range(sharers))
             mask = Int32(alike) << (self.rank - self.n * c.cluster_m)
         size = self.steps_in(t, k_tile) * ATOM
         atom = Int64(t.row_atom) * t.steps + k_tile * plan.steps
         for w in cutlass.range_constexpr(self.traits.weights):
             for box in cutlass.range_constexpr(c.k_tile // BOX_K):
-                if self.my_turn(c.cluster_n, self.n, k_tile + w + box):
+                if self.my_turn(sharers, self.n, k_tile + w + box):
                     dst = base + (w * plan.weight_bytes + box * ROWS * 128)
                     at = (k_tile * c.k_tile + box * BOX_K, t.row, t.batch)
                     tma_load(dst, t.maps[w], at, barrier, c.weights_policy, mask)
-            if self.my_turn(c.cluster_n, self.n, k_tile + w + 1):
+            if self.my_turn(sharers, self.n, k_tile + w + 1):
                 dst = base + (plan.scales_at + w * plan.steps * ATOM)
                 source = t.scales[w] + atom * ATOM
                 bulk_load(dst, source, size, barrier, c.weights_policy, mask)
 
     @cute.jit
-    def load_tokens(self, t, k_tile, stage):
+    def load_tokens(self, t, k_tile, stage, sharers):
         c, plan, mask, row_mask = self.config, self.plan, None, None
         base = self.smem + stage * plan.stage_bytes
         barrier = self.barrier(plan.full_at, stage)
-        if const_expr(self.token_sharers > 1):
+        if const_expr(sharers > 1):
             # Boxes go to the CTAs that hold the same half of the tokens, scales to the cluster row.
-            alike = sum(1 << (m * c.cta_group) for m in range(self.token_sharers))
+            alike = sum(1 << (m * c.cta_group) for m in range(sharers))
             mask = Int32(alike) << (self.rank - self.m + mod(self.m, c.cta_group))
             row_mask = Int32((1 << c.cluster_m) - 1) << (self.rank - self.m)
         for box_k in cutlass.range_constexpr(c.k_tile // BOX_K):
             for box in cutlass.range_constexpr(plan.token_rows // c.token_box):
                 index = div(self.m, c.cta_group)
-                turn = self.my_turn(self.token_sharers, index, k_tile + box_k + box)
+                turn = self.my_turn(sharers, index, k_tile + box_k + box)
                 if self.wanted(turn, box, t.boxes):
                     row = box * c.token_box
                     dst = base + (plan.tokens_at + (box_k * plan.token_rows + row) * 128)
                     at = (k_tile * c.k_tile + box_k * BOX_K, t.box_row + row, t.batch)
                     tma_load(dst, t.maps[-1], at, barrier, c.tokens_policy, mask)
         size = self.steps_in(t, k_tile) * ATOM
-        sharers = c.cluster_m if self.token_sharers > 1 else 1
+        row_sharers = c.cluster_m if sharers > 1 else 1
         for a in cutlass.range_constexpr(plan.token_atoms):
-            if self.wanted(self.my_turn(sharers, self.m, k_tile + a), a, t.token_atoms):
+            if self.wanted(self.my_turn(row_sharers, self.m, k_tile + a), a, t.token_atoms):
                 dst = base + (plan.token_scales_at + a * plan.steps * ATOM)
                 atom = Int64(t.token_atom + a) * t.steps + k_tile * plan.steps
                 source = t.scales[-1] + atom * ATOM
