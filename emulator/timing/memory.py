@@ -232,8 +232,11 @@ class Memory:
 
     def on_chip(self, region, address: int) -> int:
         """The device address that a host address stands for."""
-        self._lines(region)
-        return self.place[region.base] + address - region.base
+        place = self.place.get(region.base)
+        if place is None:
+            self._lines(region)
+            place = self.place[region.base]
+        return place + address - region.base
 
     def warm(self, region):
         """Mark an allocation as held by both partitions (an earlier pass has read it)."""
