@@ -118,6 +118,60 @@ def test_stores_of_neighbouring_bytes_by_two_warps_are_no_race():
     assert launch.findings == []
 
 
+def overwritten_columns(read_first: bool):
+    """A warp loads a column of tensor memory and stores others there, with no tcgen05.wait::ld."""
+    use = "add.u32 %r5, %r5, 1;"
+    body = f"""
+    mov.u32 %r1, dyn;
+    mov.u32 %r2, %tid.x;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;
+    ld.shared.b32 %r4, [%r1];
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {{%r2}};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r5}}, [%r4];
+    {use if read_first else ""}
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {{%r2}};
+    {"" if read_first else use}
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;
+    """
+    gpu = Gpu()
+    gpu.use_checker(True)
+    return run(kernel(body, [], reqntid=32), block=(32, 1, 1), smem=1024, gpu=gpu).findings
+
+
+def test_reading_a_register_waits_for_its_load():
+    """PTX ISA 9.7.16.6.4: a true dependency through a register needs no tcgen05.wait::ld."""
+    assert overwritten_columns(read_first=True) == []
+    (finding,) = overwritten_columns(read_first=False)
+    assert finding.kind == "race" and "tcgen05.wait::ld" in finding.message
+
+
+def cp_async_of_lanes(distance: int):
+    """Every lane copies four bytes to one place, from `distance` bytes further than the lane
+    before.
+    """
+    body = f"""
+    ld.param.u64 %rd1, [source];
+    mov.u32 %r1, dyn;
+    mov.u32 %r2, %tid.x;
+    mul.wide.u32 %rd2, %r2, {distance};
+    add.u64 %rd1, %rd1, %rd2;
+    cp.async.ca.shared.global [%r1], [%rd1], 4;
+    cp.async.wait_all;
+    """
+    gpu = Gpu()
+    gpu.use_checker(True)
+    text = kernel(body, [".u64 source"], reqntid=32)
+    source = torch.arange(64, dtype=torch.int32)
+    return run(text, source, block=(32, 1, 1), smem=1024, gpu=gpu).findings
+
+
+def test_lanes_may_copy_the_same_bytes_to_one_place():
+    assert cp_async_of_lanes(0) == []
+    assert [f.kind for f in cp_async_of_lanes(4)] == ["race"]
+
+
 def test_crimes_in_one_process_do_not_disturb_each_other():
     _, first = crime(cta, "no_barrier").run(True)
     _, second = crime(cta, "no_barrier").run(False)

@@ -247,7 +247,13 @@ class Asynchronous:
     def _cp_async(self, agent, warp, apply, facts):
         if "signals" in facts:
             return self._arriving_copy(agent, apply, facts["signals"])
+        if facts["bytes"]:
+            self.globals.loaded(agent, facts["source"], facts["bytes"], self.ins)
         stream = agent.stream("cp_async")
+        what = self.ins, facts["source"], facts["bytes"], len(stream.marks), agent.now()
+        if agent.copies.get(facts["to"]) == what:
+            return None  # lanes that copy the same bytes to one place do no harm
+        agent.copies[facts["to"]] = what
         text = f"copies {facts['size']} bytes into shared memory"
         record = Record(
             agent,

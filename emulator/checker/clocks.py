@@ -110,6 +110,8 @@ class Agent:
         self.roles: set[str] = set()
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
         self.waits: dict = {}
+        self.loads: dict = {}  # tcgen05.ld -> the record of its latest execution
+        self.copies: dict = {}  # target of a cp.async -> what it last copied there, and when
         self.turn = (
             0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
         )

@@ -19,13 +19,20 @@ from ..registry import active, lanes
 from ..translate import _Writer
 from . import generic
 from .records import Record
+from .registers import first_reads
 from .tensor import halves_of
 
 
 class CheckedWriter(_Writer):
     """Translates with the observer around every instruction that has state."""
 
+    def write(self):
+        self.first_reads = first_reads(self.out.structure)
+        super().write()
+
     def _op(self, op):
+        if (loads := self.first_reads.get(id(op.ins))) is not None:
+            self._line(f"w.machine.observer.registers_read(w, {self._constant(loads)})", op.ins)
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
             op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
         super()._op(op)
@@ -345,6 +352,7 @@ def _tensor_access(ins: Instr, run):
         rules = observer.tensor(w.cta)
         if is_load:
             agent.roles.add("epilogue")
+            agent.loads[id(ins)] = record
             rules.read(record, halves_of(row, height), columns, partly=True)
         else:
             rules.write(record, halves_of(row, height), columns)

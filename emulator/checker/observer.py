@@ -278,6 +278,14 @@ class Observer(Asynchronous):
         tensor.freed(record, slice(first, first + columns))
         tensor.forget(slice(first, first + columns))
 
+    def registers_read(self, warp, loads):
+        """An instruction reads registers of tcgen05.ld instructions: they are complete."""
+        agent = self.agent(warp)
+        for load in loads:
+            record = agent.loads.get(id(load))
+            if record is not None and not agent.knows(HB, record.component, record.step):
+                agent.learn(record.component, record.step)
+
     # --- barriers of a CTA and of a cluster -----------------------------------------------------
     def meeting(self, cta, key) -> Meeting:
         meetings = self.state(cta).meetings

@@ -109,9 +109,10 @@ class SharedRules:
                 "under way"
             )
         verb = "reads" if how == "write" else "writes"
+        who = "another lane of the warp" if old.agent is new.agent else "another warp"
         return (
-            f"{words.thing(new)} writes shared memory that {words.thing(old)} of another warp "
-            f"{verb}, with nothing to order the two"
+            f"{words.thing(new)} writes shared memory that {words.thing(old)} of {who} {verb}, "
+            "with nothing to order the two"
         )
 
     # --- asynchronous proxy ---------------------------------------------------------------------
