@@ -85,8 +85,9 @@ TABLE = (
         "B",
         "fitted",
         "how much of the L2 is like that: SA tma2d_lat, 128 KB an SM (19.4 MB), an even row, is "
-        "met within 2 % (with 24 MB it is 13 % too slow). At most 22 MB: with more, the best published "
-        "gemv time of 33 MB, 8.2 us after the event floor, would be impossible at dram_bandwidth",
+        "met within 2 % (with 24 MB it is 13 % too slow). At most 22 MB: with more, the best "
+        "published gemv time of 33 MB, 8.2 us after the event floor, would be impossible at "
+        "dram_bandwidth",
         10e6,
         22e6,
     ),
