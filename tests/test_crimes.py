@@ -3,9 +3,17 @@ schedule.
 """
 
 import pytest
-from crimes import clusters, cta, gemm, grid, numbers
+from crimes import clusters, cta, gemm, grid, numbers, tmem, waits
 
-CRIMES = [*gemm.CRIMES, *cta.CRIMES, *clusters.CRIMES, *grid.CRIMES, *numbers.CRIMES]
+CRIMES = [
+    *gemm.CRIMES,
+    *cta.CRIMES,
+    *clusters.CRIMES,
+    *grid.CRIMES,
+    *numbers.CRIMES,
+    *tmem.CRIMES,
+    *waits.CRIMES,
+]
 SCHEDULES = (None, "early", "late", "random:1", "random:2")
 
 

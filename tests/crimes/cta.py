@@ -1,4 +1,4 @@
-"""Crimes inside one CTA: shared memory, its copies, mbarriers, tensor memory without MMAs."""
+"""Crimes inside one CTA: shared memory, its copies, mbarriers."""
 
 from __future__ import annotations
 
@@ -196,61 +196,6 @@ def one_slot(bug: bool) -> Source:
     return k
 
 
-def tensor_memory(fences=True, wait_store=True, grow=False, wait_all=True) -> Source:
-    """Warp 0 writes tensor memory, warp 4 (of the same quarter) reads it behind a barrier of the
-    CTA.
-    """
-    k = start(160)
-
-    def alloc():
-        k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2048], 32;", "alloc")
-        if grow:
-            k(
-                "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2052], 64;",
-                "alloc more",
-            )
-
-    def write():
-        k("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {%r0};", "tmem store")
-        if wait_store:
-            k("tcgen05.wait::st.sync.aligned;")
-        if fences:
-            k("tcgen05.fence::before_thread_sync;")
-
-    def read():
-        if fences:
-            k("tcgen05.fence::after_thread_sync;")
-        k("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r5}, [%r4];", "tmem load")
-        if wait_all:
-            k("tcgen05.wait::ld.sync.aligned;")
-        k("mul.wide.u32 %rd8, %r0, 4;")
-        k("add.u64 %rd9, %rd0, %rd8;")
-        k("st.global.u32 [%rd9+-512], %r5;")
-
-    k.only(0, alloc, 31)
-    k("bar.sync 0;")
-    k("ld.shared.b32 %r4, [%r1+2048];")
-    k.only(0, write, 31)
-    k("bar.sync 0;")
-    k.only(128, read, 159)
-    k("bar.sync 0;")
-    k.only(0, lambda: k("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;"), 31)
-    return k
-
-
-def tensor(name, title, kind, words, marks, **options) -> Crime:
-    return Crime(
-        name,
-        title,
-        lambda bug: tensor_memory(**(options if bug else {})),
-        kind,
-        words,
-        marks,
-        ints(32),
-        lambda args: torch.arange(32, dtype=torch.int32),
-    )
-
-
 def staged(name, title, kind, words, marks, **options) -> Crime:
     return Crime(
         name,
@@ -398,32 +343,5 @@ CRIMES = [
         ("shared memory that nothing has written",),
         ("read",),
         tail=4,
-    ),
-    tensor(
-        "tmem_without_fences",
-        "tensor memory is handed over by bar.sync without tcgen05 fences",
-        "race",
-        ("behind a barrier without tcgen05 fences", "tcgen05.fence::before_thread_sync"),
-        ("tmem load", "tmem store"),
-        fences=False,
-    ),
-    tensor(
-        "no_wait_st",
-        "tensor memory is handed over before tcgen05.wait::st",
-        "race",
-        (
-            "reads tensor memory before the tcgen05.st that writes it is complete",
-            "tcgen05.wait::st",
-        ),
-        ("tmem load", "tmem store"),
-        wait_store=False,
-    ),
-    tensor(
-        "alloc_grows",
-        "a second tcgen05.alloc is larger than the first",
-        "fault",
-        ("must not grow",),
-        ("alloc more",),
-        grow=True,
     ),
 ]

@@ -8,9 +8,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from . import clusters, cta, dsl, gemm, grid, numbers
+from . import clusters, cta, dsl, gemm, grid, numbers, tmem, waits
 
-CRIMES = [*gemm.CRIMES, *cta.CRIMES, *clusters.CRIMES, *grid.CRIMES, *numbers.CRIMES, *dsl.CRIMES]
+CRIMES = [
+    *gemm.CRIMES,
+    *cta.CRIMES,
+    *clusters.CRIMES,
+    *grid.CRIMES,
+    *numbers.CRIMES,
+    *tmem.CRIMES,
+    *waits.CRIMES,
+    *dsl.CRIMES,
+]
+ROOT = Path(__file__).resolve().parent.parent.parent
 LINES = 22  # of an error's report that are shown
 
 
@@ -25,7 +35,7 @@ def entry(crime) -> str:
     guilty = "\n".join(["The lines:\n", *quoted, ""]) if quoted else ""
     return "\n".join(
         [f"## {crime.name}\n", f"{crime.title}.\n", guilty, "```text", *shown, "```\n"]
-    )
+    ).replace(f"{ROOT}/", "")
 
 
 def said(crime, outcome) -> list[str]:

@@ -139,6 +139,18 @@ CRIMES = [
         dealloc=False,
     ),
     crime(
+        "freed_too_early",
+        "no barrier between the epilogue's loads and tcgen05.dealloc",
+        "race",
+        (
+            "tensor memory is deallocated before the tcgen05.ld that uses it is known to have "
+            "finished",
+        ),
+        ("dealloc", "tmem load"),
+        schedule="early",
+        last_barrier=False,
+    ),
+    crime(
         "accumulates_at_start",
         "the first MMA of the tile accumulates",
         "uninitialised",

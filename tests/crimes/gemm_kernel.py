@@ -47,6 +47,7 @@ class Options:
         self.full_fence = self.acc_fence = self.release_fence = True
         self.b_generic = self.b_fence = False
         self.leaves = False
+        self.last_barrier = True  # between the epilogue and tcgen05.dealloc
         self.commit_stage = True
         self.a_rows = 128
         self.b_bytes = B_BYTES
@@ -72,7 +73,8 @@ def build(o: Options) -> Source:
     k.only(128, lambda: _load(k, o))
     k.only(160, lambda: _multiply(k, o))
     k.only(0, lambda: _epilogue(k, o), 127)
-    k("bar.sync 1, 192;", "last barrier")
+    if o.last_barrier:
+        k("bar.sync 1, 192;", "last barrier")
     if o.dealloc:
         k.only(0, lambda: _dealloc(k, o), 31)
     return k

@@ -213,6 +213,34 @@ def edited(bug: bool) -> Source:
     return k
 
 
+def replaced(fence: bool, barrier: bool) -> Source:
+    """Warp 0 gives a tensormap another address, warp 1 loads with it."""
+    k = Source(".param .u64 map, .param .u64 next, .param .u64 out", 64)
+    k("mov.u32 %r0, %tid.x;")
+    k("mov.u32 %r1, dyn;")
+    for i, name in enumerate(("out", "map", "next")):
+        k(f"ld.param.u64 %rd{i}, [{name}];")
+    k.only(
+        0, lambda: k("tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2;", "edit")
+    )
+    if barrier:
+        k("bar.sync 0;")
+
+    def load():
+        if fence:
+            k("fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;")
+        _box(k, "%rd1", "{32, 6}")
+
+    k.only(32, load)
+    k("bar.sync 0;")
+    k.wait("%r1+1024", 0)
+    k("shl.b32 %r2, %r0, 2;")
+    k("add.u32 %r3, %r1, %r2;")
+    k("ld.shared.u32 %r5, [%r3];")
+    store_out(k, "%r0", "%r5")
+    return k
+
+
 KEEP = []  # tensors whose addresses a kernel has
 
 
@@ -222,6 +250,24 @@ def edited_args():
     raw[at : at + 128] = torch.frombuffer(bytearray(tensormap()), dtype=torch.uint8)
     KEEP.append(raw)
     return [raw.data_ptr() + at, SOURCE, torch.zeros(32, dtype=torch.int32)]
+
+
+def replaced_args():
+    return [*edited_args()[:2], torch.zeros(64, dtype=torch.int32)]
+
+
+def edit(name: str, title: str, words: tuple[str, ...], fence: bool, barrier: bool) -> Crime:
+    """A tensormap that one warp edits and another uses."""
+    return Crime(
+        name,
+        title,
+        lambda bug: replaced(fence or not bug, barrier or not bug),
+        "tensormap",
+        words,
+        ("load", "edit"),
+        replaced_args,
+        lambda a: SOURCE[6:8, 32:64].reshape(-1),
+    )
 
 
 def wrong_map(name: str, title: str, words, marks, **changes) -> Crime:
@@ -297,6 +343,20 @@ CRIMES = [
         ("edit", "load"),
         edited_args,
         lambda a: SOURCE[6, 32:64],
+    ),
+    edit(
+        "tensormap_used_without_fence",
+        "no tensormap fence between the edit of a tensormap and its use",
+        ("used without a fence behind its edit", "fence.proxy.tensormap::generic.acquire"),
+        fence=False,
+        barrier=True,
+    ),
+    edit(
+        "tensormap_used_without_barrier",
+        "nothing orders the edit of a tensormap and its use by another warp",
+        ("used that another warp edits, with nothing to order the two",),
+        fence=True,
+        barrier=False,
     ),
     Crime(
         "coordinates_swapped",
