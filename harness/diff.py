@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.hypotheses import HYPOTHESES, View, operand
+from harness.hypotheses import HYPOTHESES, Operand, View, operand
 from reference import ATOL, RTOL, ref_kernel
 
 SAMPLE = 600  # wrong elements that a hypothesis must reproduce
@@ -40,29 +40,33 @@ def planes(data: tuple, output: Any) -> Iterator[Plane]:
     truth = ref_kernel(data)
     if isinstance(data[0], list):
         abc, scales, _, _ = data
-        for i, ((a, b, _), (sfa, sfb)) in enumerate(zip(abc, scales)):
-            yield _plane(i, a, [b], sfa, [sfb], output[i], truth[i])
+        groups = [
+            (operand("a", a, sfa), [operand("b", b, sfb)])
+            for (a, b, _), (sfa, sfb) in zip(abc, scales)
+        ]
+        for i, group in enumerate(groups):
+            near = [(by, *groups[i + by]) for by in (1, -1) if 0 <= i + by < len(groups)]
+            yield _plane(i, *group, output[i], truth[i], near)
     elif len(data) == 10:
         a, b1, b2, sfa, sfb1, sfb2 = data[:6]
-        yield _plane(0, a, [b1, b2], sfa, [sfb1, sfb2], output, truth)
+        pair = [operand("b", b1, sfb1), operand("b", b2, sfb2)]
+        yield _plane(0, operand("a", a, sfa), pair, output, truth)
     else:
         a, b, sfa, sfb = data[:4]
-        yield _plane(0, a, [b], sfa, [sfb], output, truth)
+        yield _plane(0, operand("a", a, sfa), [operand("b", b, sfb)], output, truth)
 
 
-def _plane(index, a, b, sfa, sfb, got, want) -> Plane:
+def _plane(index: int, a: Operand, b: list[Operand], got, want, neighbours=()) -> Plane:
     got, want = got.float().cpu().numpy(), want.float().cpu().numpy()
     with np.errstate(invalid="ignore"):
         wrong = ~(np.abs(got - want) <= ATOL + RTOL * np.abs(want)) & (got != want)
-    axis = 0 if want.shape[1] == 1 and b[0].shape[0] > 1 else 1
-    first = operand("a", a, sfa)
-    others = [operand("b", codes, scales) for codes, scales in zip(b, sfb)]
+    axis = 0 if want.shape[1] == 1 and b[0].rows > 1 else 1
 
     def view(m, n, l) -> View:
-        return View(first, others, m, n, l, want.shape, axis)
+        return View(a, b, m, n, l, want.shape, axis, neighbours)
 
     wrong &= ~(np.isnan(got) & np.isnan(want))
-    return Plane(index, got, want, wrong, view, axis, 2 * a.shape[1])
+    return Plane(index, got, want, wrong, view, axis, 2 * a.codes.shape[1])
 
 
 def explain(data: tuple, output: Any, picture: Path | None = None) -> tuple[bool, str]:

@@ -76,12 +76,15 @@ class View:
     """The inputs of one group and the places (m, n, l) of wrong elements.
 
     weights_axis: 1 if the tensor core's 128 rows are c's columns (gemm, dual, group), 0 for gemv.
+    neighbours: (place in the list, a, b) of the groups before and behind this one.
     """
 
-    def __init__(self, a: Operand, b: list[Operand], m, n, l, shape, weights_axis: int):
+    def __init__(
+        self, a: Operand, b: list[Operand], m, n, l, shape, weights_axis: int, neighbours=()
+    ):
         self.a, self.b = a, b
         self.m, self.n, self.l = m, n, l
-        self.shape, self.weights_axis = shape, weights_axis
+        self.shape, self.weights_axis, self.neighbours = shape, weights_axis, neighbours
 
     @property
     def dual(self) -> bool:
@@ -92,7 +95,15 @@ class View:
         places = [
             own if new is None else new for own, new in ((self.m, m), (self.n, n), (self.l, l))
         ]
-        return View(self.a, self.b, *places, self.shape, self.weights_axis)
+        return View(self.a, self.b, *places, self.shape, self.weights_axis, self.neighbours)
+
+    def of(self, a: Operand, b: list[Operand]) -> View | None:
+        """The same places of another product; None where it has none, or a and b do not fit."""
+        if a.codes.shape[1] != b[0].codes.shape[1]:
+            return None
+        if self.m.max() >= a.rows or self.n.max() >= b[0].rows:
+            return None
+        return View(a, b, self.m, self.n, self.l, self.shape, self.weights_axis)
 
     def inside(self) -> bool:
         """Whether all places exist."""
@@ -244,6 +255,18 @@ def neighbours(v: View):
             yield f"the batch {by:+d} is computed", other.value()
     if v.shape[2] > 1:
         yield "batch 0 is computed for every batch", v.at(l=np.zeros_like(v.l)).value()
+
+
+@hypothesis
+def neighbouring_groups(v: View):
+    for by, a, b in v.neighbours:
+        for what, other in (
+            (f"the group {by:+d} is computed", v.of(a, b)),
+            (f"b is taken from the group {by:+d}", v.of(v.a, b)),
+            (f"a is taken from the group {by:+d}", v.of(a, v.b)),
+        ):
+            if other is not None:
+                yield what, other.value()
 
 
 @hypothesis

@@ -6,7 +6,9 @@ import torch
 from crimes import clusters, cta, gemm
 from ptx_support import kernel, run
 
+from emulator.checker.coverage import Loads
 from emulator.checker.finding import LIMIT, Findings
+from emulator.isa.tensormap import TensorMap
 from emulator.runtime import Gpu
 
 
@@ -116,6 +118,19 @@ def test_stores_of_neighbouring_bytes_by_two_warps_are_no_race():
     gpu.use_checker(True)
     launch = run(kernel(body, [], reqntid=64), block=(64, 1, 1), smem=1024, gpu=gpu)
     assert launch.findings == []
+
+
+def test_boxes_outside_are_no_finding_where_all_of_the_tensor_is_loaded():
+    """Tiles of 4 x 32 over 16 x 64, with a row of tiles beyond the edge; then without one tile."""
+    tensormap = TensorMap(0, 2, (64, 16), (256,), (32, 4))
+    tiles = [(x, y) for x in (0, 32) for y in range(0, 20, 4)]
+    for missing, elements in ((None, 0), (3, 128)):
+        loads = Loads(tensormap)
+        for i, tile in enumerate(tiles):
+            if i != missing:
+                loads.add(None, None, tile)
+        assert loads.outside == (None, None, (0, 16))
+        assert loads.missed() == elements
 
 
 def overwritten_columns(read_first: bool):

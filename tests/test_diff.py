@@ -191,6 +191,28 @@ def test_neighbouring_batch():
     assert "the batch +1 is computed" in explained(data, output)
 
 
+@pytest.mark.parametrize(
+    "index, words",
+    [
+        ((1, 1), "the group +1 is computed"),
+        ((0, 1), "b is taken from the group +1"),
+        ((1, 0), "a is taken from the group +1"),
+    ],
+)
+def test_neighbouring_group(index, words):
+    """The first of two groups of one size; index: the group that a and b are taken from."""
+    sizes = {"m": (64, 64), "n": (128, 128), "k": (256, 256), "g": 2}
+    data = generate_input("nvfp4_group_gemm", **sizes, seed=5)
+    abc, scales = data[:2]
+    (a, _, _), (_, b, _) = (abc[i] for i in index)
+    (sfa, _), (_, sfb) = (scales[i] for i in index)
+    x, w = dequantize(a[:, :, 0], sfa[:, :, 0]), dequantize(b[:, :, 0], sfb[:, :, 0])
+    output = ref_kernel(data)
+    output[0] = half(x.double() @ w.double().T)
+    text = explained(data, output)
+    assert words in text and "group 1 (c" not in explain(data, output)[1]
+
+
 def test_accumulator_not_reset():
     data = gemm()
     output = torch.stack([a @ b.T for a, b in matrices(data)], 2)

@@ -133,8 +133,11 @@ CRIMES = [
         GEMM,
         "no_done_wait",
         "race",
-        ("tensor memory", "tcgen05.ld", "MMA warp 1"),
-        ("tmem load",),
+        (
+            "tcgen05.ld reads tensor memory before the tcgen05.mma that writes it has committed",
+            "MMA warp 1",
+        ),
+        ("tmem load", "mma"),
     ),
     DslCrime(
         "dsl_first_16_columns",

@@ -8,6 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import emulator
+from harness.diff import explain
+from reference import generate_input, ref_kernel
+
 from . import clusters, cta, dsl, gemm, grid, numbers, tmem, waits
 
 CRIMES = [
@@ -50,6 +54,31 @@ def said(crime, outcome) -> list[str]:
     return [*named[0].message.splitlines(), *rest]
 
 
+def mismatch() -> str:
+    """What `eval.py diff` says of a result whose rows come from another warp's lanes."""
+    data = generate_input("nvfp4_gemm", m=128, n=256, k=512, l=1, seed=5)
+    right = ref_kernel(data)
+    wrong = right.clone()
+    wrong.copy_(right.reshape(128, 2, 4, 32, 1).roll(-1, dims=2).reshape(right.shape))
+    report = explain(data, wrong)[1].splitlines()
+    return "\n".join(
+        [
+            "## A result that differs\n",
+            "Every warp of the epilogue reads the lanes of the next one; `python eval.py diff`.\n",
+            "```text",
+            *report[:LINES],
+            "```\n",
+        ]
+    )
+
+
+def budget() -> str:
+    """What a launch of the DSL crimes' GEMM takes."""
+    dsl.CRIMES[0].run(False)
+    lines = emulator.install(check=True).launches[-1].budget.lines()
+    return "\n".join(["## What a launch takes\n", "```text", *lines, "```\n"])
+
+
 def page() -> str:
     head = (
         "# What the tools say\n\nEvery kernel of `tests/crimes/` with its planted bug, and the "
@@ -58,7 +87,7 @@ def page() -> str:
         "its lines, and each "
         "corrected twin to be clean.\n"
     )
-    return "\n".join([head, *map(entry, CRIMES)])
+    return "\n".join([head, *map(entry, CRIMES), mismatch(), budget()])
 
 
 if __name__ == "__main__":
