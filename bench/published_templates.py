@@ -1,5 +1,5 @@
 """Published times of NVIDIA's example kernels for the leaderboards against the model: python
-bench/published_templates.py PROBLEMS
+bench/published_templates.py PROBLEMS [--only gemm]
 
 PROBLEMS is the folder problems/nvidia of gpu-mode/reference-kernels: its CuTe DSL examples for
 NVFP4 gemm and gemv were timed on a B200 by their author (pull requests 74 and 75 there: mean and
@@ -74,6 +74,7 @@ def tensors(case: Case) -> tuple:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("problems", type=Path)
+    parser.add_argument("--only", default="", help="examples whose path has this (gemv: minutes)")
     parser.add_argument("--clock", type=float, default=1.965, help="GHz")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
@@ -84,7 +85,7 @@ def main():
         constants=overrides(options.set),
     )
     gpu = emulator.install(timing=timing)
-    for case in CASES:
+    for case in (case for case in CASES if options.only in case.example):
         start, before = time.time(), len(gpu.launches)
         load(options.problems / case.example).custom_kernel(tensors(case))
         result = reported(gpu.launches[before:], calls=1)
