@@ -76,6 +76,7 @@ from cutlass.cutlass_dsl import dsl_user_op
 from task import input_t, output_t
 
 SM_COUNT = 148
+CLUSTERS = 148, 74, 48, 33, 26, 24, 16, 16  # of 1, 2, ... CTAs, resident at a time on 8 GPCs
 SMEM_BYTES = 232_448  # what one CTA may ask for
 SMEM_PER_SM = 233_472  # each resident CTA takes 1 KB more than it asks for
 TMEM_COLUMNS = 512
@@ -220,10 +221,14 @@ def parameter_bytes(problem: Problem) -> int:
     return len(problem.groups) * (128 * (n + 1) + 8 * (n + 2) + 4 * 5) + 64
 
 
-def tile_count(config: Config, problem: Problem) -> int:
+def tiles_of(config: Config, product: Product) -> int:
     """Tiles of clusters, one CTA or pair of CTAs wide in each direction that the cluster has."""
     rows, tokens = ROWS * config.cluster_m, config.token_tile * config.cluster_n
-    return sum(p.batch * -(-p.rows // rows) * -(-p.tokens // tokens) for p in problem.groups)
+    return product.batch * ceil_div(product.rows, rows) * ceil_div(product.tokens, tokens)
+
+
+def tile_count(config: Config, problem: Problem) -> int:
+    return sum(tiles_of(config, p) for p in problem.groups)
 
 
 def check(config: Config, problem: Problem) -> Plan:
@@ -273,24 +278,47 @@ def check(config: Config, problem: Problem) -> Plan:
     return plan
 
 
+def tile_cycles(c: Config, plan: Plan, width: int, k: int, n: int) -> tuple[float, float]:
+    """Rough SM cycles of the k-tiles of `width` tokens and of their epilogue, on an SM alone.
+
+    An MMA takes max(N/2, 32 + N/4) cycles, over a pair max(N/2, 35 + N/8), a scale copy 32 beside
+    it, a TMA box 58 or one a row; a stage is filled again in 1600 or more. The rest is fitted to
+    modelled times.
+    """
+    mma = max(width / 2, 32 + width / 4 if c.cta_group == 1 else 35 + width / 8)
+    step = max(mma, 32 * (1 + ceil_div(width, 128))) + (n - 1) * max(mma, 32)
+    boxes = ceil_div(width // c.cta_group, c.token_box)
+    loads = n * ROWS / c.cluster_n + boxes * max(58, c.token_box) * c.cta_group / c.cluster_m
+    refill = (1500 + 100 * c.cluster) / plan.stages
+    busy = sum(x**4 for x in (plan.steps * step, plan.steps // 4 * loads, refill)) ** 0.25
+    exchange = 600 + 16 * width * n * (c.split_k - 1) / c.split_k if c.split_k > 1 else 0
+    return ceil_div(k, c.k_tile) / c.split_k * busy, (9 if n == 1 else 22) * width + exchange
+
+
 def estimate(config: Config, problem: Problem) -> float:
     """Rough time in SM cycles, to rank configurations.
 
-    Published rates of a B200 at 1.96 GHz: an MMA takes max(N/2, 32 + N/4) cycles, a scale copy 32,
-    DRAM gives 3700 bytes a cycle and L2 8500; 5700 cycles for the start, the first bytes and the
-    drain, then 5 a token and product, 17 a token to exchange partial sums.
+    The longest of tensor core, DRAM (3700 bytes a cycle) and L2 (8000), a little more where they
+    are alike, then the start, the last epilogue, and a restart for each wave of CTAs.
     """
     c, n, plan = config, problem.weights, Plan(config, problem.weights)
-    ctas = tile_count(c, problem) * c.cluster
-    waves = -(-ctas // (SM_COUNT * c.ctas_per_sm))
-    width = min(round_up(problem.tokens, 8 * c.cta_group), c.token_tile)
-    step = max(width / 2, 32 + width / 4 / c.cta_group) * n + 32 * (n + ceil_div(width, 128))
-    k_tiles = max(ceil_div(p.k, c.k_tile) for p in problem.groups) / c.split_k
-    busy = k_tiles * plan.steps * step * c.ctas_per_sm
-    tail = width * (5 * n + 17 * (c.split_k > 1)) + 5700
-    dram = sum(p.batch * p.k * 0.5625 * (n * p.rows + p.tokens) for p in problem.groups) / 3700
-    l2 = ctas * k_tiles * plan.stage_bytes / 8500
-    return max(waves * busy, dram, l2) + (waves if c.schedule == "single" else 1) * tail
+    clusters, single = tile_count(c, problem), c.schedule == "single"
+    crowd = min(c.ctas_per_sm, ceil_div(clusters * c.cluster, SM_COUNT))
+    waves = ceil_div(clusters, CLUSTERS[c.cluster - 1] * c.ctas_per_sm)
+    hidden = not single and c.accumulators == 2  # epilogues, but for the last
+    busy = dram = l2 = tail = 0
+    for p in problem.groups:
+        tiles, width = tiles_of(c, p), min(round_up(p.tokens, 8 * c.cta_group), c.token_tile)
+        main, epilogue = tile_cycles(c, plan, width, p.k, n)
+        busy += tiles / clusters * waves * (main * crowd + (0 if hidden else epilogue))
+        tail = max(tail, epilogue)
+        rows = n * ROWS / c.cluster_n + width / c.cluster_m  # of operands that a CTA loads
+        l2 += tiles * c.cluster / c.split_k * p.k * 0.5625 * rows
+        dram += p.batch * p.k * 0.5625 * (n * p.rows + p.tokens)
+    busy = max(busy - (0 if hidden else tail), 0)
+    longest = sum(x**5 for x in (busy, dram / 3700, l2 / 8000)) ** 0.2
+    start = 3300 + 500 * (c.cta_group - 1)
+    return start + longest + tail + (waves - 1) * (2500 if single else 500)
 
 
 def pick(problem: Problem) -> Config:
@@ -300,28 +328,39 @@ def pick(problem: Problem) -> Config:
     if 8 < tokens <= 256:
         tiles.add(round_up(tokens, 16))
     aligned = all(p.rows % 16 == 0 for p in problem.groups)
-    pairs = [1, 2] if tokens > 64 and all(p.rows > ROWS for p in problem.groups) else [1]
-    for tile, group, split in itertools.product(sorted(tiles), pairs, range(1, 9)):
+    pairs = [1, 2] if tokens > 8 and all(p.rows > ROWS for p in problem.groups) else [1]
+    several = [1, 2, 4] if tokens > 8 else [1]
+    order = "blocked" if len(problem.groups) == 1 else "strided"
+    schedules = ("single", 1), (order, 2), (order, 1)
+    boxes = *range(64, 40, -8), *range(72, 129, 8), *range(40, 0, -8)  # rows: alike 64 if possible
+    for tile, group, split, n, (schedule, accumulators), residents in itertools.product(
+        sorted(tiles), pairs, range(1, 9), several, schedules, (1, 2, 3, 4)
+    ):
         share = tile // group
-        shape = dict(
+        config = Config(
             cta_group=group,
             cluster_m=group,
+            cluster_n=n,
             token_tile=tile,
-            token_box=next(b for b in range(64, 0, -8) if share % b == 0) if share % 8 == 0 else 8,
+            token_box=next(b for b in boxes if share % b == 0),
             split_k=split,
+            schedule=schedule,
+            accumulators=accumulators,
+            ctas_per_sm=residents,
+            weights_policy="normal" if tokens > tile * n else "evict_first",  # read again, from L2
+            gate_lead=2 if problem.weights == 2 and split == 1 else 0,
             wide_stores=aligned and tile % 16 == 0,
             epilogue_tokens=next(e for e in (64 // problem.weights, 32, 16, 8) if tile % e == 0),
         )
-        crowded = tile_count(Config(**shape), problem) * group > SM_COUNT and split == 1
-        for accumulators in (2, 1) if crowded else (1,):
-            shape.update(accumulators=accumulators, schedule="blocked" if crowded else "single")
-            shape.update(gate_lead=2 if problem.weights == 2 and split == 1 else 0)
-            try:
-                check(Config(**shape), problem)
-            except ValueError:
-                continue
-            legal.append(Config(**shape))
-            break
+        clusters = tile_count(config, problem)
+        at_once = CLUSTERS[config.cluster - 1] * residents if config.cluster <= MAX_CLUSTER else 0
+        if (schedule == "single") != (clusters <= at_once) and schedule != "single":
+            continue
+        try:
+            check(config, problem)
+        except ValueError:
+            continue
+        legal.append(config)
     return min(legal, key=lambda config: estimate(config, problem))
 
 
@@ -584,7 +623,7 @@ class Kernel:
             first = first + tiles * div_up(count, c.token_tile * c.cluster_n)
         clusters = first
         if const_expr(self.persistent):
-            clusters = smaller(clusters, Int32(SM_COUNT * c.ctas_per_sm // c.cluster))
+            clusters = smaller(clusters, Int32(CLUSTERS[c.cluster - 1] * c.ctas_per_sm))
         self.kernel(maps, addresses, sizes, first).launch(
             grid=(clusters * c.cluster, 1, 1),
             block=(self.threads, 1, 1),
@@ -611,6 +650,10 @@ class Kernel:
     @cute.kernel
     def kernel(self, maps, addresses, sizes, tiles):
         c, n = self.config, self.traits.weights
+        if const_expr(self.traits.groups == 1):  # which the first tile needs is known already
+            if cute.arch.thread_idx()[0] == 32 * LOAD_WARP:
+                for i in cutlass.range_constexpr(n + 1):
+                    prefetch_tensormap(descriptor_address(maps[i]))
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         self.smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
         self.tiles = tiles
@@ -750,7 +793,8 @@ class Kernel:
         tile = self.locate(start)
         head = smaller(tile.k_count, Int32(plan.stages))
         with cute.arch.elect_one():
-            self.prefetch_descriptors(tile)
+            if const_expr(self.traits.groups > 1):
+                self.prefetch_descriptors(tile)
             self.init_full_barriers()
         self.join(False)
         with cute.arch.elect_one():
