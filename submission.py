@@ -278,6 +278,12 @@ def check(config: Config, problem: Problem) -> Plan:
     return plan
 
 
+def waves_of(config: Config, problem: Problem) -> int:
+    """How often the chip is filled with clusters, one tile each."""
+    at_once = CLUSTERS[min(config.cluster, MAX_CLUSTER) - 1] * config.ctas_per_sm
+    return ceil_div(tile_count(config, problem), at_once)
+
+
 def tile_cycles(c: Config, plan: Plan, width: int, k: int, n: int) -> tuple[float, float]:
     """Rough SM cycles of the k-tiles of `width` tokens and of their epilogue, on an SM alone.
 
@@ -304,7 +310,7 @@ def estimate(config: Config, problem: Problem) -> float:
     c, n, plan = config, problem.weights, Plan(config, problem.weights)
     clusters, single = tile_count(c, problem), c.schedule == "single"
     crowd = min(c.ctas_per_sm, ceil_div(clusters * c.cluster, SM_COUNT))
-    waves = ceil_div(clusters, CLUSTERS[c.cluster - 1] * c.ctas_per_sm)
+    waves = waves_of(c, problem)
     hidden = not single and c.accumulators == 2  # epilogues, but for the last
     busy = dram = l2 = tail = 0
     for p in problem.groups:
@@ -321,47 +327,49 @@ def estimate(config: Config, problem: Problem) -> float:
     return start + longest + tail + (waves - 1) * (2500 if single else 500)
 
 
-def pick(problem: Problem) -> Config:
-    """The configuration for a problem: of the legal ones below, the one with the best estimate."""
+def legal_configs(problem: Problem) -> list[Config]:
+    """The configurations that `pick` weighs."""
     tokens, legal = problem.tokens, []
     tiles = {64, 128, 192, 256} if tokens > 8 else {8}
     if 8 < tokens <= 256:
         tiles.add(round_up(tokens, 16))
-    aligned = all(p.rows % 16 == 0 for p in problem.groups)
     pairs = [1, 2] if tokens > 8 and all(p.rows > ROWS for p in problem.groups) else [1]
-    several = [1, 2, 4] if tokens > 8 else [1]
+    sharing = [1, 2, 4] if tokens > 8 else [1]
     order = "blocked" if len(problem.groups) == 1 else "strided"
     schedules = ("single", 1), (order, 2), (order, 1)
-    boxes = *range(64, 40, -8), *range(72, 129, 8), *range(40, 0, -8)  # rows: alike 64 if possible
-    for tile, group, split, n, (schedule, accumulators), residents in itertools.product(
-        sorted(tiles), pairs, range(1, 9), several, schedules, (1, 2, 3, 4)
+    boxes = *range(64, 40, -8), *range(72, 129, 8), *range(40, 0, -8)  # 64 rows, or alike
+    wide = all(p.rows % 16 == 0 for p in problem.groups)
+    for tile, pair, split, n, (schedule, accumulators), residents in itertools.product(
+        sorted(tiles), pairs, range(1, MAX_CLUSTER + 1), sharing, schedules, (1, 2, 3, 4)
     ):
-        share = tile // group
         config = Config(
-            cta_group=group,
-            cluster_m=group,
+            cta_group=pair,
+            cluster_m=pair,
             cluster_n=n,
             token_tile=tile,
-            token_box=next(b for b in boxes if share % b == 0),
+            token_box=next(box for box in boxes if tile // pair % box == 0),
             split_k=split,
             schedule=schedule,
             accumulators=accumulators,
             ctas_per_sm=residents,
             weights_policy="normal" if tokens > tile * n else "evict_first",  # read again, from L2
             gate_lead=2 if problem.weights == 2 and split == 1 else 0,
-            wide_stores=aligned and tile % 16 == 0,
+            wide_stores=wide and tile % 16 == 0,
             epilogue_tokens=next(e for e in (64 // problem.weights, 32, 16, 8) if tile % e == 0),
         )
-        clusters = tile_count(config, problem)
-        at_once = CLUSTERS[config.cluster - 1] * residents if config.cluster <= MAX_CLUSTER else 0
-        if (schedule == "single") != (clusters <= at_once) and schedule != "single":
+        if schedule != "single" and waves_of(config, problem) == 1:
             continue
         try:
             check(config, problem)
         except ValueError:
             continue
         legal.append(config)
-    return min(legal, key=lambda config: estimate(config, problem))
+    return legal
+
+
+def pick(problem: Problem) -> Config:
+    """The configuration for a problem: of the legal ones above, the one with the best estimate."""
+    return min(legal_configs(problem), key=lambda config: estimate(config, problem))
 
 
 # ---- PTX -----------------------------------------------------------------------------------------
