@@ -156,7 +156,10 @@ def subjects(gpu) -> list[Subject]:
     persistent schedule.
     """
     config = submission.Config
-    submission.SM_COUNT = 4  # a persistent CTA gets several tiles of a small problem
+    # A chip of 4 SMs: a persistent CTA gets several tiles of a small problem.
+    submission.CLUSTERS = tuple(
+        max(1, 4 // size) for size in range(1, len(submission.CLUSTERS) + 1)
+    )
     cases = [
         ("gemm, three stages", support.gemm(256, 64, 2304), config(stages=3)),
         (
