@@ -260,7 +260,7 @@ def why_harmless(gpu, subject: Subject, mutation: Mutation) -> str:
         return _doubled_fence(gpu, subject, mutation, lines)
     if line.startswith("tcgen05.wait::ld"):
         return (
-            "what reads the registers waits for them (a true dependency, PTX ISA 9.7.16.6.4), and "
+            "what reads the registers waits for them (a true dependency, PTX ISA 9.7.16.6), and "
             "no MMA writes these columns again before a later tcgen05.wait::ld of the warp, or in "
             "a launch of one tile a CTA at all"
         )

@@ -156,7 +156,7 @@ def overwritten_columns(read_first: bool):
 
 
 def test_reading_a_register_waits_for_its_load():
-    """PTX ISA 9.7.16.6.4: a true dependency through a register needs no tcgen05.wait::ld."""
+    """PTX ISA 9.7.16.6: a true dependency through a register needs no tcgen05.wait::ld."""
     assert overwritten_columns(read_first=True) == []
     (finding,) = overwritten_columns(read_first=False)
     assert finding.kind == "race" and "tcgen05.wait::ld" in finding.message

@@ -1,5 +1,5 @@
 """Registers that tcgen05.ld fills: whoever reads one waits for the load, without tcgen05.wait::ld
-(PTX ISA 9.7.16.6.4, true dependencies through registers).
+(PTX ISA 9.7.16.6, true dependencies through registers).
 
 Compiled public kernels without tcgen05 fences rely on this when they write or hand over the columns
 that they have read. A kernel with fences is held to tcgen05.wait::ld (see clocks.py). Which
