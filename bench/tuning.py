@@ -28,6 +28,7 @@ import emulator  # noqa: E402
 import submission  # noqa: E402
 import task  # noqa: E402
 from emulator.timing import Constants, Options  # noqa: E402
+from emulator.timing.png import Canvas, write_png  # noqa: E402
 from submission import Config, Problem, Product  # noqa: E402
 
 CONSTANTS = Constants.make()
@@ -241,20 +242,22 @@ def sweep(shapes: dict[str, Problem], args: argparse.Namespace) -> None:
 
 
 def draw(lines: dict[str, list[tuple[int, float, float]]], path: str) -> None:
-    """A panel a line: modelled time and floor."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(1, len(lines), figsize=(4 * len(lines), 3.4), layout="tight")
-    for panel, (name, points) in zip(panels, lines.items()):
-        values, times, least = zip(*points)
-        panel.plot(values, times, "o-", label="modelled")
-        panel.plot(values, least, "--", label="floor")
-        panel.set(title=name, ylabel="us", ylim=(0, None))
-        panel.legend()
-    figure.savefig(path, dpi=80)
+    """A bar a shape: its floor dark, what the modelled time adds to it light."""
+    row, left, scale = 14, 250, 24.0
+    rows = sum(len(points) + 1 for points in lines.values())
+    longest = max(us for points in lines.values() for _, us, _ in points)
+    canvas = Canvas(left + int(longest * scale) + 120, row * (rows + 2))
+    canvas.text(8, 4, "modelled us (light) over the floor (dark)")
+    top = 2 * row
+    for line, points in lines.items():
+        for value, us, least in points:
+            canvas.text(8, top + 3, f"{line:30} {value:6}")
+            canvas.box(left, top + 2, left + int(us * scale), top + row - 2, (150, 190, 240))
+            canvas.box(left, top + 2, left + int(least * scale), top + row - 2, (40, 80, 150))
+            canvas.text(left + int(us * scale) + 6, top + 3, f"{us:.2f} / {least:.2f}")
+            top += row
+        top += row
+    write_png(Path(path), canvas.pixels)
 
 
 def main() -> None:
