@@ -411,7 +411,14 @@ def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
     return issue
 
 
-cluster_ctarank = ptx("mov.u32 $0, %cluster_ctarank;", "", "r")
+# A reduction puts the rank into a uniform register. Without it ptxas takes what depends on the rank
+# for different from lane to lane, and wraps each MMA and scale copy in a loop over lanes.
+cluster_ctarank = ptx(
+    "{\n.reg .b32 rank;\nmov.b32 rank, %cluster_ctarank;\n"
+    "redux.sync.or.b32 $0, rank, 0xffffffff;\n}",
+    "",
+    "r",
+)
 cluster_arrive = ptx("barrier.cluster.arrive.release.aligned;")
 cluster_wait = ptx("barrier.cluster.wait.acquire.aligned;")
 bar_sync = ptx("barrier.cta.sync.aligned $0, $1;", "rr")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
@@ -15,6 +16,7 @@ from submission_support import dual, gemm, gemv, group
 
 import submission
 import task
+from bench import disassembly
 from submission import Config, Plan, Problem
 
 ROOT = Path(submission.__file__).parent
@@ -173,6 +175,16 @@ def test_loads_and_stores(code, name):
     assert any("multicast" in commit for commit in commits) != alone
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_sass_issues_each_mma_once(code, name):
+    """ptxas puts operands that it cannot prove uniform through a loop over lanes, an MMA at a time."""
+    lines = disassembly.disassemble(code[name][1], disassembly.find_tool())
+    body = disassembly.role_loop(lines, ("UTCOMMA", "UTCBAR"))
+    issued = sum(op.startswith(("UTCOMMA", "UTCCP")) for op in body)
+    assert issued and "BRA.U.ANY" not in body
+    assert len(body) <= 16 * issued
+
+
 @pytest.mark.parametrize("name", benchmark_shapes())
 def test_benchmark_shapes_take_the_fast_paths(name):
     """A leaderboard's shape has whole k-tiles and 32-byte stores (gemv has one token)."""
@@ -197,6 +209,13 @@ def test_the_file_keeps_the_rules():
     assert not re.search(
         r"synchronize|\.item\(|\.cuda\(|\.to\(\s*['\"]cuda|torch\.(tensor|empty)", text
     )
+
+
+def test_kernelguard_calls_it_valid():
+    """The static checker that the leaderboards run."""
+    command = [sys.executable, "-m", "kernelguard", "--api-mode"]
+    found = subprocess.run(command, input=SOURCE, capture_output=True, check=True).stdout
+    assert json.loads(found)["classification"] == "valid"
 
 
 def test_it_needs_no_other_file():
