@@ -193,7 +193,7 @@ class Plan:
         staging = EPILOGUE_WARPS * 1024 if c.wide_stores else 0
         single = 8 * (3 * c.accumulators + 1) + 8
         limit = min(SMEM_BYTES, SMEM_PER_SM // c.ctas_per_sm - 1024)
-        fit = (limit - staging - incoming - single) // (self.stage_bytes + 16)
+        fit = max(0, (limit - staging - incoming - single) // (self.stage_bytes + 16))
         self.stages = min(c.stages, fit) if c.stages else fit
 
         self.staging_at = self.stages * self.stage_bytes
@@ -952,7 +952,6 @@ class Kernel:
         d = tmem + acc * plan.acc_columns
         if const_expr(self.persistent):
             mbarrier_wait_cluster(self.barrier(plan.acc_empty_at, acc), acc_phase ^ 1)
-            tcgen05_fence_after()
         lead = smaller(t.k_count, Int32(c.gate_lead))
         for j in cutlass.range(t.k_count - lead, unroll=1):
             self.wait_full(stage, phase)
@@ -1102,14 +1101,18 @@ class Kernel:
         self.leave()
 
     def init_other_barriers(self):
+        """Those that this configuration waits for."""
         c, plan = self.config, self.plan
         for s in range(plan.stages):
             mbarrier_init(self.barrier(plan.empty_at, s), self.token_sharers + c.cluster_n - 1)
         for a in range(c.accumulators):
             mbarrier_init(self.barrier(plan.acc_full_at, a), 1)
-            mbarrier_init(self.barrier(plan.gate_at, a), 1)
-            mbarrier_init(self.barrier(plan.acc_empty_at, a), EPILOGUE_WARPS * c.cta_group)
-        mbarrier_init(self.barrier(plan.partials_at, 0), 1)
+            if c.gate_lead:
+                mbarrier_init(self.barrier(plan.gate_at, a), 1)
+            if self.persistent:
+                mbarrier_init(self.barrier(plan.acc_empty_at, a), EPILOGUE_WARPS * c.cta_group)
+        if c.split_k > 1:
+            mbarrier_init(self.barrier(plan.partials_at, 0), 1)
         fence_barrier_init()
 
     @cute.jit
