@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import tmem_text
 from .errors import HopperError
@@ -71,6 +71,14 @@ def without_tensor_core(text: str, device: str) -> Retargeted:
     """As retarget, with tcgen05 left out but for its arrives: what remains is the load pipeline and
     an epilogue of zeros."""
     return retarget(text, device, tmem_text.leave_out)
+
+
+def without_releases(text: str, device: str) -> Retargeted:
+    """As without_tensor_core, and the kernel's own arrives at other CTAs do not release, either:
+    what is faster by that, they cost."""
+    found = without_tensor_core(text, device)
+    relaxed = found.text.replace(tmem_text.RELEASING_ARRIVE, tmem_text.RELAXED_ARRIVE)
+    return replace(found, text=relaxed)
 
 
 def _dynamic_symbol(text: str) -> str | None:

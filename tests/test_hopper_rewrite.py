@@ -14,7 +14,7 @@ from ptx_support import kernel, run
 
 from emulator.isa.tensormap import ELEMENT_TYPES, TensorMap
 from hopper import HopperError, toolchain
-from hopper.rewrite import retarget, without_tensor_core
+from hopper.rewrite import retarget, without_releases, without_tensor_core
 from hopper.tensormap import MARK, MARK_OFFSET, maps_in, to_hopper
 from hopper.tmem_text import register_cells
 
@@ -81,6 +81,17 @@ def test_all_of_it_assembles(functions, tmp_path, rewrite):
     command = ["ptxas", "-arch=sm_90a", str(file), "-o", str(tmp_path / "all.cubin")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_arrives_of_the_load_pipeline():
+    """A left-out commit arrives without release; the kernel's own arrives release, or do not."""
+    commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r1];"
+    own = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r2];"
+    text = program(f"{commit}\n{own}")
+    kept, relaxed = (f(text, DEVICE).text for f in (without_tensor_core, without_releases))
+    assert kept.count("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _,") == 1
+    assert kept.count(own) == 1
+    assert relaxed == kept.replace(own, own.replace("release", "relaxed"))
 
 
 def test_what_a_module_needs():
