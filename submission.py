@@ -420,6 +420,7 @@ cluster_ctarank = ptx(
     "r",
 )
 cluster_arrive = ptx("barrier.cluster.arrive.release.aligned;")
+cluster_arrive_relaxed = ptx("barrier.cluster.arrive.relaxed.aligned;")
 cluster_wait = ptx("barrier.cluster.wait.acquire.aligned;")
 bar_sync = ptx("barrier.cta.sync.aligned $0, $1;", "rr")
 bar_arrive = ptx("barrier.cta.arrive.aligned $0, $1;", "rr")
@@ -433,15 +434,13 @@ fence_barrier_init = ptx("fence.mbarrier_init.release.cluster;")
 mbarrier_init = ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "rr")
 mbarrier_expect = ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "rr")
 mbarrier_arrive = ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r")
-mbarrier_arrive_remote = ptx("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [$0];", "r")
-mbarrier_wait, mbarrier_wait_cluster = (
-    ptx(
-        "{\n.reg .pred P;\nLAB_WAIT:\n"
-        f"mbarrier.try_wait.parity.acquire.{scope}.shared::cta.b64 P, [$0], $1, 0x989680;\n"
-        "@P bra DONE;\nbra LAB_WAIT;\nDONE:\n}",
-        "rr",
-    )
-    for scope in ("cta", "cluster")
+# Not .cluster: a release of that scope is a fence of all memory, thousands of cycles under loads.
+mbarrier_arrive_remote = ptx("mbarrier.arrive.release.cta.shared::cluster.b64 _, [$0];", "r")
+mbarrier_wait = ptx(
+    "{\n.reg .pred P;\nLAB_WAIT:\n"
+    "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 P, [$0], $1, 0x989680;\n"
+    "@P bra DONE;\nbra LAB_WAIT;\nDONE:\n}",
+    "rr",
 )
 
 tcgen05_fence_before = ptx("tcgen05.fence::before_thread_sync;")
@@ -702,7 +701,7 @@ class Kernel:
         """
         clustered = self.config.cluster > 1
         if clustered:
-            cluster_arrive()
+            cluster_arrive_relaxed()  # after fence_barrier_init
         (bar_sync if waits else bar_arrive)(1, self.threads)
         if clustered and waits:
             cluster_wait()
@@ -951,7 +950,7 @@ class Kernel:
         c, plan, all_weights = self.config, self.plan, list(range(self.traits.weights))
         d = tmem + acc * plan.acc_columns
         if const_expr(self.persistent):
-            mbarrier_wait_cluster(self.barrier(plan.acc_empty_at, acc), acc_phase ^ 1)
+            mbarrier_wait(self.barrier(plan.acc_empty_at, acc), acc_phase ^ 1)
         lead = smaller(t.k_count, Int32(c.gate_lead))
         for j in cutlass.range(t.k_count - lead, unroll=1):
             self.wait_full(stage, phase)
@@ -986,8 +985,7 @@ class Kernel:
         return stage, phase
 
     def wait_full(self, stage, phase):
-        wait = mbarrier_wait if self.config.cta_group == 1 else mbarrier_wait_cluster
-        wait(self.barrier(self.plan.full_at, stage), phase)
+        mbarrier_wait(self.barrier(self.plan.full_at, stage), phase)
         tcgen05_fence_after()
 
     def pair_mask(self):
@@ -1236,7 +1234,7 @@ class Kernel:
             if owner != self.k:
                 products = self.read(source + chunk * c.epilogue_tokens, self.traits.weights)
                 self.send(warp, lane, products, chunk, owner, chunk - owner * per)
-        mbarrier_wait_cluster(self.barrier(plan.partials_at, 0), 0)
+        mbarrier_wait(self.barrier(plan.partials_at, 0), 0)
         for chunk in cutlass.range(begin, end, unroll=1):
             token = chunk * c.epilogue_tokens
             products = self.read(source + token, self.traits.weights)

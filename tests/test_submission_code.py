@@ -185,6 +185,14 @@ def test_sass_issues_each_mma_once(code, name):
     assert len(body) <= 16 * issued
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_sass_fences_all_memory_once_a_role(code, name):
+    """MEMBAR.ALL.GPU waits for all loads under way: thousands of cycles (measured on an H200)."""
+    lines = disassembly.disassemble(code[name][1], disassembly.find_tool())
+    fences = sum(op.startswith("MEMBAR.ALL.GPU") for op in disassembly.opcodes(lines))
+    assert fences <= (3 if CASES[name][1].cluster > 1 else 0)  # barrier of the cluster at the end
+
+
 @pytest.mark.parametrize("name", benchmark_shapes())
 def test_benchmark_shapes_take_the_fast_paths(name):
     """A leaderboard's shape has whole k-tiles and 32-byte stores (gemv has one token)."""
