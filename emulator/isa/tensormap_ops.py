@@ -143,7 +143,7 @@ def fence_proxy_tensormap(ins: Instr):
 
 @lane("prefetch.tensormap", "prefetch.param.tensormap", "prefetch.const.tensormap")
 def prefetch_tensormap(ins: Instr):
-    """prefetch{.param|.const}.tensormap [addr]: no architectural effect, but later use is sooner."""
+    """prefetch{.param|.const}.tensormap [addr]: no architectural effect; later use is sooner."""
     generic = ins.mods[1] == "tensormap"
 
     def run(warp, lane, address):

@@ -309,6 +309,16 @@ TABLE = (
     _c("tmem_dealloc", 195.0, "clk", "measured", "AS"),
     # --- barriers and fences --------------------------------------------------------------------
     _c("mbarrier_arrive", 8.0, "clk", "published", "QRC 8.1"),
+    _c(
+        "arrive_release_cluster",
+        290.0,
+        "clk",
+        "unknown",
+        "mbarrier.arrive.release.cluster fences all memory, then arrives (SASS of sm_100a); "
+        "docs/hopper.md, an H200: 269..313 in an idle CTA, 3800..4700 with bulk loads in flight",
+        269.0,
+        4700.0,
+    ),
     _c("mbarrier_init", 9.5, "clk", "published", "QRC"),
     _c("mbarrier_try", 8.0, "clk", "published", "QRC 6..10 on a ready phase"),
     _c("mbarrier_wake", 40.0, "clk", "published", "AS: arrive + try_wait 52..54 clk", 25.0, 75.0),

@@ -53,6 +53,8 @@ def wrap(ins: Instr, run):
         return _memory_access(ins, run)
     if ins.mods[:2] == ("tcgen05", "alloc"):
         return _alloc(run)
+    if ins.mods[:2] == ("mbarrier", "arrive") and ins.has("release") and ins.has("cluster"):
+        return _fixed(run, "arrive_release_cluster")
     for words, constant in FIXED.items():
         if ins.mods[: len(words)] == words:
             return _fixed(run, constant)
