@@ -24,21 +24,10 @@ import cutlass.cutlass_dsl.cuda_jit_executor as cuda_jit  # noqa: E402
 
 import reference  # noqa: E402
 import submission  # noqa: E402
+from emulator.runtime import ARGUMENTS  # noqa: E402
 
 TARGET_US, GROUP_TARGET_US = 2.0, 6.0
 CALLS, REPEATS = 100, 400  # short runs, so that some are not interrupted
-
-# Name of a CUDA runtime function that the host code calls -> number of its arguments.
-RUNTIME = {
-    "_cudaLibraryLoadData": 8,
-    "_cudaLibraryGetKernel": 3,
-    "_cudaDeviceGetAttribute": 3,
-    "_cuKernelGetAttribute": 4,
-    "_cudaKernelSetAttributeForDevice": 4,
-    "_cudaFuncSetAttribute": 3,
-    "_cudaGetDevice": 1,
-    "_cudaSetDevice": 1,
-}
 
 CASES = {
     "gemv": ("nvfp4_gemv", {"m": 128, "k": 256, "l": 1}),
@@ -57,9 +46,11 @@ def take_over_the_runtime() -> None:
                 ctypes.c_uint64.from_address(out).value = 16  # a handle
             return 0
 
-        return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * RUNTIME[name])(call)
+        return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * ARGUMENTS[name])(call)
 
-    functions = {name: succeed(name) for name in RUNTIME}
+    # The driver's own, but for the launch: tensormaps are encoded by the DSL's host code.
+    names = [name for name in ARGUMENTS if name != "_cuTensorMapEncodeTiled"]
+    functions = {name: succeed(name) for name in names}
     functions["_cudaLaunchKernelEx"] = ctypes.CDLL(None).pthread_equal
 
     class Engine(engines.ExecutionEngine):

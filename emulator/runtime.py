@@ -45,7 +45,8 @@ _DEVICE_ATTRIBUTES = {  # cudaDeviceAttr -> value
     76: COMPUTE_CAPABILITY[1],
     97: SMEM_OPT_IN,
 }
-_ARGUMENTS = {
+# Name of a CUDA runtime or driver function that the DSL's host code calls -> number of arguments.
+ARGUMENTS = {
     "_cudaLibraryLoadData": 8,
     "_cudaLibraryGetKernel": 3,
     "_cudaDeviceGetAttribute": 3,
@@ -286,7 +287,7 @@ def _callback(gpu: Gpu, method, name: str):
             return failed
         return 0
 
-    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * _ARGUMENTS[name])(call)
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * ARGUMENTS[name])(call)
 
 
 def _patch(gpu: Gpu):

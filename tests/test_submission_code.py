@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from submission_support import dual, gemm, gemv, group
+from submission_support import dual, gemm, gemv
 
 import submission
-import task
 from bench import disassembly
-from submission import Config, Plan, Problem
+from bench.tuning import benchmarks
+from submission import Config, Plan
 
 ROOT = Path(submission.__file__).parent
 
@@ -35,23 +35,7 @@ with open(path, "wb") as file:
 """
 
 
-def benchmark_shapes() -> dict[str, Problem]:
-    shapes = {}
-    for problem in task.PROBLEMS.values():
-        for index, benchmark in enumerate(problem.benchmarks):
-            args = benchmark.args
-            if problem.grouped:
-                form = group(*zip(args["m"], args["n"], args["k"]))
-            elif problem.short == "gemv":
-                form = gemv(args["m"], args["k"], args["l"])
-            else:
-                make = dual if problem.short == "dual" else gemm
-                form = make(args["n"], args["m"], args["k"], args["l"])
-            shapes[f"{problem.short} {index}"] = form
-    return shapes
-
-
-CASES = {name: (form, submission.pick(form)) for name, form in benchmark_shapes().items()}
+CASES = {name: (form, submission.pick(form)) for name, form in benchmarks().items()}
 CASES["multicast"] = (
     gemm(1024, 256, 1024),
     Config(cta_group=2, cluster_m=4, cluster_n=2, token_box=32, split_k=1),
@@ -193,7 +177,7 @@ def test_sass_fences_all_memory_once_a_role(code, name):
     assert fences <= (3 if CASES[name][1].cluster > 1 else 0)  # barrier of the cluster at the end
 
 
-@pytest.mark.parametrize("name", benchmark_shapes())
+@pytest.mark.parametrize("name", benchmarks())
 def test_benchmark_shapes_take_the_fast_paths(name):
     """A leaderboard's shape has whole k-tiles and 32-byte stores (gemv has one token)."""
     problem, config = CASES[name]

@@ -10,6 +10,13 @@ from .case import Crime, Source
 from .cta import ints, start
 
 
+def _own_word(k: Source):
+    """%r5: word %tid.x of shared memory, with %r0 the thread and %r1 the base."""
+    k("shl.b32 %r2, %r0, 2;")
+    k("add.u32 %r3, %r1, %r2;")
+    k("ld.shared.u32 %r5, [%r3];")
+
+
 def tiles(bug: bool) -> Source:
     """Every CTA writes a tile; with the bug two CTAs have the same."""
     k = start(32)
@@ -144,9 +151,7 @@ def tma() -> Source:
     k.only(0, lambda: _box(k, "%rd1", "{32, 6}"))
     k("bar.sync 0;")
     k.wait("%r1+1024", 0)
-    k("shl.b32 %r2, %r0, 2;")
-    k("add.u32 %r3, %r1, %r2;")
-    k("ld.shared.u32 %r5, [%r3];")
+    _own_word(k)
     k("mul.wide.u32 %rd8, %r0, 4;")
     k("add.u64 %rd9, %rd0, %rd8;")
     k("st.global.u32 [%rd9], %r5;")
@@ -180,9 +185,7 @@ def every_tile(bug: bool) -> Source:
     k.only(0, lambda: _box(k, "%rd1", "{%r52, %r51}" if bug else "{%r51, %r52}", 512))
     k("bar.sync 0;")
     k.wait("%r1+1024", 0)
-    k("shl.b32 %r2, %r0, 2;")
-    k("add.u32 %r3, %r1, %r2;")
-    k("ld.shared.u32 %r5, [%r3];")
+    _own_word(k)
     k("mad.lo.u32 %r53, %r50, 128, %r0;")
     store_out(k, "%r53", "%r5")
     return k
@@ -206,9 +209,7 @@ def edited(bug: bool) -> Source:
     )
     if bug:
         k.wait("%r1+1024", 0)
-    k("shl.b32 %r2, %r0, 2;")
-    k("add.u32 %r3, %r1, %r2;")
-    k("ld.shared.u32 %r5, [%r3];")
+    _own_word(k)
     store_out(k, "%r0", "%r5")
     return k
 
@@ -234,9 +235,7 @@ def replaced(fence: bool, barrier: bool) -> Source:
     k.only(32, load)
     k("bar.sync 0;")
     k.wait("%r1+1024", 0)
-    k("shl.b32 %r2, %r0, 2;")
-    k("add.u32 %r3, %r1, %r2;")
-    k("ld.shared.u32 %r5, [%r3];")
+    _own_word(k)
     store_out(k, "%r0", "%r5")
     return k
 
