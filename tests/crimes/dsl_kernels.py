@@ -6,12 +6,12 @@ the name by which the crimes (dsl.py) hold the report against it.
 
 import cutlass
 import cutlass.cute as cute
-import cutlass.utils.blackwell_helpers as sm100
-from cutlass.cute.nvgpu import OperandMajorMode, cpasync, tcgen05
+from cutlass.cute.nvgpu import cpasync, tcgen05
+
+from tests.dsl_gemm import MNK, operands, partition
 
 THREADS = 128
 STAGES = 2
-MNK = (128, 64, 64)  # of the GEMM's only tile
 STAGE_BYTES = (MNK[0] + MNK[1]) * MNK[2] * 2
 TILE = (16, 64)  # rows, columns of a copied tile
 
@@ -59,18 +59,7 @@ def gemm_kernel(
             cute.arch.mbarrier_init_fence()
     cute.arch.barrier()
 
-    part = mma.get_slice(0)
-    gA = part.partition_A(cute.local_tile(mA, MNK, (0, 0, None), proj=(1, None, 1)))
-    gB = part.partition_B(cute.local_tile(mB, MNK, (0, 0, None), proj=(None, 1, 1)))
-    gC = part.partition_C(cute.local_tile(mC, MNK, (0, 0, None), proj=(1, 1, None)))
-    tA, tB = mma.make_fragment_A(sA), mma.make_fragment_B(sB)
-    one = cute.make_layout(1)
-    to_a, from_a = cpasync.tma_partition(
-        load_a, 0, one, cute.group_modes(sA, 0, 3), cute.group_modes(gA, 0, 3)
-    )
-    to_b, from_b = cpasync.tma_partition(
-        load_b, 0, one, cute.group_modes(sB, 0, 3), cute.group_modes(gB, 0, 3)
-    )
+    tA, tB, to_a, from_a, to_b, from_b, gC = partition(mma, load_a, mA, load_b, mB, mC, sA, sB)
     pointer = cute.arch.retrieve_tmem_ptr(cutlass.Float32, 16, taddr)
     acc = cute.make_tensor(pointer, mma.make_fragment_C(mma.partition_shape_C(MNK[:2])).layout)
     if warp == 0:
@@ -118,23 +107,7 @@ def gemm_kernel(
 @cute.jit
 def gemm(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, bug: cutlass.Constexpr):
     """c = a b^T; a: [128, k] f16, b: [64, k] f16, c: [128, 64] f32; k a multiple of 64."""
-    op = tcgen05.MmaF16BF16Op(
-        cutlass.Float16,
-        cutlass.Float32,
-        (MNK[0], MNK[1], 16),
-        tcgen05.CtaGroup.ONE,
-        tcgen05.OperandSource.SMEM,
-        OperandMajorMode.K,
-        OperandMajorMode.K,
-    )
-    mma = cute.make_tiled_mma(op)
-    a_layout = sm100.make_smem_layout_a(mma, MNK, cutlass.Float16, STAGES)
-    b_layout = sm100.make_smem_layout_b(mma, MNK, cutlass.Float16, STAGES)
-    load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
-    one_a, one_b = (cute.select(x, mode=[0, 1, 2]) for x in (a_layout, b_layout))
-    load_a, mA = cute.nvgpu.make_tiled_tma_atom_A(load, a, one_a, MNK, mma)
-    load_b, mB = cute.nvgpu.make_tiled_tma_atom_B(load, b, one_b, MNK, mma)
-    k_tiles = a.shape[1] // MNK[2]
+    mma, load_a, mA, load_b, mB, a_layout, b_layout, k_tiles = operands(a, b, STAGES)
     gemm_kernel(mma, load_a, mA, load_b, mB, c, a_layout, b_layout, k_tiles, bug).launch(
         grid=(1, 1, 1), block=(THREADS, 1, 1)
     )
