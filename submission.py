@@ -419,8 +419,8 @@ cluster_ctarank = ptx(
     "",
     "r",
 )
-cluster_arrive = ptx("barrier.cluster.arrive.release.aligned;")
-cluster_arrive_relaxed = ptx("barrier.cluster.arrive.relaxed.aligned;")
+# Nowhere .release at cluster scope: it is a fence of all memory, hundreds to thousands of cycles.
+cluster_arrive = ptx("barrier.cluster.arrive.relaxed.aligned;")
 cluster_wait = ptx("barrier.cluster.wait.acquire.aligned;")
 bar_sync = ptx("barrier.cta.sync.aligned $0, $1;", "rr")
 bar_arrive = ptx("barrier.cta.arrive.aligned $0, $1;", "rr")
@@ -434,7 +434,6 @@ fence_barrier_init = ptx("fence.mbarrier_init.release.cluster;")
 mbarrier_init = ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "rr")
 mbarrier_expect = ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "rr")
 mbarrier_arrive = ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r")
-# Not .cluster: a release of that scope is a fence of all memory, thousands of cycles under loads.
 mbarrier_arrive_remote = ptx("mbarrier.arrive.release.cta.shared::cluster.b64 _, [$0];", "r")
 mbarrier_wait = ptx(
     "{\n.reg .pred P;\nLAB_WAIT:\n"
@@ -701,13 +700,16 @@ class Kernel:
         """
         clustered = self.config.cluster > 1
         if clustered:
-            cluster_arrive_relaxed()  # after fence_barrier_init
+            cluster_arrive()  # after fence_barrier_init
         (bar_sync if waits else bar_arrive)(1, self.threads)
         if clustered and waits:
             cluster_wait()
 
     def leave(self):
-        """No CTA exits while another of its cluster may write to it or arrive on its barriers."""
+        """No CTA exits while another of its cluster may write to it or arrive on its barriers.
+
+        Each CTA has waited by now for all that is sent to it, so the barrier orders no memory.
+        """
         if self.config.cluster > 1:
             cluster_arrive()
             cluster_wait()
@@ -812,8 +814,11 @@ class Kernel:
             self.init_full_barriers()
         self.join(False)
         with cute.arch.elect_one():
-            for i in cutlass.range(head, unroll=1):
+            for i in cutlass.range(head, unroll=1):  # while the descriptors are fetched
                 self.expect(tile, tile.k_begin + i, i)
+                self.load_weight_scales(tile, tile.k_begin + i, i, 1)
+                self.load_token_scales(tile, tile.k_begin + i, i, 1)
+            for i in cutlass.range(head, unroll=1):
                 self.load_weights(tile, tile.k_begin + i, i, 1)
                 self.load_tokens(tile, tile.k_begin + i, i, 1)
         if const_expr(c.cluster > 1):
@@ -832,7 +837,13 @@ class Kernel:
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
                     self.expect(t, t.k_begin + j, stage)
                     self.load_weights(t, t.k_begin + j, stage, c.cluster_n)
+                    self.load_weight_scales(t, t.k_begin + j, stage, c.cluster_n)
                     self.load_tokens(t, t.k_begin + j, stage, self.token_sharers)
+                    self.load_token_scales(t, t.k_begin + j, stage, self.token_sharers)
+                    stage, phase = self.advance(stage, phase)
+            if const_expr(c.cluster_m * c.cluster_n > 1):  # commits of other CTAs are on their way
+                for _ in cutlass.range(plan.stages, unroll=1):
+                    mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
                     stage, phase = self.advance(stage, phase)
         self.leave()
 
@@ -856,20 +867,24 @@ class Kernel:
 
     @cute.jit
     def load_weights(self, t, k_tile, stage, sharers):
-        c, plan, mask = self.config, self.plan, None
+        c, plan, mask = self.config, self.plan, self.column_mask(sharers)
         base = self.smem + stage * plan.stage_bytes
         barrier = self.barrier(plan.full_at, stage)
-        if const_expr(sharers > 1):
-            alike = sum(1 << (n * c.cluster_m) for n in range(sharers))
-            mask = Int32(alike) << (self.rank - self.n * c.cluster_m)
-        size = self.steps_in(t, k_tile) * ATOM
-        atom = Int64(t.row_atom) * t.steps + k_tile * plan.steps
         for w in cutlass.range_constexpr(self.traits.weights):
             for box in cutlass.range_constexpr(c.k_tile // BOX_K):
                 if self.my_turn(sharers, self.n, k_tile + w + box):
                     dst = base + (w * plan.weight_bytes + box * ROWS * 128)
                     at = (k_tile * c.k_tile + box * BOX_K, t.row, t.batch)
                     tma_load(dst, t.maps[w], at, barrier, c.weights_policy, mask)
+
+    @cute.jit
+    def load_weight_scales(self, t, k_tile, stage, sharers):
+        c, plan, mask = self.config, self.plan, self.column_mask(sharers)
+        base = self.smem + stage * plan.stage_bytes
+        barrier = self.barrier(plan.full_at, stage)
+        size = self.steps_in(t, k_tile) * ATOM
+        atom = Int64(t.row_atom) * t.steps + k_tile * plan.steps
+        for w in cutlass.range_constexpr(self.traits.weights):
             if self.my_turn(sharers, self.n, k_tile + w + 1):
                 dst = base + (plan.scales_at + w * plan.steps * ATOM)
                 source = t.scales[w] + atom * ATOM
@@ -877,14 +892,12 @@ class Kernel:
 
     @cute.jit
     def load_tokens(self, t, k_tile, stage, sharers):
-        c, plan, mask, row_mask = self.config, self.plan, None, None
+        c, plan, mask = self.config, self.plan, None
         base = self.smem + stage * plan.stage_bytes
         barrier = self.barrier(plan.full_at, stage)
-        if const_expr(sharers > 1):
-            # Boxes go to the CTAs that hold the same half of the tokens, scales to the cluster row.
+        if const_expr(sharers > 1):  # the CTAs that hold the same half of the tokens
             alike = sum(1 << (m * c.cta_group) for m in range(sharers))
             mask = Int32(alike) << (self.rank - self.m + mod(self.m, c.cta_group))
-            row_mask = Int32((1 << c.cluster_m) - 1) << (self.rank - self.m)
         for box_k in cutlass.range_constexpr(c.k_tile // BOX_K):
             for box in cutlass.range_constexpr(plan.token_rows // c.token_box):
                 index = div(self.m, c.cta_group)
@@ -894,14 +907,29 @@ class Kernel:
                     dst = base + (plan.tokens_at + (box_k * plan.token_rows + row) * 128)
                     at = (k_tile * c.k_tile + box_k * BOX_K, t.box_row + row, t.batch)
                     tma_load(dst, t.maps[-1], at, barrier, c.tokens_policy, mask)
+
+    @cute.jit
+    def load_token_scales(self, t, k_tile, stage, sharers):
+        c, plan, mask, row_sharers = self.config, self.plan, None, 1
+        base = self.smem + stage * plan.stage_bytes
+        barrier = self.barrier(plan.full_at, stage)
+        if const_expr(sharers > 1):  # the cluster row
+            row_sharers = c.cluster_m
+            mask = Int32((1 << c.cluster_m) - 1) << (self.rank - self.m)
         size = self.steps_in(t, k_tile) * ATOM
-        row_sharers = c.cluster_m if sharers > 1 else 1
         for a in cutlass.range_constexpr(plan.token_atoms):
             if self.wanted(self.my_turn(row_sharers, self.m, k_tile + a), a, t.token_atoms):
                 dst = base + (plan.token_scales_at + a * plan.steps * ATOM)
                 atom = Int64(t.token_atom + a) * t.steps + k_tile * plan.steps
                 source = t.scales[-1] + atom * ATOM
-                bulk_load(dst, source, size, barrier, c.tokens_policy, row_mask)
+                bulk_load(dst, source, size, barrier, c.tokens_policy, mask)
+
+    def column_mask(self, sharers):
+        """The CTAs that read the same weights, None for this one alone."""
+        if sharers == 1:
+            return None
+        alike = sum(1 << (n * self.config.cluster_m) for n in range(sharers))
+        return Int32(alike) << (self.rank - self.n * self.config.cluster_m)
 
     def my_turn(self, sharers, index, unit):
         """Whether this CTA issues a unit of work at which `sharers` CTAs take turns."""
@@ -1094,7 +1122,8 @@ class Kernel:
             source = tmem + (warp << 21) + acc * plan.acc_columns
             self.finish_tile(t, warp, source, acc, acc_phase)
             if const_expr(self.persistent):
-                self.release_accumulator(acc)
+                if i + self.config.accumulators < count:
+                    self.release_accumulator(acc)
             acc, acc_phase = self.advance_accumulator(acc, acc_phase)
         self.leave()
 

@@ -70,7 +70,7 @@ def kernel(mode: str, cluster: int, group: int, width: int, height: int, rounds:
     return ptx(body, [".u64 out", ".align 64 .b8 map[128]"], 32 * WARPS)
 
 
-def rate(row: dict, constants: dict[str, float], rounds: tuple[int, int] = (2, 6)) -> float:
+def rate(row: dict, constants: dict[str, float], rounds: tuple[int, int] = (2, 14)) -> float:
     """TB/s that fill shared memory, from the difference of two launches."""
     mode, cluster, group = row["mode_name"], int(row["cluster_size"]), int(row["sharing_group"])
     width, height = int(row["smem_width"]), int(row["smem_height"])

@@ -214,7 +214,7 @@ class TimedMachine(Units, Machine):
     def new_warp(self, cta, state):
         """Called for each warp before its fragment is made."""
         state.ready, state.load_done, state.tmem_done = {}, 0.0, 0.0
-        state.end = 0.0
+        state.tma_free = state.end = 0.0
         if not hasattr(cta, "sm"):
             cta.sm = self._pending_sms[cta.rank]
         cta.sm.cores[state.index % 4].warps += 1

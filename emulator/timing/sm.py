@@ -40,6 +40,8 @@ class SM:
     tma: the unit that executes tensor and bulk copies; fill: rows that arrive in shared memory;
     lsu: loads and stores of the warps. pages, descriptors: what its translation and descriptor
     caches have seen. room: what is left for CTAs (bytes of shared memory, threads, CTAs).
+    unfenced: bytes of global memory read or written since the last fence; answered: when they are
+    there; fenced: when the last fence is done.
     """
 
     def __init__(self, index: int, gpc: int, die: int, smem: int, threads: int, ctas: int):
@@ -51,7 +53,8 @@ class SM:
         self.pages: set[int] = set()
         self.descriptors: dict = {}  # when it has them
         self.lines: set[int] = set()
-        self.filled_bytes = 0
+        self.filled_bytes = self.unfenced = 0
+        self.answered = self.fenced = 0.0
         self.room = [smem, threads, ctas]
         self.resident = 0
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..registry import Clock
+from . import fences
 from .sm import mma_interval, mma_latency
 
 LINE = 128
@@ -70,18 +71,19 @@ class Units:
             region = self.memory.region(int(starts[0]))
             self.chip.late = self.chip.draw(region, int(starts[0])) if late is None else late
             walk = self._translate(sm, region, starts, nbytes)
-            early, late = self.chip.read(at + walk, sm, region, starts, nbytes, latency)
-            first, last = min(first, early), max(last, late)
+            early, end = self.chip.read(at + walk, sm, region, starts, nbytes, latency)
+            first, last = min(first, early), max(last, end)
+            fences.asked(sm, len(starts) * nbytes, last)
         if first == np.inf:  # nothing in bounds
             first = last = at + latency
         return first, last
 
     def _request(self, sm, at: float, spans, latency: float, land):
-        """Read spans as the TMA does: tma_chunk bytes at a time, each when the ones before have
-        been asked for, so that the SMs' requests mix. Calls land(first, last) when the first and
-        the last arrival are known.
+        """Read spans as the TMA does: copy after copy, tma_chunk bytes at a time, each when the ones
+        before have been asked for, so that the SMs' requests mix. Calls land(first, last) when the
+        first and the last arrival are known.
         """
-        pieces, when, chunk = [], at, int(self.c.tma_chunk)
+        pieces, chunk = [], int(self.c.tma_chunk)
         for starts, nbytes in spans:
             if nbytes > chunk:
                 cuts = [(starts + o, min(chunk, nbytes - o)) for o in range(0, nbytes, chunk)]
@@ -89,8 +91,10 @@ class Units:
             else:
                 n = max(1, chunk // nbytes)
                 pieces += [(starts[i : i + n], nbytes) for i in range(0, len(starts), n)]
-        if not pieces or (len(pieces) == 1 and at <= Clock.now):
-            land(*self._fetch(sm, at, pieces, latency))
+        width = sum(len(starts) * self._row_clk(nbytes) for starts, nbytes in spans)
+        when = sm.tma.serve(at, width)
+        if not pieces or (len(pieces) == 1 and when <= Clock.now):
+            land(*self._fetch(sm, when, pieces, latency))
             return
         arrivals: list[tuple[float, float]] = []
         at = int(pieces[0][0][0])
@@ -104,6 +108,13 @@ class Units:
         for piece in pieces:
             self.at(when, lambda piece=piece: ask(piece))
             when += len(piece[0]) * self._row_clk(piece[1])
+
+    def _issue(self, warp, clk: float, what: str) -> float:
+        """When a warp's copy begins: `clk` after the one that it issued before."""
+        begin = max(warp.time, warp.state.tma_free)
+        warp.state.tma_free = begin + clk
+        self.record.unit(warp.cta, "TMA", begin, begin + clk, what)
+        return begin
 
     def _descriptor(self, sm, t, at: float) -> float:
         """When the SM has a tensormap: the first use, or a prefetch before it, fetches it."""
@@ -145,8 +156,7 @@ class Units:
 
     def _tma_load(self, warp, apply, places, access, bytes, rows, row_bytes, dims):
         sm, c = warp.cta.sm, self.c
-        begin = sm.tma.serve(warp.time, c.tma_issue)
-        self.record.unit(warp.cta, "TMA", begin, begin + c.tma_issue, "load")
+        begin = self._issue(warp, c.tma_issue, "load")
         self.record.first_load(warp, begin)
         at = self._descriptor(sm, access.tensormap, begin)
         width = rows * self._row_clk(row_bytes)
@@ -158,8 +168,7 @@ class Units:
 
     def _bulk_load(self, warp, apply, bytes, source, places):
         sm, c = warp.cta.sm, self.c
-        begin = sm.tma.serve(warp.time, c.bulk_issue)
-        self.record.unit(warp.cta, "TMA", begin, begin + c.bulk_issue, "bulk load")
+        begin = self._issue(warp, c.bulk_issue, "bulk load")
         self.record.first_load(warp, begin)
         spans = [(np.array([source], np.int64), bytes)] if bytes else []
 
@@ -170,12 +179,12 @@ class Units:
 
     def _tma_prefetch(self, warp, apply, access, **facts):
         sm = warp.cta.sm
-        begin = sm.tma.serve(warp.time, self.c.tma_issue)
+        begin = self._issue(warp, self.c.tma_issue, "prefetch")
         at = self._descriptor(sm, access.tensormap, begin)
         self._fetch(sm, at, access.spans(), self.c.tma_l2)
 
     def _bulk_prefetch(self, warp, apply, bytes, source):
-        begin = warp.cta.sm.tma.serve(warp.time, self.c.bulk_issue)
+        begin = self._issue(warp, self.c.bulk_issue, "prefetch")
         self._fetch(warp.cta.sm, begin, [(np.array([source], np.int64), bytes)], self.c.tma_l2)
 
     def _read_out(self, sm, at: float, nbytes: int) -> float:
@@ -189,13 +198,12 @@ class Units:
 
     def _store(self, warp, apply, spans, nbytes: int):
         sm = warp.cta.sm
-        begin = sm.tma.serve(warp.time, self.c.tma_store_issue)
-        self.record.unit(warp.cta, "TMA", begin, begin + self.c.tma_store_issue, "store")
+        begin = self._issue(warp, self.c.tma_store_issue, "store")
         read = self._read_out(sm, begin, nbytes)
         for starts, size in spans:
             region = self.memory.region(int(starts[0]))
             done = self.chip.write(read + self._store_path(), sm.die, region, starts, size)
-            self.stored(warp, done)
+            self.stored(warp, len(starts) * size, done)
         self.at(read, apply)
 
     def _tma_store(self, warp, apply, access, bytes, **facts):
@@ -275,7 +283,8 @@ class Units:
 
     # --- loads and stores of warps
     # ----------------------------------------------------------------------------
-    def stored(self, warp, done: float):
+    def stored(self, warp, nbytes: int, done: float):
+        fences.asked(warp.cta.sm, nbytes, done)
         self.last_store = max(self.last_store, done)
         self.record.stored(warp, done)
 
@@ -292,7 +301,7 @@ class Units:
                 done = self.chip.write(
                     begin + width + self._store_path(), sm.die, region, starts, c.l2_sector
                 )
-                self.stored(warp, done)
+                self.stored(warp, len(starts) * c.l2_sector, done)
             return
         done = begin + width + c.l1_hit
         if kind == "ld" and cached:

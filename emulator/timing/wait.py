@@ -14,6 +14,7 @@ from ..program import TYPE_BITS, Instr, Vec
 from ..registry import active, as_bools
 from ..spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 from ..state import RANK_SHIFT
+from . import fences
 
 # Instructions that only take their warp a fixed time: leading words -> constant(s) to add.
 FIXED = {
@@ -29,20 +30,23 @@ FIXED = {
     ("tcgen05", "dealloc"): "tmem_dealloc",
     ("setmaxnreg",): "setmaxnreg",
     ("barrier", "cluster", "arrive"): "mbarrier_arrive",
-    ("membar",): "fence_gpu",
+    ("membar", "cta"): "fence_cta",
 }
 CTA_BARRIERS = ("bar", "barrier")
 
 
 def wrap(ins: Instr, run):
     """The run function of an instruction, with the time it takes."""
+    timed = _wrap(ins, run)
+    return _after_fence(ins, timed) if fences.is_wide(ins) else timed
+
+
+def _wrap(ins: Instr, run):
     name = ins.mods[0]
     if name == "mbarrier" and ins.mods[1] in ("try_wait", "test_wait"):
         return _mbarrier_wait(ins, run)
     if name == "barrier" and ins.mods[1:3] == ("cluster", "wait"):
         return _cluster_wait(ins, run)
-    if name == "barrier" and ins.mods[1:3] == ("cluster", "arrive") and ins.has("relaxed"):
-        return _relaxed_arrive(run)
     if name in CTA_BARRIERS and ins.has("sync", "red") and not ins.has("cluster", "warp"):
         return _cta_barrier(ins, run)
     if ins.opcode.startswith("tcgen05.wait::"):
@@ -53,20 +57,20 @@ def wrap(ins: Instr, run):
         return _memory_access(ins, run)
     if ins.mods[:2] == ("tcgen05", "alloc"):
         return _alloc(run)
-    if ins.mods[:2] == ("mbarrier", "arrive") and ins.has("release") and ins.has("cluster"):
-        return _fixed(run, "arrive_release_cluster")
     for words, constant in FIXED.items():
         if ins.mods[: len(words)] == words:
             return _fixed(run, constant)
-    if name == "fence":
-        return _fixed(run, _fence(ins))
+    if name == "fence" and not fences.is_wide(ins):
+        return _fixed(run, "fence_async" if ins.has("proxy") else "fence_cta")
     return run
 
 
-def _fence(ins: Instr) -> str:
-    if ins.has("async", "async.shared::cta", "proxy") and not ins.has("tensormap::generic"):
-        return "fence_async"
-    return "fence_gpu" if ins.has("gpu", "sys") else "fence_cta"
+def _after_fence(ins: Instr, run):
+    def timed(w, *args):
+        fences.wait(w, ins)
+        return run(w, *args)
+
+    return timed
 
 
 def _fixed(run, constant: str):
@@ -113,23 +117,13 @@ def _cta_barrier(ins, run):
     return timed
 
 
-def _relaxed_arrive(run):
-    def timed(w, *args):
-        w.cta.cluster.relaxed = True
-        run(w, *args)
-        w.time += w.machine.constants.mbarrier_arrive
-
-    return timed
-
-
 def _cluster_wait(ins, run):
     def timed(w, *args):
         run(w, *args)
-        c, cluster = w.machine.constants, w.cta.cluster
-        if cluster.barrier.time > w.time:
-            w.machine.stall(w, cluster.barrier.time, ins, "the cluster barrier")
-        relaxed = getattr(cluster, "relaxed", False)
-        w.time += c.cluster_sync_relaxed if relaxed else c.cluster_sync
+        at = w.cta.cluster.barrier.time
+        if at > w.time:
+            w.machine.stall(w, at, ins, "the cluster barrier")
+        w.time += w.machine.constants.cluster_sync
 
     return timed
 
