@@ -89,6 +89,7 @@ STEP_K = 64  # elements of K in one MMA and in one scale-factor atom
 ATOM = 512  # bytes of a scale-factor atom: 128 rows x 4 scales
 
 EPILOGUE_WARPS, LOAD_WARP, MMA_WARP, WARPS = 4, 4, 5, 6
+DESCRIPTOR_WARP, SCALE_WARP = 1, 2  # of the epilogue: what they prefetch at the start
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -428,6 +429,7 @@ warp_sync = ptx("bar.warp.sync -1;")
 mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", "rr", "r")
 
 prefetch_tensormap = ptx("prefetch.tensormap [$0];", "l")
+bulk_prefetch = ptx("cp.async.bulk.prefetch.L2.global [$0], $1;", "lr")
 fence_async_smem = ptx("fence.proxy.async.shared::cta;")
 fence_barrier_init = ptx("fence.mbarrier_init.release.cluster;")
 
@@ -664,7 +666,7 @@ class Kernel:
     def kernel(self, maps, addresses, sizes, tiles):
         c, n = self.config, self.traits.weights
         if const_expr(self.traits.groups == 1):  # which the first tile needs is known already
-            if cute.arch.thread_idx()[0] == 32 * LOAD_WARP:
+            if cute.arch.thread_idx()[0] == 32 * DESCRIPTOR_WARP:
                 for i in cutlass.range_constexpr(n + 1):
                     prefetch_tensormap(descriptor_address(maps[i]))
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -809,18 +811,15 @@ class Kernel:
         tile = self.locate(start)
         head = smaller(tile.k_count, Int32(plan.stages))
         with cute.arch.elect_one():
-            if const_expr(self.traits.groups > 1):
-                self.prefetch_descriptors(tile)
             self.init_full_barriers()
         self.join(False)
         with cute.arch.elect_one():
-            for i in cutlass.range(head, unroll=1):  # while the descriptors are fetched
-                self.expect(tile, tile.k_begin + i, i)
-                self.load_weight_scales(tile, tile.k_begin + i, i, 1)
-                self.load_token_scales(tile, tile.k_begin + i, i, 1)
             for i in cutlass.range(head, unroll=1):
+                self.expect(tile, tile.k_begin + i, i)
                 self.load_weights(tile, tile.k_begin + i, i, 1)
+                self.load_weight_scales(tile, tile.k_begin + i, i, 1)
                 self.load_tokens(tile, tile.k_begin + i, i, 1)
+                self.load_token_scales(tile, tile.k_begin + i, i, 1)
         if const_expr(c.cluster > 1):
             cluster_wait()
         else:
@@ -850,6 +849,17 @@ class Kernel:
     def prefetch_descriptors(self, t):
         for address in t.maps:
             prefetch_tensormap(address)
+
+    @cute.jit
+    def prefetch_scales(self, t):
+        """DRAM has something to do while the descriptors, which scales need not, are fetched."""
+        plan = self.plan
+        k_begin = t.k_begin * plan.steps
+        steps = smaller(t.k_count, Int32(plan.stages)) * plan.steps
+        steps = smaller(steps, t.steps - k_begin)
+        for scales in t.scales[:-1]:
+            source = scales + (Int64(t.row_atom) * t.steps + k_begin) * ATOM
+            bulk_prefetch(source, steps * ATOM)
 
     def init_full_barriers(self):
         arrivals = 2 - (self.rank & 1) if self.config.cta_group == 2 else 1
@@ -1107,6 +1117,13 @@ class Kernel:
         plan = self.plan
         self.set_registers(True)
         start, count, step = self.my_tiles()
+        if const_expr(self.traits.groups > 1):
+            if warp == DESCRIPTOR_WARP:
+                with cute.arch.elect_one():
+                    self.prefetch_descriptors(self.locate(start))
+        if warp == SCALE_WARP:
+            with cute.arch.elect_one():
+                self.prefetch_scales(self.locate(start))
         if warp == 0:
             with cute.arch.elect_one():
                 self.init_other_barriers()
@@ -1263,13 +1280,24 @@ class Kernel:
             if owner != self.k:
                 products = self.read(source + chunk * c.epilogue_tokens, self.traits.weights)
                 self.send(warp, lane, products, chunk, owner, chunk - owner * per)
-        mbarrier_wait(self.barrier(plan.partials_at, 0), 0)
-        for chunk in cutlass.range(begin, end, unroll=1):
-            token = chunk * c.epilogue_tokens
-            products = self.read(source + token, self.traits.weights)
-            for sender in cutlass.range_constexpr(c.split_k - 1):
-                products = self.add_parts(products, warp, lane, sender, chunk - begin)
-            self.store_chunk(t, warp, self.combine(products), token)
+        if const_expr(c.token_tile == c.epilogue_tokens):  # one chunk: read while the parts travel
+            products = self.read(source, self.traits.weights)
+            mbarrier_wait(self.barrier(plan.partials_at, 0), 0)
+            if begin < end:
+                self.store_chunk(t, warp, self.combine(self.sum(products, warp, lane, 0)), 0)
+        else:
+            mbarrier_wait(self.barrier(plan.partials_at, 0), 0)
+            for chunk in cutlass.range(begin, end, unroll=1):
+                token = chunk * c.epilogue_tokens
+                products = self.read(source + token, self.traits.weights)
+                sums = self.sum(products, warp, lane, chunk - begin)
+                self.store_chunk(t, warp, self.combine(sums), token)
+
+    def sum(self, products, warp, lane, slot):
+        """A chunk plus what the other CTAs have sent of it."""
+        for sender in range(self.config.split_k - 1):
+            products = self.add_parts(products, warp, lane, sender, slot)
+        return products
 
     def part(self, at, index, w, warp):
         """Address of the part of a warp in chunk `index` of an array of chunks."""

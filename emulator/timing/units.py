@@ -181,11 +181,12 @@ class Units:
         sm = warp.cta.sm
         begin = self._issue(warp, self.c.tma_issue, "prefetch")
         at = self._descriptor(sm, access.tensormap, begin)
-        self._fetch(sm, at, access.spans(), self.c.tma_l2)
+        self._request(sm, at, access.spans(), self.c.tma_l2, lambda first, last: None)
 
     def _bulk_prefetch(self, warp, apply, bytes, source):
         begin = self._issue(warp, self.c.bulk_issue, "prefetch")
-        self._fetch(warp.cta.sm, begin, [(np.array([source], np.int64), bytes)], self.c.tma_l2)
+        spans = [(np.array([source], np.int64), bytes)]
+        self._request(warp.cta.sm, begin, spans, self.c.tma_l2, lambda first, last: None)
 
     def _read_out(self, sm, at: float, nbytes: int) -> float:
         """Shared memory has been read by a store of `nbytes`."""
