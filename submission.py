@@ -298,8 +298,8 @@ def tile_cycles(c: Config, plan: Plan, width: int, k: int, n: int) -> tuple[floa
     loads = n * ROWS / c.cluster_n + boxes * max(58, c.token_box) * c.cta_group / c.cluster_m
     refill = (1500 + 100 * c.cluster) / plan.stages
     busy = sum(x**4 for x in (plan.steps * step, plan.steps // 4 * loads, refill)) ** 0.25
-    exchange = 600 + 16 * width * n * (c.split_k - 1) / c.split_k if c.split_k > 1 else 0
-    return ceil_div(k, c.k_tile) / c.split_k * busy, (9 if n == 1 else 22) * width + exchange
+    exchange = 800 + 9 * width * n * (c.split_k - 1) / c.split_k if c.split_k > 1 else 0
+    return ceil_div(k, c.k_tile) / c.split_k * busy, (16 if n == 1 else 38) * width + exchange
 
 
 def estimate(config: Config, problem: Problem) -> float:
@@ -325,7 +325,8 @@ def estimate(config: Config, problem: Problem) -> float:
     busy = max(busy - (0 if hidden else tail), 0)
     longest = sum(x**5 for x in (busy, dram / 3700, l2 / 8000)) ** 0.2
     start = 3300 + 500 * (c.cta_group - 1)
-    return start + longest + tail + (waves - 1) * (2500 if single else 500)
+    restart = 2600 if single else 300 if hidden else 700
+    return start + longest + tail + (waves - 1) * restart
 
 
 def legal_configs(problem: Problem) -> list[Config]:
@@ -1281,10 +1282,10 @@ class Kernel:
                 products = self.read(source + chunk * c.epilogue_tokens, self.traits.weights)
                 self.send(warp, lane, products, chunk, owner, chunk - owner * per)
         if const_expr(c.token_tile == c.epilogue_tokens):  # one chunk: read while the parts travel
-            products = self.read(source, self.traits.weights)
+            mine = self.read(source, self.traits.weights)
             mbarrier_wait(self.barrier(plan.partials_at, 0), 0)
             if begin < end:
-                self.store_chunk(t, warp, self.combine(self.sum(products, warp, lane, 0)), 0)
+                self.store_chunk(t, warp, self.combine(self.sum(mine, warp, lane, 0)), 0)
         else:
             mbarrier_wait(self.barrier(plan.partials_at, 0), 0)
             for chunk in cutlass.range(begin, end, unroll=1):

@@ -77,16 +77,6 @@ def test_bar_sync_takes_22_and_2_a_warp():
     assert 4 * (22 + 16) <= got[0] <= 4 * (22 + 16) + 80
 
 
-def test_an_arrive_that_releases_to_the_cluster_is_a_fence_of_all_memory():
-    setup = "mov.u32 %r50, 0x400; mbarrier.init.shared::cta.b64 [%r50], 100;"
-
-    def arrive(scope: str) -> int:
-        body = f"{setup} mbarrier.arrive.release.{scope}.shared::cta.b64 %rd50, [%r50];"
-        return clocks(body, threads=1, smem=64)[0]
-
-    assert 269 <= arrive("cluster") - arrive("cta") <= 313  # an idle CTA of an H200
-
-
 def test_bank_conflicts_are_counted():
     free = (
         "shl.b32 %r5, %r1, 2; add.u32 %r5, %r5, 1024; ld.shared.u32 %r6, [%r5]; "

@@ -79,9 +79,9 @@ class Units:
         return first, last
 
     def _request(self, sm, at: float, spans, latency: float, land):
-        """Read spans as the TMA does: copy after copy, tma_chunk bytes at a time, each when the ones
-        before have been asked for, so that the SMs' requests mix. Calls land(first, last) when the
-        first and the last arrival are known.
+        """Read spans as the TMA does: copy after copy, tma_chunk bytes at a time, each when the
+        ones before have been asked for, so that the SMs' requests mix. Calls land(first, last) when
+        the first and the last arrival are known.
         """
         pieces, chunk = [], int(self.c.tma_chunk)
         for starts, nbytes in spans:
