@@ -325,7 +325,7 @@ def estimate(config: Config, problem: Problem) -> float:
     busy = max(busy - (0 if hidden else tail), 0)
     longest = sum(x**5 for x in (busy, dram / 3700, l2 / 8000)) ** 0.2
     start = 3300 + 500 * (c.cta_group - 1)
-    restart = 2600 if single else 300 if hidden else 700
+    restart = 2600 if single else 400 if hidden else 700
     return start + longest + tail + (waves - 1) * restart
 
 
@@ -709,15 +709,13 @@ class Kernel:
             cluster_wait()
 
     def leave(self):
-        """No CTA exits while another of its cluster may write to it or arrive on its barriers.
-
-        Each CTA has waited by now for all that is sent to it, so the barrier orders no memory.
+        """Tensor memory has been read by now, and no CTA exits while another of its cluster may
+        write to it or arrive on its barriers: each has waited for all that is sent to it.
         """
+        bar_sync(2, self.threads)
         if self.config.cluster > 1:
             cluster_arrive()
             cluster_wait()
-        else:
-            bar_sync(2, self.threads)
 
     def idle_warp(self):
         self.set_registers(False)
