@@ -670,7 +670,7 @@ class Kernel:
             if cute.arch.thread_idx()[0] == 32 * DESCRIPTOR_WARP:
                 for i in cutlass.range_constexpr(n + 1):
                     prefetch_tensormap(descriptor_address(maps[i]))
-        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        warp = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
         self.smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
         self.tiles = tiles
         self.groups = [
