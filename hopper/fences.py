@@ -1,5 +1,5 @@
-"""What a fence of all memory takes a warp, on a Hopper GPU: after nothing, loads, stores; of the SM
-that asked and of another.
+"""What a fence of all memory takes a warp, on a Hopper GPU: after nothing, loads, stores; in the SM
+that asked and in another; of the warp that asked and of another.
 
     python -m hopper.fences [--json FILE]
 
@@ -34,7 +34,8 @@ WAIT = """WAIT: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p3, [%r10]
 @dataclass(frozen=True)
 class Case:
     """access: none | bulk | multicast | ld | st, of `nbytes` by each CTA (multicast: by the first
-    of a cluster); in_flight: the first fence does not wait for it.
+    of a cluster); in_flight: the first fence does not wait for it; other: another warp of the CTA
+    fences than the one that asks.
     """
 
     access: str
@@ -42,6 +43,7 @@ class Case:
     ctas: int = 4
     cluster: int = 1
     in_flight: bool = False
+    other: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,22 @@ def kernel(case: Case, target: str = TARGET) -> str:
     }[case.access]
     wait = WAIT if case.access in ("bulk", "multicast") else "xor.b32 %r25, %r24, 1;"
     rendezvous = "barrier.cluster.arrive.relaxed; barrier.cluster.wait;"
+    fencer = 32 if case.other else 0
+    before, after = ask + ("" if case.in_flight else wait), wait if case.in_flight else ""
+    if case.other:
+        before = f"@%p7 bra ASKED; {before} ASKED: bar.sync 0; @!%p7 bra FENCED;"
     return f""".version 8.8
 .target {target}
 .address_size 64
 .extern .shared .align 1024 .b8 dyn[];
-.visible .entry k(.param .u64 out, .param .u64 data) .reqntid 32, 1, 1
+.visible .entry k(.param .u64 out, .param .u64 data) .reqntid {fencer + 32}, 1, 1
 {{
     .reg .pred %p<8>; .reg .b16 %rs<2>; .reg .b32 %r<32>; .reg .b64 %rd<32>;
     ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
     mov.u32 %r9, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %cluster_ctarank;
     mov.b32 %r10, dyn; add.u32 %r12, %r10, 1024;
-    setp.eq.u32 %p1, %r9, 0; setp.eq.and.u32 %p2, %r2, 0, %p1;
+    setp.eq.u32 %p1, %r9, 0; setp.eq.u32 %p0, %r9, {fencer}; setp.ge.u32 %p7, %r9, 32;
+    setp.eq.and.u32 %p2, %r2, 0, %p1;
     mov.b16 %rs1, {(1 << case.cluster) - 1};
     @%p1 mbarrier.init.shared::cta.b64 [%r10], 1;
     fence.mbarrier_init.release.cluster; bar.sync 0; {rendezvous}
@@ -95,23 +102,22 @@ def kernel(case: Case, target: str = TARGET) -> str:
     mad.lo.u32 %r8, %r7, {case.ctas}, %r1;
     mul.wide.u32 %rd3, %r8, {max(case.nbytes, 16)}; add.u64 %rd3, %rd3, %rd2;
     and.b32 %r11, %r7, 1;
-    {ask}
-    {"" if case.in_flight else wait}
+    {before}
     bar.warp.sync 0xffffffff;
     mov.u64 %rd20, %clock64;
     membar.gl;
     mov.u64 %rd21, %clock64;
     membar.gl;
     mov.u64 %rd22, %clock64;
-    {wait if case.in_flight else ""}
-    {rendezvous}
+    {after}
     setp.ge.u32 %p5, %r7, {WARM_UP};
     sub.u64 %rd21, %rd21, %rd20; sub.u64 %rd22, %rd22, %rd20; sub.u64 %rd22, %rd22, %rd21;
     @%p5 add.u64 %rd10, %rd10, %rd21; @%p5 add.u64 %rd11, %rd11, %rd22;
+    FENCED: {rendezvous}
     add.u32 %r7, %r7, 1; setp.lt.u32 %p6, %r7, {ROUNDS}; @%p6 bra ROUND;
     mul.wide.u32 %rd12, %r1, 24; add.u64 %rd13, %rd1, %rd12; cvt.u64.u32 %rd14, %r24;
-    @%p1 st.global.u64 [%rd13], %rd10; @%p1 st.global.u64 [%rd13+8], %rd11;
-    @%p1 st.global.u64 [%rd13+16], %rd14;
+    @%p0 st.global.u64 [%rd13], %rd10; @%p0 st.global.u64 [%rd13+8], %rd11;
+    @%p0 st.global.u64 [%rd13+16], %rd14;
     ret;
 }}
 """
@@ -123,6 +129,7 @@ def cases(sms: int) -> list[Case]:
     found = [Case("none", ctas=n) for n in (4, whole)]
     found += [Case("bulk", size, n) for n in (4, whole) for size in SIZES]
     found += [Case(access, size) for access in ("ld", "st") for size in (512, 4096, 16384)]
+    found += [Case("bulk", size, other=True) for size in (1024, 16384)]
     found += [Case("multicast", size, cluster=2) for size in (1024, 16384)]
     found += [Case("bulk", size, n, in_flight=True) for n in (4, whole) for size in (8192, 131072)]
     return found
@@ -133,7 +140,8 @@ def measure(case: Case) -> Measured:
 
     text = kernel(case)
     image = Image(text, "k", places_of(text, "k"))
-    shape = Shape((case.ctas, 1, 1), (32, 1, 1), (case.cluster, 1, 1), SMEM)
+    threads = 64 if case.other else 32
+    shape = Shape((case.ctas, 1, 1), (threads, 1, 1), (case.cluster, 1, 1), SMEM)
     data = torch.zeros(max(case.nbytes, 16) * case.ctas * ROUNDS, dtype=torch.uint8, device="cuda")
     out = torch.zeros(case.ctas, 3, dtype=torch.int64, device="cuda")
     for _ in range(2):
@@ -161,7 +169,7 @@ def main() -> int:
     print("|---|---|---|---|---|")
     for r in results:
         c = r.case
-        told = f"{c.access} {c.nbytes} B{', in flight' if c.in_flight else ''}"
+        told = f"{c.access} {c.nbytes} B" + ", in flight" * c.in_flight + ", other warp" * c.other
         peer = "" if r.peer is None else f"{r.peer:.0f}"
         print(f"| {told} | {c.ctas} | {r.first:.0f} | {r.second:.0f} | {peer} |")
     if args.json:

@@ -24,7 +24,13 @@ def modelled(case: Case) -> list[float]:
     """Cycles of (the first fence, the second, the first in the last CTA of a cluster)."""
     data = torch.zeros(max(case.nbytes, 16) * case.ctas * ROUNDS, dtype=torch.uint8)
     out = torch.zeros(case.ctas, 3, dtype=torch.int64)
-    shape = {"grid": (case.ctas, 1, 1), "cluster": (case.cluster, 1, 1), "smem": 80 << 10}
+    threads = 64 if case.other else 32
+    shape = {
+        "grid": (case.ctas, 1, 1),
+        "block": (threads, 1, 1),
+        "cluster": (case.cluster, 1, 1),
+        "smem": 80 << 10,
+    }
     run(kernel(case, "sm_100a"), out, data, gpu=timed(arithmetic=False), **shape)
     cycles = out.view(-1, case.cluster, 3).double() / (ROUNDS - WARM_UP)
     return [*cycles[:, 0, :2].mean(0).tolist(), cycles[:, -1, 0].mean().item()]

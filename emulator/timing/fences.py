@@ -3,7 +3,7 @@ how long its warp stands there.
 
 A fence asks what the SM has asked: it takes `fence_gpu` if the SM has read or written nothing since
 its last fence, `fence_asked` and `fence_line` a 128-byte line more if it has, whichever warp it
-was and however long ago; and it ends no earlier than what is under way (docs/hopper.md).
+was; and it ends no earlier than the answers to what has been asked so far (docs/hopper.md).
 """
 
 from __future__ import annotations
