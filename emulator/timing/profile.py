@@ -41,7 +41,7 @@ def utilisation(record: Record) -> dict[str, float]:
         "die-to-die fabric": max(server.busy for server in chip.fabric) / end,
         "tensor core": max(sm.pipe.busy for sm in used) / end,
         "tcgen05.cp": max(sm.pipe.copy_busy for sm in used) / end,
-        "TMA issue": max(sm.tma.busy for sm in used) / end,
+        "TMA": max(sm.tma.busy for sm in used) / end,
         "shared-memory fill": max(sm.fill.busy for sm in used) / end,
         "LSU": max(sm.lsu.busy for sm in used) / end,
         "instruction issue": max(core.busy for sm in used for core in sm.cores) / end,
