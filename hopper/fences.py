@@ -11,20 +11,13 @@ such a fence, too, are listed in emulator/timing/fences.py.
 
 from __future__ import annotations
 
-import argparse
-import json
-import struct
 import sys
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
-from .errors import HopperError
-from .machine import describe
+from .probe import command, launch
 from .rewrite import TARGET
-from .run import Image, Shape, places_of, require_gpu
 
 ROUNDS, WARM_UP = 100, 10
-SMEM = 200 << 10
 SIZES = (128, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10)
 BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 WAIT = """WAIT: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p3, [%r10], %r11;
@@ -44,6 +37,10 @@ class Case:
     cluster: int = 1
     in_flight: bool = False
     other: bool = False
+
+    @property
+    def threads(self) -> int:
+        return 64 if self.other else 32
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,6 @@ def kernel(case: Case, target: str = TARGET) -> str:
     }[case.access]
     wait = WAIT if case.access in ("bulk", "multicast") else "xor.b32 %r25, %r24, 1;"
     rendezvous = "barrier.cluster.arrive.relaxed; barrier.cluster.wait;"
-    fencer = 32 if case.other else 0
     before, after = ask + ("" if case.in_flight else wait), wait if case.in_flight else ""
     if case.other:
         before = f"@%p7 bra ASKED; {before} ASKED: bar.sync 0; @!%p7 bra FENCED;"
@@ -86,13 +82,13 @@ def kernel(case: Case, target: str = TARGET) -> str:
 .target {target}
 .address_size 64
 .extern .shared .align 1024 .b8 dyn[];
-.visible .entry k(.param .u64 out, .param .u64 data) .reqntid {fencer + 32}, 1, 1
+.visible .entry k(.param .u64 out, .param .u64 data) .reqntid {case.threads}, 1, 1
 {{
     .reg .pred %p<8>; .reg .b16 %rs<2>; .reg .b32 %r<32>; .reg .b64 %rd<32>;
     ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
     mov.u32 %r9, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %cluster_ctarank;
     mov.b32 %r10, dyn; add.u32 %r12, %r10, 1024;
-    setp.eq.u32 %p1, %r9, 0; setp.eq.u32 %p0, %r9, {fencer}; setp.ge.u32 %p7, %r9, 32;
+    setp.eq.u32 %p1, %r9, 0; setp.eq.u32 %p0, %r9, {case.threads - 32}; setp.ge.u32 %p7, %r9, 32;
     setp.eq.and.u32 %p2, %r2, 0, %p1;
     mov.b16 %rs1, {(1 << case.cluster) - 1};
     @%p1 mbarrier.init.shared::cta.b64 [%r10], 1;
@@ -138,45 +134,31 @@ def cases(sms: int) -> list[Case]:
 def measure(case: Case) -> Measured:
     import torch
 
-    text = kernel(case)
-    image = Image(text, "k", places_of(text, "k"))
-    threads = 64 if case.other else 32
-    shape = Shape((case.ctas, 1, 1), (threads, 1, 1), (case.cluster, 1, 1), SMEM)
     data = torch.zeros(max(case.nbytes, 16) * case.ctas * ROUNDS, dtype=torch.uint8, device="cuda")
     out = torch.zeros(case.ctas, 3, dtype=torch.int64, device="cuda")
-    for _ in range(2):
-        image.launch(shape, struct.pack("<QQ", out.data_ptr(), data.data_ptr()))
+    launch(kernel(case), case.ctas, case.threads, case.cluster, out, data)
     cycles = out.view(-1, case.cluster, 3).double().cpu() / (ROUNDS - WARM_UP)
     first, second, _ = cycles[:, 0].mean(0).tolist()
     peer = cycles[:, 1:, 0].mean().item() if case.access == "multicast" else None
     return Measured(case, first, second, peer)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="write the results here")
-    args = parser.parse_args()
-    try:
-        name = require_gpu()
-        import torch
+def measure_all() -> list[Measured]:
+    import torch
 
-        sms = torch.cuda.get_device_properties(0).multi_processor_count
-        results = [measure(case) for case in cases(sms)]
-    except HopperError as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(f"measured on {name}, cycles\n| access | CTAs | first fence | next one | peer |")
-    print("|---|---|---|---|---|")
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    return [measure(case) for case in cases(sms)]
+
+
+def table(results: list[Measured]) -> str:
+    lines = ["| access | CTAs | first fence | next one | peer |", "|---|---|---|---|---|"]
     for r in results:
         c = r.case
         told = f"{c.access} {c.nbytes} B" + ", in flight" * c.in_flight + ", other warp" * c.other
         peer = "" if r.peer is None else f"{r.peer:.0f}"
-        print(f"| {told} | {c.ctas} | {r.first:.0f} | {r.second:.0f} | {peer} |")
-    if args.json:
-        found = {"machine": describe(), "results": [asdict(r) for r in results]}
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
-    return 0
+        lines.append(f"| {told} | {c.ctas} | {r.first:.0f} | {r.second:.0f} | {peer} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(__doc__, measure_all, table))

@@ -9,21 +9,14 @@ meeting to the bytes: the mean over warps, and of the last warp of each CTA.
 
 from __future__ import annotations
 
-import argparse
-import json
-import struct
 import sys
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
-from .errors import HopperError
-from .machine import describe
+from .probe import command, launch
 from .rewrite import TARGET
-from .run import Image, Shape, places_of, require_gpu
 
 ROUNDS, WARM_UP = 24, 4
 PAUSE = 8000  # cycles, and up to as many more
-SMEM = 200 << 10
 CTAS = 33
 SIZES = (512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10)
 LOAD = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -82,40 +75,23 @@ def kernel(warps: int, nbytes: int, target: str = TARGET) -> str:
 def measure(warps: int, nbytes: int) -> Measured:
     import torch
 
-    text = kernel(warps, nbytes)
-    image = Image(text, "k", places_of(text, "k"))
-    shape = Shape((CTAS, 1, 1), (32 * warps, 1, 1), (1, 1, 1), SMEM)
     out = torch.zeros(ROUNDS, CTAS, warps, dtype=torch.int32, device="cuda")
     data = torch.zeros(out.numel() * nbytes, dtype=torch.uint8, device="cuda")
-    for _ in range(2):  # cold: other bytes than these go through L2 in between
-        torch.zeros(1 << 28, dtype=torch.uint8, device="cuda")
-        image.launch(shape, struct.pack("<QQ", out.data_ptr(), data.data_ptr()))
+    launch(kernel(warps, nbytes), CTAS, 32 * warps, 1, out, data, cold=True)
     cycles = out[WARM_UP:].double().cpu()
     return Measured(warps, nbytes, cycles.mean().item(), cycles.amax(2).mean().item())
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="write the results here")
-    args = parser.parse_args()
-    try:
-        name = require_gpu()
-        results = {(w, n): measure(w, n) for n in SIZES for w in (1, 4)}
-    except HopperError as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(
-        f"measured on {name}, cycles\n| bytes a warp | one warp | four, mean | the last of four |"
-    )
-    print("|---|---|---|---|")
-    for n in SIZES:
-        one, four = results[1, n], results[4, n]
-        print(f"| {n} | {one.mean:.0f} | {four.mean:.0f} | {four.last:.0f} |")
-    if args.json:
-        found = {"machine": describe(), "results": [asdict(r) for r in results.values()]}
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
-    return 0
+def measure_all() -> list[Measured]:
+    return [measure(warps, nbytes) for nbytes in SIZES for warps in (1, 4)]
+
+
+def table(results: list[Measured]) -> str:
+    lines = ["| bytes a warp | one warp | four, mean | the last of four |", "|---|---|---|---|"]
+    for one, four in zip(results[::2], results[1::2], strict=True):
+        lines.append(f"| {one.nbytes} | {one.mean:.0f} | {four.mean:.0f} | {four.last:.0f} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(__doc__, measure_all, table))

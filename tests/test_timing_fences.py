@@ -24,10 +24,9 @@ def modelled(case: Case) -> list[float]:
     """Cycles of (the first fence, the second, the first in the last CTA of a cluster)."""
     data = torch.zeros(max(case.nbytes, 16) * case.ctas * ROUNDS, dtype=torch.uint8)
     out = torch.zeros(case.ctas, 3, dtype=torch.int64)
-    threads = 64 if case.other else 32
     shape = {
         "grid": (case.ctas, 1, 1),
-        "block": (threads, 1, 1),
+        "block": (case.threads, 1, 1),
         "cluster": (case.cluster, 1, 1),
         "smem": 80 << 10,
     }
