@@ -4,10 +4,10 @@ software B200, or on a Hopper GPU with only the tensor core in software.
     python eval.py test                              the official test cases of all four problems
     python eval.py test gemv group --random 12       random legal shapes of two of them
     python eval.py benchmark nvfp4_gemm              the benchmark cases of one
-    python eval.py diff gemm --case "m: 128; ..."    where the result differs, and what it is
-    instead python eval.py profile gemm --case "m: 128; n: 256; k: 256; l: 1; seed: 1111"
-    python eval.py leaderboard cases.txt             as the leaderboards' runner calls it
-    (POPCORN_FD set)
+    python eval.py diff gemm --case "m: 128; n: 256; k: 256; l: 1"    where the result differs
+    python eval.py profile gemm --case "m: 128; n: 256; k: 256; l: 1"
+    python eval.py leaderboard cases.txt             as the leaderboards' runner calls it, which
+                                                     sets POPCORN_FD
 
 Exit status: 0 all right, 2 bad arguments or set-up, 110 CUDA error, 111 no pipe, 112 wrong result
 or error, 113 bad case file of the runner, 114 timeout.
@@ -24,18 +24,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from b200.chip import schedules
+from harness import cases, devices, protocol
+from harness.cases import Case, CaseError
+from harness.devices import Device, SetupError
+from harness.pool import Pool
+from harness.report import JsonReport, Progress, TextReport
+from harness.worker import Job, Outcome
+from task import INPUT_KINDS, PROBLEMS, SEED, Problem, find_problem
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from emulator import schedules  # noqa: E402
-from harness import cases, devices, protocol  # noqa: E402
-from harness.cases import Case, CaseError  # noqa: E402
-from harness.devices import Device, SetupError  # noqa: E402
-from harness.pool import Pool  # noqa: E402
-from harness.report import JsonReport, Progress, TextReport  # noqa: E402
-from harness.worker import Job, Outcome  # noqa: E402
-from task import PROBLEMS, SEED, Problem, find_problem  # noqa: E402
-
 MODES = ("test", "benchmark", "leaderboard", "profile", "diff")
 TIMEOUT = {
     "test": 180,
@@ -86,7 +84,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--inputs",
-        choices=cases.INPUT_KINDS,
+        choices=INPUT_KINDS,
         default="official",
         help="values of the inputs (default official)",
     )

@@ -1,5 +1,9 @@
-"""Ground truth for the four problems: `generate_input`, `ref_kernel`, `check_implementation`,
-`quantize_nvfp4`.
+"""Ground truth for the four problems: `generate_input`, `ref_kernel`, `check_implementation`.
+
+Inputs of three kinds, laid out as the leaderboards' generators lay them out: "official" draws the
+leaderboards' values in the leaderboards' order, so that the same seed on the same kind of device
+gives the same bits; "quantized" quantises real matrices; "full" uses all 16 e2m1 codes and all 127
+finite ue4m3 scales, with the scales of the two sides opposed so that c stays finite in fp16.
 
 Everything works on the device the tensors live on. On a CUDA GPU of compute capability 10 the truth
 is the public method, `torch._scaled_mm` per batch or group. Elsewhere the operands are dequantised
@@ -12,14 +16,24 @@ where silu(p1) * p2 multiplies the error of p1 by p2, a hundred and more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from harness.inputs import generate_input
-from harness.nvfp4 import ATOM_ROWS, Quantized, dequantize, permute_scales, quantize_nvfp4
-from utils import compare
+from task import DUAL, GEMM, GEMV, GROUP, INPUT_KINDS, PROBLEMS
+from utils import (
+    ATOM_ROWS,
+    BLOCK,
+    MAX_UE4M3,
+    compare,
+    dequantize,
+    pack_gemm,
+    permute_scales,
+    quantize_nvfp4,
+)
 
 __all__ = [
     "check_implementation",
@@ -34,6 +48,243 @@ RTOL = ATOL = 1e-3
 ROWS_AT_ONCE = (
     1024  # rows dequantised at a time: bounds the memory to a few hundred MB at K = 16384
 )
+GEMV_ROWS = 128  # rows that b is padded to
+SIGN_AND_LOW = (
+    0b1011_1011  # clears the middle bit of both nibbles: 0, .5, 1, 1.5 and their negatives remain
+)
+
+# Standard deviation that a product of the made-up inputs is given: c stays finite in fp16 with a
+# wide margin, also for dual, where c is a product of two such numbers.
+SPREAD = {GEMV.name: 2000.0, GEMM.name: 2000.0, DUAL.name: 15.0, GROUP.name: 2000.0}
+
+Shape = tuple[int, ...]
+
+
+@dataclass
+class Operand:
+    """One matrix of a problem while it is made: `side` is "tokens" (a) or "weights" (b); l, rows, k
+    its size.
+    """
+
+    side: str
+    l: int
+    rows: int
+    k: int
+    codes: torch.Tensor | None = None  # (L, rows, K/2) bytes
+    scales: torch.Tensor | None = None  # (L, rows, K/16) float8_e4m3fn
+    permuted: torch.Tensor | None = None
+
+    @property
+    def codes_shape(self) -> Shape:
+        return self.l, self.rows, self.k // 2
+
+    @property
+    def scales_shape(self) -> Shape:
+        return self.l, self.rows, self.k // BLOCK
+
+    @property
+    def stored_shape(self) -> Shape:
+        return self.l, -(-self.rows // 128), -(-self.k // (4 * BLOCK)), 32, 4, 4
+
+
+def _integers(low: int, high: int, dtype: torch.dtype) -> Callable[[Shape, str], torch.Tensor]:
+    return lambda shape, device: torch.randint(low, high, shape, dtype=dtype, device=device)
+
+
+def _small_nibbles(shape: Shape, device: str) -> torch.Tensor:
+    return torch.randint(255, shape, dtype=torch.uint8, device=device) & SIGN_AND_LOW
+
+
+def _fractions(shape: Shape, device: str) -> torch.Tensor:
+    return torch.rand(shape, dtype=torch.float32, device=device)
+
+
+def _leftovers(shape: Shape, device: str) -> torch.Tensor:
+    """Uninitialised int8 on the leaderboard; here every int8 value in turn, so that a run can be
+    repeated.
+    """
+    return torch.arange(math.prod(shape), device=device).to(torch.int8).view(shape)
+
+
+# name -> how codes, scales and the padding of the permuted scales are drawn
+_OFFICIAL = {
+    GEMV.name: (
+        _integers(0, 4, torch.uint8),
+        _integers(0, 3, torch.int8),
+        _integers(0, 3, torch.int8),
+    ),
+    GEMM.name: (
+        _integers(-128, 128, torch.int8),
+        _integers(0, 4, torch.int8),
+        _integers(0, 4, torch.int8),
+    ),
+    DUAL.name: (_small_nibbles, _fractions, _leftovers),
+    GROUP.name: (_small_nibbles, _integers(1, 3, torch.int8), _integers(1, 3, torch.int8)),
+}
+
+
+class Official:
+    """The leaderboards' values."""
+
+    def __init__(self, problem: str):
+        self._codes, self._scales, self._padding = _OFFICIAL[problem]
+
+    def codes(self, operand: Operand, device: str) -> None:
+        operand.codes = self._codes(operand.codes_shape, device).view(torch.uint8)
+
+    def scales(self, operand: Operand, device: str) -> None:
+        operand.scales = self._scales(operand.scales_shape, device).to(torch.float8_e4m3fn)
+
+    def padding(self, operand: Operand, device: str) -> torch.Tensor:
+        return self._padding(operand.stored_shape, device).to(torch.float8_e4m3fn)
+
+
+class MadeUp:
+    """Base of the other kinds: scales are made together with the codes, padding is zero."""
+
+    def __init__(self, problem: str):
+        self._spread = SPREAD[problem]
+
+    def scales(self, operand: Operand, device: str) -> None:
+        operand.scales = operand.scales.to(device)
+
+    def padding(self, operand: Operand, device: str) -> None:
+        return None
+
+
+class RealValued(MadeUp):
+    """bf16 matrices, normal with outliers eight times as large and some zero blocks, quantised."""
+
+    def codes(self, operand: Operand, device: str) -> None:
+        rows, k = operand.l * operand.rows, operand.k
+        x = torch.randn(rows, k, device=device)
+        x *= torch.where(torch.rand(rows, k, device=device) < 0.002, 8.0, 1.0)
+        x = x.view(rows, k // BLOCK, BLOCK)
+        x *= torch.rand(rows, k // BLOCK, 1, device=device) > 0.01
+        x = x.view(rows, k).bfloat16()
+        q = quantize_nvfp4(x, self._top(x.float()))
+        operand.codes = q.codes.view(torch.uint8).view(operand.codes_shape)
+        operand.scales = q.scales.view(operand.scales_shape)
+
+    def _top(self, x: torch.Tensor) -> float:
+        """The largest scale, so that a product of two such matrices has the wanted spread."""
+        rms = float(x.square().mean().sqrt())
+        if rms == 0:
+            return 1.0
+        return min(
+            MAX_UE4M3,
+            float(x.abs().max()) / (6 * rms) * math.sqrt(self._spread / math.sqrt(x.shape[1])),
+        )
+
+
+class FullRange(MadeUp):
+    """All 16 codes, all 127 scales. The scales of a block of K lie around a random level on the
+    token side and around the opposite level on the weight side, so that their product, and with it
+    c, keeps its order of magnitude.
+    """
+
+    WOBBLE = 8  # codes; 8 codes of ue4m3 are a factor of two
+    E2M1_MEAN_SQUARE = 8.5625  # of the 16 values
+
+    def __init__(self, problem: str):
+        super().__init__(problem)
+        self._level: torch.Tensor | None = None
+
+    def codes(self, operand: Operand, device: str) -> None:
+        operand.codes = torch.randint(256, operand.codes_shape, dtype=torch.uint8, device=device)
+        blocks = operand.k // BLOCK
+        # A code stands for about 2^(code / 8 - 7), so the codes of two scales add up to 8 *
+        # (log2(product) + 14).
+        wanted = math.log2(self._spread / (self.E2M1_MEAN_SQUARE * math.sqrt(operand.k)))
+        total = min(max(round(8 * (wanted + 14)), 0), 126)
+        if operand.side == "tokens":
+            self._level = torch.randint(0, total + 1, (operand.l, 1, blocks), device=device)
+            level = self._level
+        else:
+            level = total - self._level
+        wobble = torch.randint(-self.WOBBLE, self.WOBBLE + 1, operand.scales_shape, device=device)
+        codes = (level + wobble).clamp(0, 126)
+        self._add_extremes(codes, operand.side)
+        operand.scales = codes.to(torch.uint8).view(torch.float8_e4m3fn)
+
+    def _add_extremes(self, codes: torch.Tensor, side: str) -> None:
+        """In two blocks of K one side has 448 in every eighth row, where the other side has 2^-9 or
+        0.
+        """
+        high, low = (0, -1) if side == "tokens" else (-1, 0)
+        codes[:, ::8, high] = 126
+        codes[:, :, low] = torch.randint_like(codes[:, :, low], 0, 2)
+
+
+_SOURCES = {"official": Official, "quantized": RealValued, "full": FullRange}
+
+
+def generate_input(
+    problem: str, *, inputs: str = "official", device: str = "cpu", **args: Any
+) -> tuple:
+    """The `data` of a case of `problem` (see task.input_t), made on `device`.
+
+    args: the case's own keys (task.Problem.keys), seed included; sizes must be legal (cases.check).
+    Shapes, strides and dtypes are the leaderboards': (rows, columns, L) with L outermost in memory,
+    c fp16.
+    """
+    if inputs not in _SOURCES:
+        raise ValueError(
+            f"unknown kind of inputs {inputs!r}: expected one of {', '.join(INPUT_KINDS)}"
+        )
+    torch.manual_seed(args["seed"])
+    source = _SOURCES[inputs](problem)
+    if PROBLEMS[problem].grouped:
+        return _grouped(source, args["m"], args["n"], args["k"], device)
+    m, k, l = args["m"], args["k"], args["l"]
+    n = args.get("n", GEMV_ROWS)
+    weights = 2 if problem == DUAL.name else 1
+    columns = 1 if problem == GEMV.name else n
+    return _flat(source, m, (n,) * weights, columns, k, l, device)
+
+
+def _flat(source: Any, m: int, n: Shape, columns: int, k: int, l: int, device: str) -> tuple:
+    operands = [Operand("tokens", l, m, k), *(Operand("weights", l, rows, k) for rows in n)]
+    for operand in operands:
+        source.codes(operand, device)
+    c = torch.randn((l, m, columns), dtype=torch.float16, device=device).permute(1, 2, 0)
+    for operand in operands:
+        source.scales(operand, device)
+        _permute(source, operand, device)
+    return (
+        *(_logical(o.codes).view(torch.float4_e2m1fn_x2) for o in operands),
+        *(_logical(o.scales) for o in operands),
+        *(o.permuted for o in operands),
+        c,
+    )
+
+
+def _grouped(source: Any, m: Shape, n: Shape, k: Shape, device: str) -> tuple:
+    abc, scales, permuted, sizes = [], [], [], []
+    for mi, ni, ki in zip(m, n, k):
+        a, b = Operand("tokens", 1, mi, ki), Operand("weights", 1, ni, ki)
+        for operand in (a, b):
+            source.codes(operand, device)
+        c = torch.randn((1, mi, ni), dtype=torch.float16, device=device).permute(1, 2, 0)
+        for operand in (a, b):
+            source.scales(operand, "cpu")
+        for operand in (a, b):
+            _permute(source, operand, device)
+        abc.append((*(_logical(o.codes).view(torch.float4_e2m1fn_x2) for o in (a, b)), c))
+        scales.append((_logical(a.scales), _logical(b.scales)))
+        permuted.append((a.permuted, b.permuted))
+        sizes.append((mi, ni, ki, 1))
+    return abc, scales, permuted, sizes
+
+
+def _permute(source: Any, operand: Operand, device: str) -> None:
+    padding = source.padding(operand, device)
+    operand.permuted = permute_scales(_logical(operand.scales).to(device), padding)
+
+
+def _logical(stored: torch.Tensor) -> torch.Tensor:
+    """(L, rows, columns) in memory -> (rows, columns, L)."""
+    return stored.permute(1, 2, 0)
 
 
 def ref_kernel(data: tuple) -> torch.Tensor | list[torch.Tensor]:
@@ -64,27 +315,6 @@ def check_implementation(data: tuple, output: Any) -> tuple[bool, str]:
         if report:
             return False, f"group {index} of {len(expected)}: {report}"
     return True, ""
-
-
-def pack_gemm(tokens: Quantized, weights: Quantized) -> tuple:
-    """The data of nvfp4_gemm for two quantised matrices, (M, K) and (N, K).
-
-    c times both tensor scales is the product of the real matrices, as well as NVFP4 can tell.
-    """
-    c = torch.zeros(
-        1,
-        tokens.codes.shape[0],
-        weights.codes.shape[0],
-        dtype=torch.float16,
-        device=tokens.codes.device,
-    )
-    both = (tokens, weights)
-    return (
-        *(q.codes.unsqueeze(2) for q in both),
-        *(q.scales.unsqueeze(2) for q in both),
-        *(q.scales_permuted for q in both),
-        c.permute(1, 2, 0),
-    )
 
 
 def _form(output: Any, like: torch.Tensor | list[torch.Tensor]) -> str:

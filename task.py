@@ -33,6 +33,7 @@ output_t = TypeVar("output_t", bound="torch.Tensor | list[torch.Tensor]")
 CaseArgs = Mapping[str, "int | tuple[int, ...]"]
 
 SEED = 1111
+INPUT_KINDS = ("official", "quantized", "full")  # made by reference.generate_input
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from task import PROBLEMS, SEED, CaseArgs, Problem
 
-INPUT_KINDS = ("official", "quantized", "full")  # made by harness/inputs.py
 K_MULTIPLE = 64  # one MMA takes 64 elements of K
 
 _PAIR = re.compile(r"\s*([A-Za-z_]+)\s*:\s*([+-]?\d+|\[[^\]]*\]|\([^)]*\))\s*")

@@ -85,8 +85,8 @@ def _hopper() -> Device:
     """A Hopper GPU that runs the B200 kernel, tcgen05 in software. Raises SetupError."""
     import torch
 
-    from hopper import HopperError
-    from hopper.run import require_gpu
+    from b200.hopper import HopperError
+    from b200.hopper.run import require_gpu
 
     try:
         name = require_gpu()
@@ -114,10 +114,10 @@ def start_emulator() -> None:
     try:
         import torch
 
-        import emulator
+        import b200
 
         torch.set_num_threads(1)  # no thread may run when a case is forked
-        emulator.install()
+        b200.install()
     except Exception as error:
         raise SetupError(
             f"the emulator cannot be installed: {type(error).__name__}: {error}"

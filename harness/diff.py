@@ -190,7 +190,7 @@ def _map(plane: Plane) -> list[str]:
 
 def _draw(plane: Plane, path: Path):
     """A picture of the first wrong batch: white right, red wrong, black NaN."""
-    from emulator.timing.png import write_png
+    from b200.clock.png import write_png
 
     batch = int(np.flatnonzero(plane.wrong.any((0, 1)))[0])
     wrong, got = plane.wrong[:, :, batch], plane.got[:, :, batch]

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from harness.nvfp4 import ATOM_ROWS, MAGNITUDES
+from utils import ATOM_ROWS, MAGNITUDES
 
 K_TILES = (256, 512, 1024)  # stages that may be dropped or doubled
 MAX_STAGES = 64

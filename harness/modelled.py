@@ -22,13 +22,14 @@ TRACED_CTAS = 8
 def model(
     problem: str, kernel: Callable[[Any], Any], data: Any, trace: str, plot: str
 ) -> tuple[dict[str, Any] | None, str]:
-    """(fields of emulator.timing.protocol.Reported or None if nothing was launched, profile as
+    """(fields of b200.clock.call_time.Reported or None if nothing was launched, profile as
     text).
 
     trace, plot: files to write the timeline of the first CTAs to; nothing where empty.
     """
-    import emulator
-    from emulator.timing import Options, draw, profile, protocol
+    import b200
+    from b200.clock import Options, draw, profile
+    from b200.clock import call_time as protocol
 
     # One gemv call follows a write of 4 GiB: the L2 is full of lines that must be written back.
     options = Options(
@@ -37,7 +38,7 @@ def model(
         trace=TRACED_CTAS if trace or plot else 0,
         dirty_l2=problem == GEMV.name,
     )
-    gpu = emulator.install(timing=options)
+    gpu = b200.install(timing=options)
     before = len(gpu.launches)
     kernel(data)
     launches = gpu.launches[before:]

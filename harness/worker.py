@@ -33,7 +33,7 @@ class Job:
     CPU work.
 
     trace, plot: files for the timeline of a modelled launch, if any. check, schedule: of the
-    emulator: races are looked for; the order in which things happen (emulator/schedules.py).
+    emulator: races are looked for; the order in which things happen (b200/chip/schedules.py).
     """
 
     mode: str
@@ -55,7 +55,7 @@ class Outcome:
 
     status: pass | fail (wrong result) | error (an exception or a crash) | timeout. seconds: wall
     clock of the case. stats: timing.Stats as a dict, where the case was timed. modelled:
-    emulator.timing's Reported as a dict, where it was modelled. report: what profile prints.
+    b200.clock's Reported as a dict, where it was modelled. report: what profile prints.
     peak_mb: of its process. output: the last of what the case printed, for a person.
     """
 
@@ -118,13 +118,13 @@ def _diff(job: Job) -> Outcome:
 
     launches: list = []
     if job.device == "hopper":
-        from hopper import backend
+        from b200.hopper import backend
 
         backend.install()
     elif job.device == "emulator":
-        import emulator
+        import b200
 
-        launches = emulator.install(check=job.check, schedule=job.schedule).launches
+        launches = b200.install(check=job.check, schedule=job.schedule).launches
     kernel = load_kernel(Path(job.submission))
     data = _generate(job)
     right, report = explain(data, kernel(clone_data(data)), Path(job.plot) if job.plot else None)
@@ -163,7 +163,7 @@ def _generate(job: Job, seed: int | None = None) -> Any:
     if (
         job.device == "hopper"
     ):  # the numbers that the emulator gets, so that results can be compared
-        from hopper.pack import to_gpu
+        from b200.hopper.pack import to_gpu
 
         data = to_gpu(data)
     return data
@@ -187,10 +187,10 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     """In the emulator: test and leaderboard hold the result against the reference, every mode but
     test is timed.
     """
-    import emulator
+    import b200
     from harness.modelled import UNCHECKED, model
 
-    gpu = emulator.install(check=job.check, schedule=job.schedule)
+    gpu = b200.install(check=job.check, schedule=job.schedule)
     if job.mode in ("test", "leaderboard"):
         before = len(gpu.launches)
         wrong = _wrong(job, kernel)
@@ -232,7 +232,7 @@ def _on_hopper(job: Job) -> Outcome:
     """Every mode on a Hopper GPU: right or not. What it takes says nothing of a B200."""
     import torch
 
-    from hopper import backend
+    from b200.hopper import backend
 
     gpu = backend.install()
     kernel = load_kernel(Path(job.submission))
@@ -307,7 +307,7 @@ def _emulator_error(error: BaseException | None) -> str:
     """The emulator's own report, also where the DSL has wrapped it in an exception of its own; else
     empty.
     """
-    errors = sys.modules.get("emulator.errors")
+    errors = sys.modules.get("b200.errors")
     while errors and error is not None:
         if isinstance(error, errors.EmulatorError):
             return f"{error.kind}: {error}"

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
-from emulator import EmulatorError
-from emulator.ptx import parse
-from emulator.runtime import Gpu
+import b200
+from b200 import EmulatorError
+from b200.chip.gpu import Gpu
+from b200.program.parse import parse
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
@@ -119,12 +120,11 @@ class Crime:
     schedule: str | None = None
 
     def run(self, bug: bool, schedule: str | None = None) -> tuple[Source, Outcome]:
-        from emulator.schedules import parse as parse_schedule
 
         schedule = schedule or self.schedule
         source = self.build(bug)
         gpu = Gpu()
-        gpu.use_checker(True, parse_schedule(schedule) if schedule else None)
+        gpu.machine = b200.machine(gpu.memory, schedule=schedule)
         args = self.args()
         program = parse(source.text(self.name))
         kernel = program.kernels[self.name]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .case import Crime, Source
-from .cta import OUT, ints, start
+from tests.crimes.case import Crime, Source
+from tests.crimes.cta import OUT, ints, start
 
 PAIR = {"grid": (2, 1, 1), "cluster": (2, 1, 1)}
 

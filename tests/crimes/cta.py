@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .case import Crime, Source
+from tests.crimes.case import Crime, Source
 
 OUT = ".param .u64 out"
 

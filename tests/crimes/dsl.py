@@ -12,11 +12,10 @@ import cutlass.cute as cute
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-import emulator
-from emulator import EmulatorError
-
-from . import dsl_kernels
-from .case import Outcome
+import b200
+from b200 import EmulatorError
+from tests.crimes import dsl_kernels
+from tests.crimes.case import Outcome
 
 MARK = re.compile(r"#\s*mark:\s*(.*\S)")
 
@@ -71,11 +70,11 @@ class DslCrime:
     file: str = "dsl_kernels.py"
 
     def run(self, bug: bool, schedule: str | None = None) -> tuple[Listing, Outcome]:
-        gpu = emulator.install(check=True, schedule=schedule or self.schedule)
+        gpu = b200.install(check=True, schedule=schedule or self.schedule)
         try:
             return Listing(), self._run(gpu, bug)
         finally:
-            emulator.install(check=True)
+            b200.install(check=True)
 
     def _run(self, gpu, bug: bool) -> Outcome:
         tensors = ARGUMENTS[self.kernel]()

@@ -8,11 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import emulator
+import b200
 from harness.diff import explain
 from reference import generate_input, ref_kernel
-
-from . import clusters, cta, dsl, gemm, grid, numbers, tmem, waits
+from tests.crimes import clusters, cta, dsl, gemm, grid, numbers, tmem, waits
 
 CRIMES = [
     *gemm.CRIMES,
@@ -75,7 +74,7 @@ def mismatch() -> str:
 def budget() -> str:
     """What a launch of the DSL crimes' GEMM takes."""
     dsl.CRIMES[0].run(False)
-    lines = emulator.install(check=True).launches[-1].budget.lines()
+    lines = b200.install(check=True).launches[-1].budget.lines()
     return "\n".join(["## What a launch takes\n", "```text", *lines, "```\n"])
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .case import Crime, Source
-from .gemm_kernel import A_BYTES, K_TILES, STAGE, Options, arguments, build, product
+from tests.crimes.case import Crime, Source
+from tests.crimes.gemm_kernel import A_BYTES, K_TILES, STAGE, Options, arguments, build, product
 
 
 def crime(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from .case import Source
+from tests.crimes.case import Source
 
 K_TILES, STAGES = 4, 2
 A_BYTES, B_BYTES = 128 * 32, 32 * 32

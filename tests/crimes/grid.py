@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from emulator.isa.tensormap import TensorMap
-
-from .case import Crime, Source
-from .cta import ints, start
+from b200.chip.copies.tensormap import TensorMap
+from tests.crimes.case import Crime, Source
+from tests.crimes.cta import ints, start
 
 
 def _own_word(k: Source):

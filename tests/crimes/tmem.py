@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .case import Crime, Source
-from .cta import ints, start
+from tests.crimes.case import Crime, Source
+from tests.crimes.cta import ints, start
 
 
 def tensor_memory(

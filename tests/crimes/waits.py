@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .case import Crime, Source
-from .cta import ints, start, store_own
+from tests.crimes.case import Crime, Source
+from tests.crimes.cta import ints, start, store_own
 
 THREADS = 64
 

@@ -1,0 +1,88 @@
+"""A B200 in software: runs the PTX that is compiled for sm_100a on a CPU.
+
+    import b200
+
+    gpu = b200.install()  # before the first compile: later launches of this process run in software
+    custom_kernel(data)   # ordinary CPU tensors
+    gpu.launches[-1]      # report: grid, cluster, counters, findings
+
+Layers, each knowing only those below it:
+
+    host/                        what a program meets: the DSL's runtime functions, CUDA graphs
+    checker/  clock/  hopper/    three ways to look at a run: rules, time, Hopper silicon
+    chip/                        state, scheduler and instruction set of the GPU; `chip.gpu.Gpu`
+    program/                     PTX text -> blocks -> Python functions over 32 lanes
+    contract, formats, errors, hardware, spaces
+
+This module composes them: it picks the machine and hands it to the host layer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from b200.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from b200.chip.gpu import Gpu, Launcher
+    from b200.chip.machine import Machine
+    from b200.chip.state import GlobalMemory
+    from b200.clock.options import Options
+    from b200.host.runtime import Runtime
+
+__all__ = ["EmulatorError", "install", "machine"]
+__version__ = "0.2.0"
+
+_runtime: Runtime | None = None
+
+
+def machine(
+    memory: GlobalMemory,
+    check: bool = True,
+    timing: bool | Options = False,
+    schedule: str | None = None,
+) -> Machine:
+    """A machine over `memory` that checks its launches, or gives them simulated time.
+
+    check: races and protocol errors are looked for (`launch.findings`). timing: True, or
+    b200.clock.Options: launches take simulated time (`launch.time`) and are not checked. schedule:
+    "early", "late" or "random:SEED", the order in which warps and completions take turns
+    (b200/chip/schedules.py); ValueError for another.
+    """
+    from b200.checker import Checked
+    from b200.chip.machine import Machine
+    from b200.chip.schedules import Scheduled, parse
+
+    if timing:
+        from b200.clock import TimedMachine
+
+        return TimedMachine(memory, None if timing is True else timing)
+    order = parse(schedule) if schedule else None
+    parts = ((Checked,) if check else ()) + ((Scheduled,) if order is not None else ())
+    return type("Machine", (*parts, Machine), {"schedule": order})(memory)
+
+
+def install(
+    check: bool = True,
+    timing: bool | Options = False,
+    gpu: Launcher | None = None,
+    schedule: str | None = None,
+) -> Gpu:
+    """From now on what this process compiles with the CuTe DSL and launches runs in software.
+
+    Call before the first compile. Returns the Gpu; calling again returns the same one, with another
+    machine. gpu: what launches kernels instead (b200/hopper/backend.py: a Hopper GPU). check,
+    timing, schedule: see `machine`. A process that does not call this is untouched.
+    """
+    global _runtime
+    if _runtime is None:
+        from b200.chip.gpu import Gpu
+        from b200.host import dsl, graphs
+        from b200.host.runtime import Runtime
+
+        _runtime = Runtime(gpu or Gpu())
+        dsl.connect(_runtime)
+        graphs.patch_torch(_runtime)
+    found = _runtime.gpu
+    found.machine = machine(found.memory, check, timing, schedule)
+    return found

@@ -1,0 +1,130 @@
+"""python -m b200 run|info|calibrate ...
+
+python -m b200 run SCRIPT.py [arguments]     run a script with a B200 in software in place
+python -m b200 info                          what this machine can do
+python -m b200 calibrate umma --data FOLDER  the clock against published B200 measurements
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+import b200
+
+CALIBRATIONS = ("umma", "tma", "mainloop", "mcast")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a script as `python SCRIPT` would, its launches in software; says what they were."""
+    script = Path(options.script)
+    if not script.is_file():
+        print(f"b200 run: {script} is not a file", file=sys.stderr)
+        return 2
+    if options.device == "hopper":
+        from b200.hopper import backend
+
+        gpu = backend.install()
+    else:
+        gpu = b200.install(check=options.check, timing=options.time, schedule=options.schedule)
+    sys.argv = [str(script), *options.arguments]
+    sys.path[0] = str(script.resolve().parent)  # what `python SCRIPT` puts there
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except b200.EmulatorError as error:
+        print(f"b200 run: {error}", file=sys.stderr)
+        return 1
+    finally:
+        for launch in gpu.launches:
+            print(_line(launch), file=sys.stderr)
+    return 1 if any(getattr(launch, "findings", ()) for launch in gpu.launches) else 0
+
+
+def _line(launch) -> str:
+    """One launch of the script: its shape, its modelled time or its findings."""
+    text = f"b200: {launch.kernel}, grid {launch.grid}, cluster {launch.cluster}"
+    time = getattr(launch, "time", None)
+    if time is not None:
+        text += f", modelled {time.time_us:.2f} us"
+    for finding in getattr(launch, "findings", ()):
+        text += f"\n{finding}"
+    return text
+
+
+def info(_options: argparse.Namespace) -> int:
+    """What there is on this machine, a line each."""
+    import torch
+
+    def version(package: str) -> str:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return "not installed"
+
+    gpu = "none: programs run in software"
+    if torch.cuda.is_available():
+        major, minor = torch.cuda.get_device_capability()
+        gpu = f"{torch.cuda.get_device_name()}, compute capability {major}.{minor}"
+        gpu += {10: ": runs sm_100a", 9: ": --device hopper, tcgen05 in software"}.get(major, "")
+    cores = len(os.sched_getaffinity(0))
+    print(f"b200 {b200.__version__}, Python {sys.version.split()[0]}, {cores} cores")
+    print(f"GPU: {gpu}")
+    for package in ("torch", "nvidia-cutlass-dsl", "cuda-python", "numpy"):
+        print(f"{package}: {version(package)}")
+    print(f"nvcc: {shutil.which('nvcc') or 'not found: raw CUDA programs cannot be compiled'}")
+    return 0
+
+
+def calibrate(options: argparse.Namespace) -> int:
+    """Print the clock's errors against a published table."""
+    module = importlib.import_module(f"b200.clock.calibrations.{options.name}")
+    if options.name == "mainloop":  # compiles with the CuTe DSL
+        module.main(options.arguments, b200.install(check=False))
+    else:
+        module.main(options.arguments)
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m b200",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    command = commands.add_parser("run", help="run a script with a B200 in software in place")
+    command.set_defaults(function=run)
+    command.add_argument(
+        "--check",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="look for races and protocol errors (default)",
+    )
+    command.add_argument("--time", action="store_true", help="model times; does not check")
+    command.add_argument("--schedule", help="early, late or random:SEED")
+    command.add_argument("--device", choices=("emulator", "hopper"), default="emulator")
+    command.add_argument("script")
+    command.add_argument("arguments", nargs=argparse.REMAINDER)
+
+    command = commands.add_parser("info", help="what this machine can do")
+    command.set_defaults(function=info)
+
+    command = commands.add_parser("calibrate", help="the clock against published measurements")
+    command.set_defaults(function=calibrate)
+    command.add_argument("name", choices=CALIBRATIONS)
+    command.add_argument("arguments", nargs=argparse.REMAINDER)
+
+    options = parser.parse_args(argv)
+    return options.function(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

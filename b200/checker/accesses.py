@@ -1,0 +1,163 @@
+"""Accesses as the shadow memories remember them, and the state of a cluster that the rules
+share.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from b200.checker.clocks import HB, NEVER, ORDER, SHARED_ROWS, TENSOR, Agent, Components, join
+
+NOTHING = np.zeros((SHARED_ROWS, 0), np.int32)
+EVENTS = 24  # remembered of an mbarrier, for the report of a hang
+
+
+class Record:
+    """One access, or one asynchronous operation.
+
+    component, step: known to a warp's clock when the access is complete for it. epoch: of the
+    issuing warp, at issue.
+    kind: "generic", "atomic", "tma", "bulk", "mma", "cp", "load", "store", ... text: what it does,
+    in words.
+    barrier: the Barrier that completes it, phase: the number of its phase that does.
+    """
+
+    __slots__ = (
+        "number",
+        "agent",
+        "ins",
+        "component",
+        "step",
+        "epoch",
+        "kind",
+        "text",
+        "barrier",
+        "narrow",
+        "empty",
+        "turn",
+    )
+
+    def __init__(self, agent, ins, component, step, kind, text, barrier=None, narrow=False):
+        self.agent, self.ins, self.component, self.step = agent, ins, component, step
+        self.kind, self.text, self.barrier, self.narrow = kind, text, barrier, narrow
+        self.epoch = agent.now()
+        self.turn = agent.turn
+        self.number = 0
+        self.empty = False  # it read what nothing had written
+
+
+class Barrier:
+    """What is known of an mbarrier: `gathered` by its arrivals, and `passed` on by its latest
+    completed phase.
+
+    phases: completed so far. announced, signalled: bytes of expect_tx, and of copies issued to it.
+    """
+
+    __slots__ = (
+        "object",
+        "component",
+        "phases",
+        "gathered",
+        "passed",
+        "last",
+        "record",
+        "announced",
+        "signalled",
+        "expects",
+        "copies",
+        "events",
+        "strict",
+    )
+
+    def __init__(self, mbarrier, component: int, record: Record, strict: bool = False):
+        self.strict = strict
+        self.object, self.component, self.record = mbarrier, component, record
+        self.phases = self.announced = self.signalled = 0
+        self.gathered = self.passed = NOTHING
+        self.last: np.ndarray | None = None
+        self.expects: dict = {}  # instruction -> bytes it announced last
+        self.copies: dict = {}  # instruction -> bytes it signalled last
+        self.events: deque = deque(maxlen=EVENTS)
+
+    def gather(self, clock: np.ndarray):
+        """An arrival publishes a clock; tensor memory is handed over with everything else."""
+        if clock is not self.last:
+            self.gathered = join(self.gathered, clock)
+            if not self.strict:
+                np.copyto(self.gathered[TENSOR], self.gathered[HB])
+            self.last = clock
+
+    def complete(self):
+        """The phase is over."""
+        self.phases += 1
+        if self.component >= self.gathered.shape[1]:
+            self.gathered = join(
+                np.zeros((SHARED_ROWS, self.component + 1), np.int32), self.gathered
+            )
+        self.gathered[:, self.component] = self.phases
+        self.passed = self.gathered.copy()
+        self.last = None
+
+    def name(self) -> str:
+        """In a person's words: its place in its row, its offset, its CTA."""
+        index, length = self.object.row()
+        row = f"mbarrier {index} of {length} in a row" if length > 1 else "mbarrier"
+        rank = f", CTA rank {self.object.cta.rank}" if len(self.object.cta.cluster.ctas) > 1 else ""
+        return f"{row} (offset {self.object.offset:#x}{rank})"
+
+
+class Meeting:
+    """A generation of a CTA barrier or a phase of the cluster barrier: what those who arrived
+    knew.
+    """
+
+    __slots__ = ("clock", "last")
+
+    def __init__(self):
+        self.clock = np.zeros((SHARED_ROWS, 32), np.int32)
+        self.last: np.ndarray | None = None
+
+    def gather(self, clock: np.ndarray):
+        if clock is not self.last:
+            self.clock = join(self.clock, clock)
+            self.last = clock
+
+
+class ClusterState:
+    """The checker's state of one cluster; dropped when the cluster has ended."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.components = Components()
+        self.records: list[Record | None] = [None]
+        self.barriers: dict = {}  # (CTA rank, offset) -> Barrier
+        self.meetings: dict = {}  # (what, generation) -> Meeting
+        self.flags: dict = {}  # (CTA rank, offset) -> clock of the latest release there
+        self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
+        self.exits: dict[int, np.ndarray] = {}  # CTA rank -> clock of its warps that have exited
+        self.left: dict[int, int] = {cta.rank: 0 for cta in cluster.ctas}
+
+    def add(self, record: Record) -> int:
+        self.records.append(record)
+        record.number = len(self.records) - 1
+        return record.number
+
+    def reach(self, record: Record, target):
+        """An access reaches into the shared or tensor memory of `target`, which must not exit
+        before.
+        """
+        self.remote[target.rank][record.component] = record
+
+
+def known(agent: Agent, record: Record, row: int = HB) -> bool:
+    """Whether the access is complete before what `agent` does now."""
+    if record.component == agent.component:
+        return True
+    return record.step < NEVER and agent.knows(row, record.component, record.step)
+
+
+def issued_before(agent: Agent, record: Record) -> bool:
+    """Whether the agent has synchronised with the issue of the access, complete or not."""
+    return record.agent is agent or agent.knows(ORDER, record.agent.component, record.epoch)

@@ -1,0 +1,372 @@
+"""Asynchronous operations: what each reads and writes, and when it is complete.
+
+An operation is recorded when it is issued, with the clock that its warp has then. It is complete
+for others through
+what it signals: TMA loads and bulk copies through a phase of an mbarrier, tensor-core operations
+through a commit,
+copies out of shared memory through wait_group.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.checker.accesses import Barrier, Record
+from b200.checker.clocks import HB, NEVER, ORDER, SHARED_ROWS, TENSOR, Agent, join
+from b200.checker.shadow import GRANULE, SHUFFLED
+from b200.checker.tensor_memory import ALL
+from b200.chip.copies import tma_box
+from b200.chip.tensor.descriptors import CHUNK, PERIOD
+from b200.chip.tensor.mma_operands import SharedOperand
+from b200.chip.tensor.tmem import split
+
+
+def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
+    """Index and first and last granule of contiguous bytes."""
+    low, high = offset // GRANULE, (offset + nbytes - 1) // GRANULE
+    return slice(low, high + 1), low, high
+
+
+def _box(access, at: int):
+    """Index and range of a TMA box at an offset of shared memory: a swizzle moves granules inside
+    128-byte lines.
+    """
+    t = access.tensormap
+    if t.swizzle and t.smem_row_bytes != t.pitch:
+        phase = at % tma_box.PATTERN
+        _, index = tma_box._chunks(
+            access.rows, t.smem_row_bytes, t.pitch, t.swizzle, t.atomicity, phase
+        )
+        per = 2 if index.size * 8 == access.rows * t.smem_row_bytes else 1
+        index = index // per + (at - phase) // GRANULE
+        return index, int(index.min()), int(index.max())
+    return _granules(at, access.smem_bytes)
+
+
+class Asynchronous:
+    """The part of the Observer that the machine's `issue` calls."""
+
+    def issued(self, unit: str, warp, apply, facts):
+        """Record an operation; returns the effect to be carried out in place of `apply`."""
+        see = getattr(self, "_" + unit, None)
+        return apply if see is None else see(self.agent(warp), warp, apply, facts) or apply
+
+    # --- completion on mbarriers ----------------------------------------------------------------
+    def _signalling(
+        self, apply, clock: np.ndarray, barriers, records=(), what: str = "", agent=None
+    ):
+        """`apply`, which signals `barriers`, with the clock it publishes there; `records` complete
+        with it.
+
+        barriers: Barrier, or None where nothing is known; records: (record, barrier).
+        """
+        ins = self.ins
+
+        def observed():
+            phases = [b.object.phase if b is not None else 0 for b in barriers]
+            mine, self.ins = self.ins, ins
+            try:
+                for record, barrier in records:
+                    if barrier is not None:
+                        record.step = barrier.phases + 1
+                for barrier in barriers:
+                    if barrier is not None:
+                        self.event(barrier, agent, what)
+                apply()
+                for barrier, phase in zip(barriers, phases, strict=True):
+                    if barrier is not None:
+                        barrier.gather(clock)
+                        if barrier.object.phase != phase:
+                            barrier.complete()
+            finally:
+                self.ins = mine
+
+        return observed
+
+    def _known_barrier(self, agent: Agent, cta, offset: int) -> Barrier | None:
+        """The barrier an asynchronous operation will signal."""
+        mbarrier = cta.mbarriers.get(offset)
+        barrier = self.barrier(mbarrier) if mbarrier is not None else None
+        if barrier is not None:
+            self.visible(agent, barrier, asynchronous=True)
+        return barrier
+
+    def _landing(self, agent: Agent, apply, places, nbytes: int, kind: str, text: str, index_of):
+        """Writes into shared memory of `places`, each completing `nbytes` on an mbarrier."""
+        clock, records = None, []
+        for place in places:
+            cta, offset, signal, at = place
+            barrier = self._known_barrier(agent, signal, at)
+            component = barrier.component if barrier is not None else agent.component
+            record = Record(agent, self.ins, component, NEVER, kind, text, barrier)
+            self.state(cta).add(record)
+            index, low, high = index_of(offset)
+            self.shared(cta).async_write(record, index, low, high)
+            self.reach(record, cta)
+            if barrier is not None:
+                barrier.signalled += nbytes
+                barrier.copies[id(self.ins)] = self.ins, nbytes
+            records.append((record, barrier))
+        clock = agent.release()
+        barriers = list(dict.fromkeys(b for _, b in records if b is not None))
+        return self._signalling(apply, clock, barriers, records, f"{nbytes} bytes of {text}", agent)
+
+    # --- TMA and bulk copies --------------------------------------------------------------------
+    def _tma_load(self, agent, warp, apply, facts):
+        agent.roles.add("load")
+        access = facts["access"]
+        text = (
+            f"loads a box of {'x'.join(map(str, access.tensormap.box))} elements into shared memory"
+        )
+        observed = self._landing(
+            agent, apply, facts["places"], access.tx_bytes, "tma", text, lambda at: _box(access, at)
+        )
+        self.globals.maps.used(agent, access.address, self.state(warp.cta).records[-1])
+        self.coverage.loaded(agent, access, self.ins)
+        self.globals.loaded_box(agent, access, self.ins)
+        return observed
+
+    def _bulk_load(self, agent, warp, apply, facts):
+        agent.roles.add("load")
+        n = facts["bytes"]
+        self.globals.loaded(agent, facts["source"], n, self.ins)
+        return self._landing(
+            agent,
+            apply,
+            facts["places"],
+            n,
+            "bulk",
+            f"copies {n} bytes into shared memory",
+            lambda at: _granules(at, n),
+        )
+
+    def _bulk_shared(self, agent, warp, apply, facts):
+        n = facts["bytes"]
+        text = f"copies {n} bytes to shared memory of another CTA"
+        observed = self._landing(
+            agent, apply, facts["places"], n, "bulk", text, lambda at: _granules(at, n)
+        )
+        offset = facts.get("source", facts.get("at")) & 0xFFFFFF
+        barrier = self._known_barrier(agent, facts["places"][0][2], facts["places"][0][3])
+        component = barrier.component if barrier is not None else agent.component
+        reading = Record(
+            agent, self.ins, component, NEVER, "bulk", f"reads {n} bytes of shared memory", barrier
+        )
+        self.state(warp.cta).add(reading)
+        rules = self.shared(warp.cta)
+        rules.async_read(reading, *_granules(offset, n), rules.shadow.copied, lane=self.lane)
+
+        def read_and_land():
+            if barrier is not None:
+                reading.step = barrier.phases + 1
+            observed()
+
+        return read_and_land
+
+    def _bulk_reduce(self, agent, warp, apply, facts):
+        if "places" in facts:
+            return self._bulk_shared(agent, warp, apply, facts)
+        self._copy_out(
+            agent,
+            warp,
+            "bulk_store",
+            "reads shared memory",
+            _granules(facts["at"] & 0xFFFFFF, facts["bytes"]),
+        )
+        self.globals.reduced(agent, facts["to"], facts["bytes"], self.ins)
+        return None
+
+    def _st_async(self, agent, warp, apply, facts):
+        n = facts["bytes"]
+        return self._landing(
+            agent,
+            apply,
+            facts["places"],
+            n,
+            "st.async",
+            f"stores {n} bytes in another CTA",
+            lambda at: _granules(at, n),
+        )
+
+    def _red_async(self, agent, warp, apply, facts):
+        """Reductions into one place commute: they are no conflict among themselves and are not
+        recorded.
+        """
+        (place,) = facts["places"]
+        barrier = self._known_barrier(agent, place[2], place[3])
+        if barrier is not None:
+            barrier.signalled += facts["bytes"]
+            barrier.copies[id(self.ins)] = self.ins, facts["bytes"]
+        return self._signalling(apply, agent.release(), [barrier], (), "reduction", agent)
+
+    def _cluster_launch_control(self, agent, warp, apply, facts):
+        return self._landing(
+            agent,
+            apply,
+            facts["places"],
+            facts["bytes"],
+            "bulk",
+            "cancels a launch",
+            lambda at: _granules(at, 16),
+        )
+
+    def _copy_out(self, agent: Agent, warp, kind: str, text: str, where):
+        """A copy out of the CTA's shared memory in a bulk group."""
+        agent.roles.add("store")
+        stream = agent.stream("bulk_read")
+        record = Record(agent, self.ins, stream.component, stream.next(), kind, text)
+        agent.last_copy = record
+        self.state(warp.cta).add(record)
+        rules = self.shared(warp.cta)
+        rules.async_read(record, *where, rules.shadow.copied, True, self.lane)
+
+    def _tma_store(self, agent, warp, apply, facts):
+        access = facts["access"]
+        self._copy_out(
+            agent, warp, "tma_store", "stores a box from shared memory", _box(access, facts["at"])
+        )
+        self.globals.maps.used(agent, access.address, agent.last_copy)
+        self.globals.stored_box(agent, access, self.ins)
+
+    def _tma_reduce(self, agent, warp, apply, facts):
+        access = facts["access"]
+        self._copy_out(
+            agent, warp, "tma_store", "reduces a box from shared memory", _box(access, facts["at"])
+        )
+
+    def _bulk_store(self, agent, warp, apply, facts):
+        self._copy_out(
+            agent,
+            warp,
+            "bulk_store",
+            "reads shared memory",
+            _granules(facts["at"] & 0xFFFFFF, facts["bytes"]),
+        )
+        self.globals.stored(agent, facts["to"], facts["bytes"], self.ins)
+
+    def _cp_async(self, agent, warp, apply, facts):
+        if "signals" in facts:
+            return self._arriving_copy(agent, apply, facts["signals"])
+        if facts["bytes"]:
+            self.globals.loaded(agent, facts["source"], facts["bytes"], self.ins)
+        stream = agent.stream("cp_async")
+        what = self.ins, facts["source"], facts["bytes"], len(stream.marks), agent.now()
+        if agent.copies.get(facts["to"]) == what:
+            return None  # lanes that copy the same bytes to one place do no harm
+        agent.copies[facts["to"]] = what
+        text = f"copies {facts['size']} bytes into shared memory"
+        record = Record(
+            agent,
+            self.ins,
+            stream.component,
+            stream.next(),
+            "cp.async",
+            text,
+            narrow=facts["size"] < 4,
+        )
+        self.state(warp.cta).add(record)
+        low, high = (
+            (facts["to"] & 0xFFFFFF) // 4,
+            ((facts["to"] & 0xFFFFFF) + facts["size"] - 1) // 4,
+        )
+        self.shared(warp.cta).generic_write(record, np.arange(low, high + 1), low, high, SHUFFLED)
+        return None
+
+    def _arriving_copy(self, agent: Agent, apply, signals):
+        stream = agent.stream("cp_async")
+        clock = self._with(agent, stream.component, stream.issued)
+        barriers = [self._known_barrier(agent, cta, offset) for cta, offset in signals]
+        return self._signalling(apply, clock, barriers, (), "cp.async arrive", agent)
+
+    @staticmethod
+    def _with(agent: Agent, component: int, step: int) -> np.ndarray:
+        """The warp's clock with a stream advanced: what completes with it."""
+        clock = join(np.zeros((SHARED_ROWS, component + 1), np.int32), agent.release())
+        for row in (HB, TENSOR, ORDER):
+            if clock[row, component] < step:
+                clock[row, component] = step
+        return clock
+
+    # --- tensor core ----------------------------------------------------------------------------
+    def _tensor_core(self, agent, warp, apply, facts):
+        agent.roles.add("MMA")
+        return getattr(self, "_core_" + facts["operation"])(agent, warp, apply, facts)
+
+    def _core_record(self, agent: Agent, members, kind: str, text: str) -> Record:
+        stream = agent.stream("tensor_core")
+        record = Record(agent, self.ins, stream.component, stream.next(), kind, text)
+        self.state(agent.cta).add(record)
+        for cta in members:
+            if cta is not agent.cta:
+                self.reach(record, cta)
+        return record
+
+    def _core_mma(self, agent, warp, apply, facts):
+        op, members = facts["decoded"], facts["members"]
+        text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
+        record = self._core_record(agent, members, "mma", text)
+        for cta in members:
+            for operand in (op.a, op.b):
+                self._read_operand(record, cta, operand)
+            tensor = self.tensor(cta)
+            for sf in (op.sfa, op.sfb):
+                if sf is not None:
+                    tensor.read(record, ALL, slice(sf.column, sf.column + sf.columns))
+            row, column = split(op.acc.taddr)
+            halves = slice(row // 16, 8, 2) if op.acc.half else ALL
+            columns = slice(column, column + op.acc.columns // op.acc.parts)
+            if op.accumulate:
+                tensor.accumulate(record, halves, columns)
+            tensor.write(record, halves, columns)
+
+    def _read_operand(self, record: Record, cta, operand):
+        if isinstance(operand, SharedOperand):
+            self._read_tile(record, cta, operand.matrix, operand.tile)
+        else:
+            column = operand.taddr & 0xFFFF
+            halves = slice(operand.taddr >> 20, 8, 2) if operand.half else ALL
+            self.tensor(cta).read(record, halves, slice(column, column + 8))
+
+    def _read_tile(self, record: Record, cta, matrix, tile):
+        origin = matrix.start - matrix.start % PERIOD
+        rules = self.shared(cta)
+        low, high = (origin + tile.low) // CHUNK, (origin + tile.high) // CHUNK - 1
+        rules.strict = self.strict
+        rules.async_read(
+            record, tile.chunks + origin // CHUNK, low, high, rules.shadow.core, lane=self.lane
+        )
+
+    def _core_cp(self, agent, warp, apply, facts):
+        members, shape = facts["members"], facts["shape"]
+        record = self._core_record(
+            agent,
+            members,
+            "cp",
+            f"copies {shape.rows} rows of {shape.nbytes} bytes to tensor memory",
+        )
+        _, column = facts["at"]
+        for cta in members:
+            self._read_tile(record, cta, facts["matrix"], facts["tile"])
+            self.tensor(cta).write(record, ALL, slice(column, column + shape.nbytes // 4))
+
+    def _core_shift(self, agent, warp, apply, facts):
+        record = self._core_record(agent, facts["members"], "shift", "shifts rows of tensor memory")
+        row, column = facts["at"]
+        for cta in facts["members"]:
+            self.tensor(cta).read(
+                record, slice(row // 16, 8), slice(column, column + 8), keep=False
+            )
+            self.tensor(cta).write(record, slice(row // 16, 8), slice(column, column + 8))
+
+    def _core_commit(self, agent, warp, apply, facts):
+        stream = agent.stream("tensor_core")
+        clock = self._with(agent, stream.component, stream.issued)
+        np.maximum(clock[TENSOR], clock[HB], out=clock[TENSOR])  # a commit has the fence in it
+        barriers = [self._known_barrier(agent, cta, offset) for cta, offset in facts["signals"]]
+        for cta, _ in facts["signals"]:
+            if cta is not agent.cta:
+                text = "arrives on an mbarrier of another CTA"
+                self.reach(
+                    Record(agent, self.ins, stream.component, stream.issued, "commit", text), cta
+                )
+        return self._signalling(apply, clock, barriers, (), "commit", agent)

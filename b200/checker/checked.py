@@ -1,0 +1,57 @@
+"""A machine that watches itself: `Checked` is mixed into a Machine and sees every access, arrive,
+wait and exit.
+
+It changes no result: generated code calls the same units, with an observer around them
+(instrument.py), and
+`issue` tells it of asynchronous operations. What it finds is in `launch.findings`.
+"""
+
+from __future__ import annotations
+
+from b200.checker.instrument import CheckedWriter
+from b200.checker.observer import Observer
+from b200.chip.machine import Machine
+from b200.errors import EmulatorError
+
+SHOWN = 8  # findings quoted in the report of an error
+
+
+class Checked:
+    """Mixed into a Machine in front of it: `class CheckedMachine(Checked, Machine)`."""
+
+    writer_type = CheckedWriter
+
+    def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes):
+        self.observer = Observer(self, code)
+        try:
+            launch = super().launch(code, grid, block, cluster, dynamic_smem, params)
+        except EmulatorError as error:
+            raise self._with_findings(error) from None
+        self.observer.finish()
+        launch.findings = self.observer.findings
+        return launch
+
+    def _with_findings(self, error: EmulatorError) -> EmulatorError:
+        """The error with what was found before it, which often is its cause."""
+        findings = self.observer.findings
+        if not findings:
+            return error
+        found = "\n".join(str(f) for f in findings[:SHOWN])
+        more = f"\n... {len(findings) - SHOWN} more" if len(findings) > SHOWN else ""
+        first, _, rest = str(error).partition("\n")
+        text = f"{first}\nfound before this, and perhaps its cause:\n{found}{more}\n{rest}"
+        told = EmulatorError(error.kind, text)
+        told.findings = findings
+        return told
+
+    def issue(self, unit: str, warp, apply, **facts):
+        super().issue(unit, warp, self.observer.issued(unit, warp, apply, facts), **facts)
+
+    def lanes_exited(self, state, lanes: int):
+        super().lanes_exited(state, lanes)
+        if state.live == 0:
+            self.observer.warp_exited(state)
+
+
+class CheckedMachine(Checked, Machine):
+    """The plain machine with the checker."""

@@ -1,0 +1,113 @@
+"""What a launch leaves undone: parts of a tensor that its loads miss, accumulators that it never
+reads.
+
+Neither is wrong by itself: tiles may reach over an edge, and nobody need read what is not wanted.
+Each is reported only with its counterpart: boxes that lie wholly outside of a tensor while parts of
+it are never loaded; columns of an accumulator that nobody reads while parts of the output are never
+written.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.checker import naming as words
+
+LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at
+
+
+class Loads:
+    """What the TMA loads through one tensormap have touched: start coordinates of their boxes.
+
+    outside: (agent, instruction, coordinates) of the first box with nothing of the tensor in it.
+    """
+
+    def __init__(self, tensormap):
+        self.tensormap = tensormap
+        self.boxes: set[tuple[int, ...]] = set()
+        self.outside: tuple | None = None
+
+    def add(self, agent, ins, box: tuple[int, ...]):
+        if box in self.boxes:
+            return
+        self.boxes.add(box)
+        t = self.tensormap
+        ends = zip(box, t.box, t.dims, strict=True)
+        if self.outside is None and any(at >= n or at + size <= 0 for at, size, n in ends):
+            self.outside = agent, ins, box
+
+    def missed(self) -> int:
+        """Elements of the tensor that no box has touched."""
+        t = self.tensormap
+        if any(step != 1 for step in t.steps) or np.prod(t.dims) > LIMIT:
+            return 0
+        left = np.ones(t.dims, bool)
+        for box in self.boxes:
+            left[tuple(slice(max(0, a), max(0, a + n)) for a, n in zip(box, t.box))] = False
+        return int(np.count_nonzero(left))
+
+
+class Coverage:
+    """The rules of one launch."""
+
+    def __init__(self, observer):
+        self.observer = observer
+        self.loads: dict[tuple, Loads] = {}
+        self.unread: list[
+            tuple
+        ] = []  # (record of the MMA, of a load, first and last column unread)
+
+    def loaded(self, agent, access, ins):
+        """A TMA load."""
+        t = access.tensormap
+        if len(access.boxes) > 1:  # gather4: rows in any order, those not wanted outside
+            return
+        key = t.address, t.dims, t.box
+        found = self.loads.get(key)
+        if found is None:
+            found = self.loads[key] = Loads(t)
+        found.add(agent, ins, tuple(access.boxes[0]))
+
+    def finish(self):
+        for loads in self.loads.values():
+            if loads.outside is not None and (missed := loads.missed()):
+                self._coordinates(loads, missed)
+        holes = self.observer.globals.holes() if self.unread else None
+        if holes is not None:
+            for mma, load, first, last in self.unread:
+                self._columns(mma, load, first, last, holes)
+
+    def _coordinates(self, loads: Loads, missed: int):
+        agent, ins, box = loads.outside
+        t = loads.tensormap
+        dims = "x".join(map(str, t.dims))
+        self.observer.found(
+            "coverage",
+            "a TMA load lies wholly outside of its tensor, parts of which are never loaded",
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}: a box of "
+                f"{'x'.join(map(str, t.box))} at {box} of a tensor of {dims} (innermost dimension "
+                "first)",
+                f"{missed} of {int(np.prod(t.dims))} elements are never loaded",
+                "missing: other coordinates; two may be swapped (the innermost comes first), or an "
+                "element may be taken for a tile",
+            ),
+            ins,
+        )
+
+    def _columns(self, mma, load, first: int, last: int, holes: tuple):
+        name, empty, share = holes
+        self.observer.found(
+            "coverage",
+            "a part of the accumulator is never read, and a part of the output never written",
+            (
+                f"read: {words.act(load)}",
+                f"computed: {words.act(mma)}",
+                f"tensor-memory columns [{first}, {last + 1}) are freed without having been read; "
+                f"{empty} bytes of {name} lie between written ones ({share} % of them) and are "
+                "never written",
+                "missing: loads of the other columns (a wider tcgen05.ld, or more of them)",
+            ),
+            load.ins,
+            mma.ins,
+        )

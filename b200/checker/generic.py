@@ -1,0 +1,355 @@
+"""Generic loads and stores, atomics, matrix loads and stores, edits of tensormaps, observed.
+
+Accesses marked .volatile, .relaxed, .acquire or .release are synchronisation: they conflict with
+nothing; a release
+publishes the warp's clock at its address, an acquire joins it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record
+from b200.checker.shadow import SHUFFLED
+from b200.chip.describe import mnemonic
+from b200.chip.memory.loads_stores import kind_of, space_of
+from b200.contract import active
+from b200.hardware import OFFSET_MASK, RANK_SHIFT
+from b200.program.module import TYPE_BITS, Instr, Vec
+from b200.spaces import SHARED_WINDOW, WINDOW_MASK
+
+STRONG = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
+SHUFFLE = np.array([SHUFFLED], np.uint8)
+WINDOW = ~WINDOW_MASK & (1 << 64) - 1
+
+
+def _addresses(mask: int, address) -> np.ndarray:
+    """The active lanes' addresses as int64; one if they are the same."""
+    if not isinstance(address, np.ndarray):
+        return np.array([address], np.int64)
+    return (address if mask == 0xFFFFFFFF else address[active(mask)]).astype(np.int64)
+
+
+@lru_cache(maxsize=4096)
+def _lanes(mask: int, uniform: bool) -> np.ndarray:
+    """The lanes that go with `_addresses`: the lowest one where all have one address."""
+    found = np.array(active(mask), np.uint8)
+    return found[:1] if uniform else found
+
+
+def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
+    """("shared" or "global", addresses in the space); (None, ...) for what is not checked."""
+    if space == "generic":
+        window = int(at[0]) & WINDOW
+        if window == SHARED_WINDOW:
+            return "shared", at & WINDOW_MASK
+        return ("global", at) if window == 0 else (None, at)
+    if space.startswith("shared"):
+        return "shared", at
+    return ("global", at) if space == "global" else (None, at)
+
+
+def _shared(
+    w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes, kind="generic", text=""
+):
+    """An access of shared memory by a warp, one or more addresses; lanes: the lane of each."""
+    observer = w.machine.observer
+    observer.ins = ins
+    agent = observer.agent(w)
+    if len(w.cta.cluster.ctas) == 1:
+        _shared_of(observer, agent, w, ins, 0, at, nbytes, write, lanes, kind, text)
+        return
+    ranks = at >> RANK_SHIFT
+    first = int(ranks[0])
+    if (ranks == first).all():
+        at = at & OFFSET_MASK
+        _shared_of(observer, agent, w, ins, first, at, nbytes, write, lanes, kind, text)
+    else:
+        for rank in np.unique(ranks):
+            here = ranks == rank
+            some = lanes[here] if lanes.size == here.size else lanes
+            _shared_of(
+                observer,
+                agent,
+                w,
+                ins,
+                int(rank),
+                at[here] & OFFSET_MASK,
+                nbytes,
+                write,
+                some,
+                kind,
+                text,
+            )
+
+
+class Pattern:
+    """Accesses of `nbytes` each at distances from the lowest one, as the shadow indexes them.
+
+    words: that they touch, first to last. index: distances of these words from the first, None
+    where they lie in a row. order: of the accesses whose words these are, one for each word.
+    """
+
+    __slots__ = ("words", "index", "order")
+
+    def __init__(self, distances: np.ndarray, nbytes: int, phase: int):
+        per = max(1, nbytes // 4)
+        first = (distances + phase) // 4
+        index = (first[:, None] + np.arange(per)).reshape(-1)
+        self.order = np.arange(distances.size).repeat(per)
+        self.words = int(index.max()) + 1
+        if self.words == index.size == np.unique(index).size:
+            self.order = self.order[np.argsort(index)]
+            index = None
+        self.index = index
+
+
+_PATTERNS: dict[tuple, Pattern] = {}
+_LANES: dict[tuple, np.ndarray] = {}
+
+
+def _words(at: np.ndarray, nbytes: int, lanes: np.ndarray):
+    """(index of the words, the first, the last, lane of each) of accesses of `nbytes` each: a slice
+    where they fill a range, in whatever order, as they mostly do.
+    """
+    if at.size == 1:
+        low = int(at[0]) >> 2
+        high = low + max(1, nbytes // 4) - 1
+        return slice(low, high + 1), low, high, lanes
+    low = int(at.min())
+    key = (at - low).tobytes(), nbytes, low & 3
+    pattern = _PATTERNS.get(key)
+    if pattern is None:
+        if len(_PATTERNS) >= 4096:
+            _PATTERNS.clear()
+            _LANES.clear()
+        pattern = _PATTERNS[key] = Pattern(at - low, nbytes, low & 3)
+    if lanes.size > 1:
+        key = id(pattern), lanes.tobytes()
+        by = _LANES.get(key)
+        if by is None:
+            by = _LANES[key] = lanes[pattern.order]
+        lanes = by
+    first = low >> 2
+    last = first + pattern.words - 1
+    index = slice(first, last + 1) if pattern.index is None else pattern.index + first
+    return index, first, last, lanes
+
+
+def _shared_of(
+    observer, agent, w, ins, rank: int, at, nbytes: int, write: bool, lanes, kind: str, text: str
+):
+    cta = w.cta if rank == w.cta.rank else w.cta.cluster.ctas[rank]
+    index, low, high, lanes = _words(at, nbytes, lanes)
+    kept = agent.records.get((id(ins), rank))
+    if (
+        kept is not None
+        and agent.snapshot is None
+        and kept.epoch == agent.epoch
+        and kept.turn == agent.turn
+    ):
+        record = kept
+    else:
+        text = text or f"{'writes' if write else 'reads'} shared memory"
+        record = Record(agent, ins, agent.component, 0, kind, text, narrow=nbytes < 4)
+        record.step = record.epoch
+        observer.state(cta).add(record)
+        agent.records[id(ins), rank] = record
+        if cta is not agent.cta:
+            observer.reach(record, cta)
+    rules = observer.shared(cta)
+    (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
+
+
+def _strong_shared(w, ins: Instr, at: np.ndarray, write: bool):
+    """A flag in shared memory: release and acquire through it."""
+    observer = w.machine.observer
+    agent, flags = observer.agent(w), observer.state(w.cta).flags
+    for key in set(at.tolist()):
+        if write and ins.has("release", "acq_rel", "volatile"):
+            flags[key] = agent.release()
+        if not write and ins.has("acquire", "acq_rel", "volatile") and key in flags:
+            agent.acquire_barrier(flags[key])
+
+
+def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: bool):
+    """A load or store of global memory; strong ones synchronise."""
+    observer = w.machine.observer
+    rules = observer.globals
+    if strong:
+        if not write:
+            observer.ins = ins
+            rules.synchronise(observer.agent(w))
+    elif write:
+        observer.ins = ins
+        rules.stored_lanes(observer.agent(w), at, nbytes, ins)
+    elif rules.shadows:
+        observer.ins = ins
+        rules.loaded_lanes(observer.agent(w), at, nbytes, ins)
+
+
+def _differ(mask: int, at: np.ndarray, value, bits: int) -> bool:
+    """Whether lanes of one store write different values to one address. at: one address, or one of
+    each active lane; value: an array or an int, or a tuple of them.
+    """
+    if at.size > 1 and len(set(at.tolist())) == at.size or mask & mask - 1 == 0:
+        return False
+    values = value if isinstance(value, tuple) else (value,)
+    varying = [v for v in values if isinstance(v, np.ndarray)]
+    if not varying:
+        return False
+    chosen = active(mask)
+    places = at.tolist() if at.size > 1 else at.tolist() * len(chosen)
+    first: dict[int, tuple] = {}
+    rows = zip(*((v[chosen] & v.dtype.type(bits)).tolist() for v in varying))
+    return any(first.setdefault(place, row) != row for place, row in zip(places, rows))
+
+
+def _one_address(w, ins: Instr, where: str):
+    observer = w.machine.observer
+    agent = observer.agent(w)
+    observer.found(
+        "race",
+        f"lanes of one {mnemonic(ins)} write different values to one address: any of them may stay",
+        (
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"in {where} memory",
+            "missing: an address of its own for each lane, or a guard that leaves one lane",
+        ),
+        ins,
+    )
+
+
+def access(ins: Instr, run):
+    """ld, st."""
+    space, write = space_of(ins), ins.mods[0] == "st"
+    kind = kind_of(ins)
+    data = ins.operands[1] if write else ins.operands[0]
+    nbytes = (len(data.items) if isinstance(data, Vec) else 1) * TYPE_BITS[kind] // 8
+    strong = ins.has(*STRONG)
+    if space in ("param", "local", "const"):
+        return run
+    bits = (1 << TYPE_BITS[kind]) - 1
+
+    def observed(w, mask, address, *rest):
+        result = run(w, mask, address, *rest)
+        where, at = _where(space, _addresses(mask, address))
+        if where is not None and write and not strong and _differ(mask, at, rest[0], bits):
+            _one_address(w, ins, where)
+        if where == "shared":
+            if strong:
+                _strong_shared(w, ins, at, write)
+            else:
+                _shared(w, ins, at, nbytes, write, _lanes(mask, at.size == 1))
+        elif where == "global":
+            _global(w, ins, at, nbytes, write, strong)
+        return result
+
+    return observed
+
+
+def atomic(ins: Instr, run):
+    """atom, red."""
+    space = space_of(ins)
+    if space == "generic" and ins.has("shared::cta", "shared::cluster"):
+        space = "shared"
+    nbytes = TYPE_BITS[kind_of(ins)] // 8
+    floats = ins.has("add") and "f" in kind_of(ins)
+
+    def observed(w, mask, address, *rest):
+        result = run(w, mask, address, *rest)
+        where, at = _where(space, _addresses(mask, address))
+        observer = w.machine.observer
+        observer.ins = ins
+        if where == "shared":
+            _shared(
+                w,
+                ins,
+                at,
+                max(4, nbytes),
+                True,
+                SHUFFLE,
+                "atomic",
+                "updates shared memory atomically",
+            )
+        elif where == "global":
+            agent = observer.agent(w)
+            if floats:
+                observer.globals.reduced(agent, int(at[0]), nbytes, ins)
+            observer.globals.synchronise(agent)
+        return result
+
+    return observed
+
+
+def matrix_access(ins: Instr, run):
+    """ldmatrix, stmatrix: lanes 8 * i to 8 * i + 7 hold the addresses of matrix i's rows, 16 bytes
+    each.
+    """
+    count = next((n for n in (4, 2, 1) if ins.has(f"x{n}")), 1)
+    rows = 16 if ins.has("m16n16") else 8
+    write = ins.mods[0] == "stmatrix"
+
+    def observed(w, mask, address, *rest):
+        result = run(w, mask, address, *rest)
+        where, at = _where(space_of(ins), _addresses(0xFFFFFFFF, address))
+        if where == "shared":
+            _shared(w, ins, at[: rows * count], 16, write, SHUFFLE)
+        return result
+
+    return observed
+
+
+def tensormap_replace(ins: Instr, run):
+    """tensormap.replace edits an object in shared or global memory."""
+    in_shared = ins.has("shared::cta", "shared")
+
+    def observed(w, lane, address, *operands):
+        result = run(w, lane, address, *operands)
+        observer = w.machine.observer
+        observer.ins = ins
+        if in_shared:
+            _shared(
+                w,
+                ins,
+                np.array([address], np.int64),
+                128,
+                True,
+                SHUFFLE,
+                text="edits a tensormap in shared memory",
+            )
+        elif address & WINDOW == 0:
+            observer.globals.maps.edited(observer.agent(w), address)
+        return result
+
+    return observed
+
+
+def tensormap_copy(ins: Instr, run):
+    """tensormap.cp_fenceproxy writes a tensormap in global memory."""
+
+    def observed(w, mask, dst, src, size):
+        result = run(w, mask, dst, src, size)
+        observer = w.machine.observer
+        observer.ins = ins
+        at = np.array([int(_addresses(mask, src)[0])], np.int64)
+        _shared(w, ins, at, 128, False, SHUFFLE, text="copies a tensormap out of shared memory")
+        observer.globals.maps.edited(observer.agent(w), int(_addresses(mask, dst)[0]))
+        return result
+
+    return observed
+
+
+def tensormap_fence(ins: Instr, run):
+    """fence.proxy.tensormap::generic.acquire [address], 128."""
+
+    def observed(w, lane, address=None, size=128):
+        run(w, lane, address, size)
+        if address is not None:
+            observer = w.machine.observer
+            observer.globals.maps.fenced(observer.agent(w), address)
+
+    return observed

@@ -1,0 +1,408 @@
+"""Run functions with the observer around them: `wrap(ins, run)` gives a function of the same form.
+
+The translator's checked writer puts these in place of the units' own; a launch without the checker
+never meets them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from b200.checker import generic
+from b200.checker.accesses import Record
+from b200.checker.registers import first_reads
+from b200.checker.tensor_memory import halves_of
+from b200.chip.sync.barriers import barrier_of
+from b200.chip.sync.mbarrier import barrier_operand
+from b200.chip.tensor.tmem import Access as TensorAccess
+from b200.chip.tensor.tmem import cells, split
+from b200.contract import active, lanes
+from b200.program.module import Instr
+from b200.program.writer import Writer
+
+
+class CheckedWriter(Writer):
+    """Translates with the observer around every instruction that has state."""
+
+    def write(self):
+        self.first_reads = first_reads(self.out.structure)
+        super().write()
+
+    def _op(self, op):
+        if (loads := self.first_reads.get(id(op.ins))) is not None:
+            self._line(f"w.machine.observer.registers_read(w, {self._constant(loads)})", op.ins)
+        if op.entry is not None and op.entry.style != "pure" and op.made is not None:
+            op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
+        super()._op(op)
+
+
+def wrap(ins: Instr, run, style: str):
+    """The run function of an instruction, observed. style: "lane" or "warp"."""
+    for words, make in WRAPPERS:
+        if ins.mods[: len(words)] == words:
+            return _noted(ins, run, style) if make is _noted else make(ins, run)
+    return run
+
+
+def _noted(ins: Instr, run, style: str):
+    """Asynchronous operations: what they do is seen in `issue`, which is told the instruction."""
+    one = style == "lane"
+
+    def observed(w, who, *args):
+        observer = w.machine.observer
+        observer.ins, observer.lane = ins, who if one else None
+        return run(w, who, *args)
+
+    return observed
+
+
+def _warp_sync(ins: Instr, run):
+    """bar.warp.sync: the lanes see what they wrote for each other."""
+
+    def observed(w, mask, *args):
+        w.machine.observer.agent(w).turn += 1
+        return run(w, mask, *args)
+
+    return observed
+
+
+# --- mbarriers ----------------------------------------------------------------------------------
+
+
+def _init(ins: Instr, run):
+    find = barrier_operand(ins)
+
+    def observed(w, lane, address, count):
+        observer = w.machine.observer
+        observer.ins = ins
+        before = observer.barrier_at(w, address)
+        run(w, lane, address, count)
+        observer.initialised(w, find(w, address), before)
+
+    return observed
+
+
+def _inval(ins: Instr, run):
+    def observed(w, lane, address):
+        observer = w.machine.observer
+        observer.ins = ins
+        barrier = observer.barrier_at(w, address)
+        run(w, lane, address)
+        if barrier is not None:
+            observer.state(barrier.object.cta).barriers.pop(
+                (barrier.object.cta.rank, barrier.object.offset), None
+            )
+
+    return observed
+
+
+def _arrive(ins: Instr, run):
+    find = barrier_operand(ins)
+    expects = ins.has("expect_tx")
+    what = (
+        "expect_tx"
+        if ins.mods[1] == "expect_tx"
+        else "arrive and expect_tx"
+        if expects
+        else "arrive"
+    )
+
+    def observed(w, lane, address, count=1):
+        observer = w.machine.observer
+        observer.ins = ins
+        mbarrier = find(w, address)
+        phase = mbarrier.phase
+        result = run(w, lane, address, count)
+        text = f"{what} of {count} bytes" if expects else f"{what}, count {count}"
+        observer.arrived(w, mbarrier, phase, text, count if expects else 0)
+        return result
+
+    return observed
+
+
+def _complete_tx(ins: Instr, run):
+    find = barrier_operand(ins)
+
+    def observed(w, lane, address, nbytes):
+        observer = w.machine.observer
+        observer.ins = ins
+        mbarrier = find(w, address)
+        phase = mbarrier.phase
+        run(w, lane, address, nbytes)
+        observer.arrived(w, mbarrier, phase, f"complete_tx of {nbytes} bytes")
+        if (barrier := observer.barrier(mbarrier)) is not None:
+            barrier.signalled += nbytes
+            barrier.copies[id(ins)] = ins, nbytes
+
+    return observed
+
+
+def _wait(ins: Instr, run):
+    find = barrier_operand(ins)
+    shift = 0 if ins.has("parity") else 63
+
+    def observed(w, mask, address, phase, hint=None):
+        observer = w.machine.observer
+        observer.ins = ins
+        done = run(w, mask, address, phase, hint)
+        if done:
+            if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
+                where, parity = lanes(address, np.uint64), lanes(phase, np.uint64)
+                pairs = {(int(where[i]), int(parity[i]) >> shift & 1) for i in active(mask & done)}
+            else:
+                pairs = ((address, phase >> shift & 1),)
+            for at, parity in pairs:
+                observer.waited(w, find(w, at), parity)
+        return done
+
+    return observed
+
+
+# --- barriers of the CTA and of the cluster -----------------------------------------------------
+
+
+def _named(ins: Instr, run):
+    """bar.sync, bar.red (which may be executed again when woken), bar.arrive."""
+    waits = not ins.has("arrive")
+
+    def observed(w, mask, number, *rest):
+        observer = w.machine.observer
+        observer.ins = ins
+        first = w.token is None
+        bar = barrier_of(
+            w,
+            number
+            if isinstance(number, int)
+            else int(lanes(number, number.dtype)[active(mask)[0]]),
+        )
+        if first:
+            generation = bar.generation
+            agent = observer.agent(w)
+            observer.meeting(w.cta, ("cta", w.cta.rank, bar.number, generation)).gather(
+                agent.release()
+            )
+        else:
+            generation = w.token[1]
+        result = run(w, mask, number, *rest)
+        if waits:
+            observer.agent(w).acquire_barrier(
+                observer.meeting(w.cta, ("cta", w.cta.rank, bar.number, generation)).clock
+            )
+        return result
+
+    return observed
+
+
+def _cluster_arrive(ins: Instr, run):
+    relaxed = ins.has("relaxed")
+
+    def observed(w, mask):
+        observer = w.machine.observer
+        observer.ins = ins
+        agent = observer.agent(w)
+        meeting = observer.meeting(w.cta, ("cluster", w.cta.cluster.barrier.phase))
+        meeting.gather(agent.release_relaxed() if relaxed else agent.release())
+        run(w, mask)
+
+    return observed
+
+
+def _cluster_wait(ins: Instr, run):
+    def observed(w, mask):
+        observer = w.machine.observer
+        observer.ins = ins
+        run(w, mask)
+        clock = observer.meeting(w.cta, ("cluster", w.state.cluster_phase)).clock
+        observer.agent(w).acquire_barrier(clock)
+
+    return observed
+
+
+# --- fences and groups --------------------------------------------------------------------------
+
+
+def _fence(ins: Instr, run):
+    if ins.has("proxy"):
+        kinds = [m for m in ins.mods if m.startswith("async")]
+        action = (
+            "fence_async"
+            if kinds and kinds[0] != "async.global" and not ins.has("global")
+            else None
+        )
+    elif ins.has("mbarrier_init"):
+        action = "fence_init"
+    else:
+        action = "fence_memory"
+    if action is None:
+        return run
+
+    def observed(w, mask, *operands):
+        run(w, mask, *operands)
+        getattr(w.machine.observer.agent(w), action)()
+
+    return observed
+
+
+def _tensor_fence(action: str):
+    def make(ins: Instr, run):
+        def observed(w, mask):
+            run(w, mask)
+            getattr(w.machine.observer.agent(w), action)()
+
+        return observed
+
+    return make
+
+
+def _stream_wait(name: str):
+    """tcgen05.wait::ld, wait::st: the warp's own loads or stores of tensor memory are complete."""
+
+    def make(ins: Instr, run):
+        def observed(w, mask):
+            run(w, mask)
+            agent = w.machine.observer.agent(w)
+            stream = agent.stream(name)
+            agent.learn(stream.component, stream.issued)
+
+        return observed
+
+    return make
+
+
+def _commit_group(name: str):
+    def make(ins: Instr, run):
+        def observed(w, mask):
+            run(w, mask)
+            w.machine.observer.agent(w).stream(name).commit()
+
+        return observed
+
+    return make
+
+
+def _wait_group(name: str):
+    def make(ins: Instr, run):
+        everything = ins.has("wait_all")
+
+        def observed(w, mask, n=0):
+            run(w, mask, n) if not everything else run(w, mask)
+            agent = w.machine.observer.agent(w)
+            stream = agent.stream(name)
+            if everything:
+                stream.commit()
+            agent.learn(stream.component, stream.complete_but(n))
+
+        return observed
+
+    return make
+
+
+# --- tensor memory ------------------------------------------------------------------------------
+
+
+def _alloc(ins: Instr, run):
+    def observed(w, mask, address, columns):
+        observer = w.machine.observer
+        observer.ins = ins
+        run(w, mask, address, columns)
+        observer.allocated(w, address, columns if isinstance(columns, int) else int(columns[0]))
+
+    return observed
+
+
+def _dealloc(ins: Instr, run):
+    pair = ins.has("cta_group::2")
+
+    def observed(w, mask, taddr, columns):
+        observer = w.machine.observer
+        observer.ins = ins
+        run(w, mask, taddr, columns)
+        first, n = (x if isinstance(x, int) else int(x[0]) for x in (taddr, columns))
+        observer.freed(w, first, n, pair)
+
+    return observed
+
+
+def _tensor_access(ins: Instr, run):
+    """tcgen05.ld and tcgen05.st."""
+    is_load = ins.mods[1] == "ld"
+    registers = ins.operands[0] if is_load else ins.operands[-1]
+    packed = ins.has("pack::16b", "unpack::16b")
+    access = TensorAccess(ins, registers, packed)
+    height = 32 if access.shape == "32x32b" else 16
+    kind, stream_name = ("load", "tmem_load") if is_load else ("store", "tmem_store")
+
+    def observed(w, mask, taddr, *rest):
+        observer = w.machine.observer
+        observer.ins = ins
+        result = run(w, mask, taddr, *rest)
+        second = rest[0] if (is_load and rest) or len(rest) == 2 else 0
+        row, column = split(taddr if isinstance(taddr, int) else int(taddr[0]))
+        width = int(cells(access.shape, access.repeat, packed, second)[1].max()) + 1 + packed
+        agent = observer.agent(w)
+        stream = agent.stream(stream_name)
+        columns = slice(column, column + width)
+        text = (
+            f"{'reads' if is_load else 'writes'} tensor-memory columns [{column}, {column + width})"
+        )
+        record = Record(agent, ins, stream.component, stream.next(), kind, text)
+        observer.state(w.cta).add(record)
+        rules = observer.tensor(w.cta)
+        if is_load:
+            agent.roles.add("epilogue")
+            agent.loads[id(ins)] = record
+            rules.read(record, halves_of(row, height), columns, partly=True)
+        else:
+            rules.write(record, halves_of(row, height), columns)
+        return result
+
+    return observed
+
+
+WRAPPERS = (
+    (("mbarrier", "init"), _init),
+    (("mbarrier", "inval"), _inval),
+    (("mbarrier", "arrive"), _arrive),
+    (("mbarrier", "arrive_drop"), _arrive),
+    (("mbarrier", "expect_tx"), _arrive),
+    (("mbarrier", "complete_tx"), _complete_tx),
+    (("mbarrier", "try_wait"), _wait),
+    (("mbarrier", "test_wait"), _wait),
+    (("barrier", "cluster", "arrive"), _cluster_arrive),
+    (("barrier", "cluster", "wait"), _cluster_wait),
+    (("bar", "warp"), _warp_sync),
+    (("bar",), _named),
+    (("barrier",), _named),
+    (("fence", "proxy", "tensormap::generic"), generic.tensormap_fence),
+    (("fence",), _fence),
+    (("membar",), _fence),
+    (("tcgen05", "fence::before_thread_sync"), _tensor_fence("fence_before")),
+    (("tcgen05", "fence::after_thread_sync"), _tensor_fence("fence_after")),
+    (("tcgen05", "wait::ld"), _stream_wait("tmem_load")),
+    (("tcgen05", "wait::st"), _stream_wait("tmem_store")),
+    (("cp", "async", "bulk", "commit_group"), _commit_group("bulk_read")),
+    (("cp", "async", "bulk", "wait_group"), _wait_group("bulk_read")),
+    (("cp", "async", "commit_group"), _commit_group("cp_async")),
+    (("cp", "async", "wait_group"), _wait_group("cp_async")),
+    (("cp", "async", "wait_all"), _wait_group("cp_async")),
+    (("tcgen05", "alloc"), _alloc),
+    (("tcgen05", "dealloc"), _dealloc),
+    (("tcgen05", "ld"), _tensor_access),
+    (("tcgen05", "st"), _tensor_access),
+    (("tcgen05",), _noted),
+    (("cp",), _noted),
+    (("st", "async"), _noted),
+    (("red", "async"), _noted),
+    (("clusterlaunchcontrol",), _noted),
+    (("tensormap", "cp_fenceproxy"), generic.tensormap_copy),
+    (("tensormap", "replace"), generic.tensormap_replace),
+    (("ldmatrix",), generic.matrix_access),
+    (("stmatrix",), generic.matrix_access),
+    (("ld",), generic.access),
+    (("ldu",), generic.access),
+    (("st",), generic.access),
+    (("atom",), generic.atomic),
+    (("red",), generic.atomic),
+)

@@ -1,0 +1,142 @@
+"""What must be over when a CTA exits: accesses to its memory, its tensor memory, its copies,
+announced bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.clocks import HB, NEVER, ORDER, join
+
+
+def warp_exited(observer, warp_state):
+    """All lanes of a warp have exited."""
+    cta = warp_state.cta
+    state = observer.state(cta)
+    state.left[cta.rank] += 1
+    agent = warp_state.__dict__.get("agent")
+    if agent is not None:
+        clock = agent.release()
+        have = state.exits.get(cta.rank)
+        state.exits[cta.rank] = clock.copy() if have is None else join(have, clock)
+        _copies(observer, agent)
+    if state.left[cta.rank] == len(cta.warps):
+        _cta_exited(observer, cta, state)
+        if all(state.left[c.rank] == len(c.warps) for c in cta.cluster.ctas):
+            _cluster_ended(observer, cta.cluster, state)
+
+
+def _copies(observer, agent):
+    """Copies out of shared memory that this warp issued and never waited for."""
+    stream = agent.streams.get("bulk_read")
+    if stream is None or agent.knows(HB, stream.component, stream.issued):
+        return
+    record = agent.last_copy
+    observer.found(
+        "lifetime",
+        f"the warp exits while {words.thing(record)} may still read shared memory",
+        (
+            f"issued: {words.act(record)}",
+            "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 before the "
+            "warp exits",
+        ),
+        record.ins,
+    )
+
+
+def _cta_exited(observer, cta, state):
+    clock = state.exits.get(cta.rank)
+    if clock is None:
+        clock = np.zeros((5, 1), np.int32)
+    for component, record in state.remote[cta.rank].items():
+        ordered = (
+            record.step < NEVER
+            and component < clock.shape[1]
+            and clock[ORDER, component] >= record.step
+        )
+        if ordered or record.agent.cta is cta and record.component == record.agent.component:
+            continue
+        who = words.name(record.agent)
+        own = record.agent.cta is cta
+        diagnosis = (
+            f"the CTA may exit while {words.thing(record)} into its own memory is under way"
+            if own
+            else f"the CTA may exit before {words.thing(record)} of another CTA has reached it"
+        )
+        observer.found(
+            "lifetime",
+            diagnosis,
+            (
+                f"CTA {cta.index}, rank {cta.rank} of its cluster; the access: {words.act(record)}",
+                "missing: a wait for it by a warp of the CTA before the CTA exits"
+                if own
+                else "missing: barrier.cluster.arrive and wait by all warps at the end (or a wait "
+                f"that {who} answers) before "
+                "the CTA exits",
+            ),
+            record.ins,
+        )
+    _tensor_memory(observer, cta)
+
+
+def gone(observer, record, target):
+    """An access reaches a CTA that has exited already."""
+    observer.found(
+        "lifetime",
+        f"the CTA has exited before {words.thing(record)} of another CTA has reached it",
+        (
+            f"CTA {target.index}, rank {target.rank} of its cluster; the access: "
+            f"{words.act(record)}",
+            "missing: barrier.cluster.arrive and wait by all warps at the end",
+        ),
+        record.ins,
+    )
+
+
+def _tensor_memory(observer, cta):
+    for first, columns in cta.tmem_allocations.items():
+        record = cta.__dict__.get("allocated_by", {}).get(first)
+        where = words.act(record) if record is not None else "(unknown)"
+        observer.found(
+            "lifetime",
+            "tensor memory is not deallocated when the CTA exits",
+            (
+                f"columns [{first}, {first + columns}) of CTA {cta.index}; allocated: {where}",
+                f"missing: tcgen05.dealloc of {columns} columns by a warp of the CTA",
+            ),
+            record.ins if record is not None else None,
+        )
+
+
+def _cluster_ended(observer, cluster, state):
+    """Bytes announced on an mbarrier and bytes of the copies issued to it."""
+    for barrier in state.barriers.values():
+        if barrier.announced == barrier.signalled or not barrier.copies:
+            continue
+        difference = barrier.signalled - barrier.announced
+        expects = "; ".join(
+            f"expect_tx of {n} bytes at {words.line(ins)}" for ins, n in barrier.expects.values()
+        )
+        copies = "; ".join(f"{n} bytes of {words.line(ins)}" for ins, n in barrier.copies.values())
+        ins, _ = next(iter((barrier.expects or barrier.copies).values()))
+        more = "more" if difference > 0 else "fewer"
+        observer.found(
+            "protocol",
+            f"copies bring {abs(difference)} bytes {more} to an mbarrier than expect_tx announced",
+            (
+                f"it is {barrier.name()}, {barrier.phases} phases completed",
+                f"announced: {expects or 'nothing'}",
+                f"copies: {copies}",
+                "missing: an expect_tx with the sum of the bytes of the phase's copies",
+            ),
+            ins,
+        )
+    state.records.clear()
+    state.records.append(None)
+    for cta in cluster.ctas:
+        if (rules := cta.__dict__.pop("shared_rules", None)) is not None:
+            rules.shadow.clear()
+            observer.free.append(rules.shadow)
+        cta.__dict__.pop("tensor_rules", None)
+    state.ended = True

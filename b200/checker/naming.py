@@ -1,0 +1,139 @@
+"""How findings name things: lines, warps by what they do, barriers by their place, and the step
+that is missing.
+"""
+
+from __future__ import annotations
+
+from b200.checker.accesses import Record, issued_before
+from b200.chip.describe import mnemonic
+
+ROLES = ("load", "MMA", "store", "epilogue")  # what a warp is called, the first that fits
+LOADS = ("tma", "bulk", "cp.async")
+CORE = ("mma", "cp", "shift")
+
+
+def line(ins) -> str:
+    """file:line of an instruction."""
+    if ins is None or ins.loc is None:
+        return "(no line information)"
+    return str(ins.loc)
+
+
+def name(agent) -> str:
+    """A warp by its role, number and CTA."""
+    role = next((f"{r} warp" for r in ROLES if r in agent.roles), "warp")
+    rank = f", rank {agent.cta.rank} of its cluster" if len(agent.cta.cluster.ctas) > 1 else ""
+    return f"{role} {agent.index} of CTA {agent.cta.index}{rank}"
+
+
+def act(record: Record) -> str:
+    """One access: line, instruction, what it does, who."""
+    return f"{line(record.ins)}: {mnemonic(record.ins)} {record.text}, by {name(record.agent)}"
+
+
+def thing(record: Record) -> str:
+    """An operation as the subject of a sentence."""
+    return {
+        "tma": "the TMA load",
+        "bulk": "the bulk copy",
+        "cp.async": "the cp.async",
+        "mma": "tcgen05.mma",
+        "cp": "tcgen05.cp",
+        "shift": "tcgen05.shift",
+        "tma_store": "the TMA store",
+        "bulk_store": "the bulk store",
+        "st.async": "the st.async",
+        "load": "tcgen05.ld",
+        "store": "tcgen05.st",
+    }.get(record.kind, mnemonic(record.ins) if record.ins is not None else "an access")
+
+
+def wait_for_landing(agent, old: Record) -> str:
+    """Why a warp does not know that a copy has landed."""
+    barrier = old.barrier
+    if barrier is None:
+        return f"missing: a wait for {thing(old)} by {name(agent)}"
+    where = f"{barrier.name()}, phase {old.step - 1 if old.step < 1 << 30 else barrier.phases}"
+    last = agent.waits.get(barrier)
+    if last is None:
+        return f"missing: {name(agent)} never waited on the {where}, which the copy completes"
+    parity, phases, ins = last
+    return (
+        f"missing: a wait of {name(agent)} for the {where}, which the copy completes; its latest "
+        "wait there, for "
+        f"parity {parity} at {line(ins)}, was satisfied by phase "
+        f"{phases - 1 if phases else 'before the first'}: "
+        "the wait is a phase off, or stands behind the access"
+    )
+
+
+def wait_for_core(agent, old: Record) -> str:
+    """Why a warp does not know that a tensor-core operation has finished."""
+    if old.agent is agent or issued_before(agent, old):
+        return (
+            f"missing: tcgen05.commit behind {thing(old)} and a wait for its mbarrier by "
+            f"{name(agent)}"
+        )
+    return (
+        f"missing: {name(agent)} has not waited for the mbarrier that a tcgen05.commit behind "
+        f"{thing(old)} "
+        f"(by {name(old.agent)}) arrives on"
+    )
+
+
+def wait_for_store(agent, old: Record) -> str:
+    """Why a warp does not know that a bulk copy has read its source."""
+    if old.agent is agent or issued_before(agent, old):
+        return (
+            "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group.read by the warp "
+            "that issued the copy"
+        )
+    return (
+        f"missing: cp.async.bulk.wait_group.read by {name(old.agent)}, then a barrier between it "
+        "and "
+        f"{name(agent)}"
+    )
+
+
+def barrier_between(agent, old: Record) -> str:
+    return (
+        f"missing: a barrier (bar.sync, or mbarrier arrive and wait) between {name(old.agent)} and "
+        f"{name(agent)}"
+    )
+
+
+def missing_wait(new: Record, old: Record) -> str:
+    """What would have kept `old` from reading before `new` writes."""
+    agent, barrier = old.agent, new.barrier
+    by = f"that {thing(new)} completes" if new.kind in LOADS else f"that signals {thing(new)}"
+    if barrier is None:
+        return f"missing: a wait of {name(agent)} for the mbarrier {by}"
+    last = agent.waits.get(barrier)
+    if last is None:
+        return (
+            f"missing: {name(agent)} never waited on the {barrier.name()}, phase "
+            f"{barrier.phases}, {by}"
+        )
+    parity, phases, ins = last
+    return (
+        f"missing: a wait of {name(agent)} for phase {barrier.phases} of the {barrier.name()}, "
+        f"{by}; its wait there, "
+        f"for parity {parity} at {line(ins)}, passed at once: it is a phase off"
+    )
+
+
+def missing_step(agent, old: Record) -> str:
+    """What would have ordered `old` before what `agent` does now."""
+    if old.kind in CORE:
+        return wait_for_core(agent, old)
+    if old.barrier is not None:
+        return wait_for_landing(agent, old)
+    if old.kind in ("tma_store", "bulk_store"):
+        return wait_for_store(agent, old)
+    if old.kind == "cp.async":
+        return "missing: cp.async.wait_group, then a barrier"
+    if old.kind == "load" and issued_before(agent, old):
+        return f"missing: tcgen05.wait::ld by {name(old.agent)} before it signals"
+    if old.kind == "store" and issued_before(agent, old):
+        return f"missing: tcgen05.wait::st by {name(old.agent)} before it signals"
+    return barrier_between(agent, old)

@@ -1,0 +1,333 @@
+"""The checker itself: one Observer a launch, told of everything by instrument.py and machine.py.
+
+Happens-before with vector clocks (clocks.py): a warp is an agent; an asynchronous operation is a
+step of a stream of
+its warp, or of the phases of the mbarrier that it completes. Synchronisation joins clocks; the
+rules (shared.py,
+tensor.py, global_memory.py, lifetime.py) hold each access against earlier ones that it does not
+know of. What counts
+is what is ordered, not what happened first in this run, so a race is found in a run that came out
+right, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from b200.checker import lifetime
+from b200.checker import naming as words
+from b200.checker.accesses import Barrier, ClusterState, Meeting, Record
+from b200.checker.asynchronous import Asynchronous
+from b200.checker.clocks import HB, INIT, Agent
+from b200.checker.coverage import Coverage
+from b200.checker.finding import Finding, Findings
+from b200.checker.global_memory import GlobalRules
+from b200.checker.quantise import unrounded_scales
+from b200.checker.shadow import SharedShadow
+from b200.checker.shared_memory import SharedRules
+from b200.checker.tensor_memory import TensorRules
+from b200.chip.describe import mnemonic
+from b200.hardware import OFFSET_MASK
+
+ALIKE = 3  # findings of one kind about one line
+
+
+class Observer(Asynchronous):
+    """What is known of a launch. ins: the instruction being executed. findings: what was found so
+    far.
+    """
+
+    def __init__(self, machine, code):
+        self.machine = machine
+        ops = (op.ins.mods for block in code.structure for op in block.ops)
+        self.strict = any(m[0] == "tcgen05" and m[1].startswith("fence") for m in ops)
+        self.exercised: set = set()  # mbarrier.init of the barriers that somebody waited for
+        self.ins = None
+        self.lane: int | None = None  # that issues an asynchronous operation, None if not one
+        self.findings = Findings()
+        self.free: list[SharedShadow] = []  # of CTAs that have ended
+        self.alike: Counter = Counter()
+        self.globals = GlobalRules(self)
+        self.coverage = Coverage(self)
+        self.states: list[ClusterState] = []
+        self.events = 0
+
+    # --- who and where --------------------------------------------------------------------------
+    def agent(self, warp) -> Agent:
+        """The agent of a fragment's warp."""
+        state = warp.state
+        found = state.__dict__.get("agent")
+        if found is None:
+            found = state.agent = Agent(self.state(state.cta).components, state)
+        return found
+
+    def state(self, cta) -> ClusterState:
+        cluster = cta.cluster
+        found = cluster.__dict__.get("checked")
+        if found is None:
+            found = cluster.checked = ClusterState(cluster)
+        return found
+
+    def shared(self, cta) -> SharedRules:
+        found = cta.__dict__.get("shared_rules")
+        if found is None:
+            found = cta.shared_rules = SharedRules(
+                cta, self.state(cta), self.report, self._shadow(cta.smem.size)
+            )
+        return found
+
+    def _shadow(self, nbytes: int) -> SharedShadow:
+        return self.free.pop() if self.free else SharedShadow(nbytes)
+
+    def tensor(self, cta) -> TensorRules:
+        found = cta.__dict__.get("tensor_rules")
+        if found is None:
+            found = cta.tensor_rules = TensorRules(
+                cta, self.state(cta), self.report, self.coverage.unread
+            )
+        return found
+
+    def report(self, kind: str, diagnosis: str, details, new: Record | None, old: Record | None):
+        """A finding about what record `new` does, against `old`."""
+        self.found(
+            kind,
+            diagnosis,
+            details,
+            new.ins if new is not None else self.ins,
+            old.ins if old is not None else None,
+        )
+
+    def found(self, kind: str, diagnosis: str, details, ins, other=None):
+        loc, also = words.line(ins), words.line(other) if other is not None else ""
+        key = (kind, loc, also) if ins is not None else (kind, diagnosis)
+        if self.findings.new(*key) and self.alike[kind, loc] < ALIKE:
+            self.alike[kind, loc] += 1
+            self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also))
+
+    # --- mbarriers ------------------------------------------------------------------------------
+    def barrier(self, mbarrier) -> Barrier | None:
+        """What is known of an mbarrier object; None if it is not the one that was initialised
+        there.
+        """
+        found = self.state(mbarrier.cta).barriers.get((mbarrier.cta.rank, mbarrier.offset))
+        return found if found is not None and found.object is mbarrier else None
+
+    def barrier_at(self, warp, address: int) -> Barrier | None:
+        """What is known of the mbarrier that lives at an address, None without one."""
+        cta, offset = warp.cta, address & OFFSET_MASK
+        if offset not in cta.mbarriers:
+            return None
+        return self.state(cta).barriers.get((cta.rank, offset))
+
+    def event(self, barrier: Barrier, agent: Agent | None, what: str):
+        self.events += 1
+        barrier.events.append((self.events, agent, what, words.line(self.ins), barrier.phases))
+
+    def initialised(self, warp, mbarrier, before: Barrier | None):
+        agent, state = self.agent(warp), self.state(mbarrier.cta)
+        record = Record(agent, self.ins, agent.component, 0, "generic", "initialises an mbarrier")
+        record.step = record.epoch
+        barrier = Barrier(mbarrier, state.components.new(), record, self.strict)
+        state.barriers[mbarrier.cta.rank, mbarrier.offset] = barrier
+        self.shared(mbarrier.cta).shadow.barriers_in.add(mbarrier.offset, mbarrier.offset + 7)
+        self.event(barrier, agent, f"init, count {mbarrier.expected}")
+        if before is not None:
+            self.found(
+                "protocol",
+                "an mbarrier is initialised again without mbarrier.inval",
+                (
+                    f"this access: {words.act(record)}",
+                    f"initialised before: {words.act(before.record)}",
+                    f"it is {before.name()}, {before.phases} of its phases completed",
+                    "missing: mbarrier.inval, or the first initialisation serves all tiles",
+                ),
+                self.ins,
+                before.record.ins,
+            )
+
+    def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False):
+        """The initialisation of a barrier must be known to whoever uses it, through a fence to
+        other proxies.
+        """
+        if barrier in agent.trusted and not asynchronous or (barrier, 1) in agent.trusted:
+            return
+        record = barrier.record
+        published = agent.knows(INIT, record.component, record.epoch)
+        own = record.agent is agent
+        agent.trusted.add((barrier, 1) if published else barrier)
+        if not (own or published or agent.knows(HB, record.component, record.epoch)):
+            self.found(
+                "protocol",
+                "an mbarrier is used before its initialisation is visible to the warp",
+                (
+                    f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
+                    f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+                    "missing: fence.mbarrier_init and a barrier of the CTA or cluster between the "
+                    "two",
+                ),
+                self.ins,
+                record.ins,
+            )
+        elif asynchronous and not published and record.agent.cta.rank == barrier.object.cta.rank:
+            self.found(
+                "protocol",
+                "an mbarrier is used by an asynchronous operation without a fence behind its "
+                "initialisation",
+                (
+                    f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
+                    f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+                    "missing: fence.mbarrier_init.release.cluster (or fence.proxy.async) behind "
+                    "mbarrier.init",
+                ),
+                self.ins,
+                record.ins,
+            )
+
+    def arrived(self, warp, mbarrier, phase: int, what: str, nbytes: int = 0):
+        """A warp has arrived, or announced bytes; `phase`: parity before."""
+        barrier = self.barrier(mbarrier)
+        if barrier is None:
+            return
+        agent = self.agent(warp)
+        self.visible(agent, barrier)
+        if nbytes:
+            barrier.announced += nbytes
+            barrier.expects[id(self.ins)] = self.ins, nbytes
+        self.event(barrier, agent, what)
+        if mbarrier.cta is not agent.cta:
+            self._arrived_remotely(agent, mbarrier.cta)
+        barrier.gather(agent.release())
+        if mbarrier.phase != phase:
+            barrier.complete()
+
+    def _arrived_remotely(self, agent: Agent, target):
+        last = self.state(target).remote[target.rank].get(agent.component)
+        if (
+            last is None
+            or last.ins is not self.ins
+            or agent.snapshot is None
+            or last.epoch != agent.epoch
+        ):
+            record = Record(
+                agent,
+                self.ins,
+                agent.component,
+                0,
+                "generic",
+                "arrives on an mbarrier of another CTA",
+            )
+            record.step = record.epoch
+            self.reach(record, target)
+
+    def waited(self, warp, mbarrier, parity: int):
+        """A wait was satisfied."""
+        barrier = self.barrier(mbarrier)
+        if barrier is None:
+            return
+        agent = self.agent(warp)
+        self.visible(agent, barrier)
+        self.event(barrier, agent, f"wait for parity {parity} over")
+        agent.waits[barrier] = (parity, barrier.phases, self.ins)
+        self.exercised.add(barrier.record.ins.text)
+        (agent.acquire_barrier if self.strict else agent.acquire)(barrier.passed)
+
+    # --- tensor memory --------------------------------------------------------------------------
+    def allocated(self, warp, address, columns: int):
+        """tcgen05.alloc has handed out columns: the latest of the CTA's allocations of this
+        size.
+        """
+        agent, cta = self.agent(warp), warp.cta
+        record = Record(
+            agent,
+            self.ins,
+            agent.component,
+            0,
+            "generic",
+            f"allocates {columns} columns of tensor memory",
+        )
+        record.step = record.epoch
+        first = self._slot(warp, agent, address)
+        cta.__dict__.setdefault("allocated_by", {})[first] = record
+
+    def _slot(self, warp, agent: Agent, address) -> int:
+        """The address that tcgen05.alloc wrote to shared memory, and the record of that write."""
+        at = (address if isinstance(address, int) else int(address[0])) & OFFSET_MASK
+        record = Record(
+            agent, self.ins, agent.component, 0, "generic", "writes the address of tensor memory"
+        )
+        record.step = record.epoch
+        self.state(warp.cta).add(record)
+        record.turn = -1  # the instruction itself brings the lanes together
+        self.shared(warp.cta).generic_write(record, np.array([at // 4]), at // 4, at // 4, 0)
+        return int(warp.cta.smem.u32[at // 4])
+
+    def freed(self, warp, first: int, columns: int, pair: bool):
+        agent, cta = self.agent(warp), warp.cta
+        record = Record(
+            agent,
+            self.ins,
+            agent.component,
+            0,
+            "dealloc",
+            f"frees {columns} columns of tensor memory",
+        )
+        record.step = record.epoch
+        self.state(cta).add(record)
+        tensor = self.tensor(cta)
+        tensor.freed(record, slice(first, first + columns))
+        tensor.forget(slice(first, first + columns))
+
+    def registers_read(self, warp, loads):
+        """An instruction reads registers of tcgen05.ld instructions: they are complete."""
+        agent = self.agent(warp)
+        for load in loads:
+            record = agent.loads.get(id(load))
+            if record is not None and not agent.knows(HB, record.component, record.step):
+                agent.learn(record.component, record.step)
+
+    # --- barriers of a CTA and of a cluster -----------------------------------------------------
+    def meeting(self, cta, key) -> Meeting:
+        meetings = self.state(cta).meetings
+        found = meetings.get(key)
+        if found is None:
+            found = meetings[key] = Meeting()
+            meetings.pop((*key[:-1], key[-1] - 2), None)
+        return found
+
+    def reach(self, record: Record, target):
+        """An access to another CTA of the cluster, which must still be there."""
+        state = self.state(target)
+        if target.rank in state.exits and state.left[target.rank] == len(target.warps):
+            lifetime.gone(self, record, target)
+            return
+        state.reach(record, target)
+
+    # --- the end --------------------------------------------------------------------------------
+    def warp_exited(self, state):
+        lifetime.warp_exited(self, state)
+
+    def finish(self):
+        """The launch has ended."""
+        self.coverage.finish()
+        self.globals.finish()
+        self._scales()
+
+    def _scales(self):
+        code, hits = self.machine.code, self.machine.hits
+        ran = {id(op.ins) for b, n in zip(code.structure, hits) if n for op in b.ops}
+        for element, scale in unrounded_scales(code.structure):
+            if id(element) in ran and id(scale) in ran:
+                self.found(
+                    "numerics",
+                    "values are quantised with the block scale before its rounding",
+                    (
+                        f"this conversion: {words.line(element)}: {mnemonic(element)}",
+                        f"the scale is rounded at {words.line(scale)}: {mnemonic(scale)}",
+                        "missing: the scale converted back (cvt.f16x2 of what is stored) before "
+                        "the values are divided by it",
+                    ),
+                    element,
+                    scale,
+                )

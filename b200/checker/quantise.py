@@ -1,0 +1,57 @@
+"""Block scales: what is divided by must be the scale that is stored, after its rounding.
+
+A kernel that quantises to e2m1 converts a block's scale to e4m3 or e8m0 and stores it. The values
+of the block have to be divided by what that conversion gives, converted back; dividing by the
+number before it is a bug that shows in few elements only. It is seen in the data flow: a register
+that is converted to a scale also leads to a conversion to e2m1 on a way that is not through the
+scale.
+"""
+
+from __future__ import annotations
+
+from b200.program.analysis import Block, Op
+from b200.program.module import Instr
+
+SCALES = ("e4m3x2", "ue8m0x2")
+
+
+def _converts_to(op: Op, formats: tuple[str, ...]) -> bool:
+    """cvt with one of the formats as its destination."""
+    mods = op.ins.mods
+    if mods[0] != "cvt":
+        return False
+    named = [m for m in mods if m in (*SCALES, "e2m1x2", "f32", "f16x2", "bf16x2")]
+    return bool(named) and named[0] in formats
+
+
+def unrounded_scales(blocks: list[Block]) -> list[tuple[Instr, Instr]]:
+    """(conversion to e2m1, conversion of a scale) where the scale divides as it was before."""
+    ops = [op for block in blocks for op in block.ops]
+    scales = [op for op in ops if _converts_to(op, SCALES)]
+    codes = [op for op in ops if _converts_to(op, ("e2m1x2",))]
+    if not scales or not codes:
+        return []
+    feeds: dict[str, list[Op]] = {}
+    for op in ops:
+        if op.entry is not None and not _converts_to(op, SCALES):
+            for register in op.srcs:
+                if register.type != "pred" and register is not op.ins.pred:
+                    feeds.setdefault(register.name, []).append(op)
+    found = []
+    for scale in scales:
+        reached = _reached([r.name for r in scale.srcs], feeds)
+        found += [(code.ins, scale.ins) for code in codes if id(code) in reached]
+    return found
+
+
+def _reached(names: list[str], feeds: dict[str, list[Op]]) -> set[int]:
+    """ids of the instructions that depend on the registers."""
+    seen, reached, work = set(names), set(), list(names)
+    while work:
+        for op in feeds.get(work.pop(), ()):
+            reached.add(id(op))
+            for register in op.dsts:
+                if register.name not in seen and register.type != "pred":
+                    seen.add(register.name)
+                    work.append(register.name)
+    return reached

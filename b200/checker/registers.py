@@ -1,0 +1,70 @@
+"""Registers that tcgen05.ld fills: whoever reads one waits for the load, without tcgen05.wait::ld
+(PTX ISA 9.7.16.6, true dependencies through registers).
+
+Compiled public kernels without tcgen05 fences rely on this when they write or hand over the columns
+that they have read. A kernel with fences is held to tcgen05.wait::ld (see clocks.py). Which
+instructions are the first to read such a register is found on the control flow before the kernel
+runs. Loads of a warp are taken to complete in order.
+"""
+
+from __future__ import annotations
+
+from b200.program.analysis import EXIT, Block, Op
+from b200.program.module import Instr
+
+State = dict[str, frozenset]  # register -> ids of the loads that may still fill it
+
+
+def first_reads(blocks: list[Block]) -> dict[int, tuple[Instr, ...]]:
+    """id of an instruction -> the tcgen05.ld whose registers it reads with no tcgen05.wait::ld and
+    no other reader on some path between; nothing for kernels with tcgen05 fences.
+    """
+    ops = [op for block in blocks for op in block.ops]
+    loads = {id(op.ins): op.ins for op in ops if _is_load(op)}
+    if any(op.ins.mods[0] == "tcgen05" and op.ins.mods[1].startswith("fence") for op in ops):
+        return {}
+    found: dict[int, frozenset] = {}
+    states: list[State] = [{} for _ in blocks]
+    work = [b.index for b in blocks if any(map(_is_load, b.ops))]
+    while work:
+        index = work.pop()
+        after = _through(blocks[index], states[index], found)
+        for successor in blocks[index].successors:
+            if successor != EXIT and _merge(states[successor], after):
+                work.append(successor)
+    return {key: tuple(loads[i] for i in sorted(read)) for key, read in found.items()}
+
+
+def _is_load(op: Op) -> bool:
+    return op.ins.mods[:2] == ("tcgen05", "ld")
+
+
+def _merge(state: State, other: State) -> bool:
+    """Add what another path leaves open; whether anything is new."""
+    changed = False
+    for register, loads in other.items():
+        have = state.get(register, frozenset())
+        if not loads <= have:
+            state[register], changed = have | loads, True
+    return changed
+
+
+def _through(block: Block, before: State, found: dict[int, frozenset]) -> State:
+    """The state behind a block. A move hands an open register on and is no read of it."""
+    state = dict(before)
+    for op in block.ops:
+        if op.ins.mods[:2] == ("tcgen05", "wait::ld"):
+            state.clear()
+            continue
+        read = frozenset().union(*(state.get(r.name, ()) for r in op.srcs)) if state else ()
+        left = frozenset((id(op.ins),)) if _is_load(op) else frozenset(read)
+        if left and not _is_load(op) and op.ins.mods[0] != "mov":
+            found[id(op.ins)] = found.get(id(op.ins), frozenset()) | left
+            state = {r: rest for r, loads in state.items() if (rest := loads - left)}
+            left = frozenset()
+        for register in op.dsts:
+            if left:
+                state[register.name] = left
+            elif op.ins.pred is None:
+                state.pop(register.name, None)
+    return state

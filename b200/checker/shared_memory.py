@@ -1,0 +1,335 @@
+"""Rules of shared memory: every access against what the shadow remembers of its cells.
+
+Asynchronous reads and writes (TMA, bulk copies, tensor core) are given as an index of 16-byte
+granules, a slice or an
+array; generic ones as an array of 4-byte words. `low` and `high` are the first and last granule or
+word.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record, known
+from b200.checker.clocks import AFTER, ASYNC
+from b200.checker.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
+
+
+def place(cta, low: int, high: int, unit: int) -> str:
+    """A range of cells of a CTA's shared memory."""
+    return f"shared memory [{low * unit:#x}, {(high + 1) * unit:#x}) of CTA {cta.index}"
+
+
+def granules(index):
+    """The granules of an index of words."""
+    if isinstance(index, slice):
+        return slice(index.start >> 2, (index.stop - 1 >> 2) + 1)
+    return index >> 2
+
+
+class SharedRules:
+    """The rules for one CTA's shared memory. `report`: function of (kind, diagnosis, details, new,
+    old).
+    """
+
+    def __init__(self, cta, state, report, shadow: SharedShadow):
+        self.cta, self.state, self.report = cta, state, report
+        self.shadow = shadow
+        self.strict = False
+
+    # --- conflicts ------------------------------------------------------------------------------
+    def _conflict(self, new: Record, numbers, at: tuple, how: str):
+        """Report each of the records `numbers` that is not complete before `new`. how: "read",
+        "write".
+        """
+        for number in numbers:
+            if (
+                number
+                and not known(new.agent, old := self.state.records[number])
+                and old is not new
+            ):
+                if new.narrow and old.narrow or new.kind == old.kind == "atomic":
+                    continue
+                missing = (
+                    words.missing_wait(new, old)
+                    if old.empty
+                    else words.missing_step(new.agent, old)
+                )
+                self.report(
+                    "race",
+                    self._sentence(new, old, how),
+                    (
+                        f"this access: {words.act(new)}",
+                        f"conflicts with: {words.act(old)}",
+                        f"in {place(self.cta, *at)}",
+                        missing,
+                    ),
+                    new,
+                    old,
+                )
+
+    @staticmethod
+    def _sentence(new: Record, old: Record, how: str) -> str:
+        if how == "read":
+            if old.barrier is not None:
+                return (
+                    f"{words.thing(new)} reads shared memory before {words.thing(old)} into it "
+                    "has landed"
+                )
+            return (
+                (
+                    f"{words.thing(new)} reads shared memory that {words.thing(old)} of another "
+                    "warp writes, "
+                    "with nothing to order the two"
+                )
+                if old.agent is not new.agent
+                else (
+                    f"{words.thing(new)} reads shared memory before {words.thing(old)} has written "
+                    "it"
+                )
+            )
+        if old.empty:
+            return (
+                f"{words.thing(old)} reads shared memory before {words.thing(new)} writes it, "
+                "with nothing to make it wait"
+            )
+        if old.kind in words.CORE:
+            return (
+                f"{words.thing(new)} overwrites shared memory before the {words.thing(old)} "
+                "that reads it has committed"
+            )
+        if old.kind in ("tma_store", "bulk_store"):
+            return (
+                f"{words.thing(new)} overwrites shared memory before {words.thing(old)} has read it"
+            )
+        if how == "overwrite" and old.barrier is not None:
+            return (
+                f"{words.thing(new)} writes shared memory while {words.thing(old)} into it is "
+                "under way"
+            )
+        verb = "reads" if how == "write" else "writes"
+        who = "another lane of the warp" if old.agent is new.agent else "another warp"
+        return (
+            f"{words.thing(new)} writes shared memory that {words.thing(old)} of {who} {verb}, "
+            "with nothing to order the two"
+        )
+
+    # --- asynchronous proxy ---------------------------------------------------------------------
+    def async_read(
+        self, new: Record, index, low: int, high: int, readers: np.ndarray, partly=False, lane=None
+    ):
+        """partly: only a source nothing of which was written is uninitialised. lane: that issues
+        it, None if not one.
+        """
+        shadow = self.shadow
+        at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
+        numbers = distinct(shadow.written[index])
+        self._conflict(new, numbers, at, "read")
+        if self.strict and new.kind in words.CORE:
+            self._fenced(new, numbers, at)
+        stored = None
+        if shadow.stored_in.meet(first, last):
+            stored = shadow.words(shadow.stored, index)
+            by = distinct(stored)
+            self._conflict(new, by, at, "read")
+            self._proxy(new, by, at)
+            if lane is not None:
+                self._lanes(new, by, stored, shadow.lane.reshape(-1, 4), index, lane, at)
+        if 0 in numbers:
+            empty = shadow.written[index] == 0
+            if stored is not None:
+                empty = empty & (stored == 0).reshape(*empty.shape, 4).all(-1)
+            if empty.all() if partly else empty.any():
+                self._uninitialised(new, at, int(np.count_nonzero(empty)) * GRANULE)
+        readers[index] = new.number
+        (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
+
+    def _fenced(self, new: Record, numbers, at: tuple):
+        """The tensor core reads what a wait made visible: tcgen05.fence::after_thread_sync
+        between.
+        """
+        agent = new.agent
+        for number in numbers:
+            if number and known(agent, old := self.state.records[number]):
+                if not agent.knows(AFTER, old.component, old.step):
+                    self.report(
+                        "race",
+                        f"{words.thing(new)} is not held back by the wait for {words.thing(old)}",
+                        (
+                            f"this access: {words.act(new)}",
+                            f"conflicts with: {words.act(old)}",
+                            f"in {place(self.cta, *at)}",
+                            f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} "
+                            "behind its wait (the kernel has "
+                            "tcgen05 fences elsewhere)",
+                        ),
+                        new,
+                        old,
+                    )
+
+    def _proxy(self, new: Record, numbers, at: tuple):
+        """Generic stores that the asynchronous proxy need not see yet."""
+        for number in numbers:
+            if not number:
+                continue
+            old = self.state.records[number]
+            agent = new.agent
+            if known(agent, old) and old.kind in ("generic", "atomic", "cp.async"):
+                fenced = agent.knows(ASYNC, old.component, old.step)
+                if not fenced:
+                    self.report(
+                        "proxy",
+                        f"{words.thing(new)} reads what {words.thing(old)} wrote through the "
+                        "generic proxy, "
+                        "with no fence.proxy.async in between",
+                        (
+                            f"this access: {words.act(new)}",
+                            f"written by: {words.act(old)}",
+                            f"in {place(self.cta, *at)}",
+                            f"missing: fence.proxy.async.shared::cta by {words.name(old.agent)} "
+                            "behind its stores, before the "
+                            "barrier that hands them over",
+                        ),
+                        new,
+                        old,
+                    )
+
+    def async_write(self, new: Record, index, low: int, high: int):
+        shadow = self.shadow
+        at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
+        for cells, blocks, how in (
+            (shadow.written, shadow.written_in, "overwrite"),
+            (shadow.core, shadow.core_in, "write"),
+            (shadow.copied, shadow.copied_in, "write"),
+        ):
+            if blocks.meet(first, last):
+                numbers = distinct(cells[index])
+                self._conflict(new, numbers, at, how)
+                if numbers != (0,):
+                    cells[index] = 0
+        if shadow.stored_in.meet(first, last):
+            stored = shadow.words(shadow.stored, index)
+            self._conflict(new, distinct(stored), at, "overwrite")
+            shadow.stored.reshape(-1, 4)[index] = 0
+        for slot in shadow.readers(first, last):
+            loaded = shadow.loaded[slot].reshape(-1, 4)
+            self._conflict(new, distinct(loaded[index]), at, "write")
+            loaded[index] = 0
+        shadow.written[index] = new.number
+        shadow.written_in.add(first, last)
+        self._over_barrier(new, first, last + 1)
+
+    # --- generic proxy --------------------------------------------------------------------------
+    def generic_read(self, new: Record, index: np.ndarray, low: int, high: int, lanes: np.ndarray):
+        """lanes: that reads each word."""
+        shadow = self.shadow
+        at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
+        stored = shadow.stored[index]
+        numbers = distinct(stored)
+        self._conflict(new, numbers, at, "read")
+        self._lanes(new, numbers, stored, shadow.lane, index, lanes, at)
+        by_copies = None
+        if shadow.written_in.meet(first, last):
+            by_copies = distinct(shadow.written[granules(index)])
+            self._conflict(new, by_copies, at, "read")
+        if 0 in numbers and (by_copies is None or 0 in by_copies):
+            empty = stored == 0
+            if by_copies is not None:
+                words_ = np.arange(low, high + 1) if isinstance(index, slice) else index
+                empty = empty & (shadow.written[words_ >> 2] == 0)
+            if empty.any():
+                self._uninitialised(new, at, int(np.count_nonzero(empty)) * WORD)
+        slot = new.agent.index % GENERIC_READERS
+        shadow.loaded[slot][index] = new.number
+        shadow.reader[index] = lanes
+        shadow.loaded_in[slot].add(first, last)
+
+    def generic_write(self, new: Record, index: np.ndarray, low: int, high: int, lanes):
+        """lanes: that writes each word."""
+        shadow = self.shadow
+        at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
+        for cells, blocks, how in (
+            (shadow.written, shadow.written_in, "overwrite"),
+            (shadow.core, shadow.core_in, "write"),
+            (shadow.copied, shadow.copied_in, "write"),
+        ):
+            if blocks.meet(first, last):
+                self._conflict(new, distinct(cells[granules(index)]), at, how)
+        if shadow.stored_in.meet(first, last):
+            self._conflict(new, distinct(shadow.stored[index]), at, "overwrite")
+        for slot in shadow.readers(first, last):
+            loaded = shadow.loaded[slot][index]
+            numbers = distinct(loaded)
+            if numbers != (0,):
+                self._conflict(new, numbers, at, "write")
+                if slot == new.agent.index % GENERIC_READERS:
+                    args = shadow.reader, index, lanes, at, "overwrites"
+                    self._lanes(new, numbers, loaded, *args)
+                shadow.loaded[slot][index] = 0
+        shadow.stored[index] = new.number
+        shadow.lane[index] = lanes
+        shadow.stored_in.add(first, last)
+        self._over_barrier(new, first, last + 1)
+
+    def _lanes(self, new: Record, numbers, cells, by, index, lanes, at: tuple, verb="reads"):
+        """Words that another lane of the warp stored (or read, if this stores) since its lanes last
+        synchronised. cells: their records; by: the shadow of lanes; lanes: of this access.
+        """
+        for number in numbers:
+            if not number:
+                continue
+            old = self.state.records[number]
+            if old.agent is not new.agent or old.turn != new.turn or old.kind != "generic":
+                continue
+            if ((by[index] != lanes) & (cells == number)).any():
+                done = "stored" if verb == "reads" else "read"
+                self.report(
+                    "race",
+                    f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
+                    "without bar.warp.sync",
+                    (
+                        f"this access: {words.act(new)}",
+                        f"conflicts with: {words.act(old)}",
+                        f"in {place(self.cta, *at)}",
+                        "missing: bar.warp.sync (__syncwarp) between the two",
+                    ),
+                    new,
+                    old,
+                )
+
+    def _over_barrier(self, new: Record, low: int, high: int):
+        """Bytes [low, high) include an mbarrier."""
+        if not self.shadow.barriers_in.meet(low, high - 1):
+            return
+        for offset in self.cta.mbarriers:
+            if low < offset + 8 and offset < high:
+                barrier = self.state.barriers.get((self.cta.rank, offset))
+                name = barrier.name() if barrier is not None else f"mbarrier at {offset:#x}"
+                self.report(
+                    "protocol",
+                    f"{words.thing(new)} writes over the {name}",
+                    (
+                        f"this access: {words.act(new)}",
+                        f"it writes bytes [{low:#x}, {high:#x})",
+                        "missing: room of its own for the buffer, or for the barrier",
+                    ),
+                    new,
+                    None,
+                )
+                return
+
+    def _uninitialised(self, new: Record, at: tuple, nbytes: int):
+        new.empty = True
+        self.report(
+            "uninitialised",
+            f"{words.thing(new)} reads shared memory that nothing has written",
+            (
+                f"this access: {words.act(new)}",
+                f"{nbytes} bytes of it, in {place(self.cta, *at)}, were never written",
+                "missing: the load or store that fills them, or a wait for it; or the access "
+                "reaches too far",
+            ),
+            new,
+            None,
+        )

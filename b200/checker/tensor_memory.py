@@ -1,0 +1,228 @@
+"""Rules of tensor memory: every access against what the shadow remembers of its cells (PTX ISA
+9.7.16.6).
+
+Operations of one warp's tensor-core stream (tcgen05.mma, cp, shift) are ordered among themselves;
+generated code
+relies on mma before cp, too, which PTX does not list. Everything else needs a commit and a wait,
+or wait::ld / st.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record, known
+from b200.checker.clocks import HB, NEVER, TENSOR
+from b200.checker.shadow import LOAD_READERS, TensorShadow, distinct
+
+ALL = slice(0, 8)
+
+
+def halves_of(row: int, height: int) -> slice:
+    """Half quarters that lanes [row, row + height) touch."""
+    return slice(row // 16, -(-(row + height) // 16))
+
+
+class TensorRules:
+    """The rules for one CTA's tensor memory. `report`: function of (kind, diagnosis, details, new,
+    old). unread: where accumulators that were read in part are noted.
+    """
+
+    def __init__(self, cta, state, report, unread: list):
+        self.cta, self.state, self.report, self.unread = cta, state, report, unread
+        self.shadow = TensorShadow()
+
+    def place(self, columns: slice) -> str:
+        return f"tensor-memory columns [{columns.start}, {columns.stop}) of CTA {self.cta.index}"
+
+    def read(self, new: Record, halves, columns: slice, partly: bool = False, keep: bool = True):
+        """partly: only a range nothing of which was written is uninitialised."""
+        cells = self.shadow.written[halves, columns]
+        numbers = distinct(cells)
+        self._conflict(new, numbers, columns, "read")
+        if 0 in numbers and (not partly or not cells.any()):
+            self._uninitialised(new, columns, int(np.count_nonzero(cells == 0)), cells.size)
+        if not keep:
+            return
+        if new.kind == "load":
+            self.shadow.loaded[new.agent.index // 4 % LOAD_READERS, halves, columns] = new.number
+        else:
+            self.shadow.core[halves, columns] = new.number
+
+    def accumulate(self, new: Record, halves, columns: slice):
+        """An MMA adds to what is there."""
+        self.read(new, halves, columns, keep=False)
+        loaded = self.shadow.loaded[:, halves, columns]
+        if not loaded.any():
+            return
+        for number in distinct(loaded):
+            if number and self._ordered(new.agent, new, old := self.state.records[number], "write"):
+                self._taken(new, old, columns)
+
+    def _taken(self, new: Record, old: Record, columns: slice):
+        self.report(
+            "accumulator",
+            f"{words.thing(new)} accumulates on values that {words.thing(old)} has taken already",
+            (
+                f"this access: {words.act(new)}",
+                f"taken by: {words.act(old)}",
+                f"in {self.place(columns)}",
+                "missing: enable-input-d false for the first MMA of the tile (the accumulate flag "
+                "is never reset)",
+            ),
+            new,
+            old,
+        )
+
+    def write(self, new: Record, halves, columns: slice):
+        shadow = self.shadow
+        self._conflict(new, distinct(shadow.written[halves, columns]), columns, "overwrite")
+        core = shadow.core[halves, columns]
+        if core.any():
+            self._conflict(new, distinct(core), columns, "write")
+            shadow.core[halves, columns] = 0
+        loaded = shadow.loaded[:, halves, columns]
+        if loaded.any():
+            self._conflict(new, distinct(loaded), columns, "write")
+            shadow.loaded[:, halves, columns] = 0
+        shadow.written[halves, columns] = new.number
+
+    def forget(self, columns: slice):
+        """Freed columns: to whoever gets them next nothing is written."""
+        self.shadow.written[:, columns] = 0
+        self.shadow.core[:, columns] = 0
+        self.shadow.loaded[:, :, columns] = 0
+
+    def freed(self, new: Record, columns: slice):
+        """tcgen05.dealloc: every access must have been issued and, by the tensor core, completed
+        before it.
+        """
+        shadow = self.shadow
+        for cells in (shadow.written[:, columns], shadow.core[:, columns]):
+            self._conflict(new, distinct(cells), columns, "free")
+        if (loaded := shadow.loaded[:, :, columns]).any():
+            self._conflict(new, distinct(loaded), columns, "free")
+            self._note_unread(columns)
+
+    def _note_unread(self, columns: slice):
+        """Accumulators of which some columns were loaded since they were written, others not."""
+        shadow, records = self.shadow, self.state.records
+        loaded = shadow.loaded[:, :, columns].max(axis=0)
+        written = shadow.written[:, columns]
+        for number in distinct(written):
+            if not number or records[number].kind != "mma":
+                continue
+            mine = written == number
+            taken = (mine & (loaded != 0)).any(axis=0)
+            left = np.flatnonzero(mine.any(axis=0) & ~taken)
+            if left.size and taken.any():
+                load = records[int(loaded[mine].max())]
+                first, last = int(left[0]), int(left[-1])
+                self.unread.append(
+                    (records[number], load, columns.start + first, columns.start + last)
+                )
+
+    def _conflict(self, new: Record, numbers, columns: slice, how: str):
+        agent = new.agent
+        for number in numbers:
+            if not number:
+                continue
+            old = self.state.records[number]
+            if old is new or self._ordered(agent, new, old, how):
+                continue
+            if known(agent, old):
+                self._fences(new, old, columns)
+                continue
+            self.report(
+                "race",
+                self._sentence(new, old, how),
+                (
+                    f"this access: {words.act(new)}",
+                    f"conflicts with: {words.act(old)}",
+                    f"in {self.place(columns)}",
+                    words.missing_wait(new, old) if old.empty else words.missing_step(agent, old),
+                ),
+                new,
+                old,
+            )
+
+    @staticmethod
+    def _ordered(agent, new: Record, old: Record, how: str) -> bool:
+        if old.agent is agent:
+            if old.kind in words.CORE and new.kind in words.CORE:
+                return True
+            if how == "free" and old.kind in ("load", "store"):
+                return True
+            return old.step < NEVER and agent.knows(HB, old.component, old.step)
+        if how == "free":
+            if old.kind in (
+                "load",
+                "store",
+            ):  # what is read is in registers that were used before the barrier
+                return agent.knows(HB, old.agent.component, old.epoch)
+            return known(agent, old)
+        return old.step < NEVER and agent.knows(TENSOR, old.component, old.step)
+
+    @staticmethod
+    def _sentence(new: Record, old: Record, how: str) -> str:
+        if how == "free":
+            return (
+                f"tensor memory is deallocated before the {words.thing(old)} that uses it is "
+                "known to have finished"
+            )
+        if old.empty and how != "read":
+            return (
+                f"{words.thing(old)} reads tensor memory before {words.thing(new)} writes it, "
+                "with nothing to make it wait"
+            )
+        if how == "read":
+            if old.kind in words.CORE:
+                return (
+                    f"{words.thing(new)} reads tensor memory before the {words.thing(old)} that "
+                    "writes it has committed"
+                )
+            return (
+                f"{words.thing(new)} reads tensor memory before the {words.thing(old)} that "
+                "writes it is complete"
+            )
+        if old.kind == "load":
+            return (
+                f"{words.thing(new)} overwrites tensor memory before the {words.thing(old)} "
+                "that reads it is complete"
+            )
+        return f"{words.thing(new)} overwrites tensor memory that {words.thing(old)} may still use"
+
+    def _fences(self, new: Record, old: Record, columns: slice):
+        """Ordered by a barrier of the CTA or the cluster, but not for tensor memory."""
+        self.report(
+            "race",
+            f"{words.thing(new)} uses tensor memory behind a barrier without tcgen05 fences",
+            (
+                f"this access: {words.act(new)}",
+                f"conflicts with: {words.act(old)}",
+                f"in {self.place(columns)}",
+                f"missing: tcgen05.fence::before_thread_sync by {words.name(old.agent)} before the "
+                "barrier, or "
+                f"tcgen05.fence::after_thread_sync by {words.name(new.agent)} behind it",
+            ),
+            new,
+            old,
+        )
+
+    def _uninitialised(self, new: Record, columns: slice, cells: int, of: int):
+        new.empty = True
+        self.report(
+            "uninitialised",
+            f"{words.thing(new)} reads tensor memory that nothing has written",
+            (
+                f"this access: {words.act(new)}",
+                f"{cells * 100 // of} % of {self.place(columns)} was never written since it was "
+                "allocated",
+                "missing: the MMA without accumulation (enable-input-d false) that starts the "
+                "tile, the tcgen05.cp or "
+                "tcgen05.st that fills it, or a wait for it; or the columns are wrong",
+            ),
+            new,
+            None,
+        )

@@ -1,0 +1,86 @@
+"""Tensormaps in global memory that the device edits: not while an operation uses them, and with
+their own fences
+(PTX ISA 9.7.13.4 fence.proxy.tensormap, 9.7.9.28 tensormap.replace).
+"""
+
+from __future__ import annotations
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record, known
+from b200.chip.copies.tensormap import BYTES
+from b200.spaces import WINDOW_MASK
+
+
+class TensorMaps:
+    """Uses and edits of each tensormap, by its address."""
+
+    def __init__(self, observer):
+        self.observer = observer
+        self.uses: dict[int, list[Record]] = {}
+        self.edits: dict[int, Record] = {}
+        self.acquired: dict[
+            tuple, Record
+        ] = {}  # (agent, address) -> the edit that its fence made visible
+
+    def used(self, agent, address: int, record: Record):
+        """A TMA operation reads the object at a generic address; only those in global memory can
+        change.
+        """
+        if address & ~WINDOW_MASK:
+            return
+        uses = self.uses.setdefault(address, [])
+        uses.append(record)
+        del uses[:-16]
+        edit = self.edits.get(address)
+        if edit is None or edit.agent.cta.cluster is not agent.cta.cluster:
+            return
+        if not known(agent, edit):
+            self._found(
+                "a tensormap is used that another warp edits, with nothing to order the two",
+                record,
+                edit,
+                words.barrier_between(agent, edit),
+            )
+        elif self.acquired.get((agent, address)) is not edit:
+            self._found(
+                "a tensormap is used without a fence behind its edit",
+                record,
+                edit,
+                "missing: fence.proxy.tensormap::generic.acquire.SCOPE [address], 128 by the warp "
+                "that uses it",
+            )
+
+    def edited(self, agent, address: int):
+        """The device writes the object at a global address."""
+        state = self.observer.state(agent.cta)
+        edit = Record(agent, self.observer.ins, agent.component, 0, "generic", "edits a tensormap")
+        edit.step = edit.epoch
+        for use in self.uses.get(address, ()):
+            if use.agent.cta.cluster is state.cluster and not known(agent, use):
+                self._found(
+                    "a tensormap is edited while an operation that uses it is under way",
+                    edit,
+                    use,
+                    words.missing_step(agent, use),
+                )
+        self.edits[address] = edit
+
+    def fenced(self, agent, address: int):
+        """fence.proxy.tensormap::generic.acquire."""
+        edit = self.edits.get(address)
+        if edit is not None and known(agent, edit):
+            self.acquired[agent, address] = edit
+
+    def _found(self, diagnosis: str, new: Record, old: Record, missing: str):
+        self.observer.report(
+            "tensormap",
+            diagnosis,
+            (
+                f"this access: {words.act(new)}",
+                f"conflicts with: {words.act(old)}",
+                f"in the {BYTES} bytes of the tensormap",
+                missing,
+            ),
+            new,
+            old,
+        )

@@ -1,0 +1,100 @@
+"""Division, reciprocal, roots and transcendental functions (PTX ISA 9.7.3.8, 9.7.3.13-9.7.3.21).
+
+The .approx forms are computed in float64 and rounded once, so they are at least as accurate as the
+documented bound of hardware (a few units in the last place), but not bit-identical to it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.alu.build import Modifiers, build, typed
+from b200.chip.alu.float_arithmetic import finished, rounded
+from b200.chip.alu.rounding import FLOATS, MODES, encode, lift, scalar_kind
+from b200.contract import Pure, pure
+from b200.program.module import Instr
+
+FUNCTIONS = {
+    "rcp": lambda x: 1.0 / x,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "sin": np.sin,
+    "cos": np.cos,
+    "lg2": np.log2,
+    "ex2": np.exp2,
+    "tanh": np.tanh,
+}
+HALVES = ("f16", "bf16", "f16x2", "bf16x2")
+
+
+def _approximation(kind: str, function, ftz: bool):
+    form = FLOATS[scalar_kind(kind)]
+    return lift(
+        kind,
+        finished(lambda *args: encode(function(*(form.decode(a) for a in args)), form), form, ftz),
+    )
+
+
+@typed("float", "div")
+def div(ins: Instr) -> Pure:
+    """div.{rn,rz,rm,rp}.{f32,f64}, div.{approx,full}.f32: 9.7.3.8."""
+    mods = Modifiers(ins)
+    kind = mods.type("f32", "f64")
+    modes = (*MODES, "approx", "full") if kind == "f32" else MODES
+    mode = mods.one(*modes)
+    ftz = kind == "f32" and mods.flag("ftz")
+    mods.done()
+    if mode in MODES:
+        run = finished(rounded("div", kind, mode), FLOATS[kind], ftz)
+    else:
+        run = _approximation(kind, _div_approx if mode == "approx" else np.divide, ftz)
+    return build((kind, kind), (kind,), vector=run)
+
+
+def _div_approx(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a * (1 / b), whose reciprocal underflows for 2^126 < |b|: zero, and NaN for an infinite a."""
+    large = (np.abs(b) > 2.0**126) & np.isfinite(b)
+    return np.where(large, a * np.copysign(0.0, b), a / b)
+
+
+@pure("rcp", "sqrt")
+def rcp_sqrt(ins: Instr) -> Pure:
+    """rcp, sqrt .{rn,rz,rm,rp,approx}.{f32,f64}: 9.7.3.13-9.7.3.15."""
+    mods = Modifiers(ins)
+    op, kind = ins.mods[0], mods.type("f32", "f64")
+    mode = mods.one(*MODES, *(("approx",) if kind == "f32" or op == "rcp" else ()))
+    ftz = (kind == "f32" or mode == "approx") and mods.flag("ftz")
+    mods.done()
+    if mode != "approx":
+        run = finished(rounded(op, kind, mode), FLOATS[kind], ftz)
+    elif kind == "f64":
+        run = _upper_word(op)
+    else:
+        run = _approximation(kind, FUNCTIONS[op], ftz)
+    return build((kind,), (kind,), vector=run)
+
+
+def _upper_word(op: str):
+    """rcp, rsqrt .approx.ftz.f64: only the upper 32 bits of operand and result count."""
+    high, form = np.uint64(0xFFFFFFFF00000000), FLOATS["f64"]
+
+    def run(a):
+        r = FUNCTIONS[op]((a & high).view(np.float64))
+        return np.where(np.isnan(r), np.uint64(0x7FFFFFFF << 32), r.view(np.uint64) & high)
+
+    return finished(run, form, True)
+
+
+@pure("rsqrt", "sin", "cos", "lg2", "ex2", "tanh")
+def approximate(ins: Instr) -> Pure:
+    """rsqrt, sin, cos, lg2, ex2, tanh .approx{.ftz}: 9.7.3.16-9.7.3.21, 9.7.4.10, 9.7.4.11."""
+    mods = Modifiers(ins)
+    op = ins.mods[0]
+    more = {"rsqrt": ("f64",), "ex2": HALVES, "tanh": HALVES}.get(op, ())
+    kind = mods.type("f32", *more)
+    mods.one("approx")
+    ftz = op != "tanh" and mods.flag("ftz")
+    mods.done()
+    upper = kind == "f64" and ftz
+    run = _upper_word(op) if upper else _approximation(kind, FUNCTIONS[op], ftz)
+    return build((kind,), (kind,), vector=run)

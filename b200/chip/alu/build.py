@@ -1,0 +1,186 @@
+"""What the stateless units share: modifiers, types, and building a `Pure` from Python source.
+
+Registers hold unsigned bit patterns. A name in `INLINE_NAMES` may be used by inlined source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+
+import numpy as np
+
+from b200.contract import DTYPES, FULL, INLINE_NAMES, Pure, as_bools, as_mask, pure
+from b200.errors import Unsupported
+from b200.program.module import Instr
+
+SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+
+
+class Modifiers:
+    """The modifiers of an opcode, taken one by one; `done` refuses what nobody took."""
+
+    def __init__(self, ins: Instr, skip: int = 1):
+        self.ins = ins
+        self.left = list(ins.mods[skip:])
+
+    def flag(self, name: str) -> bool:
+        """Take a modifier that may be there."""
+        if name in self.left:
+            self.left.remove(name)
+            return True
+        return False
+
+    def one(self, *names: str, default: str | None = None) -> str:
+        """Take the one modifier that is among `names`."""
+        found = [m for m in self.left if m in names]
+        if len(found) > 1 or not (found or default is not None):
+            raise self.unsupported(f"expected one of {', '.join('.' + n for n in names)}")
+        if found:
+            self.left.remove(found[0])
+        return found[0] if found else default
+
+    def type(self, *names: str) -> str:
+        """Take the rightmost modifier that is one of the types `names`."""
+        for i in reversed(range(len(self.left))):
+            if self.left[i] in names:
+                return self.left.pop(i)
+        raise self.unsupported(f"its type is not one of {', '.join('.' + n for n in names)}")
+
+    def done(self):
+        if self.left:
+            raise self.unsupported(f"modifier .{self.left[0]} is not modelled")
+
+    def unsupported(self, why: str) -> Unsupported:
+        return Unsupported(f"{self.ins.text or self.ins.opcode}: {why}")
+
+
+def width(kind: str) -> int:
+    """Bits of a scalar integer type: 32 of "u32"."""
+    return int(kind[1:])
+
+
+def is_signed(kind: str) -> bool:
+    return kind[0] == "s"
+
+
+def ones(bits: int) -> int:
+    return (1 << bits) - 1
+
+
+# --- helpers of inlined source: an array, or an int where the value is the same in all lanes
+# ------------
+
+
+def _signed_view(bits: int) -> Callable:
+    sign, dtype = 1 << (bits - 1), SIGNED[bits]
+
+    def signed(x):
+        return x.view(dtype) if isinstance(x, np.ndarray) else (x ^ sign) - sign
+
+    return signed
+
+
+def _as_array(bits: int) -> Callable:
+    dtype = DTYPES[bits]
+
+    def array(x):
+        return x if isinstance(x, np.ndarray) else dtype(x)
+
+    return array
+
+
+def _float_view(dtype, bits_dtype) -> Callable:
+    def view(x):
+        return x.view(dtype) if isinstance(x, np.ndarray) else bits_dtype(x).view(dtype)
+
+    return view
+
+
+_INLINE = {
+    **{f"s{n}": _signed_view(n) for n in SIGNED},
+    **{f"arr{n}": _as_array(n) for n in DTYPES},
+    "f32": _float_view(np.float32, np.uint32),
+    "f64": _float_view(np.float64, np.uint64),
+}
+INLINE_NAMES.update(_INLINE)
+_SPACE = {"np": np, "FULL": FULL, "as_bools": as_bools, "as_mask": as_mask}
+
+
+def export(**helpers):
+    """Make helpers known to inlined source."""
+    INLINE_NAMES.update(helpers)
+
+
+@cache
+def compiled(source: str, operands: int) -> Callable:
+    """Source with {0}, {1}, ... as a function of that many operands."""
+    names = [f"a{i}" for i in range(operands)]
+    return eval(f"lambda {', '.join(names)}: {source.format(*names)}", {**_SPACE, **INLINE_NAMES})
+
+
+def build(
+    ins: tuple[str, ...],
+    outs: tuple[str, ...],
+    expr: str | None = None,
+    vexpr: str | None = None,
+    scalar: Callable | None = None,
+    vector: Callable | None = None,
+) -> Pure:
+    """A `Pure` whose functions are compiled from the source where they are not given.
+
+    With neither `vexpr` nor `vector`, `scalar` is called for each lane: for what is rare.
+    """
+    if scalar is None and expr is not None:
+        scalar = compiled(expr, len(ins))
+    if vector is None and vexpr is not None:
+        vector = compiled(vexpr, len(ins))
+    if vector is None and scalar is not None:
+        vector = each_lane(scalar, outs)
+    return Pure(ins, outs, vector, scalar, expr, vexpr)
+
+
+def predicate_logic(ins: tuple[str, ...], outs: tuple[str, ...], expr: str) -> Pure:
+    """A `Pure` over predicates only: masks are ints, so one expression serves all cases."""
+    return Pure(ins, outs, None, compiled(expr, len(ins)), expr, None)
+
+
+def each_lane(scalar: Callable, outs: tuple[str, ...]) -> Callable:
+    """A vector form that calls a scalar form of one non-predicate result lane by lane."""
+    (out,) = outs
+    dtype = DTYPES[int(out.lstrip("busf"))]
+
+    def vector(*args):
+        return np.array([scalar(*row) for row in zip(*(a.tolist() for a in args))], dtype)
+
+    return vector
+
+
+# --- mnemonics that integers and floats share
+# -----------------------------------------------------------
+
+INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
+_FAMILIES: dict[str, dict[str, Callable]] = {}
+
+
+def typed(family: str, *mnemonics: str):
+    """Register a factory for a mnemonic's "integer" or "float" forms (told apart by the type)."""
+
+    def add(factory):
+        for mnemonic in mnemonics:
+            if mnemonic not in _FAMILIES:
+                _FAMILIES[mnemonic] = {}
+                pure(mnemonic)(partial(_by_type, mnemonic))
+            _FAMILIES[mnemonic][family] = factory
+        return factory
+
+    return add
+
+
+def _by_type(mnemonic: str, ins: Instr) -> Pure:
+    kind = next((m for m in reversed(ins.mods) if m[-1].isdigit()), "")
+    family = "float" if "f" in kind else "integer"
+    factory = _FAMILIES[mnemonic].get(family)
+    if factory is None:
+        raise Unsupported(f"{ins.text or ins.opcode}: no {family} form of {mnemonic} is modelled")
+    return factory(ins)

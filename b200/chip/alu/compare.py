@@ -1,0 +1,177 @@
+"""Comparisons: setp, set (PTX ISA 9.7.6.1, 9.7.6.2, half precision 9.7.7)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.alu.build import INTEGERS, Modifiers, build, compiled, is_signed, width
+from b200.chip.alu.rounding import FLOATS, flush, scalar_kind
+from b200.contract import FULL, Pure, as_bools, as_mask, pure
+from b200.program.module import Instr
+
+PLAIN = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+UNSIGNED = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+# a comparison that is true for NaN is the negation of the opposite one
+NEGATED = {"ltu": ">=", "leu": ">", "gtu": "<=", "geu": "<"}
+FLOAT_ONLY = ("equ", "neu", "num", "nan", *NEGATED)
+INTEGER_TYPES = (*INTEGERS, "b16", "b32", "b64")
+FLOAT_TYPES = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+
+
+def _float_source(op: str, a: str, b: str) -> str:
+    """Source of a comparison of float arrays; IEEE comparisons are false for NaN except !=."""
+    if op == "ne":
+        return f"(({a} < {b}) | ({a} > {b}))"
+    if op == "equ":
+        return f"~(({a} < {b}) | ({a} > {b}))"
+    if op == "neu":
+        return f"({a} != {b})"
+    if op in ("num", "nan"):
+        number = f"(({a} == {a}) & ({b} == {b}))"
+        return number if op == "num" else f"~{number}"
+    if op in NEGATED:
+        return f"~({a} {NEGATED[op]} {b})"
+    return f"({a} {PLAIN[op]} {b})"
+
+
+def _integer_sources(op: str, kind: str) -> tuple[str, str]:
+    """Scalar and array source of an integer comparison."""
+    sign = PLAIN.get(op) or UNSIGNED[op]
+    plain = f"{{0}} {sign} {{1}}"
+    if not is_signed(kind) or op in ("eq", "ne"):
+        return plain, f"({plain})"
+    n = width(kind)
+    flip = f"{1 << (n - 1):#x}"
+    return f"({{0}} ^ {flip}) {sign} ({{1}} ^ {flip})", f"(s{n}({{0}}) {sign} s{n}({{1}}))"
+
+
+class Relation:
+    """The comparison of an instruction: kinds of its operands and how to evaluate it.
+
+    scalar: source on ints, None for floats. inline: source of a bool array, None if it needs a
+    call. bools: function of two arrays -> bool array, 64 long (lane-major, low half first) for
+    packed types.
+    """
+
+    def __init__(self, op: str, kind: str, ftz: bool, mods: Modifiers):
+        self.kind, self.packed = kind, kind.endswith("x2")
+        self.scalar = self.inline = None
+        if kind in INTEGER_TYPES:
+            if op in FLOAT_ONLY or (op in UNSIGNED and kind[0] != "u"):
+                raise mods.unsupported(f"comparison .{op} of .{kind}")
+            self.scalar, self.inline = _integer_sources(op, kind)
+            self.bools = compiled(self.inline, 2)
+            return
+        if op in UNSIGNED:
+            raise mods.unsupported(f"comparison .{op} of .{kind}")
+        if kind in ("f32", "f64") and not ftz:
+            self.inline = _float_source(op, f"{kind}({{0}})", f"{kind}({{1}})")
+            self.bools = compiled(self.inline, 2)
+            return
+        form = FLOATS[scalar_kind(kind)]
+        function = compiled(_float_source(op, "{0}", "{1}"), 2)
+
+        def bools(a, b):
+            x, y = a.view(form.bits_dtype), b.view(form.bits_dtype)
+            if ftz:
+                x, y = flush(x, form), flush(y, form)
+            return function(form.native(x), form.native(y))
+
+        self.bools = bools
+
+
+def _relation(mods: Modifiers, kind: str) -> tuple[Relation, str]:
+    """The relation and the boolean operator that joins it with a predicate ("" if none)."""
+    op = mods.one(*PLAIN, *UNSIGNED, *FLOAT_ONLY)
+    combine = mods.one("and", "or", "xor", default="")
+    ftz = kind in ("f32", "f16", "f16x2") and mods.flag("ftz")
+    return Relation(op, kind, ftz, mods), combine
+
+
+def _join(combine: str):
+    """Function of (comparison, predicate c) as masks."""
+    if not combine:
+        return lambda p, c=0: p
+    return {"and": lambda p, c: p & c, "or": lambda p, c: p | c, "xor": lambda p, c: p ^ c}[combine]
+
+
+@pure("setp")
+def setp(ins: Instr) -> Pure:
+    """setp.cmp{.and,.or,.xor}{.ftz}.type p{|q}, a, b{, c}: p = cmp op c, q = !cmp op c."""
+    mods = Modifiers(ins)
+    kind = mods.type(*INTEGER_TYPES, *FLOAT_TYPES)
+    relation, combine = _relation(mods, kind)
+    mods.done()
+    register = f"b{width(kind)}" if kind in INTEGER_TYPES else kind
+    sources = (register, register) + ("pred",) * bool(combine)
+    if relation.packed:
+        return build(sources, ("pred", "pred"), vector=_packed_setp(relation, combine))
+    if not combine and not ins.dual:
+        expr = f"(FULL if {relation.scalar} else 0)" if relation.scalar else None
+        vexpr = f"as_mask({relation.inline})" if relation.inline else None
+        bools = relation.bools
+        return build(sources, ("pred",), expr, vexpr, vector=lambda a, b: as_mask(bools(a, b)))
+    return _setp_combined(relation, combine, ins.dual, sources)
+
+
+def _setp_combined(relation: Relation, combine: str, dual: bool, sources) -> Pure:
+    join = _join(combine)
+
+    def finish(p: int, c: tuple):
+        return (join(p, *c), join(p ^ FULL, *c)) if dual else join(p, *c)
+
+    def vector(a, b, *c):
+        return finish(as_mask(relation.bools(a, b)), c)
+
+    scalar = None
+    if relation.scalar:
+        compare = compiled(relation.scalar, 2)
+
+        def scalar(a, b, *c):
+            return finish(FULL if compare(a, b) else 0, c)
+
+    return build(sources, ("pred",) * (2 if dual else 1), scalar=scalar, vector=vector)
+
+
+def _packed_setp(relation: Relation, combine: str):
+    """setp.f16x2 p|q: p compares the low halves, q the high ones."""
+    join = _join(combine)
+
+    def vector(a, b, *c):
+        bools = relation.bools(a, b)
+        return join(as_mask(bools[0::2]), *c), join(as_mask(bools[1::2]), *c)
+
+    return vector
+
+
+TRUE = {"u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "u16": 0xFFFF, "s16": 0xFFFF, "f32": 0x3F800000}
+TRUE |= {"f16": 0x3C00, "bf16": 0x3F80, "f16x2": 0x3C00, "bf16x2": 0x3F80}
+
+
+@pure("set")
+def set_(ins: Instr) -> Pure:
+    """set.cmp{.and,.or,.xor}{.ftz}.dtype.stype d, a, b{, c}: all ones or 1.0 where true, else 0."""
+    mods = Modifiers(ins)
+    kind = mods.type(*INTEGER_TYPES, *FLOAT_TYPES)
+    out = mods.type(*TRUE)
+    relation, combine = _relation(mods, kind)
+    mods.done()
+    if out.endswith("x2") and not relation.packed:
+        raise mods.unsupported(f"set.{out} of .{kind} does not exist")
+    join = _join(combine)
+    half = relation.packed
+    dtype = np.uint16 if half or out in ("u16", "s16", "f16", "bf16") else np.uint32
+    # a packed comparison with an integer result fills each half
+    true = dtype(TRUE[out] & 0xFFFF if half else TRUE[out])
+
+    def vector(a, b, *c):
+        bools = relation.bools(a, b)
+        if combine:
+            chosen = np.repeat(as_bools(c[0]), 2) if half else as_bools(c[0])
+            bools = join(bools, chosen)
+        result = np.where(bools, true, dtype(0))
+        return result.view(np.uint32) if half else result
+
+    register = f"b{width(kind)}" if kind in INTEGER_TYPES else kind
+    sources = (register, register) + ("pred",) * bool(combine)
+    return build(sources, (f"b{32 if half else 8 * dtype().itemsize}",), vector=vector)

@@ -1,0 +1,279 @@
+"""cvt between scalar types, address-space conversions (PTX ISA 9.7.9.21 cvt, 9.7.9.20 cvta,
+isspacep).
+
+Conversions to and from packed small formats are in convert_packed.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.alu.build import SIGNED, Modifiers, build, is_signed, ones, width
+from b200.chip.alu.convert_packed import SMALL_TYPES, convert_packed
+from b200.chip.alu.rounding import (
+    FLOATS,
+    MODES,
+    Float,
+    add_odd,
+    canonical,
+    correct,
+    encode,
+    flush,
+    rectify,
+    saturate,
+    sum_error,
+)
+from b200.contract import DTYPES, FULL, Pure, as_mask, pure, warp
+from b200.hardware import RANK_SHIFT
+from b200.program.module import Instr
+from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+
+INTEGER_TYPES = tuple(t + n for t in "us" for n in ("8", "16", "32", "64"))
+TO_INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+
+
+@pure("cvt")
+def cvt(ins: Instr) -> Pure:
+    """cvt{.rounding}{.ftz}{.sat}{.satfinite}{.relu}.dtype.atype d, a."""
+    mods = Modifiers(ins)
+    if any(t in SMALL_TYPES for t in mods.left[-2:]):
+        return convert_packed(mods)
+    source = mods.type(*INTEGER_TYPES, *FLOATS)
+    target = mods.type(*INTEGER_TYPES, *FLOATS)
+    if source in FLOATS:
+        return _from_float(mods, source, target)
+    return (
+        _integer_to_float(mods, source, target)
+        if target in FLOATS
+        else _integers(mods, source, target)
+    )
+
+
+# --- integers
+# -------------------------------------------------------------------------------------------
+
+
+def _integers(mods: Modifiers, source: str, target: str) -> Pure:
+    """Truncation or extension; .sat clamps to the range of the target."""
+    sat = mods.flag("sat")
+    mods.done()
+    n, m, signed = width(source), width(target), is_signed(source)
+    if sat:
+        return build((source,), (target,), scalar=_saturated(source, target))
+    if m <= n:
+        expr = "{0}" if m == n else f"({{0}} & {ones(m):#x})"
+        vexpr = "{0}" if m == n else f"{{0}}.astype(np.uint{m})"
+    elif signed:
+        sign = f"{1 << (n - 1):#x}"
+        expr = f"((({{0}} ^ {sign}) - {sign}) & {ones(m):#x})"
+        vexpr = f"s{n}({{0}}).astype(np.int{m}).view(np.uint{m})"
+    else:
+        expr, vexpr = "{0}", f"{{0}}.astype(np.uint{m})"
+    return build((source,), (target,), expr=expr, vexpr=vexpr)
+
+
+def _bounds(kind: str) -> tuple[int, int]:
+    n = width(kind)
+    return (-(1 << (n - 1)), ones(n - 1)) if is_signed(kind) else (0, ones(n))
+
+
+def _saturated(source: str, target: str):
+    sign = 1 << (width(source) - 1) if is_signed(source) else 0
+    (low, high), mask = _bounds(target), ones(width(target))
+    return lambda a: min(max((a ^ sign) - sign, low), high) & mask
+
+
+# --- integer to float
+# -----------------------------------------------------------------------------------
+
+
+def _integer_to_float(mods: Modifiers, source: str, target: str) -> Pure:
+    mode = mods.one(*MODES)
+    sat = target != "bf16" and mods.flag("sat")
+    if target == "f32":
+        mods.flag("ftz")  # an integer is never subnormal
+    mods.done()
+    form = FLOATS[target]
+    view = (SIGNED if is_signed(source) else DTYPES)[width(source)]
+
+    def vector(a):
+        number = a.view(view)
+        if target == "f64" and width(source) == 64:
+            r = _long_to_f64(number, mode)
+        elif mode == "rn" and target in ("f32", "f64"):
+            r = number.astype(form.dtype).view(form.bits_dtype)
+        else:
+            r = _through_f64(number, form, mode)
+        return saturate(r, form) if sat else r
+
+    return build((source,), (target,), vector=vector)
+
+
+def _halves(number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A 64-bit integer as the sum of two float64 numbers, both exact."""
+    high = (number >> 32).astype(np.float64) * 2.0**32
+    return high, (number & 0xFFFFFFFF).astype(np.float64)
+
+
+def _through_f64(number: np.ndarray, form: Float, mode: str) -> np.ndarray:
+    if number.dtype.itemsize < 8:
+        return encode(number.astype(np.float64), form, mode)
+    return encode(add_odd(*_halves(number)), form, mode)
+
+
+def _long_to_f64(number: np.ndarray, mode: str) -> np.ndarray:
+    high, low = _halves(number)
+    r = high + low
+    if mode != "rn":
+        error = sum_error(high, low, r)
+        r = correct(r, error > 0, error < 0, mode)
+    return r.view(np.uint64)
+
+
+# --- from float
+# -----------------------------------------------------------------------------------------
+
+
+def _from_float(mods: Modifiers, source: str, target: str) -> Pure:
+    form = FLOATS[source]
+    if target in INTEGER_TYPES:
+        mode = mods.one(*TO_INTEGRAL)
+        ftz = source == "f32" and mods.flag("ftz")
+        mods.flag("sat")  # conversions to integers clamp in any case
+        mods.done()
+        function = _float_to_integer(form, target, TO_INTEGRAL[mode])
+        return build((source,), (target,), vector=_flushing(function, form) if ftz else function)
+    return _floats(mods, form, FLOATS[target])
+
+
+def _flushing(function, form: Float):
+    return lambda a: function(flush(a, form))
+
+
+def _float_to_integer(form: Float, target: str, to_integral):
+    """Clamped to the range of the target. NaN gives 0, or the pattern 1000..0 if a 64-bit type
+    takes part.
+    """
+    n = width(target)
+    low, high = _bounds(target)
+    dtype = (SIGNED if is_signed(target) else DTYPES)[n]
+    wide = form.bits == 64 or n == 64
+    nan = dtype(0) if not wide else dtype(low if is_signed(target) else 1 << (n - 1))
+    above, below = float(high), float(low)  # float(2^64 - 1) is 2^64, itself out of range
+
+    def convert(a):
+        x = to_integral(form.decode(a))
+        inside = (x < above) & (x > below)
+        r = np.where(inside, x, 0.0).astype(dtype)
+        r = np.where(x >= above, dtype(high), np.where(x <= below, dtype(low), r))
+        return np.where(np.isnan(x), nan, r).view(DTYPES[n])
+
+    return convert
+
+
+def _floats(mods: Modifiers, form: Float, to: Float) -> Pure:
+    """Float to float: a rounding to an integral value, a narrowing with its rounding mode, or
+    neither.
+    """
+    integral = mods.one(*TO_INTEGRAL, default="") if form == to else ""
+    narrows = to.bits < form.bits or (form.bits == to.bits and form != to)
+    mode = "rn"
+    if narrows:
+        mode = mods.one(*MODES)
+    ftz = "f32" in (form.name, to.name) and mods.flag("ftz")
+    sat = to.name != "bf16" and mods.flag("sat")
+    relu = to.bits == 16 and form.bits == 32 and mods.flag("relu")
+    finite = to.bits == 16 and form.bits == 32 and mods.flag("satfinite")
+    mods.done()
+
+    def change(a):
+        if integral:
+            return encode_integral(a, form, TO_INTEGRAL[integral])
+        if form == to:
+            return a
+        if form.name == "bf16" and to.name == "f32" and not ftz:
+            return a.astype(np.uint32) << 16  # the upper half as it is, NaN payloads too
+        if to.bits == 64:
+            return form.decode(a).view(np.uint64)
+        if form.bits < 64 and to.dtype is not None and mode == "rn":
+            return canonical(form.native(a).astype(to.dtype), to)
+        return encode(form.decode(a), to, mode)
+
+    def vector(a):
+        r = change(flush(a, form) if ftz and form.name == "f32" else a)
+        if ftz and to.name == "f32":
+            r = flush(r, to)
+        if sat:
+            r = saturate(r, to)
+        if finite:
+            r = clamp_finite(r, to)
+        return rectify(r, to) if relu else r
+
+    return build((form.name,), (to.name,), vector=vector)
+
+
+def encode_integral(a: np.ndarray, form: Float, to_integral) -> np.ndarray:
+    """Rounded to an integral value of the same format (exact there); the sign of zero is kept."""
+    if form.bits == 64:
+        return to_integral(a.view(np.float64)).view(np.uint64)
+    return encode(to_integral(form.decode(a)), form)
+
+
+def clamp_finite(u: np.ndarray, form: Float) -> np.ndarray:
+    """.satfinite: infinities become the largest finite number of their sign."""
+    return np.where(u & (form.sign - 1) == form.infinity, u - form.bits_dtype(1), u)
+
+
+# --- address spaces
+# -------------------------------------------------------------------------------------
+
+WINDOWS = {
+    "global": 0,
+    "shared": SHARED_WINDOW,
+    "shared::cta": SHARED_WINDOW,
+    "shared::cluster": SHARED_WINDOW,
+    "local": LOCAL_WINDOW,
+    "param": PARAM_WINDOW,
+    "param::entry": PARAM_WINDOW,
+}
+ADDRESS_MASK = (1 << 56) - 1
+
+
+@pure("cvta")
+def cvta(ins: Instr) -> Pure:
+    """cvta{.to}.space.u64: to and from generic addresses (spaces.py)."""
+    mods = Modifiers(ins)
+    mods.type("u64")
+    back = mods.flag("to")
+    window = WINDOWS[mods.one(*WINDOWS)]
+    mods.done()
+    if window == 0:
+        source = "{0}"
+    else:
+        source = f"({{0}} & {ADDRESS_MASK:#x})" if back else f"({{0}} | {window:#x})"
+    return build(("u64",), ("u64",), expr=source, vexpr=source)
+
+
+@pure("isspacep")
+def isspacep(ins: Instr) -> Pure:
+    """isspacep.space p, a: whether a generic address lies in the window of a space."""
+    mods = Modifiers(ins)
+    window = WINDOWS[mods.one(*WINDOWS)]
+    mods.done()
+    expr = f"(FULL if {{0}} >> 56 == {window >> 56} else 0)"
+    vexpr = f"as_mask({{0}} >> 56 == {window >> 56})"
+    return build(("u64",), ("pred",), expr=expr, vexpr=vexpr)
+
+
+@warp("isspacep.shared", "isspacep.shared::cta", out=1, uniform="args")
+def isspacep_cta(ins: Instr):
+    """The same for the executing CTA's own shared memory: the address names no CTA, or this one."""
+    Modifiers(ins, 2).done()
+
+    def run(w, mask, address):
+        own = (SHARED_WINDOW >> RANK_SHIFT, (SHARED_WINDOW >> RANK_SHIFT) | w.cta.rank)
+        if isinstance(address, np.ndarray):
+            return as_mask(np.isin(address >> RANK_SHIFT, own))
+        return FULL if address >> RANK_SHIFT in own else 0
+
+    return run

@@ -1,0 +1,154 @@
+"""cvt to and from packed and small formats, cvt.pack (PTX ISA 9.7.9.21, 9.7.9.22).
+
+A pair is held with the first operand's value in the upper half: for d = cvt(a, b), b is the low
+one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200 import formats
+from b200.chip.alu.build import Modifiers, build, is_signed, ones
+from b200.chip.alu.rounding import FLOATS, canonical, encode, rectify
+from b200.contract import Pure, pure
+from b200.program.module import Instr
+
+NARROW = {"e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m3x2": "e2m3", "e3m2x2": "e3m2", "e2m1x2": "e2m1"}
+SCALES = {"ue8m0x2": "ue8m0"}
+SMALL_TYPES = (*NARROW, *SCALES, "f16x2", "bf16x2", "tf32")
+
+
+def convert_packed(mods: Modifiers) -> Pure:
+    """Any cvt that has one of SMALL_TYPES as a type."""
+    source = mods.type(*NARROW, *SCALES, "f16x2", "bf16x2", "f32")
+    target = mods.type(*SMALL_TYPES)
+    if target == "tf32":
+        return _to_tf32(mods, source)
+    if target in NARROW or target in SCALES:
+        return _to_small(mods, source, target)
+    if source == "f32":
+        return _to_half_pair(mods, target)
+    if (source in NARROW and target == "f16x2") or (source in SCALES and target == "bf16x2"):
+        return _from_small(mods, source, target)
+    raise mods.unsupported("this pair of types is not modelled")
+
+
+def _pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Elements of two operands, b first, lane by lane."""
+    both = np.empty((len(a), 2), a.dtype)
+    both[:, 0], both[:, 1] = b, a
+    return both.reshape(-1)
+
+
+def _to_half_pair(mods: Modifiers, target: str) -> Pure:
+    """cvt.{rn,rz}{.relu}{.satfinite}.{f16x2,bf16x2}.f32 d, a, b."""
+    mode = mods.one("rn", "rz")
+    relu, finite = mods.flag("relu"), mods.flag("satfinite")
+    mods.done()
+    form, f32 = FLOATS[target.removesuffix("x2")], FLOATS["f32"]
+
+    def vector(a, b):
+        both = _pair(a, b)
+        if form.dtype is not None and mode == "rn":
+            r = canonical(both.view(np.float32).astype(form.dtype), form)
+        else:
+            r = encode(f32.decode(both), form, mode)
+        if finite:
+            r = np.where(r & (form.sign - 1) == form.infinity, r - form.bits_dtype(1), r)
+        return (rectify(r, form) if relu else r).view(np.uint32)
+
+    return build(("f32", "f32"), (target,), vector=vector)
+
+
+def _positive(x: np.ndarray) -> np.ndarray:
+    """.relu on values: negative numbers and -0 become 0."""
+    return np.where(np.signbit(x) & ~np.isnan(x), 0.0, x)
+
+
+def _to_tf32(mods: Modifiers, source: str) -> Pure:
+    """cvt.{rna,rn,rz}{.satfinite}{.relu}.tf32.f32."""
+    mode = mods.one("rna", "rn", "rz")
+    finite, relu = mods.flag("satfinite"), mode != "rna" and mods.flag("relu")
+    mods.done()
+    if source != "f32":
+        raise mods.unsupported("tf32 is made of .f32 only")
+
+    def vector(a):
+        x = a.view(np.float32)
+        u = formats.encode(_positive(x) if relu else x, "tf32", finite, mode)
+        return u & np.uint32(0xFFFFE000)
+
+    return build(("f32",), ("b32",), vector=vector)
+
+
+def _to_small(mods: Modifiers, source: str, target: str) -> Pure:
+    """Pairs of 8-, 6-, 4-bit floats and of scales, from two f32 or one f16x2 or bf16x2."""
+    scale = target in SCALES
+    mode = mods.one("rz", "rp") if scale else mods.one("rn")
+    finite = mods.flag("satfinite")
+    relu = not scale and mods.flag("relu")
+    mods.done()
+    small = SCALES[target] if scale else NARROW[target]
+    legal = (
+        ("f32", "bf16x2")
+        if scale
+        else ("f32", "f16x2")
+        if small in ("e4m3", "e5m2", "e2m1")
+        else ("f32",)
+    )
+    if source not in legal or not (finite or scale):
+        raise mods.unsupported("this combination does not exist")
+    form = FLOATS[source.removesuffix("x2")]
+    nibbles = small == "e2m1"
+
+    def vector(*args):
+        both = _pair(*args) if source == "f32" else args[0].view(np.uint16)
+        x = form.decode(both)
+        codes = formats.encode(_positive(x) if relu else x, small, finite, mode)
+        return codes[0::2] | codes[1::2] << 4 if nibbles else codes.view(np.uint16)
+
+    sources = ("f32", "f32") if source == "f32" else (source,)
+    return build(sources, ("b8" if nibbles else "b16",), vector=vector)
+
+
+def _from_small(mods: Modifiers, source: str, target: str) -> Pure:
+    """cvt.rn{.relu}.f16x2.<pair>, cvt.rn.bf16x2.ue8m0x2: exact."""
+    mods.one("rn")
+    relu = source in NARROW and mods.flag("relu")
+    mods.done()
+    small = NARROW.get(source) or SCALES[source]
+    form = FLOATS[target.removesuffix("x2")]
+    nibbles = small == "e2m1"
+
+    def vector(a):
+        codes = np.stack((a & 15, a >> 4), 1).reshape(-1) if nibbles else a.view(np.uint8)
+        r = encode(formats.decode(codes, small), form)
+        return (rectify(r, form) if relu else r).view(np.uint32)
+
+    return build(("b8" if nibbles else "b16",), (target,), vector=vector)
+
+
+@pure("cvt.pack")
+def cvt_pack(ins: Instr) -> Pure:
+    """cvt.pack.sat.dtype.s32{.b32} d, a, b{, c}: saturated a and b side by side, b lowest, below
+    c.
+    """
+    mods = Modifiers(ins, 2)
+    chained = mods.flag("b32")
+    mods.type("s32")
+    narrow = ("u8", "s8", "u4", "s4", "u2", "s2")
+    kind = mods.type(*(narrow if chained else ("u16", "s16")))
+    mods.one("sat")
+    mods.done()
+    n = int(kind[1:])
+    low, high = (-(1 << (n - 1)), ones(n - 1)) if is_signed(kind) else (0, ones(n))
+
+    def clamp(x):
+        return min(max((x ^ 0x80000000) - 0x80000000, low), high) & ones(n)
+
+    def scalar(a, b, c=0):
+        return (c << 2 * n | clamp(a) << n | clamp(b)) & 0xFFFFFFFF
+
+    sources = ("s32", "s32", "b32") if chained else ("s32", "s32")
+    return build(sources, ("b32",), scalar=scalar)

@@ -1,0 +1,280 @@
+"""Floating-point arithmetic (PTX ISA 9.7.3 fp32/fp64, 9.7.4 half precision, 9.7.5 mixed precision).
+
+One description serves f16, bf16, f32, f64 and the packed f16x2, bf16x2, f32x2: see floats.py.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+
+from b200.chip.alu.build import Modifiers, build, typed
+from b200.chip.alu.exact64 import directed64
+from b200.chip.alu.rounding import (
+    FLOATS,
+    MODES,
+    PACKED,
+    Float,
+    add_odd,
+    canonical,
+    correct,
+    encode,
+    flush,
+    is_nan,
+    lift,
+    order_key,
+    rectify,
+    saturate,
+    scalar_kind,
+)
+from b200.contract import Pure, as_mask, pure
+from b200.program.module import Instr
+
+TYPES = ("f16", "bf16", "f32", "f64", *PACKED)
+NATIVE = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
+ARITY = {"add": 2, "sub": 2, "mul": 2, "fma": 3, "mad": 3}
+
+
+def _single(op: str):
+    """float64 operands of at most 24 bits -> the result rounded to odd in float64.
+
+    Products of two such operands are exact, so only a sum needs care.
+    """
+    if op == "mul":
+        return lambda mode, a, b: a * b
+    if op == "add":
+        return lambda mode, a, b: add_odd(a, b, mode)
+    if op == "sub":
+        return lambda mode, a, b: add_odd(a, -b, mode)
+    return lambda mode, a, b, c: add_odd(a * b, c, mode)
+
+
+def _fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """Correctly rounded fp32 a * b + c of uint32 patterns.
+
+    Rounding the float64 sum once more errs only where it lies exactly between two fp32 numbers (or
+    the result is subnormal): then the exact sum decides.
+    """
+    form = FLOATS["f32"]
+    x, y, z = (u.view(np.float32).astype(np.float64) for u in (a, b, c))
+    product = x * y
+    s = product + z
+    tie = s.view(np.uint64) & 0x1FFFFFFF == 0x10000000
+    if tie.any() or (np.abs(s) < 2.0**-126).any():
+        s = add_odd(product, z)
+    return canonical(s.astype(np.float32), form)
+
+
+def _core(op: str, form: Float, mode: str):
+    """Function of arrays of patterns of one format, correctly rounded in `mode`."""
+    if form.bits == 64 and (mode != "rn" or ARITY[op] == 3):
+        return directed64(op, mode)
+    if mode == "rn" and op in NATIVE and form.bits >= 32:
+        native = NATIVE[op]
+        return lambda a, b: canonical(native(a.view(form.dtype), b.view(form.dtype)), form)
+    if mode == "rn" and ARITY[op] == 3 and form.bits == 32:
+        return _fma32
+    single = _single(op)
+    return lambda *args: encode(single(mode, *(form.decode(a) for a in args)), form, mode)
+
+
+def finished(function, form: Float, ftz: bool = False, sat: bool = False, relu: bool = False):
+    """`function` with .ftz on operands and result and the result clamped."""
+    if not (ftz or sat or relu):
+        return function
+
+    def run(*args):
+        if ftz:
+            args = [flush(a, form) for a in args]
+        r = function(*args)
+        if ftz:
+            r = flush(r, form)
+        if sat:
+            r = saturate(r, form)
+        return rectify(r, form) if relu else r
+
+    return run
+
+
+@typed("float", "add", "sub", "mul", "fma", "mad")
+def arithmetic(ins: Instr) -> Pure:
+    """add, sub, mul, fma, mad {.rn,.rz,.rm,.rp}{.ftz}{.sat}{.relu}."""
+    mods = Modifiers(ins)
+    op, kind = ins.mods[0], mods.type(*TYPES)
+    if "f32" in mods.left and kind in ("f16", "bf16"):
+        return _mixed(mods, op, kind)
+    form = FLOATS[scalar_kind(kind)]
+    mode = mods.one(*(MODES if form.bits >= 32 else ("rn",)), default="rn")
+    ftz = kind in ("f32", "f16", "f16x2", "f32x2") and mods.flag("ftz")
+    sat = kind in ("f32", "f16", "f16x2") and mods.flag("sat")
+    relu = op == "fma" and form.bits == 16 and mods.flag("relu")
+    mods.done()
+    run = finished(_core(op, form, mode), form, ftz, sat, relu)
+    return build((kind,) * ARITY[op], (kind,), vector=lift(kind, run))
+
+
+def _mixed(mods: Modifiers, op: str, kind: str) -> Pure:
+    """add, sub, fma .f32.{f16,bf16}: narrow first operands, fp32 last operand and result."""
+    if op not in ("add", "sub", "fma"):
+        raise mods.unsupported("no mixed-precision form exists")
+    mods.type("f32")
+    mode = mods.one(*MODES, default="rn")
+    sat = mods.flag("sat")
+    mods.done()
+    narrow, form, single = FLOATS[kind], FLOATS["f32"], _single(op)
+
+    def run(*args):
+        values = [narrow.decode(a) for a in args[:-1]]
+        return encode(single(mode, *values, form.decode(args[-1])), form, mode)
+
+    sources = (kind,) * (ARITY[op] - 1) + ("f32",)
+
+    def clamped(*args):
+        return saturate(run(*args), form)
+
+    return build(sources, ("f32",), vector=clamped if sat else run)
+
+
+@typed("float", "abs", "neg")
+def abs_neg(ins: Instr) -> Pure:
+    """abs, neg {.ftz}: sign-bit operations, on NaN too, whose result PTX leaves open (9.7.3.9)."""
+    mods = Modifiers(ins)
+    kind = mods.type("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+    form = FLOATS[scalar_kind(kind)]
+    ftz = kind in ("f32", "f16", "f16x2") and mods.flag("ftz")
+    mods.done()
+    each = 0x10001 if kind.endswith("x2") else 1
+    if ins.mods[0] == "neg":
+        source = f"({{0}} ^ {each * form.sign:#x})"
+    else:
+        source = f"({{0}} & {each * (form.sign - 1):#x})"
+    if not ftz:
+        return build((kind,), (kind,), expr=source, vexpr=source)
+    change = (lambda u: u ^ form.sign) if ins.mods[0] == "neg" else (lambda u: u & (form.sign - 1))
+    return build((kind,), (kind,), vector=lift(kind, finished(change, form, ftz)))
+
+
+@typed("float", "min", "max")
+def min_max(ins: Instr) -> Pure:
+    """min, max {.ftz}{.NaN}{.xorsign.abs} of two or (f32, with .abs) three operands.
+
+    -0 is less than +0. A NaN operand is ignored unless .NaN; if both are, the result is NaN.
+    """
+    mods = Modifiers(ins)
+    kind = mods.type("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+    form = FLOATS[scalar_kind(kind)]
+    count = len(ins.operands) - 1
+    ftz = kind in ("f32", "f16", "f16x2") and mods.flag("ftz")
+    propagate = kind != "f64" and mods.flag("NaN")
+    xorsign = kind != "f64" and mods.flag("xorsign")
+    magnitude = kind != "f64" and (xorsign or count == 3) and mods.flag("abs")
+    if count not in (2, 3) or (count == 3 and kind != "f32") or (xorsign and not magnitude):
+        raise mods.unsupported(f"{count} operands of .{kind}")
+    mods.done()
+    smaller = ins.mods[0] == "min"
+
+    def pick(a, b):
+        order = order_key(a, form) < order_key(b, form)
+        r = np.where(order == smaller, a, b)
+        nan_a, nan_b = is_nan(a, form), is_nan(b, form)
+        if propagate:
+            return np.where(nan_a | nan_b, form.bits_dtype(form.nan), r)
+        r = np.where(nan_a, b, np.where(nan_b, a, r))
+        return r if form.bits == 64 else np.where(nan_a & nan_b, form.bits_dtype(form.nan), r)
+
+    def run(*args):
+        operands = [a & (form.sign - 1) for a in args] if magnitude else args
+        r = operands[0]
+        for other in operands[1:]:
+            r = pick(r, other)
+        if not xorsign:
+            return r
+        return np.where(is_nan(r, form), r, r ^ ((args[0] ^ args[1]) & form.sign))
+
+    return build((kind,) * count, (kind,), vector=lift(kind, finished(run, form, ftz)))
+
+
+@pure("copysign")
+def copysign(ins: Instr) -> Pure:
+    """copysign.{f32,f64} d, a, b: the magnitude of b with the sign of a (9.7.3.2)."""
+    mods = Modifiers(ins)
+    kind = mods.type("f32", "f64")
+    mods.done()
+    sign = FLOATS[kind].sign
+    source = f"({{0}} & {sign:#x} | {{1}} & {sign - 1:#x})"
+    return build((kind, kind), (kind,), expr=source, vexpr=source)
+
+
+CLASSES = {
+    "finite": lambda m, f: m < f.infinity,
+    "infinite": lambda m, f: m == f.infinity,
+    "number": lambda m, f: m <= f.infinity,
+    "notanumber": lambda m, f: m > f.infinity,
+    "normal": lambda m, f: ((m >= f.minimum_normal) & (m < f.infinity)) | (m == 0),
+    "subnormal": lambda m, f: (m > 0) & (m < f.minimum_normal),
+}
+
+
+@pure("testp")
+def testp(ins: Instr) -> Pure:
+    """testp.class.{f32,f64}: 9.7.3.1; zero counts as normal."""
+    mods = Modifiers(ins)
+    kind = mods.type("f32", "f64")
+    test, form = CLASSES[mods.one(*CLASSES)], FLOATS[kind]
+    mods.done()
+    return build((kind,), ("pred",), vector=lambda a: as_mask(test(a & (form.sign - 1), form)))
+
+
+# --- division and roots with IEEE rounding
+# --------------------------------------------------------------
+
+
+def _quotient(mode: str):
+    """fp32 a / b: the host's division is correctly rounded; a directed mode compares r * b with a.
+
+    r and b have 24 bits each, so their product is exact in float64.
+    """
+    form = FLOATS["f32"]
+
+    def divide(a, b):
+        x, y = a.view(np.float32), b.view(np.float32)
+        r = x / y
+        if mode != "rn":
+            back, x64 = r.astype(np.float64) * y.astype(np.float64), x.astype(np.float64)
+            more, less = x64 > back, x64 < back
+            positive = ~np.signbit(y)
+            inexact = np.isfinite(x) & np.isfinite(y) & (y != 0)
+            above = np.where(positive, more, less) & inexact
+            below = np.where(positive, less, more) & inexact
+            r = correct(r, above, below, mode)
+        return canonical(r, form)
+
+    return divide
+
+
+def _root(mode: str):
+    """fp32 square root; a directed mode compares r * r with the operand, exactly."""
+    form = FLOATS["f32"]
+
+    def root(a):
+        x = a.view(np.float32)
+        r = np.sqrt(x)
+        if mode != "rn":
+            square, x64 = r.astype(np.float64) ** 2, x.astype(np.float64)
+            r = correct(r, x64 > square, x64 < square, mode)
+        return canonical(r, form)
+
+    return root
+
+
+def rounded(op: str, kind: str, mode: str):
+    """Function for div, rcp, sqrt with IEEE rounding, on patterns."""
+    if kind == "f64":
+        return directed64(op, mode)
+    if op == "sqrt":
+        return _root(mode)
+    divide = _quotient(mode)
+    if op == "div":
+        return divide
+    return lambda a: divide(np.full(a.shape, 0x3F800000, np.uint32), a)

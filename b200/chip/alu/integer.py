@@ -1,0 +1,360 @@
+"""Integer arithmetic (PTX ISA 9.7.1, 9.7.2 "Extended-Precision Integer Arithmetic").
+
+The carry flag CC.CF is an operand like any predicate, although the text does not name it: the last
+source of addc, subc and madc, and the second destination of the .cc forms.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.alu.build import (
+    INTEGERS,
+    SIGNED,
+    Modifiers,
+    build,
+    compiled,
+    export,
+    is_signed,
+    ones,
+    typed,
+    width,
+)
+from b200.contract import DTYPES, Pure, as_bools, as_mask, pure
+from b200.program.module import Instr
+
+PACKED = ("u16x2", "s16x2")
+
+
+def _unpacked(kind: str) -> tuple[str, np.dtype]:
+    """Scalar type of a packed one and the numpy type its halves are looked at as."""
+    scalar = kind.removesuffix("x2")
+    return scalar, (SIGNED if is_signed(kind) else DTYPES)[16]
+
+
+def _halves(kind: str, operation) -> Pure:
+    """A two-operand operation on both 16-bit halves of a register."""
+    _, dtype = _unpacked(kind)
+
+    def vector(a, b):
+        return operation(a.view(dtype), b.view(dtype)).view(np.uint32)
+
+    return build(("b32", "b32"), ("b32",), vector=vector)
+
+
+def _signed_scalar(operand: str, n: int) -> str:
+    """Source of the signed value of a bit pattern of n bits."""
+    sign = f"{1 << (n - 1):#x}"
+    return f"(({operand} ^ {sign}) - {sign})"
+
+
+@typed("integer", "add", "sub")
+def add_sub(ins: Instr) -> Pure:
+    """add{.sat}, sub{.sat}: 9.7.1.1, 9.7.1.2; .sat is for s32 only."""
+    mods = Modifiers(ins)
+    kind = mods.type(*INTEGERS, *PACKED)
+    sat = kind == "s32" and mods.flag("sat")
+    mods.done()
+    op = "+" if ins.mods[0] == "add" else "-"
+    if kind in PACKED:
+        return _halves(kind, np.add if op == "+" else np.subtract)
+    if sat:
+        return _saturating(op)
+    mask = f"{ones(width(kind)):#x}"
+    source = f"({{0}} {op} {{1}})"
+    return build((kind, kind), (kind,), expr=f"({source} & {mask})", vexpr=source)
+
+
+def _saturating(op: str) -> Pure:
+    exact = "np.add" if op == "+" else "np.subtract"
+    vexpr = f"clamp_s32({exact}(s32({{0}}), s32({{1}}), dtype=np.int64))"
+    a, b = _signed_scalar("{0}", 32), _signed_scalar("{1}", 32)
+    expr = f"(min(max({a} {op} {b}, -0x80000000), 0x7fffffff) & 0xffffffff)"
+    return build(("s32", "s32"), ("s32",), expr=expr, vexpr=vexpr)
+
+
+def clamp_s32(x: np.ndarray) -> np.ndarray:
+    """int64 values saturated to s32, as bit patterns."""
+    return np.clip(x, -0x80000000, 0x7FFFFFFF).astype(np.uint32)
+
+
+def _high(n: int, signed: bool):
+    """High half of the product of arrays of n bits (n = 16, 32: by a wider product)."""
+    if n == 64:
+        return mul_hi_s64 if signed else mul_hi_u64
+    views, wide = (SIGNED, SIGNED) if signed else (DTYPES, DTYPES)
+
+    def high(a, b):
+        product = a.view(views[n]).astype(wide[2 * n]) * b.view(views[n])
+        return (product >> n).astype(DTYPES[n])
+
+    return high
+
+
+def mul_hi_u64(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """High 64 bits of products of uint64 arrays, by 32-bit halves."""
+    low = np.uint64(0xFFFFFFFF)
+    a0, a1, b0, b1 = a & low, a >> 32, b & low, b >> 32
+    middle = (a0 * b0 >> 32) + a1 * b0  # at most 2^64 - 2^32: no carry is lost
+    other = (middle & low) + a0 * b1
+    return a1 * b1 + (middle >> 32) + (other >> 32)
+
+
+def mul_hi_s64(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The same for two's complement: a negative operand counts 2^64 too much."""
+    zero = np.uint64(0)
+    correction = np.where(a >> 63, b, zero) + np.where(b >> 63, a, zero)
+    return mul_hi_u64(a, b) - correction
+
+
+def _product(n: int, signed: bool) -> str:
+    """Source of the exact product of two patterns as Python ints."""
+    if not signed:
+        return "({0} * {1})"
+    return f"({_signed_scalar('{0}', n)} * {_signed_scalar('{1}', n)})"
+
+
+def _wide_vector(n: int, signed: bool) -> str:
+    view = f"s{n}" if signed else f"arr{n}"
+    wide = f"np.{'' if signed else 'u'}int{2 * n}"
+    return f"np.multiply({view}({{0}}), {view}({{1}}), dtype={wide}).view(np.uint{2 * n})"
+
+
+@typed("integer", "mul")
+def mul(ins: Instr) -> Pure:
+    """mul{.hi,.lo,.wide}: 9.7.1.3."""
+    mods = Modifiers(ins)
+    kind = mods.type(*INTEGERS)
+    mode = mods.one("hi", "lo", "wide")
+    mods.done()
+    n, signed = width(kind), is_signed(kind)
+    if mode == "lo":
+        expr, vexpr = f"({{0}} * {{1}} & {ones(n):#x})", "({0} * {1})"
+        return build((kind, kind), (kind,), expr=expr, vexpr=vexpr)
+    if mode == "hi":
+        expr = f"({_product(n, signed)} >> {n} & {ones(n):#x})"
+        return build((kind, kind), (kind,), expr=expr, vector=_high(n, signed))
+    if n == 64:
+        raise mods.unsupported("mul.wide of 64-bit operands does not exist")
+    out = f"{kind[0]}{2 * n}"
+    expr = f"({_product(n, signed)} & {ones(2 * n):#x})"
+    return build((kind, kind), (out,), expr=expr, vexpr=_wide_vector(n, signed))
+
+
+@typed("integer", "mad")
+def mad(ins: Instr) -> Pure:
+    """mad{.hi,.lo,.wide}, mad.hi.sat.s32: 9.7.1.4."""
+    mods = Modifiers(ins)
+    kind = mods.type(*INTEGERS)
+    mode = mods.one("hi", "lo", "wide")
+    sat = mode == "hi" and kind == "s32" and mods.flag("sat")
+    mods.done()
+    n, signed = width(kind), is_signed(kind)
+    if mode == "lo":
+        expr = f"({{0}} * {{1}} + {{2}} & {ones(n):#x})"
+        vexpr = f"(np.multiply({{0}}, {{1}}, dtype=np.uint{n}) + {{2}})"
+        return build((kind,) * 3, (kind,), expr=expr, vexpr=vexpr)
+    if mode == "wide":
+        if n == 64:
+            raise mods.unsupported("mad.wide of 64-bit operands does not exist")
+        out = f"{kind[0]}{2 * n}"
+        expr = f"({_product(n, signed)} + {{2}} & {ones(2 * n):#x})"
+        vexpr = f"({_wide_vector(n, signed)} + {{2}})"
+        return build((kind, kind, out), (out,), expr=expr, vexpr=vexpr)
+    high = f"({_product(n, signed)} >> {n})"
+    if sat:
+        c = _signed_scalar("{2}", 32)
+        expr = f"(min(max({high} + {c}, -0x80000000), 0x7fffffff) & 0xffffffff)"
+        return build((kind,) * 3, (kind,), expr=expr)
+    hi = _high(n, signed)
+    expr = f"({high} + {{2}} & {ones(n):#x})"
+    return build((kind,) * 3, (kind,), expr=expr, vector=lambda a, b, c: hi(a, b) + c)
+
+
+@pure("mul24", "mad24")
+def mul24(ins: Instr) -> Pure:
+    """mul24, mad24{.hi{.sat},.lo}: bits 31..0 or 47..16 of a 24-bit product (9.7.1.5, 9.7.1.6)."""
+    mods = Modifiers(ins)
+    kind, mode = mods.type("u32", "s32"), mods.one("hi", "lo")
+    add = ins.mods[0] == "mad24"
+    sat = add and mode == "hi" and kind == "s32" and mods.flag("sat")
+    mods.done()
+    signed, shift = is_signed(kind), 16 if mode == "hi" else 0
+
+    def cut(x):
+        x &= 0xFFFFFF
+        return (x ^ 0x800000) - 0x800000 if signed else x
+
+    def scalar(a, b, c=0):
+        product = cut(a) * cut(b) >> shift & 0xFFFFFFFF
+        if not sat:
+            return product + c & 0xFFFFFFFF
+        total = sum((x ^ 0x80000000) - 0x80000000 for x in (product, c))
+        return min(max(total, -0x80000000), 0x7FFFFFFF) & 0xFFFFFFFF
+
+    return build((kind,) * (3 if add else 2), (kind,), scalar=scalar)
+
+
+@pure("sad")
+def sad(ins: Instr) -> Pure:
+    """sad: c + |a - b| (9.7.1.7)."""
+    mods = Modifiers(ins)
+    kind = mods.type(*INTEGERS)
+    mods.done()
+    n, signed = width(kind), is_signed(kind)
+    a, b = (_signed_scalar(x, n) if signed else x for x in ("{0}", "{1}"))
+    view = f"s{n}" if signed else f"arr{n}"
+    x, y = f"{view}({{0}})", f"{view}({{1}})"
+    vexpr = f"((np.maximum({x}, {y}) - np.minimum({x}, {y})).view(np.uint{n}) + {{2}})"
+    expr = f"(abs({a} - {b}) + {{2}} & {ones(n):#x})"
+    return build((kind,) * 3, (kind,), expr=expr, vector=compiled(vexpr, 3))
+
+
+@typed("integer", "div", "rem")
+def div_rem(ins: Instr) -> Pure:
+    """div, rem: towards zero (9.7.1.8, 9.7.1.9). By zero: all ones, as on an H200."""
+    mods = Modifiers(ins)
+    kind = mods.type(*INTEGERS)
+    mods.done()
+    quotient, n = ins.mods[0] == "div", width(kind)
+    sign = 1 << (n - 1) if is_signed(kind) else 0
+
+    def scalar(a, b):
+        if b == 0:
+            return ones(n)
+        x, y = (a ^ sign) - sign, (b ^ sign) - sign
+        q = abs(x) // abs(y)
+        q = -q if (x < 0) != (y < 0) else q
+        return (q if quotient else x - q * y) & ones(n)
+
+    def vector(a, b):
+        safe = np.where(b == 0, DTYPES[n](1), b)
+        x, y = _magnitude(a, sign), _magnitude(safe, sign)
+        q = x // y
+        if sign:
+            q = np.where((a ^ safe) & DTYPES[n](sign), 0 - q, q)
+        result = q if quotient else a - q * safe
+        return np.where(b == 0, DTYPES[n](ones(n)), result)
+
+    return build((kind, kind), (kind,), scalar=scalar, vector=vector)
+
+
+def _magnitude(x: np.ndarray, sign: int) -> np.ndarray:
+    """|x| of bit patterns as unsigned numbers (sign = 0: unsigned already)."""
+    return np.where(x & x.dtype.type(sign), 0 - x, x) if sign else x
+
+
+@typed("integer", "abs", "neg")
+def abs_neg(ins: Instr) -> Pure:
+    """abs, neg of signed integers: 9.7.1.10, 9.7.1.11."""
+    mods = Modifiers(ins)
+    kind = mods.type("s16", "s32", "s64")
+    mods.done()
+    n = width(kind)
+    if ins.mods[0] == "neg":
+        return build((kind,), (kind,), expr=f"(-{{0}} & {ones(n):#x})", vexpr="(0 - {0})")
+    expr = f"(abs({_signed_scalar('{0}', n)}) & {ones(n):#x})"
+    return build((kind,), (kind,), expr=expr, vexpr=f"np.abs(s{n}({{0}})).view(np.uint{n})")
+
+
+@typed("integer", "min", "max")
+def min_max(ins: Instr) -> Pure:
+    """min, max{.relu}: 9.7.1.12, 9.7.1.13; .relu (s32, s16x2) clamps negative results to 0."""
+    mods = Modifiers(ins)
+    kind = mods.type(*INTEGERS, *PACKED)
+    relu = kind in ("s32", "s16x2") and mods.flag("relu")
+    mods.done()
+    word = "minimum" if ins.mods[0] == "min" else "maximum"
+    function = getattr(np, word)
+    if kind in PACKED:
+        return _halves(kind, (lambda a, b: np.maximum(function(a, b), 0)) if relu else function)
+    n, mask = width(kind), f"{ones(width(kind)):#x}"
+    if not is_signed(kind):
+        vexpr = f"np.{word}({{0}}, {{1}})"
+        return build((kind,) * 2, (kind,), expr=f"{ins.mods[0]}({{0}}, {{1}})", vexpr=vexpr)
+    expr = f"{ins.mods[0]}({_signed_scalar('{0}', n)}, {_signed_scalar('{1}', n)})"
+    vexpr = f"np.{word}(s{n}({{0}}), s{n}({{1}}))"
+    if relu:
+        expr, vexpr = f"max({expr}, 0)", f"np.maximum({vexpr}, 0)"
+    return build((kind,) * 2, (kind,), expr=f"({expr} & {mask})", vexpr=f"{vexpr}.view(np.uint{n})")
+
+
+@pure("add.cc", "addc", "sub.cc", "subc", "mad.lo.cc", "mad.hi.cc", "madc")
+def extended(ins: Instr) -> Pure:
+    """add, sub, mad with carry-in (addc, subc, madc) and carry-out (.cc): 9.7.2.
+
+    For sub the flag is the borrow. The result is a + b, a - b or c + a half of a * b, plus the
+    flag.
+    """
+    mods = Modifiers(ins)
+    kind = mods.type("u32", "s32", "u64", "s64")
+    out_carry = mods.flag("cc")
+    op, in_carry = ins.mods[0].removesuffix("c"), ins.mods[0].endswith("c")
+    n, signed = width(kind), is_signed(kind)
+    half = mods.one("lo", "hi") if op == "mad" else ""
+    mods.done()
+    named = len(ins.operands) - 1 == (3 if op == "mad" else 2) + in_carry
+    if not named or ins.dual != out_carry:
+        raise mods.unsupported("its carry flag is not among the operands")
+    high = _high(n, signed)
+
+    def exact(a, b, c):
+        """Scalar operands -> the number whose low n bits are the result, its carry or borrow
+        above.
+        """
+        if op == "mad":
+            sign = 1 << (n - 1) if signed else 0
+            product = ((a ^ sign) - sign) * ((b ^ sign) - sign)
+            return (product >> n if half == "hi" else product) & ones(n), c
+        return a, b
+
+    def scalar(*args):
+        x, y = exact(*args[:count], *([0] * (3 - count)))
+        flag = args[-1] & 1 if in_carry else 0
+        total = x - y - flag if op == "sub" else x + y + flag
+        result = total & ones(n)
+        return (result, 0xFFFFFFFF if total >> n & 1 else 0) if out_carry else result
+
+    def vector(*args):
+        x, y = args[:2]
+        if op == "mad":
+            x, y = (high(x, y) if half == "hi" else x * y), args[2]
+        flag = as_bools(args[-1]).astype(x.dtype) if in_carry else x.dtype.type(0)
+        first = x - y if op == "sub" else x + y
+        result = first - flag if op == "sub" else first + flag
+        if not out_carry:
+            return result
+        if op == "sub":
+            return result, as_mask((x < y) | (first < flag))
+        return result, as_mask((first < x) | (result < first))
+
+    count = 3 if op == "mad" else 2
+    sources = (kind,) * count + ("pred",) * in_carry
+    return build(sources, (kind,) + ("pred",) * out_carry, scalar=scalar, vector=vector)
+
+
+@pure("dp4a", "dp2a")
+def dot(ins: Instr) -> Pure:
+    """dp4a.atype.btype, dp2a.{lo,hi}.atype.btype: dot products of bytes (9.7.1.23, 9.7.1.24)."""
+    mods = Modifiers(ins)
+    four = ins.mods[0] == "dp4a"
+    b_signed = is_signed(mods.type("u32", "s32"))
+    a_signed = is_signed(mods.type("u32", "s32"))
+    second = 0 if four or mods.one("lo", "hi") == "lo" else 2
+    mods.done()
+    a_view = (SIGNED if a_signed else DTYPES)[8 if four else 16]
+    b_view = (SIGNED if b_signed else DTYPES)[8]
+
+    def vector(a, b, c):
+        x = a.view(a_view).reshape(len(a), -1).astype(np.int64)
+        y = b.view(b_view).reshape(len(b), 4)[:, second : second + x.shape[1]]
+        return (np.einsum("ij,ij->i", x, y.astype(np.int64)) + c).astype(np.uint32)
+
+    def scalar(a, b, c):
+        return int(vector(*(np.array([v], np.uint32) for v in (a, b, c)))[0])
+
+    kinds = ("b32", "b32", "b32")
+    return build(kinds, ("b32",), scalar=scalar, vector=vector)
+
+
+export(clamp_s32=clamp_s32)

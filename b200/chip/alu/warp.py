@@ -1,0 +1,225 @@
+"""Communication between the lanes of a warp (PTX ISA 9.7.9.8 shfl, 9.7.13 vote, match, redux,
+elect).
+
+`.sync` names the lanes that take part (membermask). Lanes that have exited do not count; a named
+lane that is neither here nor gone has diverged to another place of the program, which is a fault.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.alu.build import Modifiers
+from b200.chip.alu.rounding import FLOATS, is_nan, order_key
+from b200.contract import FULL, as_bools, as_mask, lanes, warp
+from b200.errors import Fault
+from b200.program.module import Imm, Instr
+
+LANE = np.arange(32)
+
+
+def participants(w, mask: int, members) -> int:
+    """Lanes that execute together: all that are here, after checking the membermask against
+    them.
+    """
+    if isinstance(members, np.ndarray):
+        first = (mask & -mask).bit_length() - 1
+        here = members[as_bools(mask)]
+        if (here != here[0]).any():
+            raise Fault("lanes that execute together pass different membermasks")
+        members = int(members[first])
+    members &= FULL
+    if mask & ~members:
+        raise Fault(
+            f"lanes {mask & ~members:#010x} execute it but are not in membermask {members:#010x}"
+        )
+    missing = members & ~mask & w.state.live
+    if missing:
+        raise Fault(
+            f"membermask {members:#010x} names lanes {missing:#010x}, which have diverged; here are"
+            f" {mask:#010x}"
+        )
+    return mask
+
+
+def _shuffle_sources(mode: str, b, c) -> tuple[np.ndarray, np.ndarray]:
+    """Source lane of each lane and whether it is in range, by the clamp and segment mask in c."""
+    b, c = lanes(b, np.uint32).astype(np.int64), lanes(c, np.uint32).astype(np.int64)
+    amount, clamp, segment = b & 31, c & 31, c >> 8 & 31
+    last = (LANE & segment) | (clamp & ~segment & 31)
+    first = LANE & segment
+    if mode == "up":
+        source = LANE - amount
+        valid = source >= last
+    elif mode == "down":
+        source = LANE + amount
+        valid = source <= last
+    elif mode == "bfly":
+        source = LANE ^ amount
+        valid = source <= last
+    else:
+        source = first | (amount & ~segment)
+        valid = source <= last
+    return np.where(valid, source, LANE), valid
+
+
+@warp("shfl.sync", out=1)
+def shfl(ins: Instr):
+    """shfl.sync.{up,down,bfly,idx}.b32 d{|p}, a, b, c, membermask.
+
+    A lane whose source is out of range gets its own value and p false. Reading a lane that does not
+    take part is undefined; here that is a fault.
+    """
+    mods = Modifiers(ins, 2)
+    mods.type("b32")
+    mode = mods.one("up", "down", "bfly", "idx")
+    mods.done()
+
+    def run(w, mask, a, b, c, members):
+        here = participants(w, mask, members)
+        source, valid = _shuffle_sources(mode, b, c)
+        absent = ~as_bools(here)[source] & as_bools(here)
+        if absent.any():
+            lane = int(np.flatnonzero(absent)[0])
+            raise Fault(f"lane {lane} reads lane {int(source[lane])}, which does not take part")
+        d = lanes(a, np.uint32)[source]
+        return (d, as_mask(valid)) if ins.dual else d
+
+    return run
+
+
+@warp("vote.sync", out=1, uniform="always")
+def vote(ins: Instr):
+    """vote.sync.{all,any,uni}.pred, vote.sync.ballot.b32 d, {!}p, membermask."""
+    mods = Modifiers(ins, 2)
+    kind = mods.type("pred", "b32")
+    mode = mods.one(*(("ballot",) if kind == "b32" else ("all", "any", "uni")))
+    mods.done()
+    constant = isinstance(ins.operands[1], Imm)
+
+    def run(w, mask, p, members):
+        here = participants(w, mask, members)
+        p = (here if p else 0) if constant else p & here
+        if mode == "ballot":
+            return p
+        holds = {"all": p == here, "any": p != 0, "uni": p in (0, here)}[mode]
+        return FULL if holds else 0
+
+    return run
+
+
+@warp("match.any.sync", "match.all.sync", out=1)
+def match(ins: Instr):
+    """match.any.sync d, a: lanes with the same value; match.all.sync d{|p}, a: all lanes or
+    none.
+    """
+    mods = Modifiers(ins, 3)
+    bits = 32 if mods.type("b32", "b64") == "b32" else 64
+    mods.done()
+    every = ins.mods[1] == "all"
+
+    def run(w, mask, a, members):
+        here = participants(w, mask, members)
+        values, chosen = lanes(a, np.uint64 if bits == 64 else np.uint32), as_bools(here)
+        if every:
+            same = (values[chosen] == values[chosen][0]).all()
+            d = np.full(32, here if same else 0, np.uint32)
+            return (d, FULL if same else 0) if ins.dual else d
+        equal = (values[:, None] == values[None, :]) & chosen
+        return np.packbits(equal, 1, "little").view(np.uint32).reshape(-1)
+
+    return run
+
+
+REDUCTIONS = {
+    "add": lambda x: x.sum(dtype=x.dtype),
+    "min": lambda x: x.min(),
+    "max": lambda x: x.max(),
+    "and": lambda x: np.bitwise_and.reduce(x),
+    "or": lambda x: np.bitwise_or.reduce(x),
+    "xor": lambda x: np.bitwise_xor.reduce(x),
+}
+
+
+@warp("redux.sync", out=1, uniform="always")
+def redux(ins: Instr):
+    """redux.sync.op.{u32,s32,b32} and redux.sync.{min,max}{.abs}{.NaN}.f32 d, a, membermask."""
+    mods = Modifiers(ins, 2)
+    kind = mods.type("u32", "s32", "b32", "f32")
+    logical = kind == "b32"
+    names = (
+        ("and", "or", "xor")
+        if logical
+        else ("min", "max")
+        if kind == "f32"
+        else ("add", "min", "max")
+    )
+    op = mods.one(*names)
+    magnitude = kind == "f32" and mods.flag("abs")
+    propagate = kind == "f32" and mods.flag("NaN")
+    mods.done()
+    reduce = REDUCTIONS[op]
+
+    def run(w, mask, a, members):
+        values = lanes(a, np.uint32)[as_bools(participants(w, mask, members))]
+        if kind == "f32":
+            return _reduce_f32(values, op, magnitude, propagate)
+        return int(reduce(values.view(np.int32) if kind == "s32" else values)) & FULL
+
+    return run
+
+
+def _reduce_f32(values: np.ndarray, op: str, magnitude: bool, propagate: bool) -> int:
+    """Least or greatest number; NaNs are left out unless .NaN, or if there is nothing else."""
+    form = FLOATS["f32"]
+    if magnitude:
+        values = values & 0x7FFFFFFF
+    nan = is_nan(values, form)
+    if nan.all() or (propagate and nan.any()):
+        return form.nan
+    numbers = values[~nan]
+    key = order_key(numbers, form)
+    return int(numbers[key.argmin() if op == "min" else key.argmax()])
+
+
+@warp("activemask", out=1, uniform="always")
+def activemask(ins: Instr):
+    """activemask.b32: the lanes that execute it together."""
+    mods = Modifiers(ins)
+    mods.type("b32")
+    mods.done()
+    return lambda w, mask: mask
+
+
+@warp("elect.sync", out=1)
+def elect(ins: Instr):
+    """elect.sync d|p, membermask: the lowest lane is leader; d is its number in all lanes."""
+    Modifiers(ins, 2).done()
+
+    def run(w, mask, members):
+        here = participants(w, mask, members)
+        leader = here & -here
+        number = leader.bit_length() - 1
+        return (number, leader) if ins.dual else number
+
+    return run
+
+
+@warp("bar.warp.sync")
+def bar_warp(ins: Instr):
+    """bar.warp.sync membermask: lanes here execute in step, so only the membermask is checked."""
+    Modifiers(ins, 3).done()
+
+    def run(w, mask, members):
+        participants(w, mask, members)
+
+    return run
+
+
+@warp("nanosleep")
+def nanosleep(ins: Instr):
+    """nanosleep.u32 t: suspends for up to 2 t nanoseconds; any time, zero included, is legal."""
+    mods = Modifiers(ins)
+    mods.type("u32")
+    mods.done()
+    return lambda w, mask, t: None

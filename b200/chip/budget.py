@@ -1,0 +1,69 @@
+"""What a launch takes of an SM's fixed budgets: shared memory, tensor memory, registers, barriers.
+
+Registers are allotted by ptxas, which is not run here: what is known from PTX is the most that each
+thread may have for the CTAs to fit, and what setmaxnreg redistributes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from b200.hardware import SMEM_OPT_IN, TMEM_COLUMNS
+
+SMEM_SM = 233_472  # bytes of a SM (CUDA programming guide, compute capability 10.0)
+SMEM_RESERVED = 1024  # of each resident CTA
+REGISTERS = 65_536  # 32-bit registers of a SM
+REGISTERS_THREAD = 255
+BARRIERS = 16  # named barriers of a CTA
+
+
+@dataclass
+class Budget:
+    """Collected while a launch runs: the most of any CTA. tensor_columns: allocated at a time;
+    mbarriers: initialised; named: numbers of the CTA barriers used; reallocations: "dec 64", ...
+    """
+
+    smem_bytes: int = 0
+    threads: int = 0
+    ctas_per_sm: int = 1  # .minnctapersm
+    tensor_columns: int = 0
+    mbarriers: int = 0
+    named: set[int] = field(default_factory=set)
+    reallocations: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, code, launch) -> Budget:
+        """What is known before the launch: its sizes, and the kernel's text."""
+        x, y, z = launch.block
+        minimum = code.kernel.directives.get("minnctapersm", (1,))[0]
+        ops = (op.ins for block in code.structure for op in block.ops)
+        changes = (
+            ins.text.removeprefix("setmaxnreg.") for ins in ops if ins.mods[0] == "setmaxnreg"
+        )
+        found = [text.replace(".sync.aligned.u32", "").rstrip(";") for text in changes]
+        return cls(launch.smem_bytes, x * y * z, minimum, reallocations=list(dict.fromkeys(found)))
+
+    def see(self, cta):
+        """A CTA has ended."""
+        self.tensor_columns = max(self.tensor_columns, getattr(cta, "tmem_peak", 0))
+        self.mbarriers = max(self.mbarriers, len(cta.mbarriers))
+        self.named.update(cta.named_barriers)
+
+    def lines(self) -> list[str]:
+        """One line a budget: used, available, share."""
+        resident = min(SMEM_SM // (self.smem_bytes + SMEM_RESERVED), 2048 // max(self.threads, 1))
+        most = min(REGISTERS_THREAD, REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
+        share = f"at most {most} a thread, for {self.ctas_per_sm} CTA(s) of {self.threads} threads"
+        changed = f"; setmaxnreg {', '.join(self.reallocations)}" if self.reallocations else ""
+        return [
+            _line("shared memory", self.smem_bytes, SMEM_OPT_IN, "bytes a CTA")
+            + f"; {resident} CTA(s) fit a SM by shared memory and threads",
+            _line("tensor memory", self.tensor_columns, TMEM_COLUMNS, "columns a CTA"),
+            f"registers: {share}{changed}",
+            f"mbarriers: {self.mbarriers} a CTA, {8 * self.mbarriers} bytes of its shared memory",
+            _line("named barriers", len(self.named), BARRIERS, "a CTA"),
+        ]
+
+
+def _line(what: str, used: int, of: int, unit: str) -> str:
+    return f"{what}: {used:,} of {of:,} {unit} ({100 * used / of:.0f} %)"

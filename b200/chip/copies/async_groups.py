@@ -1,0 +1,101 @@
+"""Groups of asynchronous copies of a thread: commit_group and wait_group (PTX ISA 9.7.9.25.3).
+
+Each thread has two rows of groups: "bulk" (cp.async.bulk with .bulk_group) and "cp.async". A copy
+that is complete when issue returns is not recorded at all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from b200.contract import Blocked, Waitable, active
+from b200.program.module import Instr
+
+
+class Copy(Waitable):
+    """An asynchronous copy under way; `then` is called when it is done."""
+
+    __slots__ = ("ins", "done", "then")
+
+    def __init__(self, ins: Instr):
+        super().__init__()
+        self.ins, self.done = ins, False
+        self.then: list[Callable] = []
+
+    def finish(self):
+        self.done = True
+        for action in self.then:
+            action()
+        self.notify()
+
+    def describe(self) -> str:
+        where = f" at {self.ins.loc}" if self.ins.loc else ""
+        return f"the completion of {self.ins.opcode}{where}"
+
+
+class Groups:
+    """Copies of a thread that may be under way: not committed ones, and the groups in order."""
+
+    __slots__ = ("open", "groups")
+
+    def __init__(self):
+        self.open: list[Copy] = []
+        self.groups: deque[list[Copy]] = deque()
+
+    def commit(self):
+        self.groups.append([c for c in self.open if not c.done])
+        self.open = []
+        while self.groups and all(c.done for c in self.groups[0]):
+            self.groups.popleft()
+
+    def pending(self, but_last: int) -> Copy | None:
+        """A copy under way in the groups before the `but_last` most recent ones."""
+        for group in list(self.groups)[: max(0, len(self.groups) - but_last)]:
+            for copy in group:
+                if not copy.done:
+                    return copy
+        return None
+
+    def under_way(self) -> list[Copy]:
+        return [c for group in (*self.groups, self.open) for c in group if not c.done]
+
+
+def _table(warp) -> dict[tuple[str, int, int], Groups]:
+    return warp.cta.__dict__.setdefault("async_groups", {})
+
+
+def groups_of(warp, kind: str, lane: int) -> Groups | None:
+    """The thread's groups of a kind, None if none of its copies was ever left under way."""
+    return _table(warp).get((kind, warp.index, lane))
+
+
+def issue_in_group(warp, kind: str, mask: int, ins: Instr, unit: str, move: Callable, **facts):
+    """Issue `move` as a copy of the open group of each thread in `mask`."""
+    copy = Copy(ins)
+
+    def apply():
+        move()
+        copy.finish()
+
+    warp.machine.issue(unit, warp, apply, **facts)
+    if not copy.done:
+        for lane in active(mask):
+            _table(warp).setdefault((kind, warp.index, lane), Groups()).open.append(copy)
+
+
+def commit(warp, kind: str, mask: int):
+    """commit_group of the threads in `mask`."""
+    if _table(warp):
+        for lane in active(mask):
+            if (groups := groups_of(warp, kind, lane)) is not None:
+                groups.commit()
+
+
+def wait(warp, kind: str, mask: int, but_last: int):
+    """wait_group: Blocked while a group before the `but_last` most recent ones is under way."""
+    if _table(warp):
+        for lane in active(mask):
+            groups = groups_of(warp, kind, lane)
+            if groups is not None and (copy := groups.pending(but_last)) is not None:
+                raise Blocked(copy)

@@ -1,0 +1,203 @@
+"""Bulk copies of contiguous bytes: cp.async.bulk, cp.reduce.async.bulk (PTX ISA 9.7.9.25.4).
+
+Addresses and sizes are multiples of 16 bytes. Operands are checked at issue, bytes move when the
+machine lets the copy happen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.copies.async_groups import commit, issue_in_group, wait
+from b200.chip.copies.landing import Landing, complete
+from b200.chip.copies.reductions import GLOBAL, SHARED, combiner
+from b200.contract import lane, warp
+from b200.errors import Fault, Unsupported
+from b200.program.module import Instr
+
+UNIT = 16
+COPY_MODS = {
+    *(
+        "cp",
+        "reduce",
+        "async",
+        "bulk",
+        "prefetch",
+        "L2",
+        "global",
+        "shared::cta",
+        "shared::cluster",
+    ),
+    *(
+        "mbarrier::complete_tx::bytes",
+        "bulk_group",
+        "multicast::cluster",
+        "L2::cache_hint",
+        "cp_mask",
+    ),
+}
+
+
+def check_mods(ins: Instr, known):
+    """Unsupported for a modifier that is not among the known ones."""
+    for mod in ins.mods:
+        if mod not in known:
+            raise Unsupported(f"{ins.opcode}: modifier .{mod} is not modelled")
+
+
+def check_bulk_size(nbytes: int):
+    if nbytes % UNIT:
+        raise Fault(f"a bulk copy of {nbytes} bytes: the size must be a multiple of {UNIT}")
+
+
+def global_view(warp, address: int, nbytes: int, align: int = UNIT) -> np.ndarray:
+    """uint8 view of global memory, checked."""
+    region = warp.machine.memory.region(address, nbytes)
+    at = region.offset(address, nbytes, align)
+    return region.u8[at : at + nbytes]
+
+
+def shared_view(warp, address: int, nbytes: int, align: int = UNIT) -> np.ndarray:
+    """uint8 view of the own CTA's shared memory, checked."""
+    at = warp.cta.smem_offset(address, nbytes, align)
+    return warp.cta.smem.u8[at : at + nbytes]
+
+
+@lane("cp.async.bulk.shared::cta", "cp.async.bulk.shared::cluster")
+def bulk_load(ins: Instr):
+    """cp.async.bulk.{shared::cta|shared::cluster}.{global|shared::cta}.mbarrier::complete_tx::bytes
+    {.multicast::cluster}{.L2::cache_hint} [dst], [src], size, [mbar]{, cta_mask}{, cache_policy}
+    """
+    check_mods(ins, COPY_MODS)
+    find = Landing(ins, UNIT, ins.mods[3])
+    source, unit = (
+        (global_view, "bulk_load") if ins.mods[4] == "global" else (shared_view, "bulk_shared")
+    )
+
+    def run(warp, lane, dst, src, nbytes, mbar, *rest):
+        warp.spin = None
+        check_bulk_size(nbytes)
+        data = source(warp, src, nbytes)
+        places = find(warp, dst, nbytes, mbar, rest[0] if find.multicast else None)
+
+        def apply():
+            for place in places:
+                place.cta.smem.u8[place.offset : place.offset + nbytes] = data
+                complete(place, nbytes, warp, ins)
+
+        warp.machine.issue(unit, warp, apply, bytes=nbytes, source=src, places=places)
+
+    return run
+
+
+@lane("cp.async.bulk.global")
+def bulk_store(ins: Instr):
+    """cp.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}{.cp_mask} [dst], [src], size
+    {, cache_policy}{, byte_mask}: bit i of the mask stands for byte i of each 16.
+    """
+    check_mods(ins, COPY_MODS)
+    masked = ins.has("cp_mask")
+
+    def run(warp, lane, dst, src, nbytes, *rest):
+        warp.spin = None
+        check_bulk_size(nbytes)
+        data, to = shared_view(warp, src, nbytes), global_view(warp, dst, nbytes)
+        if masked:
+            chosen = np.array([rest[-1] >> i & 1 for i in range(UNIT)], bool)
+            data, to = data.reshape(-1, UNIT), to.reshape(-1, UNIT)
+
+            def move():
+                np.copyto(to, data, where=chosen)
+        else:
+
+            def move():
+                to[:] = data
+
+        issue_in_group(
+            warp, "bulk", 1 << lane, ins, "bulk_store", move, bytes=nbytes, to=dst, at=src
+        )
+
+    return run
+
+
+@lane("cp.reduce.async.bulk")
+def bulk_reduce(ins: Instr):
+    """cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.OP.TYPE
+    [dst], [src], size, [mbar]
+    cp.reduce.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}.OP{.noftz}.TYPE
+    [dst], [src], size{, cache_policy}
+    """
+    op = next((m for m in ins.mods if m in GLOBAL), None)
+    kind = ins.mods[-1]
+    check_mods(ins, COPY_MODS | {op, kind, "noftz"})
+    to_global = ins.mods[4] == "global"
+    combine = combiner(op, kind, GLOBAL if to_global else SHARED)
+    if op == "add" and ins.has("noftz") != (kind in ("f16", "bf16")):
+        raise Unsupported(f"{ins.opcode}: .noftz goes with .add of f16 and bf16, and only with it")
+
+    def run_global(warp, lane, dst, src, nbytes, *rest):
+        warp.spin = None
+        check_bulk_size(nbytes)
+        data, to = shared_view(warp, src, nbytes), global_view(warp, dst, nbytes)
+
+        def move():
+            to[:] = combine(to, data)
+
+        facts = {"bytes": nbytes, "to": dst, "at": src, "op": op}
+        issue_in_group(warp, "bulk", 1 << lane, ins, "bulk_reduce", move, **facts)
+
+    def run_shared(warp, lane, dst, src, nbytes, mbar):
+        warp.spin = None
+        check_bulk_size(nbytes)
+        data = shared_view(warp, src, nbytes)
+        (place,) = find(warp, dst, nbytes, mbar)
+
+        def apply():
+            to = place.cta.smem.u8[place.offset : place.offset + nbytes]
+            to[:] = combine(to, data)
+            complete(place, nbytes, warp, ins)
+
+        facts = {"bytes": nbytes, "at": src, "op": op, "places": (place,)}
+        warp.machine.issue("bulk_reduce", warp, apply, **facts)
+
+    if to_global:
+        return run_global
+    find = Landing(ins, UNIT, ins.mods[4])
+    return run_shared
+
+
+@lane("cp.async.bulk.prefetch")
+def bulk_prefetch(ins: Instr):
+    """cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [src], size{, cache_policy}"""
+    check_mods(ins, COPY_MODS)
+
+    def run(warp, lane, src, nbytes, *rest):
+        warp.spin = None
+        check_bulk_size(nbytes)
+        global_view(warp, src, nbytes)
+        warp.machine.issue("bulk_prefetch", warp, lambda: None, bytes=nbytes, source=src)
+
+    return run
+
+
+@warp("cp.async.bulk.commit_group")
+def bulk_commit_group(ins: Instr):
+    def run(warp, mask):
+        warp.spin = None
+        commit(warp, "bulk", mask)
+
+    return run
+
+
+@warp("cp.async.bulk.wait_group", may_block=True)
+def bulk_wait_group(ins: Instr):
+    """cp.async.bulk.wait_group{.read} N: at most the N most recent groups are left under way.
+
+    Sources are read when destinations are written here, so .read waits as long.
+    """
+
+    def run(warp, mask, n):
+        warp.spin = None
+        wait(warp, "bulk", mask, n)
+
+    return run

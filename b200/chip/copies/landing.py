@@ -1,0 +1,72 @@
+"""Where an asynchronous copy into shared memory lands, and the mbarrier that counts its bytes.
+
+PTX ISA 9.7.9.25 and .27: without .cta_group::2 the mbarrier lies in the destination's CTA, with it
+in either CTA of the destination's pair. A multicast lands at the same offset of each CTA in the
+mask and signals the mbarrier at the same offset there, under .cta_group::2 in the CTA of the pair
+whose rank has the parity of the mbarrier operand's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from b200.chip.memory.addressing import resolver
+from b200.chip.state import CTA
+from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
+from b200.contract import active
+from b200.errors import Fault
+from b200.program.module import Instr
+
+
+class Place(NamedTuple):
+    """A destination (CTA and offset), and its mbarrier (CTA `signal` and offset)."""
+
+    cta: CTA
+    offset: int
+    signal: CTA
+    mbarrier: int
+
+
+class Landing:
+    """Finds the places of a copy at issue.
+
+    space: the state space of destination and mbarrier; align: of the destination.
+    """
+
+    def __init__(self, ins: Instr, align: int, space: str):
+        self.align = align
+        self.pair, self.multicast = ins.has("cta_group::2"), ins.has("multicast::cluster")
+        self.dst = resolver(space)
+        self.mbar = resolver("shared::cluster" if self.pair else space)
+
+    def __call__(self, warp, dst: int, nbytes: int, mbar: int, cta_mask: int | None = None):
+        """Places of a copy of `nbytes` to `dst`; Fault where the operands contradict each other."""
+        cta, at = self.dst(warp, dst, nbytes, self.align)
+        signal, barrier = self.mbar(warp, mbar, 8, 8)
+        if self.multicast:
+            return self._multicast(warp, at, nbytes, signal, barrier, cta_mask)
+        if cta is not signal and not (self.pair and cta.rank ^ signal.rank == 1):
+            raise Fault(
+                f"the destination lies in CTA rank {cta.rank}, the mbarrier in rank {signal.rank}: "
+                f"they must be in the same {'CTA pair' if self.pair else 'CTA'}"
+            )
+        mbarrier_at(signal, barrier)
+        return (Place(cta, at, signal, barrier),)
+
+    def _multicast(self, warp, at, nbytes, signal, barrier, cta_mask):
+        ctas = warp.cta.cluster.ctas
+        if not cta_mask or cta_mask >> len(ctas):
+            raise Fault(f"multicast to CTA mask {cta_mask:#x} in a cluster of {len(ctas)} CTA(s)")
+        places = []
+        for rank in active(cta_mask):
+            cta = ctas[rank]
+            signalled = cta.pair[signal.rank & 1] if self.pair else cta
+            mbarrier_at(signalled, barrier)
+            places.append(Place(cta, cta.check(at, nbytes, self.align), signalled, barrier))
+        return places
+
+
+def complete(place: Place, nbytes: int, warp, ins: Instr):
+    """Count bytes that have landed."""
+    who = (warp.cta.rank, "async copy", ins.loc)
+    complete_tx_at(place.signal, place.mbarrier, nbytes, who)

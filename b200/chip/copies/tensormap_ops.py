@@ -1,0 +1,154 @@
+"""Instructions on tensormap objects (PTX ISA 9.7.9.28, 9.7.13.4 and .16)."""
+
+from __future__ import annotations
+
+from b200.chip.copies import tensormap as tm
+from b200.chip.memory.addressing import SHARED_CTA, generic_to_shared
+from b200.contract import active, lane, lanes, warp
+from b200.errors import Fault, Unsupported
+from b200.program.module import Instr
+
+# `elemtype` operand of tensormap.replace -> (format code, whether f32 is rounded to tf32)
+REPLACE_TYPES = (*((code, 0) for code in range(11)), (7, 1), (8, 1), (11, 0), (12, 0), (13, 0))
+# Fields of one value a dimension: places, lowest and highest legal value; stored less one.
+COUNTS = {
+    "box_dim": (tm.BOX, 1, 256),
+    "global_dim": (tm.DIMS, 1, 0xFFFFFFFF),
+    "element_stride": (tm.STEPS, 1, 8),
+}
+# Fields of one value: place, lowest and highest legal value; stored as it is.
+VALUES = {
+    "rank": (tm.RANK, 0, 4),
+    "interleave_layout": (tm.INTERLEAVE, 0, 2),
+    "swizzle_mode": (tm.SWIZZLE, 0, 3),
+    "swizzle_atomicity": (tm.ATOMICITY, 0, 3),
+    "fill_mode": (tm.FILL, 0, 1),
+}
+FIELDS = (*COUNTS, *VALUES, "global_stride", "global_address", "elemtype")
+
+
+def object_view(ins: Instr):
+    """view(warp, address) -> uint8 view [128] of the object, in the state space of `ins`."""
+
+    def shared(warp, address):
+        at = warp.cta.smem_offset(address, tm.BYTES, tm.ALIGN)
+        return warp.cta.smem.u8[at : at + tm.BYTES]
+
+    def in_global(warp, address):
+        region = warp.machine.memory.region(address, tm.BYTES)
+        at = region.offset(address, tm.BYTES, tm.ALIGN)
+        return region.u8[at : at + tm.BYTES]
+
+    def generic(warp, address):
+        try:
+            return in_global(warp, address)
+        except Fault:
+            return shared(warp, generic_to_shared(address))
+
+    if ins.has(*SHARED_CTA):
+        return shared
+    return in_global if ins.has("global") else generic
+
+
+def replaced(field: str, bits: int, *operands: int) -> int:
+    """The object as a number after tensormap.replace of `field`; operands as in the PTX text."""
+
+    def within(value, low, high):
+        if not low <= value <= high:
+            raise Fault(f"tensormap.replace of {field} with {value}: must be {low}..{high}")
+        return value
+
+    def dimension(n):
+        return within(operands[0], 0, n - 1)
+
+    if field in COUNTS:
+        places, low, high = COUNTS[field]
+        return tm.put_field(bits, places[dimension(5)], within(operands[1], low, high) - 1)
+    if field == "global_stride":
+        if operands[1] % 16 or operands[1] >> 40:
+            raise Fault(
+                f"tensormap.replace of global_stride (dim{operands[0] + 1}) with {operands[1]} "
+                "bytes: must be a multiple of 16 below 2^40"
+            )
+        return tm.put_stride(bits, dimension(4), operands[1])
+    if field == "global_address":
+        return tm.put_field(bits, tm.ADDRESS, operands[0])
+    if field == "elemtype":
+        code, tf32 = REPLACE_TYPES[within(operands[0], 0, len(REPLACE_TYPES) - 1)]
+        return tm.put_field(tm.put_field(bits, tm.FORMAT, code), tm.TF32, tf32)
+    place, low, high = VALUES[field]
+    return tm.put_field(bits, place, within(operands[0], low, high))
+
+
+@lane("tensormap.replace")
+def tensormap_replace(ins: Instr):
+    """tensormap.replace.tile.FIELD{.global|.shared::cta}.b1024.TYPE [addr]{, ord}, new_value"""
+    field = ins.mods[3]
+    if ins.mods[2] != "tile" or field not in FIELDS:
+        raise Unsupported(f"{ins.opcode}: mode or field is not known")
+    view = object_view(ins)
+
+    def run(warp, lane, address, *operands):
+        if field == "swizzle_mode" and operands[0] == 4:
+            raise Unsupported("tensormap.replace of swizzle_mode with 4 (96B, sm_103a)")
+        data = view(warp, address)
+        bits = replaced(field, int.from_bytes(data.tobytes(), "little"), *operands)
+        data[:] = memoryview(bits.to_bytes(tm.BYTES, "little"))
+        warp.spin = None
+
+    return run
+
+
+def first(x, mask: int) -> int:
+    """A warp-uniform operand as an int."""
+    return x if isinstance(x, int) else int(lanes(x, x.dtype)[active(mask)[0]])
+
+
+def check_size(ins: Instr, size: int):
+    if size != tm.BYTES:
+        raise Fault(f"{ins.mods[0]}.{ins.mods[1]} of {size} bytes: the size must be {tm.BYTES}")
+
+
+@warp("tensormap.cp_fenceproxy")
+def tensormap_cp_fenceproxy(ins: Instr):
+    """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.SCOPE.sync.aligned
+    [dst], [src], 128: the warp copies an edited object from shared to global memory.
+    """
+
+    def run(warp, mask, dst, src, size):
+        check_size(ins, first(size, mask))
+        dst, src = first(dst, mask), first(src, mask)
+        at = warp.cta.smem_offset(src, tm.BYTES, tm.ALIGN)
+        region = warp.machine.memory.region(dst, tm.BYTES)
+        to = region.offset(dst, tm.BYTES, tm.ALIGN)
+        region.u8[to : to + tm.BYTES] = warp.cta.smem.u8[at : at + tm.BYTES]
+        warp.spin = None
+
+    return run
+
+
+@lane("fence.proxy.tensormap::generic")
+def fence_proxy_tensormap(ins: Instr):
+    """fence.proxy.tensormap::generic.{release.SCOPE | acquire.SCOPE [addr], 128}: memory is
+    sequentially consistent here, so only the operands are checked.
+    """
+
+    def run(warp, lane, address=None, size=tm.BYTES):
+        check_size(ins, size)
+        if address is not None:
+            warp.machine.load_generic(warp, address, tm.BYTES)
+
+    return run
+
+
+@lane("prefetch.tensormap", "prefetch.param.tensormap", "prefetch.const.tensormap")
+def prefetch_tensormap(ins: Instr):
+    """prefetch{.param|.const}.tensormap [addr]: no architectural effect; later use is sooner."""
+    generic = ins.mods[1] == "tensormap"
+
+    def run(warp, lane, address):
+        if generic:
+            t = tm.tensormap_at(warp, address)
+            warp.machine.issue("descriptor_prefetch", warp, lambda: None, tensormap=t)
+
+    return run

@@ -1,0 +1,253 @@
+"""TMA tensor copies, reductions and prefetches: cp.async.bulk.tensor (PTX ISA 9.7.9.27).
+
+The tensormap, the destinations and the mbarriers that count the bytes are checked at issue; the
+data is read and written, and the bytes are completed, when the machine lets the copy happen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.copies import tma_box
+from b200.chip.copies.async_groups import issue_in_group
+from b200.chip.copies.landing import Landing, complete
+from b200.chip.copies.reductions import GLOBAL, combiner
+from b200.chip.copies.tensormap import TensorMap, tensormap_at
+from b200.chip.memory.addressing import signed
+from b200.contract import active, lane, warp
+from b200.errors import Fault, Unsupported
+from b200.program.module import Instr
+
+SMEM_ALIGN = 128
+GATHER_ROWS = 4
+COMMON_MODS = {
+    *("cp", "reduce", "async", "bulk", "prefetch", "tensor", "1d", "2d", "3d", "4d", "5d", "L2"),
+    *("shared::cta", "shared::cluster", "global", "tile", "tile::gather4", "tile::scatter4"),
+    *("mbarrier::complete_tx::bytes", "bulk_group", "multicast::cluster", "L2::cache_hint"),
+    *("cta_group::1", "cta_group::2"),
+}
+REDUCE_OPS = tuple(GLOBAL)
+# Element format of the tensormap -> type of a reduction; bitwise ones take any integer of the size.
+REDUCE_TYPES = dict(
+    zip(
+        ("u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16"),
+        ("u32", "s32", "u64", "s64", "f16", "f32", "f32", "f64", "bf16"),
+    )
+)
+BITWISE_TYPES = {"u32": "b32", "s32": "b32", "u64": "b64", "s64": "b64"}
+
+
+class Access:
+    """The tensormap and coordinates of one operation, checked.
+
+    boxes: start coordinates, one set for each row with gather4 and scatter4. rows: rows of shared
+    memory; smem_bytes: what they take there; tx_bytes: what an mbarrier counts, that is bytes in
+    global memory: padding of sub-byte types and holes of a swizzle do not count.
+    """
+
+    __slots__ = ("address", "tensormap", "region", "boxes", "rows", "smem_bytes", "tx_bytes")
+
+    def __init__(self, warp, form: Form, address: int, coords: tuple):
+        self.address = address
+        t = self.tensormap = tensormap_at(warp, address)
+        if t.interleave:
+            raise Unsupported(f"interleaved layouts of TMA are not modelled: {t}")
+        t.check_allocation(warp.machine.memory)
+        self.region = warp.machine.memory.region(t.address, t.extent)
+        self.boxes = form.boxes(t, [signed(c) for c in coords])
+        for box in self.boxes:
+            tma_box.check_coords(t, box)
+        self.rows = t.box_rows * len(self.boxes)
+        self.smem_bytes = (self.rows - 1) * t.pitch + t.smem_row_bytes
+        self.tx_bytes = self.rows * t.row_bytes
+
+    def facts(self) -> dict[str, int]:
+        t = self.tensormap
+        return {"bytes": self.tx_bytes, "rows": self.rows, "row_bytes": t.row_bytes, "dims": t.rank}
+
+    def spans(self) -> list[tuple[np.ndarray, int]]:
+        """What is touched in global memory: (addresses of rows, int64; bytes of a row) of each
+        box.
+        """
+        found = []
+        for box in self.boxes:
+            view = tma_box.Window(self.tensormap, self.region, box).view
+            if view is not None:
+                at = np.int64(view.__array_interface__["data"][0])
+                for count, stride in zip(view.shape[:-1], view.strides[:-1]):
+                    at = np.add.outer(at, np.arange(count) * stride)
+                found.append((np.ravel(at), view.shape[-1]))
+        return found
+
+    def load(self) -> np.ndarray:
+        """All rows: uint8 [rows, bytes of a row in shared memory]."""
+        parts = [tma_box.load(self.tensormap, self.region, box) for box in self.boxes]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def store(self, data: np.ndarray, combine=None):
+        parts = np.split(data, len(self.boxes)) if len(self.boxes) > 1 else (data,)
+        for box, part in zip(self.boxes, parts):
+            tma_box.store(self.tensormap, self.region, box, part, combine)
+
+
+class Form:
+    """What the modifiers of a tensor copy say; Unsupported for those that are not modelled."""
+
+    def __init__(self, ins: Instr):
+        im2col = [m for m in ins.mods if m.startswith("im2col")]
+        if im2col:
+            raise Unsupported(
+                f"{ins.opcode}: the {im2col[0]} mode of TMA is not modelled, only tile"
+            )
+        ops = [m for m in ins.mods if m in REDUCE_OPS]
+        unknown = [m for m in ins.mods if m not in COMMON_MODS and m not in ops]
+        if unknown:
+            raise Unsupported(f"{ins.opcode}: modifier .{unknown[0]} is not modelled")
+        self.rank = next(int(m[0]) for m in ins.mods if m[0].isdigit() and m[1:] == "d")
+        self.four_rows = ins.has("tile::gather4", "tile::scatter4")
+        self.op = ops[0] if ops else None
+
+    def boxes(self, t: TensorMap, coords: list[int]) -> list[list[int]]:
+        """Start coordinates of each box; Fault if they or the tensormap do not fit."""
+        if t.rank != self.rank:
+            raise Fault(f"a .{self.rank}d instruction with a tensormap of rank {t.rank}: {t}")
+        need = GATHER_ROWS + 1 if self.four_rows else self.rank
+        if len(coords) != need:
+            raise Fault(f"{len(coords)} coordinates, must be {need}")
+        if not self.four_rows:
+            return [coords]
+        if t.rank != 2 or t.box[1] != 1:
+            raise Fault(f"gather4 and scatter4 need rank 2 and box_dim 1 of dim1: {t}")
+        return [[coords[0], row] for row in coords[1:]]
+
+
+@lane(
+    *(
+        f"cp.async.bulk.tensor.{d}d.{s}"
+        for d in range(1, 6)
+        for s in ("shared::cta", "shared::cluster")
+    )
+)
+def tensor_load(ins: Instr):
+    """cp.async.bulk.tensor.DIM.{shared::cta|shared::cluster}.global{.tile|.tile::gather4}
+    .mbarrier::complete_tx::bytes{.multicast::cluster}{.cta_group::G}{.L2::cache_hint}
+    [dst], [tensormap, {c0, ...}], [mbar]{, cta_mask}{, cache_policy}
+    """
+    form = Form(ins)
+    find = Landing(ins, SMEM_ALIGN, ins.mods[5])
+
+    def run(warp, lane, dst, address, coords, mbar, *rest):
+        warp.spin = None
+        access = Access(warp, form, address, coords)
+        landings = find(warp, dst, access.smem_bytes, mbar, rest[0] if find.multicast else None)
+
+        def apply():
+            data = access.load()
+            for landing in landings:
+                tma_box.put_shared(access.tensormap, landing.cta.smem, landing.offset, data)
+                complete(landing, access.tx_bytes, warp, ins)
+
+        warp.machine.issue(
+            "tma_load", warp, apply, places=landings, access=access, **access.facts()
+        )
+
+    return run
+
+
+def each_issue(mask: int, *operands):
+    """(lanes, operands as ints) of each different execution; once for all lanes if they agree."""
+    flat = [x for o in operands for x in (o if isinstance(o, tuple) else (o,))]
+    if not any(isinstance(x, np.ndarray) for x in flat):
+        yield mask, operands
+        return
+
+    def pick(x, i):
+        if isinstance(x, tuple):
+            return tuple(pick(y, i) for y in x)
+        return int(x[i]) if isinstance(x, np.ndarray) else x
+
+    for i in active(mask):
+        yield 1 << i, tuple(pick(x, i) for x in operands)
+
+
+@warp(*(f"cp.async.bulk.tensor.{d}d.global" for d in range(1, 6)))
+def tensor_store(ins: Instr):
+    """cp.async.bulk.tensor.DIM.global.shared::cta{.tile|.tile::scatter4}.bulk_group
+    {.L2::cache_hint} [tensormap, {c0, ...}], [src]{, cache_policy}
+
+    A store is idempotent: lanes that issue the same one are served by one copy.
+    """
+    form = Form(ins)
+
+    def run(warp, mask, address, coords, src, *rest):
+        warp.spin = None
+        for lanes, (one, where, at) in each_issue(mask, address, coords, src):
+            _issue_store(warp, lanes, ins, form, one, where, at)
+
+    return run
+
+
+@warp("cp.reduce.async.bulk.tensor")
+def tensor_reduce(ins: Instr):
+    """cp.reduce.async.bulk.tensor.DIM.global.shared::cta.OP{.tile}.bulk_group{.L2::cache_hint}
+    [tensormap, {c0, ...}], [src]{, cache_policy}: each active lane reduces.
+    """
+    form = Form(ins)
+    if form.op is None:
+        raise Unsupported(f"{ins.opcode}: no reduction operation")
+
+    def run(warp, mask, address, coords, src, *rest):
+        warp.spin = None
+        for lanes, (one, where, at) in each_issue(mask, address, coords, src):
+            for i in active(lanes):
+                _issue_store(warp, 1 << i, ins, form, one, where, at)
+
+    return run
+
+
+def _issue_store(warp, lanes: int, ins: Instr, form: Form, address: int, coords: tuple, src: int):
+    access = Access(warp, form, address, coords)
+    t = access.tensormap
+    if t.element.name == "b4x16_p64" or form.op and t.element.bits < 8:
+        raise Fault(
+            f"elements of type {t.element.name} cannot be {'reduced' if form.op else 'stored'}"
+        )
+    for box in access.boxes:
+        tma_box.check_store(box)
+    combine = reduction(form.op, t) if form.op else None
+    at = warp.cta.smem_offset(src, access.smem_bytes, SMEM_ALIGN)
+    smem = warp.cta.smem
+
+    def move():
+        access.store(tma_box.get_shared(t, smem, at, access.rows), combine)
+
+    unit = "tma_reduce" if form.op else "tma_store"
+    issue_in_group(warp, "bulk", lanes, ins, unit, move, access=access, at=at, **access.facts())
+
+
+def reduction(op: str, t: TensorMap):
+    """The combining function of a tensor reduction: its type is the tensormap's element type."""
+    types = BITWISE_TYPES if op in ("and", "or", "xor") else REDUCE_TYPES
+    kind = types.get(t.element.name)
+    if kind is None or kind not in GLOBAL[op] or t.tf32:
+        raise Fault(f"reduction .{op} does not exist for elements of type {t.element.name}")
+    return combiner(op, kind, GLOBAL, flush=t.element.name == "f32.ftz")
+
+
+@lane("cp.async.bulk.prefetch.tensor")
+def tensor_prefetch(ins: Instr):
+    """cp.async.bulk.prefetch.tensor.DIM.L2.global{.tile|.tile::gather4}{.L2::cache_hint}
+    [tensormap, {c0, ...}]{, cache_policy}: only its operands are checked.
+    """
+    form = Form(ins)
+
+    def run(warp, lane, address, coords, *rest):
+        warp.spin = None
+        access = Access(warp, form, address, coords)
+        warp.machine.issue("tma_prefetch", warp, _nothing, access=access, **access.facts())
+
+    return run
+
+
+def _nothing():
+    pass

@@ -1,0 +1,149 @@
+"""What the user reads: faults, deadlocks, counters. Reads the machine's state, changes nothing."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+
+from b200.program.module import Instr
+
+
+def count(code, hits: list[int]) -> dict[str, int]:
+    """Warp instructions executed, by mnemonic (the opcode's leading words)."""
+    out: Counter[str] = Counter()
+    for block, n in zip(code.structure, hits, strict=True):
+        if n:
+            for op in block.ops:
+                out[mnemonic(op.ins)] += n
+    return dict(out.most_common())
+
+
+def mnemonic(ins: Instr) -> str:
+    """The opcode up to its first type or qualifier: "tcgen05.mma", "cp.async.bulk.tensor",
+    "add".
+    """
+    long = (
+        "cp",
+        "tcgen05",
+        "mbarrier",
+        "barrier",
+        "bar",
+        "fence",
+        "elect",
+        "shfl",
+        "vote",
+        "st",
+        "ld",
+        "red",
+        "atom",
+    )
+    if ins.mods[0] not in long:
+        return ins.mods[0]
+    words = [ins.mods[0]]
+    for mod in ins.mods[1:]:
+        if "::" in mod or mod[0].isdigit() or mod in ("sync", "aligned") and words[0] == "tcgen05":
+            break
+        words.append(mod)
+        if (
+            words[0] in ("st", "ld", "tcgen05", "elect", "shfl", "vote", "red", "atom")
+            or len(words) == 4
+        ):
+            break
+    return ".".join(words)
+
+
+def instruction_of(code, fragment, error: BaseException) -> Instr | None:
+    """The instruction whose generated line raised `error`."""
+    filename = f"<{code.kernel.name}>"
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == filename:
+            line = frame.lineno
+            while line > 0 and line not in code.lines:
+                line -= 1
+            return code.lines.get(line)
+    return code.structure[fragment.pc].ops[0].ins
+
+
+def place(ins: Instr | None) -> str:
+    """Source line of an instruction, with the line it was inlined into."""
+    if ins is None or ins.loc is None:
+        return "(no line information)"
+    text = str(ins.loc)
+    if ins.loc.inlined_at is not None:
+        text += f" (inlined at {ins.loc.inlined_at})"
+    return text
+
+
+def lanes_text(mask: int) -> str:
+    """ "all lanes", "lane 3", "lanes 0-15, 20"."""
+    if mask == 0xFFFFFFFF:
+        return "all lanes"
+    runs, lane = [], 0
+    while lane < 32:
+        if mask >> lane & 1:
+            end = lane
+            while end + 1 < 32 and mask >> end + 1 & 1:
+                end += 1
+            runs.append(str(lane) if lane == end else f"{lane}-{end}")
+            lane = end
+        lane += 1
+    return f"lane{'s' if ',' in ', '.join(runs) or '-' in runs[0] else ''} {', '.join(runs)}"
+
+
+def who(fragment) -> str:
+    cta = fragment.cta
+    rank = f", rank {cta.rank} of its cluster" if len(cta.cluster.ctas) > 1 else ""
+    return f"CTA {cta.index}{rank}, warp {fragment.index}, {lanes_text(fragment.mask)}"
+
+
+def fault(machine, launch, fragment, error: BaseException) -> str:
+    """An instruction that hardware would not have executed."""
+    ins = instruction_of(machine.code, fragment, error)
+    return (
+        f"{place(ins)}: {error}\n  by {who(fragment)}\n  PTX: {ins.text if ins else '?'}\n  kernel"
+        f" {launch.kernel}, grid {launch.grid}, block {launch.block}, cluster {launch.cluster}"
+    )
+
+
+def internal(machine, launch, fragment, error: BaseException) -> str:
+    """The emulator itself failed: say where, so that it can be mended."""
+    trace = "".join(traceback.format_exception(error)[-3:])
+    return (
+        "the emulator failed on this instruction:"
+        f" {fault(machine, launch, fragment, error)}\n{trace}"
+    )
+
+
+def deadlock(machine, launch) -> str:
+    """Who waits for what. One entry for each different wait; fragments that wait alike are
+    counted.
+    """
+    groups: dict[tuple, list] = {}
+    for cluster in machine.resident:
+        for cta in cluster.ctas:
+            for warp in cta.warps:
+                for fragment in warp.fragments:
+                    ins = machine.code.structure[fragment.pc].ops[0].ins
+                    text = (
+                        fragment.waits_for.describe()
+                        if fragment.waits_for is not None
+                        else "lanes of its own warp"
+                    )
+                    groups.setdefault((place(ins), ins.text, text), []).append(fragment)
+    lines = [
+        f"deadlock: no warp can proceed in {launch.kernel}, grid {launch.grid}, cluster"
+        f" {launch.cluster}"
+    ]
+    for (line, text, waits), fragments in list(groups.items())[:24]:
+        more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
+        lines += [
+            f"  {line}: {who(fragments[0])}{more}",
+            f"    waits for {waits}",
+            f"    PTX: {text}",
+        ]
+    if len(groups) > 24:
+        lines.append(f"  ... {len(groups) - 24} further waits")
+    from b200.chip.hang import explain
+
+    lines += explain(machine)
+    return "\n".join(lines)

@@ -1,0 +1,181 @@
+"""The parts of a warp that execute together: divergence, reconvergence, exit.
+
+A divergent branch splits a fragment; the parts run independently (a lane that waits does not stop
+its siblings) and meet again at the branch's post-dominator, as compiled code does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from b200.chip.state import CTA, Cluster
+from b200.contract import Clock, Waitable
+from b200.errors import Fault
+from b200.hardware import RANK_SHIFT
+from b200.program.analysis import EXIT
+
+if TYPE_CHECKING:
+    from b200.chip.machine import Machine
+
+
+class ClusterBarrier(Waitable):
+    """barrier.cluster: all threads of the cluster that have not exited arrive once a phase."""
+
+    __slots__ = ("cluster", "phase", "arrived", "expected")
+
+    def __init__(self, cluster: Cluster, expected: int):
+        super().__init__()
+        self.cluster, self.phase, self.arrived, self.expected = cluster, 0, 0, expected
+
+    def arrive(self, lanes: int):
+        self.touch()
+        self.arrived += lanes
+        self.check()
+
+    def drop(self, lanes: int):
+        self.expected -= lanes
+        self.check()
+
+    def check(self):
+        if self.expected and self.arrived >= self.expected:
+            self.phase, self.arrived = self.phase + 1, 0
+            self.notify()
+
+    def describe(self) -> str:
+        return (
+            f"the cluster barrier, phase {self.phase}: {self.arrived} of {self.expected} threads"
+            f" have arrived, {self.expected - self.arrived} are missing"
+        )
+
+
+class WarpState:
+    """What the fragments of a warp share."""
+
+    def __init__(self, cta: CTA, index: int, lanes: int, registers: list, special: dict):
+        self.cta, self.index, self.special = cta, index, special
+        self.live = (1 << lanes) - 1
+        self.R = registers.copy()  # arrays are replaced, never written to
+        self.fragments: list[Fragment] = []
+        self.cluster_arrived = 0  # lanes between barrier.cluster.arrive and .wait
+        self.cluster_phase = 0
+        self.local: np.ndarray | None = None
+
+
+@dataclass(eq=False)
+class Join:
+    """Where lanes that parted meet: `waiting` lanes are due at block `pc`, `arrived` are there."""
+
+    pc: int
+    waiting: int
+    arrived: int
+    parent: Join | None
+    parent_pc: int
+    time: float = 0.0  # simulated, of the latest arrival
+
+
+class Fragment:
+    """Lanes of a warp that execute together; this is the `warp` that units are handed."""
+
+    __slots__ = tuple(
+        """
+        state machine cta index special params symbols rank_bits mask pc reconv join spin token
+        waits_for queued time
+        """.split()
+    )
+
+    def __init__(self, machine: Machine, state: WarpState, mask: int, pc: int = 0):
+        self.machine, self.state, self.mask, self.pc = machine, state, mask, pc
+        self.cta, self.index, self.special = state.cta, state.index, state.special
+        self.params, self.symbols = machine.params, machine.symbols
+        self.rank_bits = state.cta.rank << RANK_SHIFT
+        self.reconv, self.join = EXIT, None
+        self.spin = self.token = self.waits_for = None
+        self.queued = False
+        self.time = Clock.now  # simulated time it has reached; only the timing model moves it
+        state.fragments.append(self)
+
+    @property
+    def R(self) -> list:
+        return self.state.R
+
+    @property
+    def live(self) -> int:
+        """Lanes of the warp that have not exited."""
+        return self.state.live
+
+    def wake(self):
+        """Called by the waitable this fragment waits for."""
+        waitable, self.waits_for = self.waits_for, None
+        self.machine.wake(self, waitable)
+
+    def split(self, taken: int, target: int, after: int, meet: int) -> int:
+        """Divergent branch: `taken` lanes go to `target`, the others to `after`, both as far as
+        `meet`.
+        """
+        others = self.mask & ~taken
+        join = Join(meet, self.mask, 0, self.join, self.reconv)
+        self.join, self.reconv = join, meet
+        if target == meet != EXIT:
+            join.arrived, self.mask = taken, others
+            return after
+        self.mask = taken
+        if after == meet != EXIT:
+            join.arrived = others
+        else:
+            sibling = type(self)(self.machine, self.state, others, after)
+            sibling.join, sibling.reconv, sibling.time = join, meet, self.time
+            self.machine.enqueue(sibling)
+        return target
+
+    def retire(self, lanes: int):
+        """Some lanes exit, the fragment goes on."""
+        self.mask &= ~lanes
+        self._leave(lanes)
+
+    def arrive_or_exit(self, pc: int) -> int | None:
+        """The fragment is at the end of its region or of the kernel: the block to go on with, None
+        if it ends.
+        """
+        while True:
+            if pc == EXIT:
+                self.state.fragments.remove(self)
+                self._leave(self.mask)
+                return None
+            join = self.join
+            if join is None or pc != self.reconv:
+                return pc
+            join.arrived |= self.mask
+            self.time = join.time = max(join.time, self.time)
+            if join.arrived != join.waiting:
+                self.state.fragments.remove(self)
+                return None
+            self.mask, self.join, self.reconv = join.waiting, join.parent, join.parent_pc
+            if self.reconv != pc:
+                return pc
+
+    def _leave(self, lanes: int):
+        """Lanes have exited: nobody waits for them any more."""
+        join = self.join
+        while join is not None:
+            join.waiting &= ~lanes
+            if join.waiting and join.waiting == join.arrived:
+                rest = type(self)(self.machine, self.state, join.waiting, join.pc)
+                rest.join, rest.reconv, rest.time = (
+                    join.parent,
+                    join.parent_pc,
+                    max(join.time, self.time),
+                )
+                join.waiting = 0  # taken over
+                pc = rest.arrive_or_exit(rest.pc) if rest.reconv == rest.pc else rest.pc
+                if pc is not None:
+                    rest.pc = pc
+                    self.machine.enqueue(rest)
+                break
+            join = join.parent
+        self.machine.lanes_exited(self.state, lanes)
+
+    def trap(self):
+        raise Fault("trap executed")

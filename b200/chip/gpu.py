@@ -1,0 +1,150 @@
+"""A GPU that runs PTX: modules, their variables, launches and the reports of these.
+
+gpu = Gpu()
+gpu.launch(ptx, "kernel", grid=(8, 1, 1), block=(128, 1, 1), args=[tensor, 4096])
+gpu.launches[-1]
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from b200.chip.launch import Launch
+from b200.chip.machine import Machine
+from b200.chip.state import GlobalMemory
+from b200.chip.tensors import LiveTensors
+from b200.chip.variables import ModuleVariables
+from b200.errors import EmulatorError, Unsupported
+from b200.program.module import Kernel, Program, Variable
+from b200.program.parse import parse
+from b200.program.translate import translate
+from b200.program.translated import Translated
+
+Dim3 = tuple[int, int, int]
+
+
+class Launcher(Protocol):
+    """What host code hands its launches to."""
+
+    launches: list[Any]
+
+    def load(self, text: str) -> Program:
+        """The module of a PTX text."""
+        ...
+
+    def launch(
+        self,
+        ptx: str | Program,
+        kernel: str | None,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3,
+        smem: int,
+        args: bytes,
+    ) -> Any:
+        """Run one kernel; `args` are its packed parameters."""
+        ...
+
+
+class Gpu:
+    """A B200 in software. `machine` executes: a Machine or one that also checks or times.
+
+    launches: a report for each finished launch, in order. memory: global memory; an address is
+    legal while a live CPU tensor of this process, or a variable of a module, holds it.
+    """
+
+    def __init__(self) -> None:
+        self.tensors = LiveTensors()
+        self.memory = GlobalMemory(self.tensors.find)
+        self.machine = Machine(self.memory)
+        self.launches: list[Launch] = []
+        self._modules: dict[str, Program] = {}
+        self._translated: dict[tuple[int, str, type | None], Translated] = {}
+        self._variables = ModuleVariables()
+
+    def load(self, text: str) -> Program:
+        """The module of a PTX text, parsed once. EmulatorError names what is not modelled."""
+        if text not in self._modules:
+            try:
+                self._modules[text] = parse(text)
+            except Unsupported as error:
+                raise EmulatorError("unsupported", str(error)) from None
+        return self._modules[text]
+
+    def launch(
+        self,
+        ptx: str | Program,
+        kernel: str | None,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3 = (1, 1, 1),
+        smem: int = 0,
+        args: Sequence[Any] | bytes = (),
+    ) -> Launch:
+        """Run a kernel of a PTX module to its end; returns and records its report.
+
+        kernel: its name, or None for the only one. smem: bytes of dynamic shared memory of a CTA.
+        args: one a parameter: a tensor (its address), an int, a float, or the parameter's bytes; or
+        all parameters as they lie in memory. Raises EmulatorError (fault, deadlock, limit,
+        unsupported) and TypeError or ValueError for arguments that do not fit the kernel.
+        """
+        program = self.load(ptx) if isinstance(ptx, str) else ptx
+        found = _kernel(program, kernel)
+        params = args if isinstance(args, bytes) else pack(found, args)
+        code = self._translate(program, found)
+        self.tensors.refresh(self.memory)
+        self.machine.symbols = self._variables.place(program, self.memory)
+        start = time.perf_counter()
+        launch = self.machine.launch(code, grid, block, cluster, smem, params)
+        launch.seconds = time.perf_counter() - start
+        self.launches.append(launch)
+        return launch
+
+    def _translate(self, program: Program, kernel: Kernel) -> Translated:
+        key = (id(program), kernel.name, self.machine.writer_type)
+        if key not in self._translated:
+            try:
+                self._translated[key] = translate(program, kernel, self.machine.writer_type)
+            except Unsupported as error:
+                raise EmulatorError("unsupported", f"{error}\n  kernel {kernel.name}") from None
+        return self._translated[key]
+
+
+def _kernel(program: Program, name: str | None) -> Kernel:
+    if name is None and len(program.kernels) == 1:
+        return next(iter(program.kernels.values()))
+    if name not in program.kernels:
+        raise ValueError(
+            f"kernel {name!r} is not one of the module's: {', '.join(program.kernels)}"
+        )
+    return program.kernels[name]
+
+
+def pack(kernel: Kernel, args: Sequence[Any]) -> bytes:
+    """Arguments as the bytes of a kernel's parameters (see Gpu.launch)."""
+    if len(args) != len(kernel.params):
+        raise TypeError(
+            f"kernel {kernel.name} has {len(kernel.params)} parameters, {len(args)} arguments came"
+        )
+    data = bytearray(kernel.param_bytes)
+    for i, (parameter, value) in enumerate(zip(kernel.params, args, strict=True)):
+        data[parameter.offset : parameter.offset + parameter.size] = _bytes(i, parameter, value)
+    return bytes(data)
+
+
+def _bytes(index: int, parameter: Variable, value: Any) -> bytes:
+    """One argument in a parameter's size; ints wrap as in C."""
+    size = parameter.size
+    if hasattr(value, "data_ptr"):
+        value = value.data_ptr()
+    if isinstance(value, float) and size in (4, 8):
+        return struct.pack("<f" if size == 4 else "<d", value)
+    if isinstance(value, int) and size <= 16:
+        return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+    if isinstance(value, (bytes, bytearray)) and len(value) == size:
+        return bytes(value)
+    came = f"{len(value)} bytes" if isinstance(value, (bytes, bytearray)) else repr(value)
+    raise TypeError(f"argument {index}: expected {size} bytes, a tensor or a number, came {came}")

@@ -1,0 +1,214 @@
+"""Why nothing moves: the likely cause of a deadlock, and what last happened on the barriers it
+hangs on.
+
+Reads the state of the machine; with the checker on (b200/checker) it also knows the history of
+each mbarrier.
+"""
+
+from __future__ import annotations
+
+from b200.chip.sync.barriers import NamedBarrier
+from b200.chip.sync.mbarrier import MBarrier
+from b200.chip.tensor.tmem_alloc import Pool
+
+LAST = 8  # events shown of a barrier
+SHOWN = 8  # barriers explained
+
+
+def explain(machine) -> list[str]:
+    """Lines for a deadlock report: a likely cause for each barrier that is waited on, then its
+    timeline.
+    """
+    waits: dict = {}
+    for cluster in machine.resident:
+        for cta in cluster.ctas:
+            for warp in cta.warps:
+                for fragment in warp.fragments:
+                    if fragment.waits_for is not None:
+                        waits.setdefault(fragment.waits_for, []).append(fragment)
+    waits = dict(sorted(waits.items(), key=lambda item: _rank(item[0]))[:SHOWN])
+    causes = [
+        cause
+        for waitable, fragments in waits.items()
+        if (cause := _cause(machine, waitable, fragments))
+    ]
+    history = [line for waitable in waits for line in _timeline(machine, waitable)]
+    lines = (
+        [
+            "likely causes, the likeliest first:",
+            *(f"  {cause}" for cause in causes),
+            *_exited(machine),
+        ]
+        if causes
+        else []
+    )
+    return lines + (["timeline of the barriers:", *history] if history else [])
+
+
+def _rank(waitable) -> int:
+    """How directly a waitable shows the cause: wrong counts do, a barrier of the CTA mostly
+    suffers.
+    """
+    if isinstance(waitable, MBarrier):
+        if waitable.pending == 0 or waitable.pending < waitable.expected or waitable.tx < 0:
+            return 0
+        return 3 if waitable.arrivals else 2
+    return 4 if isinstance(waitable, NamedBarrier) else 1
+
+
+def _exited(machine) -> list[str]:
+    """Warps that are gone while others of their cluster wait."""
+    gone = [
+        (w, cta)
+        for cluster in machine.resident
+        for cta in cluster.ctas
+        for w in cta.warps
+        if not w.live
+    ]
+    text = ", ".join(f"warp {w.index} of CTA {cta.index}" for w, cta in gone[:SHOWN])
+    return [f"  have exited already: {text}"] if gone else []
+
+
+def _cause(machine, waitable, fragments) -> str:
+    if isinstance(waitable, MBarrier):
+        return _mbarrier(machine, waitable, fragments)
+    if isinstance(waitable, NamedBarrier):
+        return _named(machine, waitable, fragments)
+    if isinstance(waitable, Pool):
+        return (
+            f"tensor memory: {waitable.describe()}: an allocation is not freed (tcgen05.dealloc), "
+            "or the peer CTA "
+            "does not allocate with cta_group::2"
+        )
+    if hasattr(waitable, "cluster"):
+        return _cluster(machine, waitable, fragments)
+    return ""
+
+
+def _where(machine, fragment) -> str:
+    ins = machine.code.structure[fragment.pc].ops[0].ins
+    return str(ins.loc) if ins.loc else ins.opcode
+
+
+def _known(machine, mbarrier):
+    observer = getattr(machine, "observer", None)
+    return observer.barrier(mbarrier) if observer is not None else None
+
+
+def _mbarrier(machine, b: MBarrier, fragments) -> str:
+    index, length = b.row()
+    name = (
+        f"mbarrier {index} of {length} in a row (offset {b.offset:#x})"
+        if length > 1
+        else f"mbarrier at {b.offset:#x}"
+    )
+    name += f", waited for at {_where(machine, fragments[0])}"
+    if b.pending == 0 and b.tx > 0:
+        return (
+            f"{name}: more bytes were announced by expect_tx than the copies of the phase bring, "
+            f"{b.tx} too many" + _bytes(machine, b)
+        )
+    if b.pending == 0 and b.tx < 0:
+        return (
+            f"{name}: the copies of the phase bring more bytes than expect_tx announced, {-b.tx} "
+            "too many" + _bytes(machine, b)
+        )
+    if b.tx < 0 and b.pending == b.expected:
+        return (
+            f"{name}: copies have brought {-b.tx} bytes that no expect_tx announced in this phase: "
+            "an expect_tx is "
+            "missing or too small, so an earlier phase ended before all its bytes were there"
+        ) + _bytes(machine, b)
+    init = (
+        f" (initialised with count {b.expected} at {b.init_by[2]})"
+        if b.init_by and b.init_by[2]
+        else ""
+    )
+    if 0 < b.pending < b.expected:
+        return (
+            f"{name}{init}: {b.expected - b.pending} of {b.expected} arrivals have come: the count "
+            "of its "
+            "initialisation is too high, or a warp that should arrive does not get there"
+        )
+    if not b.arrivals:
+        return (
+            f"{name}{init}: nobody has ever arrived on it: an arrive, an expect_tx with its load, "
+            "or a tcgen05.commit "
+            "is missing or names another barrier; or the wait is a phase off (the first wait of a "
+            "producer for a free "
+            "stage must pass: parity 1)"
+        )
+    return (
+        f"{name}{init}: earlier phases were completed, for this one nobody has arrived: whoever "
+        "arrives there "
+        f"({_arrivers(b)}) stopped or is stuck, or the wait is a phase off"
+    )
+
+
+def _arrivers(b: MBarrier) -> str:
+    found = dict.fromkeys(str(who[2] or who[1]) for who in b.arrivals if who)
+    return ", ".join(list(found)[-3:]) or "unknown"
+
+
+def _bytes(machine, b: MBarrier) -> str:
+    known = _known(machine, b)
+    if known is None:
+        return ""
+    announced = ", ".join(f"{n} at {ins.loc}" for ins, n in list(known.expects.values())[-4:])
+    brought = ", ".join(f"{n} by {ins.loc}" for ins, n in list(known.copies.values())[-4:])
+    return f"; announced: {announced or 'nothing'}; brought: {brought or 'nothing'}"
+
+
+def _named(machine, bar: NamedBarrier, fragments) -> str:
+    here = {f.state for f in fragments}
+    away = [w for w in bar.cta.warps if w not in here]
+    gone = [w.index for w in away if not w.live]
+    busy = [
+        f"warp {w.index} is at {_where(machine, w.fragments[0])}"
+        for w in away
+        if w.live and w.fragments
+    ]
+    needed = bar.expected or 32 * sum(1 for w in bar.cta.warps if w.live)
+    text = (
+        f"barrier {bar.number} of CTA {bar.cta.index} at {_where(machine, fragments[0])}: "
+        f"{bar.arrived} of {needed} threads"
+    )
+    if gone and needed > 32 * (len(bar.cta.warps) - len(gone)):
+        text += f"; warps {gone} have exited before it: they left early, or its count is too high"
+    elif needed > 32 * len(bar.cta.warps):
+        text += f"; its count is higher than the CTA's {32 * len(bar.cta.warps)} threads"
+    return text + (f"; {'; '.join(busy[:4])}" if busy else "")
+
+
+def _cluster(machine, barrier, fragments) -> str:
+    away = []
+    for cta in barrier.cluster.ctas:
+        late = [w for w in cta.warps if w.live and not w.cluster_arrived]
+        away += [
+            f"warp {w.index} of CTA {cta.index} is at {_where(machine, w.fragments[0])}"
+            for w in late
+            if w.fragments
+        ]
+    text = (
+        f"the cluster barrier at {_where(machine, fragments[0])}: {barrier.arrived} of "
+        f"{barrier.expected} threads arrived"
+    )
+    if away:
+        text += (
+            f"; not arrived: {'; '.join(away[:6])}: warps execute different numbers of "
+            "barrier.cluster.arrive"
+        )
+    return text
+
+
+def _timeline(machine, waitable) -> list[str]:
+    known = _known(machine, waitable) if isinstance(waitable, MBarrier) else None
+    if known is None or not known.events:
+        return []
+    from b200.checker import naming as words
+
+    lines = [f"  {known.name()}:"]
+    for number, agent, what, loc, phases in list(known.events)[-LAST:]:
+        who = words.name(agent) if agent is not None else "?"
+        lines.append(f"    event {number}, phase {phases}: {who}: {what}, at {loc}")
+    return lines

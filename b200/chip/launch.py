@@ -1,0 +1,119 @@
+"""One launch: what it is and was, what a B200 refuses, and the special registers its threads
+read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from b200.chip.budget import Budget
+from b200.chip.state import CTA, Cluster
+from b200.contract import FULL
+from b200.errors import EmulatorError
+from b200.hardware import MAX_CLUSTER, MAX_THREADS, PARAM_BYTES, SM_COUNT, SMEM_OPT_IN
+
+
+@dataclass
+class Launch:
+    """What one launch was and did.
+
+    smem_bytes: dynamic + static shared memory of a CTA. seconds: wall clock of the emulation.
+    counters: how many instructions were executed by warps, by opcode without modifiers' values
+    ("tcgen05.mma", "cp.async.bulk.tensor").
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    smem_bytes: int
+    seconds: float = 0.0
+    counters: dict[str, int] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
+
+
+def check_limits(launch: Launch, param_bytes: int):
+    """Refuse what a B200 refuses, naming the limit."""
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    ctas = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+    problems = []
+    if not 1 <= threads <= MAX_THREADS:
+        problems.append(f"{threads} threads a CTA, at most {MAX_THREADS} are possible")
+    if launch.smem_bytes > SMEM_OPT_IN:
+        problems.append(
+            f"{launch.smem_bytes} bytes of shared memory a CTA, at most {SMEM_OPT_IN} are possible"
+        )
+    if ctas > MAX_CLUSTER:
+        problems.append(f"{ctas} CTAs a cluster, at most {MAX_CLUSTER} are possible")
+    if any(g < 1 for g in launch.grid):
+        problems.append(f"grid {launch.grid} has an empty dimension")
+    if any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
+        problems.append(f"grid {launch.grid} is not a multiple of the cluster {launch.cluster}")
+    if param_bytes > PARAM_BYTES:
+        problems.append(
+            f"{param_bytes} bytes of kernel parameters, at most {PARAM_BYTES} are possible"
+        )
+    if problems:
+        raise EmulatorError("limit", f"launch of {launch.kernel} refused: " + "; ".join(problems))
+
+
+def special_registers(launch: Launch, cluster: Cluster, cta: CTA) -> dict[str, int]:
+    """Special registers that all warps of a CTA share."""
+    out = {
+        "smid": cta.rank,
+        "nsmid": SM_COUNT,
+        "gridid": 1,
+        "nwarpid": 64,
+        "dynamic_smem_size": launch.smem_bytes,
+        "total_smem_size": launch.smem_bytes + 1024,
+        "aggr_smem_size": launch.smem_bytes + 1024,
+        "cluster_ctarank": cta.rank,
+        "cluster_nctarank": len(cluster.ctas),
+        "current_graph_exec": 0,
+        "is_explicit_cluster": FULL if len(cluster.ctas) > 1 else 0,
+        "clock": 0,
+        "clock64": 0,
+        "clock_hi": 0,
+        "globaltimer": 0,
+        "globaltimer_lo": 0,
+        "globaltimer_hi": 0,
+    }
+    for i, axis in enumerate("xyz"):
+        out[f"ctaid.{axis}"], out[f"nctaid.{axis}"], out[f"ntid.{axis}"] = (
+            cta.index[i],
+            launch.grid[i],
+            launch.block[i],
+        )
+        out[f"clusterid.{axis}"] = cluster.index[i]
+        out[f"nclusterid.{axis}"] = launch.grid[i] // cluster.shape[i]
+        out[f"cluster_nctaid.{axis}"] = cluster.shape[i]
+        out[f"cluster_ctaid.{axis}"] = cta.index[i] % cluster.shape[i]
+    return out
+
+
+_THREADS: dict[tuple, dict] = {}
+
+
+def thread_registers(block, warp: int) -> dict:
+    """Special registers of a warp's threads: tid varies between lanes."""
+    key = (*block, warp)
+    if key not in _THREADS:
+        lane = np.arange(32, dtype=np.uint32)
+        linear = lane + np.uint32(32 * warp)
+        bit = np.uint32(1) << lane
+        below = bit - np.uint32(1)
+        _THREADS[key] = {
+            "tid.x": linear % np.uint32(block[0]),
+            "tid.y": linear // np.uint32(block[0]) % np.uint32(block[1]),
+            "tid.z": linear // np.uint32(block[0] * block[1]),
+            "laneid": lane,
+            "warpid": warp,
+            "lanemask_eq": bit,
+            "lanemask_lt": below,
+            "lanemask_le": below | bit,
+            "lanemask_gt": ~(below | bit),
+            "lanemask_ge": ~below,
+        }
+    return _THREADS[key]

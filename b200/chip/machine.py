@@ -1,0 +1,230 @@
+"""The machine: grid -> clusters -> CTAs -> warps, and the scheduler that runs their fragments.
+
+A fragment (fragment.py) runs until it must wait or its turn is over. When nothing can run, the
+launch is deadlocked and the report says who waits for what.
+
+Clusters start in order and run to their end one after the other; further clusters join while the
+resident ones wait or are long in running, up to what the GPU holds, so grid-wide waiting works as
+well.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import deque
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from b200.chip import describe as report
+from b200.chip import instruction_set as _instruction_set  # noqa: F401  registers every unit
+from b200.chip.budget import Budget
+from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
+from b200.chip.launch import Launch, check_limits, special_registers, thread_registers
+from b200.chip.state import CTA, Cluster, GlobalMemory
+from b200.contract import Blocked, Waitable
+from b200.errors import EmulatorError, Fault, Unsupported
+from b200.hardware import SM_COUNT
+from b200.program.analysis import EXIT
+from b200.program.translated import Translated
+from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
+
+TURN = 4096  # blocks a fragment executes before others get a turn
+
+
+class Machine:
+    """A GPU in software. `memory`: global memory. One launch runs at a time."""
+
+    fragment_type = Fragment
+    writer_type: type | None = None  # of the translator; None: the plain one
+    turn = TURN
+
+    def __init__(self, memory: GlobalMemory):
+        self.memory = memory
+        self.params = b""
+        self.symbols: dict[str, int] = {}
+        self.queue: deque[Fragment] = deque()
+        self.resident: list[Cluster] = []
+
+    # --- what units use
+    # -------------------------------------------------------------------------------------
+    def issue(self, unit: str, warp: Fragment, apply, **facts):
+        """An asynchronous effect of a unit; this policy lets it happen at once."""
+        apply()
+
+    def load_generic(self, warp: Fragment, address: int, nbytes: int) -> bytes:
+        """Bytes at a generic address (global, shared, local of the lowest lane, kernel
+        parameter).
+        """
+        window, at = address & ~WINDOW_MASK, address & WINDOW_MASK
+        if window == PARAM_WINDOW:
+            if at + nbytes > len(self.params):
+                raise Fault(
+                    f"access of {nbytes} bytes at parameter offset {at} of {len(self.params)}"
+                )
+            return self.params[at : at + nbytes]
+        if window == SHARED_WINDOW:
+            cta, offset = warp.cta.cluster.locate(at, warp.cta, nbytes)
+            return bytes(cta.smem.mem[offset : offset + nbytes])
+        if window == LOCAL_WINDOW:
+            raise Fault(f"a descriptor in local memory (address {at:#x})")
+        region = self.memory.region(address, nbytes)
+        return bytes(region.mem[address - region.base : address - region.base + nbytes])
+
+    def generic_to_shared(self, warp: Fragment, address: int) -> int:
+        """The shared::cluster address a generic address stands for."""
+        if address & ~WINDOW_MASK != SHARED_WINDOW:
+            raise Fault(f"generic address {address:#x} is not in shared memory")
+        return address & WINDOW_MASK
+
+    def settle(self) -> bool:
+        """No warp can run: let an asynchronous effect happen that was put off; False if there is
+        none.
+        """
+        return False
+
+    def next_fragment(self) -> Fragment:
+        """The fragment that runs next, taken from the queue."""
+        return self.queue.popleft()
+
+    def new_warp(self, cta: CTA, state: WarpState):
+        """A warp becomes resident."""
+
+    def wake(self, fragment: Fragment, waitable: Waitable):
+        """What a fragment waited for has happened."""
+        self.enqueue(fragment)
+
+    def enqueue(self, fragment: Fragment):
+        if not fragment.queued:
+            fragment.queued = True
+            self.queue.append(fragment)
+
+    def lanes_exited(self, state: WarpState, lanes: int):
+        state.live &= ~lanes
+        cta = state.cta
+        cta.cluster.barrier.drop(bin(lanes).count("1"))
+        if state.live == 0:
+            cta.exited_warps += 1
+            for barrier in cta.named_barriers.values():
+                barrier.check()
+            if cta.exited_warps == len(cta.warps):
+                self.budget.see(cta)
+
+    # --- a launch
+    # -------------------------------------------------------------------------------------------
+    def launch(
+        self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes
+    ) -> Launch:
+        """Run a grid to its end. EmulatorError (fault, deadlock, unsupported, limit) says what went
+        wrong.
+        """
+        self.code = code
+        smem = code.static_smem + dynamic_smem
+        launch = Launch(code.kernel.name, tuple(grid), tuple(block), tuple(cluster), smem)
+        check_limits(launch, len(params))
+        self.params, self.resident, self.queue = params, [], deque()
+        self.hits = [0] * len(code.blocks)
+        self.budget = launch.budget = Budget.of(code, launch)
+        waiting = self._clusters(launch)
+        with np.errstate(all="ignore"), _blas().limit(limits=1, user_api="blas"):
+            self._run(waiting, launch)
+        launch.counters = report.count(code, self.hits)
+        return launch
+
+    def _clusters(self, launch: Launch):
+        """The grid's clusters, x fastest."""
+        shape = launch.cluster
+        counts = [g // c for g, c in zip(launch.grid, shape, strict=True)]
+        for z, y, x in itertools.product(*(range(n) for n in reversed(counts))):
+            yield Cluster(launch, (x, y, z), shape)
+
+    def _admit(self, cluster: Cluster, launch: Launch):
+        """Make a cluster resident: its CTAs, warps and their special registers."""
+        nx, ny, nz = cluster.shape
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        cluster.barrier = ClusterBarrier(cluster, threads * nx * ny * nz)
+        for rank in range(nx * ny * nz):
+            at = (rank % nx, rank // nx % ny, rank // (nx * ny))
+            index = tuple(
+                c * n + a for c, n, a in zip(cluster.index, cluster.shape, at, strict=True)
+            )
+            cta = CTA(cluster, rank, index, launch.smem_bytes)
+            cta.launch_smem, cta.threads = launch.smem_bytes, threads
+            cluster.ctas.append(cta)
+        for cta in cluster.ctas:
+            shared = special_registers(launch, cluster, cta)
+            for w in range(-(-threads // 32)):
+                lanes = min(32, threads - 32 * w)
+                state = WarpState(
+                    cta,
+                    w,
+                    lanes,
+                    self.code.initial,
+                    {**shared, **thread_registers(launch.block, w)},
+                )
+                cta.warps.append(state)
+                self.new_warp(cta, state)
+                self.enqueue(self.fragment_type(self, state, state.live))
+        self.resident.append(cluster)
+
+    def _run(self, waiting, launch: Launch):
+        limit = max(1, SM_COUNT // int(np.prod(launch.cluster)))
+        while True:
+            if not self.queue:
+                if self.settle():
+                    continue
+                self.resident = [
+                    c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)
+                ]
+                if len(self.resident) < limit and (cluster := next(waiting, None)) is not None:
+                    self._admit(cluster, launch)
+                    continue
+                if self.resident:
+                    raise EmulatorError("deadlock", report.deadlock(self, launch))
+                return
+            fragment = self.next_fragment()
+            fragment.queued = False
+            if self._turn(fragment, launch) and len(self.resident) < limit:
+                self.resident = [
+                    c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)
+                ]
+                if (cluster := next(waiting, None)) is not None:
+                    self._admit(cluster, launch)
+
+    def _turn(self, f: Fragment, launch: Launch) -> bool:
+        """Run a fragment until it waits or ends (False) or its turn is over (True)."""
+        blocks, hits, R = self.code.blocks, self.hits, f.state.R
+        pc = f.pc
+        try:
+            for _ in range(self.turn):
+                f.pc = pc
+                hits[pc] += 1
+                pc = blocks[pc](f, R)
+                if pc == EXIT or pc == f.reconv:
+                    pc = f.arrive_or_exit(pc)
+                    if pc is None:
+                        return False
+        except Blocked as blocked:
+            hits[f.pc] -= 1
+            f.waits_for = blocked.waitable
+            blocked.waitable.waiters.append(f)
+            return False
+        except EmulatorError:
+            raise
+        except Exception as error:
+            kind = "unsupported" if isinstance(error, Unsupported) else "fault"
+            if not isinstance(error, Fault):
+                raise EmulatorError(
+                    "unsupported", report.internal(self, launch, f, error)
+                ) from error
+            raise EmulatorError(kind, report.fault(self, launch, f, error)) from None
+        f.pc = pc
+        self.enqueue(f)
+        return True
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    """The products of one MMA are too small to share: threads would only wait for each other."""
+    return ThreadpoolController()

@@ -1,0 +1,65 @@
+"""Shared-memory operands: which CTA and offset an address of an instruction means.
+
+PTX ISA "State Spaces": `.shared` is `.shared::cta`, the executing CTA's own window;
+`.shared::cluster` reaches every CTA of the cluster, and an address of the own CTA is valid there
+too; without a state space the address is generic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from b200.chip.state import CTA
+from b200.errors import Fault
+from b200.program.module import Instr
+from b200.spaces import SHARED_WINDOW
+
+SHARED_CTA = ("shared", "shared::cta")
+
+
+def space_of(ins: Instr) -> str:
+    """State space of an instruction's only address: shared::cta, shared::cluster or generic."""
+    if ins.has("shared::cluster"):
+        return "shared::cluster"
+    return "shared::cta" if ins.has(*SHARED_CTA) else "generic"
+
+
+def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
+    """locate(warp, address, nbytes, align) -> (CTA, offset) for addresses of a state space.
+
+    Raises Fault for an address outside shared memory, misaligned, or of another CTA where only
+    the own is legal.
+    """
+    if space == "shared::cta":
+
+        def locate(warp, address, nbytes, align=1):
+            return warp.cta, warp.cta.smem_offset(address, nbytes, align)
+
+    elif space == "shared::cluster":
+
+        def locate(warp, address, nbytes, align=1):
+            return warp.cta.cluster.locate(address, warp.cta, nbytes, align)
+
+    else:
+
+        def locate(warp, address, nbytes, align=1):
+            return warp.cta.cluster.locate(generic_to_shared(address), warp.cta, nbytes, align)
+
+    return locate
+
+
+def generic_to_shared(address: int) -> int:
+    """The shared::cluster address that a generic address means; Fault outside the window."""
+    if (address ^ SHARED_WINDOW) >> 32:
+        raise Fault(f"the generic address {address:#x} is not in shared memory")
+    return address ^ SHARED_WINDOW
+
+
+def signed(x: int) -> int:
+    """A 32-bit pattern as a two's complement number."""
+    return x - ((x & 0x80000000) << 1) if x >= 0 else x
+
+
+def issuer(warp, ins: Instr) -> tuple:
+    """Who executes `ins`, for histories in reports: (CTA rank, warp index, source location)."""
+    return warp.cta.rank, warp.index, ins.loc

@@ -1,0 +1,133 @@
+"""atom and red on global, shared and generic addresses (PTX ISA 9.7.13.5, 9.7.13.7).
+
+The lanes of one instruction take turns, lowest first. f32 addition to global memory flushes
+subnormal inputs and results to zero of their sign, to shared memory it keeps them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.memory.loads_stores import address_array, kind_of, space_of, spans
+from b200.contract import DTYPES, active, lanes, warp
+from b200.errors import Unsupported
+from b200.formats import decode, encode
+from b200.program.module import TYPE_BITS, Instr, Vec
+from b200.spaces import WINDOW_MASK
+
+_SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
+
+
+def _flush(values: np.ndarray) -> np.ndarray:
+    """float64 values of f32 numbers, the subnormal ones replaced by zero of their sign."""
+    return np.where(np.abs(values) < _SMALLEST_NORMAL, np.copysign(0.0, values), values)
+
+
+def _float_op(op: str, kind: str, flush: bool = False):
+    """Elementwise operation on the values of a float format, rounded to nearest even; flush: of
+    f32 subnormals."""
+    names = {"f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64"}
+    fmt = names[kind]
+
+    def values(bits):
+        if fmt == "f32":
+            wide = bits.view(np.float32).astype(np.float64)
+            return _flush(wide) if flush else wide
+        if fmt == "f64":
+            return bits.view(np.float64)
+        return decode(bits, fmt)
+
+    def back(x):
+        if fmt == "f32":
+            narrow = x.astype(np.float32)
+            return (_flush(narrow).astype(np.float32) if flush else narrow).view(np.uint32)
+        if fmt == "f64":
+            return x.view(np.uint64)
+        return encode(x, fmt, saturate=False).astype(np.uint16)
+
+    functions = {"add": np.add, "min": np.fmin, "max": np.fmax}
+    if op not in functions:
+        raise Unsupported(f"atomic {op} on {kind}")
+    return lambda old, b: back(np.atleast_1d(functions[op](values(old), values(b))))
+
+
+def _combine(ins: Instr, op: str, kind: str, flush: bool):
+    """f(old, b, c) -> new on arrays of one element of the kind's unsigned dtype."""
+    width = TYPE_BITS[kind]
+    if kind in ("f16x2", "bf16x2"):
+        half = _float_op(op, kind[:-2])
+        return lambda old, b, c: half(old.view(np.uint16), b.view(np.uint16)).view(np.uint32)
+    if kind in ("f16", "bf16", "f32", "f64"):
+        single = _float_op(op, kind, flush)
+        return lambda old, b, c: single(old, b)
+    unsigned, signed = DTYPES[width], np.dtype(f"i{width // 8}")
+    view = signed if kind[0] == "s" else unsigned
+    table = {
+        "add": lambda o, b, c: o + b,
+        "and": lambda o, b, c: o & b,
+        "or": lambda o, b, c: o | b,
+        "xor": lambda o, b, c: o ^ b,
+        "exch": lambda o, b, c: b,
+        "cas": lambda o, b, c: np.where(o == b, c, o),
+        "min": lambda o, b, c: np.minimum(o.view(view), b.view(view)).view(unsigned),
+        "max": lambda o, b, c: np.maximum(o.view(view), b.view(view)).view(unsigned),
+        "inc": lambda o, b, c: np.where(o >= b, unsigned(0), o + unsigned(1)),
+        "dec": lambda o, b, c: np.where((o == 0) | (o > b), b, o - unsigned(1)),
+    }
+    if op not in table:
+        raise Unsupported(f"atomic operation .{op}: {ins.text}")
+    return table[op]
+
+
+_ATOMIC_OPS = ("add", "and", "or", "xor", "exch", "cas", "min", "max", "inc", "dec")
+
+
+def _atomic(ins: Instr):
+    """Read-modify-write of the active lanes, lowest first; returns the old values."""
+    kind, space = kind_of(ins), space_of(ins)
+    if kind == "b128":
+        raise Unsupported(f"128-bit atomics: {ins.text}")
+    op = next((m for m in ins.mods if m in _ATOMIC_OPS), None)
+    to_global, to_shared = (_combine(ins, op, kind, flush) for flush in (op == "add", False))
+    dtype, size = DTYPES[TYPE_BITS[kind]], TYPE_BITS[kind] // 8
+    source = ins.operands[-1] if ins.mods[0] == "red" else ins.operands[2]
+    n = len(source.items) if isinstance(source, Vec) else 1
+
+    def run(f, mask, address, b, c=None, policy=None):
+        f.spin = None
+        addresses = address_array(address)
+        far = space == "global" or space == "generic" and int(addresses.max()) <= WINDOW_MASK
+        combine = to_global if far else to_shared
+        columns = [lanes(x, dtype) for x in (b if isinstance(b, tuple) else (b,))]
+        third = lanes(c, dtype) if op == "cas" else None
+        old = np.zeros((32, n), dtype)
+        for data, offsets, which in spans(f, space, addresses, active(mask), n * size):
+            for at, i in zip(offsets, which, strict=True):
+                cell = data[at : at + n * size]
+                for j in range(n):
+                    now = np.frombuffer(cell[j * size : (j + 1) * size].tobytes(), dtype).copy()
+                    old[i, j] = now[0]
+                    new = combine(
+                        now, columns[j][i : i + 1], None if third is None else third[i : i + 1]
+                    )
+                    cell[j * size : (j + 1) * size] = np.ascontiguousarray(new, dtype).view(
+                        np.uint8
+                    )
+        result = tuple(np.ascontiguousarray(old[:, j]) for j in range(n))
+        return result if n > 1 else result[0]
+
+    return run
+
+
+@warp("atom", out=1)
+def atom(ins: Instr):
+    """atom{.sem}{.scope}{.space}.op{.level::cache_hint}{.v}.type d, [a], b{, c}"""
+    return _atomic(ins)
+
+
+@warp("red")
+def red(ins: Instr):
+    """red{.sem}{.scope}{.space}.op{.v}.type [a], b"""
+    if ins.has("async"):
+        raise Unsupported(ins.text)
+    return _atomic(ins)

@@ -1,0 +1,325 @@
+"""Loads and stores on global, shared, local, param and generic addresses (PTX ISA 9.7.9 "Data
+Movement").
+
+Cache, eviction, ordering and scope qualifiers change nothing in a machine that executes one
+instruction at a time; they are accepted. The lanes of one store are written lowest first, so of
+several lanes that write one address the highest wins (PTX leaves it open which).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.state import Region
+from b200.contract import DTYPES, FULL, active, as_bools, warp
+from b200.errors import Fault, Unsupported
+from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
+from b200.program.module import TYPE_BITS, Instr, Vec
+from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
+
+SPACES = ("global", "shared", "local", "param", "const")
+
+
+def space_of(ins: Instr) -> str:
+    """State space of the address operand, "generic" without one."""
+    for mod in ins.mods[1:]:
+        name = mod.split("::")[0]
+        if name in SPACES:
+            return "shared::cluster" if mod == "shared::cluster" else name
+    return "generic"
+
+
+def kind_of(ins: Instr) -> str:
+    return next(m for m in reversed(ins.mods) if m in TYPE_BITS)
+
+
+def spans(f, space: str, addresses: np.ndarray, which: list[int], nbytes: int):
+    """Yield (memory bytes, offsets, lanes) groups of an access of `nbytes` by the lanes `which`,
+    each checked for range and alignment. Most accesses are one group."""
+    chosen = addresses[which].astype(np.int64)
+    if (chosen % nbytes).any():
+        bad = next(i for i in which if int(addresses[i]) % nbytes)
+        raise Fault(
+            f"lane {bad}: address {int(addresses[bad]):#x} is not aligned to the {nbytes} bytes of"
+            " the access"
+        )
+    if space == "generic":
+        yield from _generic_spans(f, addresses, which, nbytes)
+    elif space == "global" or space == "const":
+        yield from _global_spans(f, chosen, np.asarray(which), nbytes)
+    elif space.startswith("shared"):
+        yield from _shared_spans(f, chosen, np.asarray(which), nbytes, space)
+    elif space == "local":
+        memory = _local(f)
+        if (bad := np.flatnonzero((chosen < 0) | (chosen + nbytes > memory.shape[1]))).size:
+            raise Fault(
+                f"lane {which[bad[0]]}: local address {int(chosen[bad[0]]):#x} is outside its"
+                f" {memory.shape[1]} bytes"
+            )
+        lane_at = np.asarray(which)
+        yield memory.reshape(-1), lane_at * memory.shape[1] + chosen, lane_at
+    else:
+        data = np.frombuffer(f.params, np.uint8)
+        if (chosen + nbytes > data.size).any():
+            raise Fault(f"parameter access at offset {int(chosen.max())} of {data.size} bytes")
+        yield data, chosen, np.asarray(which)
+
+
+def _global_spans(f, chosen, which, nbytes):
+    remaining = np.ones(chosen.size, bool)
+    while remaining.any():
+        first = int(np.argmax(remaining))
+        region = f.machine.memory.region(int(chosen[first]), nbytes)
+        inside = (
+            remaining & (chosen >= region.base) & (chosen + nbytes <= region.base + region.size)
+        )
+        yield region.u8, chosen[inside] - region.base, which[inside]
+        remaining &= ~inside
+
+
+def _shared_spans(f, chosen, which, nbytes, space):
+    ranks = chosen >> RANK_SHIFT
+    me = f.cta
+    for rank in np.unique(ranks):
+        cta = me if rank in (0, me.rank) and space != "shared::cluster" else None
+        if cta is None:
+            if space != "shared::cluster":
+                raise Fault(
+                    f"shared::cta access at {int(chosen[0]):#x}, an address of CTA rank"
+                    f" {int(rank)}, from rank {me.rank}"
+                )
+            cta, _ = me.cluster.locate(int(chosen[ranks == rank][0]), me, nbytes)
+        inside = ranks == rank
+        at = chosen[inside] & OFFSET_MASK
+        cta.check(int(at.min()), nbytes)
+        cta.check(int(at.max()), nbytes)
+        yield cta.smem.u8, at, which[inside]
+
+
+def _generic_spans(f, addresses, which, nbytes):
+    windows = addresses.astype(np.uint64) & np.uint64(FULL64 ^ WINDOW_MASK)
+    spaces = {
+        0: "global",
+        SHARED_WINDOW: "shared::cluster",
+        LOCAL_WINDOW: "local",
+        PARAM_WINDOW: "param",
+    }
+    for window in np.unique(windows[which]):
+        lanes_in = [i for i in which if windows[i] == window]
+        space = spaces.get(int(window))
+        if space is None:
+            raise Fault(f"generic address {int(addresses[lanes_in[0]]):#x} is in no state space")
+        yield from spans(
+            f, space, addresses.astype(np.uint64) & np.uint64(WINDOW_MASK), lanes_in, nbytes
+        )
+
+
+FULL64 = (1 << 64) - 1
+
+
+def _local(f) -> np.ndarray:
+    """Local memory of the warp: uint8 [32 lanes, bytes]."""
+    if f.state.local is None:
+        f.state.local = np.full((32, -(-f.machine.code.local_bytes // 16) * 16), 0xFF, np.uint8)
+    return f.state.local
+
+
+def address_array(address) -> np.ndarray:
+    return address if isinstance(address, np.ndarray) else np.full(32, address, np.uint64)
+
+
+def _one_span(f, mask: int, space: str, address: np.ndarray, nbytes: int):
+    """(region, int64 offsets of all 32 lanes) of an aligned access inside one allocation, else
+    None: `spans` then says what is wrong or splits the access. Inactive lanes get the offset of the
+    lowest active one.
+    """
+    if mask != FULL:
+        address = np.where(as_bools(mask), address, address[(mask & -mask).bit_length() - 1])
+    low, high = int(address.min()), int(address.max())
+    if int(np.bitwise_or.reduce(address)) & nbytes - 1:
+        return None
+    if space == "generic":
+        window = low & ~WINDOW_MASK
+        if high & ~WINDOW_MASK != window or window not in (0, SHARED_WINDOW):
+            return None
+        if window:
+            space, address = "shared::cluster", address & np.uint64(WINDOW_MASK)
+            low, high = low & WINDOW_MASK, high & WINDOW_MASK
+        else:
+            space = "global"
+    if space.startswith("shared"):
+        rank, cta = low >> RANK_SHIFT, f.cta
+        if space == "shared::cluster" and rank != cta.rank and rank < len(cta.cluster.ctas):
+            cta = cta.cluster.ctas[rank]
+        elif rank not in (0, cta.rank):
+            return None
+        base = rank << RANK_SHIFT
+        if low < base + SMEM_BASE or high + nbytes > base + cta.smem_end:
+            return None
+        region = cta.smem
+    elif space == "global":
+        region = f.machine.memory.find(low, high + nbytes - low)
+        if region is None:
+            return None
+        base = region.base
+    else:
+        return None
+    at = address.view(np.int64) if address.dtype.itemsize == 8 else address.astype(np.int64)
+    return region, at - base if base else at
+
+
+def _typed(region: Region, size: int) -> np.ndarray | None:
+    """The region as elements of `size` bytes, None where its base is not a multiple of them."""
+    return (
+        None
+        if region.base % size
+        else (region.u8, region.u16, region.u32, region.u64)[size.bit_length() - 1]
+    )
+
+
+def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -> list[np.ndarray]:
+    """n neighbouring elements of each lane: n arrays of 32. What inactive lanes get is of no
+    account.
+    """
+    size = np.dtype(dtype).itemsize
+    found = _one_span(f, mask, space, address, n * size)
+    typed = None if found is None else _typed(found[0], size)
+    if typed is None:
+        got = _read(f, mask, space, address, n * size, dtype)
+        return [np.ascontiguousarray(got[:, i]) for i in range(n)]
+    index = found[1] >> size.bit_length() - 1
+    return [typed[index]] + [typed[index + i] for i in range(1, n)]
+
+
+def write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[np.ndarray]):
+    """Write neighbouring elements of each active lane, an array of 32 each."""
+    dtype = columns[0].dtype
+    found = _one_span(f, mask, space, address, len(columns) * dtype.itemsize)
+    typed = None if found is None else _typed(found[0], dtype.itemsize)
+    if typed is None:
+        _write(f, mask, space, address, np.stack(columns, 1))
+        return
+    index = found[1] >> dtype.itemsize.bit_length() - 1
+    if mask != FULL:
+        chosen = as_bools(mask)
+        index, columns = index[chosen], [c[chosen] for c in columns]
+    for i, column in enumerate(columns):
+        typed[index + i if i else index] = column
+
+
+def _read(f, mask: int, space: str, address, nbytes: int, dtype) -> np.ndarray:
+    """[32, nbytes / itemsize] elements; inactive lanes read 0."""
+    width = nbytes // np.dtype(dtype).itemsize
+    out = np.zeros((32, width), dtype)
+    for data, offsets, which in spans(f, space, address_array(address), active(mask), nbytes):
+        out[which] = _gather(data, offsets, nbytes, dtype)
+    return out
+
+
+def _gather(data: np.ndarray, offsets: np.ndarray, nbytes: int, dtype) -> np.ndarray:
+    size = np.dtype(dtype).itemsize
+    if data.ctypes.data % size == 0:
+        typed = data[: data.size // size * size].view(dtype)
+        return typed[(offsets // size)[:, None] + np.arange(nbytes // size)]
+    return data[offsets[:, None] + np.arange(nbytes)].view(dtype)
+
+
+def _write(f, mask: int, space: str, address, values: np.ndarray):
+    """Write [32, n] elements of the active lanes."""
+    size, nbytes = values.dtype.itemsize, values.shape[1] * values.dtype.itemsize
+    for data, offsets, which in spans(f, space, address_array(address), active(mask), nbytes):
+        if data.ctypes.data % size == 0:
+            typed = data[: data.size // size * size].view(values.dtype)
+            typed[(offsets // size)[:, None] + np.arange(values.shape[1])] = values[which]
+        else:
+            data[offsets[:, None] + np.arange(nbytes)] = np.ascontiguousarray(values[which]).view(
+                np.uint8
+            )
+
+
+def _extend(values: np.ndarray, kind: str, width: int) -> np.ndarray:
+    if kind[0] == "s" and TYPE_BITS[kind] < width:
+        return values.view(f"i{TYPE_BITS[kind] // 8}").astype(f"i{width // 8}").view(DTYPES[width])
+    return values.astype(DTYPES[width], copy=False)
+
+
+def _scalar_bytes(f, space: str, address: int, nbytes: int):
+    """Bytes at an address that all lanes share."""
+    if space == "global" or space == "generic" and address <= WINDOW_MASK:
+        region = f.machine.memory.region(address, nbytes)
+        if address % nbytes == 0:
+            return region.mem[address - region.base : address - region.base + nbytes]
+    return _read(f, 1, space, address, nbytes, np.uint8)[0].tobytes()
+
+
+@warp("ld", "ldu", out=1, uniform="args")
+def load(ins: Instr):
+    """ld{.qualifiers}{.space}{.v2|.v4|.v8}.type d, [a]{, cache policy}"""
+    kind, space = kind_of(ins), space_of(ins)
+    dst = ins.operands[0]
+    items = dst.items if isinstance(dst, Vec) else (dst,)
+    if kind == "b128":
+        raise Unsupported(f"128-bit registers in a load: {ins.text}")
+    n, dtype = len(items), DTYPES[TYPE_BITS[kind]]
+    nbytes = n * TYPE_BITS[kind] // 8
+    widths = [TYPE_BITS.get(r.type, 32) if r is not None else TYPE_BITS[kind] for r in items]
+    signed = kind[0] == "s"
+    size = TYPE_BITS[kind] // 8
+
+    def scalar(f, address):
+        """All lanes read one address."""
+        if space == "shared" and address >> RANK_SHIFT in (0, f.cta.rank):
+            at = f.cta.check(address & OFFSET_MASK, nbytes, nbytes)
+            raw = f.cta.smem.mem[at : at + nbytes]
+        else:
+            raw = _scalar_bytes(f, space, address, nbytes)
+        values = []
+        for i, width in enumerate(widths):
+            value = int.from_bytes(raw[i * size : (i + 1) * size], "little", signed=signed)
+            values.append(value & ((1 << width) - 1))
+        return tuple(values) if isinstance(dst, Vec) else values[0]
+
+    def run(f, mask, address, policy=None):
+        if not isinstance(address, np.ndarray):
+            if space != "local" and address & ~WINDOW_MASK != LOCAL_WINDOW:
+                return scalar(f, address)
+            address = address_array(address)
+        columns = read_columns(f, mask, space, address, n, dtype)
+        if not isinstance(dst, Vec):
+            return _extend(columns[0], kind, widths[0])
+        return tuple(_extend(c, kind, w) for c, w in zip(columns, widths, strict=True))
+
+    return run
+
+
+@warp("st")
+def store(ins: Instr):
+    """st{.qualifiers}{.space}{.v2|.v4|.v8}.type [a], b{, cache policy}"""
+    if ins.has("bulk", "async"):
+        raise Unsupported(ins.text)
+    kind, space = kind_of(ins), space_of(ins)
+    if kind == "b128":
+        raise Unsupported(f"128-bit registers in a store: {ins.text}")
+    dtype = DTYPES[TYPE_BITS[kind]]
+    bits = (1 << TYPE_BITS[kind]) - 1
+
+    def run(f, mask, address, value, policy=None):
+        f.spin = None
+        items = value if isinstance(value, tuple) else (value,)
+        columns = [
+            (
+                x.astype(dtype, copy=False)
+                if isinstance(x, np.ndarray)
+                else np.full(32, x & bits, dtype)
+            )
+            for x in items
+        ]
+        write_columns(f, mask, space, address_array(address), columns)
+
+    return run
+
+
+@warp("prefetch", "prefetchu", "applypriority", "discard")
+def prefetch(ins: Instr):
+    """Hints about caches: no architectural effect."""
+    return lambda f, mask, *args: None

@@ -1,0 +1,129 @@
+"""ldmatrix and stmatrix: 8 or 16 rows of 16 bytes a matrix between shared memory and the registers
+of a warp (PTX ISA 9.7.14.5.15, 9.7.14.5.16).
+
+The lanes of a group hold the addresses of the rows. Every form is a fixed map from (lane, byte of
+its registers) to (row, byte of the row); the 4-bit and 6-bit forms first widen each row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from b200.chip.memory.loads_stores import address_array, read_columns, space_of, write_columns
+from b200.contract import lanes, warp
+from b200.errors import Unsupported
+from b200.program.module import Instr, Vec
+
+ROW_BYTES = 16
+_LANE = np.arange(32)[:, None]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How matrices lie in registers.
+
+    rows: of a matrix, the first `rows * count` lanes hold their addresses; registers: of a matrix;
+    row, byte: [32 lanes, 4 * registers] places of a lane's bytes in a matrix.
+    """
+
+    rows: int
+    registers: int
+    row: np.ndarray
+    byte: np.ndarray
+
+    def places(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """(row, byte) of all matrices: [32, 4 * registers * count]."""
+        row = np.concatenate([self.row + i * self.rows for i in range(count)], axis=1)
+        return row, np.tile(self.byte, (1, count))
+
+
+def _form(rows: int, registers: int, row, byte) -> Form:
+    at = np.arange(4 * registers)[None, :]
+    shape = (32, 4 * registers)
+    return Form(
+        rows,
+        registers,
+        np.broadcast_to(row(_LANE, at), shape),
+        np.broadcast_to(byte(_LANE, at), shape),
+    )
+
+
+# A lane's bytes are the four that begin at 4 * (lane % 4) in row lane // 4.
+PLAIN = _form(8, 1, lambda t, j: t // 4 + 0 * j, lambda t, j: 4 * (t % 4) + j)
+# The same of the transposed matrix of 16-bit elements.
+TRANSPOSED = _form(8, 1, lambda t, j: 2 * (t % 4) + j // 2, lambda t, j: 2 * (t // 4) + j % 2)
+# Of the transposed 16 x 16 bytes: row lane // 4 in the first register, that + 8 in the second.
+WIDE = _form(16, 2, lambda t, j: 4 * (t % 4) + j % 4, lambda t, j: t // 4 + 8 * (j // 4))
+# Of 16 x 8 bytes that are stored transposed: the accumulator layout of mma.m16n8.
+NARROW = _form(8, 1, lambda t, j: 2 * (t % 4) + j % 2, lambda t, j: t // 4 + 8 * (j // 2))
+
+
+def _choose(ins: Instr) -> tuple[Form, int]:
+    """(form, number of matrices); Unsupported for a combination that PTX does not have."""
+    store, trans = ins.mods[0] == "stmatrix", ins.has("trans")
+    count = next((n for n in (1, 2, 4) if ins.has(f"x{n}")), 0)
+    padded = ins.has("b4x16_p64", "b6x16_p32")
+    form = None
+    if ins.has("m8n8") and ins.has("b16"):
+        form = TRANSPOSED if trans else PLAIN
+    elif not store and ins.has("m16n16") and trans and count < 4 and (padded or ins.has("b8")):
+        form = WIDE
+    elif not store and ins.has("m8n16") and not trans and padded:
+        form = PLAIN
+    elif store and ins.has("m16n8") and trans and ins.has("b8"):
+        form = NARROW
+    if form is None or not count:
+        raise Unsupported(ins.text)
+    return form, count
+
+
+def _widen(rows: np.ndarray, bits: int) -> np.ndarray:
+    """[n, 16] bytes with 16 elements of 4 or 6 bits in front -> the elements, a byte each."""
+    flat = np.unpackbits(rows[:, : 2 * bits], axis=1, bitorder="little")
+    return np.packbits(flat.reshape(len(rows), 16, bits), axis=2, bitorder="little")[:, :, 0]
+
+
+@warp("ldmatrix", out=1)
+def ldmatrix(ins: Instr):
+    """ldmatrix.sync.aligned.shape.num{.trans}{.shared}.type {r..}, [p]; shape and type: m8n8.b16,
+    m16n16.trans.b8, and of 4-bit and 6-bit elements m8n16 and m16n16.trans with .b8x16.format. The
+    elements of the latter lie in the low bits of their bytes."""
+    form, count = _choose(ins)
+    space = space_of(ins)
+    row, byte = form.places(count)
+    suppliers = (1 << form.rows * count) - 1
+    bits = 4 if ins.has("b4x16_p64") else 6 if ins.has("b6x16_p32") else 8
+
+    def run(f, mask, address):
+        words = read_columns(f, suppliers, space, address_array(address), 4, np.uint32)
+        rows = np.stack(words, axis=1).view(np.uint8)
+        if bits != 8:
+            rows = _widen(rows, bits)
+        out = rows[row, byte].view(np.uint32)
+        registers = tuple(np.ascontiguousarray(out[:, i]) for i in range(out.shape[1]))
+        return registers if isinstance(ins.operands[0], Vec) else registers[0]
+
+    return run
+
+
+@warp("stmatrix")
+def stmatrix(ins: Instr):
+    """stmatrix.sync.aligned.shape.num{.trans}{.shared}.type [p], {r..}; shape and type: m8n8.b16,
+    m16n8.trans.b8."""
+    form, count = _choose(ins)
+    space = space_of(ins)
+    row, byte = form.places(count)
+    suppliers = (1 << form.rows * count) - 1
+
+    def run(f, mask, address, regs):
+        f.spin = None
+        regs = regs if isinstance(regs, tuple) else (regs,)
+        given = np.stack([lanes(reg, np.uint32) for reg in regs], axis=1).view(np.uint8)
+        rows = np.zeros((32, ROW_BYTES), np.uint8)
+        rows[row, byte] = given
+        words = rows.view(np.uint32)
+        write_columns(f, suppliers, space, address_array(address), [words[:, i] for i in range(4)])
+
+    return run

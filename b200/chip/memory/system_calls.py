@@ -1,0 +1,109 @@
+"""Functions that the driver provides to kernels: `vprintf` and `__assertfail`
+(PTX Writer's Guide to Interoperability, "System Calls").
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+
+import numpy as np
+
+from b200.chip.memory.loads_stores import spans
+from b200.contract import DTYPES, active, lanes, warp
+from b200.errors import Fault
+from b200.program.module import Instr
+
+_MAX_TEXT = 1 << 16
+_CONVERSION = re.compile(r"%([-+ #0]*)(\d*)(\.\d*)?(hh|h|ll|l|z|j|t|L)?([diouxXcsfFeEgGaAp%])")
+_UNSIGNED = "ouxX"
+
+
+def _bytes(f, lane: int, address: int, nbytes: int) -> bytes:
+    """Bytes at a generic address of one lane."""
+    out = bytearray()
+    addresses = np.zeros(32, np.uint64)
+    for i in range(nbytes):
+        addresses[lane] = address + i
+        for data, offsets, _ in spans(f, "generic", addresses, [lane], 1):
+            out.append(int(data[offsets[0]]))
+    return bytes(out)
+
+
+def _text(f, lane: int, address: int) -> str:
+    """The string at a generic address."""
+    out = bytearray()
+    while len(out) < _MAX_TEXT and (byte := _bytes(f, lane, address + len(out), 1)) != b"\0":
+        out += byte
+    return out.decode("utf-8", "replace")
+
+
+class _Arguments:
+    """The buffer of a printf call: each argument at a multiple of its size."""
+
+    def __init__(self, f, lane: int, address: int):
+        self.f, self.lane, self.address, self.at = f, lane, address, 0
+
+    def take(self, code: str):
+        size = struct.calcsize(code)
+        self.at = -(-self.at // size) * size
+        raw = _bytes(self.f, self.lane, self.address + self.at, size)
+        self.at += size
+        return struct.unpack(f"<{code}", raw)[0]
+
+
+def _convert(match: re.Match, arguments: _Arguments, f, lane: int) -> str:
+    flags, width, precision, length, kind = match.groups()
+    if kind == "%":
+        return "%"
+    spec = f"%{flags}{width}{precision or ''}"
+    if kind == "s":
+        return (spec + "s") % _text(f, lane, arguments.take("Q"))
+    if kind == "c":
+        return (spec + "c") % chr(arguments.take("i") & 0xFF)
+    if kind == "p":
+        return f"%{flags}{width}s" % hex(arguments.take("Q"))
+    if kind in "fFeEgG":
+        return (spec + kind) % arguments.take("d")
+    if kind in "aA":
+        text = arguments.take("d").hex()
+        return text.upper() if kind == "A" else text
+    code = "q" if length in ("l", "ll", "z", "j", "t") else "i"
+    value = arguments.take(code.upper() if kind in _UNSIGNED else code)
+    return (spec + ("d" if kind in "iu" else kind)) % value
+
+
+@warp("call.vprintf", out=1)
+def vprintf(ins: Instr):
+    """call (retval), vprintf, (format, arguments): prints for each active lane, lowest first."""
+
+    def run(f, mask, form, arguments):
+        forms, buffers = lanes(form, np.uint64), lanes(arguments, np.uint64)
+        counts = np.zeros(32, DTYPES[32])
+        for lane in active(mask):
+            text = _text(f, lane, int(forms[lane]))
+            taken = _Arguments(f, lane, int(buffers[lane]))
+            sys.stdout.write(
+                _CONVERSION.sub(lambda m, taken=taken, lane=lane: _convert(m, taken, f, lane), text)
+            )
+            counts[lane] = sum(m.group(5) != "%" for m in _CONVERSION.finditer(text))
+        return counts
+
+    return run
+
+
+@warp("call.__assertfail")
+def assertfail(ins: Instr):
+    """call __assertfail, (message, file, line, function, character size): ends the launch."""
+
+    def run(f, mask, message, file, line, function, _size):
+        lane = active(mask)[0]
+        message, file, function = (
+            _text(f, lane, int(lanes(x, np.uint64)[lane])) for x in (message, file, function)
+        )
+        raise Fault(
+            f"{file}:{int(lanes(line, np.uint32)[lane])}: {function}: assertion `{message}` failed"
+        )
+
+    return run

@@ -1,0 +1,206 @@
+"""The state of a launch that the units work on: global memory, cluster, CTA, warp.
+
+Nothing here knows an instruction. Addresses follow sm_90/sm_100 (facts: cluster shared addresses
+measured on H200): a 32-bit shared address is (rank in cluster << 24) | offset, offsets start at
+0x400, the first KB is reserved.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+
+import numpy as np
+
+from b200.errors import Fault
+from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE, TMEM_COLUMNS, TMEM_LANES
+
+
+class Region:
+    """A guarded range of bytes; `u8` .. `u64` are numpy views of it, `base` its first address."""
+
+    __slots__ = ("base", "size", "name", "u8", "u16", "u32", "u64", "mem")
+
+    def __init__(self, base: int, data: np.ndarray, name: str):
+        self.base, self.size, self.name = base, data.size, name
+        self.u8 = data
+        self.mem = memoryview(data)
+        self.u16, self.u32, self.u64 = (
+            data[: data.size // n * n].view(t)
+            for n, t in ((2, np.uint16), (4, np.uint32), (8, np.uint64))
+        )
+
+    def offset(self, address: int, nbytes: int, align: int = 1) -> int:
+        """Offset of an access, checked against the range and the alignment."""
+        at = address - self.base
+        if at < 0 or at + nbytes > self.size:
+            raise Fault(
+                f"access of {nbytes} bytes at {address:#x} is outside {self.name}, which is "
+                f"[{self.base:#x}, {self.base + self.size:#x})"
+            )
+        if address % align:
+            raise Fault(f"access at {address:#x} in {self.name} is not aligned to {align} bytes")
+        return at
+
+
+class GlobalMemory:
+    """Host memory as global memory: an address is legal if it lies in a registered allocation.
+
+    `find_more` is called when an address is in none of them and may register further ones (the
+    runtime looks up live torch storages there).
+    """
+
+    def __init__(self, find_more=None):
+        self._bases: list[int] = []
+        self._regions: list[Region] = []
+        self._find_more = find_more
+
+    def register(self, address: int, nbytes: int, name: str):
+        """Make [address, address + nbytes) legal; replaces overlapping ranges of freed
+        allocations.
+        """
+        if nbytes <= 0:
+            return
+        keep = [
+            r for r in self._regions if r.base + r.size <= address or r.base >= address + nbytes
+        ]
+        data = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+        keep.append(Region(address, data, name))
+        keep.sort(key=lambda r: r.base)
+        self._regions, self._bases = keep, [r.base for r in keep]
+
+    def retain(self, keep):
+        """Drop the allocations for which keep(region) is false."""
+        self._regions = [r for r in self._regions if keep(r)]
+        self._bases = [r.base for r in self._regions]
+
+    def region(self, address: int, nbytes: int = 1) -> Region:
+        """The allocation that holds [address, address + nbytes); Fault if none does."""
+        found = self.find(address, nbytes)
+        if found is None and self._find_more is not None:
+            self._find_more(self, address)
+            found = self.find(address, nbytes)
+        if found is None:
+            raise Fault(
+                f"global access of {nbytes} bytes at {address:#x} is in no tensor's allocation"
+                f"{self._nearest(address)}"
+            )
+        return found
+
+    def find(self, address: int, nbytes: int) -> Region | None:
+        """The allocation that holds [address, address + nbytes), if it is registered."""
+        i = bisect.bisect_right(self._bases, address) - 1
+        if i >= 0:
+            r = self._regions[i]
+            if address + nbytes <= r.base + r.size:
+                return r
+        return None
+
+    def _nearest(self, address: int) -> str:
+        i = bisect.bisect_right(self._bases, address) - 1
+        if i < 0:
+            return ""
+        r = self._regions[i]
+        return (
+            f"; the nearest below is {r.name}, [{r.base:#x}, {r.base + r.size:#x}),"
+            f" {address - r.base - r.size} bytes before"
+        )
+
+
+class CTA:
+    """A CTA: shared memory, tensor memory, barriers, warps.
+
+    smem: Region whose base is 0: index with an offset (address & OFFSET_MASK). Offsets below
+    SMEM_BASE and from
+        `smem_end` on are not the CTA's.
+    tmem: uint32 array [128 lanes, 512 columns], made at the first allocation.
+    Both start as all ones (NaN as a number), so that reading what nothing wrote shows in the
+    result. mbarriers: offset -> mbarrier object (isa/mbarrier.py).
+    """
+
+    def __init__(self, cluster: Cluster, rank: int, index: tuple[int, int, int], smem_bytes: int):
+        self.cluster, self.rank, self.index = cluster, rank, index
+        self.smem_end = SMEM_BASE + smem_bytes
+        self.smem = Region(
+            0, np.full((self.smem_end + 15) // 16 * 16, 0xFF, np.uint8), "shared memory"
+        )
+        self._tmem: np.ndarray | None = None
+        self.tmem_allocations: dict[int, int] = {}  # first column -> number of columns
+        self.tmem_permit = True
+        self.mbarriers: dict[int, object] = {}
+        self.named_barriers: dict[int, object] = {}
+        self.warps: list = []
+        self.exited_warps = 0
+
+    @property
+    def tmem(self) -> np.ndarray:
+        if self._tmem is None:
+            self._tmem = np.full((TMEM_LANES, TMEM_COLUMNS), 0xFFFFFFFF, np.uint32)
+        return self._tmem
+
+    @property
+    def pair(self) -> tuple[CTA, CTA]:
+        """The even and the odd CTA of the MMA pair this CTA belongs to (ranks differing in bit
+        0).
+        """
+        ctas = self.cluster.ctas
+        even = self.rank & ~1
+        if even + 1 >= len(ctas):
+            raise Fault(f"cta_group::2 needs a peer CTA, but the cluster has {len(ctas)} CTA(s)")
+        return ctas[even], ctas[even + 1]
+
+    def smem_offset(self, address: int, nbytes: int, align: int = 1) -> int:
+        """Offset of a shared::cta address of this CTA (rank bits of another CTA are a fault)."""
+        rank = address >> RANK_SHIFT
+        if rank and rank != self.rank:
+            raise Fault(
+                f"shared::cta access at {address:#x}, an address of CTA rank {rank}, from rank"
+                f" {self.rank}"
+            )
+        return self.check(address & OFFSET_MASK, nbytes, align)
+
+    def check(self, at: int, nbytes: int, align: int = 1) -> int:
+        """Check an offset into this CTA's shared memory; returns it."""
+        if at < SMEM_BASE or at + nbytes > self.smem_end:
+            raise Fault(
+                f"access of {nbytes} bytes at shared-memory offset {at:#x} is outside the CTA's"
+                f" shared memory [{SMEM_BASE:#x}, {self.smem_end:#x})"
+            )
+        if at % align:
+            raise Fault(f"access at shared-memory offset {at:#x} is not aligned to {align} bytes")
+        return at
+
+    def check_tmem(self, lane: int, column: int, columns: int):
+        """Check that columns [column, column + columns) lie inside one allocation."""
+        for first, n in self.tmem_allocations.items():
+            if first <= column and column + columns <= first + n:
+                return
+        have = (
+            ", ".join(f"[{f}, {f + n})" for f, n in sorted(self.tmem_allocations.items())) or "none"
+        )
+        raise Fault(
+            f"tensor memory columns [{column}, {column + columns}) are not inside an allocation;"
+            f" allocated: {have}"
+        )
+
+
+class Cluster:
+    """CTAs launched together; `ctas[rank]`, rank = x + y*nx + z*nx*ny inside the cluster."""
+
+    def __init__(self, grid, index: tuple[int, int, int], shape: tuple[int, int, int]):
+        self.grid, self.index, self.shape = grid, index, shape
+        self.ctas: list[CTA] = []
+
+    def locate(self, address: int, me: CTA, nbytes: int, align: int = 1) -> tuple[CTA, int]:
+        """CTA and offset of a shared::cluster address; a plain shared::cta address means `me`'s own
+        CTA (rank 0 addresses have no rank bits, so an address below 1 << 24 seen from rank r > 0 is
+        rank 0's).
+        """
+        rank = address >> RANK_SHIFT
+        if rank >= len(self.ctas):
+            raise Fault(
+                f"shared::cluster address {address:#x} names CTA rank {rank}, the cluster has"
+                f" {len(self.ctas)}"
+            )
+        cta = self.ctas[rank]
+        return cta, cta.check(address & OFFSET_MASK, nbytes, align)

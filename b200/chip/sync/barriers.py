@@ -1,0 +1,210 @@
+"""Barriers of a CTA and of a cluster (PTX ISA 9.7.13.1 barrier.cta, 9.7.13.4 barrier.cluster)."""
+
+from __future__ import annotations
+
+from b200.contract import FULL, Blocked, Waitable, lanes, warp
+from b200.errors import Fault, Unsupported
+from b200.program.module import Instr, Not
+
+MAX_BARRIERS = 16
+
+
+class NamedBarrier(Waitable):
+    """One of a CTA's 16 barriers: threads arrived of those that take part in the current
+    generation.
+    """
+
+    __slots__ = ("cta", "number", "generation", "arrived", "expected", "votes", "result")
+
+    def __init__(self, cta, number: int):
+        super().__init__()
+        self.cta, self.number = cta, number
+        self.generation = self.arrived = self.expected = 0
+        self.votes: list[tuple[int, int]] = []
+        self.result = 0
+
+    def arrive(self, count: int, threads: int, f):
+        """`count` threads arrive; `threads` take part (0: all threads of the CTA)."""
+        if self.arrived and threads != self.expected:
+            raise Fault(
+                f"barrier {self.number} is used with {threads or 'all'} threads while others"
+                f" arrived for {self.expected or 'all'}"
+            )
+        self.touch()
+        self.expected = threads
+        self.arrived += count
+        self.check()
+
+    def check(self):
+        """Complete the generation if all are there; warps that have exited are not waited for."""
+        live = 32 * sum(1 for w in self.cta.warps if w.live)
+        needed = self.expected or max(live, 1)
+        if self.arrived > needed:
+            raise Fault(
+                f"{self.arrived} threads arrived at barrier {self.number}, which waits for {needed}"
+            )
+        if self.arrived and self.arrived == needed:
+            self.generation += 1
+            self.arrived, self.result, self.votes = 0, tuple(self.votes), []
+            self.notify()
+
+    def describe(self) -> str:
+        needed = self.expected or 32 * sum(1 for w in self.cta.warps if w.live)
+        return f"barrier {self.number} of the CTA: {self.arrived} of {needed} threads have arrived"
+
+
+def barrier_of(f, number: int) -> NamedBarrier:
+    if not 0 <= number < MAX_BARRIERS:
+        raise Fault(f"barrier {number}: a CTA has barriers 0 to {MAX_BARRIERS - 1}")
+    found = f.cta.named_barriers.get(number)
+    if found is None:
+        found = f.cta.named_barriers[number] = NamedBarrier(f.cta, number)
+    return found
+
+
+def _scalar(x, f) -> int:
+    """A barrier's number or count, the same in all lanes of the warp."""
+    if isinstance(x, int):
+        return x
+    values = {int(v) for i, v in enumerate(lanes(x, x.dtype)) if f.mask >> i & 1}
+    if len(values) > 1:
+        raise Fault(f"the operand of a barrier differs between lanes: {sorted(values)}")
+    return values.pop()
+
+
+def _count(f, threads: int, aligned: bool) -> int:
+    """Threads that arrive with this fragment."""
+    if threads % 32:
+        raise Fault(f"the thread count of a barrier is {threads}: must be a multiple of 32")
+    if aligned and f.mask != f.state.live:
+        raise Fault(
+            "an aligned barrier is executed by a part of the warp: all its threads must execute it"
+            f" together (active lanes {f.mask:#010x} of {f.state.live:#010x})"
+        )
+    return 32 if f.mask == f.state.live else bin(f.mask).count("1")
+
+
+def _form(ins: Instr) -> tuple[str, bool]:
+    """(sync, arrive or red; aligned)."""
+    action = next(m for m in ins.mods if m in ("sync", "arrive", "red"))
+    return action, ins.mods[0] == "bar" or ins.has("aligned")
+
+
+@warp("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync", may_block=True)
+def barrier_sync(ins: Instr):
+    """bar{.cta}.sync a{, b}; barrier{.cta}.sync{.aligned} a{, b}"""
+    _, aligned = _form(ins)
+
+    def run(f, mask, number, threads=0):
+        f.spin = None
+        bar = barrier_of(f, _scalar(number, f))
+        wait(
+            f,
+            bar,
+            lambda: bar.arrive(_count(f, _scalar(threads, f), aligned), _scalar(threads, f), f),
+        )
+
+    return run
+
+
+def wait(f, bar: NamedBarrier, arrive):
+    """Arrive once, then wait for the generation to end (the instruction is executed again when
+    woken).
+    """
+    if f.token is None:
+        f.token = (bar, bar.generation)
+        arrive()
+    if f.token[0].generation == f.token[1]:
+        raise Blocked(bar)
+    f.token = None
+
+
+@warp("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
+def barrier_arrive(ins: Instr):
+    """bar{.cta}.arrive a, b"""
+    _, aligned = _form(ins)
+
+    def run(f, mask, number, threads):
+        f.spin = None
+        threads = _scalar(threads, f)
+        barrier_of(f, _scalar(number, f)).arrive(_count(f, threads, aligned), threads, f)
+
+    return run
+
+
+@warp(
+    "bar.red",
+    "bar.cta.red",
+    "barrier.red",
+    "barrier.cta.red",
+    out=1,
+    may_block=True,
+    uniform="always",
+)
+def barrier_red(ins: Instr):
+    """bar{.cta}.red.{popc,and,or} d, a{, b}, {!}c: the reduction of predicate c over all
+    threads.
+    """
+    _, aligned = _form(ins)
+    op = next((m for m in ins.mods if m in ("popc", "and", "or")), None)
+    if op is None:
+        raise Unsupported(ins.text)
+    if (
+        not isinstance(ins.operands[-1], Not)
+        and getattr(ins.operands[-1], "type", "pred") != "pred"
+    ):
+        raise Unsupported(f"bar.red needs a predicate: {ins.text}")
+
+    def run(f, mask, number, *rest):
+        f.spin = None
+        threads, pred = (_scalar(rest[0], f), rest[1]) if len(rest) == 2 else (0, rest[0])
+        bar = barrier_of(f, _scalar(number, f))
+
+        def arrive():
+            bar.votes.append((bin(pred & mask).count("1"), bin(mask).count("1")))
+            bar.arrive(_count(f, threads, aligned), threads, f)
+
+        wait(f, bar, arrive)
+        true, total = (sum(v[i] for v in bar.result) for i in (0, 1))
+        if op == "popc":
+            return true
+        return FULL if (true == total if op == "and" else true > 0) else 0
+
+    return run
+
+
+@warp("barrier.cluster.arrive")
+def cluster_arrive(ins: Instr):
+    """barrier.cluster.arrive{.release|.relaxed}{.aligned}: once for each thread and phase."""
+    aligned = ins.has("aligned")
+
+    def run(f, mask):
+        f.spin = None
+        state = f.state
+        if aligned:
+            _count(f, 0, True)
+        if state.cluster_arrived & mask:
+            raise Fault("barrier.cluster.arrive twice without barrier.cluster.wait in between")
+        state.cluster_arrived |= mask
+        barrier = f.cta.cluster.barrier
+        state.cluster_phase = barrier.phase
+        barrier.arrive(bin(mask).count("1"))
+
+    return run
+
+
+@warp("barrier.cluster.wait", may_block=True)
+def cluster_wait(ins: Instr):
+    """barrier.cluster.wait{.acquire}{.aligned}"""
+
+    def run(f, mask):
+        f.spin = None
+        state = f.state
+        if mask & ~state.cluster_arrived:
+            raise Fault("barrier.cluster.wait without barrier.cluster.arrive before it")
+        barrier = f.cta.cluster.barrier
+        if barrier.phase == state.cluster_phase:
+            raise Blocked(barrier)
+        state.cluster_arrived &= ~mask
+
+    return run

@@ -1,0 +1,375 @@
+"""The mbarrier object and its instructions (PTX ISA 9.7.13.15).
+
+An mbarrier lives at an 8-byte aligned offset of a CTA's shared memory. Its state is kept here,
+not in the bytes (a plain load of a real one reads nothing useful), so only mbarrier instructions
+and the units that signal completion see it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from b200.chip.memory.addressing import issuer, resolver, space_of
+from b200.chip.state import CTA
+from b200.contract import FULL, Blocked, Pure, Waitable, active, lane, lanes, pure, warp
+from b200.errors import Fault, Unsupported
+from b200.hardware import OFFSET_MASK, RANK_SHIFT
+from b200.program.module import Instr
+
+MAX_COUNT = (1 << 20) - 1  # of arrivals, and of |tx-count|
+HISTORY = 8  # signals remembered for a deadlock report
+# How often a wait may fail on end before its warp is parked. test_wait never blocks in hardware:
+# a warp that polls it this often without doing anything else is taken to be spinning.
+PATIENCE = {"try_wait": 1, "test_wait": 256}
+
+
+class MBarrier(Waitable):
+    """Phase parity, expected and pending arrivals, outstanding bytes (tx-count).
+
+    init_by, arrivals: who initialised it, and who arrived or completed bytes last, for reports:
+    tuples of CTA rank, warp index or the name of a unit, source location.
+    """
+
+    __slots__ = ("cta", "offset", "phase", "expected", "pending", "tx", "init_by", "arrivals")
+
+    def __init__(self, cta: CTA, offset: int, count: int, init_by: tuple | None = None):
+        super().__init__()
+        if not 1 <= count <= MAX_COUNT:
+            raise Fault(
+                f"mbarrier.init at offset {offset:#x} with count {count}: must be 1..{MAX_COUNT}"
+            )
+        self.cta, self.offset = cta, offset
+        self.phase, self.expected, self.pending, self.tx = 0, count, count, 0
+        self.init_by = init_by
+        self.arrivals: deque[tuple] = deque(maxlen=HISTORY)
+
+    def __str__(self):
+        return f"mbarrier at shared-memory offset {self.offset:#x} of CTA rank {self.cta.rank}"
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing has happened in the current phase."""
+        return self.pending == self.expected and self.tx == 0
+
+    def token(self) -> int:
+        """The opaque 64-bit state as on H200: phase parity in bit 63, -pending in bits 43-62."""
+        return self.phase << 63 | (-self.pending & MAX_COUNT) << 43
+
+    def arrive(
+        self, count: int = 1, who: tuple | None = None, tx: int = 0, complete: bool = True
+    ) -> int:
+        """arrive, .expect_tx with `tx`, .noComplete unless `complete`; returns the state before."""
+        state = self.token()
+        if not 1 <= count <= MAX_COUNT:
+            raise Fault(f"arrive with count {count} on the {self}: must be 1..{MAX_COUNT}")
+        if count > self.pending:
+            raise Fault(
+                f"arrive with count {count} on the {self}, which waits for only {self.pending} "
+                f"more arrival(s) in this phase (expected {self.expected}, tx-count {self.tx}): "
+                "there are more arrivals than its count"
+            )
+        if tx:
+            self._add_tx(tx)
+        self.touch()
+        self.pending -= count
+        self.arrivals.append(who)
+        if self.pending == 0 and self.tx == 0:
+            if not complete:
+                raise Fault(
+                    f"arrive.noComplete with count {count} completes the phase of the {self}"
+                )
+            self._complete()
+        return state
+
+    def arrive_drop(
+        self, count: int = 1, who: tuple | None = None, tx: int = 0, complete: bool = True
+    ) -> int:
+        """As `arrive`, and `count` fewer arrivals are expected in the following phases."""
+        if count > self.expected:
+            raise Fault(
+                f"arrive_drop with count {count} on the {self}, which expects only "
+                f"{self.expected} arrival(s)"
+            )
+        before, self.expected = self.expected, self.expected - count
+        try:
+            return self.arrive(count, who, tx, complete)
+        except Fault:
+            self.expected = before
+            raise
+
+    def expect_tx(self, nbytes: int):
+        self._add_tx(nbytes)
+        self._check()
+
+    def complete_tx(self, nbytes: int, who: tuple | None = None):
+        self.touch()
+        self._add_tx(-nbytes)
+        if who is not None:
+            self.arrivals.append(who)
+        self._check()
+
+    def expect_arrival(self):
+        """One arrival more in this phase only (cp.async.mbarrier.arrive without .noinc)."""
+        if self.pending == MAX_COUNT:
+            raise Fault(
+                f"cp.async.mbarrier.arrive: the pending count of the {self} would exceed "
+                f"{MAX_COUNT}"
+            )
+        self.pending += 1
+
+    def _add_tx(self, nbytes: int):
+        tx = self.tx + nbytes
+        if not -MAX_COUNT <= tx <= MAX_COUNT:
+            raise Fault(
+                f"the tx-count of the {self} would become {tx}: "
+                f"its range is -{MAX_COUNT}..{MAX_COUNT}"
+            )
+        self.tx = tx
+
+    def _check(self):
+        if self.pending == 0 and self.tx == 0:
+            self._complete()
+
+    def _complete(self):
+        self.phase ^= 1
+        self.pending = self.expected
+        self.notify()
+
+    def row(self) -> tuple[int, int]:
+        """(index, length) of this barrier among those next to each other in shared memory."""
+        have = self.cta.mbarriers
+        first = last = self.offset
+        while first - 8 in have:
+            first -= 8
+        while last + 8 in have:
+            last += 8
+        return (self.offset - first) // 8, (last - first) // 8 + 1
+
+    def describe(self) -> str:
+        """State and history in one line, for a deadlock report."""
+        index, length = self.row()
+        text = f"{self}"
+        if length > 1:
+            text += f" (number {index} of {length} in a row)"
+        text += f", waiting for phase {self.phase} to complete"
+        text += f": {self.pending} of {self.expected} arrival(s) missing"
+        if self.tx > 0:
+            text += f", {self.tx} byte(s) missing"
+        elif self.tx < 0:
+            text += f", {-self.tx} byte(s) more completed than expected"
+        if self.init_by:
+            text += f"; initialised by {_who(self.init_by)}"
+        last = [_who(a) for a in self.arrivals if a]
+        return text + (f"; last signals: {', '.join(last)}" if last else "; nobody has arrived yet")
+
+
+class AnyOf(Waitable):
+    """Notified when the first of several waitables is: lanes waiting on different barriers."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts):
+        super().__init__()
+        self.parts = list(parts)
+        for part in self.parts:
+            part.waiters.append(self)
+
+    def wake(self):
+        for part in self.parts:
+            if self in part.waiters:
+                part.waiters.remove(self)
+        self.notify()
+
+    def describe(self) -> str:
+        return "any of: " + "; ".join(part.describe() for part in self.parts)
+
+
+def _who(who: tuple) -> str:
+    rank, warp_index, loc = who
+    unit = f"warp {warp_index}" if isinstance(warp_index, int) else warp_index
+    return f"CTA rank {rank} {unit}" + (f" at {loc}" if loc else "")
+
+
+def mbarrier_at(cta: CTA, offset: int) -> MBarrier:
+    """The mbarrier at an offset of a CTA's shared memory; Fault if none is initialised there."""
+    found = cta.mbarriers.get(offset)
+    if found is None:
+        cta.check(offset, 8, 8)
+        have = ", ".join(f"{at:#x}" for at in sorted(cta.mbarriers)[:24]) or "none"
+        raise Fault(
+            f"no mbarrier is initialised at shared-memory offset {offset:#x} of "
+            f"CTA rank {cta.rank}; initialised: {have}"
+        )
+    return found
+
+
+def arrive_at(cta: CTA, offset: int, count: int = 1, who: tuple | None = None):
+    """Arrive on the mbarrier at an offset (tcgen05.commit, remote units)."""
+    mbarrier_at(cta, offset).arrive(count, who)
+
+
+def complete_tx_at(cta: CTA, offset: int, nbytes: int, who: tuple | None = None):
+    """complete_tx on the mbarrier at an offset (bytes that an asynchronous copy has landed)."""
+    mbarrier_at(cta, offset).complete_tx(nbytes, who)
+
+
+def barrier_operand(ins: Instr, space: str | None = None):
+    """find(warp, address) -> MBarrier for the mbarrier operand of an instruction."""
+    space = space or space_of(ins)
+    locate = resolver(space)
+
+    if space == "shared::cta":
+
+        def find(warp, address):
+            cta = warp.cta
+            offset = address & OFFSET_MASK
+            rank = address >> RANK_SHIFT
+            if not rank or rank == cta.rank:
+                found = cta.mbarriers.get(offset)
+                if found is not None:
+                    return found
+            return mbarrier_at(*locate(warp, address, 8, 8))
+    else:
+
+        def find(warp, address):
+            return mbarrier_at(*locate(warp, address, 8, 8))
+
+    return find
+
+
+@lane("mbarrier.init")
+def mbarrier_init(ins: Instr):
+    """mbarrier.init{.shared{::cta}}.b64 [addr], count; illegal on a barrier in mid-phase."""
+    locate = resolver(space_of(ins))
+
+    def run(warp, lane, address, count):
+        cta, offset = locate(warp, address, 8, 8)
+        old = cta.mbarriers.get(offset)
+        if old is not None and (old.waiters or not old.idle):
+            raise Fault(f"mbarrier.init over an mbarrier in use: {old.describe()}")
+        cta.mbarriers[offset] = MBarrier(cta, offset, count, issuer(warp, ins))
+        warp.spin = None
+
+    return run
+
+
+@lane("mbarrier.inval")
+def mbarrier_inval(ins: Instr):
+    find = barrier_operand(ins)
+
+    def run(warp, lane, address):
+        barrier = find(warp, address)
+        if barrier.waiters:
+            raise Fault(f"mbarrier.inval while warps wait: {barrier.describe()}")
+        del barrier.cta.mbarriers[barrier.offset]
+        warp.spin = None
+
+    return run
+
+
+@lane("mbarrier.expect_tx")
+def mbarrier_expect_tx(ins: Instr):
+    find = barrier_operand(ins)
+
+    def run(warp, lane, address, nbytes):
+        find(warp, address).expect_tx(nbytes)
+        warp.spin = None
+
+    return run
+
+
+@lane("mbarrier.complete_tx")
+def mbarrier_complete_tx(ins: Instr):
+    """Simulates the completion of bytes; no memory is touched."""
+    find = barrier_operand(ins)
+
+    def run(warp, lane, address, nbytes):
+        find(warp, address).complete_tx(nbytes)
+        warp.spin = None
+
+    return run
+
+
+@lane("mbarrier.arrive", "mbarrier.arrive_drop", out=1)
+def mbarrier_arrive(ins: Instr):
+    """mbarrier.arrive{_drop}{.noComplete}{.sem.scope}{.space}.b64 state, [addr]{, count}
+    mbarrier.arrive{_drop}.expect_tx{...}.b64 state, [addr], tx_count
+    """
+    find = barrier_operand(ins)
+    method = MBarrier.arrive_drop if ins.mods[1] == "arrive_drop" else MBarrier.arrive
+    complete = not ins.has("noComplete")
+    if ins.has("expect_tx"):
+
+        def run(warp, lane, address, nbytes):
+            warp.spin = None
+            return method(find(warp, address), 1, issuer(warp, ins), nbytes)
+    else:
+
+        def run(warp, lane, address, count=1):
+            warp.spin = None
+            return method(find(warp, address), count, issuer(warp, ins), 0, complete)
+
+    return run
+
+
+@warp("mbarrier.test_wait", "mbarrier.try_wait", out=1, may_block=True, uniform="args")
+def mbarrier_wait(ins: Instr):
+    """mbarrier.{test,try}_wait{.parity}{.sem.scope}{.shared{::cta}}.b64 done, [addr], phase{, hint}
+
+    phase: a parity or the state an arrive returned.
+
+    A wait that fails more often than PATIENCE on end, with nothing else done by the warp in
+    between, parks the warp until the barrier changes phase: a loop around it costs nothing, a
+    single look never stops.
+    """
+    if ins.has("shared::cluster"):
+        raise Unsupported(f"{ins.opcode}: waits are legal on shared::cta only")
+    find = barrier_operand(ins)
+    shift = 0 if ins.has("parity") else 63
+    patience = PATIENCE[ins.mods[1]]
+
+    def run(warp, mask, address, phase, hint=None):
+        if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
+            return run_lanes(warp, mask, address, phase)
+        barrier = find(warp, address)
+        if barrier.phase != phase >> shift & 1:
+            warp.spin = None
+            return FULL
+        return failed(warp, (id(ins), address, phase), (barrier,))
+
+    def run_lanes(warp, mask, address, phase):
+        address, phase = lanes(address, np.uint64), lanes(phase, np.uint64)
+        done, waiting = 0, {}
+        for i in active(mask):
+            barrier = find(warp, int(address[i]))
+            if barrier.phase != int(phase[i]) >> shift & 1:
+                done |= 1 << i
+            else:
+                waiting[barrier.offset] = barrier
+        if done:
+            warp.spin = None
+            return done
+        return failed(warp, (id(ins), address.tobytes(), phase.tobytes()), tuple(waiting.values()))
+
+    def failed(warp, key, barriers):
+        last = warp.spin
+        times = last[1] if last is not None and last[0] == key else 0
+        if times < patience:
+            warp.spin = (key, times + 1)
+            return 0
+        raise Blocked(barriers[0] if len(barriers) == 1 else AnyOf(barriers))
+
+    return run
+
+
+@pure("mbarrier.pending_count")
+def mbarrier_pending_count(ins: Instr):
+    """mbarrier.pending_count.b64 count, state: the pending count in the state of an arrive."""
+    return Pure(
+        ins=("b64",),
+        outs=("u32",),
+        vector=lambda state: (-(state.astype(np.int64) >> 43) & MAX_COUNT).astype(np.uint32),
+        scalar=lambda state: -(state >> 43) & MAX_COUNT,
+    )

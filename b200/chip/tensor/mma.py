@@ -1,0 +1,319 @@
+"""tcgen05.mma and tcgen05.commit (PTX ISA 9.7.16.10, 9.7.16.12).
+
+    tcgen05.mma.cta_group.kind             [d], a, b-desc, idesc, {disable-lanes}?, enable-d{, s}
+    tcgen05.mma.cta_group.kind.block_scale [d], a, b-desc, idesc, [sfa], [sfb], enable-d
+    tcgen05.mma.ws.cta_group::1.kind       [d], a, b-desc, idesc, enable-d{, zero-column-mask}
+
+where a is a descriptor or [tensor-memory address]. Collector hints change no result and are
+ignored. A pair (cta_group::2) reads the same descriptors in both CTAs: each gives half of the rows
+of A and of B, and keeps its half of the rows of D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from b200.chip.memory.addressing import resolver, space_of
+from b200.chip.state import CTA
+from b200.chip.sync.mbarrier import arrive_at
+from b200.chip.tensor import tensor_core
+from b200.chip.tensor.instruction_descriptor import KINDS, InstructionDescriptor, decode
+from b200.chip.tensor.mma_operands import (
+    Accumulator,
+    ScaleFactors,
+    SharedOperand,
+    TensorOperand,
+    accumulator,
+    shared_operand,
+)
+from b200.chip.tensor.tmem import shift_down, split
+from b200.chip.tensor.tmem_alloc import group_of
+from b200.chip.tensor.zero_columns import ZeroColumns
+from b200.contract import lane
+from b200.errors import Fault, Unsupported
+from b200.hardware import OFFSET_MASK, TMEM_LANES
+from b200.program.module import Addr, Instr, Vec
+
+VECTORS = {
+    "block16": 16,
+    "block32": 32,
+    "scale_vec::4X": 16,
+    "scale_vec::2X": 32,
+    "scale_vec::1X": 32,
+}
+SF_ADDRESS = 0x3FFFFFFF  # bits 30-31 of a scale-factor address repeat the id of the descriptor
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """The static part of a tcgen05.mma: what the opcode and the operand list say.
+
+    vector: K elements of a scale factor, 0 without block scaling; masked: has a
+    disable-output-lane vector.
+    """
+
+    opcode: str
+    kind: str
+    cta_group: int
+    ws: bool
+    vector: int
+    a_in_tmem: bool
+    masked: bool
+    shift_a: bool
+
+
+def _form(ins: Instr) -> Form:
+    kind = next((m[6:] for m in ins.mods if m.startswith("kind::")), None)
+    if kind not in KINDS:
+        raise Unsupported(f"{ins.opcode}: no kind, or not one of {', '.join(KINDS)}")
+    return Form(
+        opcode=ins.opcode,
+        kind=kind,
+        cta_group=group_of(ins),
+        ws=ins.has("ws"),
+        vector=_vector(ins, kind),
+        a_in_tmem=isinstance(ins.operands[1], Addr),
+        masked=len(ins.operands) > 4 and isinstance(ins.operands[4], Vec),
+        shift_a=ins.has("ashift"),
+    )
+
+
+def _vector(ins: Instr, kind: str) -> int:
+    """K elements that share a scale factor; 0 without block scaling."""
+    if KINDS[kind].scaled != ins.has("block_scale"):
+        raise Fault(f"{ins.opcode}: .block_scale goes with the kinds mxf8f6f4, mxf4 and mxf4nvf4")
+    if not KINDS[kind].scaled:
+        return 0
+    given = next((m for m in ins.mods if m in VECTORS), None)
+    if given is None and kind == "mxf4nvf4":
+        raise Fault(f"{ins.opcode}: kind::mxf4nvf4 needs .block16 or .block32")
+    vector = VECTORS.get(given, 32)
+    one = given == "scale_vec::1X"
+    if (vector == 16 and kind != "mxf4nvf4") or (one and kind != "mxf8f6f4"):
+        raise Fault(f"{ins.opcode}: .{given} does not go with kind::{kind}")
+    if given == "scale_vec::2X" and kind == "mxf8f6f4":
+        raise Fault(f"{ins.opcode}: .{given} does not go with kind::{kind}")
+    return vector
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One tcgen05.mma with its operands decoded, to be carried out in a CTA or a pair.
+
+    disabled: lanes of D that keep their value, bool [128] for each CTA.
+    """
+
+    d: InstructionDescriptor
+    a: SharedOperand | TensorOperand
+    b: SharedOperand
+    acc: Accumulator
+    accumulate: bool
+    sfa: ScaleFactors | None = None
+    sfb: ScaleFactors | None = None
+    scale_d: int = 0
+    disabled: tuple[np.ndarray, ...] | None = None
+    zero: ZeroColumns | None = None
+    shift_a: bool = False
+
+    def check(self, ctas: tuple[CTA, ...]):
+        """Fault if a part of an operand is where the CTAs cannot have it."""
+        for cta in ctas:
+            self.a.check(cta)
+            self.b.check(cta)
+            self.acc.check(cta)
+            if self.sfa is not None:
+                self.sfa.check(cta)
+                self.sfb.check(cta)
+
+    def apply(self, ctas: tuple[CTA, ...]):
+        """Carry it out; `ctas` is the CTA, or the pair with the even one first."""
+        b = self._b(ctas)
+        for i, cta in enumerate(ctas):
+            disabled = None if self.disabled is None else self.disabled[i]
+            self.acc.write(cta, self._cells(cta, b), disabled)
+            if self.shift_a:
+                shift_down(cta, *split(self.a.taddr))
+
+    def _b(self, ctas: tuple[CTA, ...]) -> np.ndarray:
+        """B with all its rows: packed bytes of 4-bit kinds, values of the others."""
+        read = self.b.raw if self.d.kind.bits == 4 else self.b.values
+        parts = [read(cta) for cta in ctas]
+        b = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return b if self.zero is None else self.zero.apply(b)
+
+    def _cells(self, cta: CTA, b: np.ndarray) -> np.ndarray:
+        d = self.d
+        cells = self.acc.read(cta) if self.accumulate else None
+        negate = d.negate_a != d.negate_b
+        if d.kind.bits == 4:
+            sfa, sfb = self.sfa.read(cta), self.sfb.read(cta)
+            if self.sfa.count == 2:
+                sfa, sfb = sfa.repeat(2, axis=1), sfb.repeat(2, axis=1)
+            a = self.a.raw(cta)
+            return tensor_core.block_scaled_fp4(a, sfa, b, sfb, cells, d.sf_type, negate)
+        a = self.a.values(cta)
+        if d.kind.name == "i8":
+            return tensor_core.multiply_integers(a, b, cells, d.saturate)
+        left = self._operand(-a if negate else a, d.a_type, cta, self.sfa)
+        right = self._operand(b, d.b_type, cta, self.sfb)
+        return tensor_core.multiply(left, right, cells, d.d_type, self.scale_d)
+
+    def _operand(self, values, fmt: str, cta: CTA, sf: ScaleFactors | None) -> tensor_core.Operand:
+        if sf is None:
+            return tensor_core.Operand(values, tensor_core.LEAST[fmt])
+        return tensor_core.with_ue8m0(values, fmt, sf.read(cta)[:, 0])
+
+
+@lru_cache(maxsize=1 << 14)
+def _operation(form: Form, args: tuple) -> Operation:
+    """Decode the operands of a tcgen05.mma: loops come back to the same ones."""
+    d_taddr, a, b, idesc, *rest = args
+    d = decode(idesc, form.kind, form.cta_group, form.ws, form.vector)
+    fields: dict = {"shift_a": form.shift_a}
+    if form.vector:
+        fields |= _scale_operands(form, d, rest.pop(0), rest.pop(0))
+    if form.masked:
+        fields["disabled"] = _disabled(rest.pop(0), form.cta_group)
+    accumulate = bool(rest.pop(0))
+    if rest and form.ws:
+        fields["zero"] = ZeroColumns.decode(rest[0], d.m, d.n)
+    elif rest:
+        fields["scale_d"] = _scale_d(rest[0], form)
+    rows_b = d.n // form.cta_group
+    if (zero := fields.get("zero")) is not None:
+        rows_b += zero.shift
+    return Operation(
+        d=d,
+        a=(
+            _tensor_a(form, d, a)
+            if form.a_in_tmem
+            else shared_operand("A", a, d, d.m // form.cta_group)
+        ),
+        b=shared_operand("B", b, d, rows_b),
+        acc=accumulator(d_taddr, d.m, d.n, form.cta_group, form.ws),
+        accumulate=accumulate,
+        **fields,
+    )
+
+
+def _tensor_a(form: Form, d: InstructionDescriptor, taddr: int) -> TensorOperand:
+    if d.a_mn_major:
+        raise Fault(
+            f"{form.opcode}: A in tensor memory is K-major, but bit 15 (transpose A) is set"
+        )
+    if form.shift_a and d.m // form.cta_group != 128:
+        raise Fault(f"{form.opcode}: .ashift needs M = 128 or 256, M is {d.m}")
+    rows = d.m // form.cta_group
+    copies = 2 if form.cta_group == 2 and rows == 64 else 1
+    half = rows == 64 and form.cta_group == 1 and not form.ws
+    return TensorOperand(taddr, rows, half, copies, d.kind.bits, d.a_type)
+
+
+def _scale_operands(form: Form, d: InstructionDescriptor, sfa: int, sfb: int) -> dict:
+    count = d.kind.k // form.vector
+    two_by_two = form.cta_group == 2 and d.m == 128
+    columns = []
+    for name, taddr in (("A", sfa), ("B", sfb)):
+        row, column = split(taddr & SF_ADDRESS)
+        if row:
+            raise Fault(
+                f"scale factors of {name} at tensor-memory address {taddr:#010x}: lane {row}, must"
+                " be 0"
+            )
+        columns.append(column)
+    return {
+        "sfa": ScaleFactors("A", columns[0], d.m // form.cta_group, d.sfa_id, count),
+        "sfb": ScaleFactors("B", columns[1], d.n, d.sfb_id, count, 2 if two_by_two else 4),
+    }
+
+
+def _disabled(words: tuple[int, ...], cta_group: int) -> tuple[np.ndarray, ...]:
+    """Lanes whose D is kept, of each CTA (the even CTA's words first; reading chosen)."""
+    if len(words) != 4 * cta_group:
+        raise Fault(
+            f"disable-output-lane has {len(words)} registers: cta_group::{cta_group} needs "
+            f"{4 * cta_group}"
+        )
+    bits = np.unpackbits(np.array(words, "<u4").view(np.uint8), bitorder="little").view(bool)
+    return tuple(bits.reshape(cta_group, TMEM_LANES))
+
+
+def _scale_d(value: int, form: Form) -> int:
+    if form.kind not in ("f16", "tf32") or not 0 <= value <= 15:
+        raise Fault(
+            f"{form.opcode}: scale-input-d is {value}, must be 0..15, kinds f16 and tf32 only"
+        )
+    return value
+
+
+@lane("tcgen05.mma", "tcgen05.mma.ws")
+def tcgen05_mma(ins: Instr):
+    form = _form(ins)
+    if form.ws and (form.cta_group == 2 or form.vector):
+        raise Fault(f"{ins.opcode}: .ws goes with cta_group::1 and without block scaling")
+    if form.shift_a and not form.a_in_tmem:
+        raise Fault(f"{ins.opcode}: .ashift needs A in tensor memory")
+    pair = form.cta_group == 2
+
+    def run(warp, lane, *args):
+        operation = _operation(form, args)
+        ctas = warp.cta.pair if pair else (warp.cta,)
+        operation.check(ctas)
+        d = operation.d
+
+        def apply():
+            operation.apply(ctas)
+
+        warp.machine.issue(
+            "tensor_core", warp, apply, operation="mma", kind=form.kind, m=d.m, n=d.n,
+            k=d.kind.k, bits=d.kind.bits, cta_group=form.cta_group, a_in_tmem=form.a_in_tmem,
+            decoded=operation, members=ctas,
+        )  # fmt: skip
+
+    return run
+
+
+@lane("tcgen05.mma.sp", "tcgen05.mma.ws.sp")
+def tcgen05_mma_sp(ins: Instr):
+    raise Unsupported(
+        f"{ins.opcode}: sparse A is not modelled (the place of its metadata in tensor memory is "
+        "published in figures only)"
+    )
+
+
+@lane("tcgen05.commit")
+def tcgen05_commit(ins: Instr):
+    """tcgen05.commit.cta_group.mbarrier::arrive::one{.shared::cluster}{.multicast::cluster}.b64
+    [mbar]{, ctaMask}: arrives once when all earlier tcgen05.mma, cp and shift of this thread are
+    done; with a mask, on the barrier at that offset of every CTA in it.
+    """
+    locate = resolver(space_of(ins))
+    group = group_of(ins)
+
+    def run(warp, lane, address, cta_mask=None):
+        cta, offset = locate(warp, address, 8, 8)
+        targets = [cta]
+        if cta_mask is not None:
+            targets = _targets(warp.cta, cta_mask & 0xFFFF)
+        who = (warp.cta.rank, "tcgen05.commit", ins.loc)
+
+        def apply():
+            for target in targets:
+                arrive_at(target, offset & OFFSET_MASK, 1, who)
+
+        warp.machine.issue(
+            "tensor_core", warp, apply, operation="commit", cta_group=group, targets=len(targets),
+            signals=tuple((target, offset & OFFSET_MASK) for target in targets),
+        )  # fmt: skip
+
+    return run
+
+
+def _targets(cta: CTA, mask: int) -> list[CTA]:
+    ctas = cta.cluster.ctas
+    if mask >> len(ctas):
+        raise Fault(f"tcgen05.commit with CTA mask {mask:#06x}: the cluster has {len(ctas)} CTA(s)")
+    return [ctas[rank] for rank in range(len(ctas)) if mask >> rank & 1]

@@ -1,0 +1,205 @@
+"""Tensor memory and registers: tcgen05.ld, st, shift, wait, fence (PTX ISA 9.7.16.8 - 9.7.16.11).
+
+An address has the lane in bits 16-31 and the column in bits 0-15. A warp reaches only the quarter
+of the 128 lanes that its index names: lanes 32 * (warp % 4) to 32 * (warp % 4) + 31.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from b200.chip.state import CTA
+from b200.chip.tensor.tmem_alloc import group_of, uniform, whole_warp
+from b200.contract import lane, lanes, warp
+from b200.errors import Fault, Unsupported
+from b200.hardware import TMEM_LANES
+from b200.program.module import Instr, Vec
+
+# shape -> registers of .x1 (times the repetition) and lanes from the base lane on
+SHAPES = {
+    "32x32b": (1, 32),
+    "16x64b": (1, 16),
+    "16x128b": (2, 16),
+    "16x256b": (4, 16),
+    "16x32bx2": (1, 16),
+}
+
+
+def split(taddr: int) -> tuple[int, int]:
+    """(lane, column) of a tensor-memory address."""
+    return taddr >> 16, taddr & 0xFFFF
+
+
+@lru_cache(maxsize=512)
+def cells(shape: str, repeat: int, packed: bool, second_half: int) -> tuple[np.ndarray, np.ndarray]:
+    """(lane, column), int [registers, 32], of the cell that register i of thread t holds, from the
+    base; with `packed` of the first of the two neighbouring cells.
+
+    second_half: columns from the first to the second half of 16x32bx2.
+    """
+    i = np.arange(SHAPES[shape][0] * repeat)[:, None]
+    t = np.arange(32)[None, :]
+    if shape == "32x32b":
+        row, column = t, i
+    elif shape == "16x64b":
+        row, column = 8 * (t % 2) + t // 4, 2 * i + t // 2 % 2
+    elif shape == "16x128b":
+        row, column = t // 4 + 8 * (i % 2), 4 * (i // 2) + t % 4
+    elif shape == "16x256b":
+        row, column = t // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (t % 4) + i % 2
+    else:
+        row, column = t % 16, i
+    column = column * (2 if packed else 1)
+    if shape == "16x32bx2":
+        column = column + np.where(t >= 16, second_half, 0)
+    row, column = np.broadcast_arrays(row, column)
+    return np.ascontiguousarray(row), np.ascontiguousarray(column)
+
+
+class Access:
+    """The part of the tensor memory that a tcgen05.ld or .st of a given form reaches."""
+
+    def __init__(self, ins: Instr, registers, packed: bool):
+        self.opcode, self.packed = ins.opcode, packed
+        self.shape = next((m for m in ins.mods if m in SHAPES), None)
+        number = next((m for m in ins.mods if m[0] == "x" and m[1:].isdigit()), None)
+        if self.shape is None or number is None:
+            raise Unsupported(f"{ins.opcode}: no shape, or not one of {', '.join(SHAPES)}")
+        self.repeat = int(number[1:])
+        self.count = SHAPES[self.shape][0] * self.repeat
+        given = len(registers.items) if isinstance(registers, Vec) else 1
+        if given != self.count or self.count > 128:
+            raise Fault(
+                f"{ins.opcode} with {given} registers: this shape and number needs {self.count}"
+            )
+
+    def locate(self, warp, taddr, second_half: int) -> tuple[int, int]:
+        """(lane, column) of the address, checked against the warp's quarter and the allocations."""
+        taddr = uniform(taddr, f"the tensor-memory address of {self.opcode}")
+        row, column = split(taddr)
+        row %= (
+            TMEM_LANES  # a public kernel that is right on a B200 adds 128 in the odd CTA of a pair
+        )
+        height = SHAPES[self.shape][1]
+        quarter = 32 * (warp.index % 4)
+        if not quarter <= row <= quarter + 32 - height:
+            self._wrong_quarter(warp, taddr, row, height)
+        if row % height:
+            raise Fault(
+                f"{self.opcode} at address {taddr:#010x}: lane {row} is not a multiple of {height}"
+            )
+        width = int(cells(self.shape, self.repeat, self.packed, second_half)[1].max()) + 1
+        warp.cta.check_tmem(row, column, width + self.packed)
+        return row, column
+
+    def _wrong_quarter(self, warp, taddr: int, row: int, height: int):
+        quarter = warp.index % 4
+        raise Fault(
+            f"{self.opcode} at address {taddr:#010x} (lane {row}, column {taddr & 0xFFFF}) accesses"
+            f" tensor-memory lanes {row} to {row + height - 1}, but warp {warp.index} of the CTA"
+            f" can access only lanes {32 * quarter} to {32 * quarter + 31} (quarter {warp.index} %"
+            f" 4 = {quarter}): the lane field of the address must be {32 * quarter}, that is, add"
+            f" (warp % 4) << 21 = {quarter << 21:#x} to the address of lane 0"
+        )
+
+
+@warp("tcgen05.ld", out=1)
+def tcgen05_ld(ins: Instr):
+    """tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32 r, [taddr]{, immHalfSplitoff}"""
+    registers = ins.operands[0]
+    packed = ins.has("pack::16b")
+    access = Access(ins, registers, packed)
+    shape, repeat, count = access.shape, access.repeat, access.count
+    plain = shape == "32x32b" and not packed
+
+    def run(warp, mask, taddr, second_half=0):
+        whole_warp(mask, ins.opcode)
+        row, column = access.locate(warp, taddr, second_half)
+        tmem = warp.cta.tmem
+        if plain:
+            found = tmem[row : row + 32, column : column + count].T.copy()
+        else:
+            at_lane, at_column = cells(shape, repeat, packed, second_half)
+            found = tmem[row + at_lane, column + at_column]
+            if packed:
+                high = tmem[row + at_lane, column + 1 + at_column]
+                found = (found & np.uint32(0xFFFF)) | (high << np.uint32(16))
+        return tuple(found) if isinstance(registers, Vec) else found[0]
+
+    return run
+
+
+@warp("tcgen05.st")
+def tcgen05_st(ins: Instr):
+    """tcgen05.st.sync.aligned.shape.num{.unpack::16b}.b32 [taddr]{, immHalfSplitoff}, r
+
+    .unpack::16b writes each half into a cell of its own and clears the cell's upper half (reading
+    chosen: PTX does not say what the upper half becomes).
+    """
+    packed = ins.has("unpack::16b")
+    access = Access(ins, ins.operands[-1], packed)
+
+    def run(warp, mask, taddr, *rest):
+        whole_warp(mask, ins.opcode)
+        registers, second_half = rest[-1], rest[0] if len(rest) == 2 else 0
+        row, column = access.locate(warp, taddr, second_half)
+        registers = registers if isinstance(registers, tuple) else (registers,)
+        values = np.stack([lanes(r, np.uint32) for r in registers])
+        at_lane, at_column = cells(access.shape, access.repeat, packed, second_half)
+        tmem = warp.cta.tmem
+        if packed:
+            tmem[row + at_lane, column + 1 + at_column] = values >> np.uint32(16)
+            values = values & np.uint32(0xFFFF)
+        tmem[row + at_lane, column + at_column] = values
+
+    return run
+
+
+@warp("tcgen05.ld.red")
+def tcgen05_ld_red(ins: Instr):
+    raise Unsupported(f"{ins.opcode}: sm_100a has no reduction in tcgen05.ld")
+
+
+@warp(
+    "tcgen05.wait::ld",
+    "tcgen05.wait::st",
+    "tcgen05.fence::before_thread_sync",
+    "tcgen05.fence::after_thread_sync",
+)
+def tcgen05_ordering(ins: Instr):
+    """Ordering only: loads and stores of tensor memory are complete when they have executed."""
+    return lambda warp, mask: None
+
+
+def shift_down(cta: CTA, row: int, column: int):
+    """In each 32-lane partition from that of lane `row` on, 8 columns of lane i + 1 move to lane i;
+    the last lane keeps its value."""
+    block = cta.tmem.reshape(4, 32, -1)[row // 32 :, :, column : column + 8]
+    block[:, :31] = block[:, 1:].copy()
+
+
+@lane("tcgen05.shift")
+def tcgen05_shift(ins: Instr):
+    """tcgen05.shift.cta_group.down [taddr]: 32 bytes of each row move down by one row."""
+    group = group_of(ins)
+
+    def run(warp, lane, taddr):
+        row, column = split(taddr)
+        if row % 32:
+            raise Fault(
+                f"{ins.opcode} at address {taddr:#010x}: lane {row} is not a multiple of 32"
+            )
+        ctas = warp.cta.pair if group == 2 else (warp.cta,)
+        for cta in ctas:
+            cta.check_tmem(row, column, 8)
+
+        def apply():
+            for cta in ctas:
+                shift_down(cta, row, column)
+
+        facts = {"operation": "shift", "cta_group": group, "members": ctas, "at": (row, column)}
+        warp.machine.issue("tensor_core", warp, apply, **facts)
+
+    return run

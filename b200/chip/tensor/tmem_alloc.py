@@ -1,0 +1,197 @@
+"""Allocation of tensor memory: tcgen05.alloc, dealloc, relinquish_alloc_permit (PTX ISA 9.7.16.7).
+
+Columns are handed out first fit from column 0. An allocation that does not fit waits for a
+deallocation. With cta_group::2 a warp of each CTA of the pair executes each instruction and the
+pair gets the same columns; so the first of the two waits for the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.memory.addressing import resolver, space_of
+from b200.chip.state import CTA
+from b200.contract import FULL, Blocked, Waitable, warp
+from b200.errors import Fault
+from b200.hardware import TMEM_COLUMNS
+from b200.program.module import Instr
+
+SIZES = (32, 64, 128, 256, 512)
+POISON = 0xFFFFFFFF  # what a fresh column holds: NaN in every floating-point format
+
+
+class Pool(Waitable):
+    """Who waits for tensor memory of a CTA, or of a pair (then the even CTA's pool).
+
+    last: columns of the CTA's latest allocation. requests: CTA rank -> columns asked for by a warp
+    that waits; granted: CTA rank -> first column, for a waiting warp to pick up.
+    """
+
+    __slots__ = ("cta", "last", "requests", "granted")
+
+    def __init__(self, cta: CTA):
+        super().__init__()
+        self.cta, self.last = cta, TMEM_COLUMNS
+        self.requests: dict[int, int] = {}
+        self.granted: dict[int, int] = {}
+
+    def describe(self) -> str:
+        asked = ", ".join(f"{n} columns by CTA rank {r}" for r, n in sorted(self.requests.items()))
+        return f"tensor-memory allocation: asked for {asked}; allocated: {_allocated(self.cta)}"
+
+
+def pool_of(cta: CTA) -> Pool:
+    found = getattr(cta, "tmem_pool", None)
+    if found is None:
+        found = cta.tmem_pool = Pool(cta)
+    return found
+
+
+def group_of(ins: Instr) -> int:
+    """1 or 2 of `.cta_group::`."""
+    return 2 if ins.has("cta_group::2") else 1
+
+
+def whole_warp(mask: int, opcode: str):
+    """Fault unless all lanes execute a `.sync.aligned` instruction together."""
+    if mask != FULL:
+        raise Fault(
+            f"{opcode} is executed by lanes {mask:#010x} of the warp: .sync.aligned needs all 32"
+        )
+
+
+def uniform(value, what: str) -> int:
+    """A warp operand that must be the same in all lanes, as an int."""
+    if isinstance(value, np.ndarray):
+        first = int(value[0])
+        if (value != value[0]).any():
+            other = int(value[value != value[0]][0])
+            raise Fault(f"{what} differs between lanes of the warp: {first:#x} and {other:#x}")
+        return first
+    return value
+
+
+def _allocated(cta: CTA) -> str:
+    taken = sorted(cta.tmem_allocations.items())
+    return ", ".join(f"[{c}, {c + n})" for c, n in taken) or "nothing"
+
+
+def _free_columns(ctas: tuple[CTA, ...], columns: int) -> int | None:
+    """First column of a range that is free in all the CTAs."""
+    used = np.zeros(TMEM_COLUMNS, bool)
+    for cta in ctas:
+        for first, n in cta.tmem_allocations.items():
+            used[first : first + n] = True
+    for first in range(0, TMEM_COLUMNS - columns + 1, SIZES[0]):
+        if not used[first : first + columns].any():
+            return first
+    return None
+
+
+def _take(cta: CTA, first: int, columns: int):
+    cta.tmem_allocations[first] = columns
+    cta.tmem_peak = max(getattr(cta, "tmem_peak", 0), sum(cta.tmem_allocations.values()))
+    cta.tmem[:, first : first + columns] = POISON
+
+
+def _check_request(cta: CTA, columns: int):
+    last = pool_of(cta).last
+    if columns not in SIZES:
+        raise Fault(f"tcgen05.alloc of {columns} columns: must be a power of two from 32 to 512")
+    if not cta.tmem_permit:
+        raise Fault(f"tcgen05.alloc of {columns} columns after tcgen05.relinquish_alloc_permit")
+    if columns > last:
+        raise Fault(
+            f"tcgen05.alloc of {columns} columns after one of {last}: the number of columns must "
+            "not grow from one allocation of a CTA to the next"
+        )
+
+
+def _allocate_one(cta: CTA, columns: int) -> int:
+    pool = pool_of(cta)
+    first = _free_columns((cta,), columns)
+    if first is None:
+        pool.requests[cta.rank] = columns
+        raise Blocked(pool)
+    pool.requests.pop(cta.rank, None)
+    _take(cta, first, columns)
+    return first
+
+
+def _allocate_pair(cta: CTA, columns: int) -> int:
+    """The calling CTA's part of a pair's allocation; done by whichever comes second."""
+    pair = cta.pair
+    pool = pool_of(pair[0])
+    if cta.rank in pool.granted:
+        return pool.granted.pop(cta.rank)
+    pool.requests[cta.rank] = columns
+    peer = pair[1] if cta is pair[0] else pair[0]
+    if peer.rank not in pool.requests:
+        raise Blocked(pool)
+    if pool.requests[peer.rank] != columns:
+        raise Fault(
+            f"tcgen05.alloc.cta_group::2 of {columns} columns in CTA rank {cta.rank} and of "
+            f"{pool.requests[peer.rank]} in its peer, rank {peer.rank}: must be the same"
+        )
+    first = _free_columns(pair, columns)
+    if first is None:
+        raise Blocked(pool)
+    for member in pair:
+        _take(member, first, columns)
+        del pool.requests[member.rank]
+    pool.granted[peer.rank] = first
+    pool.notify()
+    return first
+
+
+@warp("tcgen05.alloc", may_block=True)
+def tcgen05_alloc(ins: Instr):
+    """tcgen05.alloc.cta_group.sync.aligned{.shared::cta}.b32 [dst], nCols
+
+    Writes the tensor-memory address (lane 0, first column) to shared memory.
+    """
+    locate = resolver(space_of(ins))
+    allocate = _allocate_pair if group_of(ins) == 2 else _allocate_one
+
+    def run(warp, mask, address, columns):
+        whole_warp(mask, ins.opcode)
+        cta, columns = warp.cta, uniform(columns, "the number of columns of tcgen05.alloc")
+        target, at = locate(warp, uniform(address, "the address of tcgen05.alloc"), 4, 4)
+        _check_request(cta, columns)
+        first = allocate(cta, columns)
+        pool_of(cta).last = columns
+        target.smem.u32[at // 4] = first
+
+    return run
+
+
+@warp("tcgen05.dealloc")
+def tcgen05_dealloc(ins: Instr):
+    """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols: the whole of one allocation."""
+    group = group_of(ins)
+
+    def run(warp, mask, taddr, columns):
+        whole_warp(mask, ins.opcode)
+        cta = warp.cta
+        taddr = uniform(taddr, "the address of tcgen05.dealloc")
+        columns = uniform(columns, "the number of columns of tcgen05.dealloc")
+        if cta.tmem_allocations.get(taddr) != columns:
+            raise Fault(
+                f"tcgen05.dealloc of {columns} columns at address {taddr:#010x}, which is no "
+                f"allocation of CTA rank {cta.rank}; allocated: {_allocated(cta)}"
+            )
+        del cta.tmem_allocations[taddr]
+        pool_of(cta.pair[0] if group == 2 else cta).notify()
+
+    return run
+
+
+@warp("tcgen05.relinquish_alloc_permit")
+def tcgen05_relinquish_alloc_permit(ins: Instr):
+    """The CTA allocates no more tensor memory."""
+
+    def run(warp, mask):
+        whole_warp(mask, ins.opcode)
+        warp.cta.tmem_permit = False
+
+    return run

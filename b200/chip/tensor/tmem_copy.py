@@ -1,0 +1,101 @@
+"""tcgen05.cp: shared memory to tensor memory (PTX ISA 9.7.16.9).
+
+Source rows are laid out as those of a K-major operand. Each 16 bytes become four columns of a
+lane; a multicast form writes a row to several 32-lane partitions. With a source format of 4 or 6
+bits, every 16 bytes of the source hold 16 packed elements and padding, and become 16 bytes with
+an element in each (fp4 in bits 5-2, fp6 in bits 6-1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from b200.chip.state import CTA
+from b200.chip.tensor import descriptors
+from b200.chip.tensor.narrow import unpack_fp4, unpack_fp6
+from b200.chip.tensor.tmem import split
+from b200.chip.tensor.tmem_alloc import group_of
+from b200.contract import lane
+from b200.errors import Fault, Unsupported
+from b200.program.module import Instr
+
+
+@dataclass(frozen=True)
+class Shape:
+    """rows x nbytes of the source, and the partitions that get 32 rows: `targets[i]` lists them for
+    rows 32 * i to 32 * i + 31."""
+
+    rows: int
+    nbytes: int
+    targets: tuple[tuple[int, ...], ...] = ()
+
+
+SHAPES = {
+    ("128x256b", None): Shape(128, 32, ((0,), (1,), (2,), (3,))),
+    ("128x128b", None): Shape(128, 16, ((0,), (1,), (2,), (3,))),
+    ("64x128b", "warpx2::02_13"): Shape(64, 16, ((0, 2), (1, 3))),
+    ("64x128b", "warpx2::01_23"): Shape(64, 16, ((0, 1), (2, 3))),
+    ("32x128b", "warpx4"): Shape(32, 16, ((0, 1, 2, 3),)),
+    ("4x256b", None): Shape(4, 32),
+}
+FORMATS = {
+    "b8x16.b4x16_p64": lambda source: unpack_fp4(source) << 2,
+    "b8x16.b6x16_p32": lambda source: unpack_fp6(source) << 1,
+}
+
+
+def _form(ins: Instr) -> tuple[Shape, str | None]:
+    shape = next((m for m in ins.mods if m in {s for s, _ in SHAPES}), None)
+    multicast = next((m for m in ins.mods if m.startswith("warpx")), None)
+    if (shape, multicast) not in SHAPES:
+        raise Unsupported(f"{ins.opcode}: no such shape and multicast")
+    source_format = next((f for f in FORMATS if f".{f}" in ins.opcode), None)
+    return SHAPES[shape, multicast], source_format
+
+
+def store(cta: CTA, shape: Shape, row: int, column: int, source: np.ndarray):
+    """Write source rows, uint8 [rows, nbytes], to tensor memory."""
+    words = source.view(np.uint32)
+    width = words.shape[1]
+    partitions = cta.tmem.reshape(4, 32, -1)
+    if not shape.targets:  # 4x256b: one lane of each partition
+        partitions[:, row % 32, column : column + width] = words
+        return
+    for i, targets in enumerate(shape.targets):
+        for q in targets:
+            partitions[q, :, column : column + width] = words[32 * i : 32 * i + 32]
+
+
+@lane("tcgen05.cp")
+def tcgen05_cp(ins: Instr):
+    """tcgen05.cp.cta_group.shape{.multicast}{.dst_fmt.src_fmt} [taddr], s-desc"""
+    shape, source_format = _form(ins)
+    group = group_of(ins)
+    expand = FORMATS.get(source_format)
+
+    def run(warp, lane, taddr, descriptor):
+        row, column = split(taddr)
+        if row and shape.targets:
+            raise Fault(f"{ins.opcode} to address {taddr:#010x}: lane {row}, must be 0")
+        matrix = descriptors.decode_matrix(descriptor, "tcgen05.cp source")
+        tile = descriptors.k_major(matrix, shape.rows, shape.nbytes)
+        ctas = warp.cta.pair if group == 2 else (warp.cta,)
+        for cta in ctas:
+            cta.check_tmem(row, column, shape.nbytes // 4)
+            descriptors.check(cta, matrix, tile, "tcgen05.cp source")
+
+        def apply():
+            for cta in ctas:
+                source = descriptors.read(cta, matrix, tile)
+                if expand is not None:
+                    source = expand(source)
+                store(cta, shape, row, column, source)
+
+        warp.machine.issue(
+            "tensor_core", warp, apply, operation="cp", bytes=shape.rows * shape.nbytes,
+            cta_group=group, members=ctas, at=(row, column), shape=shape, matrix=matrix, tile=tile,
+        )  # fmt: skip
+
+    return run

@@ -1,0 +1,115 @@
+"""mma.sync: the matrix product of a warp, A, B, C and D in registers (PTX ISA 9.7.14.5).
+
+The dense m16n8 shapes of f16, bf16, tf32, e4m3, e5m2 and 8-bit integers. In bytes all types lie
+alike: four neighbouring bytes of a row of A or column of B in a register. Sums are those of one
+tcgen05.mma of the type (tensor_core.py): one fused sum an instruction (reading chosen).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from b200 import formats
+from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_integers
+from b200.chip.tensor.tmem_alloc import whole_warp
+from b200.contract import lanes, warp
+from b200.errors import Unsupported
+from b200.program.module import Instr
+
+_LANE, _BYTE = np.arange(32)[:, None], np.arange(4)[None, :]
+_ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
+_TYPES = (*_ELEMENT_BYTES, "f32", "s32")
+_INTEGERS = ("s8", "u8")
+
+
+@dataclass(frozen=True)
+class Form:
+    """One shape and its types; row_bytes: of a row of A, 16 or 32."""
+
+    d: str
+    a: str
+    b: str
+    row_bytes: int
+    saturate: bool
+
+
+def _form(ins: Instr) -> Form:
+    types = [m for m in ins.mods if m in _TYPES]
+    shape = next((m for m in ins.mods if m.startswith("m16n8k")), None)
+    if shape is None or len(types) != 4 or not ins.has("row") or not ins.has("col"):
+        raise Unsupported(ins.text)
+    d, a, b, c = types
+    size = _ELEMENT_BYTES.get(a)
+    row_bytes = int(shape[6:]) * (size or 0)
+    integer = a in _INTEGERS
+    legal_d = ("s32",) if integer else ("f32", "f16") if a in ("f16", "e4m3", "e5m2") else ("f32",)
+    same = a == b or {a, b} <= {"s8", "u8"} or {a, b} <= {"e4m3", "e5m2"}
+    if row_bytes not in (16, 32) or d != c or d not in legal_d or not same:
+        raise Unsupported(ins.text)
+    if any(m.startswith("kind::") for m in ins.mods):
+        raise Unsupported(ins.text)
+    return Form(d, a, b, row_bytes, ins.has("satfinite"))
+
+
+def _gather(registers, rows_of_register: int, row_bytes: int) -> np.ndarray:
+    """Registers of A (two rows of each 8 a register pair) or B (one) as bytes [rows, row_bytes]."""
+    out = np.empty((8 * rows_of_register, row_bytes), np.uint8)
+    for i, register in enumerate(registers):
+        row = _LANE // 4 + 8 * (i % rows_of_register)
+        byte = 4 * (_LANE % 4) + 16 * (i // rows_of_register) + _BYTE
+        out[row, byte] = lanes(register, np.uint32)[:, None].view(np.uint8)
+    return out
+
+
+def _values(raw: np.ndarray, fmt: str) -> np.ndarray:
+    """float64 elements of bytes [rows, row_bytes]."""
+    if fmt in _INTEGERS:
+        return raw.view(np.int8 if fmt == "s8" else np.uint8).astype(np.float64)
+    size = _ELEMENT_BYTES[fmt]
+    return formats.decode(raw.view((np.uint8, np.uint16, None, np.uint32)[size - 1]), fmt)
+
+
+def _accumulator(registers, fmt: str) -> np.ndarray:
+    """C as cells, uint32 [16, 8]."""
+    cells = np.empty((16, 8), np.uint32)
+    row, column = _LANE[:, 0] // 4, 2 * (_LANE[:, 0] % 4)
+    for i, register in enumerate(registers):
+        words = lanes(register, np.uint32)
+        if fmt == "f16":
+            cells[row + 8 * i, column] = words & np.uint32(0xFFFF)
+            cells[row + 8 * i, column + 1] = words >> np.uint32(16)
+        else:
+            cells[row + 8 * (i // 2), column + i % 2] = words
+    return cells
+
+
+def _registers(cells: np.ndarray, fmt: str) -> tuple:
+    """Cells as D's registers."""
+    row, column = _LANE[:, 0] // 4, 2 * (_LANE[:, 0] % 4)
+    if fmt == "f16":
+        pairs = cells[:, ::2] & np.uint32(0xFFFF) | cells[:, 1::2] << np.uint32(16)
+        return tuple(pairs[row + 8 * i, column // 2] for i in range(2))
+    return tuple(cells[row + 8 * (i // 2), column + i % 2] for i in range(4))
+
+
+@warp("mma.sync", out=1)
+def mma_sync(ins: Instr):
+    """mma.sync.aligned.m16n8kK.row.col{.satfinite}.dtype.atype.btype.ctype d, a, b, c"""
+    form = _form(ins)
+
+    def run(f, mask, a, b, c):
+        whole_warp(mask, ins.opcode)
+        a, b, c = (x if isinstance(x, tuple) else (x,) for x in (a, b, c))
+        va = _values(_gather(a, 2, form.row_bytes), form.a)
+        vb = _values(_gather(b, 1, form.row_bytes), form.b)
+        cells = _accumulator(c, form.d)
+        if form.a in _INTEGERS:
+            result = multiply_integers(va, vb, cells, form.saturate)
+        else:
+            first, second = Operand(va, LEAST[form.a]), Operand(vb, LEAST[form.b])
+            result = multiply(first, second, cells, form.d)
+        return _registers(result, form.d)
+
+    return run

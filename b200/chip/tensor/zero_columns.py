@@ -1,0 +1,58 @@
+"""The zero-column mask of tcgen05.mma.ws (PTX ISA 9.7.16.4.3): columns of B taken as zero.
+
+The mask consists of spans of columns in turn, used and skipped, each kind of one length. It starts
+anew in each part of N that lies in lanes of its own (one for M = 128, two for 64, four for 32),
+with a span of its own choice of which some columns are already over. The column shift lets
+column n of B come from row n + shift of the matrix (reading chosen).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from b200.errors import Fault
+
+
+@dataclass(frozen=True)
+class ZeroColumns:
+    """columns: bool [N], True where B counts as zero; shift: columns that B is moved by."""
+
+    columns: np.ndarray
+    shift: int
+
+    @staticmethod
+    def decode(descriptor: int, m: int, n: int) -> ZeroColumns:
+        """The mask of a 64-bit descriptor for an M x N instruction."""
+        shift = descriptor >> 56 & 0x3F
+        most = 16 if m == 32 else 32
+        if shift > most:
+            raise Fault(
+                f"zero-column mask {descriptor:#018x}: column shift (bits 56-61) is {shift}, at "
+                f"most {most} with M = {m}"
+            )
+        columns = np.zeros(n, bool)
+        if descriptor >> 39 & 1:
+            parts = 128 // m
+            for part in range(parts):
+                width = n // parts
+                columns[part * width : (part + 1) * width] = _spans(descriptor, part, width)
+        return ZeroColumns(columns, shift)
+
+    def apply(self, b: np.ndarray) -> np.ndarray:
+        """Values [N, K] of B from the [N + shift, K] that the instruction reads."""
+        b = b[self.shift :].copy()
+        b[self.columns] = 0
+        return b
+
+
+def _spans(descriptor: int, part: int, width: int) -> np.ndarray:
+    skip = (descriptor >> 40 & 0xFF) + 1
+    use = (descriptor >> 48 & 0xFF) + 1
+    over = descriptor >> 8 * part & 0xFF
+    starts_with_skip = descriptor >> 32 + part & 1
+    at = np.arange(width) + over
+    if starts_with_skip:
+        return at % (skip + use) < skip
+    return at % (skip + use) >= use

@@ -1,0 +1,62 @@
+"""CPU tensors of this process as global memory.
+
+An address is legal while a tensor holds the storage it lies in.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+from b200.chip.state import GlobalMemory
+
+
+class LiveTensors:
+    """Finds the storages of live CPU tensors and makes them legal global memory.
+
+    A search goes over all objects of the process (tens of milliseconds), so what it found is kept
+    from launch to launch for as long as the tensor it was found through lives and has not moved.
+    """
+
+    def __init__(self):
+        self._owners: dict[int, weakref.ref] = {}  # first address of a storage -> a tensor on it
+
+    def refresh(self, memory: GlobalMemory):
+        """Before a launch: forget the storages that may be gone."""
+        memory.retain(lambda region: self._holds(region.base, region.size))
+        self._owners = {
+            start: owner
+            for start, owner in self._owners.items()
+            if memory.find(start, 1) is not None
+        }
+
+    def _holds(self, start: int, nbytes: int) -> bool:
+        owner = self._owners.get(start)
+        tensor = owner() if owner is not None else None
+        if tensor is None:
+            return False
+        storage = tensor.untyped_storage()
+        return storage.data_ptr() == start and storage.nbytes() == nbytes
+
+    def find(self, memory: GlobalMemory, address: int):
+        """Register the storages of all live CPU tensors (a `find_more` of GlobalMemory)."""
+        import torch
+
+        kinds, work = set(), [torch.Tensor]
+        while work:
+            kinds.add(kind := work.pop())
+            work.extend(k for k in kind.__subclasses__() if k not in kinds)
+        for thing in gc.get_objects():
+            if (
+                type(thing) in kinds
+                and thing.device.type == "cpu"
+                and thing.layout == torch.strided
+            ):
+                storage = thing.untyped_storage()
+                start, nbytes = storage.data_ptr(), storage.nbytes()
+                known = memory.find(start, nbytes)
+                if start and (known is None or (known.base, known.size) != (start, nbytes)):
+                    memory.register(
+                        start, nbytes, f"a tensor of {tuple(thing.shape)} {thing.dtype}"
+                    )
+                    self._owners[start] = weakref.ref(thing)

@@ -1,0 +1,37 @@
+"""Module-scope `.global` and `.const` variables: host memory that lives as long as the process."""
+
+from __future__ import annotations
+
+import ctypes
+
+from b200.chip.state import GlobalMemory
+from b200.program.module import Program
+
+
+class ModuleVariables:
+    """Places the variables of each module once; two modules may use the same names."""
+
+    def __init__(self):
+        self._placed: dict[int, tuple[Program, dict[str, int], list]] = {}
+
+    def place(self, program: Program, memory: GlobalMemory) -> dict[str, int]:
+        """Make a module's variables legal global memory; returns name -> address."""
+        if id(program) not in self._placed:
+            self._placed[id(program)] = (program, *self._allocate(program))
+        _, addresses, _ = self._placed[id(program)]
+        for name, address in addresses.items():
+            memory.register(address, max(program.variables[name].size, 1), f"variable {name}")
+        return addresses
+
+    @staticmethod
+    def _allocate(program: Program) -> tuple[dict[str, int], list]:
+        addresses, buffers = {}, []
+        for variable in program.variables.values():
+            if variable.space in ("global", "const"):
+                align = max(variable.align, 16)
+                buffer = ctypes.create_string_buffer(max(variable.size, 1) + align)
+                address = -(-ctypes.addressof(buffer) // align) * align
+                ctypes.memmove(address, variable.init or b"", len(variable.init or b""))
+                addresses[variable.name] = address
+                buffers.append(buffer)
+        return addresses, buffers

@@ -1,0 +1,131 @@
+"""What the calibration commands share: raw PTX kernels run in the timed emulator, published tables,
+errors.
+
+Every command fits nothing by itself: the constants stand in b200/clock/constants.py. It runs
+kernels that do what the published microbenchmark did and reports the error apart for the rows the
+constants were chosen on ("fitted", even rows of a table) and for the others ("held out", odd rows).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import struct
+from pathlib import Path
+
+import torch
+
+from b200.chip.copies.tensormap import TensorMap
+from b200.chip.gpu import Gpu
+from b200.clock import Options, TimedMachine
+
+HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
+
+
+def arguments(name: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m b200 calibrate {name}", description=description.splitlines()[0]
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder of the published tables")
+    parser.add_argument("--all", action="store_true", help="every row, also of the long tables")
+    parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="override a constant"
+    )
+    return parser
+
+
+def overrides(pairs: list[str]) -> dict[str, float]:
+    return {name: float(value) for name, value in (pair.split("=") for pair in pairs)}
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def timed_gpu(**options) -> Gpu:
+    """A GPU with a clock and no arithmetic."""
+    gpu = Gpu()
+    gpu.machine = TimedMachine(gpu.memory, Options(**{"arithmetic": False, **options}))
+    return gpu
+
+
+def ptx(body: str, params: list[str], threads: int) -> str:
+    """One kernel `k` around a body; %p, %r, %rd registers and the dynamic shared array `dyn` are
+    declared.
+    """
+    listed = ", ".join(f".param {p}" for p in params)
+    return f"""{HEADER}
+.extern .shared .align 1024 .b8 dyn[];
+.visible .entry k({listed}) .reqntid {threads}, 1, 1
+{{
+.reg .pred %p<20>;
+.reg .b32 %r<100>;
+.reg .b64 %rd<100>;
+.reg .b16 %rs<10>;
+.loc 1 1 0
+{body}
+ret;
+}}
+.file 1 "calibration.ptx"
+"""
+
+
+def launch(
+    gpu: Gpu,
+    text: str,
+    params: list[bytes],
+    grid: int,
+    threads: int,
+    cluster: int = 1,
+    smem: int = 0,
+):
+    """Run the kernel of `text`; returns the launch."""
+    return gpu.launch(text, "k", (grid, 1, 1), (threads, 1, 1), (cluster, 1, 1), smem, params)
+
+
+def pointer(tensor: torch.Tensor) -> bytes:
+    return struct.pack("<Q", tensor.data_ptr())
+
+
+def tensormap(tensor: torch.Tensor, width: int, height: int, box: tuple[int, int]) -> bytes:
+    """A row-major fp32 matrix without swizzle."""
+    return TensorMap(tensor.data_ptr(), 7, (width, height), (4 * width,), box, (1, 1)).encode()
+
+
+class Errors:
+    """Relative errors by group and half; `add(group, row index, modelled, measured)`."""
+
+    def __init__(self, unit: str):
+        self.unit = unit
+        self.rows: list[tuple[str, int, str, float, float]] = []
+
+    def add(self, group: str, index: int, label: str, modelled: float, measured: float):
+        self.rows.append((group, index, label, modelled, measured))
+
+    def print(self, every_row: bool, absolute: bool = False):
+        if every_row:
+            for group, index, label, modelled, measured in self.rows:
+                half = "fitted  " if index % 2 == 0 else "held out"
+                print(
+                    f"  {group:28} {half} {label:34} modelled {modelled:10.1f}  measured "
+                    f"{measured:10.1f} {self.unit}"
+                    f"  {modelled / measured - 1:+7.1%}"
+                )
+        for group in dict.fromkeys(r[0] for r in self.rows):
+            for half, odd in (("fitted", 0), ("held out", 1)):
+                rows = [r for r in self.rows if r[0] == group and r[1] % 2 == odd]
+                if not rows:
+                    continue
+                errors = [abs(m / t - 1) for *_, m, t in rows]
+                worst = max(rows, key=lambda r: abs(r[3] / r[4] - 1))
+                text = (
+                    f"{group:28} {half:9} {len(rows):4} rows  mean "
+                    f"{statistics.mean(errors):6.1%}  worst {max(errors):6.1%}"
+                )
+                if absolute:
+                    off = max(abs(m - t) for *_, m, t in rows)
+                    text += f"  largest difference {off:.1f} {self.unit}"
+                print(f"{text}  ({worst[2]})")

@@ -1,0 +1,162 @@
+"""TMA bandwidth against bytes in flight, and the cold latency of one load.
+
+148 CTAs of one warp, fp32 rows of 512 bytes, as SemiAnalysis' tma2d_throughput and tma2d_latency.
+The first keeps 1, 2 or 4 loads under way; clk a load are taken after the pipeline has filled. The
+second loads one tile a CTA with nothing cached and an L2 full of written lines (its benchmark
+clears the L2 with a memset).
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import torch
+
+from b200.clock.calibrations.bench_kernels import (
+    Errors,
+    arguments,
+    launch,
+    overrides,
+    pointer,
+    ptx,
+    table,
+    tensormap,
+    timed_gpu,
+)
+
+CTAS, WIDTH = 148, 128
+LOAD = "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes"
+EXPECT = "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _,"
+WAIT = """{{ .reg .pred P1; LAB: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 P1, [{0}],
+    {1}; @P1 bra DONE; bra LAB; DONE: }}"""
+START = """
+    ld.param.u64 %rd1, [out];
+    mov.b64 %rd2, map;
+    cvta.param.u64 %rd3, %rd2;
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    mov.b32 %r9, dyn;
+    mul.wide.u32 %rd4, %r2, 8;
+    add.u64 %rd1, %rd1, %rd4;
+    setp.eq.u32 %p1, %r1, 0;"""
+
+
+def bandwidth_kernel(height: int, stages: int, loads: int, warm: int) -> str:
+    tile = WIDTH * 4 * height
+    barriers = stages * tile
+    init = "\n".join(
+        f"@%p1 mbarrier.init.shared::cta.b64 [%r9+{barriers + 8 * s}], 1;" for s in range(stages)
+    )
+    first = "\n".join(
+        f"""@%p1 {EXPECT} [%r9+{barriers + 8 * s}], {tile};
+        @%p1 {LOAD} [%r9+{s * tile}], [%rd3, {{0, %r5}}], [%r9+{barriers + 8 * s}];
+        add.u32 %r5, %r5, %r6;"""
+        for s in range(stages)
+    )
+    body = f"""{START}
+    {init}
+    bar.sync 0;
+    fence.mbarrier_init.release.cluster;
+    bar.sync 0;
+    mul.lo.u32 %r5, %r2, {height};
+    mov.b32 %r6, {CTAS * height};
+    {first}
+    mov.b32 %r7, 0;
+    LOOP:
+    rem.u32 %r10, %r7, {stages};
+    div.u32 %r11, %r7, {stages};
+    and.b32 %r11, %r11, 1;
+    mad.lo.u32 %r12, %r10, 8, %r9;
+    add.u32 %r12, %r12, {barriers};
+    mad.lo.u32 %r13, %r10, {tile}, %r9;
+    {WAIT.format("%r12", "%r11")}
+    @%p1 mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%r12], {tile};
+    @%p1 {LOAD} [%r13], [%rd3, {{0, %r5}}], [%r12];
+    add.u32 %r5, %r5, %r6;
+    setp.ne.u32 %p3, %r7, {warm};
+    @%p3 bra SKIP;
+    mov.u64 %rd20, %clock64;
+    SKIP:
+    add.u32 %r7, %r7, 1;
+    setp.lt.u32 %p2, %r7, {loads};
+    @%p2 bra LOOP;
+    mov.u64 %rd21, %clock64;
+    sub.u64 %rd22, %rd21, %rd20;
+    st.global.u64 [%rd1], %rd22;"""
+    return ptx(body, [".u64 out", ".align 64 .b8 map[128]"], 32)
+
+
+def latency_kernel(height: int) -> str:
+    tile = WIDTH * 4 * height
+    body = f"""{START}
+    add.u32 %r12, %r9, {tile};
+    @%p1 mbarrier.init.shared::cta.b64 [%r12], 1;
+    bar.sync 0;
+    fence.mbarrier_init.release.cluster;
+    bar.sync 0;
+    mul.lo.u32 %r5, %r2, {height};
+    mov.u64 %rd20, %clock64;
+    @%p1 mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%r12], {tile};
+    @%p1 {LOAD} [%r9], [%rd3, {{0, %r5}}], [%r12];
+    {WAIT.format("%r12", "0")}
+    mov.u64 %rd21, %clock64;
+    sub.u64 %rd22, %rd21, %rd20;
+    st.global.u64 [%rd1], %rd22;"""
+    return ptx(body, [".u64 out", ".align 64 .b8 map[128]"], 32)
+
+
+def run(gpu, text: str, height: int, tiles: int, smem: int) -> list[int]:
+    """Clk that each CTA reports; `tiles` tiles a CTA."""
+    rows = CTAS * tiles * height
+    matrix = torch.empty(rows * WIDTH, dtype=torch.float32)
+    out = torch.zeros(CTAS, dtype=torch.int64)
+    launch(
+        gpu,
+        text,
+        [pointer(out), tensormap(matrix, WIDTH, rows, (WIDTH, height))],
+        CTAS,
+        32,
+        smem=smem,
+    )
+    return out.tolist()
+
+
+def main(argv: list[str]) -> None:
+    options = arguments("tma", __doc__).parse_args(argv)
+    constants = overrides(options.set)
+    bandwidth, latency = Errors("clk"), Errors("clk")
+    for i, row in enumerate(table(options.data / "sa_tma2d_tput.csv")):
+        height, stages, measured = (
+            int(row["SmemHeight"]),
+            int(row["NumStages"]),
+            float(row["CyclesPerTMA"]),
+        )
+        tile = WIDTH * 4 * height
+        loads = max(8, min(100, (96 << 20) // (CTAS * tile)))
+        loads += 3 * stages
+        warm = loads // 3
+        text = bandwidth_kernel(height, stages, loads, warm)
+        got = run(
+            timed_gpu(constants=constants), text, height, loads + stages, stages * tile + 1024
+        )
+        each = statistics.mean(got) / (loads - 1 - warm)
+        bandwidth.add("clk a load, steady", i, f"{stages} x {tile} B in flight", each, measured)
+    for i, row in enumerate(table(options.data / "sa_tma2d_lat.csv")):
+        height = int(row["SmemHeight"])
+        tile = WIDTH * 4 * height
+        got = run(
+            timed_gpu(constants=constants, dirty_l2=True),
+            latency_kernel(height),
+            height,
+            1,
+            tile + 1024,
+        )
+        latency.add(
+            "one cold load",
+            i,
+            f"{tile} B",
+            statistics.median(got),
+            float(row["LatencyCyclesMedian"]),
+        )
+    bandwidth.print(options.rows)
+    latency.print(options.rows)

@@ -1,0 +1,412 @@
+"""Every number of the timing model, with unit, source and grade.
+
+Grades: "measured" on a B200 with the data or the source at hand; "published" by someone on a B200
+or on its sibling B300/GB300, not cross-checked; "fitted" to the data set that `source` names
+(b200/clock/calibrations/ fits and reports on different halves); "unknown": no public number,
+`low` and `high` span what is plausible. The report's range comes from moving every constant that
+has a range to its cheap end at once, and to its dear end at once.
+
+Units: "clk" are cycles of the SM clock; the L2 and the crossbar follow it (the L2 round trip of TMA
+is 400 clk at 1.965 GHz and at 1.3 GHz alike); DRAM does not, so its share of a latency is in ns.
+
+Sources: SA = SemiAnalysisAI/microbench-blackwell (B200); NCU1 = a Nsight Compute report of a B200
+(NVFP4_Kernels); AS = AndreSlavescu/flashinfer-competition (B200); QRC = ademeure/QuickRunCUDA
+(B300); GN = gau-nernst/learn-cuda traces (B200); SIG = stephendliang/siglip (B200); C&C =
+chips-and-cheese.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One number. low is the end of the range that makes kernels faster, high the one that makes
+    them slower.
+    """
+
+    name: str
+    value: float
+    unit: str
+    grade: str
+    source: str
+    low: float | None = None
+    high: float | None = None
+
+
+def _c(name, value, unit, grade, source, low=None, high=None) -> Constant:
+    return Constant(name, value, unit, grade, source, low, high)
+
+
+TABLE = (
+    # --- DRAM -----------------------------------------------------------------------------------
+    _c("dram_bandwidth", 7.26e12, "B/s", "measured", "SA tma2d_tput: largest of 24 configurations"),
+    _c(
+        "dram_extra_ns",
+        115.0,
+        "ns",
+        "fitted",
+        "SA tma2d_tput 512 B (900 clk at 1.965 GHz) and SA main loop at "
+        "1.3 GHz (+380..468 clk): the part of a DRAM access that does not scale with the SM clock",
+    ),
+    _c("dram_extra_clk", 95.0, "clk", "fitted", "the same two data sets: the part that scales"),
+    _c(
+        "dram_jitter",
+        160.0,
+        "clk",
+        "fitted",
+        "SA tma_mcast, even rows without sharing: mean of what an access takes longer than the "
+        "quickest, seen where many wait for the slowest (SA ldgsts_lat: 376 to 2419 clk)",
+    ),
+    _c("dram_channels", 64, "", "published", "NCU1: 64 channels"),
+    _c(
+        "dram_grain",
+        8192,
+        "B",
+        "fitted",
+        "SA tma2d_tput, even rows: bytes in a row on one channel; the imbalance "
+        "this makes is the queueing below saturation",
+    ),
+    _c(
+        "dirty_fraction",
+        0.75,
+        "",
+        "fitted",
+        "SA tma2d_lat, even rows: bytes written back for a byte read while the L2 "
+        "is full of what a memset before the kernel left",
+        0.3,
+        1.0,
+    ),
+    _c(
+        "dirty_bytes",
+        13e6,
+        "B",
+        "fitted",
+        "how much of the L2 is like that: SA tma2d_lat, 128 KB an SM (19.4 MB), an even row, is "
+        "met within 2 % (with 24 MB it is 13 % too slow). At most 22 MB: with more, the best "
+        "published gemv time of 33 MB, 8.2 us after the event floor, would be impossible at "
+        "dram_bandwidth",
+        10e6,
+        22e6,
+    ),
+    _c(
+        "page_walk",
+        250.0,
+        "clk",
+        "fitted",
+        "SA ldgsts_lat: cold 1085..1263 clk against 789..900 clk of a DRAM pointer chase (QRC)",
+        0.0,
+        500.0,
+    ),
+    _c("page_bytes", 2 << 20, "B", "published", "CUDA: allocations are mapped in 2 MB pages"),
+    # --- L2 and crossbar ------------------------------------------------------------------------
+    _c(
+        "l2_bandwidth",
+        14.2e12,
+        "B/s",
+        "measured",
+        "SA tma_mcast: sectors that the L2 delivers level off at 14.1..14.2 TB/s for groups of 4, "
+        "8 and 16; QRC 17..26 (B300), TileSight 20.5; at 1.965 GHz, scales with the clock",
+        18e12,
+        13.5e12,
+    ),
+    _c(
+        "lrc_bytes",
+        0.5e6,
+        "B",
+        "fitted",
+        "SA tma_mcast, even rows of groups of 16: sectors filled for a sector of the L2, 2.1 up to "
+        "48 KB in flight an SM, 1.6 at 90 KB, 1.2 at 224 KB",
+    ),
+    _c(
+        "l2_far",
+        200.0,
+        "clk",
+        "published",
+        "extra of a hit in the other die's partition: SA article ~300, QRC 385 on B300",
+        100.0,
+        385.0,
+    ),
+    _c(
+        "fabric_bandwidth",
+        8e12,
+        "B/s",
+        "unknown",
+        "die-to-die; NV-HBI is advertised with 10 TB/s for both directions",
+        10e12,
+        5e12,
+    ),
+    _c(
+        "tma_l2",
+        345.0,
+        "clk",
+        "fitted",
+        "SA main loop in the L2, even rows; AS: round trip of a small warm load 190..225 ns "
+        "is ~400 clk, less the fill and mbarrier_wake",
+    ),
+    _c("ldg_l2", 300.0, "clk", "published", "C&C ~150 ns near; QRC 285..360 near"),
+    _c(
+        "l2_clock",
+        1.965e9,
+        "Hz",
+        "published",
+        "the SM clock of the numbers in B/s that scale with it",
+    ),
+    _c("l1_hit", 39.0, "clk", "published", "C&C: an L1 hit"),
+    _c("l2_sector", 32, "B", "measured", "CUDA programming guide; NCU1 sector counters"),
+    # --- TMA ------------------------------------------------------------------------------------
+    _c(
+        "tma_issue",
+        58.0,
+        "clk",
+        "measured",
+        "SA main loop: 114..116 clk a 2-copy iteration, 242 with 4, 472 with 8",
+    ),
+    _c(
+        "tma_chunk",
+        4096,
+        "B",
+        "fitted",
+        "SA tma2d_lat, 128 KB, even row: what a copy asks for at a time, so that copies mix",
+    ),
+    _c("bulk_issue", 15.5, "clk", "published", "AS: UBLKCP slope; QRC 16..60", 15.5, 58.0),
+    _c("tma_store_issue", 14.0, "clk", "published", "AS: UTMASTG slope"),
+    _c("row_clk", 1.01, "clk", "measured", "SA main loop: fill of one row of up to 64 B"),
+    _c(
+        "row128_clk",
+        1.08,
+        "clk",
+        "measured",
+        "SA main loop: fill of one row of 128 B (119..122 B/clk)",
+    ),
+    _c(
+        "descriptor_fetch",
+        500.0,
+        "clk",
+        "published",
+        "SA tma2d_lat and AS: first use of a tensormap by an SM, 0.3..0.5 us",
+        200.0,
+        980.0,
+    ),
+    _c(
+        "descriptor_prefetch",
+        48.0,
+        "clk",
+        "published",
+        "QRC, AS: issue of a prefetch.tensormap takes 40..57; what it fetches is there "
+        "descriptor_fetch later",
+        40.0,
+        57.0,
+    ),
+    _c(
+        "multicast_extra",
+        120.0,
+        "clk",
+        "fitted",
+        "SA tma_mcast, explicit, even rows: what a multicast adds to a copy's latency; some of it "
+        "may be that benchmark's rounds, which come out too fast without multicast as well",
+        0.0,
+        200.0,
+    ),
+    _c(
+        "bulk_read_smem",
+        60.0,
+        "clk",
+        "published",
+        "QRC: a bulk store's source is read after 89 clk (256 B), 209 clk (4 KB)",
+    ),
+    _c("bulk_read_bytes", 32.0, "B/clk", "published", "the same: 120 clk more for 3840 B more"),
+    _c("dsmem", 190.0, "clk", "published", "QRC: ld.shared::cluster 165..215 clk", 165.0, 240.0),
+    _c(
+        "dsmem_bytes",
+        32.0,
+        "B/clk",
+        "unknown",
+        "bandwidth of one SM into another's shared memory",
+        64.0,
+        16.0,
+    ),
+    # --- tensor core ----------------------------------------------------------------------------
+    _c(
+        "mma_issue",
+        10.0,
+        "clk",
+        "fitted",
+        "SA main loop, even rows of M = 64 and N <= 64: an elected MMA with its "
+        "address arithmetic takes its warp at most ~20 clk; QRC 44 in naive loops",
+        8.0,
+        24.0,
+    ),
+    _c("mma_floor", 18.0, "clk", "measured", "SA umma_tput: TS cta_group::2 M128"),
+    _c("mma_a_ss", 32.0, "clk", "measured", "SA umma_fit: SS cta1 M128 is max(N/2, 32 + N/4)"),
+    _c("mma_pair_extra", 1.0, "clk", "measured", "SA umma_fit: SS cta2 M128 is max(N/4, 17 + N/8)"),
+    _c(
+        "mma_pair256_extra",
+        3.0,
+        "clk",
+        "measured",
+        "SA umma_fit: SS cta2 M256 is max(N/2, 35 + N/8)",
+    ),
+    _c(
+        "lat_ts", 104.0, "clk", "measured", "SA umma_lat, formula of even rows: N/2 + this, TS cta1"
+    ),
+    _c("lat_ss64", 120.0, "clk", "measured", "the same, SS cta1 M64"),
+    _c("lat_ss128", 136.0, "clk", "measured", "the same, SS cta1 M128"),
+    _c("lat_ts_pair128", 146.0, "clk", "measured", "the same, N/4 + this, TS cta2 M128"),
+    _c("lat_ts_pair256", 138.0, "clk", "measured", "the same, N/2 + this, TS cta2 M256"),
+    _c("lat_ss_pair128", 162.0, "clk", "measured", "the same, N/4 + this, SS cta2 M128"),
+    _c("lat_ss_pair256", 170.0, "clk", "measured", "the same, N/2 + this, SS cta2 M256"),
+    _c(
+        "lat_loop",
+        12.0,
+        "clk",
+        "fitted",
+        "SA umma_lat, even rows: of the latencies above, what the measuring loop takes here",
+    ),
+    _c(
+        "cp_issue",
+        16.0,
+        "clk",
+        "unknown",
+        "as mma_issue; QRC 44..52 clk in a loop whose floor is 44",
+        12.0,
+        44.0,
+    ),
+    _c("cp_32x128b", 32.0, "clk", "published", "NCU1: (127.34 - 64) / 2 on the tc pipe", 8.0, 32.0),
+    _c("cp_bytes", 61.0, "B/clk", "measured", "AS: 128x256b 67..70 clk for 4 KB"),
+    _c(
+        "cp_latency",
+        60.0,
+        "clk",
+        "published",
+        "AS: first copy + commit + wait 168 clk, less transfer and wake",
+    ),
+    # --- tensor memory --------------------------------------------------------------------------
+    _c(
+        "tmem_ld",
+        100.0,
+        "clk",
+        "unknown",
+        "latency of tcgen05.ld to wait::ld: QRC 38 clk alone on B300, SIG ~200 in "
+        "an epilogue on B200, 420 quoted",
+        38.0,
+        200.0,
+    ),
+    _c(
+        "tmem_ld_column",
+        1.2,
+        "clk",
+        "published",
+        "QRC: 53 B/clk a warp: a column of 32 lanes in 2.4 clk at .x16; NCU1 16 reads for .x32",
+        0.5,
+        2.4,
+    ),
+    _c("tmem_st", 12.4, "clk", "measured", "AS: st.x1 13.0, x4 14.6, x16 21.5, x32 31.5, x64 49.8"),
+    _c("tmem_st_column", 0.6, "clk", "measured", "the same"),
+    _c("tmem_alloc", 245.0, "clk", "measured", "AS 239..253"),
+    _c("tmem_dealloc", 195.0, "clk", "measured", "AS"),
+    # --- barriers and fences --------------------------------------------------------------------
+    _c("mbarrier_arrive", 8.0, "clk", "published", "QRC 8.1"),
+    _c("mbarrier_init", 9.5, "clk", "published", "QRC"),
+    _c("mbarrier_try", 8.0, "clk", "published", "QRC 6..10 on a ready phase"),
+    _c("mbarrier_wake", 40.0, "clk", "published", "AS: arrive + try_wait 52..54 clk", 25.0, 75.0),
+    _c("bar_base", 22.0, "clk", "measured", "AS, QRC: __syncthreads 22 + 2 a warp"),
+    _c("bar_warp", 2.0, "clk", "measured", "the same"),
+    _c(
+        "cluster_sync",
+        80.0,
+        "clk",
+        "published",
+        "QRC: 102 relaxed, 370..395 with the fence of a release; H200: 121..148, 390..425",
+        80.0,
+        120.0,
+    ),
+    _c("fence_async", 20.0, "clk", "published", "AS, QRC: fence.proxy.async 10.8..36", 10.8, 36.0),
+    _c("fence_gpu", 290.0, "clk", "published", "QRC: __threadfence 264..320; H200: 275"),
+    _c(
+        "fence_asked",
+        215.0,
+        "clk",
+        "measured",
+        "H200, docs/hopper.md: a fence after any access of the SM takes 489 instead of 275",
+        150.0,
+        300.0,
+    ),
+    _c("fence_line", 1.05, "clk", "measured", "the same: 498 after 1 KB, 516 after 4, 619 at 16"),
+    _c("fence_lines", 150.0, "lines", "measured", "the same: 646 after 32 KB, 676 after 64"),
+    _c("fence_cta", 4.0, "clk", "published", "AS: tcgen05.fence 2.8, fence.mbarrier_init 2.1"),
+    _c("setmaxnreg", 40.0, "clk", "published", "QRC 23..73", 23.0, 73.0),
+    # --- LSU, shared memory, arithmetic ---------------------------------------------------------
+    _c("smem_load", 29.0, "clk", "published", "QRC 24..29"),
+    _c("lsu_queue", 64.0, "clk", "unknown", "shared stores the LSU takes ahead", 256.0, 16.0),
+    _c("l1_bytes", 1 << 17, "B", "unknown", "256 KB less shared memory", 192 << 10, 32 << 10),
+    _c("shared_atomic", 2.0, "", "unknown", "atomic in loads: read and write", 1.0, 4.0),
+    # --- launch ---------------------------------------------------------------------------------
+    _c(
+        "event_floor_us",
+        4.2,
+        "us",
+        "published",
+        "two events around an empty kernel (leaderboard hosts)",
+        3.6,
+        4.8,
+    ),
+    _c(
+        "launch_gap_us",
+        1.2,
+        "us",
+        "unknown",
+        "end of a kernel to the start of the next one in the queue; published "
+        "gains of programmatic launch are 0.5..2.2",
+        0.7,
+        2.0,
+    ),
+    _c(
+        "cta_start_us",
+        0.3,
+        "us",
+        "fitted",
+        "GN traces: set-up takes 0.58..0.67 us in the kernel, of which barriers, "
+        "TMEM and cluster sync are ~0.36; the rest is cold instruction and parameter fetch",
+        0.1,
+        0.6,
+    ),
+    _c("cta_dispatch_ns", 0.52, "ns", "published", "QRC: a CTA after the other"),
+    _c(
+        "cta_relaunch",
+        400.0,
+        "clk",
+        "unknown",
+        "a CTA's exit to the next CTA's first instruction on the same SM",
+        150.0,
+        1000.0,
+    ),
+    _c(
+        "store_drain",
+        600.0,
+        "clk",
+        "unknown",
+        "the last store to the end of the kernel (acknowledged by the L2)",
+        300.0,
+        900.0,
+    ),
+)
+
+BY_NAME = {c.name: c for c in TABLE}
+
+
+class Constants(SimpleNamespace):
+    """The values as attributes. end: "nominal", "low" (every range at its fast end) or "high"."""
+
+    @classmethod
+    def make(cls, end: str = "nominal", **overrides: float) -> Constants:
+        """Raises KeyError for an override that is not in the table."""
+        values = {}
+        for c in TABLE:
+            ranged = {"low": c.low, "high": c.high}.get(end)
+            values[c.name] = c.value if ranged is None else ranged
+        for name, value in overrides.items():
+            values[BY_NAME[name].name] = value
+        return cls(**values)

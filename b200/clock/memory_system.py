@@ -1,0 +1,243 @@
+"""L2 (two partitions, one a die), the fabric between them, and DRAM: what all SMs share. Times in
+clk.
+
+A die's partition keeps a copy of what its SMs have read, from whichever die's DRAM; a line that
+only the other partition holds comes over the fabric. DRAM is a set of channels, each a first-come
+server; `dram_grain` bytes in a row of an address lie on one channel, the channels in a
+pseudo-random order, so that unequal load makes the queues that the measurements show below
+saturation.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from operator import itemgetter
+
+import numpy as np
+
+from b200.clock.coalescer import Coalescer
+
+UNIT = 64  # bytes: what DRAM delivers for a missing sector
+UNIT_SHIFT = 6
+_HASH = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Server:
+    """Serves one request at a time, in the order in which they arrive, though they may be asked for
+    in another order: a request for a later time leaves a gap that earlier ones fill.
+
+    busy: total clk of service; now (of all servers): no request will be for an earlier time.
+    """
+
+    __slots__ = ("free", "busy", "gaps")
+    now = 0.0
+
+    def __init__(self):
+        self.free = self.busy = 0.0
+        self.gaps: list[tuple[float, float]] = []  # idle times between now and `free`
+
+    def serve(self, at: float, service: float) -> float:
+        """Start of a service asked for at `at`."""
+        self.busy += service
+        free = self.free
+        if at >= free:
+            if at > Server.now:
+                begin = free if free > Server.now else Server.now
+                self.gaps.append((begin, at))
+            self.free = at + service
+            return at
+        if self.gaps:
+            start = self._fill(at, service)
+            if start is not None:
+                return start
+        self.free = free + service
+        return free
+
+    def _fill(self, at: float, service: float) -> float | None:
+        """Start of the service in the first gap that holds it."""
+        gaps = self.gaps
+        while gaps and gaps[0][1] <= Server.now:
+            gaps.pop(0)
+        for i in range(bisect_right(gaps, at, key=itemgetter(1)), len(gaps)):
+            begin, end = gaps[i]
+            start = at if at > begin else begin
+            if start + service <= end:
+                gaps[i : i + 1] = [
+                    gap for gap in ((begin, start), (start + service, end)) if gap[1] > gap[0]
+                ]
+                return start
+        return None
+
+
+class Memory:
+    """L2 and DRAM of the chip for one launch.
+
+    l2_bytes, dram_bytes, fabric_bytes: delivered so far; coalesced_bytes: to SMs that shared an
+    answer; written_bytes: by stores; dirty: bytes of the L2 that must be written back before a new
+    line takes their place.
+    """
+
+    def __init__(self, c, ghz: float, dirty: bool, cold: bool):
+        self.c = c
+        self.cold = cold
+        self.l2_clk = 2 * c.l2_clock / c.l2_bandwidth  # clk a byte, of one die's partition
+        self.fabric_clk = 2 * ghz * 1e9 / c.fabric_bandwidth
+        self.channels = int(c.dram_channels)
+        self.dram_clk = self.channels * ghz * 1e9 / c.dram_bandwidth
+        self.dram_latency = c.dram_extra_clk + c.dram_extra_ns * ghz
+        self.grain = int(c.dram_grain).bit_length() - 1
+        self.channel = np.zeros(self.channels)
+        self.channel_busy = 0.0
+        self.late = 0.0  # of the operation being served: what DRAM takes beyond its quickest
+        self.l2 = (Server(), Server())
+        self.fabric = (Server(), Server())
+        self.dirty = c.dirty_bytes if dirty else 0.0
+        self.present: dict[int, np.ndarray] = {}
+        self.place: dict[int, int] = {}  # address on the chip, by order of use: runs repeat exactly
+        self.ready: dict[int, np.ndarray] = {}  # when the L2 has what it has asked DRAM for
+        self.coalescers: dict[int, Coalescer] = defaultdict(lambda: Coalescer(c.lrc_bytes))
+        self.l2_bytes = self.dram_bytes = self.fabric_bytes = self.written_bytes = 0
+        self.coalesced_bytes = 0
+
+    def _lines(self, region) -> np.ndarray:
+        """A byte a UNIT of an allocation: bit d set where die d's partition holds it."""
+        found = self.present.get(region.base)
+        if found is None or len(found) < (region.size >> UNIT_SHIFT) + 2:
+            fill = 0 if self.cold else 3
+            found = np.full((region.size >> UNIT_SHIFT) + 2, fill, np.uint8)
+            self.present[region.base] = found
+            self.ready[region.base] = np.zeros(len(found), np.float32)
+            self.place[region.base] = (len(self.place) + 1) << 36
+        return found
+
+    def read(self, at: float, sm, region, starts: np.ndarray, nbytes: int, latency: float):
+        """Read `nbytes` at each address; returns (first, last): when the first and the last of it
+        is at the SM.
+
+        at: when the requests leave the SM; latency: of a hit in the near partition, there and back.
+        """
+        lines = self._lines(region)
+        origin = region.base & -UNIT
+        first = (starts - origin) >> UNIT_SHIFT
+        last = (starts + (nbytes - 1) - origin) >> UNIT_SHIFT
+        width = int((last - first).max()) + 1
+        if width == 1:
+            index = first
+        else:
+            index = first[:, None] + np.arange(width)
+            if int((last - first).min()) + 1 < width:
+                index = index[index <= last[:, None]]
+            else:
+                index = index.ravel()
+        total, die = len(starts) * nbytes, sm.die
+        gpc = self.coalescers[sm.gpc]
+        chance = self._hash(region, int(starts[0]))
+        shared = gpc.merge(at, region, len(lines), index, chance)
+        if shared:
+            self.coalesced_bytes += total
+            return shared
+        first, last = self._answer(at, die, region, lines, index, total, latency)
+        gpc.sent(region, index, last, total)
+        return first, last
+
+    def _answer(self, at, die, region, lines, index, total, latency):
+        """What the L2 answers to a request for units: (first, last) arrival."""
+        self.l2_bytes += total
+        begin = self.l2[die].serve(at, total * self.l2_clk)
+        state = lines[index]
+        mine = np.uint8(1 << die)
+        away = (state & mine) == 0
+        ready, place = self.ready[region.base], self.place[region.base]
+        asked = float(ready[index].max())  # by an earlier read, perhaps still on its way
+        early = begin + latency
+        late = max(begin, asked) + latency + total * self.l2_clk
+        if away.any():
+            early, other = self._elsewhere(
+                begin, die, lines, ready, place, index, state, away, latency
+            )
+            late = max(late, other)
+        return early, late
+
+    def _elsewhere(self, begin, die, lines, ready, place, index, state, away, latency):
+        """Some units are not in the near partition: fetch them; (first, last) of the whole read."""
+        mine = np.uint8(1 << die)
+        index, state = index[away], state[away]
+        everything = bool(away.all())
+        lines[index] |= mine
+        missing = state == 0
+        early = begin + latency if not everything else np.inf
+        late = begin + latency
+        if not missing.all():
+            far = int(len(index) - missing.sum()) * UNIT
+            done = self._cross(begin, die, far) + latency + self.c.l2_far
+            early, late = min(early, done), max(late, done)
+        if missing.any():
+            index = np.unique(index[missing]) if len(index) > 1 else index[missing]
+            low, high = self._dram(begin, die, lines, ready, place, index)
+            early, late = min(early, low + latency), max(late, high + latency)
+        return early, late
+
+    def _cross(self, at: float, die: int, nbytes: int) -> float:
+        self.fabric_bytes += nbytes
+        return self.fabric[die].serve(at, nbytes * self.fabric_clk)
+
+    def _dram(self, at: float, die: int, lines, ready, place: int, index: np.ndarray):
+        """Fetch missing units; (first, last) time at which DRAM has delivered, less the L2's own
+        latency.
+        """
+        address = (index.astype(np.uint64) << np.uint64(UNIT_SHIFT)) + np.uint64(place)
+        mixed = (address >> np.uint64(self.grain)) * _HASH
+        channel = ((mixed >> np.uint64(40)) % np.uint64(self.channels)).astype(np.int64)
+        units = np.bincount(channel, minlength=self.channels)
+        used = np.flatnonzero(units)
+        nbytes = len(index) * UNIT
+        self.dram_bytes += nbytes
+        service = units[used] * (UNIT * self.dram_clk)
+        if self.dirty > 0:
+            self.dirty -= nbytes
+            service = service * (1 + self.c.dirty_fraction)
+        start = np.maximum(self.channel[used], at)
+        end = start + service
+        self.channel[used] = end
+        self.channel_busy += float(service.sum())
+        half = self.c.l2_far / 2  # the measured latency is a mean of both dies
+        remote = (used & 1) != die
+        far_bytes = int(units[used][remote].sum()) * UNIT
+        crossing = self._cross(at, die, far_bytes) - at if far_bytes else 0.0
+        lines[index] |= np.where((channel & 1) == 0, np.uint8(1), np.uint8(2))
+        extra = np.where(remote, half + crossing, -half) + self.dram_latency
+        extra += self.late
+        ready[index] = float((end + extra).max())
+        return float((start + extra).min()), float((end + extra).max())
+
+    def draw(self, region, host_address: int) -> float:
+        """clk that an access takes longer than the quickest: exponential, by a hash."""
+        return -self.c.dram_jitter * math.log1p(-self._hash(region, host_address))
+
+    def _hash(self, region, host_address: int) -> float:
+        """A number in [0, 1) for an address."""
+        address = self.on_chip(region, host_address)
+        return ((address >> UNIT_SHIFT) * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFF) / (1 << 20)
+
+    def write(self, at: float, die: int, region, starts: np.ndarray, nbytes: int) -> float:
+        """Write `nbytes` at each address; returns when the L2 has taken them."""
+        lines = self._lines(region)
+        origin = region.base & -UNIT
+        lines[(starts - origin) >> UNIT_SHIFT] = 3
+        total = len(starts) * nbytes
+        self.written_bytes += total
+        return self.l2[die].serve(at, total * self.l2_clk) + total * self.l2_clk
+
+    def on_chip(self, region, address: int) -> int:
+        """The device address that a host address stands for."""
+        place = self.place.get(region.base)
+        if place is None:
+            self._lines(region)
+            place = self.place[region.base]
+        return place + address - region.base
+
+    def warm(self, region):
+        """Mark an allocation as held by both partitions (an earlier pass has read it)."""
+        self._lines(region)[:] = 3

@@ -1,0 +1,137 @@
+"""What a timed launch says to a kernel author: phases, roles and where they wait, units and how
+busy they were.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from b200.clock.timeline import Record
+
+SATURATED = 0.7  # of a unit's capacity, from which the kernel counts as bound by it
+ROLES = (
+    ("cp.async.bulk", "load"),
+    ("tcgen05.mma", "MMA"),
+    ("tcgen05.ld", "epilogue"),
+    ("st.global", "store"),
+)
+
+
+def floor_us(record: Record) -> float:
+    """The longer of reading what was read at full DRAM bandwidth and of the busiest tensor core's
+    work.
+    """
+    dram = record.chip.dram_bytes / record.c.dram_bandwidth * 1e6
+    return max(dram, record.us(max(sm.pipe.busy for sm in record.sms)))
+
+
+def utilisation(record: Record) -> dict[str, float]:
+    """Share of the kernel's time that each unit was busy; of the busiest SM for units of an SM."""
+    end = record.end or 1.0
+    chip = record.chip
+    used = [
+        sm
+        for sm in record.sms
+        if sm.pipe.busy or sm.fill.busy or any(core.busy for core in sm.cores)
+    ]
+    used = used or record.sms
+    return {
+        "DRAM": chip.channel_busy / chip.channels / end,
+        "L2": max(server.busy for server in chip.l2) / end,
+        "die-to-die fabric": max(server.busy for server in chip.fabric) / end,
+        "tensor core": max(sm.pipe.busy for sm in used) / end,
+        "tcgen05.cp": max(sm.pipe.copy_busy for sm in used) / end,
+        "TMA": max(sm.tma.busy for sm in used) / end,
+        "shared-memory fill": max(sm.fill.busy for sm in used) / end,
+        "LSU": max(sm.lsu.busy for sm in used) / end,
+        "instruction issue": max(core.busy for sm in used for core in sm.cores) / end,
+        "tensor-memory ports": max(core.tmem.busy for sm in used for core in sm.cores) / end,
+    }
+
+
+def phases(record: Record) -> list[tuple[str, float]]:
+    """(name, microseconds) of the stretches of a kernel, medians over its CTAs, in order."""
+    marks = [
+        ("start to first load issued", record.first_issue),
+        ("first load issued to first data", record.first_data),
+        ("first data to first MMA", record.first_mma),
+        ("first to last MMA done", record.last_mma),
+        ("last MMA done to last store", record.last_store),
+    ]
+    out, before = [], 0.0
+    for name, times in marks:
+        at = record.median_us(times)
+        if at is not None and at >= before:
+            out.append((name, at - before))
+            before = at
+    out.append(("drain and uneven end", max(0.0, record.time_us - before)))
+    return out
+
+
+def bound_by(record: Record) -> str:
+    """What limits the kernel, in words."""
+    name, share = max(utilisation(record).items(), key=lambda item: item[1])
+    if share >= SATURATED:
+        return f"{name} ({share:.0%} busy)"
+    phase, longest = max(phases(record), key=lambda item: item[1])
+    return f"latency: {phase} {longest:.1f} us ({name} {share:.0%} busy)"
+
+
+def roles(record: Record) -> dict[int, str]:
+    """Warp index -> name of its role, by the instructions that only it waits at or executes."""
+    found: dict[int, str] = {}
+    for cta_warp, names in record.executed.items():
+        words = [role for prefix, role in ROLES if any(n.startswith(prefix) for n in names)]
+        found[cta_warp] = words[0] if words else "other"
+        if "MMA" in words:
+            found[cta_warp] = "MMA"
+        elif "epilogue" in words:
+            found[cta_warp] = "epilogue"
+    return found
+
+
+def waits(record: Record) -> list[tuple[str, float, str, str]]:
+    """(role, microseconds a warp, what it waits for, source line), longest first."""
+    names, ctas = roles(record), max(1, len(record.ctas))
+    warps = defaultdict(set)
+    for index, role in names.items():
+        warps[role].add(index)
+    sums: dict[tuple, float] = defaultdict(float)
+    for (index, _), clk in record.stalls.items():
+        ins, what = record.places[(index, _)]
+        role = names.get(index, "other")
+        line = str(ins.loc) if ins.loc else ins.opcode
+        sums[(role, what, line)] += clk / ctas / max(1, len(warps[role]))
+    rows = [(role, record.us(clk), what, line) for (role, what, line), clk in sums.items()]
+    return sorted(rows, key=lambda row: -row[1])
+
+
+def text(record: Record) -> str:
+    """The profile of one launch as lines for a person."""
+    launch, chip = record.launch, record.chip
+    end = record.time_us or 1e-9
+    mma = sum(sm.pipe.count for sm in record.sms)
+    lines = [
+        f"kernel {launch.kernel[:60]}: modelled {record.time_us:.2f} us "
+        f"(range {record.low_us:.2f} .. {record.high_us:.2f}) at {record.ghz} GHz",
+        f"  grid {launch.grid}, cluster {launch.cluster}, block {launch.block}; "
+        f"{len(record.ctas)} CTAs on "
+        f"{record.used_sms} of 148 SMs",
+        f"  {launch.smem_bytes:,} bytes of shared memory a CTA; {record.tmem_columns} "
+        f"tensor-memory columns; "
+        f"{record.registers}",
+        f"  DRAM {chip.dram_bytes / 1e6:.1f} MB, {chip.dram_bytes / end / 1e6:.2f} TB/s; L2 "
+        f"{chip.l2_bytes / 1e6:.1f} MB, "
+        f"{chip.l2_bytes / end / 1e6:.2f} TB/s; stored {chip.written_bytes / 1e6:.2f} MB; {mma} "
+        f"MMAs",
+        f"  bound by {bound_by(record)}; floor {floor_us(record):.2f} us",
+        "  phases (median over CTAs): "
+        + ", ".join(f"{name} {t:.2f} us" for name, t in phases(record)),
+        "  units (share of the kernel's time, busiest): "
+        + ", ".join(f"{name} {share:.0%}" for name, share in utilisation(record).items()),
+        f"  {'role':10} {'us a warp':>9}  waits for            where",
+    ]
+    for role, clk, what, line in waits(record)[:16]:
+        if clk >= 0.005:
+            lines.append(f"  {role:10} {clk:9.2f}  {what:20} {line}")
+    return "\n".join(lines)

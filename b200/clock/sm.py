@@ -1,0 +1,86 @@
+"""The units of one SM as servers. Times in clk."""
+
+from __future__ import annotations
+
+from b200.clock.memory_system import Server
+
+
+class TensorPipe:
+    """The queue of tcgen05.mma, cp, shift and commit of an SM: one after the other, in order.
+
+    free: when the next MMA can start; copied: when the copies issued so far are in tensor memory
+    (an MMA behind them waits); head: when the latest operation left the queue; done: when all of
+    them are complete.
+    """
+
+    __slots__ = ("free", "copied", "head", "done", "busy", "copy_busy", "count")
+
+    def __init__(self):
+        self.free = self.copied = self.head = self.done = 0.0
+        self.busy = self.copy_busy = 0.0
+        self.count = 0
+
+
+class SubCore:
+    """A quarter of an SM: issues one instruction a clk; its tensor-memory port. warps: live ones on
+    it.
+    """
+
+    __slots__ = ("free", "busy", "tmem", "warps")
+
+    def __init__(self):
+        self.free = self.busy = 0.0
+        self.warps = 0
+        self.tmem = Server()
+
+
+class SM:
+    """A streaming multiprocessor.
+
+    tma: the unit that executes tensor and bulk copies; fill: rows that arrive in shared memory;
+    lsu: loads and stores of the warps. pages, descriptors: what its translation and descriptor
+    caches have seen. room: what is left for CTAs (bytes of shared memory, threads, CTAs).
+    unfenced: bytes of global memory read or written since the last fence; answered: when they are
+    there; fenced: when the last fence is done.
+    """
+
+    def __init__(self, index: int, gpc: int, die: int, smem: int, threads: int, ctas: int):
+        self.index, self.gpc, self.die = index, gpc, die
+        self.tma, self.fill, self.lsu, self.stores = Server(), Server(), Server(), Server()
+        self.dsmem = Server()
+        self.pipe = TensorPipe()
+        self.cores = tuple(SubCore() for _ in range(4))
+        self.pages: set[int] = set()
+        self.descriptors: dict = {}  # when it has them
+        self.lines: set[int] = set()
+        self.filled_bytes = self.unfenced = 0
+        self.answered = self.fenced = 0.0
+        self.room = [smem, threads, ctas]
+        self.resident = 0
+
+
+def mma_interval(c, m: int, n: int, group: int, a_in_tmem: bool) -> float:
+    """clk from one tcgen05.mma to the next: arithmetic, or reading the operands at 128 B/clk, 32 B
+    a row.
+    """
+    rows = m // group
+    arithmetic = n / 4 if group == 2 and m == 128 else n / 2
+    operands = n / (4 * group)
+    if a_in_tmem:
+        return max(arithmetic, c.mma_floor)
+    operands += c.mma_a_ss * rows / 128
+    if group == 2:
+        operands += c.mma_pair256_extra if rows == 128 else c.mma_pair_extra
+    return max(arithmetic, operands, c.mma_floor)
+
+
+def mma_latency(c, m: int, n: int, group: int, a_in_tmem: bool) -> float:
+    """clk from one tcgen05.mma alone to its commit seen by a waiting warp (SA umma_lat); flat below
+    N = 64.
+    """
+    n = max(n, 64)
+    if group == 1:
+        return n / 2 + (c.lat_ts if a_in_tmem else c.lat_ss64 if m == 64 else c.lat_ss128)
+    if m == 128:
+        return n / 4 + (c.lat_ts_pair128 if a_in_tmem else c.lat_ss_pair128)
+    return n / 2 + (c.lat_ts_pair256 if a_in_tmem else c.lat_ss_pair256)

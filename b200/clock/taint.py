@@ -1,0 +1,44 @@
+"""Whether skipping the tensor core's arithmetic can change what a kernel does.
+
+Without arithmetic, tensor memory holds garbage. That is harmless while it only flows into values
+that are stored. It is not where a branch, a guard, an address or a coordinate depends on it.
+Followed through registers; through shared memory only as far as: a load from a place that
+such a value was stored to is not followed, so a kernel that branches on an accumulator it has
+passed through shared memory must be timed with arithmetic.
+"""
+
+from __future__ import annotations
+
+from b200.program.analysis import Block, registers_of
+from b200.program.module import Addr, Instr
+
+
+def depends_on_arithmetic(blocks: list[Block]) -> Instr | None:
+    """The first instruction that branches, is guarded or addresses by a value of tcgen05.ld."""
+    tainted: set[str] = set()
+    before = -1
+    while len(tainted) != before:
+        before = len(tainted)
+        for block in blocks:
+            for op in block.ops:
+                dsts = {r.name for r in op.dsts}
+                if not dsts:
+                    continue
+                if op.ins.mods[:2] == ("tcgen05", "ld") or {r.name for r in op.srcs} & tainted:
+                    tainted |= dsts
+    for block in blocks:
+        for op in block.ops:
+            if _decides(op) & tainted:
+                return op.ins
+    return None
+
+
+def _decides(op) -> set[str]:
+    """Registers of an instruction that decide what happens, not what is stored."""
+    names = {op.ins.pred.name} if op.ins.pred is not None else set()
+    if op.entry is None:
+        return names | {r.name for r in op.srcs}
+    for operand in op.ins.operands:
+        if isinstance(operand, Addr):
+            names |= {r.name for r in registers_of(operand)}
+    return names

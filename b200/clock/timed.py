@@ -1,0 +1,279 @@
+"""The machine with a clock: what runs next is what is earliest in simulated time.
+
+A heap holds fragments of warps and events (completions of asynchronous effects). A fragment runs
+block after block until its time has passed the next entry's. The order of effects between warps may
+differ from that of the plain machine, as it may on hardware; a correct kernel gives the same
+results.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import itertools
+
+from b200.chip import describe as report
+from b200.chip.fragment import Fragment
+from b200.chip.launch import Launch
+from b200.chip.machine import Machine
+from b200.chip.state import Cluster, GlobalMemory
+from b200.clock.constants import Constants
+from b200.clock.memory_system import Memory, Server
+from b200.clock.options import Options
+from b200.clock.placement import Placement
+from b200.clock.taint import depends_on_arithmetic
+from b200.clock.timeline import Record
+from b200.clock.units import Units
+from b200.clock.writer import TimedWriter
+from b200.contract import Blocked, Clock, Waitable
+from b200.errors import EmulatorError, Fault, Unsupported
+from b200.program.analysis import EXIT
+
+WAITS = {
+    "MBarrier": "an mbarrier",
+    "NamedBarrier": "a CTA barrier",
+    "ClusterBarrier": "the cluster barrier",
+    "Copy": "an asynchronous copy",
+    "Pool": "tensor memory",
+    "AnyOf": "an mbarrier",
+}
+
+
+class TimedFragment(Fragment):
+    """A fragment that knows how late it is; the methods are called by generated code."""
+
+    __slots__ = ("core",)
+
+    def __init__(self, machine, state, mask: int, pc: int = 0):
+        super().__init__(machine, state, mask, pc)
+        self.core = state.cta.sm.cores[state.index % 4]
+
+    def spend(self, clk: float, slots: float):
+        """Issue `slots` instructions in at least `clk`; other warps of the sub-core take turns."""
+        core, time = self.core, self.time
+        behind = core.free - time
+        if behind > 0:
+            most = slots * (core.warps - 1)
+            time += behind if behind < most else most
+            core.free += slots
+        else:
+            core.free = time + slots
+        core.busy += slots
+        self.time = Clock.now = time + clk
+
+    def need(self, registers: tuple[int, ...], ins):
+        """Wait for loads whose results `ins` is about to read."""
+        ready = self.state.ready
+        at = max(ready.get(r, 0.0) for r in registers)
+        if at > self.time:
+            self.machine.stall(self, at, ins, "loads")
+
+    def loaded(self, registers: tuple[int, ...]):
+        """The registers are there when the load just issued is."""
+        at = self.state.load_done
+        for r in registers:
+            self.state.ready[r] = at
+
+    def hand_on(self, dst: int, src: int):
+        self.state.ready[dst] = self.state.ready.get(src, 0.0)
+
+    def read_clock(self, name: str) -> int:
+        if name.startswith("globaltimer"):
+            now = int(self.time / self.machine.options.clock_ghz)
+            return now >> 32 if name.endswith("_hi") else now
+        return int(self.time) >> 32 if name == "clock_hi" else int(self.time)
+
+
+class TimedMachine(Units, Machine):
+    """A Machine whose launches take simulated time; `launch.time` is a record of it (record.py)."""
+
+    fragment_type = TimedFragment
+    writer_type = TimedWriter
+
+    def __init__(self, memory: GlobalMemory, options: Options | None = None):
+        super().__init__(memory)
+        self.options = options or Options()
+        self.end = "nominal"
+        self.warm: list = []  # allocations that the L2 holds when the next launch starts
+
+    def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
+        """Run a grid; with the option `ranges` also with the constants at their ends, global memory
+        put back after.
+        """
+        arguments = (code, grid, block, cluster, dynamic_smem, params)
+        ends = {}
+        if self.options.ranges:
+            if self.memory._find_more is not None:
+                self.memory._find_more(self.memory, 0)
+            before = [(region.u8, region.u8.copy()) for region in self.memory._regions]
+            for self.end in ("low", "high"):
+                ends[self.end] = self._once(*arguments).time.time_us
+                for now, saved in before:
+                    now[:] = saved
+        self.end = "nominal"
+        launch = self._once(*arguments)
+        if ends:
+            launch.time.low_us = min(ends["low"], launch.time.time_us)
+            launch.time.high_us = max(ends["high"], launch.time.time_us)
+        return launch
+
+    def _once(self, code, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
+        options = self.options
+        self.constants = self.c = Constants.make(self.end, **options.constants)
+        self.chip = Memory(self.c, options.clock_ghz, options.dirty_l2, options.cold)
+        for region in self.warm:
+            self.chip.warm(region)
+        self.placement = Placement()
+        self.heap: list = []
+        self.order = itertools.count()
+        self.last_store = 0.0
+        self.record = Record(options.trace)
+        self.arithmetic = options.arithmetic or depends_on_arithmetic(code.structure) is not None
+        Clock.now = Server.now = 0.0
+        collecting = gc.isenabled()
+        gc.disable()  # the queue holds many objects that live on: looking for cycles costs a tenth
+        try:
+            launch = super().launch(code, grid, block, cluster, dynamic_smem, params)
+        finally:
+            Clock.now = 0.0
+            if collecting:
+                gc.enable()
+        self.record.finish(self, launch)
+        launch.time = self.record
+        return launch
+
+    # --- the queue
+    # --------------------------------------------------------------------------------------------
+    def enqueue(self, fragment: Fragment):
+        if not fragment.queued:
+            fragment.queued = True
+            heapq.heappush(self.heap, (fragment.time, next(self.order), fragment))
+
+    def at(self, time: float, action):
+        """Call `action()` at a simulated time."""
+        heapq.heappush(self.heap, (time, next(self.order), action))
+
+    def wake(self, fragment: Fragment, waitable: Waitable):
+        """The fragment looks again when it can have noticed."""
+        if waitable.time > fragment.time:
+            ins = self.code.structure[fragment.pc].ops[0].ins
+            self.stall(
+                fragment, waitable.time, ins, WAITS.get(type(waitable).__name__, "another warp")
+            )
+        self.enqueue(fragment)
+
+    def stall(self, fragment: Fragment, until: float, ins, what: str):
+        """The fragment stands still at an instruction until a time."""
+        self.record.stalled(fragment, fragment.time, until, ins, what)
+        fragment.time = until
+
+    def core(self, fragment: Fragment):
+        return fragment.core
+
+    # --- CTAs -------------------------------------------------------------------------------------
+    # ------------
+    def _run(self, waiting, launch: Launch):
+        self.waiting, self.the_launch = waiting, launch
+        self.left = 0
+        self.next_cluster = next(waiting, None)
+        start = self.c.cta_start_us * 1e3 * self.options.clock_ghz
+        self._start_clusters(start)
+        heap, pop = self.heap, heapq.heappop
+        while heap:
+            time, _, item = pop(heap)
+            if isinstance(item, Fragment):
+                item.queued = False
+                self._turn(item, launch)
+            else:
+                Clock.now = Server.now = time
+                try:
+                    item()
+                except Fault as fault:
+                    raise EmulatorError(
+                        "fault", f"{fault}\n  in an asynchronous operation"
+                    ) from None
+        self.resident = [
+            c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)
+        ]
+        if self.resident or self.next_cluster is not None:
+            raise EmulatorError("deadlock", report.deadlock(self, launch))
+
+    def _start_clusters(self, at: float):
+        """Start clusters while there is room."""
+        dispatch = self.c.cta_dispatch_ns * self.options.clock_ghz
+        while self.next_cluster is not None:
+            sms = self.placement.place(self.the_launch)
+            if sms is None:
+                return
+            self._pending_sms, Clock.now = sms, at
+            self._admit(self.next_cluster, self.the_launch)
+            self.record.started(self.next_cluster, at)
+            at += dispatch * len(sms)
+            self.next_cluster = next(self.waiting, None)
+
+    def new_warp(self, cta, state):
+        """Called for each warp before its fragment is made."""
+        state.ready, state.load_done, state.tmem_done = {}, 0.0, 0.0
+        state.tma_free = state.end = 0.0
+        if not hasattr(cta, "sm"):
+            cta.sm = self._pending_sms[cta.rank]
+        cta.sm.cores[state.index % 4].warps += 1
+
+    def lanes_exited(self, state, lanes: int):
+        super().lanes_exited(state, lanes)
+        state.end = max(state.end, Clock.now)
+        if state.live:
+            return
+        cta = state.cta
+        cta.sm.cores[state.index % 4].warps -= 1
+        if cta.exited_warps == len(cta.warps):
+            cta.end = max(w.end for w in cta.warps)
+            cluster = cta.cluster
+            if all(getattr(other, "end", None) is not None for other in cluster.ctas):
+                self.at(max(other.end for other in cluster.ctas), lambda: self._finished(cluster))
+
+    def _finished(self, cluster: Cluster):
+        """A cluster's CTAs are gone: their SMs take the next ones."""
+        self.record.ended(cluster)
+        self.resident.remove(cluster)
+        self.placement.release(cluster, self.the_launch)
+        self._start_clusters(Clock.now + self.c.cta_relaunch)
+
+    # --- a turn -----------------------------------------------------------------------------------
+    # ------------
+    def _turn(self, f: TimedFragment, launch: Launch) -> bool:
+        """Run a fragment until it waits, ends, or another's time has come."""
+        blocks, hits, R, heap = self.code.blocks, self.hits, f.state.R, self.heap
+        seen = self.record.blocks[f.index]
+        pc = f.pc
+        try:
+            while True:
+                f.pc = pc
+                hits[pc] += 1
+                seen.add(pc)
+                Clock.now = Server.now = f.time
+                pc = blocks[pc](f, R)
+                if pc == EXIT or pc == f.reconv:
+                    Clock.now = f.time
+                    pc = f.arrive_or_exit(pc)
+                    if pc is None:
+                        return False
+                if heap and heap[0][0] < f.time:
+                    break
+        except Blocked as blocked:
+            hits[f.pc] -= 1
+            f.waits_for = blocked.waitable
+            blocked.waitable.waiters.append(f)
+            return False
+        except EmulatorError:
+            raise
+        except Exception as error:
+            kind = "unsupported" if isinstance(error, Unsupported) else "fault"
+            if not isinstance(error, Fault):
+                raise EmulatorError(
+                    "unsupported", report.internal(self, launch, f, error)
+                ) from error
+            raise EmulatorError(kind, report.fault(self, launch, f, error)) from None
+        f.pc = pc
+        self.enqueue(f)
+        return True

@@ -1,0 +1,130 @@
+"""What a timed launch leaves behind: when everything happened, who waited for what, how busy the
+units were.
+
+Times are kept in clk and handed out in microseconds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from b200.chip.describe import mnemonic
+
+
+class Record:
+    """The times of one launch.
+
+    time_us: from the start of the kernel to its end. low_us, high_us: the same with the constants
+    that have a range at their ends (equal to time_us where that was not asked for). Everything
+    else: see `report.py`.
+    """
+
+    def __init__(self, trace: int):
+        self.trace = trace
+        self.stalls: dict[tuple[int, int], float] = defaultdict(float)
+        self.places: dict[tuple[int, int], tuple] = {}
+        self.spans: list[tuple] = []  # (CTA, warp, start, end, instruction, what) of traced CTAs
+        self.units: list[tuple] = []  # (CTA, unit, start, end, what)
+        self.ctas: list = []
+        self.first_issue: dict[int, float] = {}
+        self.first_data: dict[int, float] = {}
+        self.first_mma: dict[int, float] = {}
+        self.last_mma: dict[int, float] = {}
+        self.last_store: dict[int, float] = {}
+        self.low_us = self.high_us = self.time_us = 0.0
+        self.blocks: dict[int, set[int]] = defaultdict(
+            set
+        )  # warp index -> basic blocks it has executed
+        self.tmem_columns = 0
+
+    # --- called while the launch runs
+    # -------------------------------------------------------------------------
+    def started(self, cluster, at: float):
+        for cta in cluster.ctas:
+            cta.start, cta.end = at, None
+            cta.number = len(self.ctas)
+            self.ctas.append((cta.number, cta.index, cta.sm.index, at, None))
+            cta.traced = cta.number < self.trace
+
+    def ended(self, cluster):
+        for cta in cluster.ctas:
+            self.ctas[cta.number] = (*self.ctas[cta.number][:4], cta.end)
+
+    def stalled(self, fragment, start: float, end: float, ins, what: str):
+        """A warp stood still at an instruction, waiting for `what`."""
+        key = (fragment.index, id(ins))
+        self.stalls[key] += end - start
+        if key not in self.places:
+            self.places[key] = (ins, what)
+        if fragment.cta.traced:
+            self.spans.append((fragment.cta.number, fragment.index, start, end, ins, what))
+
+    def unit(self, cta, name: str, start: float, end: float, what: str):
+        if cta.traced:
+            self.units.append((cta.number, name, start, end, what))
+
+    def first_load(self, warp, at: float):
+        self.first_issue.setdefault(warp.cta.number, at)
+
+    def landed(self, warp, at: float, nbytes: int):
+        number = warp.cta.number
+        if number not in self.first_data or at < self.first_data[number]:
+            self.first_data[number] = at
+
+    def mma(self, warp, start: float, done: float):
+        number = warp.cta.number
+        self.first_mma.setdefault(number, start)
+        self.last_mma[number] = done
+
+    def stored(self, warp, done: float):
+        self.last_store[warp.cta.number] = done
+
+    # --- afterwards
+    # -------------------------------------------------------------------------------------------
+    def finish(self, machine, launch):
+        """Take what is needed from the machine."""
+        self.ghz = machine.options.clock_ghz
+        self.c, self.chip, self.sms = machine.c, machine.chip, machine.placement.sms
+        self.code, self.launch, self.hits = machine.code, launch, machine.hits
+        self.overrides = machine.options.constants
+        self.executed = {
+            index: {
+                mnemonic(op.ins) for block in blocks for op in machine.code.structure[block].ops
+            }
+            for index, blocks in sorted(self.blocks.items())
+        }
+        ends = [cta[4] for cta in self.ctas if cta[4] is not None]
+        self.end = max(ends, default=0.0)
+        if machine.last_store:
+            self.end = max(self.end, machine.last_store + machine.c.store_drain)
+        self.time_us = self.low_us = self.high_us = self.us(self.end)
+
+    def us(self, clk: float) -> float:
+        return clk / self.ghz / 1e3
+
+    def median_us(self, times: dict[int, float]) -> float | None:
+        """Median of a time since the start of the kernel, over the CTAs that start with it."""
+        first = min((cta[3] for cta in self.ctas), default=0.0) + 1e3
+        early = [at for number, at in times.items() if self.ctas[number][3] <= first]
+        return self.us(float(np.median(early))) if early else None
+
+    @property
+    def registers(self) -> str:
+        """What is known of registers: ptxas decides, PTX only bounds."""
+        threads = int(np.prod(self.launch.block))
+        changed = sorted(
+            {
+                int(op.ins.operands[0].value)
+                for b in self.code.structure
+                for op in b.ops
+                if op.ins.mods[0] == "setmaxnreg"
+            }
+        )
+        text = f"at most {min(255, 65536 // threads // 8 * 8)} registers a thread"
+        return text + (f", set to {', '.join(map(str, changed))} by setmaxnreg" if changed else "")
+
+    @property
+    def used_sms(self) -> int:
+        return len({cta[2] for cta in self.ctas})

@@ -1,0 +1,354 @@
+"""The units as the machine drives them: when an asynchronous operation that a warp issues takes
+effect.
+
+Each handler reserves its servers and schedules the effect; the warp goes on.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from b200.clock import membar as fences
+from b200.clock.sm import mma_interval, mma_latency
+from b200.contract import Clock
+
+LINE = 128
+ROW = 128  # bytes of a row that the fill takes at once: the widest swizzle span
+BANKS = 32
+
+
+@lru_cache(maxsize=1 << 14)
+def _sectors(relative: bytes, nbytes: int) -> tuple[np.ndarray, int]:
+    """(numbers of the 32-byte sectors, count of 128-byte lines) that addresses, int64 from a line's
+    start, touch.
+    """
+    addresses = np.frombuffer(relative, np.int64)
+    ends = np.arange(0, max(nbytes, 1), 32)
+    found = np.unique(
+        np.concatenate([((addresses[:, None] + ends) >> 5).ravel(), (addresses + nbytes - 1) >> 5])
+    )
+    found.flags.writeable = False
+    return found, len(np.unique(found >> 2))
+
+
+@lru_cache(maxsize=1 << 14)
+def _wavefronts(relative: bytes, nbytes: int) -> float:
+    """Words that the busiest of 32 banks must deliver for addresses (int64, from a multiple of 128
+    bytes).
+    """
+    addresses = np.frombuffer(relative, np.int64)
+    words = np.unique((addresses >> 2)[:, None] + np.arange(max(1, nbytes // 4)))
+    return float(np.bincount(words % BANKS, minlength=BANKS).max())
+
+
+class Units:
+    """Mixed into TimedMachine."""
+
+    def issue(self, unit: str, warp, apply, **facts):
+        """An asynchronous effect: happens when its unit has done it."""
+        getattr(self, "_" + unit, self._at_once)(warp, apply, **facts)
+
+    def _at_once(self, warp, apply, **facts):
+        self.at(warp.time, apply)
+
+    # --- TMA and bulk copies
+    # ----------------------------------------------------------------------------------
+    def _translate(self, sm, region, starts: np.ndarray, nbytes: int) -> float:
+        """clk for pages that the SM touches for the first time."""
+        size = int(self.c.page_bytes)
+        ends = int(starts[0]), int(starts[-1]) + nbytes - 1
+        pages = {self.chip.on_chip(region, at) // size for at in ends}
+        new = pages - sm.pages
+        sm.pages |= new
+        return self.c.page_walk if new and self.chip.cold else 0.0
+
+    def _fetch(self, sm, at: float, spans, latency: float, late: float | None = None):
+        """Read spans of global memory; (first, last) arrival. late: as Memory.draw gave it."""
+        first, last = np.inf, at
+        for starts, nbytes in spans:
+            region = self.memory.region(int(starts[0]))
+            self.chip.late = self.chip.draw(region, int(starts[0])) if late is None else late
+            walk = self._translate(sm, region, starts, nbytes)
+            early, end = self.chip.read(at + walk, sm, region, starts, nbytes, latency)
+            first, last = min(first, early), max(last, end)
+            fences.asked(sm, len(starts) * nbytes, last)
+        if first == np.inf:  # nothing in bounds
+            first = last = at + latency
+        return first, last
+
+    def _request(self, sm, at: float, spans, latency: float, land):
+        """Read spans as the TMA does: copy after copy, tma_chunk bytes at a time, each when the
+        ones before have been asked for, so that the SMs' requests mix. Calls land(first, last) when
+        the first and the last arrival are known.
+        """
+        pieces, chunk = [], int(self.c.tma_chunk)
+        for starts, nbytes in spans:
+            if nbytes > chunk:
+                cuts = [(starts + o, min(chunk, nbytes - o)) for o in range(0, nbytes, chunk)]
+                pieces += [(one, size) for rows, size in cuts for one in np.split(rows, len(rows))]
+            else:
+                n = max(1, chunk // nbytes)
+                pieces += [(starts[i : i + n], nbytes) for i in range(0, len(starts), n)]
+        width = sum(len(starts) * self._row_clk(nbytes) for starts, nbytes in spans)
+        when = sm.tma.serve(at, width)
+        if not pieces or (len(pieces) == 1 and when <= Clock.now):
+            land(*self._fetch(sm, when, pieces, latency))
+            return
+        arrivals: list[tuple[float, float]] = []
+        at = int(pieces[0][0][0])
+        late = self.chip.draw(self.memory.region(at), at)
+
+        def ask(piece):
+            arrivals.append(self._fetch(sm, Clock.now, [piece], latency, late))
+            if len(arrivals) == len(pieces):
+                land(min(a for a, _ in arrivals), max(b for _, b in arrivals))
+
+        for piece in pieces:
+            self.at(when, lambda piece=piece: ask(piece))
+            when += len(piece[0]) * self._row_clk(piece[1])
+
+    def _issue(self, warp, clk: float, what: str) -> float:
+        """When a warp's copy begins: `clk` after the one that it issued before."""
+        begin = max(warp.time, warp.state.tma_free)
+        warp.state.tma_free = begin + clk
+        self.record.unit(warp.cta, "TMA", begin, begin + clk, what)
+        return begin
+
+    def _descriptor(self, sm, t, at: float) -> float:
+        """When the SM has a tensormap: the first use, or a prefetch before it, fetches it."""
+        key = (t.address, t.box, t.dims)
+        fetch = self.c.descriptor_fetch if self.chip.cold else 0.0
+        return max(at, sm.descriptors.setdefault(key, at + fetch))
+
+    def _descriptor_prefetch(self, warp, apply, tensormap):
+        self._descriptor(warp.cta.sm, tensormap, warp.time)
+        warp.time += self.c.descriptor_prefetch
+
+    def _row_clk(self, row_bytes: int) -> float:
+        """clk that a row takes to be filled in."""
+        c = self.c
+        whole, rest = divmod(row_bytes, ROW)
+        last = c.row_clk + (c.row128_clk - c.row_clk) * max(0, rest - 64) / 64 if rest else 0.0
+        return whole * c.row128_clk + last
+
+    def _land(
+        self, warp, apply, places, first: float, last: float, width: float, nbytes: int, what: str
+    ):
+        """Rows arrive: the fill of each destination takes `width` clk from `first` on, and waits
+        for the last.
+        """
+        extra = self.c.multicast_extra if len(places) > 1 else 0.0
+
+        def arrive():
+            done = 0.0
+            for place in places:
+                sm = place.cta.sm
+                begin = sm.fill.serve(first + extra, width)
+                sm.filled_bytes += nbytes
+                done = max(done, begin + width, last + extra)
+                self.record.unit(place.cta, "shared-memory fill", begin, begin + width, what)
+            self.record.landed(warp, done, nbytes * len(places))
+            self.at(done, apply)
+
+        self.at(max(Clock.now, first + extra), arrive)
+
+    def _tma_load(self, warp, apply, places, access, bytes, rows, row_bytes, dims):
+        sm, c = warp.cta.sm, self.c
+        begin = self._issue(warp, c.tma_issue, "load")
+        self.record.first_load(warp, begin)
+        at = self._descriptor(sm, access.tensormap, begin)
+        width = rows * self._row_clk(row_bytes)
+
+        def land(first, last):
+            self._land(warp, apply, places, first, last, width, bytes, "tensor copy")
+
+        self._request(sm, at, access.spans(), c.tma_l2, land)
+
+    def _bulk_load(self, warp, apply, bytes, source, places):
+        sm, c = warp.cta.sm, self.c
+        begin = self._issue(warp, c.bulk_issue, "bulk load")
+        self.record.first_load(warp, begin)
+        spans = [(np.array([source], np.int64), bytes)] if bytes else []
+
+        def land(first, last):
+            self._land(warp, apply, places, first, last, self._row_clk(bytes), bytes, "bulk copy")
+
+        self._request(sm, begin, spans, c.tma_l2, land)
+
+    def _tma_prefetch(self, warp, apply, access, **facts):
+        sm = warp.cta.sm
+        begin = self._issue(warp, self.c.tma_issue, "prefetch")
+        at = self._descriptor(sm, access.tensormap, begin)
+        self._request(sm, at, access.spans(), self.c.tma_l2, lambda first, last: None)
+
+    def _bulk_prefetch(self, warp, apply, bytes, source):
+        begin = self._issue(warp, self.c.bulk_issue, "prefetch")
+        spans = [(np.array([source], np.int64), bytes)]
+        self._request(warp.cta.sm, begin, spans, self.c.tma_l2, lambda first, last: None)
+
+    def _read_out(self, sm, at: float, nbytes: int) -> float:
+        """Shared memory has been read by a store of `nbytes`."""
+        width = nbytes / self.c.bulk_read_bytes
+        return sm.stores.serve(at, width) + width + self.c.bulk_read_smem
+
+    def _store_path(self) -> float:
+        """clk from an SM to the L2: half of a load's way there and back."""
+        return self.c.ldg_l2 / 2
+
+    def _store(self, warp, apply, spans, nbytes: int):
+        sm = warp.cta.sm
+        begin = self._issue(warp, self.c.tma_store_issue, "store")
+        read = self._read_out(sm, begin, nbytes)
+        for starts, size in spans:
+            region = self.memory.region(int(starts[0]))
+            done = self.chip.write(read + self._store_path(), sm.die, region, starts, size)
+            self.stored(warp, len(starts) * size, done)
+        self.at(read, apply)
+
+    def _tma_store(self, warp, apply, access, bytes, **facts):
+        self._store(warp, apply, access.spans(), bytes)
+
+    _tma_reduce = _tma_store
+
+    def _bulk_store(self, warp, apply, bytes, to, **facts):
+        self._store(warp, apply, [(np.array([to], np.int64), bytes)], bytes)
+
+    def _bulk_reduce(self, warp, apply, bytes, **facts):
+        self.at(self._read_out(warp.cta.sm, warp.time, bytes) + self._store_path(), apply)
+
+    def _to_peer(self, warp, apply, bytes, **facts):
+        """A copy into another CTA's shared memory."""
+        width = bytes / self.c.dsmem_bytes
+        self.at(warp.cta.sm.dsmem.serve(warp.time, width) + width + self.c.dsmem, apply)
+
+    _bulk_shared = _st_async = _red_async = _to_peer
+
+    def _cluster_launch_control(self, warp, apply, **facts):
+        self.at(warp.time + self.c.tma_l2, apply)
+
+    def _cp_async(self, warp, apply, bytes=0, source=0, **facts):
+        """cp.async of one thread; what it copies goes through the LSU."""
+        sm = warp.cta.sm
+        if not bytes:
+            done = max(warp.state.load_done, warp.time)
+        else:
+            begin = sm.lsu.serve(warp.time, bytes / LINE)
+            first, done = self._fetch(
+                sm, begin, [(np.array([source], np.int64), bytes)], self.c.ldg_l2
+            )
+            warp.state.load_done = max(warp.state.load_done, done)
+        self.at(done, apply)
+
+    # --- tensor core
+    # ------------------------------------------------------------------------------------------
+    def _tensor_core(self, warp, apply, operation, cta_group=1, **facts):
+        ctas = warp.cta.pair if cta_group == 2 else (warp.cta,)
+        getattr(self, "_queue_" + operation)(
+            warp, apply, [cta.sm.pipe for cta in ctas], ctas, cta_group, **facts
+        )
+
+    def _queue_mma(self, warp, apply, pipes, ctas, group, m, n, a_in_tmem=False, **facts):
+        c = self.c
+        width = mma_interval(c, m, n, group, a_in_tmem)
+        start = max(warp.time, *(x for p in pipes for x in (p.free, p.copied, p.head)))
+        own = c.mbarrier_wake + c.mma_issue / 2 + c.lat_loop
+        done = start + max(width, mma_latency(c, m, n, group, a_in_tmem) - own)
+        for pipe, cta in zip(pipes, ctas, strict=True):
+            pipe.head, pipe.free, pipe.done = start, start + width, max(pipe.done, done)
+            pipe.busy += width
+            pipe.count += 1
+            self.record.unit(cta, "tensor core", start, start + width, "mma")
+        self.record.mma(warp, start, done)
+        if self.arithmetic:
+            self.at(done, apply)
+
+    def _queue_cp(self, warp, apply, pipes, ctas, group, bytes, **facts):
+        c = self.c
+        width = c.cp_32x128b if bytes <= 512 else bytes / c.cp_bytes
+        start = max(warp.time, *(x for p in pipes for x in (p.head, p.copied)))
+        for pipe, cta in zip(pipes, ctas, strict=True):
+            pipe.head, pipe.copied = start, start + width
+            pipe.done = max(pipe.done, start + width + c.cp_latency)
+            pipe.copy_busy += width
+            self.record.unit(cta, "tcgen05.cp", start, start + width, "cp")
+        if self.arithmetic:
+            self.at(start + width, apply)
+
+    def _queue_shift(self, warp, apply, pipes, ctas, group, **facts):
+        self._queue_cp(warp, apply, pipes, ctas, group, 4096)
+
+    def _queue_commit(self, warp, apply, pipes, ctas, group, **facts):
+        self.at(max(warp.time, *(p.done for p in pipes)), apply)
+
+    # --- loads and stores of warps
+    # ----------------------------------------------------------------------------
+    def stored(self, warp, nbytes: int, done: float):
+        fences.asked(warp.cta.sm, nbytes, done)
+        self.last_store = max(self.last_store, done)
+        self.record.stored(warp, done)
+
+    def access_global(self, warp, kind: str, addresses: np.ndarray, nbytes: int, cached: bool):
+        """ld, st, atom or red of the active lanes at global addresses."""
+        sm, c = warp.cta.sm, self.c
+        origin = int(addresses[0]) & -LINE
+        relative, lines = _sectors((addresses - origin).tobytes(), nbytes)
+        sectors = relative + (origin >> 5)
+        width = max(lines, len(addresses) * nbytes / LINE)
+        begin = sm.lsu.serve(warp.time, width)
+        if kind in ("st", "red"):
+            for region, starts in self._by_region(sectors << 5):
+                done = self.chip.write(
+                    begin + width + self._store_path(), sm.die, region, starts, c.l2_sector
+                )
+                self.stored(warp, len(starts) * c.l2_sector, done)
+            return
+        done = begin + width + c.l1_hit
+        if kind == "ld" and cached:
+            new = [s for s in sectors.tolist() if s not in sm.lines]
+            if len(sm.lines) > c.l1_bytes / c.l2_sector:
+                sm.lines.clear()
+            sm.lines.update(new)
+            sectors = np.array(new, np.int64)
+        if len(sectors):
+            spans = [(starts, c.l2_sector) for _, starts in self._by_region(sectors << 5)]
+            done = max(done, self._fetch(sm, begin + width, spans, c.ldg_l2)[1])
+        warp.state.load_done = done
+        self.record.landed(warp, done, len(sectors) * 32)
+
+    def _by_region(self, starts: np.ndarray):
+        while len(starts):
+            region = self.memory.region(
+                int(max(starts[0], 0)) + 31 if self._outside(starts[0]) else int(starts[0])
+            )
+            inside = (starts + 31 >= region.base) & (starts < region.base + region.size)
+            yield region, np.maximum(starts[inside], region.base)
+            starts = starts[~inside]
+
+    def _outside(self, address) -> bool:
+        """Whether a sector starts before the allocation that its end lies in."""
+        return self.memory.find(int(address), 1) is None
+
+    def access_shared(self, warp, kind: str, addresses: np.ndarray, nbytes: int, remote: bool):
+        """ld, st, atom or red at shared addresses: a wavefront for each word that a bank must
+        deliver.
+        """
+        sm, c = warp.cta.sm, self.c
+        width = _wavefronts((addresses - (int(addresses[0]) & -LINE)).tobytes(), nbytes)
+        if kind in ("atom", "red"):
+            width *= c.shared_atomic
+        begin = sm.lsu.serve(warp.time, width)
+        done = begin + width + (c.dsmem if remote else c.smem_load)
+        if kind in ("ld", "ldmatrix", "atom"):
+            warp.state.load_done = done
+        elif begin - warp.time > c.lsu_queue:
+            warp.time = begin - c.lsu_queue
+
+    def access_local(self, warp, kind: str):
+        begin = warp.cta.sm.lsu.serve(warp.time, 1.0)
+        if kind == "ld":
+            warp.state.load_done = begin + self.c.l1_hit
+
+    def record_unit(self, name: str, warp, start: float, end: float, ins):
+        self.record.unit(warp.cta, name, start, end, ins.mods[1])

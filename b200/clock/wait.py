@@ -1,0 +1,215 @@
+"""What a stateful instruction makes its warp wait: its run function with the time around it.
+
+`wrap(ins, run)` gives a function of the same form. `w.time` is where the warp stands when it is
+called; asynchronous effects inside go through the machine's `issue`, which does not stop the warp.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.memory.loads_stores import space_of as memory_space
+from b200.chip.sync.mbarrier import barrier_operand
+from b200.clock import membar as fences
+from b200.contract import active, as_bools
+from b200.hardware import RANK_SHIFT
+from b200.program.module import TYPE_BITS, Instr, Vec
+from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
+
+# Instructions that only take their warp a fixed time: leading words -> constant(s) to add.
+FIXED = {
+    ("mbarrier", "init"): "mbarrier_init",
+    ("mbarrier", "arrive"): "mbarrier_arrive",
+    ("mbarrier", "arrive_drop"): "mbarrier_arrive",
+    ("mbarrier", "expect_tx"): "mbarrier_arrive",
+    ("mbarrier", "complete_tx"): "mbarrier_arrive",
+    ("tcgen05", "mma"): "mma_issue",
+    ("tcgen05", "commit"): "mma_issue",
+    ("tcgen05", "cp"): "cp_issue",
+    ("tcgen05", "shift"): "mma_issue",
+    ("tcgen05", "dealloc"): "tmem_dealloc",
+    ("setmaxnreg",): "setmaxnreg",
+    ("barrier", "cluster", "arrive"): "mbarrier_arrive",
+    ("membar", "cta"): "fence_cta",
+}
+CTA_BARRIERS = ("bar", "barrier")
+
+
+def wrap(ins: Instr, run):
+    """The run function of an instruction, with the time it takes."""
+    timed = _wrap(ins, run)
+    return _after_fence(ins, timed) if fences.is_wide(ins) else timed
+
+
+def _wrap(ins: Instr, run):
+    name = ins.mods[0]
+    if name == "mbarrier" and ins.mods[1] in ("try_wait", "test_wait"):
+        return _mbarrier_wait(ins, run)
+    if name == "barrier" and ins.mods[1:3] == ("cluster", "wait"):
+        return _cluster_wait(ins, run)
+    if name in CTA_BARRIERS and ins.has("sync", "red") and not ins.has("cluster", "warp"):
+        return _cta_barrier(ins, run)
+    if ins.opcode.startswith("tcgen05.wait::"):
+        return _tmem_wait(ins, run)
+    if ins.mods[:2] in (("tcgen05", "ld"), ("tcgen05", "st")):
+        return _tmem_access(ins, run)
+    if name in ("ld", "ldu", "ldmatrix", "st", "stmatrix", "red", "atom") and not ins.has("async"):
+        return _memory_access(ins, run)
+    if ins.mods[:2] == ("tcgen05", "alloc"):
+        return _alloc(run)
+    for words, constant in FIXED.items():
+        if ins.mods[: len(words)] == words:
+            return _fixed(run, constant)
+    if name == "fence" and not fences.is_wide(ins):
+        return _fixed(run, "fence_async" if ins.has("proxy") else "fence_cta")
+    return run
+
+
+def _after_fence(ins: Instr, run):
+    def timed(w, *args):
+        fences.wait(w, ins)
+        return run(w, *args)
+
+    return timed
+
+
+def _fixed(run, constant: str):
+    def timed(w, *args):
+        got = run(w, *args)
+        w.time += getattr(w.machine.constants, constant)
+        return got
+
+    return timed
+
+
+def _mbarrier_wait(ins: Instr, run):
+    """A phase that is complete is seen after mbarrier_try; one that completes meanwhile,
+    mbarrier_wake later.
+    """
+    find = barrier_operand(ins)
+
+    def timed(w, mask, address, *rest):
+        done = run(w, mask, address, *rest)
+        c = w.machine.constants
+        if done:
+            if isinstance(address, np.ndarray):
+                address = int(address[active(mask)[0]])
+            at = find(w, address).time + c.mbarrier_wake - c.mbarrier_try
+            if at > w.time:
+                w.machine.stall(w, at, ins, "an mbarrier")
+        w.time += c.mbarrier_try
+        return done
+
+    return timed
+
+
+def _cta_barrier(ins, run):
+    def timed(w, mask, number, *rest):
+        got = run(w, mask, number, *rest)
+        number = number if isinstance(number, int) else int(number[active(mask)[0]])
+        barrier, c = w.cta.named_barriers[number], w.machine.constants
+        if barrier.time > w.time:
+            w.machine.stall(w, barrier.time, ins, "a CTA barrier")
+        threads = rest[0] if rest and isinstance(rest[0], int) else 0
+        w.time += c.bar_base + c.bar_warp * ((threads or w.cta.threads) // 32)
+        return got
+
+    return timed
+
+
+def _cluster_wait(ins, run):
+    def timed(w, *args):
+        run(w, *args)
+        at = w.cta.cluster.barrier.time
+        if at > w.time:
+            w.machine.stall(w, at, ins, "the cluster barrier")
+        w.time += w.machine.constants.cluster_sync
+
+    return timed
+
+
+def _alloc(run):
+    def timed(w, *args):
+        run(w, *args)
+        w.time += w.machine.constants.tmem_alloc
+        record = w.machine.record
+        record.tmem_columns = max(record.tmem_columns, sum(w.cta.tmem_allocations.values()))
+
+    return timed
+
+
+def _tmem_wait(ins, run):
+    def timed(w, *args):
+        run(w, *args)
+        if w.state.tmem_done > w.time:
+            w.machine.stall(w, w.state.tmem_done, ins, "tensor memory")
+
+    return timed
+
+
+def _tmem_access(ins: Instr, run):
+    """tcgen05.ld and st: the port of the warp's quarter moves 32 lanes of a column at a time."""
+    registers = ins.operands[0] if ins.mods[1] == "ld" else ins.operands[-1]
+    columns = len(registers.items) if isinstance(registers, Vec) else 1
+    load = ins.mods[1] == "ld"
+
+    def timed(w, *args):
+        got = run(w, *args)
+        c = w.machine.constants
+        width = columns * (c.tmem_ld_column if load else c.tmem_st_column)
+        port = w.machine.core(w).tmem
+        start = port.serve(w.time, width)
+        done = start + width + (c.tmem_ld if load else c.tmem_st)
+        w.state.tmem_done = max(w.state.tmem_done, done)
+        w.machine.record_unit("tensor memory", w, start, start + width, ins)
+        return got
+
+    return timed
+
+
+def _memory_access(ins: Instr, run):
+    """Loads, stores and atomics of a warp: the addresses decide."""
+    space = memory_space(ins)
+    if space in ("param", "const"):
+        return run
+    kind = ins.mods[0]
+    if kind in ("ldmatrix", "stmatrix"):
+        nbytes, at = 16, (0 if kind == "stmatrix" else 0)
+        space = "shared"
+    else:
+        nbytes, at = _access_bytes(ins), 0
+    no_allocate = ins.has("L1::no_allocate") or ins.has(
+        "cg", "cv", "volatile", "relaxed", "acquire"
+    )
+
+    def timed(w, mask, *args):
+        got = run(w, mask, *args)
+        address = args[at]
+        if isinstance(address, np.ndarray):
+            addresses = address[as_bools(mask)].astype(np.int64)
+        else:
+            addresses = np.array([address], np.int64)
+        where = space
+        if where == "generic":
+            window = int(addresses[0]) & ~WINDOW_MASK
+            where = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}.get(
+                window, "param"
+            )
+            addresses = addresses & WINDOW_MASK
+        if where == "global":
+            w.machine.access_global(w, kind, addresses, nbytes, not no_allocate)
+        elif where.startswith("shared"):
+            rank = int(addresses[0]) >> RANK_SHIFT
+            remote = where == "shared::cluster" and rank != w.cta.rank
+            w.machine.access_shared(w, kind, addresses, nbytes, remote)
+        else:
+            w.machine.access_local(w, kind)
+        return got
+
+    return timed
+
+
+def _access_bytes(ins: Instr) -> int:
+    kind = next(m for m in reversed(ins.mods) if m in TYPE_BITS)
+    count = next((int(m[1:]) for m in ins.mods if m in ("v2", "v4", "v8")), 1)
+    return count * TYPE_BITS[kind] // 8

@@ -1,0 +1,146 @@
+"""The translator with a clock: block functions that also move `w.time`.
+
+Instructions that do not touch the state of the machine are scheduled at translation, as a compiler
+would: each takes its issue slots where it stands, but its result is ready a latency after its
+operands are, however late it is written in the block. An instruction with state and the branch at
+the end wait for their operands. Results of loads are waited for where they are used (`need`), which
+keeps loads in flight side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from b200.clock import costs
+from b200.clock.rates import rate
+from b200.clock.wait import wrap
+from b200.program.analysis import Block, Op, is_broadcast
+from b200.program.module import Instr, Special
+from b200.program.writer import Writer
+
+CLOCKS = ("clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi")
+
+
+class TimedWriter(Writer):
+    """Emits `w.spend(clk, slots)`, `w.need(...)` and `w.loaded(...)` among the instructions."""
+
+    def __init__(self, out, info):
+        super().__init__(out, info)
+        self.late = self._late_registers()
+
+    def _late_registers(self) -> set[str]:
+        """Registers that may hold the result of a load under way."""
+        late: set[str] = set()
+        before = -1
+        while len(late) != before:
+            before = len(late)
+            for block in self.out.structure:
+                for op in block.ops:
+                    handed_on = costs.is_copy(op.ins) and op.ins.operands[1].name in late
+                    if op.dsts and (
+                        handed_on or (op.entry is not None and costs.result_is_late(op.ins))
+                    ):
+                        late.update(r.name for r in op.dsts)
+        return late
+
+    # --- the schedule of a block
+    # ------------------------------------------------------------------------------
+    def _block(self, block: Block):
+        self.now = self.spent = self.slots = self.slots_spent = 0.0
+        self.ready: dict[str, float] = {}
+        self.known: set[str] = set()  # late registers waited for in this block already
+        super()._block(block)
+
+    def _await(self, op: Op):
+        """The operands are there no earlier than when they are ready."""
+        for reg in op.srcs:
+            at = self.ready.get(reg.name, 0.0)
+            if at > self.now:
+                self.now = at
+
+    def _flush(self):
+        """Hand the time since the last flush to the warp."""
+        clk, slots = self.now - self.spent, self.slots - self.slots_spent
+        if clk or slots:
+            self._line(f"w.spend({clk:g}, {slots:g})")
+        self.spent, self.slots_spent = self.now, self.slots
+
+    def _need(self, op: Op):
+        """Wait for the loads whose results the instruction reads."""
+        names = [
+            r.name
+            for r in dict.fromkeys(op.srcs)
+            if r.name in self.late and r.name not in self.known
+        ]
+        if op.entry is not None and op.ins.pred is not None:
+            kept = {r.name for r in op.dsts}
+            names = [n for n in names if n not in kept]
+        if names:
+            self._flush()
+            self.known.update(names)
+            ids = ", ".join(str(self.info.id[n]) for n in names)
+            self._line(f"w.need(({ids},), {self._constant(op.ins)})", op.ins)
+
+    def _issue(self, op: Op, slots: float, latency: float):
+        self.slots += slots
+        self.now += slots
+        for reg in op.dsts:
+            self.ready[reg.name] = self.now + latency
+
+    # --- instructions
+    # -----------------------------------------------------------------------------------------
+    def _op(self, op: Op):
+        ins = op.ins
+        if costs.is_copy(ins) and ins.operands[1].name in self.late:
+            dst, src = (self.info.id[o.name] for o in ins.operands)
+            self._line(f"w.hand_on({dst}, {src})")
+            self.known.discard(ins.operands[0].name)
+            return super()._op(op)
+        self._need(op)
+        in_place = is_broadcast(ins) or self.info.is_warp_index(op)
+        if op.entry.style == "pure" or in_place or self._is_parameter(ins):
+            cost = costs.pure_cost if any(map(self._varying, op.dsts)) else costs.uniform_cost
+            slots, latency = costs.stateful_cost(ins) if is_broadcast(ins) else cost(ins)
+            if not costs.is_constant(ins):
+                start = max((self.ready.get(r.name, 0.0) for r in op.srcs), default=0.0)
+                self.slots += slots
+                self.now += slots
+                for reg in op.dsts:  # a compiler moves it up to where its operands are ready
+                    self.ready[reg.name] = start + slots + latency
+            return super()._op(op)
+        self._await(op)
+        slots, latency = costs.stateful_cost(ins)
+        self._issue(op, slots, latency)
+        self._flush()
+        super()._op(replace(op, made=wrap(ins, op.made)))
+        if op.entry is not None and costs.result_is_late(ins):
+            ids = ", ".join(str(self.info.id[r.name]) for r in op.dsts)
+            self.known.difference_update(r.name for r in op.dsts)
+            if ids:
+                self._line(f"w.loaded(({ids},))", ins)
+
+    @staticmethod
+    def _is_parameter(ins: Instr) -> bool:
+        return ins.mods[0] == "ld" and ins.has(*costs.NO_COST_LOAD)
+
+    def _operand(self, operand, width):
+        if isinstance(operand, Special) and operand.name in CLOCKS:
+            self._flush()
+            mask = (
+                "0xFFFFFFFFFFFFFFFF" if operand.name in ("clock64", "globaltimer") else "0xFFFFFFFF"
+            )
+            return f"(w.read_clock({operand.name!r}) & {mask})", False
+        return super()._operand(operand, width)
+
+    def _stores(self, block: Block, body: list[Op]):
+        last = block.ops[-1]
+        if last.entry is None:
+            self._need(last)
+            self._await(last)
+            if last.ins.mods[0] in ("bra", "brx"):
+                back = any(s <= block.index for s in block.targets.values())
+                slots, clk = rate("loop" if back else "branch")
+                self.slots += slots
+                self.now += clk
+        self._flush()
+        super()._stores(block, body)

@@ -1,0 +1,188 @@
+"""The table of instructions: every PTX mnemonic the emulator executes, and who executes it.
+
+A unit registers a *factory* under an opcode prefix. The factory runs once for each instruction of a
+program, when the program is translated; it decodes the modifiers and returns what is executed each
+time. The longest registered prefix (in whole dot-separated parts) wins, so `tcgen05.mma.sp` can
+stand beside `tcgen05.mma`.
+
+Three styles:
+
+`@pure(prefix)`: factory(ins) -> `Pure`. No state: arithmetic, logic, conversions, moves.
+`@lane(prefix, out=n)`: factory(ins) -> run(warp, lane, *args). Called once for each active lane
+with plain
+    Python ints (registers as unsigned bit patterns). Instructions that one thread issues.
+`@warp(prefix, out=n)`: factory(ins) -> run(warp, mask, *args). Called once for the warp. `mask` is
+an int with
+    a bit for each active lane. An argument is an int where the translator knows it to be the same
+    in all lanes, else a numpy array of 32 elements (uint16/uint32/uint64); use `lanes(x, dtype)` to
+    get an array either way.
+
+Arguments arrive in the order of the PTX text, destinations left out: an address `[r+imm]` is the
+sum, an address with coordinates `[map, {c0, c1}]` is two arguments (int, tuple), a vector `{a, b}`
+is a tuple, an immediate is an int (floats as bit patterns), `_` is None. A predicate argument is a
+bool in `lane` style and an int mask in `warp` and `pure` style. Results: `out` values, a tuple when
+`out` > 1 or when the destination is a vector.
+
+A run function that cannot proceed raises `Blocked(waitable)`; the instruction is executed again
+when the waitable is notified (`may_block=True` is required at registration so that the block is cut
+there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+FULL = 0xFFFFFFFF
+DTYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+
+
+@dataclass(frozen=True)
+class Pure:
+    """A stateless instruction.
+
+    ins, outs: PTX types of sources and destinations ("u32", "b64", "f16x2", "pred", ...); the
+    translator hands
+        over bit patterns of that width. "pred" is an int mask of 32 bits.
+    vector: arrays of shape (32,), unsigned bit patterns -> array (or tuple); predicates as int
+    masks. scalar: the same on Python ints (unsigned bit patterns, predicates as 0 or FULL), or None
+    when the
+        result is to be computed as a vector even from uniform operands (all floating point).
+    expr, vexpr: Python source with {0}, {1}, ... for the operands, to be inlined in place of a call
+    of
+        scalar or vector. Operands of vexpr are arrays, or Python ints that fit the type (never all
+        of them).
+    """
+
+    ins: tuple[str, ...]
+    outs: tuple[str, ...]
+    vector: Callable | None
+    scalar: Callable | None = None
+    expr: str | None = None
+    vexpr: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    style: str
+    prefix: tuple[str, ...]
+    factory: Callable
+    out: int = 1
+    may_block: bool = False
+    # "never": results differ between lanes; "args": the same in all lanes when the arguments are;
+    # "always".
+    uniform: str = "never"
+
+
+TABLE: dict[tuple[str, ...], Entry] = {}
+INLINE_NAMES: dict[str, object] = {}  # what the source in Pure.expr and Pure.vexpr may call
+
+
+def _register(style: str, prefixes: tuple[str, ...], **options):
+    def add(factory):
+        for prefix in prefixes:
+            key = tuple(prefix.split("."))
+            assert key not in TABLE, f"{prefix} is registered twice"
+            TABLE[key] = Entry(style, key, factory, **options)
+        return factory
+
+    return add
+
+
+def pure(*prefixes: str):
+    return _register("pure", prefixes, uniform="args")
+
+
+def lane(*prefixes: str, out: int = 0, may_block: bool = False, uniform: str = "never"):
+    return _register("lane", prefixes, out=out, may_block=may_block, uniform=uniform)
+
+
+def warp(*prefixes: str, out: int = 0, may_block: bool = False, uniform: str = "never"):
+    return _register("warp", prefixes, out=out, may_block=may_block, uniform=uniform)
+
+
+def find(opcode: str) -> Entry | None:
+    """The entry with the longest prefix of `opcode` ("tcgen05.mma.cta_group::1.kind::f16"), or
+    None.
+    """
+    parts = tuple(opcode.split("."))
+    for n in range(len(parts), 0, -1):
+        if (entry := TABLE.get(parts[:n])) is not None:
+            return entry
+    return None
+
+
+class Blocked(Exception):
+    """Raised by a run function that must wait: executed again after `waitable.notify()`."""
+
+    def __init__(self, waitable):
+        self.waitable = waitable
+
+
+class Clock:
+    """Simulated time of what is being executed, in SM cycles; the timing model moves it
+    (b200/clock).
+    """
+
+    now = 0.0
+
+
+class Waitable:
+    """Something fragments of warps wait on; `notify` makes them runnable again.
+
+    signal: simulated time of the latest signal; time: of the latest completion. Without the timing
+    model both are 0.
+    """
+
+    __slots__ = ("waiters", "signal", "time")
+
+    def __init__(self):
+        self.waiters: list = []
+        self.signal = self.time = 0.0
+
+    def touch(self):
+        """A signal has come: what it completes is complete no earlier than now."""
+        if Clock.now > self.signal:
+            self.signal = Clock.now
+
+    def notify(self):
+        self.time = Clock.now if Clock.now > self.signal else self.signal
+        if self.waiters:
+            waiters, self.waiters = self.waiters, []
+            for fragment in waiters:
+                fragment.wake()
+
+
+def lanes(x, dtype) -> np.ndarray:
+    """An argument as an array of 32 elements of `dtype`."""
+    if isinstance(x, np.ndarray):
+        return x if x.dtype == dtype else x.astype(dtype)
+    return np.full(32, x, dtype)
+
+
+def active(mask: int) -> list[int]:
+    """The lanes of a mask, lowest first."""
+    return [i for i in range(32) if mask >> i & 1]
+
+
+_BOOL_CACHE: dict[int, np.ndarray] = {}
+
+
+def as_bools(mask: int) -> np.ndarray:
+    """A mask as a read-only boolean array of 32."""
+    found = _BOOL_CACHE.get(mask)
+    if found is None:
+        found = np.unpackbits(
+            np.frombuffer(int(mask).to_bytes(4, "little"), np.uint8), bitorder="little"
+        ).view(bool)
+        found.flags.writeable = False
+        if len(_BOOL_CACHE) < 4096:
+            _BOOL_CACHE[mask] = found
+    return found
+
+
+def as_mask(bools: np.ndarray) -> int:
+    """A boolean array of 32 as an int mask."""
+    return int.from_bytes(np.packbits(bools, bitorder="little").tobytes(), "little")

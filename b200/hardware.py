@@ -1,0 +1,26 @@
+"""Constants of the hardware, with their source and grade (c certain, l likely).
+
+| constant | value | source | grade |
+|---|---|---|---|
+| SM_COUNT | 148 | device query on a B200 | c |
+| SMEM_OPT_IN | 232,448 bytes a CTA (227 KB) | device query; CUDA programming guide | c |
+| SMEM_BYTES | 233,472 bytes an SM (228 KB); 1 KB of a CTA is reserved | device query | c |
+| SMEM_BASE | a CTA's own shared memory begins at offset 0x400 | measured on an H200 | l |
+| RANK_SHIFT | a shared::cluster address is (rank << 24) + offset | measured on an H200 | l |
+| TMEM_LANES, TMEM_COLUMNS | 128 lanes of 512 columns of 32 bits | PTX ISA 9.7.16.1 | c |
+| MAX_CLUSTER | 16 CTAs (above 8 non-portable) | CUDA programming guide | c |
+| MAX_THREADS | 1024 a CTA | CUDA programming guide | c |
+| PARAM_BYTES | 32,764 bytes | CUDA 12.1 release notes, sm_70 and later | c |
+"""
+
+SM_COUNT = 148
+SMEM_OPT_IN = 232_448
+SMEM_BYTES = 233_472
+SMEM_BASE = 0x400
+RANK_SHIFT = 24
+OFFSET_MASK = (1 << RANK_SHIFT) - 1
+TMEM_LANES, TMEM_COLUMNS = 128, 512
+MAX_CLUSTER = 16
+MAX_THREADS = 1024
+PARAM_BYTES = 32_764
+COMPUTE_CAPABILITY = (10, 0)

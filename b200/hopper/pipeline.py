@@ -1,0 +1,174 @@
+"""The load pipeline of a packed kernel alone, on a Hopper GPU: bytes a second, as a part of what
+DRAM gives.
+
+    python -m b200.hopper.pipeline packs/gemm-benchmark-0.npz ... [--json FILE]
+
+TMA, bulk copies, barriers, schedule and epilogue are the kernel's own. The MMAs and the copies to
+tensor memory are left out, so a stage is released as soon as it has landed. Inputs are cold: copies
+of them that together exceed L2 take turns. Beside it stands a kernel that only reads as many bytes
+with ordinary loads, measured alike: what DRAM gives a launch of this size. The kernel is also
+measured with its own arrives at other CTAs relaxed: the difference is what their release costs.
+What is printed is of this GPU, with its number of SMs and its DRAM; it is no time of a B200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from b200.hopper.pack import Pack, load
+from b200.hopper.rewrite import without_releases, without_tensor_core
+from b200.hopper.run import Image, Kernel, Shape
+from b200.hopper.this_gpu import describe
+from b200.hopper.toolchain import DEVICE, with_nvrtc
+
+L2_BYTES = 60 << 20
+COLD_BYTES = 8 * L2_BYTES  # inputs that take turns
+LAUNCHES, REPLAYS = 40, 5
+SPECIFIED_GB_S = 4800  # NVIDIA H200 data sheet
+READ_SHAPE = (2, 512)  # CTAs a multiprocessor and their threads, of the kernel that only reads
+
+
+@dataclass(frozen=True)
+class Measured:
+    """input_bytes: read by one call; us: microseconds a call, from launch to launch in a CUDA
+    graph; without_releases_us: the same where remote arrives do not release; read_us: ordinary
+    loads of as many bytes.
+    """
+
+    pack: str
+    case: dict | None
+    ctas: int
+    cluster: int
+    input_bytes: int
+    us: float
+    without_releases_us: float
+    read_us: float
+    gb_s: float
+    of_read: float
+    of_copy: float
+
+
+def measure(pack: Pack, name: str, copy_gb_s: float) -> Measured:
+    """Time the loads of a pack's first launch."""
+    import torch
+
+    launch = pack.launches[0]
+    shape = Shape(launch.grid, launch.block, launch.cluster, launch.smem)
+    sizes, read = pack.sizes, pack.read_bytes
+    copies = max(2, -(-COLD_BYTES // read))
+    sets = [
+        [torch.randint(0, 256, (n,), dtype=torch.uint8, device="cuda") for n in sizes]
+        for _ in range(copies)
+    ]
+    params = [launch.relocated([t.data_ptr() for t in tensors]) for tensors in sets]
+    us = []
+    for rewrite in (without_tensor_core, without_releases):
+        kernel = Kernel(pack.programs[launch.program], launch.kernel, rewrite)
+        run = kernel.prepared(shape)
+        us.append(_graph_time(lambda i, run=run: run(params[i % copies])))
+    read_us, gb_s = read_time(read, copies), read / us[0] / 1e3
+    clusters = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+    return Measured(
+        name,
+        pack.case,
+        shape.ctas,
+        clusters,
+        read,
+        *us,
+        read_us,
+        gb_s,
+        read_us / us[0],
+        gb_s / copy_gb_s,
+    )
+
+
+def read_time(size: int, copies: int) -> float:
+    """Microseconds of a launch that reads `size` bytes, of `copies` that take turns."""
+    import torch
+
+    places = [(0, 8, 8), (8, 8, 8), (16, 8, 8)]
+    image = Image(with_nvrtc((DEVICE / "read.cu").read_text()), "read_only", places)
+    per_sm, threads = READ_SHAPE
+    ctas = per_sm * torch.cuda.get_device_properties(0).multi_processor_count
+    shape = Shape((ctas, 1, 1), (threads, 1, 1), (1, 1, 1), 0)
+    buffers = [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(copies)]
+    out = torch.zeros(1, dtype=torch.int32, device="cuda")
+    params = [struct.pack("<QQQ", b.data_ptr(), size // 16, out.data_ptr()) for b in buffers]
+    return _graph_time(lambda i: image.enqueue(shape, params[i % copies]))
+
+
+def _graph_time(call: Callable[[int], None]) -> float:
+    """Microseconds a call, of LAUNCHES in a CUDA graph, the median of REPLAYS."""
+    import torch
+
+    call(0)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(LAUNCHES):
+            call(i)
+    times = []
+    for _ in range(REPLAYS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1e3 / LAUNCHES)
+    return sorted(times)[REPLAYS // 2]
+
+
+def copy_rate() -> float:
+    """GB/s of a copy of 4 GiB from device to device, bytes read and written."""
+    import torch
+
+    a, b = (torch.empty(4 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
+    times = []
+    for _ in range(5):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        b.copy_(a)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    return 2 * a.numel() / sorted(times)[2] / 1e6
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m b200.hopper.pipeline")
+    parser.add_argument("packs", nargs="+", type=Path)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args(argv)
+    copy = copy_rate()
+    machine = describe()
+    print(f"{machine['device']}: copy {copy:.0f} GB/s, specified {SPECIFIED_GB_S} GB/s")
+    found = []
+    for path in arguments.packs:
+        m = measure(load(path), path.stem, copy)
+        found.append(m)
+        print(
+            f"{m.pack}: {m.input_bytes / 1e6:.1f} MB in {m.us:.2f} us ({m.without_releases_us:.2f}"
+            f" without releases), {m.gb_s:.0f} GB/s; ordinary loads {m.read_us:.2f} us:"
+            f" {100 * m.of_read:.0f} % of their rate, {100 * m.of_copy:.0f} % of the copy,"
+            f" measured on {machine['device']}",
+            flush=True,
+        )
+    if arguments.json:
+        written = {
+            "machine": machine,
+            "copy_gb_s": copy,
+            "specified_gb_s": SPECIFIED_GB_S,
+            "measured": [asdict(m) for m in found],
+        }
+        arguments.json.write_text(json.dumps(written, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,282 @@
+"""PTX compiled for sm_100a, retargeted to sm_90a.
+
+Everything that Hopper has stays as it is. In place of the rest:
+
+tcgen05             calls of the device functions (device/), carried out by the thread or warp that
+                    would issue them
+TMA                 coordinate 0 is halved where the tensormap says 4-bit elements (tensormap.py);
+                    `.cta_group::1` is dropped; a load with `.cta_group::2` goes through a barrier
+                    of ours (device/barriers.cu)
+f32x2 arithmetic    two f32 operations
+256-bit ld and st   two of 128 bits
+3-operand min, max  two of two operands
+clusterlaunchcontrol  every request is refused: the whole grid is launched anyway
+setmaxnreg          dropped; it changes no result
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from b200.hopper import tmem_text
+from b200.hopper.byte_tensormaps import MARK, MARK_OFFSET
+from b200.hopper.errors import HopperError
+from b200.hopper.statements import Block, Statement, elements, finder, statement, without_comments
+
+TARGET = "sm_90a"
+Writer = Callable[[Statement, Block], None]  # writes what takes the place of an instruction
+PRIVATE_BYTES = 256  # of shared memory, behind the kernel's own; as in device/barriers.cu
+
+
+@dataclass(frozen=True)
+class Retargeted:
+    """A PTX module for sm_90a.
+
+    tmem: it needs tensor memory in global memory. private_bytes: dynamic shared memory to add to
+    what the kernel asks for. edits_maps: it changes dimensions of tensormaps on the device, which
+    4-bit elements do not survive.
+    """
+
+    text: str
+    tmem: bool
+    private_bytes: int
+    edits_maps: bool
+
+
+def retarget(text: str, device: str, tcgen05: Writer = tmem_text.replace) -> Retargeted:
+    """Rewrite a PTX module and put the device functions (PTX for sm_90a) into it. Raises
+    HopperError.
+
+    tcgen05: writes what takes the place of these instructions.
+    """
+    text = without_comments(text).replace("\0", "")
+    if not re.search(r"\.target\s+sm_10[03][af]?\b", text):
+        target = re.search(r"\.target\s+(\S+)", text)
+        raise HopperError(
+            "unsupported", f"PTX for {target[1] if target else 'no target'}: expected sm_100a"
+        )
+    module = _Module(_dynamic_symbol(text), tcgen05)
+    body = _PATTERN.sub(module.replace, text)
+    return Retargeted(
+        _merge(body, device) if module.calls else _retarget_header(body, _version(body)),
+        tmem=module.calls,
+        private_bytes=PRIVATE_BYTES if module.private else 0,
+        edits_maps=bool(re.search(r"tensormap\.replace\.tile\.(global_dim|box_dim)", body)),
+    )
+
+
+def without_tensor_core(text: str, device: str) -> Retargeted:
+    """As retarget, with tcgen05 left out but for its arrives: what remains is the load pipeline and
+    an epilogue of zeros."""
+    return retarget(text, device, tmem_text.leave_out)
+
+
+def without_releases(text: str, device: str) -> Retargeted:
+    """As without_tensor_core, and the kernel's own arrives at other CTAs do not release, either:
+    what is faster by that, they cost."""
+    found = without_tensor_core(text, device)
+    relaxed = found.text.replace(tmem_text.RELEASING_ARRIVE, tmem_text.RELAXED_ARRIVE)
+    return replace(found, text=relaxed)
+
+
+def _dynamic_symbol(text: str) -> str | None:
+    found = re.search(r"\.extern\s+\.shared\s+(?:\.align\s+\d+\s+)?\.b8\s+([\w$]+)\s*\[", text)
+    return found[1] if found else None
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, minor = re.search(r"\.version\s+(\d+)\.(\d+)", text).groups()
+    return int(major), int(minor)
+
+
+def _retarget_header(text: str, version: tuple[int, int]) -> str:
+    text = re.sub(r"\.version\s+\S+", f".version {version[0]}.{version[1]}", text, count=1)
+    return re.sub(r"\.target\s+[^\n]+", f".target {TARGET}", text, count=1)
+
+
+def _merge(text: str, device: str) -> str:
+    """One module: the header with the newer version, the device functions, then the kernels."""
+    device = without_comments(device)
+    version = max(_version(text), _version(device))
+    functions = re.sub(r"\.(version|target|address_size)[^\n]*\n", "", device)
+    header = re.search(r"\.address_size\s+64\s*\n", text)
+    merged = text[: header.end()] + functions + text[header.end() :]
+    return _retarget_header(merged, version)
+
+
+class _Module:
+    """State of one rewriting: `calls`: a device function is called; `private`: a private barrier is
+    needed.
+    """
+
+    def __init__(self, dynamic: str | None, tcgen05: Writer):
+        self.dynamic, self.tcgen05 = dynamic, tcgen05
+        self.calls, self.private, self.number = False, False, 0
+
+    def replace(self, match: re.Match) -> str:
+        found = statement(match)
+        handler = _handler(found)
+        block = Block()
+        handler(self, found, block)
+        self.number += 1
+        self.calls = self.calls or any("call " in line for line in block.lines)
+        return block.text(found.guard, self.number) if block.lines else ""
+
+
+Handler = Callable[[_Module, Statement, Block], None]
+
+
+def _drop(module: _Module, s: Statement, block: Block) -> None:
+    """No effect on a result."""
+
+
+def _packed_floats(module: _Module, s: Statement, block: Block) -> None:
+    """add, sub, mul, fma on two fp32 in 64 bits (PTX ISA 9.7.3)."""
+    target, *sources = s.operands
+    halves = []
+    for source in sources:
+        pair = [block.register("f32") for _ in range(2)]
+        block.emit(f"mov.b64 {{{', '.join(pair)}}}, {source}")
+        halves.append(pair)
+    results = [block.register("f32") for _ in range(2)]
+    opcode = s.opcode.replace(".f32x2", ".f32")
+    for i, result in enumerate(results):
+        block.emit(f"{opcode} {', '.join([result, *(pair[i] for pair in halves)])}")
+    block.emit(f"mov.b64 {target}, {{{', '.join(results)}}}")
+
+
+def _wide_access(module: _Module, s: Statement, block: Block) -> None:
+    """A 256-bit ld or st: two of 128 bits."""
+    load = s.mods[0] == "ld"
+    vector = s.operands[0] if load else s.operands[1]
+    address = s.operands[1] if load else s.operands[0]
+    values, rest = elements(vector), list(s.operands[2:])
+    half = len(values) // 2
+    opcode = re.sub(r"\.v(8|4)\b", f".v{half}", s.opcode)
+    base = block.address(address, "b64") if "shared" not in s.opcode else block.address(address)
+    for i in range(2):
+        part = "{" + ", ".join(values[i * half : (i + 1) * half]) + "}"
+        at = f"[{base}+{16 * i}]"
+        block.emit(f"{opcode} " + ", ".join(([part, at] if load else [at, part]) + rest))
+
+
+def _three_operands(module: _Module, s: Statement, block: Block) -> None:
+    """min or max of three f32."""
+    target, a, b, c = s.operands
+    first = block.register("f32")
+    block.emit(f"{s.opcode} {first}, {a}, {b}")
+    block.emit(f"{s.opcode} {target}, {first}, {c}")
+
+
+def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
+    """A tensor TMA operation: coordinate 0 by the element size that the tensormap is marked
+    with.
+    """
+    if any(m in s.opcode for m in ("gather4", "scatter4", "im2col")):
+        raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
+    place = next(i for i, o in enumerate(s.operands) if re.match(r"\[[^\]]*,\s*\{", o))
+    pointer, vector = re.fullmatch(
+        r"\[\s*([^,\]]+),\s*(\{[^}]*\})\s*\]", s.operands[place]
+    ).groups()
+    first, *others = elements(vector)
+    map_ = block.address(f"[{pointer}]", "b64")
+    mark, coordinate, four_bit = (
+        block.register("b32"),
+        block.register("b32"),
+        block.register("pred"),
+    )
+    block.emit(f"ld.b32 {mark}, [{map_}+{MARK_OFFSET}]")
+    block.emit(f"setp.eq.u32 {four_bit}, {mark}, {MARK:#x}")
+    block.emit(f"mov.b32 {coordinate}, {first}")
+    block.emit(f"@{four_bit} shr.s32 {coordinate}, {coordinate}, 1")
+    operands = list(s.operands)
+    operands[place] = f"[{map_}, {{{', '.join([coordinate, *others])}}}]"
+    opcode = re.sub(r"\.cta_group::[12]", "", s.opcode)
+    if s.has("cta_group::2") and "mbarrier::complete_tx::bytes" in s.opcode:
+        _pair_load(module, s, block, opcode, operands, map_)
+    else:
+        block.emit(f"{opcode} {', '.join(operands)}")
+
+
+def _pair_load(
+    module: _Module, s: Statement, block: Block, opcode: str, operands: list[str], map_: str
+) -> None:
+    """A load whose barrier may be in the peer CTA."""
+    if module.dynamic is None:
+        raise HopperError(
+            "unsupported", f"{s.source}: .cta_group::2 in a kernel without dynamic shared memory"
+        )
+    module.private = True
+    destination, barrier = block.address(operands[0]), block.address(operands[2])
+    base, mask = block.register("b32"), "0"
+    rest = operands[3:]
+    if s.has("multicast::cluster"):
+        mask = block.as_32(rest.pop(0))
+        opcode = opcode.replace(".multicast::cluster", "")
+    block.emit(f"mov.u32 {base}, {module.dynamic}")
+    own = block.call("hopper_pair_begin", ("b64", map_), ("b32", base), result="b32")
+    block.emit(f"{opcode} {', '.join([f'[{destination}]', operands[1], f'[{own}]', *rest])}")
+    block.call(
+        "hopper_pair_end",
+        ("b64", map_),
+        ("b32", base),
+        ("b32", destination),
+        ("b32", barrier),
+        ("b32", mask),
+    )
+
+
+def _try_cancel(module: _Module, s: Statement, block: Block) -> None:
+    """A refused request: sixteen zero bytes and their count on the barrier."""
+    if s.has("multicast::cluster::all"):
+        raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
+    response, barrier = (block.shared(s, o) for o in s.operands)
+    zero = block.register("b64")
+    block.emit(f"mov.b64 {zero}, 0")
+    block.emit(f"st.shared.v2.b64 [{response}], {{{zero}, {zero}}}")
+    block.emit("fence.acq_rel.cta")
+    block.emit(f"mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [{barrier}], 16")
+
+
+def _query_cancel(module: _Module, s: Statement, block: Block) -> None:
+    """A refused request was refused."""
+    if s.has("is_canceled"):
+        block.emit(f"setp.ne.u32 {s.operands[0]}, 0, 0")
+    else:
+        targets = elements(s.operands[0]) if s.operands[0].startswith("{") else [s.operands[0]]
+        for target in (t for t in targets if t != "_"):
+            block.emit(f"mov.b32 {target}, 0")
+
+
+def _replace_field(module: _Module, s: Statement, block: Block) -> None:
+    if s.has("elemtype") and int(s.operands[-1], 0) >= 13:
+        raise HopperError(
+            "unsupported", f"{s.source}: a 4- or 6-bit element type is set on the device"
+        )
+    block.emit(f"{s.opcode} {', '.join(s.operands)}")
+
+
+def _tcgen05(module: _Module, s: Statement, block: Block) -> None:
+    module.tcgen05(s, block)
+
+
+# Opcode pattern -> what takes its place; the first that matches.
+_HANDLERS: list[tuple[str, Handler]] = [
+    (r"tcgen05\.", _tcgen05),
+    (r"cp\.(?:reduce\.)?async\.bulk\.(?:prefetch\.)?tensor\.", _tensor_copy),
+    (r"(?:add|sub|mul|fma)\.(?:[\w.]*\.)?f32x2", _packed_floats),
+    (r"(?:ld|st)\.[\w.:]*?(?:v8\.[bfsu]32|v4\.[bfsu]64)", _wide_access),
+    (r"(?:min|max)\.(?:[\w.]*\.)?f32(?=\s+[^,;]+,[^,;]+,[^,;]+,[^,;]+;)", _three_operands),
+    (r"setmaxnreg\.", _drop),
+    (r"clusterlaunchcontrol\.try_cancel", _try_cancel),
+    (r"clusterlaunchcontrol\.query_cancel", _query_cancel),
+    (r"tensormap\.replace\.", _replace_field),
+]
+_PATTERN = finder([pattern for pattern, _ in _HANDLERS])
+
+
+def _handler(s: Statement) -> Handler:
+    text = f"{s.opcode} {', '.join(s.operands)};"
+    return next(handler for pattern, handler in _HANDLERS if re.match(pattern, text))

@@ -1,0 +1,61 @@
+"""What the DSL's host code would refuse only because the tensors are on the CPU.
+
+Alignment: CUDA allocations begin at multiples of 256 bytes, torch's CPU allocations at multiples of
+64. A tensor whose declared alignment is larger than that is held to 64, which is more than any
+access of a B200 needs.
+
+Context: there is none to initialise.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from b200.host.tvm_ffi import patch_tvm_ffi
+
+CPU_ALIGNMENT = 64  # bytes; torch's CPU allocator (c10 gAlignment)
+
+
+def patch_host_code():
+    """Put the rules in place."""
+    patch_tvm_ffi()
+    _patch_alignment()
+    _patch_context()
+
+
+def _patch_context():
+    import cutlass.base_dsl.runtime.cuda as cuda
+
+    cuda.initialize_cuda_context = lambda device_id=0, flags=0: None
+
+
+def _patch_alignment():
+    import cutlass.cute.runtime as runtime
+    from cutlass.cute.typing import AddressSpace
+
+    pointers = runtime._Tensor.__c_pointers__
+
+    @functools.wraps(pointers)
+    def pointers_held_to_cpu_alignment(self):
+        declared = self._assumed_align
+        if declared is None or declared <= CPU_ALIGNMENT:
+            return pointers(self)
+        self._assumed_align = CPU_ALIGNMENT
+        try:
+            return pointers(self)
+        finally:
+            self._assumed_align = declared
+
+    runtime._Tensor.__c_pointers__ = pointers_held_to_cpu_alignment
+    make_pointer = runtime._Pointer.__init__
+
+    @functools.wraps(make_pointer)
+    def make_pointer_held_to_cpu_alignment(
+        self, pointer, dtype, mem_space=AddressSpace.generic, assumed_align=None
+    ):
+        held = assumed_align if assumed_align is None else min(assumed_align, CPU_ALIGNMENT)
+        make_pointer(self, pointer, dtype, mem_space, held)
+        if assumed_align is not None:
+            self._assumed_align = assumed_align
+
+    runtime._Pointer.__init__ = make_pointer_held_to_cpu_alignment

@@ -1,0 +1,130 @@
+"""The CuTe DSL over the runtime functions of this package.
+
+The DSL's JIT engine resolves a few CUDA runtime functions by name. A subclass of its execution
+engine registers callbacks for them before anything is linked, so the DSL's own host code packs
+tensormaps and kernel parameters and then launches into `Runtime.launch_kernel`. The PTX is the
+compiler's own dump (`keep_ptx`), with line information.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import shutil
+import tempfile
+
+from b200.errors import EmulatorError
+from b200.host.cpu_tensors import patch_host_code
+from b200.host.runtime import ARGUMENTS, Runtime
+
+_ARCH = "sm_100a"
+_FAILED = 719  # cudaErrorLaunchFailure
+_ASSERTED = ("_cuTensorMapEncodeTiled",)  # the DSL's host code ends the process when it fails
+
+
+def connect(runtime: Runtime) -> None:
+    """From now on the DSL compiles for sm_100a and launches into `runtime`."""
+    _configure()
+    _patch(runtime)
+
+
+def _configure():
+    """Compile for sm_100a, keep the PTX with line information, into a directory of this process."""
+    os.environ.setdefault("CUTE_DSL_ARCH", _ARCH)
+    os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    from cutlass.cutlass_dsl import cutlass as dsls
+
+    frontends = [getattr(dsls, n) for n in ("CuTeDSL", "CuteExperimentalDSL") if hasattr(dsls, n)]
+    every = [frontend._get_dsl().envar for frontend in frontends]
+    for settings in every:
+        settings.arch = os.environ["CUTE_DSL_ARCH"]
+        settings.keep_ptx = settings.lineinfo = True
+        settings.disable_file_caching = True
+        settings.enable_tvm_ffi = False
+    patch_host_code()
+
+    def fresh_directory():
+        directory = tempfile.mkdtemp(prefix="b200-ptx-")
+        for settings in every:
+            settings.dump_dir = directory
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+
+    fresh_directory()
+    os.register_at_fork(after_in_child=fresh_directory)
+
+
+def _callback(runtime: Runtime, method, name: str):
+    failed = 0 if name in _ASSERTED else _FAILED
+
+    def call(*args):
+        if runtime.error is not None:
+            return failed
+        try:
+            method(*(a or 0 for a in args))
+        except BaseException as error:  # noqa: BLE001  must not unwind through machine code
+            runtime.error = error
+            return failed
+        return 0
+
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * ARGUMENTS[name])(call)
+
+
+def _patch(runtime: Runtime):
+    import cutlass._mlir.execution_engine as engines
+    import cutlass.base_dsl.jit_executor as jit
+    import cutlass.cutlass_dsl.cuda_jit_executor as cuda_jit
+
+    callbacks = {
+        name: _callback(runtime, method, name)
+        for name, method in runtime.runtime_functions().items()
+    }
+
+    class Engine(engines.ExecutionEngine):
+        """The DSL's engine with the runtime functions replaced (registering later than here
+        crashes).
+        """
+
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.callbacks = callbacks
+            for name, function in callbacks.items():
+                self.raw_register_runtime(name, ctypes.cast(function, ctypes.c_void_p))
+
+        def lookup(self, name):
+            function = super().lookup(name)
+
+            def check(result, _function, _args):
+                runtime.raise_error()
+                return result
+
+            function.errcheck = check
+            return function
+
+    engines.ExecutionEngine = Engine
+    load = cuda_jit.CudaDialectJitCompiledFunction._load_cuda_library
+
+    def load_with_ptx(self):
+        runtime.loading = self.__ptx__
+        try:
+            return load(self)
+        except Exception:
+            runtime.raise_error()
+            raise
+        finally:
+            runtime.loading = None
+
+    cuda_jit.CudaDialectJitCompiledFunction._load_cuda_library = load_with_ptx
+    cuda_jit.CudaDialectJitCompiledFunction.num_devices = property(lambda self: 1)
+    run = jit.JitExecutor.run_compiled_program
+
+    def run_unwrapped(self, exe_args):
+        try:
+            return run(self, exe_args)
+        except Exception as error:
+            cause = getattr(error, "cause", None) or error.__cause__
+            if isinstance(cause, EmulatorError):
+                raise cause from None
+            raise
+
+    jit.JitExecutor.run_compiled_program = run_unwrapped

@@ -1,0 +1,139 @@
+"""The CUDA runtime and driver functions that the DSL's host code calls, over a GPU in software.
+
+CPU tensors are global memory: a device pointer is a host address.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+from b200.chip.gpu import Launcher
+from b200.errors import EmulatorError
+from b200.hardware import COMPUTE_CAPABILITY, SMEM_OPT_IN
+from b200.host.tensor_map import tensor_map_encode_tiled
+from b200.program.module import Program
+
+_ATTRIBUTE_CLUSTER = 4  # cudaLaunchAttributeClusterDimension
+_ATTRIBUTE_BYTES = 72  # sizeof(cudaLaunchAttribute)
+_DEVICE_ATTRIBUTES = {  # cudaDeviceAttr -> value
+    75: COMPUTE_CAPABILITY[0],
+    76: COMPUTE_CAPABILITY[1],
+    97: SMEM_OPT_IN,
+}
+# Name of a CUDA runtime or driver function that the DSL's host code calls -> number of arguments.
+ARGUMENTS = {
+    "_cudaLibraryLoadData": 8,
+    "_cudaLibraryGetKernel": 3,
+    "_cudaDeviceGetAttribute": 3,
+    "_cuKernelGetAttribute": 4,
+    "_cudaKernelSetAttributeForDevice": 4,
+    "_cudaFuncSetAttribute": 3,
+    "_cudaGetDevice": 1,
+    "_cudaSetDevice": 1,
+    "_cudaLaunchKernelEx": 3,
+    "_cuTensorMapEncodeTiled": 12,
+}
+
+
+class Runtime:
+    """Handles of modules and kernels, and the way from a launch's arguments to `gpu.launch`.
+
+    error: what a callback could not raise, since an exception cannot cross machine code. loading:
+    PTX of the compiled function whose library is being loaded. recording: where launches go while a
+    CUDA graph is under capture (graphs.py).
+    """
+
+    def __init__(self, gpu: Launcher):
+        self.gpu = gpu
+        self.error: BaseException | None = None
+        self.loading: str | None = None
+        self.recording: list[tuple] | None = None
+        self._programs: dict[int, Program] = {}
+        self._kernels: dict[int, tuple[Program, str]] = {}
+        self._handles = 0x10000
+
+    def runtime_functions(self) -> dict:
+        """What takes the place of the runtime functions, by name."""
+        return {
+            "_cudaLibraryLoadData": self.library_load_data,
+            "_cudaLibraryGetKernel": self.library_get_kernel,
+            "_cudaDeviceGetAttribute": self.device_get_attribute,
+            "_cuKernelGetAttribute": self.kernel_get_attribute,
+            "_cudaKernelSetAttributeForDevice": self.accept,
+            "_cudaFuncSetAttribute": self.accept,
+            "_cudaGetDevice": self.get_device,
+            "_cudaSetDevice": self.accept,
+            "_cuTensorMapEncodeTiled": tensor_map_encode_tiled,
+            "_cudaLaunchKernelEx": self.launch_kernel,
+        }
+
+    def _handle(self) -> int:
+        self._handles += 16
+        return self._handles
+
+    def library_load_data(self, out, code, *_):
+        if self.loading is None:
+            raise EmulatorError(
+                "unsupported",
+                "a kernel was compiled before b200.install(): its PTX is not at hand; "
+                "call b200.install() before the first cute.compile or @cute.jit call",
+            )
+        handle = self._handle()
+        self._programs[handle] = self.gpu.load(self.loading)
+        _poke(out, "<Q", handle)
+
+    def library_get_kernel(self, out, library, name):
+        handle = self._handle()
+        self._kernels[handle] = (self._programs[library], ctypes.string_at(name).decode())
+        _poke(out, "<Q", handle)
+
+    def device_get_attribute(self, out, attribute, _device):
+        _poke(out, "<i", _DEVICE_ATTRIBUTES.get(attribute & 0xFFFFFFFF, 0))
+
+    def kernel_get_attribute(self, out, *_):
+        _poke(out, "<i", 0)
+
+    def get_device(self, out):
+        _poke(out, "<i", 0)
+
+    def accept(self, *_):
+        """Attributes of a kernel (shared-memory carve-out, non-portable clusters): nothing to
+        do.
+        """
+
+    def launch_kernel(self, config, kernel, args):
+        *sizes, dynamic = struct.unpack("<6I", ctypes.string_at(config, 24)) + struct.unpack(
+            "<Q", ctypes.string_at(config + 24, 8)
+        )
+        attributes, count = struct.unpack("<QI", ctypes.string_at(config + 40, 12))
+        cluster = (1, 1, 1)
+        for i in range(count):
+            at = attributes + i * _ATTRIBUTE_BYTES
+            if struct.unpack("<I", ctypes.string_at(at, 4))[0] == _ATTRIBUTE_CLUSTER:
+                cluster = struct.unpack("<3I", ctypes.string_at(at + 8, 12))
+        program, name = self._kernels[kernel]
+        parameters = program.kernels[name].params
+        params = bytearray(program.kernels[name].param_bytes)
+        pointers = struct.unpack(
+            f"<{len(parameters)}Q", ctypes.string_at(args, 8 * len(parameters))
+        )
+        for parameter, pointer in zip(parameters, pointers, strict=True):
+            params[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(
+                pointer, parameter.size
+            )
+        launch = (program, name, sizes[:3], sizes[3:], cluster, dynamic, bytes(params))
+        if self.recording is not None:
+            self.recording.append(launch)
+        else:
+            self.gpu.launch(*launch)
+
+    def raise_error(self):
+        """Raise what a callback could not: an exception cannot cross the JIT's machine code."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+
+
+def _poke(address: int, code: str, value: int):
+    ctypes.memmove(address, struct.pack(code, value), struct.calcsize(code))

@@ -1,0 +1,362 @@
+"""Control flow and uniformity of a kernel: what the translator needs to know before it writes code.
+
+* basic blocks, cut at labels, after branches and before instructions that may block (executed again
+on wake-up);
+* the immediate post-dominator of each block: where a diverged warp reconverges;
+* which registers hold the same value in all active lanes ("uniform"): those become Python ints, the
+others numpy
+  arrays of 32. A register is varying if an instruction makes it so, or if lanes that went different
+  ways at a divergent branch can see different definitions of it (see `_mark_divergent_region`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from b200.contract import Entry, Pure, find
+from b200.errors import Unsupported
+from b200.program.module import Addr, Instr, Kernel, Label, Not, Reg, Special, Vec
+
+EXIT = -1
+VARYING_SPECIALS = (
+    "tid",
+    "laneid",
+    "lanemask_eq",
+    "lanemask_le",
+    "lanemask_lt",
+    "lanemask_ge",
+    "lanemask_gt",
+)
+BRANCHES = ("bra", "brx", "ret", "exit", "trap")
+
+
+@dataclass
+class Op:
+    """An instruction with its registry entry, the factory's product, and its registers."""
+
+    ins: Instr
+    entry: Entry | None  # None: branch
+    made: object
+    dsts: tuple[Reg, ...]
+    srcs: tuple[Reg, ...]
+
+
+@dataclass
+class Block:
+    index: int
+    ops: list[Op] = field(default_factory=list)
+    successors: list[int] = field(default_factory=list)
+    targets: dict[str, int] = field(default_factory=dict)
+
+
+def registers_of(operand) -> list[Reg]:
+    """All registers in an operand."""
+    if isinstance(operand, Reg):
+        return [operand]
+    if isinstance(operand, Not):
+        return [operand.reg]
+    if isinstance(operand, Vec):
+        return [r for item in operand.items for r in registers_of(item)]
+    if isinstance(operand, Addr):
+        return registers_of(operand.base) + [r for c in operand.coords for r in registers_of(c)]
+    return []
+
+
+def destination_count(ins: Instr, entry: Entry, made) -> int:
+    """How many leading operands are destinations."""
+    if entry.style == "pure":
+        return 1
+    return min(entry.out, 1) if (ins.dual or entry.out <= 1) else entry.out
+
+
+def make_op(ins: Instr) -> Op:
+    """Look an instruction up and let its unit decode it."""
+    if ins.mods[0] in BRANCHES:
+        srcs = [r for o in ins.operands for r in registers_of(o)]
+        return Op(ins, None, None, (), tuple(srcs + ([ins.pred] if ins.pred else [])))
+    entry = find(ins.opcode)
+    if entry is None:
+        raise Unsupported(f"instruction {ins.mods[0]} is not modelled: {ins.text}")
+    made = entry.factory(ins)
+    n = destination_count(ins, entry, made)
+    dsts = [r for o in ins.operands[:n] for r in registers_of(o)]
+    srcs = [r for o in ins.operands[n:] for r in registers_of(o)]
+    if ins.pred is not None:
+        srcs += [ins.pred, *dsts]  # a guarded definition keeps the old value in the other lanes
+    return Op(ins, entry, made, tuple(dsts), tuple(srcs))
+
+
+def build_blocks(kernel: Kernel, located) -> list[Block]:
+    """Cut the body into basic blocks; `located(ins)` is a context manager that adds the line to
+    errors.
+    """
+    blocks, labels = [Block(0)], {}
+    fresh = True
+
+    def cut():
+        nonlocal fresh
+        if blocks[-1].ops:
+            blocks.append(Block(len(blocks)))
+        fresh = True
+
+    for item in kernel.body:
+        if isinstance(item, Label):
+            cut()
+            labels[item.name] = len(blocks) - 1
+            continue
+        with located(item):
+            op = make_op(item)
+        if op.entry is not None and op.entry.may_block:
+            cut()
+        blocks[-1].ops.append(op)
+        if op.entry is None:
+            cut()
+    if not blocks[-1].ops:  # a label at the end, or nothing: falls off the kernel
+        blocks[-1].ops.append(make_op(Instr("ret", ())))
+    for block in blocks:
+        last = block.ops[-1].ins
+        after = block.index + 1 if block.index + 1 < len(blocks) else EXIT
+        if block.ops[-1].entry is not None:
+            block.successors = [after]
+        elif last.mods[0] == "bra":
+            target = labels[last.operands[0].name]
+            block.targets = {last.operands[0].name: target}
+            block.successors = (
+                [target] if last.pred is None else list(dict.fromkeys([target, after]))
+            )
+        elif last.mods[0] == "brx":
+            names = kernel.branch_targets[last.operands[1].name]
+            block.targets = {name: labels[name] for name in names}
+            block.successors = list(dict.fromkeys(block.targets.values()))
+        else:
+            block.successors = [EXIT] if last.pred is None else [EXIT, after]
+    return blocks
+
+
+def post_dominators(blocks: list[Block]) -> list[int]:
+    """Immediate post-dominator of each block (EXIT where there is none inside the kernel)."""
+    n = len(blocks)
+    everything = (1 << n) - 1
+    pdom = [everything] * n
+    changed = True
+    while changed:
+        changed = False
+        for b in reversed(blocks):
+            meet = everything
+            for s in b.successors:
+                meet &= 0 if s == EXIT else pdom[s]
+            new = meet | 1 << b.index
+            if new != pdom[b.index]:
+                pdom[b.index], changed = new, True
+    result = []
+    for b in blocks:
+        strict = pdom[b.index] & ~(1 << b.index)
+        best = EXIT
+        for c in _bits(strict):
+            if pdom[c] == strict:
+                best = c
+        result.append(best)
+    return result
+
+
+def _bits(mask: int):
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+class Uniformity:
+    """Which registers vary between lanes, which need their inactive lanes kept, and what is live
+    where.
+    """
+
+    def __init__(self, kernel: Kernel, blocks: list[Block], block_dim_1d: bool):
+        self.blocks, self.block_dim_1d = blocks, block_dim_1d
+        self.has_local = any(v.space == "local" for v in kernel.variables.values())
+        self.ipdom = post_dominators(blocks)
+        self.id = {name: i for i, name in enumerate(kernel.registers)}
+        self.defs = [0] * len(blocks)
+        self.multiple = 0
+        self._find_defs()
+        self.live_in, self.live_out = self._liveness()
+        self.varying = 0
+        self.merged = self.multiple
+        self.divergent: set[int] = set()
+        self._solve()
+
+    def is_varying(self, reg: Reg) -> bool:
+        return bool(self.varying >> self.id[reg.name] & 1)
+
+    def needs_merge(self, reg: Reg) -> bool:
+        return bool(self.merged >> self.id[reg.name] & 1)
+
+    def _find_defs(self):
+        seen = 0
+        for b in self.blocks:
+            for op in b.ops:
+                for r in op.dsts:
+                    bit = 1 << self.id[r.name]
+                    self.multiple |= seen & bit
+                    seen |= bit
+                    self.defs[b.index] |= bit
+
+    def _liveness(self):
+        uses, kills = [], []
+        for b in self.blocks:
+            use = kill = 0
+            for op in b.ops:
+                for r in op.srcs:
+                    use |= 1 << self.id[r.name] & ~kill
+                if op.ins.pred is None:
+                    for r in op.dsts:
+                        kill |= 1 << self.id[r.name]
+            uses.append(use)
+            kills.append(kill)
+        live_in, live_out = [0] * len(self.blocks), [0] * len(self.blocks)
+        changed = True
+        while changed:
+            changed = False
+            for b in reversed(self.blocks):
+                out = 0
+                for s in b.successors:
+                    if s != EXIT:
+                        out |= live_in[s]
+                new = uses[b.index] | out & ~kills[b.index]
+                if new != live_in[b.index] or out != live_out[b.index]:
+                    live_in[b.index], live_out[b.index], changed = new, out, True
+        return live_in, live_out
+
+    def _solve(self):
+        """Fixed point of value dependence and divergent control flow."""
+        while True:
+            before = self.varying, len(self.divergent)
+            for b in self.blocks:
+                for op in b.ops:
+                    if op.dsts and self.result_varies(op):
+                        for r in op.dsts:
+                            if not self._dst_uniform_anyway(op, r):
+                                self.varying |= 1 << self.id[r.name]
+                last = b.ops[-1]
+                if (
+                    last.entry is None
+                    and b.index not in self.divergent
+                    and self._branch_varies(last)
+                ):
+                    self.divergent.add(b.index)
+                    self._mark_divergent_region(b)
+            if (self.varying, len(self.divergent)) == before:
+                return
+
+    def _branch_varies(self, op: Op) -> bool:
+        return any(self.is_varying(r) for r in op.srcs)
+
+    def args_uniform(self, op: Op) -> bool:
+        """Whether every source is the same in all lanes (the guard and kept destinations not
+        counted).
+        """
+        n = (
+            len(op.ins.operands)
+            if op.entry is None
+            else destination_count(op.ins, op.entry, op.made)
+        )
+        return not any(self.operand_varies(o) for o in op.ins.operands[n:])
+
+    def operand_varies(self, operand) -> bool:
+        if isinstance(operand, Special):
+            return operand.name.split(".")[0] in VARYING_SPECIALS
+        if isinstance(operand, Vec):
+            return any(self.operand_varies(o) for o in operand.items)
+        return any(self.is_varying(r) for r in registers_of(operand))
+
+    def result_varies(self, op: Op) -> bool:
+        if op.ins.pred is not None and self.is_varying(op.ins.pred):
+            return True
+        if is_broadcast(op.ins) or self.is_warp_index(op):
+            return False
+        if op.entry.uniform == "always":
+            return False
+        if op.ins.mods[0] in ("ld", "ldu") and self.may_be_local(op.ins):
+            return True
+        if op.entry.uniform == "never":
+            return True
+        if isinstance(op.made, Pure) and op.made.scalar is None and op.made.expr is None:
+            return True
+        return not self.args_uniform(op)
+
+    def is_warp_index(self, op: Op) -> bool:
+        """`shr %r, tid.x, n >= 5` in a one-dimensional block is the same in all lanes of a warp."""
+        ins = op.ins
+        if ins.mods[0] != "shr" or not self.block_dim_1d or not isinstance(ins.operands[1], Reg):
+            return False
+        amount = getattr(ins.operands[2], "value", 0)
+        return amount >= 5 and self.only_tid_x(ins.operands[1])
+
+    def may_be_local(self, ins: Instr) -> bool:
+        """Whether a load may read local memory, where one address is another cell for each lane."""
+        spaces = (
+            "global",
+            "shared",
+            "shared::cta",
+            "shared::cluster",
+            "const",
+            "param",
+            "param::entry",
+        )
+        return ins.has("local") or (self.has_local and not ins.has(*spaces))
+
+    def only_tid_x(self, reg: Reg) -> bool:
+        if not hasattr(self, "_tid_regs"):
+            counts: dict[str, list[bool]] = {}
+            for b in self.blocks:
+                for op in b.ops:
+                    is_tid = op.ins.mods[0] == "mov" and op.ins.operands[1:] == (Special("tid.x"),)
+                    for r in op.dsts:
+                        counts.setdefault(r.name, []).append(is_tid and op.ins.pred is None)
+            self._tid_regs = {name for name, flags in counts.items() if all(flags)}
+        return reg.name in self._tid_regs
+
+    def _dst_uniform_anyway(self, op: Op, reg: Reg) -> bool:
+        """elect.sync's leader lane is the same for all lanes, only its predicate differs."""
+        return op.ins.mods[:2] == ("elect", "sync") and reg.type != "pred" and op.ins.pred is None
+
+    def _reach(self, start: int, stop: int) -> int:
+        seen, work = 0, [start]
+        while work:
+            b = work.pop()
+            if b in (EXIT, stop) or seen >> b & 1:
+                continue
+            seen |= 1 << b
+            work.extend(self.blocks[b].successors)
+        return seen
+
+    def _mark_divergent_region(self, block: Block):
+        """Lanes part at the end of `block` and meet at its post-dominator. A register that one arm
+        defines and that the other arm or the meeting point reads must be kept per lane."""
+        stop = self.ipdom[block.index]
+        arms = [self._reach(s, stop) for s in block.successors]
+        after = self.live_in[stop] if stop != EXIT else 0
+        for i, arm in enumerate(arms):
+            defined = 0
+            for b in _bits(arm):
+                defined |= self.defs[b]
+            read = after
+            for j, other in enumerate(arms):
+                if j != i:
+                    for b in _bits(other):
+                        read |= self.live_in[b] | self.defs[b]
+            self.varying |= defined & read
+            self.merged |= defined & read
+
+
+def is_broadcast(ins: Instr) -> bool:
+    """A shuffle that gives every lane the value of one fixed lane."""
+    if (
+        ins.mods[:3] != ("shfl", "sync", "idx")
+        or ins.dual
+        or ins.pred is not None
+        or len(ins.operands) != 5
+    ):
+        return False
+    values = [getattr(o, "value", None) for o in ins.operands[2:]]
+    return values[0] is not None and values[1] == 31 and values[2] in (-1, 0xFFFFFFFF)

@@ -1,0 +1,145 @@
+"""Python source of an instruction's operands: registers, immediates, addresses, symbols.
+
+Generated code calls the functions at the top by their names.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from b200.contract import DTYPES, FULL, active, as_bools, as_mask
+from b200.errors import Unsupported
+from b200.program.analysis import EXIT, Uniformity
+from b200.program.module import TYPE_BITS, Addr, Imm, Not, Reg, Special, Sym, Vec
+from b200.program.translated import Translated
+
+
+def merge(old, new, mask: int):
+    """`new` in the lanes of `mask`, `old` in the others."""
+    return np.where(as_bools(mask), new, old)
+
+
+def full(value: int, dtype):
+    return np.full(32, value, dtype)
+
+
+def to_varying(value, dtype):
+    """A result as an array of 32."""
+    if isinstance(value, np.ndarray):
+        return value if value.dtype == dtype else value.astype(dtype)
+    return np.full(32, value, dtype)
+
+
+def to_uniform(value, mask: int):
+    """A result as an int: the value of the lowest active lane."""
+    if isinstance(value, np.ndarray):
+        return int(value[(mask & -mask).bit_length() - 1])
+    return value
+
+
+class Operands:
+    """Writes operands as source code. `space`: the names that the generated code may use."""
+
+    def __init__(self, out: Translated, info: Uniformity):
+        self.out, self.info = out, info
+        self.names = itertools.count()
+        self.text: list[str] = []
+        helpers = (as_bools, as_mask, merge, full, to_varying, to_uniform, active)
+        self.space = {"np": np, "FULL": FULL, "EXIT": EXIT}
+        self.space.update({helper.__name__: helper for helper in helpers})
+
+    def _constant(self, value) -> str:
+        name = f"k{next(self.names)}"
+        self.space[name] = value
+        return name
+
+    def _reg(self, reg: Reg) -> str:
+        return f"r{self.info.id[reg.name]}"
+
+    def _varying(self, reg: Reg) -> bool:
+        return self.info.is_varying(reg)
+
+    def _operand(self, operand, width: int | None) -> tuple[str, bool]:
+        """(source code, varies) of a source operand, as bit pattern of `width` bits where given."""
+        if operand is None:
+            return "None", False
+        if isinstance(operand, Imm):
+            return (
+                hex(operand.value & ((1 << width) - 1)) if width else repr(operand.value)
+            ), False
+        if isinstance(operand, Reg):
+            varying, code = self._varying(operand), self._reg(operand)
+            if width and operand.type != "pred" and TYPE_BITS[operand.type] != width:
+                small = width < TYPE_BITS[operand.type]
+                if varying:
+                    code = f"{code}.astype(np.uint{width})"
+                elif small:
+                    code = f"({code} & {(1 << width) - 1:#x})"
+            return code, varying
+        if isinstance(operand, Special):
+            return f"w.special[{operand.name!r}]", self.info.operand_varies(operand)
+        if isinstance(operand, Sym):
+            return self._symbol(operand.name), False
+        if isinstance(operand, Addr):
+            return self._address(operand)
+        if isinstance(operand, Not):
+            return f"(FULL & ~{self._reg(operand.reg)})", self._varying(operand.reg)
+        raise Unsupported(f"operand {operand}")
+
+    def _symbol(self, name: str) -> str:
+        variable = self.out.kernel.variables.get(name) or self.out.program.variables.get(name)
+        if variable is None:
+            raise Unsupported(f"symbol {name} is not a variable of the program")
+        if variable.space == "shared":
+            return f"(w.rank_bits | {self.out.symbols[name]})"
+        if variable.space in ("global", "const"):
+            return f"w.symbols[{name!r}]"
+        return str(self.out.symbols[name])
+
+    def _address(self, address: Addr) -> tuple[str, bool]:
+        code, varying = self._operand(address.base, None)
+        if address.offset:
+            code = f"({code} {'+' if address.offset > 0 else '-'} {abs(address.offset)})"
+        return code, varying
+
+    def _array(self, code: str, varying: bool, width: int) -> str:
+        if varying:
+            return code
+        if code.startswith("0x"):
+            return self._constant(np.full(32, int(code, 16), DTYPES[width]))
+        return f"full({code}, np.uint{width})"
+
+    @staticmethod
+    def _resize(code: str, varying: bool, kind: str, width: int) -> str:
+        """A value of PTX type `kind` in a register of `width` bits (sign-extended if the type is
+        signed).
+        """
+        have = TYPE_BITS[kind]
+        if varying:
+            if kind[0] == "s" and width > have:
+                return f"({code}).view(np.int{have}).astype(np.int{width}).view(np.uint{width})"
+            return f"({code}).astype(np.uint{width})"
+        if kind[0] == "s" and width > have:
+            return f"((({code}) ^ {1 << have - 1:#x}) - {1 << have - 1:#x}) & {(1 << width) - 1:#x}"
+        return f"({code}) & {(1 << width) - 1:#x}"
+
+    def _argument(self, operand, style: str) -> tuple[list[str], bool]:
+        """Code of the argument(s) an operand stands for in a lane or warp call."""
+        if isinstance(operand, Vec):
+            parts = [self._argument(o, style) for o in operand.items]
+            return [f"({', '.join(c for p, _ in parts for c in p)},)"], any(v for _, v in parts)
+        if isinstance(operand, Addr) and operand.coords:
+            first, varying = self._argument(Addr(operand.base, operand.offset), style)
+            second, v2 = self._argument(Vec(operand.coords), style)
+            return first + second, varying or v2
+        code, varying = self._operand(operand, None)
+        predicate = isinstance(operand, Not) or (
+            isinstance(operand, Reg) and operand.type == "pred"
+        )
+        if style == "lane" and predicate:
+            code = f"({code} >> i & 1 != 0)"
+        elif style == "lane" and varying:
+            code = f"int({code}[i])"
+        return [code], varying

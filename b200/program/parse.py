@@ -1,0 +1,328 @@
+"""PTX text -> Program: registers, instructions with their source lines, labels, variables (PTX ISA
+chapters 4 and 5).
+
+Inline-asm scopes `{ .reg ...; LAB: ... }` have their own registers and labels; both are renamed so
+that names are unique in the kernel. Lines inside a scope count from where the asm string starts, so
+a scope keeps the line of the instruction before it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from b200.errors import Unsupported
+from b200.program.module import (
+    SINK,
+    Addr,
+    Imm,
+    Instr,
+    Kernel,
+    Label,
+    Loc,
+    Not,
+    Program,
+    Reg,
+    Special,
+    Sym,
+    Vec,
+)
+from b200.program.tokens import declaration, immediate, is_number, split_operands
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(\(.*?\))?\s*([^{;]*)\{", re.S)
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)([^\n]*)")
+_INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
+_LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
+_REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
+_GUARD = re.compile(r"@(!?)\s*([\w$%.]+)\s+")
+_CALL = re.compile(r"(?:\(([^)]*)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\))?", re.S)
+_CALL_PARAMETER = re.compile(r"\.param\s+\.(b32|b64|u32|u64|s32|s64)\s+([\w$%]+)")
+SYSTEM_CALLS = ("vprintf", "__assertfail")  # CUDA programming guide, "System Calls"
+_SPECIALS = frozenset(
+    """
+    tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid
+    cluster_ctaid cluster_nctaid cluster_ctarank cluster_nctarank is_explicit_cluster lanemask_eq
+    lanemask_le lanemask_lt lanemask_ge lanemask_gt clock clock_hi clock64 globaltimer
+    globaltimer_lo globaltimer_hi dynamic_smem_size total_smem_size aggr_smem_size
+    current_graph_exec
+    """.split()
+)
+
+
+def parse(text: str) -> Program:
+    """Parse a PTX module; Unsupported for what the emulator cannot represent (device functions that
+    are called).
+    """
+    source = text
+    files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
+    text = _COMMENT.sub("", text)
+    target = re.search(r"\.target\s+([\w]+)", text)
+    program = Program(target.group(1) if target else "", {}, {}, source)
+    entries = list(_ENTRY.finditer(text))
+    head_end = entries[0].start() if entries else len(text)
+    for match in re.finditer(r"^[^\n;]*\.(?:shared|global|const)\s[^;]*;", text[:head_end], re.M):
+        if variable := declaration(match.group(0).strip().rstrip(";")):
+            program.variables[variable.name] = variable
+    for entry in entries:
+        kernel = Kernel(entry.group(1))
+        _params(kernel, entry.group(2) or "")
+        for name, values in re.findall(r"\.(\w+)((?:\s+\d+\s*,?)*)", entry.group(3)):
+            kernel.directives[name] = tuple(int(v) for v in re.findall(r"\d+", values))
+        _Body(kernel, program, files).parse(text, entry.end())
+        program.kernels[kernel.name] = kernel
+    return program
+
+
+def _params(kernel: Kernel, text: str):
+    offset = 0
+    for item in filter(str.strip, text.strip().strip("()").split(",")):
+        declared = declaration(item.strip())
+        offset = -(-offset // declared.align) * declared.align
+        declared.offset = offset
+        offset += declared.size
+        kernel.params.append(declared)
+        kernel.variables[declared.name] = declared
+
+
+@dataclass
+class _Scope:
+    """Names declared between a pair of braces; `suffix` makes them unique in the kernel."""
+
+    suffix: str
+    registers: dict[str, Reg] = field(default_factory=dict)
+    ranges: list[tuple[str, str]] = field(default_factory=list)
+    labels: set[str] = field(default_factory=set)
+
+
+class _Body:
+    """Parser of one kernel's body."""
+
+    def __init__(self, kernel: Kernel, program: Program, files: dict[int, str]):
+        self.kernel, self.program, self.files = kernel, program, files
+        self.scopes = [_Scope("")]
+        self.loc: Loc | None = None
+        self.count = 0
+        self.call_parameters: set[str] = (
+            set()
+        )  # `.param` variables of call sequences: registers here
+
+    def parse(self, text: str, at: int):
+        depth_labels = self._scope_labels(text, at)
+        while True:
+            while text[at].isspace() or text[at] == ";":
+                at += 1
+            if text[at] == "{":
+                self.count += 1
+                scope = _Scope(f"@{self.count}")
+                scope.labels = depth_labels.get(self.count, set())
+                self.scopes.append(scope)
+                at += 1
+            elif text[at] == "}":
+                if len(self.scopes) == 1:
+                    return
+                self.scopes.pop()
+                at += 1
+            elif text.startswith(".loc", at) and text[at + 4].isspace():
+                match = _LOC.match(text, at)
+                if len(self.scopes) == 1:
+                    self.loc = self._location(match)
+                at = match.end()
+            elif match := _LABEL.match(text, at):
+                self.kernel.body.append(Label(self._label(match.group(1))))
+                at = match.end()
+                at = self._branch_targets(text, at, match.group(1))
+            else:
+                end = text.index(";", at)
+                self._statement(text[at:end].strip())
+                at = end + 1
+
+    def _scope_labels(self, text: str, at: int) -> dict[int, set[str]]:
+        """Labels each scope declares, by scope number, so that forward branches resolve."""
+        labels: dict[int, set[str]] = {}
+        stack, count = [0], 0
+        token = re.compile(r"\{|\}|;|\.loc\s[^\n]*|([\w$%]+)\s*:(?!:)|[^{};\s]+")
+        start = True
+        while True:
+            match = token.search(text, at)
+            word = match.group(0)
+            if word == "{" and start:
+                count += 1
+                stack.append(count)
+            elif word == "{":  # an operand vector
+                at = text.index("}", match.end()) + 1
+                continue
+            elif word == "}":
+                stack.pop()
+                if not stack:
+                    return labels
+            elif match.group(1) and start:
+                labels.setdefault(stack[-1], set()).add(match.group(1))
+            elif word != ";" and not re.match(r"\.loc\s", word):
+                start = False
+            if word in ("{", "}", ";"):
+                start = True
+            at = match.end()
+
+    def _branch_targets(self, text: str, at: int, name: str) -> int:
+        match = re.compile(r"\s*\.branchtargets\s+([^;]*);").match(text, at)
+        if match is None:
+            return at
+        self.kernel.body.pop()
+        self.kernel.branch_targets[name] = tuple(
+            self._label(t) for t in split_operands(match.group(1))
+        )
+        return match.end()
+
+    def _location(self, match) -> Loc | None:
+        line = int(match.group(2))
+        if line == 0:
+            return self.loc
+        inlined = _INLINED.search(match.group(4) or "")
+        outer = (
+            Loc(self.files.get(int(inlined.group(1)), "?"), int(inlined.group(2)))
+            if inlined
+            else None
+        )
+        return Loc(self.files.get(int(match.group(1)), "?"), line, outer)
+
+    def _label(self, name: str) -> str:
+        for scope in reversed(self.scopes[1:]):
+            if name in scope.labels:
+                return name + scope.suffix
+        return name
+
+    def _statement(self, text: str):
+        if not text:
+            return
+        if text.startswith(".reg"):
+            self._declare_registers(text)
+        elif match := _CALL_PARAMETER.fullmatch(text):
+            scope, (kind, name) = self.scopes[-1], match.groups()
+            scope.registers[name] = self._new(name + scope.suffix, kind)
+            self.call_parameters.add(name + scope.suffix)
+        elif text.startswith((".local", ".shared", ".param")):
+            declared = declaration(text)
+            self.kernel.variables[declared.name] = declared
+        elif text.startswith((".pragma", ".file", ".section", ".callprototype", ".branchtargets")):
+            pass
+        else:
+            self.kernel.body.append(self._instruction(text))
+
+    def _declare_registers(self, text: str):
+        kind, names = _REG.match(text).groups()
+        scope = self.scopes[-1]
+        for name in split_operands(names):
+            if match := re.fullmatch(r"([\w$%]+)<(\d+)>", name):
+                scope.ranges.append((match.group(1), kind))
+            else:
+                scope.registers[name] = self._new(name + scope.suffix, kind)
+
+    def _new(self, name: str, kind: str) -> Reg:
+        reg = Reg(name, kind)
+        self.kernel.registers[name] = reg
+        return reg
+
+    def _register(self, name: str) -> Reg | None:
+        for scope in reversed(self.scopes):
+            if name in scope.registers:
+                return scope.registers[name]
+            for prefix, kind in scope.ranges:
+                if name.startswith(prefix) and name[len(prefix) :].isdigit():
+                    scope.registers[name] = self._new(name + scope.suffix, kind)
+                    return scope.registers[name]
+        return None
+
+    def _instruction(self, text: str) -> Instr:
+        source = re.sub(r"\s+", " ", text)
+        pred, negated = None, False
+        if match := _GUARD.match(text):
+            negated, pred = bool(match.group(1)), self._register(match.group(2))
+            text = text[match.end() :].strip()
+        parts = text.split(None, 1)
+        opcode, rest = parts[0], parts[1] if len(parts) > 1 else ""
+        if "{" in opcode:  # "op{a,b}" cannot occur; "op [x]" may be written "op[x]"
+            opcode, rest = opcode.split("{", 1)[0], "{" + opcode.split("{", 1)[1] + rest
+        if opcode.split(".")[0] == "call":
+            return self._call(rest, pred, negated, source)
+        kind = opcode.split(".")[-1]
+        operands, dual = [], False
+        for i, token in enumerate(split_operands(rest)):
+            if i == 0 and "|" in token and not token.startswith("["):
+                dual = True
+                operands.append(
+                    Vec(tuple(self._operand(t.strip(), kind) for t in token.split("|")))
+                )
+            else:
+                operands.append(self._operand(token, kind))
+        words = opcode.split(".")
+        if words[1:2] == ["param"] and (moved := self._call_parameter(operands)):
+            opcode, operands = f"mov.{kind}", moved
+        if words[0] in ("addc", "subc", "madc"):
+            operands.append(self._carry())
+        if "cc" in words:
+            operands[0], dual = Vec((operands[0], self._carry())), True
+        return Instr(opcode, tuple(operands), pred, negated, self.loc, source, dual)
+
+    def _call(self, rest: str, pred: Reg | None, negated: bool, source: str) -> Instr:
+        """A call of one of the functions that the driver provides; the mnemonic becomes
+        `call.NAME`.
+        """
+        match = _CALL.fullmatch(rest.strip())
+        if match is None or match.group(2) not in SYSTEM_CALLS:
+            raise Unsupported(f"device function calls are not supported: {source}")
+        result, name, arguments = match.groups()
+        operands = [self._operand(t, "b64") for t in split_operands(arguments or "")]
+        if name == "vprintf":
+            operands.insert(0, self._operand(result.strip(), "b32") if result else SINK)
+        return Instr(f"call.{name}", tuple(operands), pred, negated, self.loc, source)
+
+    def _call_parameter(self, operands: list) -> list | None:
+        """Operands of the move that a load or store of a call's parameter is, None if it is not
+        one.
+        """
+        for i, operand in enumerate(operands):
+            if (
+                isinstance(operand, Addr)
+                and isinstance(operand.base, Reg)
+                and operand.base.name in self.call_parameters
+            ):
+                return [operand.base if j == i else o for j, o in enumerate(operands)]
+        return None
+
+    def _carry(self) -> Reg:
+        """The condition code of extended-precision arithmetic (PTX ISA 9.7.2), as a predicate."""
+        return self.kernel.registers.get("%CC.CF") or self._new("%CC.CF", "pred")
+
+    def _operand(self, token: str, kind: str):
+        if token == "_":
+            return SINK
+        if token.startswith("{"):
+            return Vec(tuple(self._operand(t, kind) for t in split_operands(token[1:-1])))
+        if token.startswith("["):
+            return self._address(token[1:-1].strip())
+        if token.startswith("!"):
+            return Not(self._register(token[1:].strip()))
+        if token.startswith("-") and (reg := self._register(token[1:].strip())):
+            raise Unsupported(f"negated register operand {reg.name}")
+        if (reg := self._register(token)) is not None:
+            return reg
+        if token.startswith("%"):
+            if token[1:].split(".")[0] not in _SPECIALS:
+                raise Unsupported(f"special register {token} is not modelled")
+            return Special(token[1:])
+        if is_number(token):
+            return Imm(immediate(token, kind))
+        return Sym(self._label(token))
+
+    def _address(self, text: str) -> Addr:
+        pieces = split_operands(text)
+        coords = ()
+        if len(pieces) > 1:
+            coords = tuple(self._operand(t, "s32") for t in split_operands(pieces[1].strip()[1:-1]))
+        match = re.fullmatch(r"([\w$%.]+?)\s*(?:([+-])\s*(-?\s*\w+))?", pieces[0].strip())
+        if match is None:
+            raise Unsupported(f"address [{text}]")
+        base = self._operand(match.group(1), "b64")
+        offset = immediate(match.group(3).replace(" ", "")) if match.group(3) else 0
+        return Addr(base, -offset if match.group(2) == "-" else offset, coords)

@@ -1,0 +1,78 @@
+"""Small pieces of PTX text: numbers, operand lists, variable declarations (PTX ISA 4.5, 5.4)."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from b200.program.module import TYPE_BITS, Variable
+
+_VARIABLE = re.compile(
+    r"\.(param|shared|global|const|local)\s*(?:\.align\s+(\d+))?\s*(?:\.attribute\([^)]*\)\s*)?"
+    r"(?:\.v(\d)\s*)?\.(\w+)\s+(?:\.ptr(?:\s+\.\w+)*(?:\s+\d+)?\s+)?([\w$]+)\s*"
+    r"((?:\[\d*\])*)\s*(?:=\s*(.*))?",
+    re.S,
+)
+
+
+def declaration(text: str) -> Variable | None:
+    match = _VARIABLE.search(text)
+    if match is None:
+        return None
+    space, align, vector, kind, name, dims, init = match.groups()
+    size = (TYPE_BITS[kind] // 8) * int(vector or 1)
+    for dim in re.findall(r"\[(\d*)\]", dims):
+        size *= int(dim or 0)
+    return Variable(
+        name, space, int(align or (TYPE_BITS[kind] // 8)), size, _initial(init, kind, size)
+    )
+
+
+def _initial(text: str | None, kind: str, size: int) -> bytes | None:
+    if text is None:
+        return None
+    width = TYPE_BITS[kind] // 8
+    items = [t.strip() for t in text.strip().strip("{}").split(",") if t.strip()]
+    data = b"".join(
+        (immediate(t, kind) & ((1 << 8 * width) - 1)).to_bytes(width, "little") for t in items
+    )
+    return data.ljust(size, b"\0")
+
+
+def immediate(token: str, kind: str = "b32") -> int:
+    """Value of a numeric token; 0f3F800000 and 0d... give the bit pattern, decimal floats too (as
+    `kind`).
+    """
+    token = token.rstrip("uU") if token[:2].lower() not in ("0f", "0d") else token
+    low = token.lower()
+    if low.startswith(("0f", "0d")) and len(low) in (10, 18):
+        return int(token[2:], 16)
+    if re.fullmatch(r"[-+]?0x[0-9a-f]+", low):
+        return int(low, 16)
+    if re.fullmatch(r"[-+]?0b[01]+", low):
+        return int(low, 2)
+    if re.fullmatch(r"[-+]?0[0-7]+", low):
+        return int(low, 8)
+    if re.fullmatch(r"[-+]?\d+", low):
+        return int(low)
+    code, as_int = ("<d", "<Q") if kind == "f64" else ("<f", "<I")
+    return struct.unpack(as_int, struct.pack(code, float(token)))[0]
+
+
+def is_number(token: str) -> bool:
+    return bool(re.match(r"[-+]?(\d|\.\d)", token))
+
+
+def split_operands(text: str) -> list[str]:
+    """Split at commas outside of braces and brackets."""
+    out, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        if c in "{[(":
+            depth += 1
+        elif c in "}])":
+            depth -= 1
+        elif c == "," and depth == 0:
+            out.append(text[start:i].strip())
+            start = i + 1
+    last = text[start:].strip()
+    return out + [last] if last else out

@@ -1,0 +1,56 @@
+"""A parsed kernel -> one Python function a basic block.
+
+A block function is `b(w, R) -> next block`: `w` is the fragment of a warp that executes it
+(b200/chip/fragment.py), `R` the warp's register file, a list. Uniform registers are Python ints and
+their arithmetic is plain Python source; varying registers are numpy arrays of 32 unsigned bit
+patterns; predicates are int masks in both cases. Values that live inside one block only are Python
+locals. Every generated line remembers its instruction, so that an exception can be traced back to a
+line of the kernel's source.
+"""
+
+from __future__ import annotations
+
+from b200.contract import TABLE
+from b200.hardware import SMEM_BASE
+from b200.program.analysis import Uniformity, build_blocks
+from b200.program.module import Kernel, Program
+from b200.program.translated import Translated, located
+from b200.program.writer import Writer
+
+
+def translate(program: Program, kernel: Kernel, writer: type | None = None) -> Translated:
+    """Translate one kernel; raises Unsupported naming the instruction and the line of the kernel.
+
+    writer: a subclass of the writer, for machines that need more in the generated code. The
+    instruction set must have been registered (import b200.chip.instruction_set).
+    """
+    out = Translated(kernel, program)
+    _lay_out(out)
+    out.structure = build_blocks(kernel, located)
+    reqntid = kernel.directives.get("reqntid") or kernel.directives.get("maxntid") or (0, 0, 0)
+    one_d = tuple(reqntid[1:]) in ((1, 1), (1,), ())
+    (writer or Writer)(out, Uniformity(kernel, out.structure, one_d)).write()
+    return out
+
+
+def _lay_out(out: Translated):
+    """Offsets of shared variables (static first, the dynamic array behind) and of local ones."""
+    shared, local = SMEM_BASE, 0
+    variables = [*out.program.variables.values(), *out.kernel.variables.values()]
+    for v in sorted((v for v in variables if v.space == "shared"), key=lambda v: v.size == 0):
+        shared = -(-shared // v.align) * v.align
+        out.symbols[v.name] = shared
+        shared += v.size
+    for v in variables:
+        if v.space == "local":
+            local = -(-local // v.align) * v.align
+            out.symbols[v.name] = local
+            local += v.size
+        elif v.space == "param":
+            out.symbols[v.name] = v.offset
+    out.static_smem, out.local_bytes = shared - SMEM_BASE, local
+
+
+def known_mnemonics() -> list[str]:
+    """Every opcode prefix the emulator executes, for the documentation and the tests."""
+    return sorted(".".join(key) for key in TABLE)

@@ -1,0 +1,39 @@
+"""What translation makes of a kernel: its block functions, and where each came from."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+
+from b200.errors import Fault
+from b200.program.analysis import Block
+from b200.program.module import Instr, Kernel, Program
+
+
+@dataclass
+class Translated:
+    """A kernel ready to run.
+
+    blocks: the functions. counts: instructions in each block. lines: generated line -> instruction.
+    initial: the register file at the start of a warp. static_smem: bytes of static shared memory.
+    """
+
+    kernel: Kernel
+    program: Program
+    blocks: list = field(default_factory=list)
+    structure: list[Block] = field(default_factory=list)
+    lines: dict[int, Instr] = field(default_factory=dict)
+    initial: list = field(default_factory=list)
+    symbols: dict[str, int] = field(default_factory=dict)
+    static_smem: int = 0
+    local_bytes: int = 0
+    source: str = ""
+
+
+@contextlib.contextmanager
+def located(ins: Instr):
+    try:
+        yield
+    except Fault as fault:
+        where = f"{ins.loc}: " if ins.loc else ""
+        raise type(fault)(f"{where}{fault} (PTX: {ins.text})") from None

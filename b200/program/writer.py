@@ -1,0 +1,322 @@
+"""Python source of a kernel: a function a basic block, a line or more an instruction."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.contract import DTYPES, INLINE_NAMES
+from b200.errors import Unsupported
+from b200.program.analysis import EXIT, Block, Op, destination_count, is_broadcast
+from b200.program.module import TYPE_BITS, Imm, Instr, Reg, Sym, Vec
+from b200.program.operands import Operands
+from b200.program.translated import located
+
+
+class Writer(Operands):
+    """Writes the Python source of one kernel."""
+
+    def write(self):
+        for block in self.out.structure:
+            self._block(block)
+        self.out.source = "\n".join(self.text)
+        self.space.update(INLINE_NAMES)
+        exec(compile(self.out.source, f"<{self.out.kernel.name}>", "exec"), self.space)
+        self.out.blocks = [self.space[f"b{b.index}"] for b in self.out.structure]
+        zeros = {width: np.zeros(32, dtype) for width, dtype in DTYPES.items()}
+        for array in zeros.values():
+            array.flags.writeable = False
+        for name, reg in self.out.kernel.registers.items():
+            varying = self.info.varying >> self.info.id[name] & 1 and reg.type not in (
+                "pred",
+                "b128",
+            )
+            self.out.initial.append(zeros[TYPE_BITS[reg.type]] if varying else 0)
+
+    def _line(self, text: str, ins: Instr | None = None, indent: int = 1):
+        self.text.append("    " * indent + text)
+        if ins is not None:
+            self.out.lines[len(self.text)] = ins
+
+    # --- blocks
+    def _block(self, block: Block):
+        self.text.append(f"def b{block.index}(w, R):")
+        self._line("m = w.mask")
+        defined: set[str] = set()
+        loads: dict[str, Reg] = {}
+        for op in block.ops:
+            for reg in op.srcs:
+                if reg.name not in defined:
+                    loads.setdefault(reg.name, reg)
+            defined.update(r.name for r in op.dsts)
+        for reg in loads.values():
+            self._line(f"{self._reg(reg)} = R[{self.info.id[reg.name]}]")
+        last = block.ops[-1]
+        body = block.ops if last.entry is not None else block.ops[:-1]
+        for op in body:
+            with located(op.ins):
+                self._op(op)
+        self._stores(block, body)
+        if last.entry is None:
+            self._branch(block, last)
+        else:
+            self._line(f"return {block.successors[0]}")
+
+    def _stores(self, block: Block, body: list[Op]):
+        live = self.info.live_out[block.index]
+        written = {r.name: r for op in body for r in op.dsts}
+        for reg in written.values():
+            i = self.info.id[reg.name]
+            if not live >> i & 1:
+                continue
+            name = self._reg(reg)
+            if self._varying(reg) and self.info.needs_merge(reg):
+                kept = (
+                    f"R[{i}] & ~m | {name} & m"
+                    if reg.type == "pred"
+                    else f"merge(R[{i}], {name}, m)"
+                )
+                self._line(f"R[{i}] = {name} if m == FULL else {kept}")
+            else:
+                self._line(f"R[{i}] = {name}")
+
+    def _branch(self, block: Block, op: Op):
+        ins = op.ins
+        after = block.index + 1 if block.index + 1 < len(self.out.structure) else EXIT
+        if ins.mods[0] == "brx":
+            return self._indexed_branch(block, ins)
+        if ins.mods[0] == "trap":
+            self._line("w.trap()", ins)
+        target = block.targets[ins.operands[0].name] if ins.mods[0] == "bra" else EXIT
+        if ins.pred is None:
+            self._line(f"return {target}", ins)
+            return
+        pred = self._reg(ins.pred)
+        if not self._varying(ins.pred):
+            yes, no = (after, target) if ins.negated else (target, after)
+            self._line(f"return {yes} if {pred} else {no}", ins)
+            return
+        self._line(f"g = m & {'~' if ins.negated else ''}{pred}", ins)
+        self._line(f"if g == m: return {target}")
+        self._line(f"if not g: return {after}")
+        self._line(f"return w.split(g, {target}, {after}, {self.info.ipdom[block.index]})", ins)
+
+    def _indexed_branch(self, block: Block, ins: Instr):
+        index = ins.operands[0]
+        if ins.pred is not None or self._varying(index):
+            raise Unsupported("brx.idx with a guard or an index that differs between lanes")
+        targets = tuple(
+            block.targets[n] for n in self.out.kernel.branch_targets[ins.operands[1].name]
+        )
+        self._line(f"return {targets!r}[{self._reg(index)}]", ins)
+
+    # --- instructions
+    def _op(self, op: Op):
+        ins = op.ins
+        if is_broadcast(ins):
+            self._broadcast(op)
+        elif self.info.is_warp_index(op):
+            dst, src = ins.operands[0], ins.operands[1]
+            value = f"int({self._reg(src)}[0])" if self._varying(src) else self._reg(src)
+            self._line(f"{self._reg(dst)} = {value} >> {ins.operands[2].value}", ins)
+        elif (
+            ins.mods[0] == "ld"
+            and ins.has("param", "param::entry")
+            and isinstance(ins.operands[1].base, Sym)
+        ):
+            self._load_param(op)
+        elif op.entry.style == "pure":
+            self._pure(op)
+        else:
+            self._stateful(op)
+
+    def _broadcast(self, op: Op):
+        dst, src, lane = op.ins.operands[:3]
+        code, varying = self._operand(src, 32)
+        value = f"int({code}[{lane.value}])" if varying else code
+        if self._varying(dst):
+            value = f"full({value}, np.uint32)"
+        self._line(f"{self._reg(dst)} = {value}", op.ins)
+
+    def _load_param(self, op: Op):
+        ins = op.ins
+        kind = next(m for m in reversed(ins.mods) if m in TYPE_BITS)
+        address = ins.operands[1]
+        at = self.out.symbols[address.base.name] + address.offset
+        dst = ins.operands[0]
+        for i, reg in enumerate(dst.items if isinstance(dst, Vec) else (dst,)):
+            n = TYPE_BITS[kind] // 8
+            if reg is not None:
+                start = at + i * n
+                value = (
+                    f"int.from_bytes(w.params[{start}:{start + n}], 'little',"
+                    f" signed={kind[0] == 's'})"
+                )
+                self._assign(op, reg, f"{value} & {(1 << TYPE_BITS[reg.type]) - 1:#x}", False, None)
+
+    def _guard(self, op: Op) -> tuple[str, bool | None]:
+        """Code of the mask of lanes that execute, and whether the guard varies (None: no guard)."""
+        ins = op.ins
+        if ins.pred is None:
+            return "m", None
+        inverse = "~" if ins.negated else ""
+        return f"(m & {inverse}{self._reg(ins.pred)})", self._varying(ins.pred)
+
+    def _assign(self, op: Op, reg: Reg, code: str, varying: bool, kind: str | None):
+        """Write a value to a register: widen it, broadcast it, keep the lanes a guard excludes."""
+        ins, name = op.ins, self._reg(reg)
+        if (
+            kind is not None
+            and kind != "pred"
+            and reg.type != "pred"
+            and TYPE_BITS[kind] != TYPE_BITS[reg.type]
+        ):
+            code = self._resize(code, varying, kind, TYPE_BITS[reg.type])
+        if self._varying(reg) and not varying and reg.type != "pred":
+            code = f"full({code}, np.uint{TYPE_BITS[reg.type]})"
+        mask, guard_varies = self._guard(op)
+        if guard_varies is None:
+            self._line(f"{name} = {code}", ins)
+        elif not self._varying(reg):
+            self._line(f"if {mask}: {name} = {code}", ins)
+        elif reg.type == "pred":
+            self._line(f"g = {mask}; {name} = {name} & ~g | ({code}) & g", ins)
+        else:
+            self._line(f"{name} = merge({name}, {code}, {mask})", ins)
+
+    # --- pure instructions
+    def _pure(self, op: Op):
+        ins, made = op.ins, op.made
+        dsts = (
+            list(ins.operands[0].items) if isinstance(ins.operands[0], Vec) else [ins.operands[0]]
+        )
+        srcs = []
+        for operand in ins.operands[1:]:
+            srcs.extend(operand.items if isinstance(operand, Vec) else (operand,))
+        args = []
+        for operand, kind in zip(srcs, made.ins, strict=True):
+            if kind == "pred" and isinstance(operand, Imm):
+                args.append(("FULL" if operand.value else "0", False, kind))
+            else:
+                args.append((*self._operand(operand, TYPE_BITS.get(kind)), kind))
+        any_varying = any(v for _, v, _ in args)
+        has_scalar = made.expr is not None or made.scalar is not None
+        if not any_varying and has_scalar:
+            code = (
+                made.expr.format(*(c for c, _, _ in args))
+                if made.expr is not None
+                else self._call(made.scalar, args)
+            )
+        elif made.vexpr is not None and any(v and k != "pred" for _, v, k in args):
+            code = made.vexpr.format(*(c for c, _, _ in args))
+        elif made.vector is not None:
+            arrays = [
+                (c if k == "pred" else self._array(c, v, TYPE_BITS[k]), v, k) for c, v, k in args
+            ]
+            code = self._call(made.vector, arrays)
+        elif made.expr is not None:  # predicate logic: masks either way
+            code = made.expr.format(*(c for c, _, _ in args))
+        else:
+            raise Unsupported("this form on values that differ between lanes")
+        varying = any_varying or not has_scalar
+        if len(dsts) == 1 and len(made.outs) == 1:
+            if dsts[0] is not None:
+                self._assign(op, dsts[0], code, varying, made.outs[0])
+            return
+        self._line(f"t = {code}", ins)
+        for i, (reg, kind) in enumerate(zip(dsts, made.outs, strict=True)):
+            if reg is not None:
+                self._assign(op, reg, f"t[{i}]", varying, kind)
+
+    def _call(self, function, args) -> str:
+        return f"{self._constant(function)}({', '.join(a[0] for a in args)})"
+
+    # --- lane and warp instructions
+    def _stateful(self, op: Op):
+        ins, entry = op.ins, op.entry
+        n = destination_count(ins, entry, op.made)
+        args, any_varying = [], False
+        for operand in ins.operands[n:]:
+            code, varying = self._argument(operand, entry.style)
+            args.extend(code)
+            any_varying |= varying
+        mask, guard = self._guard(op)
+        run = self._constant(op.made)
+        if entry.style == "warp":
+            call = f"{run}(w, {'g' if guard is not None else 'm'}, {', '.join(args)})"
+        else:
+            call = f"{run}(w, i, {', '.join(args)})"
+        dsts = []
+        for operand in ins.operands[:n]:
+            dsts.extend(operand.items if isinstance(operand, Vec) else (operand,))
+        used = [i for i, d in enumerate(dsts) if d is not None and self._is_read(d)]
+        indent = 1
+        if guard is not None:
+            self._line(f"g = {mask}")
+            self._line("if g:", ins)
+            indent = 2
+        active_mask = "g" if guard is not None else "m"
+        if entry.style == "warp":
+            self._line(f"t = {call}" if used else call, ins, indent)
+            for i in used:
+                self._result(
+                    op, dsts[i], f"t[{i}]" if self._is_tuple(ins, n) else "t", active_mask, indent
+                )
+        elif not used:
+            self._line(f"for i in active({active_mask}): {call}", ins, indent)
+        else:
+            self._lane_results(op, dsts, used, call, active_mask, indent)
+
+    @staticmethod
+    def _is_tuple(ins: Instr, n: int) -> bool:
+        return n > 1 or ins.dual or isinstance(ins.operands[0], Vec)
+
+    def _is_read(self, reg: Reg) -> bool:
+        if not hasattr(self, "_read"):
+            self._read = {r.name for b in self.out.structure for op in b.ops for r in op.srcs}
+        return reg.name in self._read
+
+    def _result(self, op: Op, reg: Reg, code: str, mask: str, indent: int):
+        name = self._reg(reg)
+        if reg.type == "pred":
+            kept = op.ins.pred is not None and self._varying(reg)
+            self._line(
+                f"{name} = {name} & ~g | {code} & g" if kept else f"{name} = {code}", op.ins, indent
+            )
+        elif self._varying(reg):
+            value = f"to_varying({code}, np.uint{TYPE_BITS[reg.type]})"
+            kept = f"merge({name}, {value}, g)" if op.ins.pred is not None else value
+            self._line(f"{name} = {kept}", op.ins, indent)
+        elif reg.type == "b128":
+            self._line(f"{name} = {code}", op.ins, indent)
+        else:
+            self._line(f"{name} = to_uniform({code}, {mask})", op.ins, indent)
+
+    def _lane_results(self, op: Op, dsts, used, call: str, mask: str, indent: int):
+        """Results of an instruction executed lane by lane."""
+        ins = op.ins
+        for i in used:
+            if self._varying(dsts[i]):
+                name = self._reg(dsts[i])
+                if dsts[i].type == "pred":
+                    start = name if ins.pred is not None else "0"
+                elif ins.pred is not None:
+                    start = f"{name}.copy()"
+                else:
+                    start = f"np.zeros(32, np.uint{TYPE_BITS[dsts[i].type]})"
+                self._line(f"{name} = {start}", ins, indent)
+        self._line(f"for i in active({mask}):", ins, indent)
+        self._line(f"t = {call}", ins, indent + 1)
+        for i in used:
+            reg, name = dsts[i], self._reg(dsts[i])
+            code = f"t[{i}]" if self._is_tuple(ins, 1) else "t"
+            if reg.type == "pred":
+                text = f"{name} = FULL if {code} else 0"
+                if self._varying(reg):
+                    text = f"{name} = {name} & ~(1 << i) | (({code} != 0) << i)"
+                self._line(text, ins, indent + 1)
+            else:
+                self._line(
+                    f"{name}[i] = {code}" if self._varying(reg) else f"{name} = {code}",
+                    ins,
+                    indent + 1,
+                )

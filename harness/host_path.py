@@ -1,0 +1,104 @@
+"""What a call of custom_kernel costs on the host: `python -m harness.host_path`.
+
+Only the host: the driver is replaced by a C function that does nothing. A line has the cost
+of reading the operands' addresses, of the whole call, what the call costs above the addresses, its
+target, and the same with the DSL's normal call in place of the direct launch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import timeit
+from collections.abc import Callable
+
+os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
+os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+
+import cutlass._mlir.execution_engine as engines
+import cutlass.cutlass_dsl.cuda_jit_executor as cuda_jit
+
+import reference
+import submission
+from b200.host.runtime import ARGUMENTS
+
+TARGET_US, GROUP_TARGET_US = 2.0, 6.0
+CALLS, REPEATS = 100, 400  # short runs, so that some are not interrupted
+
+CASES = {
+    "gemv": ("nvfp4_gemv", {"m": 128, "k": 256, "l": 1}),
+    "gemm": ("nvfp4_gemm", {"m": 128, "n": 128, "k": 256, "l": 1}),
+    "dual gemm": ("nvfp4_dual_gemm", {"m": 128, "n": 128, "k": 256, "l": 1}),
+    "group gemm of 8": ("nvfp4_group_gemm", {"m": (64,) * 8, "n": (128,) * 8, "k": (256,) * 8}),
+}
+
+
+def take_over_the_runtime() -> None:
+    """Launches end in pthread_equal(config, kernel), which is 0, success; all else succeeds too."""
+
+    def succeed(name: str):
+        def call(out, *_):
+            if name in ("_cudaLibraryLoadData", "_cudaLibraryGetKernel"):
+                ctypes.c_uint64.from_address(out).value = 16  # a handle
+            return 0
+
+        return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * ARGUMENTS[name])(call)
+
+    # The driver's own, but for the launch: tensormaps are encoded by the DSL's host code.
+    names = [name for name in ARGUMENTS if name != "_cuTensorMapEncodeTiled"]
+    functions = {name: succeed(name) for name in names}
+    functions["_cudaLaunchKernelEx"] = ctypes.CDLL(None).pthread_equal
+
+    class Engine(engines.ExecutionEngine):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.functions = functions
+            for name, function in functions.items():
+                self.raw_register_runtime(name, ctypes.cast(function, ctypes.c_void_p))
+
+    engines.ExecutionEngine = Engine
+    cuda_jit.CudaDialectJitCompiledFunction.num_devices = property(lambda self: 1)
+
+
+def microseconds(function: Callable[[], object]) -> float:
+    """The fastest of several runs: what else the machine does only adds."""
+    return min(timeit.repeat(function, number=CALLS, repeat=REPEATS)) / CALLS * 1e6
+
+
+def measure(problem: str, args: dict) -> tuple[float, float, float]:
+    """Addresses alone, the whole call, the whole call with the DSL's normal launch."""
+    data = reference.generate_input(problem, seed=1, **args)
+    submission.custom_kernel(data)
+    operands, _ = submission.unpack(data)
+    addresses = microseconds(lambda: [tensor.data_ptr() for tensor in operands])
+    whole = microseconds(lambda: submission.custom_kernel(data))
+    launcher = submission._launchers[len(operands)][0][1]
+    launcher.launch = lambda operands: (
+        launcher.arguments.read(operands),
+        launcher.function(launcher.arguments),
+    )
+    normal = microseconds(lambda: submission.custom_kernel(data))
+    return addresses, whole, normal
+
+
+def main() -> int:
+    take_over_the_runtime()
+    print("microseconds a call, host only (no driver)")
+    print(f"{'problem':16} addresses   call  above target DSL call above")
+    late = 0
+    for name, (problem, args) in CASES.items():
+        addresses, whole, normal = measure(problem, args | ({"g": 8} if "group" in name else {}))
+        target = GROUP_TARGET_US if "group" in name else TARGET_US
+        above = whole - addresses
+        late += above > target
+        print(
+            f"{name:16} {addresses:9.2f} {whole:6.2f} {above:6.2f} {target:6.1f}"
+            f" {normal - addresses:14.2f}",
+            flush=True,
+        )
+    return 1 if late else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,275 @@
+"""Which configuration is fast, modelled: `python -m harness.tuning floors|rule|ablation|sweep`.
+
+floors: for each benchmark shape what no kernel can beat in the model, and what the pick takes.
+rule: the pick against the next best configurations by its own estimate, all modelled.
+ablation: the pick with one lever switched off at a time.
+sweep: modelled time over its floor, for shapes around and between the benchmarks; --plot FILE.
+
+Times are modelled microseconds of the kernel alone, without the gap or the events around it, at the
+nominal constants of b200/clock/constants.py. `eval.py benchmark` adds the protocol and ranges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
+
+import torch
+
+import b200
+import submission
+import task
+from b200.clock import Constants, Options
+from b200.clock.png import Canvas, write_png
+from submission import Config, Problem, Product
+
+CONSTANTS = Constants.make()
+GHZ = Options().clock_ghz
+DEFAULT = Config()
+
+
+def gemv(rows: int, k: int, batch: int) -> Problem:
+    return Problem(1, (Product(rows, 1, k, batch, 128),), tokens_first=False)
+
+
+def dense(weights: int, rows: int, tokens: int, k: int) -> Problem:
+    return Problem(weights, (Product(rows, tokens, k, 1, tokens),))
+
+
+def benchmarks() -> dict[str, Problem]:
+    """Benchmark shapes by name, "gemm 1" for the first of gemm."""
+    found = {}
+    for problem in task.PROBLEMS.values():
+        for number, benchmark in enumerate(problem.benchmarks, 1):
+            a = benchmark.args
+            if problem.grouped:
+                sizes = zip(a["n"], a["m"], a["k"])
+                form = Problem(1, tuple(Product(n, m, k, 1, m) for n, m, k in sizes))
+            elif problem.short == "gemv":
+                form = gemv(a["m"], a["k"], a["l"])
+            else:
+                form = dense(1 + (problem.short == "dual"), a["n"], a["m"], a["k"])
+            found[f"{problem.short} {number}"] = form
+    return found
+
+
+def operands(problem: Problem) -> tuple[torch.Tensor, ...]:
+    """Zeros in the order of submission.unpack: times do not depend on values."""
+
+    def matrix(rows: int, p: Product) -> torch.Tensor:
+        stored = torch.zeros(p.batch, rows, p.k // 2, dtype=torch.uint8)
+        return stored.permute(1, 2, 0).view(torch.float4_e2m1fn_x2)
+
+    def scales(rows: int, p: Product) -> torch.Tensor:
+        stored = torch.zeros(p.batch, -(-rows // 128), p.k // 64, 32, 4, 4, dtype=torch.uint8)
+        return stored.permute(3, 4, 1, 5, 2, 0).view(torch.float8_e4m3fn)
+
+    dense_ones, scale_ones = [], []
+    for p in problem.groups:
+        weights, tokens = [p.rows] * problem.weights, [p.token_rows]
+        order = tokens + weights if problem.tokens_first else weights + tokens
+        out = torch.zeros(p.batch, p.tokens, p.rows, dtype=torch.float16)
+        dense_ones += [*(matrix(rows, p) for rows in order), out]
+        scale_ones += [scales(rows, p) for rows in order]
+    return tuple(dense_ones + scale_ones)
+
+
+def modelled_us(problem: Problem, config: Config, data: tuple[torch.Tensor, ...]) -> float:
+    """Modelled time of one launch on cold inputs, for gemv after a write that fills the L2."""
+    gpu = b200.install(
+        timing=Options(arithmetic=False, ranges=False, dirty_l2=not problem.tokens_first)
+    )
+    submission.Launcher(problem, config)(data)
+    return gpu.launches[-1].time.time_us
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Microseconds: of DRAM traffic, of the tensor cores, and of start, latency and drain."""
+
+    dram: float
+    mma: float
+    fixed: float
+
+    @property
+    def total(self) -> float:
+        return max(self.dram, self.mma) + self.fixed
+
+    @property
+    def binds(self) -> str:
+        return "DRAM" if self.dram >= self.mma else "MMA"
+
+
+def floor(problem: Problem) -> Floor:
+    """What the constants of the model allow at best.
+
+    dram: operands once, and what the L2 must write back for a gemv. mma: N/2 clk for 128 rows and
+    64 of K, all SMs alike. fixed: CTA start, descriptor, first bytes, last store.
+    """
+    c, moved, clk = CONSTANTS, 0.0, 0.0
+    for p in problem.groups:
+        rows = problem.weights * p.rows
+        moved += p.batch * (0.5625 * p.k * (rows + p.tokens) + 2 * p.rows * p.tokens)
+        clk += p.batch * p.k / 64 * rows / 128 * max(8, p.tokens) / 2
+    if not problem.tokens_first:
+        moved += c.dirty_fraction * min(c.dirty_bytes, moved)
+    first = c.descriptor_fetch + c.tma_l2 + c.dram_extra_clk + c.store_drain
+    return Floor(
+        moved / c.dram_bandwidth * 1e6,
+        clk / submission.SM_COUNT / GHZ / 1e3,
+        c.cta_start_us + first / GHZ / 1e3 + c.dram_extra_ns / 1e3,
+    )
+
+
+def told(config: Config) -> str:
+    """The fields of a configuration that are not the default, shape of the tile first."""
+    changed = [
+        f.name for f in fields(config) if getattr(config, f.name) != getattr(DEFAULT, f.name)
+    ]
+    return " ".join(f"{name}={getattr(config, name)}" for name in changed) or "the default"
+
+
+def floors(shapes: dict[str, Problem], args: argparse.Namespace) -> None:
+    print("| shape | DRAM us | MMA us | start and end us | floor us | binds | modelled us | pick |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, problem in shapes.items():
+        f, config = floor(problem), submission.pick(problem)
+        us = modelled_us(problem, config, operands(problem))
+        numbers = " | ".join(f"{x:.2f}" for x in (f.dram, f.mma, f.fixed, f.total))
+        print(f"| {name} | {numbers} | {f.binds} | {us:.2f} | {told(config)} |", flush=True)
+
+
+def candidates(problem: Problem, count: int) -> list[Config]:
+    """The pick and the next best configurations by its estimate, distinct in tile and schedule."""
+    chosen: dict[tuple, Config] = {}
+    for c in sorted(
+        submission.legal_configs(problem), key=lambda c: submission.estimate(c, problem)
+    ):
+        shape = c.cta_group, c.token_tile, c.split_k, c.cluster_n, c.schedule, c.ctas_per_sm
+        chosen.setdefault(shape, c)
+    return list(chosen.values())[:count]
+
+
+def rule(shapes: dict[str, Problem], args: argparse.Namespace) -> None:
+    print("| shape | pick us | best of the next ones us | lost | best |")
+    print("|---|---|---|---|---|")
+    for name, problem in shapes.items():
+        data, times = operands(problem), {}
+        for config in candidates(problem, args.first):
+            times[config] = modelled_us(problem, config, data)
+        pick, best = next(iter(times)), min(times, key=times.__getitem__)
+        lost = times[pick] / times[best] - 1
+        print(
+            f"| {name} | {times[pick]:.2f} | {times[best]:.2f} | {lost:.1%} | {told(best)} |",
+            flush=True,
+        )
+
+
+# Lever -> its setting without it.
+OFF = {
+    "interleave_scales": {"interleave_scales": False},
+    "scales_per_stage": {"scales_per_stage": False},
+    "multicast": {"cluster_n": 1},
+    "CTA pair": {"cta_group": 1, "cluster_m": 1},
+    "K split": {"split_k": 1},
+    "several CTAs an SM": {"ctas_per_sm": 1},
+    "gate first": {"gate_lead": 0},
+    "wide stores": {"wide_stores": False},
+    "all stages": {"stages": 3},
+    "second accumulator": {"accumulators": 1},
+    "persistent": {"schedule": "single", "accumulators": 1},
+    "L2 policies": {"weights_policy": "normal", "tokens_policy": "normal"},
+}
+
+
+def without(config: Config, problem: Problem, lever: str) -> Config | None:
+    """The configuration without a lever, or None where it does not use it or cannot do without."""
+    changed = replace(config, **OFF[lever])
+    if changed.cta_group != config.cta_group:
+        changed = replace(changed, token_box=min(64, config.token_box * 2))
+    try:
+        submission.check(changed, problem)
+    except ValueError:
+        return None
+    return changed if changed != config else None
+
+
+def ablation(shapes: dict[str, Problem], args: argparse.Namespace) -> None:
+    print("| shape | all levers us | " + " | ".join(OFF) + " |")
+    print("|---" * (len(OFF) + 2) + "|")
+    for name, problem in shapes.items():
+        data, config = operands(problem), submission.pick(problem)
+        us, cells = modelled_us(problem, config, data), []
+        for lever in OFF:
+            changed = without(config, problem, lever)
+            cells.append(f"{modelled_us(problem, changed, data) / us - 1:+.1%}" if changed else "")
+        print(f"| {name} | {us:.2f} | " + " | ".join(cells) + " |", flush=True)
+
+
+def sweep_shapes() -> Iterator[tuple[str, int, Problem]]:
+    """(line, value of what varies, problem): one of M, N, K at a time, between the benchmarks."""
+    for m in (8, 16, 40, 64, 96, 128, 200, 256, 384, 512):
+        yield "gemm n=4096 k=7168, over m", m, dense(1, 4096, m, 7168)
+    for n in (1024, 2048, 3072, 4096, 5120, 6144, 7168, 9216):
+        yield "gemm m=128 k=4096, over n", n, dense(1, n, 128, 4096)
+    for k in (256, 512, 1024, 2048, 4096, 7168, 12288, 16384):
+        yield "gemm m=128 n=4096, over k", k, dense(1, 4096, 128, k)
+    for m in (64, 128, 192, 256, 384, 512):
+        yield "dual n=3072 k=4096, over m", m, dense(2, 3072, m, 4096)
+    for rows in (1024, 2048, 4096, 7168, 12288):
+        yield "gemv k=7168, over m", rows, gemv(rows, 7168, 1)
+
+
+def sweep(shapes: dict[str, Problem], args: argparse.Namespace) -> None:
+    lines: dict[str, list[tuple[int, float, float]]] = {}
+    for line, value, problem in sweep_shapes():
+        us = modelled_us(problem, submission.pick(problem), operands(problem))
+        lines.setdefault(line, []).append((value, us, floor(problem).total))
+        print(
+            f"{line:30} {value:6} modelled {us:6.2f} us, floor {lines[line][-1][2]:6.2f}",
+            flush=True,
+        )
+    if args.plot:
+        draw(lines, args.plot)
+
+
+def draw(lines: dict[str, list[tuple[int, float, float]]], path: str) -> None:
+    """A bar a shape: its floor dark, what the modelled time adds to it light."""
+    row, left, scale = 14, 250, 24.0
+    rows = sum(len(points) + 1 for points in lines.values())
+    longest = max(us for points in lines.values() for _, us, _ in points)
+    canvas = Canvas(left + int(longest * scale) + 120, row * (rows + 2))
+    canvas.text(8, 4, "modelled us (light) over the floor (dark)")
+    top = 2 * row
+    for line, points in lines.items():
+        for value, us, least in points:
+            canvas.text(8, top + 3, f"{line:30} {value:6}")
+            canvas.box(left, top + 2, left + int(us * scale), top + row - 2, (150, 190, 240))
+            canvas.box(left, top + 2, left + int(least * scale), top + row - 2, (40, 80, 150))
+            canvas.text(left + int(us * scale) + 6, top + 3, f"{us:.2f} / {least:.2f}")
+            top += row
+        top += row
+    write_png(Path(path), canvas.pixels)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("what", choices=("floors", "rule", "ablation", "sweep"))
+    parser.add_argument("shapes", nargs="*", help='benchmark shapes, as "gemm 1"; all by default')
+    parser.add_argument("--first", type=int, default=8, help="rule: configurations to model")
+    parser.add_argument("--plot", help="sweep: picture to write")
+    args = parser.parse_args()
+    shapes = benchmarks()
+    if unknown := set(args.shapes) - set(shapes):
+        parser.error(f"unknown shapes {sorted(unknown)}; there are {sorted(shapes)}")
+    named = {name: shapes[name] for name in args.shapes or shapes}
+    {"floors": floors, "rule": rule, "ablation": ablation, "sweep": sweep}[args.what](named, args)
+
+
+if __name__ == "__main__":
+    main()

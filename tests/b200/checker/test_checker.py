@@ -1,0 +1,194 @@
+"""The checker as a whole: what it leaves alone, what a report of a hang adds, budgets."""
+
+from __future__ import annotations
+
+import torch
+
+import b200
+from b200.checker.coverage import Loads
+from b200.checker.finding import LIMIT, Findings
+from b200.chip.copies.tensormap import TensorMap
+from b200.chip.gpu import Gpu
+from tests.b200.ptx_support import kernel, run
+from tests.crimes import clusters, cta, gemm
+
+
+def crime(module, name):
+    return next(c for c in module.CRIMES if c.name == name)
+
+
+def test_it_changes_no_result_and_can_be_left_out():
+    plain, checked = Gpu(), Gpu()
+    checked.machine = b200.machine(checked.memory)
+    text = kernel(
+        "ld.param.u64 %rd1, [out];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %rd2, %r1, 4;\n"
+        "add.u64 %rd3, %rd1, %rd2;\nst.global.u32 [%rd3], %r1;",
+        [".u64 out"],
+    )
+    outs = [torch.zeros(32, dtype=torch.int32) for _ in range(2)]
+    without = run(text, outs[0], gpu=plain)
+    launch = run(text, outs[1], gpu=checked)
+    assert torch.equal(*outs) and outs[0].tolist() == list(range(32))
+    assert launch.findings == [] and not hasattr(without, "findings")
+
+
+def test_findings_are_kept_once_and_up_to_a_limit():
+    findings = Findings()
+    assert findings.new("race", "a", "b") and not findings.new("race", "a", "b")
+    for i in range(LIMIT):
+        if findings.new("race", str(i), ""):
+            findings.append(i)
+    assert len(findings) == LIMIT and not findings.new("race", "one more", "")
+    assert findings.dropped == 1
+
+
+def test_a_finding_says_where_who_what_and_what_is_missing():
+    source, outcome = crime(gemm, "no_wait_ld").run(True)
+    finding = next(f for f in outcome.findings if f.kind == "race")
+    lines = finding.message.splitlines()
+    guilty, other = finding.loc, finding.other
+    assert lines[0].startswith(f"{guilty}: race: ")
+    assert any("this access" in line and "MMA warp 5 of CTA (0, 0, 0)" in line for line in lines)
+    assert any("conflicts with" in line and other in line for line in lines)
+    assert any("tensor-memory columns [0, 32)" in line for line in lines)
+    assert any(line.strip().startswith("missing:") for line in lines)
+    assert int(other.split(":")[1]) in source.marks["tmem load"]
+
+
+def test_the_report_of_a_hang_has_causes_and_a_timeline():
+    _, outcome = crime(gemm, "full_count_too_high").run(True)
+    text = outcome.text
+    assert text.startswith("deadlock: no warp can proceed")
+    cause = text[text.index("likely causes") :].splitlines()[1]
+    assert "mbarrier 0 of 6" in cause and "1 of 2 arrivals have come" in cause
+    timeline = text[text.index("timeline of the barriers:") :]
+    assert "load warp 4 of CTA (0, 0, 0): arrive and expect_tx of 5120 bytes" in timeline
+    assert "init, count 2" in timeline
+
+
+def test_what_was_found_before_a_hang_stands_in_its_report():
+    _, outcome = crime(gemm, "expect_too_few_bytes").run(True)
+    lines = outcome.error.splitlines()
+    assert lines[0].startswith("deadlock") and lines[1].startswith("found before this")
+    assert "race" in lines[2]
+
+
+def test_a_hang_without_the_checker_has_causes_too():
+    one = crime(clusters, "cluster_barrier_mismatched")
+    _, outcome = one.run(True)
+    assert "warps execute different numbers of barrier.cluster.arrive" in outcome.text
+
+
+def test_budget_lines():
+    gpu = Gpu()
+    text = kernel(
+        "mov.u32 %r1, dyn;\nmov.u32 %r2, %tid.x;\nsetp.ge.u32 %p1, %r2, 32;\n@%p1 bra S;\n"
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 64;\n"
+        "ld.shared.b32 %r3, [%r1];\n"
+        "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, 64;\n"
+        "S:\nsetp.ne.u32 %p2, %r2, 0;\n@%p2 bra T;\n"
+        "mbarrier.init.shared::cta.b64 [%r1+8], 1;\nmbarrier.init.shared::cta.b64 [%r1+16], 1;\n"
+        "T:\nbar.sync 3;\nsetmaxnreg.dec.sync.aligned.u32 40;",
+        [],
+        reqntid=128,
+    )
+    launch = run(text, block=(128, 1, 1), smem=23_245, gpu=gpu)
+    lines = "\n".join(launch.budget.lines())
+    assert "shared memory: 23,245 of 232,448 bytes a CTA (10 %); 9 CTA(s) fit a SM" in lines
+    assert "tensor memory: 64 of 512 columns a CTA (12 %)" in lines
+    assert "registers: at most 255 a thread, for 1 CTA(s) of 128 threads; setmaxnreg dec" in lines
+    assert "mbarriers: 2 a CTA, 16 bytes" in lines
+    assert "named barriers: 1 of 16 a CTA" in lines
+
+
+def test_stores_of_neighbouring_bytes_by_two_warps_are_no_race():
+    """Two warps write the two halves of words: the shadow's cells are words."""
+    body = """
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, dyn;
+    and.b32 %r3, %r1, 31;
+    shr.u32 %r4, %r1, 5;
+    shl.b32 %r3, %r3, 2;
+    shl.b32 %r4, %r4, 1;
+    add.u32 %r3, %r3, %r4;
+    add.u32 %r3, %r3, %r2;
+    mov.b16 %rs1, 7;
+    st.shared.b16 [%r3], %rs1;
+    """
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    launch = run(kernel(body, [], reqntid=64), block=(64, 1, 1), smem=1024, gpu=gpu)
+    assert launch.findings == []
+
+
+def test_boxes_outside_are_no_finding_where_all_of_the_tensor_is_loaded():
+    """Tiles of 4 x 32 over 16 x 64, with a row of tiles beyond the edge; then without one tile."""
+    tensormap = TensorMap(0, 2, (64, 16), (256,), (32, 4))
+    tiles = [(x, y) for x in (0, 32) for y in range(0, 20, 4)]
+    for missing, elements in ((None, 0), (3, 128)):
+        loads = Loads(tensormap)
+        for i, tile in enumerate(tiles):
+            if i != missing:
+                loads.add(None, None, tile)
+        assert loads.outside == (None, None, (0, 16))
+        assert loads.missed() == elements
+
+
+def overwritten_columns(read_first: bool):
+    """A warp loads a column of tensor memory and stores others there, with no tcgen05.wait::ld."""
+    use = "add.u32 %r5, %r5, 1;"
+    body = f"""
+    mov.u32 %r1, dyn;
+    mov.u32 %r2, %tid.x;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;
+    ld.shared.b32 %r4, [%r1];
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {{%r2}};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r5}}, [%r4];
+    {use if read_first else ""}
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {{%r2}};
+    {"" if read_first else use}
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;
+    """
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    return run(kernel(body, [], reqntid=32), block=(32, 1, 1), smem=1024, gpu=gpu).findings
+
+
+def test_reading_a_register_waits_for_its_load():
+    """PTX ISA 9.7.16.6: a true dependency through a register needs no tcgen05.wait::ld."""
+    assert overwritten_columns(read_first=True) == []
+    (finding,) = overwritten_columns(read_first=False)
+    assert finding.kind == "race" and "tcgen05.wait::ld" in finding.message
+
+
+def cp_async_of_lanes(distance: int):
+    """Every lane copies four bytes to one place, from `distance` bytes further than the lane
+    before.
+    """
+    body = f"""
+    ld.param.u64 %rd1, [source];
+    mov.u32 %r1, dyn;
+    mov.u32 %r2, %tid.x;
+    mul.wide.u32 %rd2, %r2, {distance};
+    add.u64 %rd1, %rd1, %rd2;
+    cp.async.ca.shared.global [%r1], [%rd1], 4;
+    cp.async.wait_all;
+    """
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    text = kernel(body, [".u64 source"], reqntid=32)
+    source = torch.arange(64, dtype=torch.int32)
+    return run(text, source, block=(32, 1, 1), smem=1024, gpu=gpu).findings
+
+
+def test_lanes_may_copy_the_same_bytes_to_one_place():
+    assert cp_async_of_lanes(0) == []
+    assert [f.kind for f in cp_async_of_lanes(4)] == ["race"]
+
+
+def test_crimes_in_one_process_do_not_disturb_each_other():
+    _, first = crime(cta, "no_barrier").run(True)
+    _, second = crime(cta, "no_barrier").run(False)
+    assert not first.clean and second.clean

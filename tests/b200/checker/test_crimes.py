@@ -1,0 +1,44 @@
+"""Every planted bug is found and named with its lines; every corrected twin is clean under every
+schedule.
+"""
+
+import pytest
+
+from tests.crimes import clusters, cta, gemm, grid, numbers, tmem, waits
+
+CRIMES = [
+    *gemm.CRIMES,
+    *cta.CRIMES,
+    *clusters.CRIMES,
+    *grid.CRIMES,
+    *numbers.CRIMES,
+    *tmem.CRIMES,
+    *waits.CRIMES,
+]
+SCHEDULES = (None, "early", "late", "random:1", "random:2")
+
+
+@pytest.mark.parametrize("crime", CRIMES, ids=lambda c: c.name)
+def test_the_bug_is_named(crime):
+    source, outcome = crime.run(True)
+    assert crime.kind in outcome.kinds, outcome.text
+    for words in crime.words:
+        assert words in outcome.text
+    for mark in crime.marks:
+        assert any(f"{crime.name}.ptx:{n}" in outcome.text for n in source.marks[mark]), (
+            mark,
+            outcome.text,
+        )
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("crime", CRIMES, ids=lambda c: c.name)
+def test_the_corrected_twin_is_clean(crime, schedule):
+    _, outcome = crime.run(False, schedule)
+    assert outcome.clean, outcome.text
+    assert outcome.right is True
+
+
+def test_names_are_unique():
+    names = [crime.name for crime in CRIMES]
+    assert len(set(names)) == len(names) >= 30

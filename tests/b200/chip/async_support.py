@@ -1,0 +1,102 @@
+"""A minimal machine for tests of asynchronous units: a cluster, global memory, one warp a CTA.
+
+No program and no scheduler: a test makes an instruction from its text and calls its run function.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.state import CTA, Cluster, GlobalMemory
+from b200.contract import find
+from b200.hardware import SMEM_BASE
+from b200.program.module import Instr
+
+PARAM = 3 << 56
+
+
+class FakeMachine:
+    """`delayed`: issued effects wait in `queue` for `flush`; else they happen at once."""
+
+    def __init__(self):
+        self.memory = GlobalMemory()
+        self.params: dict[int, bytes] = {}
+        self.queue: list = []
+        self.issued: list[tuple[str, dict]] = []
+        self.delayed = False
+        self._keep: list[np.ndarray] = []
+
+    def issue(self, unit, warp, apply, **facts):
+        self.issued.append((unit, facts))
+        if self.delayed:
+            self.queue.append(apply)
+        else:
+            apply()
+
+    def flush(self, count: int | None = None):
+        """Let the oldest `count` (default all) delayed effects happen."""
+        todo, self.queue = self.queue[:count], self.queue[len(self.queue[:count]) :]
+        for apply in todo:
+            apply()
+
+    def load_generic(self, warp, address, nbytes):
+        if address >= PARAM:
+            return self.params[address][:nbytes]
+        region = self.memory.region(address, nbytes)
+        return region.u8[address - region.base :][:nbytes].tobytes()
+
+    def tensor(self, array: np.ndarray, name: str = "tensor") -> int:
+        """Make an array global memory; its address."""
+        self._keep.append(array)
+        self.memory.register(array.ctypes.data, array.nbytes, name)
+        return array.ctypes.data
+
+    def param(self, data: bytes) -> int:
+        """A kernel parameter; its generic address."""
+        address = PARAM + 64 * 2 * len(self.params)
+        self.params[address] = data
+        return address
+
+
+class FakeWarp:
+    def __init__(self, machine, cta, index=0):
+        self.machine, self.cta, self.index, self.spin = machine, cta, index, None
+
+
+class Woken:
+    """Stands for a fragment of a warp that waits."""
+
+    def __init__(self, waitable):
+        self.times = 0
+        waitable.waiters.append(self)
+
+    def wake(self):
+        self.times += 1
+
+
+def cluster(ctas: int = 1, smem_bytes: int = 64 << 10):
+    """(machine, warps): one warp on each CTA of a cluster."""
+    machine = FakeMachine()
+    group = Cluster(None, (0, 0, 0), (ctas, 1, 1))
+    for rank in range(ctas):
+        group.ctas.append(CTA(group, rank, (rank, 0, 0), smem_bytes))
+    return machine, [FakeWarp(machine, cta) for cta in group.ctas]
+
+
+def address(warp, offset: int) -> int:
+    """Shared address of an offset behind the reserved bytes in the warp's CTA."""
+    return warp.cta.rank << 24 | SMEM_BASE + offset
+
+
+def run(text: str):
+    """The run function of an instruction."""
+    entry = find(text)
+    assert entry is not None, f"{text} is not registered"
+    return entry.factory(Instr(text, ()))
+
+
+def aligned(nbytes: int, align: int = 4096) -> np.ndarray:
+    """uint8 zeros whose address is a multiple of `align`."""
+    raw = np.zeros(nbytes + align, np.uint8)
+    start = -raw.ctypes.data % align
+    return raw[start : start + nbytes]

@@ -1,0 +1,340 @@
+"""The machine: divergence, reconvergence, barriers, clusters, deadlocks, guards."""
+
+import pytest
+import torch
+
+from b200 import EmulatorError
+from tests.b200.ptx_support import kernel, run
+
+STORE = """
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %tid.x;
+mov.u32 %r90, %ctaid.x;
+mov.u32 %r91, %ntid.x;
+mad.lo.u32 %r92, %r90, %r91, %r1;
+mul.wide.u32 %rd2, %r92, 4;
+add.u64 %rd3, %rd1, %rd2;
+"""
+
+
+def output(body: str, threads=32, ctas=1, **options) -> list[int]:
+    out = torch.full((threads * ctas,), -1, dtype=torch.int32)
+    text = kernel(STORE + body, [".u64 out"], reqntid=threads)
+    run(text, out, grid=(ctas, 1, 1), block=(threads, 1, 1), **options)
+    return out.tolist()
+
+
+def test_if_else_reconverges_and_keeps_each_lane_its_value():
+    got = output("""
+    setp.lt.u32 %p1, %r1, 10;
+    mov.b32 %r5, 7;
+    @%p1 bra A;
+    add.u32 %r5, %r1, 1000;
+    bra B;
+    A:
+    add.u32 %r5, %r1, 100;
+    B:
+    vote.sync.ballot.b32 %r6, 1, -1;
+    popc.b32 %r7, %r6;
+    add.u32 %r5, %r5, %r7;
+    st.global.u32 [%rd3], %r5;""")
+    assert got == [t + 132 if t < 10 else t + 1032 for t in range(32)]
+
+
+def test_loop_that_lanes_leave_at_different_times():
+    got = output("""
+    mov.b32 %r5, 0;
+    mov.b32 %r6, 0;
+    L:
+    add.u32 %r5, %r5, %r6;
+    add.u32 %r6, %r6, 1;
+    setp.le.u32 %p1, %r6, %r1;
+    @%p1 bra L;
+    st.global.u32 [%rd3], %r5;
+    mul.lo.u32 %r6, %r6, 1000;
+    red.global.add.u32 [%rd3], %r6;""")
+    assert got == [t * (t + 1) // 2 + 1000 * (t + 1) for t in range(32)]
+
+
+def test_nested_divergence_with_early_exit():
+    got = output("""
+    setp.ge.u32 %p1, %r1, 20;
+    @%p1 bra OUT;
+    and.b32 %r4, %r1, 1;
+    setp.eq.b32 %p2, %r4, 0;
+    @%p2 bra EVEN;
+    setp.gt.u32 %p3, %r1, 9;
+    @%p3 ret;
+    mov.b32 %r5, 1;
+    bra JOIN;
+    EVEN:
+    mov.b32 %r5, 2;
+    JOIN:
+    add.u32 %r5, %r5, 10;
+    st.global.u32 [%rd3], %r5;
+    OUT:""")
+    assert got == [-1 if t >= 20 or (t % 2 and t > 9) else (11 if t % 2 else 12) for t in range(32)]
+
+
+def test_uniform_counter_of_an_elected_lane_does_not_leak_into_the_other_lanes():
+    """r6 counts in the elected lane only; the others must still see its old value after the
+    loop.
+    """
+    got = output("""
+    mov.b32 %r6, 5;
+    elect.sync %r9|%p1, -1;
+    @!%p1 bra JOIN;
+    mov.b32 %r7, 0;
+    L:
+    add.u32 %r6, %r6, 1;
+    add.u32 %r7, %r7, 1;
+    setp.lt.u32 %p2, %r7, 10;
+    @%p2 bra L;
+    JOIN:
+    st.global.u32 [%rd3], %r6;""")
+    assert got == [15] + [5] * 31
+
+
+def test_guarded_instruction_keeps_the_other_lanes():
+    got = output("""
+    mov.b32 %r5, 3;
+    setp.gt.u32 %p1, %r1, 15;
+    @%p1 mov.b32 %r5, 4;
+    @!%p1 add.u32 %r5, %r5, 10;
+    st.global.u32 [%rd3], %r5;""")
+    assert got == [13] * 16 + [4] * 16
+
+
+def test_lanes_that_wait_for_their_own_siblings():
+    """Lane 0 spins on an mbarrier that lane 1 of the same warp arrives on."""
+    got = output(
+        """
+    mov.b32 %r10, dyn;
+    mov.b32 %r11, 1;
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 mbarrier.init.shared.b64 [%r10], %r11;
+    bar.warp.sync -1;
+    setp.eq.u32 %p2, %r1, 1;
+    @%p1 bra WAIT;
+    @%p2 bra ARRIVE;
+    bra JOIN;
+    WAIT:
+    { .reg .pred P1;
+    LAB: mbarrier.try_wait.parity.shared.b64 P1, [%r10], 0, 10000000;
+    @P1 bra DONE; bra LAB; DONE: }
+    bra JOIN;
+    ARRIVE:
+    mbarrier.arrive.shared.b64 %rd9, [%r10];
+    JOIN:
+    st.global.u32 [%rd3], %r1;""",
+        smem=64,
+    )
+    assert got == list(range(32))
+
+
+def test_bar_sync_between_warps_orders_shared_memory():
+    got = output(
+        """
+    mov.b32 %r10, dyn;
+    shl.b32 %r11, %r1, 2;
+    add.u32 %r12, %r10, %r11;
+    st.shared.u32 [%r12], %r1;
+    bar.sync 0;
+    xor.b32 %r13, %r11, 508;
+    add.u32 %r13, %r13, %r10;
+    ld.shared.u32 %r14, [%r13];
+    st.global.u32 [%rd3], %r14;""",
+        threads=128,
+        smem=512,
+    )
+    assert got == list(range(127, -1, -1))
+
+
+def test_cluster_reads_the_peer_through_mapa():
+    got = output(
+        """
+    mov.b32 %r10, dyn;
+    mov.u32 %r11, %cluster_ctarank;
+    shl.b32 %r12, %r1, 2;
+    add.u32 %r12, %r12, %r10;
+    mad.lo.u32 %r13, %r11, 100, %r1;
+    st.shared.u32 [%r12], %r13;
+    barrier.cluster.arrive.release;
+    barrier.cluster.wait.acquire;
+    xor.b32 %r14, %r11, 1;
+    mapa.shared::cluster.u32 %r15, %r12, %r14;
+    ld.shared::cluster.u32 %r16, [%r15];
+    barrier.cluster.arrive;
+    barrier.cluster.wait;
+    st.global.u32 [%rd3], %r16;""",
+        ctas=4,
+        cluster=(2, 1, 1),
+        smem=128,
+    )
+    assert got == [100 * (1 - c % 2) + t for c in range(4) for t in range(32)]
+
+
+def test_grid_wide_flag_is_seen_by_earlier_ctas():
+    """CTA 0 waits for a flag that the last CTA sets: later clusters must start while earlier ones
+    wait.
+    """
+    out = torch.zeros(4, dtype=torch.int32)
+    text = kernel(
+        """
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, %ctaid.x;
+    setp.eq.u32 %p1, %r1, 3;
+    @%p1 bra SET;
+    W:
+    ld.acquire.gpu.global.u32 %r2, [%rd1];
+    setp.ne.u32 %p2, %r2, 1;
+    @%p2 bra W;
+    bra END;
+    SET:
+    mov.b32 %r3, 1;
+    st.release.gpu.global.u32 [%rd1], %r3;
+    END:""",
+        [".u64 out"],
+    )
+    run(text, out, grid=(4, 1, 1))
+    assert out[0] == 1
+
+
+def report(body: str, **options) -> EmulatorError:
+    with pytest.raises(EmulatorError) as caught:
+        output(body, **options)
+    return caught.value
+
+
+def test_missing_arrive_is_a_deadlock_that_names_barrier_and_line():
+    error = report(
+        """
+    mov.b32 %r10, dyn;
+    mov.b32 %r11, 2;
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 mbarrier.init.shared.b64 [%r10+8], %r11;
+    @%p1 mbarrier.init.shared.b64 [%r10], %r11;
+    @%p1 mbarrier.arrive.shared.b64 %rd9, [%r10+8];
+    .loc 1 42 0
+    { .reg .pred P1; LAB: mbarrier.try_wait.parity.shared.b64 P1, [%r10+8], 0;
+    @P1 bra DONE; bra LAB; DONE: }""",
+        smem=64,
+    )
+    assert error.kind == "deadlock"
+    text = str(error)
+    assert (
+        "kernel.py:42" in text and "number 1 of 2" in text and "1 of 2 arrival(s) missing" in text
+    )
+
+
+def test_cluster_barrier_nobody_completes_is_a_deadlock():
+    error = report(
+        """
+    mov.u32 %r11, %cluster_ctarank;
+    setp.eq.u32 %p1, %r11, 1;
+    @%p1 bra SKIP;
+    barrier.cluster.arrive;
+    barrier.cluster.wait;
+    bra END;
+    SKIP:
+    bar.sync 1, 64;
+    END:""",
+        ctas=2,
+        cluster=(2, 1, 1),
+    )
+    assert (
+        error.kind == "deadlock"
+        and "32 are missing" in str(error)
+        and "barrier 1 of the CTA: 32 of 64" in str(error)
+    )
+
+
+@pytest.mark.parametrize("body, words", [
+    ("st.global.u32 [%rd3+4096], %r1;", "is in no tensor's allocation"),
+    ("mov.b32 %r5, 2; add.u64 %rd4, %rd1, 2; st.global.u32 [%rd4], %r5;", "not aligned"),
+    ("mov.b32 %r10, dyn; st.shared.u32 [%r10+64], %r1;", "outside the CTA's shared memory"),
+    ("mov.b32 %r10, 64; ld.shared.u32 %r11, [%r10];", "outside the CTA's shared memory"),
+    ("mov.b32 %r10, dyn; mbarrier.arrive.shared.b64 %rd9, [%r10];", "no mbarrier is initialised"),
+    ("setp.lt.u32 %p1, %r1, 5; @%p1 bra A; bra B; A: bar.sync 0; B:", "a part of the warp"),
+    ("barrier.cluster.wait;", "without barrier.cluster.arrive"),
+])  # fmt: skip
+def test_guards_name_line_and_reason(body, words):
+    error = report(".loc 1 77 0\n" + body, smem=64)
+    assert error.kind == "fault" and "kernel.py:77" in str(error) and words in str(error)
+
+
+def test_unknown_instruction_stops_the_run_naming_it():
+    error = report(".loc 1 5 0\nwgmma.fence.sync.aligned;")
+    assert error.kind == "unsupported" and "wgmma" in str(error) and "kernel.py:5" in str(error)
+
+
+@pytest.mark.parametrize("options, words", [
+    (dict(smem=240_000), "shared memory"),
+    (dict(ctas=3, cluster=(2, 1, 1)), "not a multiple of the cluster"),
+    (dict(ctas=32, cluster=(32, 1, 1)), "CTAs a cluster"),
+])  # fmt: skip
+def test_impossible_launches_are_refused(options, words):
+    error = report("st.global.u32 [%rd3], %r1;", **options)
+    assert error.kind == "limit" and words in str(error)
+
+
+def test_counters_count_warp_instructions():
+    out = torch.zeros(64, dtype=torch.int32)
+    launch = run(
+        kernel(STORE + "st.global.u32 [%rd3], %r1;", [".u64 out"], reqntid=64),
+        out,
+        block=(64, 1, 1),
+    )
+    assert launch.counters["st.global"] == 2 and launch.counters["mad"] == 2
+
+
+def test_brx_idx_and_local_memory():
+    got = output(
+        """
+    .local .align 8 .b8 depot[16];
+    mov.u32 %r20, %ctaid.x;
+    ts: .branchtargets T0, T1;
+    brx.idx %r20, ts;
+    T0:
+    mov.b32 %r5, 50;
+    bra J;
+    T1:
+    mov.b32 %r5, 60;
+    J:
+    mov.b64 %rd20, depot;
+    st.local.u32 [%rd20+4], %r1;
+    ld.local.u32 %r6, [%rd20+4];
+    cvta.local.u64 %rd21, %rd20;
+    ld.u32 %r7, [%rd21+4];
+    add.u32 %r5, %r5, %r6;
+    add.u32 %r5, %r5, %r7;
+    st.global.u32 [%rd3], %r5;""",
+        ctas=2,
+    )
+    assert got == [50 + 2 * t for t in range(32)] + [60 + 2 * t for t in range(32)]
+
+
+def test_carry_flag_chains_additions():
+    got = output("""
+    mov.b32 %r5, 0xFFFFFFF0;
+    add.cc.u32 %r6, %r5, %r1;
+    addc.u32 %r7, %r1, 0;
+    st.global.u32 [%rd3], %r7;""")
+    assert got == [t + (t >= 16) for t in range(32)]
+
+
+def test_pointer_parameters_with_attributes():
+    out = torch.zeros(32, dtype=torch.int32)
+    run(
+        kernel(
+            """
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 4;
+    add.u64 %rd3, %rd1, %rd2;
+    st.global.u32 [%rd3], %r1;""",
+            [".u64 .ptr .global .align 16 out"],
+        ),
+        out,
+    )
+    assert out.tolist() == list(range(32))

@@ -1,0 +1,285 @@
+"""Loads, stores, atomics, ldmatrix and stmatrix against byte arrays."""
+
+from __future__ import annotations
+
+import struct
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from b200.chip.gpu import Gpu
+from b200.errors import EmulatorError
+from tests.b200.ptx_support import kernel, run
+
+SETTINGS = settings(max_examples=25, deadline=None)
+THREAD = "mov.u32 %r0, %tid.x;"
+WORD = {8: "u8", 16: "u16", 32: "u32", 64: "u64"}
+
+
+def random_bytes(n: int, seed: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).integers(0, 256, n, dtype=np.uint8))
+
+
+# --- global memory ----------------------------------------------------------------------------
+
+
+@SETTINGS
+@given(
+    bits=st.sampled_from((8, 16, 32, 64)),
+    count=st.sampled_from((1, 2, 4)),
+    stride=st.integers(0, 3),
+    lanes=st.integers(1, 0xFFFFFFFF),
+    generic=st.booleans(),
+)
+def test_vector_copy(bits, count, stride, lanes, generic):
+    """Lane t of a mask copies `count` elements from offset t * stride * size to its own place."""
+    size = bits // 8 * count
+    if size > 16:
+        return
+    source = random_bytes(32 * 4 * 16, seed=bits + count)
+    target = torch.zeros(32 * size, dtype=torch.uint8)
+    names = [f"%r{10 + i}" if bits < 64 else f"%rd{10 + i}" for i in range(count)]
+    vector = f"{{{', '.join(names)}}}" if count > 1 else names[0]
+    kind = f".v{count}.{WORD[bits]}" if count > 1 else f".{WORD[bits]}"
+    space = "" if generic else ".global"
+    body = f"""{THREAD}
+    ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u32 %r1, [m];
+    shr.u32 %r2, %r1, %r0; and.b32 %r2, %r2, 1; setp.eq.u32 %p1, %r2, 0;
+    mul.lo.u32 %r3, %r0, {stride * size}; cvt.u64.u32 %rd3, %r3; add.u64 %rd1, %rd1, %rd3;
+    mul.lo.u32 %r4, %r0, {size}; cvt.u64.u32 %rd4, %r4; add.u64 %rd2, %rd2, %rd4;
+    @%p1 bra DONE;
+    ld{space}{kind} {vector}, [%rd1];
+    st{space}{kind} [%rd2], {vector};
+DONE:"""
+    run(kernel(body, [".u64 a", ".u64 b", ".u32 m"]), source, target, lanes)
+    for t in range(32):
+        wanted = source[t * stride * size :][:size] if lanes >> t & 1 else torch.zeros(size)
+        assert target[t * size : (t + 1) * size].tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(
+    "kind, value", [("s8", -100), ("s16", -30000), ("u8", 200), ("u16", 60000)]
+)
+def test_narrow_loads_extend(kind, value):
+    code = {"s8": "<b", "u8": "<B", "s16": "<h", "u16": "<H"}[kind]
+    source = torch.frombuffer(bytearray(struct.pack(code, value)), dtype=torch.uint8)
+    out = torch.zeros(64, dtype=torch.int32)
+    body = f"""{THREAD} ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b];
+    mul.wide.u32 %rd3, %r0, 8; add.u64 %rd2, %rd2, %rd3;
+    ld.global.{kind} %r1, [%rd1];
+    and.b32 %r3, %r0, 0; cvt.u64.u32 %rd4, %r3; add.u64 %rd1, %rd1, %rd4;
+    ld.global.{kind} %r2, [%rd1];
+    st.global.v2.u32 [%rd2], {{%r1, %r2}};"""
+    run(kernel(body, [".u64 a", ".u64 b"]), source, out)
+    assert set(out.tolist()) == {value}
+
+
+def test_highest_lane_wins_a_store():
+    out = torch.zeros(1, dtype=torch.int32)
+    body = f"{THREAD} ld.param.u64 %rd1, [a]; st.global.u32 [%rd1], %r0;"
+    run(kernel(body, [".u64 a"]), out)
+    assert out.item() == 31
+
+
+@pytest.mark.parametrize(
+    "at, words",
+    [
+        (-4, "is in no tensor's allocation"),
+        (4 * 93, "is in no tensor's allocation"),
+        (2, "aligned"),
+    ],
+)
+def test_wrong_addresses(at, words):
+    """Each of 32 lanes reads 4 bytes at 4 * lane behind `at` of a tensor of 124 words."""
+    x, out = torch.zeros(124, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
+    body = f"""{THREAD} ld.param.u64 %rd1, [a]; mul.wide.u32 %rd3, %r0, 4; add.s64 %rd1, %rd1, {at};
+    add.u64 %rd1, %rd1, %rd3; ld.global.u32 %r1, [%rd1];
+    ld.param.u64 %rd2, [b]; st.global.u32 [%rd2], %r1;"""
+    with pytest.raises(EmulatorError, match=words):
+        run(kernel(body, [".u64 a", ".u64 b"]), x, out)
+
+
+def test_freed_tensors_are_no_longer_memory():
+    gpu = Gpu()
+    body = "ld.param.u64 %rd1, [a]; ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd1], %r1;"
+    text = kernel(body, [".u64 a"])
+    x = torch.zeros(1 << 20, dtype=torch.int32)
+    run(text, x, gpu=gpu)
+    address = x.data_ptr()
+    view = x[5:]
+    del x
+    run(text, address, gpu=gpu)  # a view keeps the storage
+    del view
+    with pytest.raises(EmulatorError, match="is in no tensor's allocation"):
+        run(text, address, gpu=gpu)
+
+
+# --- atomics ----------------------------------------------------------------------------------
+
+
+def rounded_sum(values, flush: bool) -> float:
+    """f32 sums one after the other, each rounded from exact arithmetic."""
+
+    def f32(x: Fraction) -> np.float32:
+        wide = np.float64(x.numerator) / np.float64(x.denominator)  # exact for these values
+        out = np.float32(wide)
+        return np.float32(0) if flush and abs(out) < np.finfo(np.float32).tiny else out
+
+    total = np.float32(0)
+    for v in values:
+        total = f32(Fraction(float(total)) + Fraction(float(f32(Fraction(float(v))))))
+    return float(total)
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("scale", [1.0, 2.0**-149])
+def test_float_add(space, scale):
+    """32 lanes add (lane + 1) * scale to one cell; of subnormals global memory keeps none."""
+    x = (torch.arange(1, 33, dtype=torch.float64) * scale).float()
+    out = torch.zeros(1)
+    cell = "%rd2" if space == "global" else "%r5"
+    body = f"""{THREAD} ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; mov.u32 %r5, dyn;
+    mul.wide.u32 %rd3, %r0, 4; add.u64 %rd1, %rd1, %rd3; ld.global.b32 %r1, [%rd1];
+    mov.b32 %r2, 0; st.shared.b32 [%r5], %r2; bar.sync 0;
+    red.{space}.add.f32 [{cell}], %r1; bar.sync 0;
+    setp.ne.u32 %p1, %r0, 0; @%p1 bra DONE;
+    ld.{space}.b32 %r3, [{cell}]; st.global.b32 [%rd2], %r3;
+DONE:"""
+    run(kernel(body, [".u64 a", ".u64 b"]), x, out, smem=16)
+    assert out.item() == rounded_sum(x.tolist(), flush=space == "global")
+
+
+def test_generic_atomic_on_shared_memory_keeps_subnormals():
+    out = torch.zeros(1, dtype=torch.int32)
+    body = """ld.param.u64 %rd1, [a]; mov.u32 %r5, dyn; cvt.u64.u32 %rd2, %r5;
+    cvta.shared.u64 %rd2, %rd2; mov.b32 %r1, 3; st.shared.b32 [%r5], %r1;
+    mov.u32 %r0, %tid.x; setp.ne.u32 %p1, %r0, 0; @%p1 bra DONE;
+    atom.add.f32 %r2, [%rd2], %r1; ld.shared.b32 %r3, [%r5]; st.global.b32 [%rd1], %r3;
+DONE:"""
+    run(kernel(body, [".u64 a"]), out, smem=16)
+    assert out.item() == 6
+
+
+@pytest.mark.parametrize("op", ["cas", "exch", "inc", "dec", "min", "max"])
+def test_atomics_in_lane_order(op):
+    """Old values of 32 lanes on one cell against a loop over Python ints."""
+    start, old, out = 7, torch.zeros(32, dtype=torch.int32), torch.tensor([7], dtype=torch.int32)
+    kind = "b32" if op in ("cas", "exch") else "u32"
+    operands = "%r0, 77" if op == "cas" else "%r0"
+    body = f"""{THREAD} ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b];
+    atom.global.{op}.{kind} %r1, [%rd2], {operands};
+    mul.wide.u32 %rd3, %r0, 4; add.u64 %rd1, %rd1, %rd3; st.global.u32 [%rd1], %r1;"""
+    run(kernel(body, [".u64 a", ".u64 b"]), old, out)
+    step = {
+        "cas": lambda now, t: 77 if now == t else now,
+        "exch": lambda now, t: t,
+        "inc": lambda now, t: 0 if now >= t else now + 1,
+        "dec": lambda now, t: t if now == 0 or now > t else now - 1,
+        "min": min,
+        "max": max,
+    }[op]
+    seen = []
+    for t in range(32):
+        seen.append(start)
+        start = step(start, t)
+    assert old.tolist() == seen and out.item() == start
+
+
+# --- matrices ---------------------------------------------------------------------------------
+# Written from the figures of PTX ISA 9.7.14.5.15 and 9.7.14.5.16: (matrix, row, byte of the row)
+# of byte j of register r of lane t.
+
+LAYOUTS = {
+    "m8n8.{n}.shared.b16": lambda r, t, j: (r, t // 4, 4 * (t % 4) + j),
+    "m8n8.{n}.trans.shared.b16": lambda r, t, j: (r, 2 * (t % 4) + j // 2, t // 4 * 2 + j % 2),
+    "m16n16.{n}.trans.shared.b8": lambda r, t, j: (r // 2, 4 * (t % 4) + j, t // 4 + 8 * (r % 2)),
+    "m8n16.{n}.shared.b8x16.b4x16_p64": lambda r, t, j: (r, t // 4, 4 * (t % 4) + j),
+    "m8n16.{n}.shared.b8x16.b6x16_p32": lambda r, t, j: (r, t // 4, 4 * (t % 4) + j),
+    "m16n16.{n}.trans.shared.b8x16.b6x16_p32": lambda r, t, j: (
+        r // 2,
+        4 * (t % 4) + j,
+        t // 4 + 8 * (r % 2),
+    ),
+}
+
+
+def element(row: bytes, index: int, form: str) -> int:
+    """Byte `index` of a row as ldmatrix delivers it."""
+    bits = 4 if "b4x16" in form else 6 if "b6x16" in form else 8
+    whole = int.from_bytes(row, "little")
+    return whole >> bits * index & ((1 << bits) - 1)
+
+
+def matrix_body(instruction: str, registers: int, load: bool) -> str:
+    """Rows of 16 bytes are at 16 * (31 - lane) in shared memory, so that lanes matter."""
+    names = [f"%r{20 + i}" for i in range(registers)]
+    vector = "{" + ", ".join(names) + "}"
+    move = f"{instruction} {vector}, [%r6];" if load else f"{instruction} [%r6], {vector};"
+    fetch = "".join(f"ld.global.u32 {n}, [%rd5+{128 * i}];\n" for i, n in enumerate(names))
+    keep = "".join(f"st.global.u32 [%rd5+{128 * i}], {n};\n" for i, n in enumerate(names))
+    return f"""{THREAD} ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; mov.u32 %r5, dyn;
+    sub.u32 %r7, 31, %r0; shl.b32 %r7, %r7, 4; add.u32 %r6, %r5, %r7;
+    mul.wide.u32 %rd3, %r0, 16; add.u64 %rd4, %rd1, %rd3;
+    mul.wide.u32 %rd6, %r0, 4; add.u64 %rd5, %rd2, %rd6;
+    ld.global.v4.u32 {{%r10, %r11, %r12, %r13}}, [%rd4];
+    st.shared.v4.u32 [%r6], {{%r10, %r11, %r12, %r13}};
+    {"" if load else fetch} bar.warp.sync -1;
+    {move}
+    {keep if load else ""} bar.warp.sync -1;
+    ld.shared.v4.u32 {{%r10, %r11, %r12, %r13}}, [%r6];
+    st.global.v4.u32 [%rd4], {{%r10, %r11, %r12, %r13}};"""
+
+
+@pytest.mark.parametrize(
+    "form, count",
+    [(form, n) for form in LAYOUTS for n in ((1, 2) if "m16n16" in form else (1, 2, 4))],
+)
+def test_ldmatrix(form, count):
+    wide = 2 if "m16n16" in form else 1
+    rows, out = random_bytes(512, seed=9), torch.zeros(wide * count * 32, dtype=torch.int32)
+    text = "ldmatrix.sync.aligned." + form.format(n=f"x{count}")
+    run(kernel(matrix_body(text, wide * count, True), [".u64 a", ".u64 b"]), rows, out, smem=512)
+    got = out.numpy().view(np.uint8).reshape(wide * count, 32, 4)
+    for r in range(wide * count):
+        for t in range(32):
+            for j in range(4):
+                matrix, row, byte = LAYOUTS[form](r, t, j)
+                at = 16 * (matrix * 8 * wide + row)
+                assert got[r, t, j] == element(rows[at : at + 16].numpy().tobytes(), byte, form)
+
+
+@pytest.mark.parametrize("form", ["m8n8.{n}.shared.b16", "m8n8.{n}.trans.shared.b16", "b8"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_stmatrix(form, count):
+    """m16n8.b8 stores what mma.m16n8 accumulates: (m, n) = (t // 4 + 8 (j // 2), 2 (t % 4) + j % 2)
+    at byte m of row n."""
+    rows, values = random_bytes(512, seed=10), random_bytes(count * 128, seed=11)
+    before, given = rows.clone(), values.numpy().reshape(count, 32, 4)
+    layout = LAYOUTS.get(form, lambda r, t, j: (r, 2 * (t % 4) + j % 2, t // 4 + 8 * (j // 2)))
+    name = form if form in LAYOUTS else "m16n8.{n}.trans.shared.b8"
+    text = "stmatrix.sync.aligned." + name.format(n=f"x{count}")
+    run(kernel(matrix_body(text, count, False), [".u64 a", ".u64 b"]), rows, values, smem=512)
+    for r in range(count):
+        for t in range(32):
+            for j in range(4):
+                matrix, row, byte = layout(r, t, j)
+                assert rows[16 * (8 * matrix + row) + byte] == given[r, t, j]
+    assert torch.equal(rows[128 * count :], before[128 * count :])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ldmatrix.sync.aligned.m16n16.x2.shared.b8 {%r20, %r21, %r22, %r23}, [%r6];",
+        "ldmatrix.sync.aligned.m8n16.x1.trans.shared.b8x16.b4x16_p64 {%r20}, [%r6];",
+        "stmatrix.sync.aligned.m16n8.x1.shared.b8 [%r6], {%r20};",
+    ],
+)
+def test_forms_that_ptx_does_not_have(text):
+    with pytest.raises(EmulatorError, match="matrix") as caught:
+        run(kernel(f"mov.u32 %r6, dyn; mov.u32 %r20, 0; {text}", [".u64 a"]), 0, smem=512)
+    assert caught.value.kind == "unsupported"

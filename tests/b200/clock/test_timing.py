@@ -1,0 +1,266 @@
+"""The clock of the emulator: what published measurements say of single units, and what must hold of
+any model.
+"""
+
+import json
+import struct
+
+import pytest
+import torch
+
+from b200.chip.copies.tensormap import TensorMap
+from b200.chip.gpu import Gpu
+from b200.clock import (
+    TABLE,
+    Constants,
+    Options,
+    TimedMachine,
+    draw,
+    profile,
+)
+from b200.clock import (
+    call_time as protocol,
+)
+from b200.clock.placement import Placement
+from b200.clock.sm import mma_interval
+from b200.clock.taint import depends_on_arithmetic
+from b200.program.parse import parse
+from b200.program.translate import translate
+from tests.b200.ptx_support import kernel, run
+
+
+def timed(**options) -> Gpu:
+    gpu = Gpu()
+    gpu.machine = TimedMachine(gpu.memory, Options(**options))
+    return gpu
+
+
+STORE = """
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %tid.x;
+mov.u32 %r90, %ctaid.x;
+mov.u32 %r91, %ntid.x;
+mad.lo.u32 %r92, %r90, %r91, %r1;
+mul.wide.u32 %rd2, %r92, 8;
+add.u64 %rd3, %rd1, %rd2;
+"""
+
+
+def clocks(body: str, threads: int = 32, smem: int = 0, ctas: int = 1, **options) -> list[int]:
+    """What each thread reads from the clock before and after `body`, as a difference."""
+    out = torch.zeros(threads * ctas, dtype=torch.int64)
+    text = kernel(
+        f"{STORE} mov.u64 %rd40, %clock64; {body} mov.u64 %rd41, %clock64;"
+        "sub.u64 %rd42, %rd41, %rd40; st.global.u64 [%rd3], %rd42;",
+        [".u64 out"],
+        reqntid=threads,
+    )
+    run(text, out, grid=(ctas, 1, 1), block=(threads, 1, 1), smem=smem, gpu=timed(**options))
+    return out.tolist()
+
+
+def test_dependent_additions_take_their_latency_and_independent_ones_their_slots():
+    chain = "add.f32 %r5, %r5, %r5;" * 50
+    apart = "".join(f"add.f32 %r{i + 10}, %r5, %r5;" for i in range(50))
+    use = "st.global.u32 [%rd3], %r5;"
+    assert 4 * 50 <= clocks(chain + use)[0] <= 5 * 50 + 20  # QRC, AS: 4 to 4.44 clk
+    assert clocks(apart + use)[0] <= 50 + 20
+
+
+def test_loads_wait_where_they_are_used_and_overlap():
+    """A load from DRAM takes 789 to 900 clk (QRC), two take hardly more than one."""
+    one = "ld.global.u32 %r5, [%rd3]; add.u32 %r6, %r5, %r5; st.shared.u32 [1024], %r6;"
+    two = (
+        "ld.global.u32 %r5, [%rd3]; ld.global.u32 %r7, [%rd1+256];"
+        "add.u32 %r6, %r5, %r7; st.shared.u32 [1024], %r6;"
+    )
+    a, b = (clocks(body, ctas=2, smem=64)[0] for body in (one, two))
+    assert 600 <= a <= 1300 and b < 1.75 * a
+
+
+def test_bar_sync_takes_22_and_2_a_warp():
+    got = clocks("bar.sync 0; bar.sync 0; bar.sync 0; bar.sync 0;", threads=256)
+    assert 4 * (22 + 16) <= got[0] <= 4 * (22 + 16) + 80
+
+
+def test_bank_conflicts_are_counted():
+    free = (
+        "shl.b32 %r5, %r1, 2; add.u32 %r5, %r5, 1024; ld.shared.u32 %r6, [%r5]; "
+        "st.shared.u32 [%r5], %r6;"
+    )
+    same = (
+        "shl.b32 %r5, %r1, 7; add.u32 %r5, %r5, 1024; ld.shared.u32 %r6, [%r5]; "
+        "st.shared.u32 [%r5], %r6;"
+    )
+    a, b = (clocks(body, smem=4096)[0] for body in (free, same))
+    assert b - a == 31  # 32 wavefronts instead of one
+
+
+def test_warps_of_a_sub_core_share_its_issue_slots():
+    work = "".join(f"fma.rn.f32 %r{10 + i}, %r5, %r5, %r5;" for i in range(100)) + "bar.sync 0;"
+    four, sixteen = (max(clocks(work, threads=32 * n)) for n in (4, 16))
+    assert four < 160 and sixteen >= 4 * 100
+
+
+@pytest.mark.parametrize(
+    "m, n, group, a_in_tmem, measured",
+    [  # SemiAnalysis umma_fit; NCU1 for the last but one
+        (128, 64, 1, False, 48.0),
+        (128, 112, 1, False, 60.0),
+        (64, 64, 1, False, 32.0),
+        (256, 80, 2, False, 45.3),
+        (128, 64, 2, True, 18.0),
+        (128, 128, 1, False, 64.0),
+        (128, 256, 1, True, 128.0),
+    ],
+)
+def test_mma_intervals(m, n, group, a_in_tmem, measured):
+    assert mma_interval(Constants.make(), m, n, group, a_in_tmem) == pytest.approx(
+        measured, abs=1.5
+    )
+
+
+def test_mma_latency_as_measured():
+    from b200.clock.calibrations.bench_kernels import timed_gpu
+    from b200.clock.calibrations.umma import clk
+
+    gpu = timed_gpu()
+    assert clk(gpu, "BF16", "SS", 1, 128, 128, 1) == pytest.approx(200, rel=0.1)
+    assert clk(gpu, "E4M3", "TS", 2, 128, 64, 1) == pytest.approx(162, rel=0.1)
+    assert clk(gpu, "MXF8", "SS", 1, 128, 256, 64) / 64 == pytest.approx(130, abs=5)
+
+
+LOAD = """ ld.param.u64 %rd1, [out]; mov.b64 %rd2, map; cvta.param.u64 %rd3, %rd2; mov.u32 %r1,
+%tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn; setp.eq.u32 %p1, %r1, 0; @%p1
+mbarrier.init.shared::cta.b64 [%r9+ROWBYTES], 1; bar.sync 0; mul.lo.u32 %r5, %r2, HEIGHT; @%p1
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r9+ROWBYTES], ROWBYTES; @%p1
+cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [%r9], [%rd3, {0, %r5}],
+[%r9+ROWBYTES]; W: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r9+ROWBYTES], 0; @!%p2 bra W;
+ld.shared.u32 %r20, [%r9]; @%p1 st.global.u32 [%rd1], %r20;
+"""
+
+
+def load_tiles(ctas: int, height: int, clock_ghz: float = 1.965, **options):
+    """Each CTA loads `height` rows of 512 bytes; (launch, output)."""
+    matrix = torch.arange(ctas * height * 128, dtype=torch.int32)
+    out = torch.zeros(1, dtype=torch.int32)
+    nbytes = 512 * height
+    encoded = TensorMap(
+        matrix.data_ptr(), 7, (128, ctas * height), (512,), (128, height), (1, 1)
+    ).encode()
+    body = LOAD.replace("ROWBYTES", str(nbytes)).replace("HEIGHT", str(height))
+    text = kernel(body, [".u64 out", ".align 64 .b8 map[128]"], reqntid=32)
+    gpu = timed(clock_ghz=clock_ghz, **options)
+    program = parse(text)
+    data = bytearray(program.kernels["k"].param_bytes)
+    struct.pack_into("<Q", data, 0, out.data_ptr())
+    at = program.kernels["k"].params[1].offset
+    data[at : at + 128] = encoded
+    launch = gpu.launch(program, "k", (ctas, 1, 1), (32, 1, 1), (1, 1, 1), nbytes + 64, bytes(data))
+    return launch, out
+
+
+def test_many_sms_share_dram_bandwidth():
+    """A load of 64 KB by every SM cannot take less than its bytes at 7.26 TB/s; one alone takes far
+    less.
+    """
+    alone, everyone = load_tiles(1, 128)[0].time, load_tiles(148, 128)[0].time
+    least = 148 * 65536 / 7.26e12 * 1e6
+    assert everyone.time_us > least > 1.3
+    assert everyone.time_us - alone.time_us > 0.6 * least
+    assert everyone.chip.dram_bytes == 148 * 65536
+
+
+def test_written_lines_in_the_l2_cost_bandwidth():
+    clean, dirty = (load_tiles(148, 64, dirty_l2=d)[0].time.time_us for d in (False, True))
+    assert dirty > clean + 0.3
+
+
+def test_data_arrives_whatever_the_clock_says():
+    for options in ({}, {"clock_ghz": 1.3}, {"arithmetic": False}):
+        _, out = load_tiles(1, 8, **options)
+        assert out.item() == 0  # the first element of the first tile
+    slow, fast = (load_tiles(1, 8, clock_ghz=g)[0].time.time_us for g in (1.15, 1.965))
+    assert slow > fast
+
+
+@pytest.mark.parametrize(
+    "use, decides",
+    [
+        ("add.u32 %r21, %r20, 1; st.global.u32 [%rd3], %r21;", False),
+        ("setp.eq.u32 %p1, %r20, 1; @%p1 bra OUT; OUT:", True),
+        ("add.u32 %r21, %r20, 1; st.shared.u32 [%r21], %r1;", True),
+        ("setp.eq.u32 %p1, %r20, 1; @%p1 st.global.u32 [%rd3], %r1;", True),
+        ("setp.eq.u32 %p1, %r1, 1; @%p1 st.global.u32 [%rd3], %r20;", False),
+    ],
+)
+def test_kernels_that_decide_by_an_accumulator_are_noticed(use, decides):
+    text = kernel(
+        f"{STORE} tcgen05.ld.sync.aligned.32x32b.x1.b32 %r20, [%r30]; {use}", [".u64 out"]
+    )
+    program = parse(text)
+    structure = translate(program, program.kernels["k"]).structure
+    assert (depends_on_arithmetic(structure) is not None) == decides
+
+
+def test_clusters_of_four_do_not_fill_the_chip():
+    """NCU1: 33 clusters of 4 CTAs are resident together; of 1 and 2 CTAs, all SMs are used."""
+
+    class Shape:
+        smem_bytes, block = 200_000, (192, 1, 1)
+
+    for n, expected in ((1, 148), (2, 74), (4, 33)):
+        Shape.cluster = (n, 1, 1)
+        place, count = Placement(), 0
+        while (sms := place.place(Shape)) is not None:
+            assert len({sm.gpc for sm in sms}) == 1 and len({sm.index for sm in sms}) == n
+            count += 1
+        assert count == expected
+
+
+def test_later_ctas_start_when_earlier_ones_end():
+    """128 KB a CTA: one fits on an SM, so 3 x 148 CTAs run in three waves."""
+    one, three = (load_tiles(148 * n, 256)[0].time for n in (1, 3))
+    wave = 148 * 131072 / 7.26e12 * 1e6
+    assert three.time_us > one.time_us + 2 * wave
+    assert {start for *_, start, _ in one.ctas} < {start for *_, start, _ in three.ctas}
+
+
+def test_the_range_holds_the_nominal_time_and_memory_is_put_back():
+    out = torch.zeros(64, dtype=torch.int32)
+    body = "ld.param.u64 %rd1, [out]; mov.b32 %r5, 1; red.global.add.u32 [%rd1], %r5;"
+    launch = run(kernel(body, [".u64 out"]), out, gpu=timed(ranges=True))
+    time = launch.time
+    assert out[0] == 32 and time.low_us < time.time_us < time.high_us
+    shown = protocol.reported([launch], 1)
+    assert shown.low_us < shown.time_us < shown.high_us
+    assert shown.time_us > protocol.reported([launch], 50).time_us  # the events' floor is shared
+
+
+def test_every_constant_says_where_it_comes_from():
+    for c in TABLE:
+        assert (
+            c.grade in ("measured", "published", "fitted", "unknown") and c.source and c.value >= 0
+        ), c
+        if c.grade == "fitted":
+            assert any(word in c.source for word in ("SA ", "GN ", "the same")), c
+        if c.grade == "unknown":
+            assert c.low is not None and c.high is not None, c
+    names = [c.name for c in TABLE]
+    assert len(set(names)) == len(names)
+    with pytest.raises(KeyError):
+        Constants.make(no_such_constant=1.0)
+
+
+def test_profile_trace_and_picture(tmp_path):
+    launch, _ = load_tiles(4, 64, trace=2)
+    text = profile.text(launch.time)
+    assert "modelled" in text and "waits for" in text and "kernel.py:1" in text
+    draw.write_trace(launch.time, tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert {e["pid"] for e in events} == {0, 1}
+    assert any(e.get("args", {}).get("line") == "kernel.py:1" for e in events)
+    assert all(e["dur"] >= 0 for e in events if e["ph"] == "X")
+    draw.write_picture(launch.time, tmp_path / "p.png")
+    data = (tmp_path / "p.png").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">2I", data[16:24])[0] > 1000

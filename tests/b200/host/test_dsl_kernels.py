@@ -1,0 +1,185 @@
+"""CuTe DSL programs in the emulator: from `cute.compile` or a direct call to the result."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from tests import ROOT
+
+pytest.importorskip("cutlass")
+
+import cuda.bindings.driver as cuda  # noqa: E402
+import cutlass  # noqa: E402
+import cutlass.cute as cute  # noqa: E402
+from cutlass.cute.runtime import (  # noqa: E402
+    from_dlpack,
+    make_fake_compact_tensor,
+    make_fake_stream,
+    make_ptr,
+)
+
+import b200
+from b200.errors import EmulatorError  # noqa: E402
+from tests.b200.host import dsl_kernels as kernels
+
+
+@pytest.fixture
+def gpu():
+    """The emulator; the checker finds nothing wrong in what a test launches."""
+    found = b200.install()
+    before = len(found.launches)
+    yield found
+    assert [f for launch in found.launches[before:] for f in launch.findings] == []
+
+
+def random(*shape: int, seed: int = 0, dtype=torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def test_elementwise_with_vector_accesses(gpu):
+    x, y = random(1024, seed=1), random(1024, seed=2)
+    out = torch.empty(1024)
+    kernels.scaled_sum(*(from_dlpack(t, assumed_align=16) for t in (x, y, out)), 2.5)
+    wide = 2.5 * x.double() + y.double()
+    assert (out.double() - wide).abs().max() <= 2**-23 * wide.abs().max()
+    launch = gpu.launches[-1]
+    assert launch.grid == (2, 1, 1) and launch.block == (128, 1, 1)
+    assert launch.counters["ld.global"] == 16 and launch.counters["st.global"] == 8
+
+
+def test_tma_copy_leaves_alone_what_is_outside(gpu):
+    """Tiles of 32 x 64 over a tensor of 40 x 100: the store must not write over its edges."""
+    x = random(40, 100)
+    backing = torch.full((50, 128), -1.0)
+    backing[:40, :100] = 0
+    kernels.tma_copy(from_dlpack(x, assumed_align=16), from_dlpack(backing[:40, :100], 16))
+    assert torch.equal(backing[:40, :100], x)
+    assert (backing[40:] == -1).all() and (backing[:, 100:] == -1).all()
+
+
+@pytest.mark.parametrize("k", [64, 192])
+def test_gemm(gpu, k):
+    a, b = random(128, k, seed=3, dtype=torch.float16), random(64, k, seed=4, dtype=torch.float16)
+    c = torch.full((128, 64), float("nan"))
+    arguments = [from_dlpack(t, assumed_align=16) for t in (a, b, c)]
+    cute.compile(kernels.gemm, *arguments)(*arguments)
+    exact = a.double() @ b.double().T
+    bound = a.double().abs() @ b.double().abs().T * 2**-22 * (k // 16)
+    assert ((c.double() - exact).abs() <= bound).all()
+    assert gpu.launches[-1].counters["tcgen05.mma"] == k // 16
+
+
+def test_cluster_exchange_through_distributed_shared_memory(gpu):
+    x = random(8 * kernels.THREADS)
+    out = torch.empty_like(x)
+    kernels.ring(from_dlpack(x), from_dlpack(out))
+    blocks = x.reshape(2, kernels.RING, kernels.THREADS)
+    assert torch.equal(out.reshape(blocks.shape), blocks.roll(1, dims=1))
+
+
+def test_atomic_reduction(gpu):
+    x = torch.from_numpy(np.random.default_rng(5).integers(0, 7, 512)).to(torch.int32)
+    counts = torch.full((7,), 100, dtype=torch.int32)
+    kernels.histogram(from_dlpack(x), from_dlpack(counts))
+    assert counts.tolist() == [100 + int((x == v).sum()) for v in range(7)]
+
+
+def test_printf(gpu, capsys):
+    kernels.say(from_dlpack(torch.arange(32, dtype=torch.float32) / 4))
+    assert capsys.readouterr().out == "thread 2 has 0.500000, 100%\n"
+
+
+def test_several_kernels_and_launches(gpu):
+    """One compiled function on changed data and on other tensors, with another kernel between."""
+    x, y, out = random(512, seed=6), random(512, seed=7), torch.empty(512)
+    arguments = [from_dlpack(t, assumed_align=16) for t in (x, y, out)]
+    compiled = cute.compile(kernels.scaled_sum, *arguments, cutlass.Float32(1.0))
+    before = len(gpu.launches)
+    for factor in (1.0, -3.0):
+        compiled(*arguments, factor)
+        torch.testing.assert_close(out, factor * x + y)
+        counts = torch.zeros(1, dtype=torch.int32)
+        kernels.histogram(from_dlpack(torch.zeros(128, dtype=torch.int32)), from_dlpack(counts))
+        assert counts.item() == 128
+        x += 1
+    del out
+    other = torch.empty(512)
+    compiled(*arguments[:2], from_dlpack(other, assumed_align=16), 0.5)
+    torch.testing.assert_close(other, 0.5 * x + y)
+    assert len(gpu.launches) == before + 5
+
+
+def test_an_error_reaches_the_caller(gpu):
+    """An index behind the tensor: the report names the line of the kernel and the tensor."""
+    x = torch.full((128,), 9_000_000, dtype=torch.int32)
+    counts = torch.zeros(4, dtype=torch.int32)
+    with pytest.raises(EmulatorError) as caught:
+        kernels.histogram(from_dlpack(x), from_dlpack(counts))
+    assert caught.value.kind == "fault"
+    report = str(caught.value)
+    assert "dsl_kernels.py:" in report and "is in no tensor's allocation" in report
+    assert "CTA (0, 0, 0), warp 0" in report and "atom" in report
+    x.fill_(3)
+    kernels.histogram(from_dlpack(x), from_dlpack(counts))  # the next launch is not affected
+    assert counts.tolist() == [0, 0, 0, 128]
+
+
+def test_tvm_ffi_functions_take_tensors_of_their_layout(gpu):
+    """Extents and strides of 64 and 32 bits, static ones, and a stream that is left out."""
+    n, m = cute.sym_int64() if hasattr(cute, "sym_int64") else cute.sym_int(64), cute.sym_int()
+    fake = make_fake_compact_tensor(cutlass.Float32, (n, m, 4), stride_order=(2, 1, 0))
+    stream = make_fake_stream(use_tvm_ffi_env_stream=True)
+    compiled = cute.compile(fill, fake, stream, options="--enable-tvm-ffi")
+    for shape in ((3, 5, 4), (2, 9, 4)):
+        x = torch.zeros(shape)
+        compiled(x)
+        expected = torch.arange(x.numel(), dtype=torch.float32).reshape(shape)
+        assert torch.equal(x[:, :, 1], expected[:, :, 1]) and (x[:, :, 0] == 0).all()
+    compiled(x, cuda.CUstream(0))
+    for wrong in (torch.zeros(3, 5, 8), torch.zeros(3, 5), torch.zeros(3, 5, 4).double()):
+        with pytest.raises(ValueError, match="the function was compiled for"):
+            compiled(wrong)
+
+
+@cute.kernel
+def fill_kernel(x: cute.Tensor):
+    row, column, _ = cute.arch.block_idx()
+    x[row, column, 1] = cutlass.Float32(row * x.stride[0] + column * x.stride[1] + 1)
+
+
+@cute.jit
+def fill(x: cute.Tensor, stream: cuda.CUstream):
+    fill_kernel(x).launch(grid=(x.shape[0], x.shape[1], 1), block=(1, 1, 1), stream=stream)
+
+
+def test_alignment_that_only_cuda_allocations_have(gpu):
+    """256 bytes are declared; torch's CPU allocator promises 64."""
+    tensors = [torch.zeros(512) for _ in range(8)]
+    for t in tensors:
+        kernels.scaled_sum(*(from_dlpack(x, assumed_align=256) for x in (t, t, t)), 1.0)
+        make_ptr(cutlass.Float32, t.data_ptr(), cute.AddressSpace.gmem, assumed_align=256)
+    with pytest.raises(Exception, match="align"):
+        kernels.scaled_sum(*(from_dlpack(t[1:], assumed_align=256) for _ in range(3)), 1.0)
+
+
+def test_a_process_without_emulation_is_untouched():
+    """The DSL without `install`: its engine is its own, and a launch needs a driver."""
+    program = (
+        "import b200, cutlass\n"
+        "import cutlass._mlir.execution_engine as engines\n"
+        "import cutlass.base_dsl.jit_executor as jit, cutlass.cute.runtime as runtime\n"
+        "import torch\n"
+        "graph = torch.cuda.CUDAGraph\n"
+        "for thing in (engines.ExecutionEngine, jit.JitExecutor.run_compiled_program,\n"
+        "              runtime._Tensor.__init__, graph):\n"
+        "    assert not thing.__module__.startswith('b200'), thing\n"
+        "    print(thing.__module__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == 4

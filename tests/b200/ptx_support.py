@@ -1,0 +1,36 @@
+"""Run hand-written PTX on the emulator: `run("add.s32 ...", out=tensor, ...)`."""
+
+from __future__ import annotations
+
+from b200.chip.gpu import Gpu
+
+HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
+
+
+def kernel(body: str, params: list[str], smem: str = "", name: str = "k", reqntid: int = 32) -> str:
+    """PTX text of one kernel; params are ".u64 out" and the like; registers %p %r %rd %rs %f are
+    declared.
+    """
+    listed = ",\n".join(f".param {p}" for p in params)
+    return f"""{HEADER}
+.extern .shared .align 1024 .b8 dyn[];
+{smem}
+.visible .entry {name}({listed})
+.reqntid {reqntid}, 1, 1
+{{
+.reg .pred %p<40>;
+.reg .b16 %rs<60>;
+.reg .b32 %r<200>;
+.reg .b64 %rd<100>;
+.reg .b128 %rq<4>;
+.loc 1 1 0
+{body}
+ret;
+}}
+.file 1 "kernel.py"
+"""
+
+
+def run(text: str, *args, grid=(1, 1, 1), block=(32, 1, 1), cluster=(1, 1, 1), smem=0, gpu=None):
+    """Launch the only kernel of a module; see Gpu.launch for the arguments."""
+    return (gpu or Gpu()).launch(text, None, grid, block, cluster, smem, args)

@@ -1,0 +1,248 @@
+"""A wrong output is explained: each wrong kernel is imitated on the inputs, then named by the diff.
+
+The imitation changes the data and asks the reference, or moves parts of the right answer, and
+shares no code with the hypotheses.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from harness.diff import explain
+from reference import generate_input, ref_kernel
+from utils import clone_data, dequantize
+
+GEMM = {"m": 128, "n": 256, "k": 512, "l": 2, "seed": 5}
+GEMV = {"m": 256, "k": 512, "l": 1, "seed": 5}
+DUAL = {"m": 128, "n": 256, "k": 256, "l": 1, "seed": 5}
+
+
+def gemm():
+    return generate_input("nvfp4_gemm", **GEMM)
+
+
+def dual():
+    return generate_input("nvfp4_dual_gemm", **DUAL)
+
+
+def bytes_of(tensor):
+    """A view of the tensor's storage, in the order of memory."""
+    return (
+        tensor.view(torch.uint8).permute(2, 0, 1) if tensor.ndim == 3 else tensor.view(torch.uint8)
+    )
+
+
+def with_bytes(data, index, change):
+    """The reference's answer to data whose operand `index` has other bytes."""
+    other = list(clone_data(data))
+    raw = other[index].view(torch.uint8)
+    raw.copy_(change(raw.clone()))
+    return ref_kernel(tuple(other))
+
+
+def swap_nibbles(raw):
+    return (raw >> 4) | (raw << 4)
+
+
+def products(data):
+    """float64 p1, p2 of a dual case."""
+    a, b1, b2, sfa, sfb1, sfb2 = data[:6]
+    x = dequantize(a[:, :, 0], sfa[:, :, 0]).double()
+    return [x @ dequantize(b[:, :, 0], s[:, :, 0]).double().T for b, s in ((b1, sfb1), (b2, sfb2))]
+
+
+def matrices(data):
+    """float64 operands of each batch of a gemm."""
+    for l in range(data[0].shape[2]):
+        a, b, sfa, sfb = (t[:, :, l] for t in data[:4])
+        yield dequantize(a, sfa).double(), dequantize(b, sfb).double()
+
+
+def half(x):
+    return x.half().unsqueeze(2)
+
+
+def explained(data, output) -> str:
+    right, report = explain(data, output)
+    assert not right
+    lines = [line for line in report.splitlines() if "  explained:" in line]
+    assert lines, report
+    return "\n".join(lines)
+
+
+def test_a_right_output_needs_no_explanation():
+    data = gemm()
+    assert explain(data, ref_kernel(data)) == (True, "the output is right: nothing to explain")
+
+
+@pytest.mark.parametrize("index, name", [(0, "a"), (1, "b")])
+def test_swapped_nibbles(index, name):
+    data = gemm()
+    output = with_bytes(data, index, swap_nibbles)
+    assert f"nibbles of each byte of {name} are swapped" in explained(data, output)
+
+
+def permuted_scales(data, index, change):
+    """Scales of operand a (2) or b (3) of a gemm, changed as the atoms lie in memory."""
+    other = list(clone_data(data))
+    scales = other[index].view(torch.uint8)
+    rows, columns, batches = scales.shape
+    atoms = scales.reshape(rows // 128, 4, 32, columns // 4, 4, batches).permute(5, 0, 3, 2, 1, 4)
+    memory = change(atoms.contiguous())  # [l, row atom, k atom, 32 rows, row group, k block]
+    back = memory.permute(1, 4, 3, 2, 5, 0).reshape(rows, columns, batches)
+    scales.copy_(back)
+    return ref_kernel(tuple(other))
+
+
+@pytest.mark.parametrize("index, name", [(2, "a"), (3, "b")])
+def test_scales_transposed_in_the_atom(index, name):
+    data = gemm()
+    output = permuted_scales(data, index, lambda x: x.transpose(4, 5))
+    assert f"scale factors of {name} are transposed inside an atom" in explained(data, output)
+
+
+def test_scales_of_another_row_group():
+    data = gemm()
+    output = permuted_scales(data, 3, lambda x: x.roll(-1, dims=4))
+    assert "scale factors of b are taken from the row group 1 further" in explained(data, output)
+
+
+def test_scales_an_atom_too_far():
+    """Behind the last atom of a batch lies the first one of the next."""
+    data = gemm()
+
+    def shift(x):
+        flat = x.reshape(-1, 512)
+        return torch.cat([flat[1:], flat[-1:]]).reshape(x.shape)
+
+    output = permuted_scales(data, 2, shift)
+    right = ref_kernel(data)
+    output[:, :, 1] = right[:, :, 1]
+    text = explain(data, output)[1]
+    assert "scale factors of a are read one atom (512 bytes) further on" in text
+
+
+@pytest.mark.parametrize(
+    "low, high, words",
+    [(448, 512, "the last 64 of K are dropped"), (0, 256, "the K tile 0 of 2 (of 256) is dropped")],
+)
+def test_a_part_of_k_dropped(low, high, words):
+    data = gemm()
+
+    def clear(raw):
+        raw[:, low // 2 : high // 2] = 0
+        return raw
+
+    assert words in explained(data, with_bytes(data, 0, clear))
+
+
+def test_a_stage_counted_twice():
+    data = gemm()
+    weight = torch.ones(512, dtype=torch.float64)
+    weight[:256] = 2
+    output = torch.stack([(a * weight) @ b.T for a, b in matrices(data)], 2).half()
+    assert "the K tile 0 of 2 (of 256) is counted twice" in explained(data, output)
+
+
+def test_rows_from_another_lane_quarter():
+    data = gemm()
+    right = ref_kernel(data)
+    quarters = right.reshape(128, 2, 4, 32, 2)
+    output = right.clone()
+    output.copy_(quarters.roll(-1, dims=2).reshape(right.shape))
+    assert "columns are read from the lane quarter 1 further" in explained(data, output)
+    output.copy_(quarters[:, :, :1].expand(-1, -1, 4, -1, -1).reshape(right.shape))
+    assert "all warps read lane quarter 0 of the columns" in explained(data, output)
+
+
+def test_weights_of_gemv_are_rows():
+    data = generate_input("nvfp4_gemv", **GEMV)
+    right = ref_kernel(data)
+    output = right.clone()
+    output.copy_(
+        right.reshape(2, 4, 32, 1, 1)[:, :1].expand(-1, 4, -1, -1, -1).reshape(right.shape)
+    )
+    assert "all warps read lane quarter 0 of the rows" in explained(data, output)
+
+
+@pytest.mark.parametrize(
+    "combine, words",
+    [
+        (lambda p, q: p, "only the first product, without silu"),
+        (lambda p, q: q, "only the second product"),
+        (lambda p, q: p * q, "no silu"),
+        (lambda p, q: p * torch.nn.functional.silu(q), "silu is applied to the second product"),
+    ],
+)
+def test_dual_combined_wrongly(combine, words):
+    data = dual()
+    scale = 1 / 64  # keeps the plain products finite in fp16
+    data[3].copy_((data[3].float() * scale).to(data[3].dtype))
+    assert words in explained(data, half(combine(*products(data))))
+
+
+def test_neighbouring_batch():
+    data = gemm()
+    right = ref_kernel(data)
+    output = right.clone()
+    output[:, :, 0] = right[:, :, 1]
+    assert "the batch +1 is computed" in explained(data, output)
+
+
+@pytest.mark.parametrize(
+    "index, words",
+    [
+        ((1, 1), "the group +1 is computed"),
+        ((0, 1), "b is taken from the group +1"),
+        ((1, 0), "a is taken from the group +1"),
+    ],
+)
+def test_neighbouring_group(index, words):
+    """The first of two groups of one size; index: the group that a and b are taken from."""
+    sizes = {"m": (64, 64), "n": (128, 128), "k": (256, 256), "g": 2}
+    data = generate_input("nvfp4_group_gemm", **sizes, seed=5)
+    abc, scales = data[:2]
+    (a, _, _), (_, b, _) = (abc[i] for i in index)
+    (sfa, _), (_, sfb) = (scales[i] for i in index)
+    x, w = dequantize(a[:, :, 0], sfa[:, :, 0]), dequantize(b[:, :, 0], sfb[:, :, 0])
+    output = ref_kernel(data)
+    output[0] = half(x.double() @ w.double().T)
+    text = explained(data, output)
+    assert words in text and "group 1 (c" not in explain(data, output)[1]
+
+
+def test_accumulator_not_reset():
+    data = gemm()
+    output = torch.stack([a @ b.T for a, b in matrices(data)], 2)
+    output[:, 128:] += output[:, :128].clone()
+    text = explained(data, output.half())
+    assert "the accumulator is not reset: it still holds the tile 128 columns before" in text
+
+
+def test_transposed_output():
+    data = generate_input("nvfp4_gemm", **{**GEMM, "n": 128, "l": 1})
+    right = ref_kernel(data)
+    output = right.clone()
+    output[:, :, 0] = right[:, :, 0].T
+    assert "the output is transposed" in explained(data, output)
+
+
+def test_missing_columns_and_the_map(tmp_path):
+    data = gemm()
+    output = ref_kernel(data)
+    output[16:64, :, 0] = 0
+    picture = tmp_path / "wrong.png"
+    right, report = explain(data, output, picture)
+    assert not right
+    assert "never written" in report
+    assert "tokens in a tile of 64: 16-" in report
+    assert "by batch: 0: " in report
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_no_hypothesis_explains():
+    data = gemm()
+    output = ref_kernel(data) * 1.5 + 7
+    _, report = explain(data, output)
+    assert "hypotheses reproduces it" in report

@@ -1,0 +1,60 @@
+"""Pack one configuration for each lever of the kernel, to be run on a Hopper GPU.
+
+    PYTHONPATH=.:tests python tests/submission/pack_levers.py -o packs      with the DSL; needs no GPU
+    python -m b200.hopper.run_pack packs/lever-*.npz --repeat 10      on a machine with a Hopper GPU
+
+The configurations and shapes are those of test_submission_levers.py; what the emulator gives is
+packed, too. Its bits decide, and the tensors are in the pack: not every version of torch draws the
+same numbers for every shape. Only of a dual, whose silu hardware approximates, does the reference
+decide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import b200
+from b200.hopper.pack import Recorder, record
+from reference import generate_input
+from submission import Launcher, Problem, normal_form, unpack
+from tests.submission.test_submission_levers import CASES
+
+
+def case_of(problem: Problem) -> dict[str, Any]:
+    """The arguments of generate_input for a problem in normal form."""
+    first, groups = problem.groups[0], problem.groups
+    if len(groups) > 1:
+        sizes = {"m": tuple(p.tokens for p in groups), "n": tuple(p.rows for p in groups)}
+        sizes |= {"k": tuple(p.k for p in groups), "g": len(groups)}
+        return {"problem": "nvfp4_group_gemm", **sizes, "seed": 1111}
+    sizes = {"k": first.k, "l": first.batch, "seed": 1111}
+    if not problem.tokens_first:
+        return {"problem": "nvfp4_gemv", "m": first.rows, **sizes}
+    name = "nvfp4_dual_gemm" if problem.weights == 2 else "nvfp4_gemm"
+    return {"problem": name, "m": first.tokens, "n": first.rows, **sizes}
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="tests/submission/pack_levers.py", description=__doc__)
+    parser.add_argument("-o", "--out", default="packs", type=Path)
+    arguments = parser.parse_args(argv)
+    recorder = Recorder(emulate=True)
+    b200.install(check=False, gpu=recorder)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for name, (config, problem) in CASES.items():
+
+        def kernel(data, config=config):
+            Launcher(normal_form(data), config)(unpack(data)[0])
+
+        case = case_of(problem)
+        path = arguments.out / f"lever-{name.replace(' ', '_')}.npz"
+        decided_by = case if problem.weights == 2 else None
+        record(recorder, kernel, generate_input(**case), decided_by).save(path)
+        print(f"{path}: {case}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

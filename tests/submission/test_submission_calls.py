@@ -1,0 +1,284 @@
+"""custom_kernel as a function: calls in a row, what is kept between them, wrong input."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+
+import pytest
+import torch
+
+import b200
+import reference
+import submission
+from tests.submission.submission_support import dual, gemm, gemv, group, inputs, poison
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch):
+    monkeypatch.setattr(submission, "_launchers", {})
+    return b200.install(check=True)
+
+
+def right(data: tuple) -> bool:
+    _, result = submission.unpack(data)
+    poison(result)
+    returned = submission.custom_kernel(data)
+    assert returned is result or all(a is b for a, b in zip(returned, result))
+    return reference.check_implementation(data, returned)[0]
+
+
+def fill(data: tuple, source: tuple) -> None:
+    """Copy the values of `source` into the tensors of `data`."""
+    for mine, other in zip(data, source):
+        if isinstance(mine, torch.Tensor):
+            mine.view(torch.uint8).copy_(other.view(torch.uint8))
+
+
+def test_changed_values_at_the_same_addresses():
+    data = inputs(gemm(128, 40, 256), seed=1)
+    assert right(data)
+    before = data[-1].clone()
+    fill(data[:6], inputs(gemm(128, 40, 256), seed=2)[:6])
+    assert right(data)
+    assert not torch.equal(before, data[-1])
+
+
+def test_the_same_form_at_new_addresses():
+    first, second = (inputs(dual(128, 24, 320), seed) for seed in (1, 2))
+    assert first[0].data_ptr() != second[0].data_ptr()
+    assert right(first) and right(second) and right(first)
+
+
+def test_interleaved_problems_and_shapes():
+    problems = [gemv(128, 256), gemm(128, 24, 256), dual(128, 24, 320), group((8, 128, 64))]
+    problems += [gemm(256, 24, 256), gemv(256, 256), group((8, 128, 64), (16, 128, 64))]
+    data = [inputs(problem, seed) for seed, problem in enumerate(problems)]
+    for _ in range(2):
+        assert all(right(d) for d in data)
+    assert right(data[3]) and right(data[0])
+
+
+def test_one_tensor_as_two_operands():
+    data = list(inputs(gemm(128, 128, 256), seed=1))
+    data[1], data[3], data[5] = data[0], data[2], data[4]
+    assert right(tuple(data))
+    assert right(tuple(data))
+
+
+def test_nothing_but_kernels_is_kept():
+    data = inputs(gemm(128, 24, 256), seed=1)
+    watched = [weakref.ref(tensor) for tensor in data]
+    assert right(data)
+    del data
+    gc.collect()
+    assert not any(ref() is not None for ref in watched)
+
+
+def test_shapes_of_one_configuration_share_a_kernel(gpu):
+    assert right(inputs(gemm(128, 24, 256), seed=1))
+    compiled = len(submission.Launcher.compiled)
+    assert right(inputs(gemm(128, 24, 512), seed=1))
+    assert len(submission.Launcher.compiled) == compiled
+
+
+# ---- launching -----------------------------------------------------------------------------------
+
+
+def test_the_direct_launch_is_used_and_right(gpu):
+    data = inputs(group((24, 128, 192), (8, 256, 64)), seed=1)
+    operands, result = submission.unpack(data)
+    launcher = submission.Launcher(submission.normal_form(data))
+    launcher(operands)
+    assert launcher.launch.keeps[1] is launcher.arguments  # not the fallback
+    poison(result)
+    launcher.launch(operands)
+    assert reference.check_implementation(data, result)[0]
+    assert len(gpu.launches) >= 2
+
+
+class Recorder:
+    """A compiled function whose executor lacks what the direct launch needs."""
+
+    def __init__(self, executor):
+        self.executor, self.calls = executor, []
+
+    def to(self, device):
+        return self.executor
+
+    def __call__(self, arguments):
+        self.calls.append(arguments)
+
+
+class Executor:
+    def __init__(self, arguments, slots, error):
+        self.slots, self.cuda_result, self.capi_func = slots, error, lambda array: 0
+
+    def generate_execution_args(self, arguments):
+        return self.slots, []
+
+    def _get_invoke_packed_args(self, slots):
+        return slots
+
+
+def test_an_unexpected_executor_falls_back_to_the_normal_call():
+    arguments = submission.Arguments(gemm(128, 8, 64))
+    operands, _ = submission.unpack(inputs(gemm(128, 8, 64), seed=1))
+    pointers, error = arguments.__c_pointers__(), ctypes.c_int32()
+    usual = [*pointers, ctypes.addressof(error)]
+    strange = [
+        object(),
+        Executor(arguments, [*usual, 0], error),
+        Executor(arguments, usual[::-1], error),
+        Executor(arguments, [*pointers, 0], ctypes.c_int64()),
+    ]
+    for executor in strange:
+        function = Recorder(executor)
+        submission.direct_launch(function, arguments)(operands)
+        assert function.calls == [arguments]
+    function = Recorder(Executor(arguments, usual, error))
+    launch = submission.direct_launch(function, arguments)
+    launch(operands)
+    assert function.calls == []
+    error.value = 719
+    with pytest.raises(RuntimeError, match="719"):
+        launch(operands)
+
+
+def test_forms_are_told_apart_without_the_guard_of_torch(monkeypatch):
+    import torch._C._dynamo.guards as guards
+
+    monkeypatch.delattr(guards, "TensorGuards")
+    a, b = torch.zeros(4, 6), torch.zeros(4, 6)
+    same = submission.same_form([a, b])
+    assert same(b, a)
+    for other in (a.T, a.half(), a[:3], torch.zeros(4, 12)[:, ::2]):
+        assert not same(other, b) and not same(a, other)
+
+
+@pytest.mark.parametrize("other", ["transposed", "dtype", "shape", "stride", "order"])
+def test_forms_are_told_apart(other):
+    a, b = torch.zeros(4, 6), torch.zeros(5, 7)
+    same = submission.same_form([a, b])
+    assert same(torch.ones(4, 6), torch.ones(5, 7))
+    wrong = {
+        "transposed": (torch.zeros(6, 4).T, b),
+        "dtype": (a.half(), b),
+        "shape": (torch.zeros(4, 7), b),
+        "stride": (torch.zeros(4, 12)[:, ::2], b),
+        "order": (b, a),
+    }[other]
+    assert not same(*wrong)
+
+
+# ---- wrong input ---------------------------------------------------------------------------------
+
+
+def replaced(data: tuple, index: int, tensor) -> tuple:
+    return (*data[:index], tensor, *data[index + 1 :])
+
+
+def base() -> tuple:
+    return inputs(gemm(128, 24, 256), seed=1)
+
+
+def grouped() -> tuple:
+    return inputs(group((24, 128, 192), (8, 256, 64)), seed=1)
+
+
+def sizes_off(data: tuple) -> tuple:
+    return (*data[:3], [data[3][0], (9, 256, 64, 1)])
+
+
+def uneven(data: tuple) -> tuple:
+    (a, b, c), other = data[0]
+    return ([(a, b, c[:, :8]), other], *data[1:])
+
+
+WRONG = {
+    "no tuple": (lambda: 5, TypeError, "data: expected 7 tensors.* found int"),
+    "too short": (lambda: base()[:5], TypeError, "data: .*found 5 items"),
+    "no tensor": (lambda: replaced(base(), 1, "b"), TypeError, "b: expected a tensor, found str"),
+    "dtype": (
+        lambda: replaced(base(), 0, base()[0].view(torch.uint8)),
+        TypeError,
+        "a: expected dtype torch.float4_e2m1fn_x2, found torch.uint8",
+    ),
+    "dtype of c": (
+        lambda: replaced(base(), 6, base()[6].float()),
+        TypeError,
+        "c: expected dtype torch.float16, found torch.float32",
+    ),
+    "dimensions": (lambda: replaced(base(), 1, base()[1][0]), ValueError, "b: expected 3 dim"),
+    "empty": (lambda: replaced(base(), 0, base()[0][:0]), ValueError, r"a: .*found shape \[0, "),
+    "K": (
+        lambda: tuple(t[:, :16] if i < 2 else t for i, t in enumerate(base())),
+        ValueError,
+        "a: expected K a multiple of 64, found 32",
+    ),
+    "K of b": (
+        lambda: replaced(base(), 1, inputs(gemm(128, 24, 512), 1)[1]),
+        ValueError,
+        r"b: expected shape \[128, 128, 1\], found \[128, 256, 1\]",
+    ),
+    "scales": (
+        lambda: replaced(base(), 5, inputs(gemm(256, 24, 256), 1)[5]),
+        ValueError,
+        r"sfb_permuted: expected shape \[32, 4, 1, 4, 4, 1\], found \[32, 4, 2, 4, 4, 1\]",
+    ),
+    "layout of scales": (
+        lambda: replaced(base(), 4, base()[4].contiguous()),
+        ValueError,
+        "sfa_permuted: expected strides",
+    ),
+    "layout of c": (
+        lambda: replaced(base(), 6, base()[6].permute(1, 0, 2).contiguous().permute(1, 0, 2)),
+        ValueError,
+        r"c: expected strides \[128, 1, 3072\], found \[1, 24, 1\]",
+    ),
+    "shape of c": (lambda: replaced(base(), 6, base()[6][:, :64]), ValueError, "c: expected shape"),
+    "sizes": (lambda: sizes_off(grouped()), ValueError, r"sizes\[1\]: expected \(8, 256, 64, 1\)"),
+    "c of a group": (lambda: uneven(grouped()), ValueError, r"c\[0\]: expected shape"),
+    "no group": (lambda: ([], [], [], []), TypeError, "4 lists with an item for each group"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input(name, gpu):
+    make, error, message = WRONG[name]
+    launches = len(gpu.launches)
+    with pytest.raises(error, match=message) as caught:
+        submission.custom_kernel(make())
+    assert "\n" not in str(caught.value)
+    assert len(gpu.launches) == launches
+
+
+def test_wrong_input_after_right_input(gpu):
+    """The check of a known form does not swallow what a new call hands over."""
+    data = base()
+    assert right(data)
+    launches = len(gpu.launches)
+    with pytest.raises(TypeError, match="b: expected a tensor, found str"):
+        submission.custom_kernel(replaced(data, 1, "b"))
+    with pytest.raises(ValueError, match="c: expected shape"):
+        submission.custom_kernel(replaced(data, 6, data[6][:, :64]))
+    assert len(gpu.launches) == launches
+
+
+def test_an_odd_address(gpu):
+    data = base()
+    room = torch.zeros(data[6].numel() + 32, dtype=torch.float16)
+    start = -(room.data_ptr() // 2) % 16 + 8  # 16 bytes past a multiple of 32
+    c = room[start : start + data[6].numel()].view(1, 24, 128).permute(1, 2, 0)
+    launches = len(gpu.launches)
+    with pytest.raises(ValueError, match="c: expected an address of 32 bytes, found 0x"):
+        submission.custom_kernel(replaced(data, 6, c))
+    assert len(gpu.launches) == launches
+
+
+def test_too_many_groups(gpu):
+    data = inputs(group((8, 128, 64), (8, 128, 64)), seed=1)
+    many = tuple(list(part) * 55 for part in data)
+    with pytest.raises(ValueError, match="sizes: expected at most 109 groups.* found 110"):
+        submission.custom_kernel(many)

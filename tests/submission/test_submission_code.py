@@ -1,0 +1,231 @@
+"""What the compiler makes of the kernel for every benchmark shape, and the rules for the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import submission
+from harness import disassembly
+from harness.tuning import benchmarks
+from submission import Config, Plan
+from tests.submission.submission_support import dual, gemm, gemv
+
+ROOT = Path(submission.__file__).parent
+
+COMPILE = """
+import pickle, sys
+import submission
+cases, path = pickle.load(sys.stdin.buffer), sys.argv[1]
+code = []
+for problem, config in cases:
+    function = submission.Launcher(problem, config).function
+    cubin = function.__cubin__
+    code.append((function.__ptx__, cubin if isinstance(cubin, bytes) else cubin.encode("latin-1")))
+with open(path, "wb") as file:
+    pickle.dump(code, file)
+"""
+
+
+CASES = {name: (form, submission.pick(form)) for name, form in benchmarks().items()}
+CASES["multicast"] = (
+    gemm(1024, 256, 1024),
+    Config(cta_group=2, cluster_m=4, cluster_n=2, token_box=32, split_k=1),
+)
+CASES["shared weights"] = (gemm(1024, 256, 1024), Config(cluster_n=4, interleave_scales=False))
+CASES["collector"] = (gemm(128, 384, 512), Config(token_tile=384, scales_per_stage=False))
+CASES["K split"] = (dual(256, 64, 2048), Config(split_k=4))
+CASES["half a SM"] = (
+    gemv(4096, 7168, 8),
+    Config(
+        token_tile=8,
+        token_box=8,
+        split_k=8,
+        ctas_per_sm=2,
+        wide_stores=False,
+        epilogue_tokens=8,
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory) -> dict[str, tuple[str, bytes]]:
+    """PTX and cubin of every case, compiled in a process of its own without a GPU."""
+    folder = tmp_path_factory.mktemp("code")
+    environment = os.environ | {
+        "CUTE_DSL_ARCH": "sm_100a",
+        "CUTE_DSL_KEEP": "ptx,cubin",
+        "CUTE_DSL_KEEP_PTX": "1",
+        "CUTE_DSL_KEEP_CUBIN": "1",
+        "CUTE_DSL_DUMP_DIR": str(folder),
+    }
+    command = [sys.executable, "-c", COMPILE, str(folder / "code")]
+    given = pickle.dumps(list(CASES.values()))
+    subprocess.run(command, input=given, env=environment, cwd=ROOT, check=True)
+    return dict(zip(CASES, pickle.loads((folder / "code").read_bytes())))
+
+
+def attributes(cubin: bytes) -> dict[int, list[tuple[int, ...]]]:
+    """Values by attribute of the .nv.info sections of a cubin (ELF64)."""
+    (start,) = struct.unpack_from("<Q", cubin, 0x28)
+    entry, count, names = struct.unpack_from("<3H", cubin, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQ", cubin, start + i * entry) for i in range(count)]
+    found: dict[int, list[tuple[int, ...]]] = {}
+    for name, _, _, _, offset, size in sections:
+        at = sections[names][4] + name
+        if not cubin[at:].startswith(b".nv.info"):
+            continue
+        end = offset + size
+        while offset < end:
+            kind, attribute, value = struct.unpack_from("<BBH", cubin, offset)
+            offset += 4
+            values = (value,)
+            if kind == 4:
+                values = struct.unpack_from(f"<{value // 4}I", cubin, offset)
+                offset += value
+            found.setdefault(attribute, []).append(values)
+    return found
+
+
+REGISTERS, FRAME, STACK, PARAMETERS = 0x2F, 0x11, 0x12, 0x19
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_local_memory_and_registers_to_spare(code, name):
+    problem, config = CASES[name]
+    ptx, cubin = code[name]
+    assert ".local" not in ptx and "__local_depot" not in ptx
+    info = attributes(cubin)
+    assert {size for _, size in info[FRAME] + info[STACK]} == {0}
+    ((_, registers),) = info[REGISTERS]
+    threads = 192 * config.ctas_per_sm
+    assert registers * threads <= 65_536
+    ((parameters,),) = info[PARAMETERS]
+    assert parameters <= submission.parameter_bytes(problem) <= parameters + 64 + 8
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_mma_instructions(code, name):
+    problem, config = CASES[name]
+    ptx, _ = code[name]
+    plan = Plan(config, problem.weights)
+    mmas = re.findall(r"tcgen05\.mma\.(\S+)", ptx)
+    kind = f"cta_group::{config.cta_group}.kind::mxf4nvf4.block_scale.block16"
+    assert mmas and all(mma.startswith(kind) for mma in mmas)
+    pieces = -(-config.token_tile // config.mma_tokens)
+    assert len(mmas) == plan.steps * problem.weights * pieces * (2 if config.gate_lead else 1)
+    shape = 0x0800_0480 if config.cta_group == 1 else 0x1000_0480  # M, e2m1, e2m1
+    smallest = shape | 8 * config.cta_group << 14  # N, where the tile leaves it no choice
+    assert re.search(rf"\b({shape}|{smallest})\b", ptx)
+    hints = {mma.rsplit("::", 1)[1] for mma in mmas}
+    assert hints == ({"fill", "lastuse"} if pieces == 2 else {"discard"})
+    copies = len(re.findall(rf"tcgen05\.cp\.cta_group::{config.cta_group}\.32x128b\.warpx4", ptx))
+    again = plan.token_atoms * (1 if config.scales_per_stage else 2)  # of tokens, gate first
+    gate = problem.weights + again if config.gate_lead else 0
+    assert copies == plan.steps * (problem.weights + plan.token_atoms + gate)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_loads_and_stores(code, name):
+    problem, config = CASES[name]
+    ptx, _ = code[name]
+    loads = re.findall(r"cp\.async\.bulk\.tensor\.3d\.\S+", ptx)
+    scales = re.findall(r"cp\.async\.bulk\.shared::\S+?\.global\S+", ptx)
+    shares_tokens = config.cluster_m > config.cta_group
+    shares_weights = config.cluster_n > 1
+    hinted = (config.weights_policy, config.tokens_policy).count("normal")
+    assert loads and scales
+    assert {"L2::cache_hint" in load for load in loads + scales} == (
+        {True} if hinted == 0 else {False} if hinted == 2 else {True, False}
+    )
+    multicast = [load for load in loads + scales if "multicast::cluster" in load]
+    assert bool(multicast) == (shares_tokens or shares_weights)
+    assert (2 * len(multicast) == len(loads + scales)) == (shares_tokens and shares_weights)
+    wide = len(re.findall(r"st\.global\.L1::no_allocate\.v8\.b32", ptx))
+    narrow = len(re.findall(r"st\.global\.L1::no_allocate\.b16", ptx))
+    assert (wide > 0, narrow > 0) == (config.wide_stores, not config.wide_stores)
+    partial = "cp.async.bulk.shared::cluster.shared::cta" in ptx
+    assert partial == (config.split_k > 1)
+    commits = re.findall(r"tcgen05\.commit\.\S+", ptx)
+    alone = config.cta_group == 1 and not shares_tokens and not shares_weights
+    assert any("multicast" in commit for commit in commits) != alone
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sass_issues_each_mma_once(code, name):
+    """ptxas puts operands that it cannot prove uniform through a loop over lanes, an MMA at a time."""
+    lines = disassembly.disassemble(code[name][1], disassembly.find_tool())
+    body = disassembly.role_loop(lines, ("UTCOMMA", "UTCBAR"))
+    issued = sum(op.startswith(("UTCOMMA", "UTCCP")) for op in body)
+    assert issued and "BRA.U.ANY" not in body
+    assert len(body) <= 16 * issued
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sass_has_no_fence_of_all_memory(code, name):
+    """MEMBAR.ALL.GPU waits for all loads under way: thousands of cycles (measured on an H200)."""
+    lines = disassembly.disassemble(code[name][1], disassembly.find_tool())
+    assert not [op for op in disassembly.opcodes(lines) if op.startswith("MEMBAR.ALL.GPU")]
+
+
+@pytest.mark.parametrize("name", benchmarks())
+def test_benchmark_shapes_take_the_fast_paths(name):
+    """A leaderboard's shape has whole k-tiles and 32-byte stores (gemv has one token)."""
+    problem, config = CASES[name]
+    traits = submission.traits_of(config, problem)
+    assert traits.whole_k
+    assert config.wide_stores == (problem.tokens > 1)
+    plan = Plan(config, problem.weights)
+    assert plan.stages * plan.stage_bytes * config.ctas_per_sm >= 160 * 1024  # in flight on an SM
+
+
+# ---- rules of the leaderboards -------------------------------------------------------------------
+
+SOURCE = (ROOT / "submission.py").read_bytes()
+
+
+def test_the_file_keeps_the_rules():
+    text = SOURCE.decode("utf-8")
+    assert "stream" not in text.lower()
+    assert len(SOURCE) < 1_000_000
+    assert not re.search(r"\b(exec|eval|compile)\(", re.sub(r"cute\.compile\(", "", text))
+    assert not re.search(
+        r"synchronize|\.item\(|\.cuda\(|\.to\(\s*['\"]cuda|torch\.(tensor|empty)", text
+    )
+
+
+def test_kernelguard_calls_it_valid():
+    """The static checker that the leaderboards run."""
+    command = [sys.executable, "-m", "kernelguard", "--api-mode"]
+    found = subprocess.run(command, input=SOURCE, capture_output=True, check=True).stdout
+    assert json.loads(found)["classification"] == "valid"
+
+
+def test_it_needs_no_other_file():
+    modules = set(re.findall(r"^(?:from|import) (\w+)", SOURCE.decode(), re.MULTILINE))
+    standard = modules & set(sys.stdlib_module_names)
+    assert modules - standard == {"cutlass", "torch", "task"}
+
+
+def test_importing_does_nothing(tmp_path):
+    """As the runner does first: `python submission.py`, with a task.py of its own."""
+    (tmp_path / "submission.py").write_bytes(SOURCE)
+    types = (
+        "from typing import TypeVar\ninput_t = TypeVar('input_t')\noutput_t = TypeVar('output_t')\n"
+    )
+    (tmp_path / "task.py").write_text(types)
+    command = [sys.executable, "submission.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert sorted(p.name for p in tmp_path.iterdir() if p.suffix == ".py") == [
+        "submission.py",
+        "task.py",
+    ]

@@ -1,0 +1,72 @@
+"""The kernel as submitted, on random legal shapes of the four problems, in the emulator."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from submission import Problem
+from tests.submission.submission_support import dual, gemm, gemv, group, verify
+
+PROBLEMS = ("gemv", "gemm", "dual", "group")
+
+
+def random_problem(name: str, rng: random.Random) -> Problem:
+    """Sizes of 1 up to a few tiles, K a multiple of 64; rows are aligned in half of the cases."""
+
+    def rows() -> int:
+        return rng.randint(1, 48) * 16 if rng.random() < 0.5 else rng.randint(1, 600)
+
+    def tokens() -> int:
+        return rng.choice((rng.randint(1, 16), rng.randint(1, 150), rng.randint(1, 400)))
+
+    def k() -> int:
+        return 64 * rng.choice((rng.randint(1, 8), rng.randint(1, 40)))
+
+    if name == "gemv":
+        return gemv(rows(), k(), rng.randint(1, 3))
+    if name == "group":
+        return group(*((tokens(), rows(), k()) for _ in range(rng.randint(1, 5))))
+    return {"gemm": gemm, "dual": dual}[name](rows(), tokens(), k(), rng.choice((1, 1, 2, 3)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_random_shape(name, seed):
+    verify(random_problem(name, random.Random(f"{name} {seed}")), seed=seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_200_random_shapes(name):
+    rng = random.Random(f"{name} sweep")
+    schedules = (None, "early", "late", "random:3")
+    for index in range(200):
+        verify(random_problem(name, rng), seed=index, schedule=schedules[index % 4])
+
+
+@pytest.mark.parametrize("kind", ["quantized", "full"])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_other_values(name, kind):
+    """Quantised real values; all nibbles with scales from subnormal to 448."""
+    problem = random_problem(name, random.Random(f"{name} {kind}"))
+    verify(problem, seed=7, kind=kind)
+
+
+@pytest.mark.parametrize("problem", [gemm(1, 1, 64), gemm(1, 300, 64), dual(1, 1, 64), gemv(1, 64)])
+def test_smallest_sizes(problem):
+    verify(problem)
+
+
+def test_a_gemm_with_one_column_is_no_gemv():
+    """b has 1 row, not 128 of which one counts."""
+    verify(gemm(1, 130, 256, batch=2))
+
+
+def test_a_gemm_with_128_rows_and_one_token():
+    verify(gemm(128, 1, 256, batch=2))
+
+
+def test_many_groups():
+    verify(group(*((8 + 8 * (g % 3), 128, 64 + 64 * (g % 2)) for g in range(24))))
