@@ -9,6 +9,8 @@ copies out of shared memory through wait_group.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from b200.checker.accesses import Barrier, Record
@@ -16,9 +18,36 @@ from b200.checker.clocks import HB, NEVER, ORDER, SHARED_ROWS, TENSOR, Agent, jo
 from b200.checker.shadow import GRANULE, SHUFFLED
 from b200.checker.tensor_memory import ALL
 from b200.chip.copies import tma_box
+from b200.chip.fragment import Fragment
+from b200.chip.operations import (
+    BulkLoad,
+    BulkPrefetch,
+    BulkReduce,
+    BulkReduceToPeer,
+    BulkStore,
+    BulkToPeer,
+    Commit,
+    CpAsync,
+    CpAsyncArrive,
+    Effect,
+    Mma,
+    Operation,
+    RedAsync,
+    StAsync,
+    TensormapPrefetch,
+    TmaLoad,
+    TmaPrefetch,
+    TmaReduce,
+    TmaStore,
+    TmemCopy,
+    TmemShift,
+    TryCancel,
+)
 from b200.chip.tensor.descriptors import CHUNK, PERIOD
 from b200.chip.tensor.mma_operands import SharedOperand
 from b200.chip.tensor.tmem import split
+from b200.errors import Unsupported
+from b200.hardware import OFFSET_MASK
 
 
 def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
@@ -46,10 +75,14 @@ def _box(access, at: int):
 class Asynchronous:
     """The part of the Observer that the machine's `issue` calls."""
 
-    def issued(self, unit: str, warp, apply, facts):
+    def issued(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
         """Record an operation; returns the effect to be carried out in place of `apply`."""
-        see = getattr(self, "_" + unit, None)
-        return apply if see is None else see(self.agent(warp), warp, apply, facts) or apply
+        rule = RULES.get(type(operation))
+        if rule is None:
+            raise Unsupported(
+                f"the checker has no rule for the operation {type(operation).__name__}"
+            )
+        return rule(self, self.agent(warp), operation, apply) or apply
 
     # --- completion on mbarriers ----------------------------------------------------------------
     def _signalling(
@@ -95,12 +128,12 @@ class Asynchronous:
         """Writes into shared memory of `places`, each completing `nbytes` on an mbarrier."""
         clock, records = None, []
         for place in places:
-            cta, offset, signal, at = place
-            barrier = self._known_barrier(agent, signal, at)
+            cta = place.cta
+            barrier = self._known_barrier(agent, place.signal, place.mbarrier)
             component = barrier.component if barrier is not None else agent.component
             record = Record(agent, self.ins, component, NEVER, kind, text, barrier)
             self.state(cta).add(record)
-            index, low, high = index_of(offset)
+            index, low, high = index_of(place.offset)
             self.shared(cta).async_write(record, index, low, high)
             self.reach(record, cta)
             if barrier is not None:
@@ -112,48 +145,48 @@ class Asynchronous:
         return self._signalling(apply, clock, barriers, records, f"{nbytes} bytes of {text}", agent)
 
     # --- TMA and bulk copies --------------------------------------------------------------------
-    def _tma_load(self, agent, warp, apply, facts):
+    def _tma_load(self, agent: Agent, load: TmaLoad, apply: Effect):
         agent.roles.add("load")
-        access = facts["access"]
+        access = load.access
         text = (
             f"loads a box of {'x'.join(map(str, access.tensormap.box))} elements into shared memory"
         )
         observed = self._landing(
-            agent, apply, facts["places"], access.tx_bytes, "tma", text, lambda at: _box(access, at)
+            agent, apply, load.places, access.tx_bytes, "tma", text, lambda at: _box(access, at)
         )
-        self.globals.maps.used(agent, access.address, self.state(warp.cta).records[-1])
+        self.globals.maps.used(agent, access.address, self.state(agent.cta).records[-1])
         self.coverage.loaded(agent, access, self.ins)
         self.globals.loaded_box(agent, access, self.ins)
         return observed
 
-    def _bulk_load(self, agent, warp, apply, facts):
+    def _bulk_load(self, agent: Agent, load: BulkLoad, apply: Effect):
         agent.roles.add("load")
-        n = facts["bytes"]
-        self.globals.loaded(agent, facts["source"], n, self.ins)
+        n = load.nbytes
+        self.globals.loaded(agent, load.source, n, self.ins)
         return self._landing(
             agent,
             apply,
-            facts["places"],
+            load.places,
             n,
             "bulk",
             f"copies {n} bytes into shared memory",
             lambda at: _granules(at, n),
         )
 
-    def _bulk_shared(self, agent, warp, apply, facts):
-        n = facts["bytes"]
+    def _bulk_to_peer(self, agent: Agent, copy: BulkToPeer | BulkReduceToPeer, apply: Effect):
+        n, place = copy.nbytes, copy.place
         text = f"copies {n} bytes to shared memory of another CTA"
         observed = self._landing(
-            agent, apply, facts["places"], n, "bulk", text, lambda at: _granules(at, n)
+            agent, apply, (place,), n, "bulk", text, lambda at: _granules(at, n)
         )
-        offset = facts.get("source", facts.get("at")) & 0xFFFFFF
-        barrier = self._known_barrier(agent, facts["places"][0][2], facts["places"][0][3])
+        offset = copy.source & OFFSET_MASK
+        barrier = self._known_barrier(agent, place.signal, place.mbarrier)
         component = barrier.component if barrier is not None else agent.component
         reading = Record(
             agent, self.ins, component, NEVER, "bulk", f"reads {n} bytes of shared memory", barrier
         )
-        self.state(warp.cta).add(reading)
-        rules = self.shared(warp.cta)
+        self.state(agent.cta).add(reading)
+        rules = self.shared(agent.cta)
         rules.async_read(reading, *_granules(offset, n), rules.shadow.copied, lane=self.lane)
 
         def read_and_land():
@@ -163,98 +196,83 @@ class Asynchronous:
 
         return read_and_land
 
-    def _bulk_reduce(self, agent, warp, apply, facts):
-        if "places" in facts:
-            return self._bulk_shared(agent, warp, apply, facts)
-        self._copy_out(
-            agent,
-            warp,
-            "bulk_store",
-            "reads shared memory",
-            _granules(facts["at"] & 0xFFFFFF, facts["bytes"]),
-        )
-        self.globals.reduced(agent, facts["to"], facts["bytes"], self.ins)
-        return None
-
-    def _st_async(self, agent, warp, apply, facts):
-        n = facts["bytes"]
+    def _st_async(self, agent: Agent, store: StAsync, apply: Effect):
+        n = store.nbytes
         return self._landing(
             agent,
             apply,
-            facts["places"],
+            (store.place,),
             n,
             "st.async",
             f"stores {n} bytes in another CTA",
             lambda at: _granules(at, n),
         )
 
-    def _red_async(self, agent, warp, apply, facts):
+    def _red_async(self, agent: Agent, reduction: RedAsync, apply: Effect):
         """Reductions into one place commute: they are no conflict among themselves and are not
         recorded.
         """
-        (place,) = facts["places"]
-        barrier = self._known_barrier(agent, place[2], place[3])
+        place = reduction.place
+        barrier = self._known_barrier(agent, place.signal, place.mbarrier)
         if barrier is not None:
-            barrier.signalled += facts["bytes"]
-            barrier.copies[id(self.ins)] = self.ins, facts["bytes"]
+            barrier.signalled += reduction.nbytes
+            barrier.copies[id(self.ins)] = self.ins, reduction.nbytes
         return self._signalling(apply, agent.release(), [barrier], (), "reduction", agent)
 
-    def _cluster_launch_control(self, agent, warp, apply, facts):
+    def _try_cancel(self, agent: Agent, cancel: TryCancel, apply: Effect):
         return self._landing(
             agent,
             apply,
-            facts["places"],
-            facts["bytes"],
+            cancel.places,
+            cancel.nbytes,
             "bulk",
             "cancels a launch",
-            lambda at: _granules(at, 16),
+            lambda at: _granules(at, cancel.nbytes),
         )
 
-    def _copy_out(self, agent: Agent, warp, kind: str, text: str, where):
+    def _copy_out(self, agent: Agent, kind: str, text: str, where):
         """A copy out of the CTA's shared memory in a bulk group."""
         agent.roles.add("store")
         stream = agent.stream("bulk_read")
         record = Record(agent, self.ins, stream.component, stream.next(), kind, text)
         agent.last_copy = record
-        self.state(warp.cta).add(record)
-        rules = self.shared(warp.cta)
+        self.state(agent.cta).add(record)
+        rules = self.shared(agent.cta)
         rules.async_read(record, *where, rules.shadow.copied, True, self.lane)
 
-    def _tma_store(self, agent, warp, apply, facts):
-        access = facts["access"]
-        self._copy_out(
-            agent, warp, "tma_store", "stores a box from shared memory", _box(access, facts["at"])
-        )
+    def _tma_store(self, agent: Agent, store: TmaStore, apply: Effect):
+        access = store.access
+        where = _box(access, store.offset)
+        self._copy_out(agent, "tma_store", "stores a box from shared memory", where)
         self.globals.maps.used(agent, access.address, agent.last_copy)
         self.globals.stored_box(agent, access, self.ins)
 
-    def _tma_reduce(self, agent, warp, apply, facts):
-        access = facts["access"]
-        self._copy_out(
-            agent, warp, "tma_store", "reduces a box from shared memory", _box(access, facts["at"])
-        )
+    def _tma_reduce(self, agent: Agent, reduction: TmaReduce, apply: Effect):
+        where = _box(reduction.access, reduction.offset)
+        self._copy_out(agent, "tma_store", "reduces a box from shared memory", where)
 
-    def _bulk_store(self, agent, warp, apply, facts):
-        self._copy_out(
-            agent,
-            warp,
-            "bulk_store",
-            "reads shared memory",
-            _granules(facts["at"] & 0xFFFFFF, facts["bytes"]),
-        )
-        self.globals.stored(agent, facts["to"], facts["bytes"], self.ins)
+    def _bulk_store(self, agent: Agent, store: BulkStore, apply: Effect):
+        where = _granules(store.source & OFFSET_MASK, store.nbytes)
+        self._copy_out(agent, "bulk_store", "reads shared memory", where)
+        self.globals.stored(agent, store.destination, store.nbytes, self.ins)
 
-    def _cp_async(self, agent, warp, apply, facts):
-        if "signals" in facts:
-            return self._arriving_copy(agent, apply, facts["signals"])
-        if facts["bytes"]:
-            self.globals.loaded(agent, facts["source"], facts["bytes"], self.ins)
+    def _bulk_reduce(self, agent: Agent, reduction: BulkReduce, apply: Effect):
+        where = _granules(reduction.source & OFFSET_MASK, reduction.nbytes)
+        self._copy_out(agent, "bulk_store", "reads shared memory", where)
+        self.globals.reduced(agent, reduction.destination, reduction.nbytes, self.ins)
+
+    def _prefetch(self, agent: Agent, operation: Operation, apply: Effect):
+        """Nothing to hold against others: a prefetch changes and promises nothing."""
+
+    def _cp_async(self, agent: Agent, copy: CpAsync, apply: Effect):
+        if copy.nbytes:
+            self.globals.loaded(agent, copy.source, copy.nbytes, self.ins)
         stream = agent.stream("cp_async")
-        what = self.ins, facts["source"], facts["bytes"], len(stream.marks), agent.now()
-        if agent.copies.get(facts["to"]) == what:
-            return None  # lanes that copy the same bytes to one place do no harm
-        agent.copies[facts["to"]] = what
-        text = f"copies {facts['size']} bytes into shared memory"
+        what = self.ins, copy.source, copy.nbytes, len(stream.marks), agent.now()
+        if agent.copies.get(copy.destination) == what:
+            return  # lanes that copy the same bytes to one place do no harm
+        agent.copies[copy.destination] = what
+        text = f"copies {copy.size} bytes into shared memory"
         record = Record(
             agent,
             self.ins,
@@ -262,21 +280,18 @@ class Asynchronous:
             stream.next(),
             "cp.async",
             text,
-            narrow=facts["size"] < 4,
+            narrow=copy.size < 4,
         )
-        self.state(warp.cta).add(record)
-        low, high = (
-            (facts["to"] & 0xFFFFFF) // 4,
-            ((facts["to"] & 0xFFFFFF) + facts["size"] - 1) // 4,
-        )
-        self.shared(warp.cta).generic_write(record, np.arange(low, high + 1), low, high, SHUFFLED)
-        return None
+        self.state(agent.cta).add(record)
+        offset = copy.destination & OFFSET_MASK
+        low, high = offset // 4, (offset + copy.size - 1) // 4
+        self.shared(agent.cta).generic_write(record, np.arange(low, high + 1), low, high, SHUFFLED)
 
-    def _arriving_copy(self, agent: Agent, apply, signals):
+    def _cp_async_arrive(self, agent: Agent, arrive: CpAsyncArrive, apply: Effect):
         stream = agent.stream("cp_async")
         clock = self._with(agent, stream.component, stream.issued)
-        barriers = [self._known_barrier(agent, cta, offset) for cta, offset in signals]
-        return self._signalling(apply, clock, barriers, (), "cp.async arrive", agent)
+        barrier = self._known_barrier(agent, arrive.cta, arrive.offset)
+        return self._signalling(apply, clock, [barrier], (), "cp.async arrive", agent)
 
     @staticmethod
     def _with(agent: Agent, component: int, step: int) -> np.ndarray:
@@ -288,11 +303,8 @@ class Asynchronous:
         return clock
 
     # --- tensor core ----------------------------------------------------------------------------
-    def _tensor_core(self, agent, warp, apply, facts):
-        agent.roles.add("MMA")
-        return getattr(self, "_core_" + facts["operation"])(agent, warp, apply, facts)
-
     def _core_record(self, agent: Agent, members, kind: str, text: str) -> Record:
+        agent.roles.add("MMA")
         stream = agent.stream("tensor_core")
         record = Record(agent, self.ins, stream.component, stream.next(), kind, text)
         self.state(agent.cta).add(record)
@@ -301,8 +313,8 @@ class Asynchronous:
                 self.reach(record, cta)
         return record
 
-    def _core_mma(self, agent, warp, apply, facts):
-        op, members = facts["decoded"], facts["members"]
+    def _mma(self, agent: Agent, operation: Mma, apply: Effect):
+        op, members = operation.mma, operation.members
         text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
         record = self._core_record(agent, members, "mma", text)
         for cta in members:
@@ -336,37 +348,63 @@ class Asynchronous:
             record, tile.chunks + origin // CHUNK, low, high, rules.shadow.core, lane=self.lane
         )
 
-    def _core_cp(self, agent, warp, apply, facts):
-        members, shape = facts["members"], facts["shape"]
+    def _tmem_copy(self, agent: Agent, copy: TmemCopy, apply: Effect):
+        members, shape, column = copy.members, copy.shape, copy.column
         record = self._core_record(
             agent,
             members,
             "cp",
             f"copies {shape.rows} rows of {shape.nbytes} bytes to tensor memory",
         )
-        _, column = facts["at"]
         for cta in members:
-            self._read_tile(record, cta, facts["matrix"], facts["tile"])
+            self._read_tile(record, cta, copy.matrix, copy.tile)
             self.tensor(cta).write(record, ALL, slice(column, column + shape.nbytes // 4))
 
-    def _core_shift(self, agent, warp, apply, facts):
-        record = self._core_record(agent, facts["members"], "shift", "shifts rows of tensor memory")
-        row, column = facts["at"]
-        for cta in facts["members"]:
+    def _tmem_shift(self, agent: Agent, shift: TmemShift, apply: Effect):
+        record = self._core_record(agent, shift.members, "shift", "shifts rows of tensor memory")
+        row, column = shift.row, shift.column
+        for cta in shift.members:
             self.tensor(cta).read(
                 record, slice(row // 16, 8), slice(column, column + 8), keep=False
             )
             self.tensor(cta).write(record, slice(row // 16, 8), slice(column, column + 8))
 
-    def _core_commit(self, agent, warp, apply, facts):
+    def _commit(self, agent: Agent, commit: Commit, apply: Effect):
+        agent.roles.add("MMA")
         stream = agent.stream("tensor_core")
         clock = self._with(agent, stream.component, stream.issued)
         np.maximum(clock[TENSOR], clock[HB], out=clock[TENSOR])  # a commit has the fence in it
-        barriers = [self._known_barrier(agent, cta, offset) for cta, offset in facts["signals"]]
-        for cta, _ in facts["signals"]:
+        barriers = [self._known_barrier(agent, cta, commit.offset) for cta in commit.targets]
+        for cta in commit.targets:
             if cta is not agent.cta:
                 text = "arrives on an mbarrier of another CTA"
                 self.reach(
                     Record(agent, self.ins, stream.component, stream.issued, "commit", text), cta
                 )
         return self._signalling(apply, clock, barriers, (), "commit", agent)
+
+
+# What is recorded of each operation: rule(observer, agent, operation, apply) returns the effect to
+# be carried out in place of `apply`, None to leave it.
+RULES: dict[type[Operation], Callable[..., Effect | None]] = {
+    TmaLoad: Asynchronous._tma_load,
+    TmaStore: Asynchronous._tma_store,
+    TmaReduce: Asynchronous._tma_reduce,
+    TmaPrefetch: Asynchronous._prefetch,
+    TensormapPrefetch: Asynchronous._prefetch,
+    BulkLoad: Asynchronous._bulk_load,
+    BulkToPeer: Asynchronous._bulk_to_peer,
+    BulkReduceToPeer: Asynchronous._bulk_to_peer,
+    BulkStore: Asynchronous._bulk_store,
+    BulkReduce: Asynchronous._bulk_reduce,
+    BulkPrefetch: Asynchronous._prefetch,
+    CpAsync: Asynchronous._cp_async,
+    CpAsyncArrive: Asynchronous._cp_async_arrive,
+    StAsync: Asynchronous._st_async,
+    RedAsync: Asynchronous._red_async,
+    TryCancel: Asynchronous._try_cancel,
+    Mma: Asynchronous._mma,
+    TmemCopy: Asynchronous._tmem_copy,
+    TmemShift: Asynchronous._tmem_shift,
+    Commit: Asynchronous._commit,
+}

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from b200.checker.instrument import CheckedWriter
 from b200.checker.observer import Observer
+from b200.chip.fragment import Fragment
 from b200.chip.machine import Machine
+from b200.chip.operations import Effect, Operation
 from b200.errors import EmulatorError
 
 SHOWN = 8  # findings quoted in the report of an error
@@ -44,8 +46,8 @@ class Checked:
         told.findings = findings
         return told
 
-    def issue(self, unit: str, warp, apply, **facts):
-        super().issue(unit, warp, self.observer.issued(unit, warp, apply, facts), **facts)
+    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+        super().issue(operation, warp, self.observer.issued(operation, warp, apply))
 
     def lanes_exited(self, state, lanes: int):
         super().lanes_exited(state, lanes)

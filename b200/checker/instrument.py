@@ -6,12 +6,14 @@ never meets them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from b200.checker import generic
 from b200.checker.accesses import Record
+from b200.checker.clocks import Agent
 from b200.checker.registers import first_reads
 from b200.checker.tensor_memory import halves_of
 from b200.chip.sync.barriers import barrier_of
@@ -226,30 +228,26 @@ def _cluster_wait(ins: Instr, run):
 def _fence(ins: Instr, run):
     if ins.has("proxy"):
         kinds = [m for m in ins.mods if m.startswith("async")]
-        action = (
-            "fence_async"
-            if kinds and kinds[0] != "async.global" and not ins.has("global")
-            else None
-        )
+        if not kinds or kinds[0] == "async.global" or ins.has("global"):
+            return run
+        act = Agent.fence_async
     elif ins.has("mbarrier_init"):
-        action = "fence_init"
+        act = Agent.fence_init
     else:
-        action = "fence_memory"
-    if action is None:
-        return run
+        act = Agent.fence_memory
 
     def observed(w, mask, *operands):
         run(w, mask, *operands)
-        getattr(w.machine.observer.agent(w), action)()
+        act(w.machine.observer.agent(w))
 
     return observed
 
 
-def _tensor_fence(action: str):
+def _tensor_fence(act: Callable[[Agent], None]):
     def make(ins: Instr, run):
         def observed(w, mask):
             run(w, mask)
-            getattr(w.machine.observer.agent(w), action)()
+            act(w.machine.observer.agent(w))
 
         return observed
 
@@ -378,8 +376,8 @@ WRAPPERS = (
     (("fence", "proxy", "tensormap::generic"), generic.tensormap_fence),
     (("fence",), _fence),
     (("membar",), _fence),
-    (("tcgen05", "fence::before_thread_sync"), _tensor_fence("fence_before")),
-    (("tcgen05", "fence::after_thread_sync"), _tensor_fence("fence_after")),
+    (("tcgen05", "fence::before_thread_sync"), _tensor_fence(Agent.fence_before)),
+    (("tcgen05", "fence::after_thread_sync"), _tensor_fence(Agent.fence_after)),
     (("tcgen05", "wait::ld"), _stream_wait("tmem_load")),
     (("tcgen05", "wait::st"), _stream_wait("tmem_store")),
     (("cp", "async", "bulk", "commit_group"), _commit_group("bulk_read")),

@@ -22,6 +22,7 @@ from b200.chip import instruction_set as _instruction_set  # noqa: F401  registe
 from b200.chip.budget import Budget
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import Launch, check_limits, special_registers, thread_registers
+from b200.chip.operations import Effect, Operation
 from b200.chip.state import CTA, Cluster, GlobalMemory
 from b200.contract import Blocked, Waitable
 from b200.errors import EmulatorError, Fault, Unsupported
@@ -49,8 +50,10 @@ class Machine:
 
     # --- what units use
     # -------------------------------------------------------------------------------------
-    def issue(self, unit: str, warp: Fragment, apply, **facts):
-        """An asynchronous effect of a unit; this policy lets it happen at once."""
+    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+        """A warp issues an asynchronous operation; `apply` is its effect, to be called once. Here
+        it happens at once.
+        """
         apply()
 
     def load_generic(self, warp: Fragment, address: int, nbytes: int) -> bytes:

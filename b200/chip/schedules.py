@@ -16,6 +16,9 @@ import random
 from collections import deque
 from dataclasses import dataclass
 
+from b200.chip.fragment import Fragment
+from b200.chip.operations import Effect, Operation, TensorCoreOperation
+
 TURNS = (1, 4, 32, 4096)  # blocks a warp executes before others get a turn
 
 
@@ -53,9 +56,10 @@ class Scheduled:
         self.picks = 0
         return super().launch(*args)
 
-    def issue(self, unit: str, warp, apply, **facts):
+    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
         kind = self.schedule.kind
-        queue = ("tensor_core", warp.cta, warp.index) if unit == "tensor_core" else object()
+        in_order = isinstance(operation, TensorCoreOperation)
+        queue = (warp.cta, warp.index) if in_order else object()
         at_once = kind == "early" or kind == "random" and self.random.random() < 0.25
         if at_once and queue not in self.waiting_effects:
             apply()

@@ -6,17 +6,48 @@ Each handler reserves its servers and schedules the effect; the warp goes on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from b200.chip.operations import (
+    BulkLoad,
+    BulkPrefetch,
+    BulkReduce,
+    BulkReduceToPeer,
+    BulkStore,
+    BulkToPeer,
+    Commit,
+    CpAsync,
+    CpAsyncArrive,
+    Effect,
+    Mma,
+    Operation,
+    RedAsync,
+    StAsync,
+    TensormapPrefetch,
+    TmaLoad,
+    TmaPrefetch,
+    TmaReduce,
+    TmaStore,
+    TmemCopy,
+    TmemShift,
+    TryCancel,
+)
 from b200.clock import membar as fences
 from b200.clock.sm import mma_interval, mma_latency
 from b200.contract import Clock
+from b200.errors import Unsupported
+
+if TYPE_CHECKING:
+    from b200.clock.timed import TimedFragment
 
 LINE = 128
 ROW = 128  # bytes of a row that the fill takes at once: the widest swizzle span
 BANKS = 32
+SHIFTED = 128 * 32  # bytes that tcgen05.shift moves: 32 of each lane
 
 
 @lru_cache(maxsize=1 << 14)
@@ -46,12 +77,12 @@ def _wavefronts(relative: bytes, nbytes: int) -> float:
 class Units:
     """Mixed into TimedMachine."""
 
-    def issue(self, unit: str, warp, apply, **facts):
+    def issue(self, operation: Operation, warp: TimedFragment, apply: Effect) -> None:
         """An asynchronous effect: happens when its unit has done it."""
-        getattr(self, "_" + unit, self._at_once)(warp, apply, **facts)
-
-    def _at_once(self, warp, apply, **facts):
-        self.at(warp.time, apply)
+        rule = RULES.get(type(operation))
+        if rule is None:
+            raise Unsupported(f"the clock has no rule for the operation {type(operation).__name__}")
+        rule(self, operation, warp, apply)
 
     # --- TMA and bulk copies
     # ----------------------------------------------------------------------------------
@@ -122,8 +153,8 @@ class Units:
         fetch = self.c.descriptor_fetch if self.chip.cold else 0.0
         return max(at, sm.descriptors.setdefault(key, at + fetch))
 
-    def _descriptor_prefetch(self, warp, apply, tensormap):
-        self._descriptor(warp.cta.sm, tensormap, warp.time)
+    def _tensormap_prefetch(self, prefetch: TensormapPrefetch, warp, apply: Effect):
+        self._descriptor(warp.cta.sm, prefetch.tensormap, warp.time)
         warp.time += self.c.descriptor_prefetch
 
     def _row_clk(self, row_bytes: int) -> float:
@@ -154,38 +185,40 @@ class Units:
 
         self.at(max(Clock.now, first + extra), arrive)
 
-    def _tma_load(self, warp, apply, places, access, bytes, rows, row_bytes, dims):
-        sm, c = warp.cta.sm, self.c
+    def _tma_load(self, load: TmaLoad, warp, apply: Effect):
+        sm, c, access = warp.cta.sm, self.c, load.access
         begin = self._issue(warp, c.tma_issue, "load")
         self.record.first_load(warp, begin)
         at = self._descriptor(sm, access.tensormap, begin)
-        width = rows * self._row_clk(row_bytes)
+        nbytes = access.tx_bytes
+        width = access.rows * self._row_clk(access.tensormap.row_bytes)
 
         def land(first, last):
-            self._land(warp, apply, places, first, last, width, bytes, "tensor copy")
+            self._land(warp, apply, load.places, first, last, width, nbytes, "tensor copy")
 
         self._request(sm, at, access.spans(), c.tma_l2, land)
 
-    def _bulk_load(self, warp, apply, bytes, source, places):
-        sm, c = warp.cta.sm, self.c
+    def _bulk_load(self, load: BulkLoad, warp, apply: Effect):
+        sm, c, nbytes = warp.cta.sm, self.c, load.nbytes
         begin = self._issue(warp, c.bulk_issue, "bulk load")
         self.record.first_load(warp, begin)
-        spans = [(np.array([source], np.int64), bytes)] if bytes else []
+        spans = [(np.array([load.source], np.int64), nbytes)] if nbytes else []
 
         def land(first, last):
-            self._land(warp, apply, places, first, last, self._row_clk(bytes), bytes, "bulk copy")
+            width = self._row_clk(nbytes)
+            self._land(warp, apply, load.places, first, last, width, nbytes, "bulk copy")
 
         self._request(sm, begin, spans, c.tma_l2, land)
 
-    def _tma_prefetch(self, warp, apply, access, **facts):
-        sm = warp.cta.sm
+    def _tma_prefetch(self, prefetch: TmaPrefetch, warp, apply: Effect):
+        sm, access = warp.cta.sm, prefetch.access
         begin = self._issue(warp, self.c.tma_issue, "prefetch")
         at = self._descriptor(sm, access.tensormap, begin)
         self._request(sm, at, access.spans(), self.c.tma_l2, lambda first, last: None)
 
-    def _bulk_prefetch(self, warp, apply, bytes, source):
+    def _bulk_prefetch(self, prefetch: BulkPrefetch, warp, apply: Effect):
         begin = self._issue(warp, self.c.bulk_issue, "prefetch")
-        spans = [(np.array([source], np.int64), bytes)]
+        spans = [(np.array([prefetch.source], np.int64), prefetch.nbytes)]
         self._request(warp.cta.sm, begin, spans, self.c.tma_l2, lambda first, last: None)
 
     def _read_out(self, sm, at: float, nbytes: int) -> float:
@@ -197,7 +230,7 @@ class Units:
         """clk from an SM to the L2: half of a load's way there and back."""
         return self.c.ldg_l2 / 2
 
-    def _store(self, warp, apply, spans, nbytes: int):
+    def _store(self, warp, apply: Effect, spans, nbytes: int):
         sm = warp.cta.sm
         begin = self._issue(warp, self.c.tma_store_issue, "store")
         read = self._read_out(sm, begin, nbytes)
@@ -207,55 +240,52 @@ class Units:
             self.stored(warp, len(starts) * size, done)
         self.at(read, apply)
 
-    def _tma_store(self, warp, apply, access, bytes, **facts):
-        self._store(warp, apply, access.spans(), bytes)
+    def _tma_store(self, store: TmaStore | TmaReduce, warp, apply: Effect):
+        self._store(warp, apply, store.access.spans(), store.access.tx_bytes)
 
-    _tma_reduce = _tma_store
+    def _bulk_store(self, store: BulkStore, warp, apply: Effect):
+        spans = [(np.array([store.destination], np.int64), store.nbytes)]
+        self._store(warp, apply, spans, store.nbytes)
 
-    def _bulk_store(self, warp, apply, bytes, to, **facts):
-        self._store(warp, apply, [(np.array([to], np.int64), bytes)], bytes)
+    def _bulk_reduce(self, reduction: BulkReduce | BulkReduceToPeer, warp, apply: Effect):
+        read = self._read_out(warp.cta.sm, warp.time, reduction.nbytes)
+        self.at(read + self._store_path(), apply)
 
-    def _bulk_reduce(self, warp, apply, bytes, **facts):
-        self.at(self._read_out(warp.cta.sm, warp.time, bytes) + self._store_path(), apply)
-
-    def _to_peer(self, warp, apply, bytes, **facts):
+    def _to_peer(self, copy: BulkToPeer | StAsync | RedAsync, warp, apply: Effect):
         """A copy into another CTA's shared memory."""
-        width = bytes / self.c.dsmem_bytes
+        width = copy.nbytes / self.c.dsmem_bytes
         self.at(warp.cta.sm.dsmem.serve(warp.time, width) + width + self.c.dsmem, apply)
 
-    _bulk_shared = _st_async = _red_async = _to_peer
-
-    def _cluster_launch_control(self, warp, apply, **facts):
+    def _try_cancel(self, cancel: TryCancel, warp, apply: Effect):
         self.at(warp.time + self.c.tma_l2, apply)
 
-    def _cp_async(self, warp, apply, bytes=0, source=0, **facts):
+    def _cp_async(self, copy: CpAsync, warp, apply: Effect):
         """cp.async of one thread; what it copies goes through the LSU."""
+        if not copy.nbytes:
+            self._behind_loads(copy, warp, apply)
+            return
         sm = warp.cta.sm
-        if not bytes:
-            done = max(warp.state.load_done, warp.time)
-        else:
-            begin = sm.lsu.serve(warp.time, bytes / LINE)
-            first, done = self._fetch(
-                sm, begin, [(np.array([source], np.int64), bytes)], self.c.ldg_l2
-            )
-            warp.state.load_done = max(warp.state.load_done, done)
+        begin = sm.lsu.serve(warp.time, copy.nbytes / LINE)
+        spans = [(np.array([copy.source], np.int64), copy.nbytes)]
+        _, done = self._fetch(sm, begin, spans, self.c.ldg_l2)
+        warp.state.load_done = max(warp.state.load_done, done)
         self.at(done, apply)
+
+    def _behind_loads(self, operation: CpAsync | CpAsyncArrive, warp, apply: Effect):
+        """When the warp's loads so far have come."""
+        self.at(max(warp.state.load_done, warp.time), apply)
 
     # --- tensor core
     # ------------------------------------------------------------------------------------------
-    def _tensor_core(self, warp, apply, operation, cta_group=1, **facts):
-        ctas = warp.cta.pair if cta_group == 2 else (warp.cta,)
-        getattr(self, "_queue_" + operation)(
-            warp, apply, [cta.sm.pipe for cta in ctas], ctas, cta_group, **facts
-        )
-
-    def _queue_mma(self, warp, apply, pipes, ctas, group, m, n, a_in_tmem=False, **facts):
-        c = self.c
-        width = mma_interval(c, m, n, group, a_in_tmem)
+    def _mma(self, operation: Mma, warp, apply: Effect):
+        c, mma, members = self.c, operation.mma, operation.members
+        pipes = [cta.sm.pipe for cta in members]
+        shape = mma.d.m, mma.d.n, len(members), mma.a_in_tmem
+        width = mma_interval(c, *shape)
         start = max(warp.time, *(x for p in pipes for x in (p.free, p.copied, p.head)))
         own = c.mbarrier_wake + c.mma_issue / 2 + c.lat_loop
-        done = start + max(width, mma_latency(c, m, n, group, a_in_tmem) - own)
-        for pipe, cta in zip(pipes, ctas, strict=True):
+        done = start + max(width, mma_latency(c, *shape) - own)
+        for pipe, cta in zip(pipes, members, strict=True):
             pipe.head, pipe.free, pipe.done = start, start + width, max(pipe.done, done)
             pipe.busy += width
             pipe.count += 1
@@ -264,11 +294,19 @@ class Units:
         if self.arithmetic:
             self.at(done, apply)
 
-    def _queue_cp(self, warp, apply, pipes, ctas, group, bytes, **facts):
-        c = self.c
-        width = c.cp_32x128b if bytes <= 512 else bytes / c.cp_bytes
+    def _tmem_copy(self, copy: TmemCopy, warp, apply: Effect):
+        self._move(copy, warp, apply, copy.shape.rows * copy.shape.nbytes)
+
+    def _tmem_shift(self, shift: TmemShift, warp, apply: Effect):
+        self._move(shift, warp, apply, SHIFTED)
+
+    def _move(self, operation: TmemCopy | TmemShift, warp, apply: Effect, nbytes: int):
+        """Bytes that come to tensor memory through the queue of the tensor core."""
+        c, members = self.c, operation.members
+        pipes = [cta.sm.pipe for cta in members]
+        width = c.cp_32x128b if nbytes <= 512 else nbytes / c.cp_bytes
         start = max(warp.time, *(x for p in pipes for x in (p.head, p.copied)))
-        for pipe, cta in zip(pipes, ctas, strict=True):
+        for pipe, cta in zip(pipes, members, strict=True):
             pipe.head, pipe.copied = start, start + width
             pipe.done = max(pipe.done, start + width + c.cp_latency)
             pipe.copy_busy += width
@@ -276,11 +314,8 @@ class Units:
         if self.arithmetic:
             self.at(start + width, apply)
 
-    def _queue_shift(self, warp, apply, pipes, ctas, group, **facts):
-        self._queue_cp(warp, apply, pipes, ctas, group, 4096)
-
-    def _queue_commit(self, warp, apply, pipes, ctas, group, **facts):
-        self.at(max(warp.time, *(p.done for p in pipes)), apply)
+    def _commit(self, commit: Commit, warp, apply: Effect):
+        self.at(max(warp.time, *(cta.sm.pipe.done for cta in commit.members)), apply)
 
     # --- loads and stores of warps
     # ----------------------------------------------------------------------------
@@ -352,3 +387,29 @@ class Units:
 
     def record_unit(self, name: str, warp, start: float, end: float, ins):
         self.record.unit(warp.cta, name, start, end, ins.mods[1])
+
+
+# When each operation takes effect: rule(machine, operation, warp, apply) reserves the units that it
+# needs and schedules `apply`.
+RULES: dict[type[Operation], Callable[..., None]] = {
+    TmaLoad: Units._tma_load,
+    TmaStore: Units._tma_store,
+    TmaReduce: Units._tma_store,
+    TmaPrefetch: Units._tma_prefetch,
+    TensormapPrefetch: Units._tensormap_prefetch,
+    BulkLoad: Units._bulk_load,
+    BulkToPeer: Units._to_peer,
+    BulkReduceToPeer: Units._bulk_reduce,
+    BulkStore: Units._bulk_store,
+    BulkReduce: Units._bulk_reduce,
+    BulkPrefetch: Units._bulk_prefetch,
+    CpAsync: Units._cp_async,
+    CpAsyncArrive: Units._behind_loads,
+    StAsync: Units._to_peer,
+    RedAsync: Units._to_peer,
+    TryCancel: Units._try_cancel,
+    Mma: Units._mma,
+    TmemCopy: Units._tmem_copy,
+    TmemShift: Units._tmem_shift,
+    Commit: Units._commit,
+}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from b200.chip.operations import Effect, Operation
 from b200.contract import Blocked, Waitable, active
 from b200.program.module import Instr
 
@@ -70,7 +71,7 @@ def groups_of(warp, kind: str, lane: int) -> Groups | None:
     return _table(warp).get((kind, warp.index, lane))
 
 
-def issue_in_group(warp, kind: str, mask: int, ins: Instr, unit: str, move: Callable, **facts):
+def issue_in_group(warp, kind: str, mask: int, ins: Instr, operation: Operation, move: Effect):
     """Issue `move` as a copy of the open group of each thread in `mask`."""
     copy = Copy(ins)
 
@@ -78,7 +79,7 @@ def issue_in_group(warp, kind: str, mask: int, ins: Instr, unit: str, move: Call
         move()
         copy.finish()
 
-    warp.machine.issue(unit, warp, apply, **facts)
+    warp.machine.issue(operation, warp, apply)
     if not copy.done:
         for lane in active(mask):
             _table(warp).setdefault((kind, warp.index, lane), Groups()).open.append(copy)

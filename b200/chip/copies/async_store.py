@@ -11,6 +11,7 @@ import numpy as np
 from b200.chip.copies.bulk import check_mods
 from b200.chip.copies.landing import Landing, complete
 from b200.chip.copies.reductions import SHARED, combiner
+from b200.chip.operations import RedAsync, StAsync
 from b200.contract import lane
 from b200.errors import Unsupported
 from b200.program.module import Instr
@@ -52,7 +53,7 @@ def st_async(ins: Instr):
             place.cta.smem.u8[place.offset : place.offset + nbytes] = data
             complete(place, nbytes, warp, ins)
 
-        warp.machine.issue("st_async", warp, apply, bytes=nbytes, places=(place,))
+        warp.machine.issue(StAsync(nbytes, place), warp, apply)
 
     return run
 
@@ -79,6 +80,6 @@ def red_async(ins: Instr):
             to[:] = combine(to, data)
             complete(place, nbytes, warp, ins)
 
-        warp.machine.issue("red_async", warp, apply, bytes=nbytes, places=(place,))
+        warp.machine.issue(RedAsync(nbytes, place), warp, apply)
 
     return run

@@ -11,6 +11,14 @@ import numpy as np
 from b200.chip.copies.async_groups import commit, issue_in_group, wait
 from b200.chip.copies.landing import Landing, complete
 from b200.chip.copies.reductions import GLOBAL, SHARED, combiner
+from b200.chip.operations import (
+    BulkLoad,
+    BulkPrefetch,
+    BulkReduce,
+    BulkReduceToPeer,
+    BulkStore,
+    BulkToPeer,
+)
 from b200.contract import lane, warp
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
@@ -70,14 +78,13 @@ def bulk_load(ins: Instr):
     """
     check_mods(ins, COPY_MODS)
     find = Landing(ins, UNIT, ins.mods[3])
-    source, unit = (
-        (global_view, "bulk_load") if ins.mods[4] == "global" else (shared_view, "bulk_shared")
-    )
+    from_global = ins.mods[4] == "global"
+    view = global_view if from_global else shared_view
 
     def run(warp, lane, dst, src, nbytes, mbar, *rest):
         warp.spin = None
         check_bulk_size(nbytes)
-        data = source(warp, src, nbytes)
+        data = view(warp, src, nbytes)
         places = find(warp, dst, nbytes, mbar, rest[0] if find.multicast else None)
 
         def apply():
@@ -85,7 +92,11 @@ def bulk_load(ins: Instr):
                 place.cta.smem.u8[place.offset : place.offset + nbytes] = data
                 complete(place, nbytes, warp, ins)
 
-        warp.machine.issue(unit, warp, apply, bytes=nbytes, source=src, places=places)
+        if from_global:
+            operation = BulkLoad(nbytes, src, places)
+        else:
+            operation = BulkToPeer(nbytes, src, places[0])
+        warp.machine.issue(operation, warp, apply)
 
     return run
 
@@ -113,9 +124,8 @@ def bulk_store(ins: Instr):
             def move():
                 to[:] = data
 
-        issue_in_group(
-            warp, "bulk", 1 << lane, ins, "bulk_store", move, bytes=nbytes, to=dst, at=src
-        )
+        operation = BulkStore(nbytes, source=src, destination=dst)
+        issue_in_group(warp, "bulk", 1 << lane, ins, operation, move)
 
     return run
 
@@ -143,8 +153,8 @@ def bulk_reduce(ins: Instr):
         def move():
             to[:] = combine(to, data)
 
-        facts = {"bytes": nbytes, "to": dst, "at": src, "op": op}
-        issue_in_group(warp, "bulk", 1 << lane, ins, "bulk_reduce", move, **facts)
+        operation = BulkReduce(nbytes, source=src, destination=dst)
+        issue_in_group(warp, "bulk", 1 << lane, ins, operation, move)
 
     def run_shared(warp, lane, dst, src, nbytes, mbar):
         warp.spin = None
@@ -157,8 +167,7 @@ def bulk_reduce(ins: Instr):
             to[:] = combine(to, data)
             complete(place, nbytes, warp, ins)
 
-        facts = {"bytes": nbytes, "at": src, "op": op, "places": (place,)}
-        warp.machine.issue("bulk_reduce", warp, apply, **facts)
+        warp.machine.issue(BulkReduceToPeer(nbytes, src, place), warp, apply)
 
     if to_global:
         return run_global
@@ -175,7 +184,7 @@ def bulk_prefetch(ins: Instr):
         warp.spin = None
         check_bulk_size(nbytes)
         global_view(warp, src, nbytes)
-        warp.machine.issue("bulk_prefetch", warp, lambda: None, bytes=nbytes, source=src)
+        warp.machine.issue(BulkPrefetch(nbytes, src), warp, lambda: None)
 
     return run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from b200.chip.copies.async_groups import commit, groups_of, issue_in_group, wait
 from b200.chip.copies.bulk import global_view, shared_view
 from b200.chip.memory.addressing import SHARED_CTA
+from b200.chip.operations import CpAsync, CpAsyncArrive
 from b200.chip.sync.mbarrier import barrier_operand, mbarrier_at
 from b200.contract import lane, warp
 from b200.errors import Fault, Unsupported
@@ -43,8 +44,8 @@ def cp_async(ins: Instr):
             if filled:
                 to[:filled] = data
 
-        facts = {"bytes": filled, "source": src, "to": dst, "size": nbytes}
-        issue_in_group(warp, "cp.async", 1 << lane, ins, "cp_async", move, **facts)
+        operation = CpAsync(filled, nbytes, source=src, destination=dst)
+        issue_in_group(warp, "cp.async", 1 << lane, ins, operation, move)
 
     return run
 
@@ -100,6 +101,6 @@ def cp_async_mbarrier_arrive(ins: Instr):
         for copy in tuple(left):
             copy.then.append(lambda copy=copy: copied(copy))
         if not left:
-            warp.machine.issue("cp_async", warp, copied, signals=((cta, offset),))
+            warp.machine.issue(CpAsyncArrive(cta, offset), warp, copied)
 
     return run

@@ -8,23 +8,12 @@ whose rank has the parity of the mbarrier operand's.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from b200.chip.memory.addressing import resolver
-from b200.chip.state import CTA
+from b200.chip.operations import Place
 from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
 from b200.contract import active
 from b200.errors import Fault
 from b200.program.module import Instr
-
-
-class Place(NamedTuple):
-    """A destination (CTA and offset), and its mbarrier (CTA `signal` and offset)."""
-
-    cta: CTA
-    offset: int
-    signal: CTA
-    mbarrier: int
 
 
 class Landing:
@@ -39,7 +28,9 @@ class Landing:
         self.dst = resolver(space)
         self.mbar = resolver("shared::cluster" if self.pair else space)
 
-    def __call__(self, warp, dst: int, nbytes: int, mbar: int, cta_mask: int | None = None):
+    def __call__(
+        self, warp, dst: int, nbytes: int, mbar: int, cta_mask: int | None = None
+    ) -> tuple[Place, ...]:
         """Places of a copy of `nbytes` to `dst`; Fault where the operands contradict each other."""
         cta, at = self.dst(warp, dst, nbytes, self.align)
         signal, barrier = self.mbar(warp, mbar, 8, 8)
@@ -63,7 +54,7 @@ class Landing:
             signalled = cta.pair[signal.rank & 1] if self.pair else cta
             mbarrier_at(signalled, barrier)
             places.append(Place(cta, cta.check(at, nbytes, self.align), signalled, barrier))
-        return places
+        return tuple(places)
 
 
 def complete(place: Place, nbytes: int, warp, ins: Instr):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from b200.chip.copies import tensormap as tm
 from b200.chip.memory.addressing import SHARED_CTA, generic_to_shared
+from b200.chip.operations import TensormapPrefetch
 from b200.contract import active, lane, lanes, warp
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
@@ -149,6 +150,6 @@ def prefetch_tensormap(ins: Instr):
     def run(warp, lane, address):
         if generic:
             t = tm.tensormap_at(warp, address)
-            warp.machine.issue("descriptor_prefetch", warp, lambda: None, tensormap=t)
+            warp.machine.issue(TensormapPrefetch(t), warp, lambda: None)
 
     return run

@@ -14,6 +14,7 @@ from b200.chip.copies.landing import Landing, complete
 from b200.chip.copies.reductions import GLOBAL, combiner
 from b200.chip.copies.tensormap import TensorMap, tensormap_at
 from b200.chip.memory.addressing import signed
+from b200.chip.operations import TmaLoad, TmaPrefetch, TmaReduce, TmaStore
 from b200.contract import active, lane, warp
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
@@ -60,10 +61,6 @@ class Access:
         self.rows = t.box_rows * len(self.boxes)
         self.smem_bytes = (self.rows - 1) * t.pitch + t.smem_row_bytes
         self.tx_bytes = self.rows * t.row_bytes
-
-    def facts(self) -> dict[str, int]:
-        t = self.tensormap
-        return {"bytes": self.tx_bytes, "rows": self.rows, "row_bytes": t.row_bytes, "dims": t.rank}
 
     def spans(self) -> list[tuple[np.ndarray, int]]:
         """What is touched in global memory: (addresses of rows, int64; bytes of a row) of each
@@ -139,17 +136,15 @@ def tensor_load(ins: Instr):
     def run(warp, lane, dst, address, coords, mbar, *rest):
         warp.spin = None
         access = Access(warp, form, address, coords)
-        landings = find(warp, dst, access.smem_bytes, mbar, rest[0] if find.multicast else None)
+        places = find(warp, dst, access.smem_bytes, mbar, rest[0] if find.multicast else None)
 
         def apply():
             data = access.load()
-            for landing in landings:
-                tma_box.put_shared(access.tensormap, landing.cta.smem, landing.offset, data)
-                complete(landing, access.tx_bytes, warp, ins)
+            for place in places:
+                tma_box.put_shared(access.tensormap, place.cta.smem, place.offset, data)
+                complete(place, access.tx_bytes, warp, ins)
 
-        warp.machine.issue(
-            "tma_load", warp, apply, places=landings, access=access, **access.facts()
-        )
+        warp.machine.issue(TmaLoad(access, places), warp, apply)
 
     return run
 
@@ -221,8 +216,8 @@ def _issue_store(warp, lanes: int, ins: Instr, form: Form, address: int, coords:
     def move():
         access.store(tma_box.get_shared(t, smem, at, access.rows), combine)
 
-    unit = "tma_reduce" if form.op else "tma_store"
-    issue_in_group(warp, "bulk", lanes, ins, unit, move, access=access, at=at, **access.facts())
+    operation = TmaReduce(access, at) if form.op else TmaStore(access, at)
+    issue_in_group(warp, "bulk", lanes, ins, operation, move)
 
 
 def reduction(op: str, t: TensorMap):
@@ -244,7 +239,7 @@ def tensor_prefetch(ins: Instr):
     def run(warp, lane, address, coords, *rest):
         warp.spin = None
         access = Access(warp, form, address, coords)
-        warp.machine.issue("tma_prefetch", warp, _nothing, access=access, **access.facts())
+        warp.machine.issue(TmaPrefetch(access), warp, _nothing)
 
     return run
 

@@ -8,6 +8,7 @@ PTX ISA 9.7.13 (fences, griddepcontrol, clusterlaunchcontrol) and 9.7.19 (setmax
 from __future__ import annotations
 
 from b200.chip.memory.addressing import resolver
+from b200.chip.operations import Place, TryCancel
 from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
 from b200.contract import lane, warp
 from b200.errors import Fault, Unsupported
@@ -82,9 +83,8 @@ def try_cancel(ins: Instr):
                 each.smem.u8[at : at + RESPONSE] = 0
                 complete_tx_at(each, barrier, RESPONSE, who)
 
-        places = tuple((each, at, each, barrier) for each in ctas)
-        facts = {"destinations": len(ctas), "bytes": RESPONSE, "places": places}
-        warp.machine.issue("cluster_launch_control", warp, apply, **facts)
+        places = tuple(Place(each, at, each, barrier) for each in ctas)
+        warp.machine.issue(TryCancel(RESPONSE, places), warp, apply)
 
     return run
 

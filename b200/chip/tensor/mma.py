@@ -17,6 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from b200.chip.memory.addressing import resolver, space_of
+from b200.chip.operations import Commit, Mma
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import arrive_at
 from b200.chip.tensor import tensor_core
@@ -100,7 +101,7 @@ def _vector(ins: Instr, kind: str) -> int:
 
 
 @dataclass(frozen=True)
-class Operation:
+class DecodedMma:
     """One tcgen05.mma with its operands decoded, to be carried out in a CTA or a pair.
 
     disabled: lanes of D that keep their value, bool [128] for each CTA.
@@ -117,6 +118,10 @@ class Operation:
     disabled: tuple[np.ndarray, ...] | None = None
     zero: ZeroColumns | None = None
     shift_a: bool = False
+
+    @property
+    def a_in_tmem(self) -> bool:
+        return isinstance(self.a, TensorOperand)
 
     def check(self, ctas: tuple[CTA, ...]):
         """Fault if a part of an operand is where the CTAs cannot have it."""
@@ -168,7 +173,7 @@ class Operation:
 
 
 @lru_cache(maxsize=1 << 14)
-def _operation(form: Form, args: tuple) -> Operation:
+def _decoded(form: Form, args: tuple) -> DecodedMma:
     """Decode the operands of a tcgen05.mma: loops come back to the same ones."""
     d_taddr, a, b, idesc, *rest = args
     d = decode(idesc, form.kind, form.cta_group, form.ws, form.vector)
@@ -185,7 +190,7 @@ def _operation(form: Form, args: tuple) -> Operation:
     rows_b = d.n // form.cta_group
     if (zero := fields.get("zero")) is not None:
         rows_b += zero.shift
-    return Operation(
+    return DecodedMma(
         d=d,
         a=(
             _tensor_a(form, d, a)
@@ -259,19 +264,14 @@ def tcgen05_mma(ins: Instr):
     pair = form.cta_group == 2
 
     def run(warp, lane, *args):
-        operation = _operation(form, args)
+        decoded = _decoded(form, args)
         ctas = warp.cta.pair if pair else (warp.cta,)
-        operation.check(ctas)
-        d = operation.d
+        decoded.check(ctas)
 
         def apply():
-            operation.apply(ctas)
+            decoded.apply(ctas)
 
-        warp.machine.issue(
-            "tensor_core", warp, apply, operation="mma", kind=form.kind, m=d.m, n=d.n,
-            k=d.kind.k, bits=d.kind.bits, cta_group=form.cta_group, a_in_tmem=form.a_in_tmem,
-            decoded=operation, members=ctas,
-        )  # fmt: skip
+        warp.machine.issue(Mma(ctas, decoded), warp, apply)
 
     return run
 
@@ -291,29 +291,27 @@ def tcgen05_commit(ins: Instr):
     done; with a mask, on the barrier at that offset of every CTA in it.
     """
     locate = resolver(space_of(ins))
-    group = group_of(ins)
+    pair = group_of(ins) == 2
 
     def run(warp, lane, address, cta_mask=None):
-        cta, offset = locate(warp, address, 8, 8)
-        targets = [cta]
+        cta, at = locate(warp, address, 8, 8)
+        targets, offset = (cta,), at & OFFSET_MASK
         if cta_mask is not None:
             targets = _targets(warp.cta, cta_mask & 0xFFFF)
+        members = warp.cta.pair if pair else (warp.cta,)
         who = (warp.cta.rank, "tcgen05.commit", ins.loc)
 
         def apply():
             for target in targets:
-                arrive_at(target, offset & OFFSET_MASK, 1, who)
+                arrive_at(target, offset, 1, who)
 
-        warp.machine.issue(
-            "tensor_core", warp, apply, operation="commit", cta_group=group, targets=len(targets),
-            signals=tuple((target, offset & OFFSET_MASK) for target in targets),
-        )  # fmt: skip
+        warp.machine.issue(Commit(members, targets, offset), warp, apply)
 
     return run
 
 
-def _targets(cta: CTA, mask: int) -> list[CTA]:
+def _targets(cta: CTA, mask: int) -> tuple[CTA, ...]:
     ctas = cta.cluster.ctas
     if mask >> len(ctas):
         raise Fault(f"tcgen05.commit with CTA mask {mask:#06x}: the cluster has {len(ctas)} CTA(s)")
-    return [ctas[rank] for rank in range(len(ctas)) if mask >> rank & 1]
+    return tuple(ctas[rank] for rank in range(len(ctas)) if mask >> rank & 1)

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from b200.chip.operations import TmemShift
 from b200.chip.state import CTA
 from b200.chip.tensor.tmem_alloc import group_of, uniform, whole_warp
 from b200.contract import lane, lanes, warp
@@ -199,7 +200,6 @@ def tcgen05_shift(ins: Instr):
             for cta in ctas:
                 shift_down(cta, row, column)
 
-        facts = {"operation": "shift", "cta_group": group, "members": ctas, "at": (row, column)}
-        warp.machine.issue("tensor_core", warp, apply, **facts)
+        warp.machine.issue(TmemShift(ctas, row, column), warp, apply)
 
     return run

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from b200.chip.operations import TmemCopy
 from b200.chip.state import CTA
 from b200.chip.tensor import descriptors
 from b200.chip.tensor.narrow import unpack_fp4, unpack_fp6
@@ -93,9 +94,6 @@ def tcgen05_cp(ins: Instr):
                     source = expand(source)
                 store(cta, shape, row, column, source)
 
-        warp.machine.issue(
-            "tensor_core", warp, apply, operation="cp", bytes=shape.rows * shape.nbytes,
-            cta_group=group, members=ctas, at=(row, column), shape=shape, matrix=matrix, tile=tile,
-        )  # fmt: skip
+        warp.machine.issue(TmemCopy(ctas, shape, matrix, tile, column), warp, apply)
 
     return run

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from b200.chip.operations import Operation
 from b200.chip.state import CTA, Cluster, GlobalMemory
 from b200.contract import find
 from b200.hardware import SMEM_BASE
@@ -22,12 +23,12 @@ class FakeMachine:
         self.memory = GlobalMemory()
         self.params: dict[int, bytes] = {}
         self.queue: list = []
-        self.issued: list[tuple[str, dict]] = []
+        self.issued: list[Operation] = []
         self.delayed = False
         self._keep: list[np.ndarray] = []
 
-    def issue(self, unit, warp, apply, **facts):
-        self.issued.append((unit, facts))
+    def issue(self, operation, warp, apply):
+        self.issued.append(operation)
         if self.delayed:
             self.queue.append(apply)
         else:

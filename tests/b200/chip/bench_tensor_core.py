@@ -42,7 +42,7 @@ def machine():
     cta = CTA(cluster, 0, (0, 0, 0), 0x10000)
     cluster.ctas.append(cta)
     cta.tmem_allocations[0] = 512
-    issue = SimpleNamespace(issue=lambda unit, warp, apply, **facts: apply())
+    issue = SimpleNamespace(issue=lambda operation, warp, apply: apply())
     return SimpleNamespace(cta=cta, index=0, machine=issue)
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from b200.chip.operations import Mma
 from b200.chip.tensor.zero_columns import ZeroColumns
 from b200.errors import Fault
 from b200.formats import encode
@@ -51,8 +52,14 @@ def test_f16_shapes_and_accumulation(group, m, n, base):
     check_d(found, a @ b.T, 100, group, base=base)
     lane_run(text, found[0], taddr, *words, idesc(m, n), True)
     check_d(found, 2 * (a @ b.T), 100, group, base=base)
-    facts = machine.issued[-1][1]
-    assert (facts["m"], facts["n"], facts["k"], facts["cta_group"]) == (m, n, 16, group)
+    issued = machine.issued[-1]
+    d = issued.mma.d
+    assert isinstance(issued, Mma) and (d.m, d.n, d.kind.k, len(issued.members)) == (
+        m,
+        n,
+        16,
+        group,
+    )
     columns = n // 2 if (group, m) == (2, 128) else n
     assert np.isnan(found[0].cta.tmem.view(np.float32)[:, 100 + columns]).all()
 

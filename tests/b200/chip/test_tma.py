@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b200.chip.copies.tensormap import TensorMap
+from b200.chip.operations import TmaLoad, TmaPrefetch, TmaReduce, TmaStore
 from b200.contract import FULL, Blocked
 from b200.errors import Fault, Unsupported
 from b200.hardware import SMEM_BASE
@@ -208,8 +209,11 @@ def test_a_whole_fp4_operand_tile(coords):
     bench.load(t, coords, 0x800)
     np.testing.assert_array_equal(bench.warp.cta.smem.u8, expected)
     assert bench.tx() == 128 * 128
-    facts = bench.machine.issued[-1]
-    assert facts[0] == "tma_load" and facts[1]["bytes"] == 16384 and facts[1]["rows"] == 128
+    issued = bench.machine.issued[-1]
+    assert isinstance(issued, TmaLoad) and (issued.access.tx_bytes, issued.access.rows) == (
+        16384,
+        128,
+    )
 
 
 def test_tf32_rounding():
@@ -379,7 +383,7 @@ def test_every_lane_reduces_but_a_store_is_done_once():
     assert bench.tensor[:16].view(np.uint32).tolist() == [3, 6, 9, 12]
     bench.store(t, (0,), 0x800, mask=FULL)
     assert bench.tensor[:16].view(np.uint32).tolist() == [1, 2, 3, 4]
-    assert [unit for unit, _ in bench.machine.issued] == ["tma_reduce"] * 3 + ["tma_store"]
+    assert [type(o) for o in bench.machine.issued] == [TmaReduce] * 3 + [TmaStore]
 
 
 def test_lanes_may_store_different_boxes():
@@ -498,7 +502,10 @@ def test_prefetch_checks_its_operands():
     bench = Bench()
     f = run("cp.async.bulk.prefetch.tensor.1d.L2.global.tile.L2::cache_hint")
     f(bench.warp, 0, bench.machine.param(replace(ROW, address=bench.base).encode()), (0,), 0)
-    ((unit, facts),) = bench.machine.issued
-    assert unit == "tma_prefetch" and (facts["bytes"], facts["rows"], facts["dims"]) == (64, 1, 1)
+    (issued,) = bench.machine.issued
+    assert isinstance(issued, TmaPrefetch) and (issued.access.tx_bytes, issued.access.rows) == (
+        64,
+        1,
+    )
     with pytest.raises(Fault, match="global address is wrong"):
         f(bench.warp, 0, bench.machine.param(replace(ROW, address=4096).encode()), (0,), 0)

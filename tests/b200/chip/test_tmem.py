@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from b200.chip.operations import TmemCopy
 from b200.contract import Blocked
 from b200.errors import Fault, Unsupported
 from tests.b200.chip.async_support import Woken, address
@@ -330,7 +331,9 @@ def test_cp(form, layout, start, column, group):
     lane0 = 3 << 16 if form == "4x256b" else 0
     lane_run(f"tcgen05.cp.cta_group::{group}.{form} [a] s", found[-1], lane0 | column,
              matrix(start, lbo, sbo, mode))  # fmt: skip
-    assert machine.issued[-1][1]["bytes"] == rows * nbytes
+    issued = machine.issued[-1]
+    assert isinstance(issued, TmemCopy) and len(issued.members) == group
+    assert (issued.shape.rows, issued.shape.nbytes, issued.column) == (rows, nbytes, column)
     for warp in found:
         want = np.zeros((128, 2048), np.uint8)
         for r in range(rows):

@@ -1,0 +1,231 @@
+"""What a warp hands to an asynchronous unit: one class an operation, issued by `Machine.issue`.
+
+This is the contract between the instruction set and who looks at a run. The instruction decodes and
+checks its operands and describes the effect here; the checker and the clock each hold a rule for
+every class (checker/asynchronous.py, clock/units.py), found by the class itself, and refuse a class
+that they have no rule for. A new operation is a class here and a rule in each of the two.
+
+Counts are in bytes. A shared address is a 32-bit shared::cluster address, a global address a 64-bit
+one; an offset is one of shared memory (b200/chip/state.py). `members` is the issuing CTA, or its
+pair with the even CTA first under cta_group::2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from b200.chip.copies.tensormap import TensorMap
+    from b200.chip.copies.tma import Access
+    from b200.chip.state import CTA
+    from b200.chip.tensor.descriptors import MatrixDescriptor, Tile
+    from b200.chip.tensor.mma import DecodedMma
+    from b200.chip.tensor.tmem_copy import Shape
+
+
+Effect = Callable[[], None]  # of an operation: to be called once, when it happens
+
+
+class Place(NamedTuple):
+    """A destination (CTA and offset), and its mbarrier (CTA `signal` and offset)."""
+
+    cta: CTA
+    offset: int
+    signal: CTA
+    mbarrier: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An asynchronous effect. Only subclasses are issued."""
+
+
+# --- TMA ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TmaLoad(Operation):
+    """cp.async.bulk.tensor to shared memory: a box, at each of `places`."""
+
+    access: Access
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TmaStore(Operation):
+    """cp.async.bulk.tensor to global memory: a box from `offset` of the issuing CTA."""
+
+    access: Access
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TmaReduce(Operation):
+    """cp.reduce.async.bulk.tensor: a box from `offset` of the issuing CTA, combined."""
+
+    access: Access
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TmaPrefetch(Operation):
+    """cp.async.bulk.prefetch.tensor: a box to the L2."""
+
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class TensormapPrefetch(Operation):
+    """prefetch.tensormap."""
+
+    tensormap: TensorMap
+
+
+# --- bulk copies: contiguous bytes ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BulkLoad(Operation):
+    """cp.async.bulk from global address `source` to shared memory at each of `places`."""
+
+    nbytes: int
+    source: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BulkToPeer(Operation):
+    """cp.async.bulk from shared address `source` of the issuing CTA to shared memory at `place`."""
+
+    nbytes: int
+    source: int
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class BulkReduceToPeer(Operation):
+    """cp.reduce.async.bulk from shared address `source` to shared memory at `place`."""
+
+    nbytes: int
+    source: int
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class BulkStore(Operation):
+    """cp.async.bulk from shared address `source` to global address `destination`."""
+
+    nbytes: int
+    source: int
+    destination: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkReduce(Operation):
+    """cp.reduce.async.bulk from shared address `source` to global address `destination`."""
+
+    nbytes: int
+    source: int
+    destination: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPrefetch(Operation):
+    """cp.async.bulk.prefetch: bytes at global address `source` to the L2."""
+
+    nbytes: int
+    source: int
+
+
+# --- copies and stores of single threads ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CpAsync(Operation):
+    """cp.async of one thread: `nbytes` from global address `source` to shared address
+    `destination`, where `size` bytes are written, the rest of them zeros.
+    """
+
+    nbytes: int
+    size: int
+    source: int
+    destination: int
+
+
+@dataclass(frozen=True, slots=True)
+class CpAsyncArrive(Operation):
+    """cp.async.mbarrier.arrive of one thread, on the mbarrier at `offset` of `cta`, behind copies
+    that are complete.
+    """
+
+    cta: CTA
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StAsync(Operation):
+    """st.async of one thread."""
+
+    nbytes: int
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class RedAsync(Operation):
+    """red.async of one thread."""
+
+    nbytes: int
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class TryCancel(Operation):
+    """clusterlaunchcontrol.try_cancel: a response of `nbytes` at each of `places`."""
+
+    nbytes: int
+    places: tuple[Place, ...]
+
+
+# --- tensor core ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCoreOperation(Operation):
+    """What goes through the queue of the tensor core: a thread's operations keep their order."""
+
+    members: tuple[CTA, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mma(TensorCoreOperation):
+    """tcgen05.mma, tcgen05.mma.ws."""
+
+    mma: DecodedMma
+
+
+@dataclass(frozen=True, slots=True)
+class TmemCopy(TensorCoreOperation):
+    """tcgen05.cp: `tile` of the shared-memory matrix `matrix` to tensor memory from `column` on."""
+
+    shape: Shape
+    matrix: MatrixDescriptor
+    tile: Tile
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class TmemShift(TensorCoreOperation):
+    """tcgen05.shift of 8 columns from `column` on, in the rows from `row` on."""
+
+    row: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit(TensorCoreOperation):
+    """tcgen05.commit: an arrival on the mbarrier at `offset` of each of `targets`."""
+
+    targets: tuple[CTA, ...]
+    offset: int
