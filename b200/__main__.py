@@ -1,4 +1,4 @@
-"""python -m b200 run|info|calibrate ...
+"""python -m b200 run|info|calibrate|measure ...
 
 python -m b200 run SCRIPT.py [arguments]     run a script with a B200 in software in place
 python -m b200 info                          what this machine can do
@@ -16,8 +16,12 @@ import runpy
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import b200
+
+if TYPE_CHECKING:
+    from b200.clock import Options
 
 CALIBRATIONS = ("umma", "tma", "mainloop", "mcast")
 
@@ -33,7 +37,8 @@ def run(options: argparse.Namespace) -> int:
 
         gpu = backend.install()
     else:
-        gpu = b200.install(check=options.check, timing=options.time, schedule=options.schedule)
+        timing = _timing(options) if options.time else False
+        gpu = b200.install(check=options.check, timing=timing, schedule=options.schedule)
     sys.argv = [str(script), *options.arguments]
     sys.path[0] = str(script.resolve().parent)  # what `python SCRIPT` puts there
     try:
@@ -45,6 +50,14 @@ def run(options: argparse.Namespace) -> int:
         for launch in gpu.launches:
             print(_line(launch), file=sys.stderr)
     return 1 if any(getattr(launch, "findings", ()) for launch in gpu.launches) else 0
+
+
+def _timing(options: argparse.Namespace) -> Options:
+    """The clock with the constants of a file, if one is given."""
+    from b200.clock import Options
+    from b200.clock.constants import read_file
+
+    return Options(constants=read_file(options.constants) if options.constants else {})
 
 
 def _line(launch) -> str:
@@ -92,6 +105,13 @@ def calibrate(options: argparse.Namespace) -> int:
     return 0
 
 
+def measure(options: argparse.Namespace) -> int:
+    """Measure the clock's constants."""
+    from b200.measure.command import main
+
+    return main(options.arguments)
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m b200",
@@ -109,6 +129,9 @@ def main(argv: list[str]) -> int:
         help="look for races and protocol errors (default)",
     )
     command.add_argument("--time", action="store_true", help="model times; does not check")
+    command.add_argument(
+        "--constants", type=Path, metavar="FILE", help="of the clock (b200 measure --out)"
+    )
     command.add_argument("--schedule", help="early, late or random:SEED")
     command.add_argument("--device", choices=("emulator", "hopper"), default="emulator")
     command.add_argument("script")
@@ -120,6 +143,10 @@ def main(argv: list[str]) -> int:
     command = commands.add_parser("calibrate", help="the clock against published measurements")
     command.set_defaults(function=calibrate)
     command.add_argument("name", choices=CALIBRATIONS)
+    command.add_argument("arguments", nargs=argparse.REMAINDER)
+
+    command = commands.add_parser("measure", help="the clock's constants on a chip", add_help=False)
+    command.set_defaults(function=measure)
     command.add_argument("arguments", nargs=argparse.REMAINDER)
 
     options = parser.parse_args(argv)

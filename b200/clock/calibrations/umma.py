@@ -7,8 +7,6 @@ cta_group::2 as a cluster of two.
 
 from __future__ import annotations
 
-import struct
-
 import torch
 
 from b200.clock.calibrations.bench_kernels import (
@@ -38,10 +36,11 @@ def shape_bits(m: int, n: int, scaled: bool) -> int:
     return n >> 3 << 17 | (m >> 7 << 27 if scaled else m >> 4 << 24)
 
 
-def kernel(fmt: str, layout: str, group: int, m: int, n: int, unrolled: int) -> str:
-    """PTX: an iteration issues `repeats` (a parameter) times `unrolled` MMAs and a commit, and
-    waits; its clk are stored.
+def kernel(fmt: str, layout: str, group: int, m: int, n: int, depth: int) -> str:
+    """PTX of `k(out, data)`: an iteration issues `depth` MMAs and a commit, and waits; its clk are
+    stored in `out`.
     """
+    unrolled = min(depth, UNROLLED)
     kind, types = KINDS[fmt]
     scaled = kind.startswith("mx")
     idesc = types | shape_bits(m, n, scaled)
@@ -60,7 +59,7 @@ def kernel(fmt: str, layout: str, group: int, m: int, n: int, unrolled: int) -> 
     columns = 512
     body = f"""
     ld.param.u64 %rd1, [out];
-    ld.param.u32 %r33, [repeats];
+    mov.u32 %r33, {depth // unrolled};
     mov.u32 %r1, %tid.x;
     mov.u32 %r2, %cluster_ctarank;
     mov.b32 %r9, dyn;
@@ -112,16 +111,14 @@ def kernel(fmt: str, layout: str, group: int, m: int, n: int, unrolled: int) -> 
     {sync}
     tcgen05.dealloc.cta_group::{group}.sync.aligned.b32 %r20, {columns};
     """
-    return ptx(body, [".u64 out", ".u32 repeats"], 32)
+    return ptx(body, [".u64 out", ".u64 data"], 32)
 
 
 def clk(gpu, fmt, layout, group, m, n, depth) -> float:
     """clk of an iteration, the median."""
     out = torch.zeros(2 * ITERATIONS, dtype=torch.int64)
-    unrolled = min(depth, UNROLLED)
-    text = kernel(fmt, layout, group, m, n, unrolled)
-    repeats = struct.pack("<I", depth // unrolled)
-    launch(gpu, text, [pointer(out), repeats], grid=group, threads=32, cluster=group, smem=32768)
+    text = kernel(fmt, layout, group, m, n, depth)
+    launch(gpu, text, [pointer(out)] * 2, grid=group, threads=32, cluster=group, smem=32768)
     return float(out[:ITERATIONS].sort().values[ITERATIONS // 2])
 
 

@@ -1,0 +1,63 @@
+"""`python -m b200 measure`: probes on a device, the constants they tell, and a file of these."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from b200.clock.constants import read_overrides
+from b200.hopper.errors import HopperError
+from b200.measure.devices import Clock, Cuda, Device
+from b200.measure.fit import Fitted, as_constants, fit, measure
+
+
+def device_of(name: str, constants: dict[str, float]) -> Device:
+    """The device of a name; `constants` are those of the chip that the emulator plays."""
+    return Clock(constants) if name == "emulator" else Cuda()
+
+
+def table(fitted: list[Fitted]) -> str:
+    """A line a probe: what the chip gave, the clock before and after, the constant."""
+    lines = [
+        f"{'probe':36} {'measured':>10} {'clock':>10} {'fitted':>10} unit   "
+        f"{'constant':18} {'table':>10} {'found':>10}"
+    ]
+    for f in fitted:
+        found = "no effect" if f.fitted is None else f"{f.fitted:.5g}"
+        lines.append(
+            f"{f.probe:36} {f.measured:10.2f} {f.before:10.2f} {f.after:10.2f} {f.unit:6} "
+            f"{f.constant:18} {f.table:10.5g} {found:>10}"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m b200 measure", description=__doc__)
+    parser.add_argument("--device", choices=("cuda", "emulator"), required=True)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="emulator: a constant of the chip that it plays",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the constants found")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every probe")
+    options = parser.parse_args(argv)
+    try:
+        chip = read_overrides(options.set)
+        device = device_of(options.device, chip)
+        fitted = fit(measure(device))
+    except (ValueError, HopperError) as error:
+        print(f"b200 measure: {error}", file=sys.stderr)
+        return 2
+    print(f"probes on {device.label}; the clock's values are modelled\n{table(fitted)}")
+    if options.out:
+        options.out.write_text(json.dumps(as_constants(fitted), indent=1) + "\n")
+    if options.json:
+        written = {"device": device.label, "probes": [asdict(f) for f in fitted]}
+        options.json.write_text(json.dumps(written, indent=1) + "\n")
+    return 0

@@ -1,0 +1,107 @@
+"""Constants that make the clock agree with what a chip's probes gave.
+
+The clock itself predicts each probe, so a constant is found by root finding on the prediction: the
+same kernel, the same queues. Probes come in the order in which they build on one another, and
+twice, since a later constant may have a small part in an earlier probe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from b200.clock.constants import BY_NAME
+from b200.measure.devices import Clock, Device
+from b200.measure.probes import PROBES, Probe
+
+SWEEPS = 2
+STEPS = 8  # predictions a constant and sweep, at most
+CLOSE = 0.002  # of the measured value: found
+DEAF = 0.01  # relative change of a prediction for 10 % of its constant: less tells nothing
+FURTHEST = 8.0  # a constant is looked for within its table value times and over this
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A probe and the constant it told. measured, before, after: the probe's value on the chip, and
+    the clock's with the table's constants and with the fitted ones, in `unit`. table, fitted: the
+    constant; fitted is None where the probe does not depend on it.
+    """
+
+    probe: str
+    constant: str
+    unit: str
+    measured: float
+    before: float
+    after: float
+    table: float
+    fitted: float | None
+
+
+def measure(device: Device, probes: Iterable[Probe] = PROBES) -> dict[str, float]:
+    """Value of each probe that the device can run, by name."""
+    return {probe.name: probe.measure(device) for probe in probes if probe.runs_on(device)}
+
+
+def fit(measured: dict[str, float], probes: Iterable[Probe] = PROBES) -> list[Fitted]:
+    """The constants that explain what was measured, one a probe."""
+    used = [probe for probe in probes if probe.name in measured]
+    before = {probe.name: probe.measure(Clock()) for probe in used}
+    found: dict[str, float] = {}
+    deaf: set[str] = set()
+    for _ in range(SWEEPS):
+        for probe in used:
+            value = _solve(probe, measured[probe.name], found)
+            if value is None:
+                deaf.add(probe.constant)
+            else:
+                found[probe.constant] = value
+    clock = Clock(found)
+    return [
+        Fitted(
+            probe.name,
+            probe.constant,
+            probe.unit,
+            measured[probe.name],
+            before[probe.name],
+            probe.measure(clock),
+            BY_NAME[probe.constant].value,
+            None if probe.constant in deaf else found[probe.constant],
+        )
+        for probe in used
+    ]
+
+
+def _solve(probe: Probe, measured: float, constants: dict[str, float]) -> float | None:
+    """The value of the probe's constant that predicts `measured`; None if it makes no difference.
+
+    Secant steps, kept inside a factor FURTHEST of the table's value.
+    """
+    start = BY_NAME[probe.constant].value
+
+    def error(value: float) -> float:
+        return probe.measure(Clock({**constants, probe.constant: value})) - measured
+
+    last, now = constants.get(probe.constant, start), 0.0
+    off = error(last)
+    if abs(off) <= CLOSE * abs(measured):
+        return last
+    now = last * 1.1
+    off_now = error(now)
+    if abs(off_now - off) < DEAF * abs(measured) * 0.1:
+        return None
+    for _ in range(STEPS):
+        if abs(off_now) <= CLOSE * abs(measured) or off_now == off:
+            break
+        step = off_now * (now - last) / (off_now - off)
+        last, off = now, off_now
+        now = min(max(now - step, start / FURTHEST), start * FURTHEST)
+        if now == last:
+            break
+        off_now = error(now)
+    return now
+
+
+def as_constants(fitted: Iterable[Fitted]) -> dict[str, float]:
+    """What was found, as `Options(constants=...)` and `--constants FILE` take it."""
+    return {f.constant: f.fitted for f in fitted if f.fitted is not None}
