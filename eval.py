@@ -6,6 +6,7 @@ software B200, or on a Hopper GPU with only the tensor core in software.
     python eval.py benchmark nvfp4_gemm              the benchmark cases of one
     python eval.py diff gemm --case "m: 128; n: 256; k: 256; l: 1"    where the result differs
     python eval.py profile gemm --case "m: 128; n: 256; k: 256; l: 1"
+    python eval.py qualify                           everything this machine can tell, in a report
     python eval.py leaderboard cases.txt             as the leaderboards' runner calls it, which
                                                      sets POPCORN_FD
 
@@ -236,6 +237,10 @@ def _run(
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns the exit status."""
+    if argv[:1] == ["qualify"]:
+        from harness.qualify.run import main as qualify
+
+        return qualify(list(argv[1:]))
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
     )  # so that the cases' processes are ended, too

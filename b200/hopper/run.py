@@ -118,7 +118,7 @@ class Image:
             *(start + offset for offset, _, _ in self.places)
         )
         checked(
-            driver.cuLaunchKernelEx(_config(shape), self.function, ctypes.addressof(pointers), 0)
+            driver.cuLaunchKernelEx(config_of(shape), self.function, ctypes.addressof(pointers), 0)
         )
 
     def launch(self, shape: Shape, params: bytes) -> None:
@@ -200,7 +200,8 @@ class Kernel:
         return slots, bitmaps
 
 
-def _config(shape: Shape):
+def config_of(shape: Shape):
+    """The driver's launch configuration of a shape, on torch's current queue."""
     import torch
     from cuda.bindings import driver
 

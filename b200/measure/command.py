@@ -44,6 +44,7 @@ def main(argv: list[str]) -> int:
         metavar="NAME=VALUE",
         help="emulator: a constant of the chip that it plays",
     )
+    parser.add_argument("--lines", action="store_true", help="JSON lines on stdout, not a table")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the constants found")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every probe")
     options = parser.parse_args(argv)
@@ -54,7 +55,10 @@ def main(argv: list[str]) -> int:
     except (ValueError, HopperError) as error:
         print(f"b200 measure: {error}", file=sys.stderr)
         return 2
-    print(f"probes on {device.label}; the clock's values are modelled\n{table(fitted)}")
+    if options.lines:
+        print("\n".join(json.dumps(asdict(f)) for f in fitted))
+    else:
+        print(f"probes on {device.label}; the clock's values are modelled\n{table(fitted)}")
     if options.out:
         options.out.write_text(json.dumps(as_constants(fitted), indent=1) + "\n")
     if options.json:

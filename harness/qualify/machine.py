@@ -1,0 +1,98 @@
+"""What this machine is, and whether what the kernel and the clock assume of it is so: JSON lines.
+
+python -m harness.qualify.machine --device cuda
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+from b200.hardware import SM_COUNT, SMEM_OPT_IN
+
+PACKAGES = ("torch", "nvidia-cutlass-dsl", "cuda-python", "numpy")
+CLUSTER_SIZES = (1, 2, 4, 8, 16)
+KERNEL = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k() { ret; }
+"""
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def software() -> Iterator[dict[str, Any]]:
+    yield {"fact": "python", "value": platform.python_version()}
+    for package in PACKAGES:
+        yield {"fact": package, "value": _version(package)}
+
+
+def gpu() -> Iterator[dict[str, Any]]:
+    """The GPU, as the driver describes it. `assumed`: what the kernel or the clock takes for it."""
+    import torch
+    from cuda.bindings import driver
+
+    from b200.hopper.run import checked
+    from b200.hopper.this_gpu import describe
+
+    told = describe()
+    for key in ("device", "driver", "driver_cuda", "multiprocessors"):
+        assumed = {"multiprocessors": SM_COUNT}.get(key)
+        yield {"fact": key, "value": told[key], **({"assumed": assumed} if assumed else {})}
+    attributes = driver.CUdevice_attribute
+    torch.zeros(1, device="cuda")
+    device = checked(driver.cuCtxGetDevice())
+    for name, attribute, assumed in (
+        (
+            "shared memory of a CTA, bytes",
+            attributes.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+            SMEM_OPT_IN,
+        ),
+        ("SM clock, kHz", attributes.CU_DEVICE_ATTRIBUTE_CLOCK_RATE, None),
+        ("memory clock, kHz", attributes.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, None),
+        ("L2, bytes", attributes.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, None),
+    ):
+        value = checked(driver.cuDeviceGetAttribute(attribute, device))
+        yield {"fact": name, "value": value, **({"assumed": assumed} if assumed else {})}
+    yield from clusters()
+
+
+def clusters() -> Iterator[dict[str, Any]]:
+    """How many clusters of a size are resident at a time, a CTA of 200 KB an SM."""
+    from cuda.bindings import driver
+
+    from b200.hopper.run import Image, Shape, checked, config_of
+
+    image = Image(KERNEL, "k", [])
+    for size in CLUSTER_SIZES:
+        shape = Shape((size * 1024, 1, 1), (128, 1, 1), (size, 1, 1), 200 << 10)
+        image.prepare(shape)
+        found = checked(driver.cuOccupancyMaxActiveClusters(image.function, config_of(shape)))
+        yield {"fact": f"clusters of {size} at a time", "value": found}
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m harness.qualify.machine", description=__doc__)
+    parser.add_argument("--device", choices=("cuda", "hopper", "emulator"), required=True)
+    parser.add_argument("--submission", help="not used: commands of the plan take the same options")
+    options = parser.parse_args(argv)
+    rows = list(software())
+    if options.device == "emulator":
+        rows.append({"fact": "device", "value": "a B200 in software", "assumed": None})
+    else:
+        rows += gpu()
+    for row in rows:
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

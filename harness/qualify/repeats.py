@@ -1,0 +1,64 @@
+"""The same call many times: are its bits the same? JSON lines, one a problem.
+
+python -m harness.qualify.repeats --device emulator --times 10
+
+In the emulator every repeat takes another random order of warps and completions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from harness import cases, worker
+from reference import generate_input
+from task import PROBLEMS
+
+
+def results_of(output: Any) -> list:
+    return list(output) if isinstance(output, (list, tuple)) else [output]
+
+
+def digest(output: Any) -> str:
+    """SHA-256 of the bits of a result."""
+    parts = [t.detach().cpu().contiguous().numpy().tobytes() for t in results_of(output)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m harness.qualify.repeats", description=__doc__)
+    parser.add_argument("--device", choices=("cuda", "hopper", "emulator"), required=True)
+    parser.add_argument("--submission", type=Path, required=True)
+    parser.add_argument("--times", type=int, default=10)
+    options = parser.parse_args(argv)
+    if options.device == "emulator":
+        import b200
+    elif options.device == "hopper":
+        from b200.hopper import backend
+
+        backend.install()
+    where = "cpu" if options.device == "emulator" else "cuda"
+    kernel = worker.load_kernel(options.submission) if where == "cuda" else None
+    wrong = 0
+    for problem in PROBLEMS.values():
+        case = cases.official(problem, "test")[0]
+        found = set()
+        for i in range(options.times):
+            if where == "cpu":
+                b200.install(check=False, schedule=f"random:{i}")
+                kernel = kernel or worker.load_kernel(options.submission)
+            data = generate_input(problem.name, device=where, **case.args)
+            found.add(digest(kernel(data)))
+        status = "pass" if len(found) == 1 else "fail"
+        wrong += status == "fail"
+        message = "" if status == "pass" else f"{len(found)} different results in {options.times}"
+        row = {"problem": problem.name, "case": case.text, "mode": "repeats", "status": status}
+        print(json.dumps({**row, "message": message}), flush=True)
+    return 112 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,173 @@
+"""eval.py qualify: the plan, the watchdog, going on after a kill, and what the report says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+
+import pytest
+
+from harness.qualify import page, run
+from harness.qualify.plan import STEPS, Command, Scope, plan
+from harness.qualify.state import Given, State, StateError
+from harness.qualify.summary import summary
+from tests import ROOT
+
+OK = {"problem": "nvfp4_gemm", "case": "m: 1", "status": "pass", "message": ""}
+ROWS = {
+    "machine": [{"fact": "SMs", "value": 148, "assumed": 148}],
+    "right": [OK],
+    "fast": [{**OK, "kind": "measured", "time_us": 9.5, "best_known_us": 10.0}],
+    "true": [{"probe": "p", "constant": "dsmem", "table": 190.0, "fitted": 191.0, "unit": "clk"}],
+}
+
+
+def printing(step: str, number: int, rows: list[dict], status: int = 0) -> Command:
+    """A command that prints rows and ends with a status."""
+    code = f"print({chr(10).join(map(json.dumps, rows))!r}); raise SystemExit({status})"
+    return Command(f"{step}.{number}", step, f"{step} {number}", (sys.executable, "-c", code), 60)
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """Six quick commands in place of the plan; the list may be changed."""
+    made = [printing(step, i, ROWS[step]) for i, step in enumerate([*STEPS, "right", "fast"])]
+    for module in (run, page, sys.modules["harness.qualify.summary"]):
+        monkeypatch.setattr(module, "plan", lambda scope: made)
+    return made
+
+
+def qualify(folder, *more: str) -> int:
+    submission = str(ROOT / "submission.py")
+    return run.main(
+        ["--device", "emulator", "--submission", submission, "--out", str(folder), *more]
+    )
+
+
+def test_every_official_shape_is_in_the_plan(tmp_path):
+    scope = Scope("emulator", ROOT / "submission.py", tmp_path)
+    keys = [command.key for command in plan(scope)]
+    assert len(keys) == len(set(keys))
+    assert sum(key.startswith("fast.") for key in keys) == 14
+    assert sum(key.startswith("tune.") for key in keys) == 14
+    quick = Scope.quick("emulator", ROOT / "submission.py", tmp_path, ())
+    assert sum(c.key.startswith("fast.") for c in plan(quick)) == 4
+
+
+def test_nothing_wrong(commands, tmp_path, capsys):
+    assert qualify(tmp_path / "q") == 0
+    assert "nothing is wrong" in capsys.readouterr().out
+
+
+class _Links(HTMLParser):
+    """Tags and outside resources of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.outside = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.outside += [v for k, v in attrs if k in ("src", "href", "data")]
+
+
+def test_the_page_needs_nothing_from_outside(commands, tmp_path):
+    qualify(tmp_path / "q")
+    parser = _Links()
+    parser.feed((tmp_path / "q" / "report.html").read_text())
+    assert parser.tags.count("h2") == 1 + len(STEPS) and not parser.outside
+
+
+@pytest.mark.parametrize("ended_at", range(5))
+def test_a_run_that_was_ended_goes_on_with_the_same_report(
+    commands, tmp_path, monkeypatch, ended_at
+):
+    qualify(tmp_path / "whole")
+    calls, whole = [], run.run
+
+    def ending(command):
+        if len(calls) == ended_at:
+            raise KeyboardInterrupt
+        calls.append(command.key)
+        return whole(command)
+
+    monkeypatch.setattr(run, "run", ending)
+    with pytest.raises(KeyboardInterrupt):
+        qualify(tmp_path / "cut")
+    monkeypatch.setattr(run, "run", lambda command: calls.append(command.key) or whole(command))
+    assert qualify(tmp_path / "cut", "--resume") == 0
+    assert len(calls) == len(set(calls)) == len(commands)
+    report = "report.html"
+    assert (tmp_path / "cut" / report).read_text() == (tmp_path / "whole" / report).read_text()
+
+
+def test_a_killed_process_leaves_a_whole_state(tmp_path):
+    """SIGKILL while results are being written, again and again."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom harness.qualify.state import Given, State\n"
+        f"state = State(Path({str(tmp_path)!r}), {{}}, True)\nprint('on', flush=True)\n"
+        "for i in range(10**6): state.add(str(i % 50), Given(0, [{'row': i}] * 20))"
+    )
+    for _ in range(3):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment
+        )
+        process.stdout.readline()
+        time.sleep(0.2)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert State(tmp_path, {}, True).given
+
+
+def test_a_command_that_hangs_is_stopped_with_its_children_and_the_rest_goes_on(
+    commands, tmp_path, capsys
+):
+    sleeper = "import subprocess; subprocess.run(['sleep', '987654'])"
+    commands[1] = Command("right.1", "right", "sleeper", (sys.executable, "-c", sleeper), 1.0)
+    assert qualify(tmp_path / "q") == 112
+    assert "sleeper: did not end and was stopped" in capsys.readouterr().out
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert "sleep 987654" not in running
+    state = json.loads((tmp_path / "q" / "state.json").read_text())
+    assert len(state["given"]) == len(commands)
+
+
+@pytest.mark.parametrize(
+    "step, row, status, said",
+    [
+        ("right", {**OK, "status": "fail", "message": "1 of 2 differ\nmore"}, 112, "1 of 2 differ"),
+        ("right", {**OK, "status": "timeout", "message": "hangs"}, 114, "timeout: hangs"),
+        ("fast", {**OK, "loss": 0.08, "best": "split 2"}, 0, "the pick loses 8.0% to split 2"),
+        ("machine", {"fact": "SMs", "value": 132, "assumed": 148}, 0, "SMs is 132, assumed is 148"),
+        ("true", {**ROWS["true"][0], "fitted": 240.0}, 0, "constant dsmem is 240 by its probe"),
+    ],
+)
+def test_what_is_wrong_is_said(commands, tmp_path, capsys, step, row, status, said):
+    commands.append(printing(step, 9, [row], status))
+    assert qualify(tmp_path / "q") == 112
+    assert said in capsys.readouterr().out
+    assert said in (tmp_path / "q" / "report.html").read_text()
+
+
+def test_a_command_that_fails_is_said_with_its_last_words():
+    scope = Scope("emulator", ROOT / "submission.py", ROOT)
+    given = {command.key: Given(0) for command in plan(scope)}
+    given["machine"] = Given(1, [], "Traceback\nValueError: no driver\n")
+    assert summary(scope, given) == ["this machine: ended with status 1: ValueError: no driver"]
+
+
+def test_a_folder_of_another_run_is_refused(commands, tmp_path, capsys):
+    qualify(tmp_path / "q")
+    assert qualify(tmp_path / "q") == 2
+    assert "--resume goes on with it" in capsys.readouterr().err
+    assert qualify(tmp_path / "q", "--resume", "--chip", "dsmem=240") == 2
+    assert "other arguments: chip" in capsys.readouterr().err
+    (tmp_path / "q" / "state.json").write_text("{")
+    with pytest.raises(StateError, match="cannot be read"):
+        State(tmp_path / "q", {}, True)
