@@ -20,6 +20,7 @@ from b200.clock.calibrations.bench_kernels import (
     ptx,
     table,
     timed_gpu,
+    write,
 )
 
 ITERATIONS = 4
@@ -152,3 +153,4 @@ def main(argv: list[str]) -> None:
         )
     latency.print(options.rows)
     throughput.print(options.rows, absolute=True)
+    write(options.json, latency, throughput)
