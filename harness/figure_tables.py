@@ -328,7 +328,7 @@ TABLES = {
     "calibrations": Table(CALIBRATE, CALIBRATED, calibrations),
     "clock-errors": Table(CALIBRATE, (*CALIBRATED, "public-kernels.json"), clock_errors),
     "public-kernels": Table(
-        "(docs/timing.md says how each kernel is run; its time goes into public-kernels.json)",
+        "(public-kernels.json: times of single runs, entered by hand; docs/timing.md says how)",
         ("public-kernels.json",),
         public_kernels,
     ),
@@ -346,20 +346,25 @@ TABLES = {
         )
     },
     "h200-pipeline": Table(
-        "python -m harness.packs pipeline packs/*.npz, on an H200",
+        "python -m harness.packs pipeline packs/*.npz "
+        "--json docs/results/h200-pipeline.json  # H200",
         ("h200-pipeline.json",),
         h200_pipeline,
     ),
     "h200-arrives": Table(
-        "python -m harness.packs pipeline packs/*.npz, on an H200",
-        ("h200-pipeline.json",),
+        "(h200-arrives.json: one run on an H200 that no command repeats)",
+        ("h200-arrives.json",),
         h200_arrives,
     ),
     "h200-fences": Table(
-        "python -m b200.hopper.fence_cost, on an H200", ("h200-fences.json",), h200_fences
+        "python -m b200.hopper.fence_cost --json docs/results/h200-fences.json  # H200",
+        ("h200-fences.json",),
+        h200_fences,
     ),
     "h200-loads": Table(
-        "python -m b200.hopper.load_cost, on an H200", ("h200-loads.json",), h200_loads
+        "python -m b200.hopper.load_cost --json docs/results/h200-loads.json  # H200",
+        ("h200-loads.json",),
+        h200_loads,
     ),
     "mutations": Table(
         "python -m tests.submission.mutations --count 180 --seed 1 "

@@ -1,6 +1,6 @@
-"""The tables of figures in README and docs: `python -m harness.figures --write|--check|--commands`.
+"""The figures of README and docs: `python -m harness.figures --write | --check | --commands`.
 
-A table stands between `<!-- table: NAME -->` and `<!-- /table -->` and is rendered from a file under
+A table stands between `<!-- table: NAME -->` and `<!-- /table -->` and is rendered from a file of
 docs/results, which the command that measures or models wrote (harness/figure_tables.py has the
 list). Any other figure stands in a section marked `<!-- by hand: REASON -->`, up to the next
 heading.
@@ -51,8 +51,7 @@ def rendered(text: str, results: Path) -> str:
 
 
 def unsourced(text: str) -> list[str]:
-    """Lines of a page with a figure in a unit that are neither generated, nor code, nor in a section
-    marked as written by hand."""
+    """Lines with a figure that has no source: outside of tables, code and marked sections."""
     text = re.sub(r"^```.*?^```", "", BLOCK.sub("", text), flags=re.DOTALL | re.MULTILINE)
     found, by_hand = [], False
     for line in text.splitlines():
