@@ -12,6 +12,7 @@ nominal constants of b200/clock/constants.py. `eval.py benchmark` adds the proto
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -26,6 +27,7 @@ import submission
 import task
 from b200.clock import Constants, Options
 from b200.clock.png import Canvas, write_png
+from harness import figure_tables
 from submission import Config, Problem, Product
 
 CONSTANTS = Constants.make()
@@ -134,14 +136,20 @@ def told(config: Config) -> str:
     return " ".join(f"{name}={getattr(config, name)}" for name in changed) or "the default"
 
 
-def floors(shapes: dict[str, Problem], args: argparse.Namespace) -> None:
-    print("| shape | DRAM us | MMA us | start and end us | floor us | binds | modelled us | pick |")
-    print("|---|---|---|---|---|---|---|---|")
+def floors(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict]:
+    """A record a shape: its floor, its pick and the pick's modelled time."""
     for name, problem in shapes.items():
         f, config = floor(problem), submission.pick(problem)
-        us = modelled_us(problem, config, operands(problem))
-        numbers = " | ".join(f"{x:.2f}" for x in (f.dram, f.mma, f.fixed, f.total))
-        print(f"| {name} | {numbers} | {f.binds} | {us:.2f} | {told(config)} |", flush=True)
+        yield {
+            "shape": name,
+            "dram_us": f.dram,
+            "mma_us": f.mma,
+            "fixed_us": f.fixed,
+            "floor_us": f.total,
+            "binds": f.binds,
+            "us": modelled_us(problem, config, operands(problem)),
+            "pick": told(config),
+        }
 
 
 def candidates(problem: Problem, count: int) -> list[Config]:
@@ -155,19 +163,21 @@ def candidates(problem: Problem, count: int) -> list[Config]:
     return list(chosen.values())[:count]
 
 
-def rule(shapes: dict[str, Problem], args: argparse.Namespace) -> None:
-    print("| shape | pick us | best of the next ones us | lost | best |")
-    print("|---|---|---|---|---|")
+def rule(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict]:
+    """A record a shape: modelled time of the pick, its own estimate, and the best of the next."""
     for name, problem in shapes.items():
-        data, times = operands(problem), {}
-        for config in candidates(problem, args.first):
-            times[config] = modelled_us(problem, config, data)
-        pick, best = next(iter(times)), min(times, key=times.__getitem__)
-        lost = times[pick] / times[best] - 1
-        print(
-            f"| {name} | {times[pick]:.2f} | {times[best]:.2f} | {lost:.1%} | {told(best)} |",
-            flush=True,
-        )
+        data = operands(problem)
+        first = candidates(problem, args.first)
+        times = {config: modelled_us(problem, config, data) for config in first}
+        pick, best = first[0], min(times, key=times.__getitem__)
+        yield {
+            "shape": name,
+            "us": times[pick],
+            "estimate_us": submission.estimate(pick, problem) / GHZ / 1e3,
+            "best_us": times[best],
+            "lost": times[pick] / times[best] - 1,
+            "best": told(best),
+        }
 
 
 # Lever -> its setting without it.
@@ -199,16 +209,15 @@ def without(config: Config, problem: Problem, lever: str) -> Config | None:
     return changed if changed != config else None
 
 
-def ablation(shapes: dict[str, Problem], args: argparse.Namespace) -> None:
-    print("| shape | all levers us | " + " | ".join(OFF) + " |")
-    print("|---" * (len(OFF) + 2) + "|")
+def ablation(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict]:
+    """A record a shape: time of the pick, and by how much each lever switched off changes it."""
     for name, problem in shapes.items():
         data, config = operands(problem), submission.pick(problem)
-        us, cells = modelled_us(problem, config, data), []
+        us, changes = modelled_us(problem, config, data), {}
         for lever in OFF:
             changed = without(config, problem, lever)
-            cells.append(f"{modelled_us(problem, changed, data) / us - 1:+.1%}" if changed else "")
-        print(f"| {name} | {us:.2f} | " + " | ".join(cells) + " |", flush=True)
+            changes[lever] = modelled_us(problem, changed, data) / us - 1 if changed else None
+        yield {"shape": name, "us": us, **changes}
 
 
 def sweep_shapes() -> Iterator[tuple[str, int, Problem]]:
@@ -225,30 +234,28 @@ def sweep_shapes() -> Iterator[tuple[str, int, Problem]]:
         yield "gemv k=7168, over m", rows, gemv(rows, 7168, 1)
 
 
-def sweep(shapes: dict[str, Problem], args: argparse.Namespace) -> None:
-    lines: dict[str, list[tuple[int, float, float]]] = {}
+def sweep(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict]:
+    """A record a point of sweep_shapes: modelled time and floor."""
     for line, value, problem in sweep_shapes():
         us = modelled_us(problem, submission.pick(problem), operands(problem))
-        lines.setdefault(line, []).append((value, us, floor(problem).total))
-        print(
-            f"{line:30} {value:6} modelled {us:6.2f} us, floor {lines[line][-1][2]:6.2f}",
-            flush=True,
-        )
-    if args.plot:
-        draw(lines, args.plot)
+        yield {"line": line, "value": value, "us": us, "floor_us": floor(problem).total}
 
 
-def draw(lines: dict[str, list[tuple[int, float, float]]], path: str) -> None:
-    """A bar a shape: its floor dark, what the modelled time adds to it light."""
+def draw(points: list[dict], path: str) -> None:
+    """A bar a point of a sweep: its floor dark, what the modelled time adds to it light."""
     row, left, scale = 14, 250, 24.0
-    rows = sum(len(points) + 1 for points in lines.values())
-    longest = max(us for points in lines.values() for _, us, _ in points)
-    canvas = Canvas(left + int(longest * scale) + 120, row * (rows + 2))
+    lines = list(dict.fromkeys(p["line"] for p in points))
+    longest = max(p["us"] for p in points)
+    height = row * (len(points) + len(lines) + 2)
+    canvas = Canvas(left + int(longest * scale) + 120, height)
     canvas.text(8, 4, "modelled us (light) over the floor (dark)")
     top = 2 * row
-    for line, points in lines.items():
-        for value, us, least in points:
-            canvas.text(8, top + 3, f"{line:30} {value:6}")
+    for line in lines:
+        for p in points:
+            if p["line"] != line:
+                continue
+            us, least = p["us"], p["floor_us"]
+            canvas.text(8, top + 3, f"{line:30} {p['value']:6}")
             canvas.box(left, top + 2, left + int(us * scale), top + row - 2, (150, 190, 240))
             canvas.box(left, top + 2, left + int(least * scale), top + row - 2, (40, 80, 150))
             canvas.text(left + int(us * scale) + 6, top + 3, f"{us:.2f} / {least:.2f}")
@@ -257,18 +264,32 @@ def draw(lines: dict[str, list[tuple[int, float, float]]], path: str) -> None:
     write_png(Path(path), canvas.pixels)
 
 
+TABLES = {"floors": floors, "rule": rule, "ablation": ablation, "sweep": sweep}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("what", choices=("floors", "rule", "ablation", "sweep"))
+    parser = argparse.ArgumentParser(prog="python -m harness.tuning", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("what", choices=TABLES)
     parser.add_argument("shapes", nargs="*", help='benchmark shapes, as "gemm 1"; all by default')
     parser.add_argument("--first", type=int, default=8, help="rule: configurations to model")
-    parser.add_argument("--plot", help="sweep: picture to write")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table there")
+    parser.add_argument("--plot", metavar="FILE", help="sweep: picture to write (PNG)")
     args = parser.parse_args()
     shapes = benchmarks()
     if unknown := set(args.shapes) - set(shapes):
         parser.error(f"unknown shapes {sorted(unknown)}; there are {sorted(shapes)}")
     named = {name: shapes[name] for name in args.shapes or shapes}
-    {"floors": floors, "rule": rule, "ablation": ablation, "sweep": sweep}[args.what](named, args)
+    records = []
+    for record in TABLES[args.what](named, args):
+        records.append(record)
+        table = figure_tables.tuning(args.what)({"rows": records}).splitlines()
+        print(*(table if len(records) == 1 else table[-1:]), sep="\n", flush=True)
+    if args.json:
+        lines = ",\n".join(json.dumps(record) for record in records)
+        args.json.write_text(f'{{"rows": [\n{lines}\n]}}\n')
+    if args.plot and args.what == "sweep":
+        draw(records, args.plot)
 
 
 if __name__ == "__main__":

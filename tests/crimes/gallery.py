@@ -1,10 +1,12 @@
-"""Writes docs/gallery.md: every crime and what is said of it.
+"""What the emulator says of a planted bug: `python -m tests.crimes.gallery [NAME ...]`.
 
-python -m tests.crimes.gallery [FILE]
+Prints the crimes that are named, or all of them with --all; --list names them. `--write` renders
+docs/gallery.md, which shows ten.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -24,6 +26,18 @@ CRIMES = [
     *dsl.CRIMES,
 ]
 ROOT = Path(__file__).resolve().parent.parent.parent
+SHOWN = (  # in docs/gallery.md: one of each kind of report
+    "mma_before_load",
+    "full_wait_phase_off",
+    "expect_too_few_bytes",
+    "missing_commit",
+    "wrong_lane_quarter",
+    "no_proxy_fence_mma",
+    "peer_may_have_exited",
+    "tensormap_edited_in_flight",
+    "two_ctas_one_tile",
+    "dsl_no_empty_wait",
+)
 LINES = 22  # of an error's report that are shown
 
 
@@ -79,18 +93,46 @@ def budget() -> str:
 
 
 def page() -> str:
-    head = (
-        "# What the tools say\n\nEvery kernel of `tests/crimes/` with its planted bug, and the "
-        "report of the emulator. "
-        "Written by `python -m tests.crimes.gallery`; tests hold each report to name the bug and "
-        "its lines, and each "
-        "corrected twin to be clean.\n"
+    """docs/gallery.md."""
+    head = f"""# What the tools say
+
+Ten of the {len(CRIMES)} kernels of `tests/crimes/`, each with its planted bug and the report of the emulator. Tests hold
+every report to name the bug and its lines, and every corrected twin to be clean.
+
+```
+python -m tests.crimes.gallery --list       # the names of all
+python -m tests.crimes.gallery --all        # all of them, as below
+python -m tests.crimes.gallery --write      # this page anew
+```
+"""
+    shown = [crime for name in SHOWN for crime in CRIMES if crime.name == name]
+    return "\n".join([head, *map(entry, shown), mismatch(), budget()])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.crimes.gallery",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    return "\n".join([head, *map(entry, CRIMES), mismatch(), budget()])
+    known = [crime.name for crime in CRIMES]
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a crime")
+    parser.add_argument("--all", action="store_true", help="every crime")
+    parser.add_argument("--list", action="store_true", help="the names and what each is")
+    parser.add_argument("--write", action="store_true", help="render docs/gallery.md")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(known):
+        parser.error(f"no crime is called {', '.join(sorted(unknown))}; --list names them")
+    if options.write:
+        (ROOT / "docs" / "gallery.md").write_text(page())
+    elif options.list or not (options.names or options.all):
+        print(*(f"{crime.name:32} {crime.title}" for crime in CRIMES), sep="\n")
+    else:
+        for crime in CRIMES:
+            if options.all or crime.name in options.names:
+                print(entry(crime))
+    return 0
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/gallery.md")
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(page())
-    print(f"{target}: {len(CRIMES)} crimes")
+    sys.exit(main())

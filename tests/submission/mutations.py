@@ -1,16 +1,17 @@
 """Random single mutations of submission.py's compiled PTX: how many are caught, and by what.
 
-    python -m tests.submission.mutations [--count 60] [--seed 1] [--markdown FILE]
+    python -m tests.submission.mutations [--count 60] [--seed 1] [--json FILE]
 
 A mutation drops an arrive, a fence or a wait, or changes a count, an offset, a parity or a
 coordinate. It runs in the emulator under two schedules and is caught by a guard, a deadlock report,
-a finding of the checker, or a wrong result. No draw is left out. Survivors are listed with their
-line and why they are harmless.
+a finding of the checker, or a wrong result. No draw is left out. Survivors are listed with why
+they are harmless.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 import sys
@@ -331,35 +332,24 @@ def summary(results: list[Result], seed: int) -> str:
     )
 
 
-def page(results: list[Result], seed: int) -> str:
-    """The run as Markdown: the figures, the survivors one by one, then what was caught."""
-    command = (
-        f"python -m tests.submission.mutations --count {len(results)} --seed {seed} --markdown FILE"
-    )
-    lines = [
-        "# Mutations of the compiled kernel",
-        "",
-        f"Written by `{command}`.",
-        "",
-        __doc__.split("\n\n")[2].replace("\n", " "),
-        "",
-        summary(results, seed) + ".",
-        "",
-        "## Survivors",
-        "",
-        "| launch | mutation | submission.py | PTX | why it is harmless |",
-        "|---|---|---|---|---|",
-    ]
-    row = "| {0.subject} | {0.mutation.kind} | {0.source} | `{1}` | {0.why} |"
+def record(results: list[Result], seed: int) -> dict:
+    """The run as harness/figure_tables.py renders it: counts by kind, the survivors one by one."""
     survivors = [r for r in results if r.how == "survived"]
-    lines += [row.format(r, r.line[:60]) for r in survivors]
-    kinds = sorted({r.mutation.kind.split(":")[0] for r in results})
-    lines += ["", "## By kind", "", "| mutation | drawn | caught |", "|---|---|---|"]
-    for kind in kinds:
-        of_kind = [r for r in results if r.mutation.kind.startswith(kind)]
-        caught = sum(r.how != "survived" for r in of_kind)
-        lines.append(f"| {kind} | {len(of_kind)} | {caught} |")
-    return "\n".join([*lines, ""])
+    kinds = Counter(r.mutation.kind.split(":")[0] for r in results)
+    lived = Counter(r.mutation.kind.split(":")[0] for r in survivors)
+    return {
+        "count": len(results),
+        "seed": seed,
+        "how": dict(Counter(r.how for r in results if r.how != "survived").most_common()),
+        "kinds": [
+            {"kind": kind, "drawn": n, "caught": n - lived[kind]}
+            for kind, n in sorted(kinds.items())
+        ],
+        "survivors": [
+            {"launch": r.subject, "mutation": r.mutation.kind, "ptx": r.line[:60], "why": r.why}
+            for r in survivors
+        ],
+    }
 
 
 def main() -> int:
@@ -368,7 +358,7 @@ def main() -> int:
     )
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--markdown", type=Path, help="also write the result as a page")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result there")
     options = parser.parse_args()
     torch.set_num_threads(1)
     gpu = b200.install(check=True)
@@ -383,8 +373,8 @@ def main() -> int:
     print(f"\n{summary(results, options.seed)}, in {time.perf_counter() - begin:.0f} s")
     survivors = [r for r in results if r.how == "survived"]
     print("survivors:", *(f"\n  {r}\n    {r.why}" for r in survivors))
-    if options.markdown:
-        options.markdown.write_text(page(results, options.seed))
+    if options.json:
+        options.json.write_text(json.dumps(record(results, options.seed), indent=1) + "\n")
     return 0
 
 

@@ -1,7 +1,7 @@
 """Pack one configuration for each lever of the kernel, to be run on a Hopper GPU.
 
-    PYTHONPATH=.:tests python tests/submission/pack_levers.py -o packs      with the DSL; needs no GPU
-    python -m b200.hopper.run_pack packs/lever-*.npz --repeat 10      on a machine with a Hopper GPU
+    python -m tests.submission.pack_levers -o packs                with the DSL; needs no GPU
+    python -m b200.hopper.run_pack packs/lever-*.npz --repeat 10   on a machine with a Hopper GPU
 
 The configurations and shapes are those of test_submission_levers.py; what the emulator gives is
 packed, too. Its bits decide, and the tensors are in the pack: not every version of torch draws the

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import statistics
 import struct
 from pathlib import Path
@@ -30,6 +31,7 @@ def arguments(name: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, required=True, help="folder of the published tables")
     parser.add_argument("--all", action="store_true", help="every row, also of the long tables")
     parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row there")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="override a constant"
     )
@@ -129,3 +131,12 @@ class Errors:
                     off = max(abs(m - t) for *_, m, t in rows)
                     text += f"  largest difference {off:.1f} {self.unit}"
                 print(f"{text}  ({worst[2]})")
+
+
+def write(path: Path | None, *errors: Errors) -> None:
+    """The rows of a calibration as JSON, one a line, if `path` is given."""
+    if path is None:
+        return
+    keys = ("group", "index", "label", "modelled", "measured", "unit")
+    rows = [json.dumps(dict(zip(keys, (*row, e.unit)))) for e in errors for row in e.rows]
+    path.write_text('{"rows": [\n' + ",\n".join(rows) + "\n]}\n")

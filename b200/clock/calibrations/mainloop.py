@@ -20,7 +20,13 @@ from cutlass.cute.runtime import make_ptr
 
 from b200.chip.gpu import Gpu
 from b200.clock import Options, TimedMachine
-from b200.clock.calibrations.bench_kernels import Errors, arguments, overrides, table
+from b200.clock.calibrations.bench_kernels import (
+    Errors,
+    arguments,
+    overrides,
+    table,
+    write,
+)
 
 K = 131072
 CLOCK_GHZ = 1.3
@@ -193,3 +199,4 @@ def main(argv: list[str], gpu: Gpu) -> None:
                 flush=True,
             )
     errors.print(False)
+    write(options.json, errors)

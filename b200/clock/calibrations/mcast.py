@@ -22,6 +22,7 @@ from b200.clock.calibrations.bench_kernels import (
     table,
     tensormap,
     timed_gpu,
+    write,
 )
 from b200.clock.calibrations.tma import START, WAIT
 
@@ -113,3 +114,4 @@ def main(argv: list[str]) -> None:
             label = f"4 x {row['tile_bytes']} B, rows of {4 * int(row['smem_width'])} B"
             errors.add(name, i, label, rate(row, overrides(options.set)), measured)
     errors.print(options.rows)
+    write(options.json, errors)

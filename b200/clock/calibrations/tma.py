@@ -22,6 +22,7 @@ from b200.clock.calibrations.bench_kernels import (
     table,
     tensormap,
     timed_gpu,
+    write,
 )
 
 CTAS, WIDTH = 148, 128
@@ -160,3 +161,4 @@ def main(argv: list[str]) -> None:
         )
     bandwidth.print(options.rows)
     latency.print(options.rows)
+    write(options.json, bandwidth, latency)

@@ -18,6 +18,7 @@ from b200.clock.calibrations.bench_kernels import (
     ptx,
     table,
     timed_gpu,
+    write,
 )
 
 ITERATIONS = 4
@@ -149,3 +150,4 @@ def main(argv: list[str]) -> None:
         )
     latency.print(options.rows)
     throughput.print(options.rows, absolute=True)
+    write(options.json, latency, throughput)

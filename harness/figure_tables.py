@@ -1,0 +1,375 @@
+"""Each generated table of README and docs: the command that writes its source, and its Markdown.
+
+Renderers take the parsed files of docs/results in the order of `Table.sources`. FOLDER in a command
+is a folder with the published measurements (their files are named in docs/timing.md).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from task import PROBLEMS, find_problem
+
+
+@dataclass(frozen=True)
+class Table:
+    """command: writes `sources`, files of docs/results. render: their contents -> Markdown."""
+
+    command: str
+    sources: tuple[str, ...]
+    render: Callable[..., str]
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table of Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
+
+
+# --- eval.py benchmark --json -------------------------------------------------------------------
+
+
+def timed(records: list[dict]) -> list[dict]:
+    """The records with `shape` ("gemm 1" for the first case of gemm); all must have a time."""
+    found, seen = [], dict.fromkeys((p.name for p in PROBLEMS.values()), 0)
+    for record in records:
+        if record.get("time_us") is None:
+            raise ValueError(f"no time in docs/results: {record['problem']} {record['case']}")
+        seen[record["problem"]] += 1
+        short = find_problem(record["problem"]).short
+        found.append({**record, "shape": f"{short} {seen[record['problem']]}"})
+    return found
+
+
+def kind(records: list[dict]) -> str:
+    """How the times came about: "modelled", or "measured, NAME OF THE DEVICE"."""
+    (found,) = {(r["kind"], r["device"]) for r in records}
+    return found[0] if found[0] == "modelled" else f"{found[0]}, {found[1]},"
+
+
+def mean(values: Iterable[float]) -> float:
+    return math.exp(statistics.mean(map(math.log, values)))
+
+
+def benchmark(records: list[dict]) -> str:
+    header = (
+        "shape",
+        f"{kind(records)} us",
+        "range",
+        "DRAM or MMA alone",
+        "best known",
+        "bound by",
+    )
+    rows = [
+        (
+            r["shape"],
+            f"{r['time_us']:.2f}",
+            f"{r['low_us']:.2f} .. {r['high_us']:.2f}",
+            f"{r['floor_us']:.2f}" if r["floor_us"] else "",
+            f"{r['best_known_us']:.2f}",
+            r["bound_by"] or "",
+        )
+        for r in timed(records)
+    ]
+    below = sum(r["time_us"] < r["best_known_us"] for r in records)
+    slow = sum(r["high_us"] < r["best_known_us"] for r in records)
+    text = (
+        f"{below} of {len(records)} are below the best published time; at the slow end of the range"
+        f" {slow} are."
+    )
+    return f"{markdown(header, rows)}\n\n{text}"
+
+
+def benchmark_means(records: list[dict]) -> str:
+    rows = []
+    for problem in PROBLEMS.values():
+        own = [r for r in timed(records) if r["problem"] == problem.name]
+        keys = ("time_us", "low_us", "high_us", "best_known_us")
+        us, low, high, best = (mean(r[key] for r in own) for key in keys)
+        rows.append((problem.short, f"{us:.2f}", f"{low:.2f} .. {high:.2f}", f"{best:.2f}"))
+    return markdown(("problem", f"{kind(records)} us", "range", "best published us"), rows)
+
+
+# --- python -m b200 calibrate -------------------------------------------------------------------
+
+# What is measured, index of its file in CALIBRATIONS, beginning of the groups, in its own unit?
+CALIBRATIONS = ("umma", "tma", "mainloop", "mcast")
+BARS = (
+    ("tcgen05.mma, clk an instruction in a row", 0, "throughput", True),
+    ("tcgen05.mma, latency", 0, "latency", False),
+    ("TMA bandwidth from DRAM against bytes in flight", 1, "clk a load", False),
+    ("one cold TMA load by all SMs", 1, "one cold load", False),
+    ("main loop of one SM, in the L2", 2, "in the L2", False),
+    ("main loop of one SM, from DRAM", 2, "from DRAM", False),
+    ("multicast", 3, "explicit", False),
+    ("the same loads without multicast", 3, "no_sharing", False),
+    ("reads that CTAs share without multicast", 3, "implicit", False),
+)
+
+
+def half(calibration: dict, prefix: str, absolute: bool, odd: int) -> str:
+    """Errors of the even or odd rows of the groups that begin with `prefix`, in words."""
+    rows = [r for r in calibration["rows"] if r["group"].startswith(prefix)]
+    rows = [r for r in rows if r["index"] % 2 == odd]
+    if not rows:
+        return ""
+    if absolute:
+        off = max(abs(r["modelled"] - r["measured"]) for r in rows)
+        return f"at most {off:.1f} {rows[0]['unit']} off ({len(rows)} rows)"
+    errors = [abs(r["modelled"] / r["measured"] - 1) for r in rows]
+    return f"mean {statistics.mean(errors):.1%}, worst {max(errors):.1%} ({len(rows)} rows)"
+
+
+def calibrations(*files: dict) -> str:
+    rows = [
+        (name, f"`{CALIBRATIONS[i]}`", *(half(files[i], prefix, absolute, odd) for odd in (0, 1)))
+        for name, i, prefix, absolute in BARS
+    ]
+    return markdown(("measured on a B200", "calibration", "fitted half", "other half"), rows)
+
+
+def clock_errors(*files: dict) -> str:
+    *measured, public = files
+    rows = [
+        (name, half(measured[i], prefix, absolute, 1)) for name, i, prefix, absolute in BARS[:7]
+    ]
+    errors = [error(kernel) for kernel in public["kernels"]]
+    text = f"{min(errors):+.0%} to {max(errors):+.0%} ({len(errors)} times)"
+    return markdown(
+        ("published", "model's error"), [*rows, ("public kernels it was not fitted to", text)]
+    )
+
+
+# --- public kernels -----------------------------------------------------------------------------
+
+
+def error(kernel: dict) -> float:
+    return kernel["modelled_us"] / kernel["published_us"] - 1
+
+
+def public_kernels(record: dict) -> str:
+    rows = [
+        (
+            k["kernel"],
+            k["shape"],
+            f"{k['clock_ghz']}",
+            f"{k['published_us']:.1f}",
+            f"{k['modelled_us']:.1f}",
+            f"{error(k):+.0%}",
+            k["what"],
+        )
+        for k in record["kernels"]
+    ]
+    header = ("kernel", "shape", "GHz", "published us", "modelled us", "error", "what it is")
+    return markdown(header, rows)
+
+
+# --- python -m harness.tuning -------------------------------------------------------------------
+
+# Title, key of the record, format.
+TUNING = {
+    "floors": (
+        ("shape", "shape", ""),
+        ("DRAM us", "dram_us", ".2f"),
+        ("MMA us", "mma_us", ".2f"),
+        ("start and end us", "fixed_us", ".2f"),
+        ("floor us", "floor_us", ".2f"),
+        ("binds", "binds", ""),
+        ("modelled us", "us", ".2f"),
+        ("pick", "pick", ""),
+    ),
+    "rule": (
+        ("shape", "shape", ""),
+        ("pick us", "us", ".2f"),
+        ("estimate us", "estimate_us", ".2f"),
+        ("best of the next ones us", "best_us", ".2f"),
+        ("lost", "lost", ".1%"),
+        ("best", "best", ""),
+    ),
+    "ablation": (("shape", "shape", ""), ("all levers us", "us", ".2f")),
+    "sweep": (
+        ("line", "line", ""),
+        ("value", "value", ""),
+        ("modelled us", "us", ".2f"),
+        ("floor us", "floor_us", ".2f"),
+    ),
+}
+
+
+def columns(what: str, record: dict) -> list[tuple[str, str, str]]:
+    """The columns of a table of harness.tuning; an ablation has one for each lever besides."""
+    fixed = list(TUNING[what])
+    if what == "ablation":
+        known = {key for _, key, _ in fixed}
+        fixed += [(lever, lever, "+.1%") for lever in record if lever not in known]
+    return fixed
+
+
+def cells(what: str, record: dict) -> list[str]:
+    """A record's cells; empty where it has None."""
+    found = [(record[key], form) for _, key, form in columns(what, record)]
+    return ["" if value is None else format(value, form) for value, form in found]
+
+
+def tuning(what: str) -> Callable[[dict], str]:
+    def render(source: dict) -> str:
+        records = source["rows"]
+        header = [title for title, *_ in columns(what, records[0])]
+        return markdown(header, (cells(what, record) for record in records))
+
+    return render
+
+
+# --- measured on an H200 ------------------------------------------------------------------------
+
+
+def shape_of(case: dict) -> str:
+    if "g" in case:
+        sizes = {(n, k) for n, k in zip(case["n"], case["k"])}
+        return f"group of {case['g']}, " + ", ".join(f"{n} x {k}" for n, k in sizes)
+    short = find_problem(case["problem"]).short
+    sizes = [case[key] for key in "mnk" if key in case]
+    batch = f", L{case['l']}" if case["l"] > 1 else ""
+    return f"{short} {' x '.join(map(str, sizes))}{batch}"
+
+
+def h200_pipeline(record: dict) -> str:
+    order = [p.name for p in PROBLEMS.values()]
+    measured = sorted(
+        record["measured"], key=lambda m: (order.index(m["case"]["problem"]), m["pack"])
+    )
+    rows = [
+        (
+            shape_of(m["case"]),
+            m["cluster"],
+            f"{m['input_bytes'] / 1e6:.1f}",
+            *(f"{m[key]:.1f}" for key in ("us", "without_releases_us", "read_us")),
+        )
+        for m in measured
+    ]
+    header = ("shape", "cluster", "MB", "us", "relaxed, us", "ordinary loads, us")
+    text = f"A copy from device to device moves {record['copy_gb_s']:.0f} GB/s."
+    return f"{markdown(header, rows)}\n\n{text}"
+
+
+def h200_arrives(record: dict) -> str:
+    def span(cycles: Any) -> str:
+        return f"{cycles[0]} - {cycles[1]}" if isinstance(cycles, list) else str(cycles)
+
+    rows = [
+        (f".{name}", span(found["idle"]), span(found["loads_in_flight"]))
+        for name, found in record["arrives"].items()
+        if isinstance(found, dict)
+    ]
+    return markdown(("mbarrier.arrive", "CTA idle", "bulk loads in flight in the CTA"), rows)
+
+
+def h200_fences(record: dict) -> str:
+    words = {"none": "nothing", "bulk": "bulk load", "ld": "loads", "st": "stores"}
+    rows = []
+    for result in record["results"]:
+        case = result["case"]
+        if case["ctas"] != 4 and case["nbytes"] != 131072:
+            continue  # the same with all SMs at work
+        size = case["nbytes"]
+        text = words.get(case["access"], case["access"])
+        text += f" of {size >> 10} KB" if size >= 1024 else f" of {size} B" if size else ""
+        text += ", another warp's" if case["other"] else ""
+        text += ", still in flight" if case["in_flight"] else ""
+        text += ", in all SMs" if case["ctas"] != 4 else ""
+        peer = "" if result["peer"] is None else f"{result['peer']:.0f}"
+        rows.append((text, f"{result['first']:.0f}", f"{result['second']:.0f}", peer))
+    return markdown(("since the last fence", "fence", "the next one", "in the peer CTA"), rows)
+
+
+def h200_loads(record: dict) -> str:
+    found = {(r["nbytes"], r["warps"]): r for r in record["results"]}
+    rows = [
+        (size, *(f"{x:.0f}" for x in (one["mean"], found[size, 4]["mean"], found[size, 4]["last"])))
+        for (size, warps), one in found.items()
+        if warps == 1
+    ]
+    return markdown(("bytes a warp", "one warp", "four warps, mean", "the last of four"), rows)
+
+
+# --- python -m tests.submission.mutations -------------------------------------------------------
+
+
+def mutations(record: dict) -> str:
+    count, caught = record["count"], sum(kind["caught"] for kind in record["kinds"])
+    how = ", ".join(f"{n} {name}" for name, n in record["how"].items())
+    kinds = [(k["kind"], k["drawn"], k["caught"]) for k in record["kinds"]]
+    survivors = [
+        (s["launch"], s["mutation"], f"`{s['ptx']}`", s["why"]) for s in record["survivors"]
+    ]
+    return "\n\n".join(
+        [
+            f"{caught} of {count} caught ({caught / count:.0%}), seed {record['seed']}: {how}.",
+            markdown(("mutation", "drawn", "caught"), kinds),
+            "Survivors:",
+            markdown(("launch", "mutation", "PTX", "why it is harmless"), survivors),
+        ]
+    )
+
+
+CALIBRATED = tuple(f"calibrate-{name}.json" for name in CALIBRATIONS)
+CALIBRATE = "; ".join(
+    f"python -m b200 calibrate {name} --data FOLDER --json docs/results/calibrate-{name}.json"
+    for name in CALIBRATIONS
+)
+BENCHMARK = "python eval.py benchmark --device emulator --json > docs/results/benchmark.jsonl"
+TABLES = {
+    "benchmark": Table(BENCHMARK, ("benchmark.jsonl",), benchmark),
+    "benchmark-means": Table(BENCHMARK, ("benchmark.jsonl",), benchmark_means),
+    "calibrations": Table(CALIBRATE, CALIBRATED, calibrations),
+    "clock-errors": Table(CALIBRATE, (*CALIBRATED, "public-kernels.json"), clock_errors),
+    "public-kernels": Table(
+        "(public-kernels.json: times of single runs, entered by hand; docs/timing.md says how)",
+        ("public-kernels.json",),
+        public_kernels,
+    ),
+    **{
+        what: Table(
+            f"python -m harness.tuning {what}{options} --json docs/results/{what}.json",
+            (f"{what}.json",),
+            tuning(what),
+        )
+        for what, options in (
+            ("floors", ""),
+            ("rule", " --first 6"),
+            ("ablation", ""),
+            ("sweep", " --plot docs/sweep.png"),
+        )
+    },
+    "h200-pipeline": Table(
+        "python -m harness.packs pipeline packs/*.npz "
+        "--json docs/results/h200-pipeline.json  # H200",
+        ("h200-pipeline.json",),
+        h200_pipeline,
+    ),
+    "h200-arrives": Table(
+        "(h200-arrives.json: one run on an H200 that no command repeats)",
+        ("h200-arrives.json",),
+        h200_arrives,
+    ),
+    "h200-fences": Table(
+        "python -m b200.hopper.fence_cost --json docs/results/h200-fences.json  # H200",
+        ("h200-fences.json",),
+        h200_fences,
+    ),
+    "h200-loads": Table(
+        "python -m b200.hopper.load_cost --json docs/results/h200-loads.json  # H200",
+        ("h200-loads.json",),
+        h200_loads,
+    ),
+    "mutations": Table(
+        "python -m tests.submission.mutations --count 180 --seed 1 "
+        "--json docs/results/mutations.json",
+        ("mutations.json",),
+        mutations,
+    ),
+}

@@ -1,0 +1,89 @@
+"""Figures of README and docs are those of docs/results."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from harness import figure_tables, figures
+from tests import ROOT
+
+
+def test_every_figure_has_its_source():
+    assert figures.problems() == []
+
+
+def test_every_table_and_result_is_used():
+    text = "".join(page.read_text() for page in figures.pages())
+    for name, table in figure_tables.TABLES.items():
+        assert f"<!-- table: {name} -->" in text, name
+        for source in table.sources:
+            assert (ROOT / "docs" / "results" / source).is_file(), source
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """README, docs and docs/results in a folder of their own."""
+    shutil.copy(ROOT / "README.md", tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    return tmp_path
+
+
+def test_a_figure_changed_by_hand_is_found(copy):
+    page = copy / "docs" / "tuning.md"
+    head, row, rest = page.read_text().partition("| gemm 2 | ")
+    page.write_text(f"{head}{row}1{rest}")
+    (found,) = figures.problems(copy)
+    assert found == "docs/tuning.md: table benchmark is not what its source says"
+
+
+def test_a_new_measurement_without_its_text_is_found(copy):
+    source = copy / "docs" / "results" / "benchmark.jsonl"
+    records = figures.load(source)
+    records[0]["time_us"] += 1
+    source.write_text("".join(json.dumps(record) + "\n" for record in records))
+    found = figures.problems(copy)
+    assert any("table benchmark is not" in line for line in found)
+    assert any("table benchmark-means is not" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    "line, wrong",
+    [
+        ("The kernel takes 7.3 us.", True),
+        ("It is 12 % faster.", True),
+        ("`--timeout 7 us` is no option.", False),
+        ("All 40 cases pass on 148 SMs.", False),
+        ("<!-- by hand: an experiment -->\nThe kernel took 7.3 us.", False),
+        ("<!-- by hand: an experiment -->\n\n## Next\n\nThe kernel takes 7.3 us.", True),
+        ("```\nmodelled 7.3 us\n```", False),
+    ],
+)
+def test_figures_outside_of_tables(line, wrong):
+    assert bool(figures.unsourced(f"# A page\n\n{line}\n")) == wrong
+
+
+def test_an_unfinished_or_unknown_table_is_found(copy):
+    with open(copy / "README.md", "a") as readme:
+        readme.write("<!-- table: other -->\n<!-- /table -->\n<!-- table: benchmark -->\n")
+    found = figures.problems(copy)
+    assert "README.md: no table is called 'other'" in found
+    assert any("does not end" in line for line in found)
+
+
+def test_errors_of_a_half():
+    """Even rows are the fitted half, odd ones the other; worst and mean are of that half only."""
+    rows = [
+        {"group": "g", "index": i, "modelled": modelled, "measured": 100, "unit": "clk"}
+        for i, modelled in enumerate((110, 95, 100, 85))
+    ]
+    assert figure_tables.half({"rows": rows}, "g", False, 0) == "mean 5.0%, worst 10.0% (2 rows)"
+    assert figure_tables.half({"rows": rows}, "g", False, 1) == "mean 10.0%, worst 15.0% (2 rows)"
+    assert figure_tables.half({"rows": rows}, "g", True, 1) == "at most 15.0 clk off (2 rows)"
+
+
+def test_a_case_without_a_time_is_no_benchmark():
+    with pytest.raises(ValueError, match="no time in docs/results: nvfp4_gemv m: 1"):
+        figure_tables.timed([{"problem": "nvfp4_gemv", "case": "m: 1", "time_us": None}])

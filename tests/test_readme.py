@@ -1,0 +1,121 @@
+"""What README and docs tell to type exists: modules, files, options; the snippet runs."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from harness import figure_tables, figures
+from tests import ROOT
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+NOT_OURS = ("pip", "pytest", "ruff")
+SUBCOMMANDS = {"b200": ("run", "info", "calibrate"), "harness.packs": ("make", "run", "pipeline")}
+OWN_PATH = re.compile(
+    r"(?:b200|harness|tests|docs|\.ci)/[\w./-]*\w|[\w-]+/[\w/-]+\.(?:py|md|json|cu)"
+)
+
+
+def commands() -> list[str]:
+    """Every `python ...` command of README, docs and the list of figures."""
+    found = {}
+    for page in figures.pages():
+        text = page.read_text()
+        for language, code in FENCE.findall(text):
+            if not language:
+                lines = [re.split(r"\s{2,}|\s#\s", line)[0] for line in code.splitlines()]
+                found |= {line.removeprefix("$ "): None for line in lines}
+        spans = re.findall(r"`(?:[A-Z_]+=\S+ )*(python [^`]+)`", FENCE.sub("", text))
+        found |= {re.sub(r"\s+", " ", span): None for span in spans}
+    for table in figure_tables.TABLES.values():
+        found |= {part: None for part in table.command.split("; ")}
+    parts = [part for line in found for part in line.split(" && ")]
+    return sorted({part for part in parts if part.startswith("python ")})
+
+
+def program(words: list[str]) -> tuple[list[str], list[str]]:
+    """(program with its subcommands, the rest) of a command without its `python`."""
+    start = 2 if words[0] == "-m" else 1
+    for name, known in SUBCOMMANDS.items():
+        if words[:2] == ["-m", name]:
+            start += words[2] in known
+            start += words[2] == "calibrate"
+    return words[:start], words[start:]
+
+
+@functools.cache
+def usage(called: tuple[str, ...]) -> str:
+    done = subprocess.run(
+        [sys.executable, *called, "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def words_of(command: str) -> list[str]:
+    """Its words behind `python`, up to what stands for more or for another."""
+    words = shlex.split(command.split("  #")[0])[1:]
+    ends = (i for i, word in enumerate(words) if word[0] in "[|>" or word == "...")
+    return words[: next(ends, None)]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_command_exists(command):
+    called, rest = program(words_of(command))
+    if called[0] == "-m":
+        assert importlib.util.find_spec(called[1]), command
+    else:
+        assert (ROOT / called[0]).is_file(), command
+    options = {word.split("=")[0] for word in rest if re.match(r"--?[a-z]", word)}
+    if options and called[-1] not in NOT_OURS:
+        text = usage(tuple("tma" if word == "NAME" else word for word in called))
+        for option in options:
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", text), f"{command}: no {option}"
+
+
+def test_the_commands_of_the_first_screen_are_among_them():
+    found = commands()
+    for command in ("python eval.py test", "python -m pytest", "python -m b200 run SCRIPT.py"):
+        assert command in found
+
+
+def test_two_commands_do_all_the_set_up():
+    """.ci/run takes them from the README."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert sum(line.startswith("python -m pip install") for line in lines) == 2
+
+
+def test_options_of_the_readme_are_all_there():
+    """Every --option that README's table and text name is one of eval.py or of `b200 run`."""
+    text = (ROOT / "README.md").read_text()
+    known = usage(("eval.py",)) + usage(("-m", "b200", "run"))
+    for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))):
+        assert re.search(rf"{option}(?![\w-])", known), option
+
+
+def test_the_snippet_runs(tmp_path):
+    """As it stands, in the checkout, in a process of its own."""
+    (snippet,) = (c for lang, c in FENCE.findall((ROOT / "README.md").read_text()) if lang)
+    done = subprocess.run(
+        [sys.executable, "-c", snippet], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("torch.Size([128, 256, 1]) (")
+
+
+@pytest.mark.parametrize("page", figures.pages(), ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page):
+    text = page.read_text()
+    for path in re.findall(r"\]\(([\w./-]+)\)", text):
+        assert (page.parent / path).exists(), path
+    spans = re.findall(r"`([^`\n]+)`", FENCE.sub("", text)) + re.findall(r"\[([\w/., ]+)\]", text)
+    for span in spans:
+        for path in OWN_PATH.findall(span):
+            beside = [ROOT / path, ROOT / "b200" / path, ROOT / "docs" / path]
+            assert any(p.exists() for p in beside), f"{page.name}: {path}"
