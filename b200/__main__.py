@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     finally:
         for launch in gpu.launches:
             print(_line(launch), file=sys.stderr)
-    return 1 if any(getattr(launch, "findings", ()) for launch in gpu.launches) else 0
+    return 1 if any(launch.findings for launch in gpu.launches) else 0
 
 
 def _timing(options: argparse.Namespace) -> Options:
@@ -63,10 +63,10 @@ def _timing(options: argparse.Namespace) -> Options:
 def _line(launch) -> str:
     """One launch of the script: its shape, its modelled time or its findings."""
     text = f"b200: {launch.kernel}, grid {launch.grid}, cluster {launch.cluster}"
-    time = getattr(launch, "time", None)
+    time = launch.time
     if time is not None:
         text += f", modelled {time.time_us:.2f} us"
-    for finding in getattr(launch, "findings", ()):
+    for finding in launch.findings or ():
         text += f"\n{finding}"
     return text
 

@@ -7,6 +7,9 @@ it, adds where it happened (kernel, source line, instruction, CTA, warp, lanes) 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class Fault(Exception):
     """Raised by a unit: one sentence in the PTX documentation's words, with the numbers that are
@@ -18,12 +21,12 @@ class EmulatorError(RuntimeError):
     """A launch that hardware would not have completed; `str()` is the whole report.
 
     kind: "fault" (illegal access or operand), "deadlock", "unsupported" (an instruction that is not
-    modelled) or "limit" (a launch that hardware would refuse).
+    modelled) or "limit" (a launch that hardware would refuse). findings: of the checker, before it.
     """
 
-    def __init__(self, kind: str, report: str):
+    def __init__(self, kind: str, report: str, findings: Sequence[Any] = ()):
         super().__init__(report)
-        self.kind = kind
+        self.kind, self.findings = kind, findings
 
     def __reduce__(self):
         return (EmulatorError, (self.kind, str(self)))

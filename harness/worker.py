@@ -218,7 +218,7 @@ def _wrong(job: Job, kernel: Callable[[Any], Any]) -> str:
 
 def _findings(launches) -> str:
     """What the checker found in the launches, "" if nothing."""
-    found = [finding for launch in launches for finding in getattr(launch, "findings", ())]
+    found = [finding for launch in launches for finding in launch.findings or ()]
     if not found:
         return ""
     shown = [str(finding) for finding in found[:FINDINGS]]

@@ -133,6 +133,7 @@ class ClusterState:
         self.components = Components()
         self.records: list[Record | None] = [None]
         self.barriers: dict = {}  # (CTA rank, offset) -> Barrier
+        self.allocations: dict[tuple[int, int], Record] = {}  # (CTA rank, first column) -> alloc
         self.meetings: dict = {}  # (what, generation) -> Meeting
         self.flags: dict = {}  # (CTA rank, offset) -> clock of the latest release there
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}

@@ -13,6 +13,7 @@ from b200.checker.observer import Observer
 from b200.chip.fragment import Fragment
 from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation
+from b200.chip.sync.mbarrier import BarrierHistory, MBarrier
 from b200.errors import EmulatorError
 
 SHOWN = 8  # findings quoted in the report of an error
@@ -42,12 +43,13 @@ class Checked:
         more = f"\n... {len(findings) - SHOWN} more" if len(findings) > SHOWN else ""
         first, _, rest = str(error).partition("\n")
         text = f"{first}\nfound before this, and perhaps its cause:\n{found}{more}\n{rest}"
-        told = EmulatorError(error.kind, text)
-        told.findings = findings
-        return told
+        return EmulatorError(error.kind, text, findings)
 
     def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
         super().issue(operation, warp, self.observer.issued(operation, warp, apply))
+
+    def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
+        return self.observer.history(mbarrier)
 
     def lanes_exited(self, state, lanes: int):
         super().lanes_exited(state, lanes)

@@ -15,7 +15,7 @@ def warp_exited(observer, warp_state):
     cta = warp_state.cta
     state = observer.state(cta)
     state.left[cta.rank] += 1
-    agent = warp_state.__dict__.get("agent")
+    agent = warp_state.agent
     if agent is not None:
         clock = agent.release()
         have = state.exits.get(cta.rank)
@@ -96,7 +96,7 @@ def gone(observer, record, target):
 
 def _tensor_memory(observer, cta):
     for first, columns in cta.tmem_allocations.items():
-        record = cta.__dict__.get("allocated_by", {}).get(first)
+        record = observer.state(cta).allocations.get((cta.rank, first))
         where = words.act(record) if record is not None else "(unknown)"
         observer.found(
             "lifetime",
@@ -135,8 +135,8 @@ def _cluster_ended(observer, cluster, state):
     state.records.clear()
     state.records.append(None)
     for cta in cluster.ctas:
-        if (rules := cta.__dict__.pop("shared_rules", None)) is not None:
-            rules.shadow.clear()
-            observer.free.append(rules.shadow)
-        cta.__dict__.pop("tensor_rules", None)
+        if cta.shared_rules is not None:
+            cta.shared_rules.shadow.clear()
+            observer.free.append(cta.shared_rules.shadow)
+        cta.shared_rules = cta.tensor_rules = None
     state.ended = True

@@ -29,6 +29,7 @@ from b200.checker.shadow import SharedShadow
 from b200.checker.shared_memory import SharedRules
 from b200.checker.tensor_memory import TensorRules
 from b200.chip.describe import mnemonic
+from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier
 from b200.hardware import OFFSET_MASK
 
 ALIKE = 3  # findings of one kind about one line
@@ -58,20 +59,20 @@ class Observer(Asynchronous):
     def agent(self, warp) -> Agent:
         """The agent of a fragment's warp."""
         state = warp.state
-        found = state.__dict__.get("agent")
+        found = state.agent
         if found is None:
             found = state.agent = Agent(self.state(state.cta).components, state)
         return found
 
     def state(self, cta) -> ClusterState:
         cluster = cta.cluster
-        found = cluster.__dict__.get("checked")
+        found = cluster.checked
         if found is None:
             found = cluster.checked = ClusterState(cluster)
         return found
 
     def shared(self, cta) -> SharedRules:
-        found = cta.__dict__.get("shared_rules")
+        found = cta.shared_rules
         if found is None:
             found = cta.shared_rules = SharedRules(
                 cta, self.state(cta), self.report, self._shadow(cta.smem.size)
@@ -82,7 +83,7 @@ class Observer(Asynchronous):
         return self.free.pop() if self.free else SharedShadow(nbytes)
 
     def tensor(self, cta) -> TensorRules:
-        found = cta.__dict__.get("tensor_rules")
+        found = cta.tensor_rules
         if found is None:
             found = cta.tensor_rules = TensorRules(
                 cta, self.state(cta), self.report, self.coverage.unread
@@ -124,6 +125,18 @@ class Observer(Asynchronous):
     def event(self, barrier: Barrier, agent: Agent | None, what: str):
         self.events += 1
         barrier.events.append((self.events, agent, what, words.line(self.ins), barrier.phases))
+
+    def history(self, mbarrier: MBarrier) -> BarrierHistory | None:
+        """What is remembered of an mbarrier, in words."""
+        barrier = self.barrier(mbarrier)
+        if barrier is None:
+            return None
+        events = tuple(
+            BarrierEvent(number, phase, words.name(agent) if agent is not None else "?", what, at)
+            for number, agent, what, at, phase in barrier.events
+        )
+        announced, brought = tuple(barrier.expects.values()), tuple(barrier.copies.values())
+        return BarrierHistory(barrier.name(), announced, brought, events)
 
     def initialised(self, warp, mbarrier, before: Barrier | None):
         agent, state = self.agent(warp), self.state(mbarrier.cta)
@@ -249,7 +262,7 @@ class Observer(Asynchronous):
         )
         record.step = record.epoch
         first = self._slot(warp, agent, address)
-        cta.__dict__.setdefault("allocated_by", {})[first] = record
+        self.state(cta).allocations[cta.rank, first] = record
 
     def _slot(self, warp, agent: Agent, address) -> int:
         """The address that tcgen05.alloc wrote to shared memory, and the record of that write."""

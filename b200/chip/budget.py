@@ -45,7 +45,7 @@ class Budget:
 
     def see(self, cta):
         """A CTA has ended."""
-        self.tensor_columns = max(self.tensor_columns, getattr(cta, "tmem_peak", 0))
+        self.tensor_columns = max(self.tensor_columns, cta.tmem_peak)
         self.mbarriers = max(self.mbarriers, len(cta.mbarriers))
         self.named.update(cta.named_barriers)
 

@@ -7,7 +7,7 @@ its siblings) and meet again at the branch's post-dominator, as compiled code do
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,7 +52,12 @@ class ClusterBarrier(Waitable):
 
 
 class WarpState:
-    """What the fragments of a warp share."""
+    """What the fragments of a warp share.
+
+    agent: attached by the checker. The last attributes are moved by the clock and are in clk: when
+    each register that a load writes is ready, when the latest loads and accesses of tensor memory
+    are done, when the TMA takes the warp's next copy, when its latest lanes exited.
+    """
 
     def __init__(self, cta: CTA, index: int, lanes: int, registers: list, special: dict):
         self.cta, self.index, self.special = cta, index, special
@@ -62,6 +67,9 @@ class WarpState:
         self.cluster_arrived = 0  # lanes between barrier.cluster.arrive and .wait
         self.cluster_phase = 0
         self.local: np.ndarray | None = None
+        self.agent: Any = None
+        self.ready: dict[int, float] = {}
+        self.load_done = self.tmem_done = self.tma_free = self.end = 0.0
 
 
 @dataclass(eq=False)

@@ -1,12 +1,13 @@
 """Why nothing moves: the likely cause of a deadlock, and what last happened on the barriers it
 hangs on.
 
-Reads the state of the machine; with the checker on (b200/checker) it also knows the history of
-each mbarrier.
+Reads the state of the machine, which may also know the history of its mbarriers
+(`Machine.barrier_history`).
 """
 
 from __future__ import annotations
 
+from b200.chip.fragment import ClusterBarrier
 from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.tensor.tmem_alloc import Pool
@@ -80,7 +81,7 @@ def _cause(machine, waitable, fragments) -> str:
             "or the peer CTA "
             "does not allocate with cta_group::2"
         )
-    if hasattr(waitable, "cluster"):
+    if isinstance(waitable, ClusterBarrier):
         return _cluster(machine, waitable, fragments)
     return ""
 
@@ -88,11 +89,6 @@ def _cause(machine, waitable, fragments) -> str:
 def _where(machine, fragment) -> str:
     ins = machine.code.structure[fragment.pc].ops[0].ins
     return str(ins.loc) if ins.loc else ins.opcode
-
-
-def _known(machine, mbarrier):
-    observer = getattr(machine, "observer", None)
-    return observer.barrier(mbarrier) if observer is not None else None
 
 
 def _mbarrier(machine, b: MBarrier, fragments) -> str:
@@ -151,11 +147,11 @@ def _arrivers(b: MBarrier) -> str:
 
 
 def _bytes(machine, b: MBarrier) -> str:
-    known = _known(machine, b)
-    if known is None:
+    history = machine.barrier_history(b)
+    if history is None:
         return ""
-    announced = ", ".join(f"{n} at {ins.loc}" for ins, n in list(known.expects.values())[-4:])
-    brought = ", ".join(f"{n} by {ins.loc}" for ins, n in list(known.copies.values())[-4:])
+    announced = ", ".join(f"{n} at {ins.loc}" for ins, n in history.announced[-4:])
+    brought = ", ".join(f"{n} by {ins.loc}" for ins, n in history.brought[-4:])
     return f"; announced: {announced or 'nothing'}; brought: {brought or 'nothing'}"
 
 
@@ -202,13 +198,10 @@ def _cluster(machine, barrier, fragments) -> str:
 
 
 def _timeline(machine, waitable) -> list[str]:
-    known = _known(machine, waitable) if isinstance(waitable, MBarrier) else None
-    if known is None or not known.events:
+    history = machine.barrier_history(waitable) if isinstance(waitable, MBarrier) else None
+    if history is None or not history.events:
         return []
-    from b200.checker import naming as words
-
-    lines = [f"  {known.name()}:"]
-    for number, agent, what, loc, phases in list(known.events)[-LAST:]:
-        who = words.name(agent) if agent is not None else "?"
-        lines.append(f"    event {number}, phase {phases}: {who}: {what}, at {loc}")
+    lines = [f"  {history.name}:"]
+    for e in history.events[-LAST:]:
+        lines.append(f"    event {e.number}, phase {e.phase}: {e.who}: {e.what}, at {e.at}")
     return lines

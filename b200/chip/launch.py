@@ -5,6 +5,7 @@ read.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,8 @@ class Launch:
 
     smem_bytes: dynamic + static shared memory of a CTA. seconds: wall clock of the emulation.
     counters: how many instructions were executed by warps, by opcode without modifiers' values
-    ("tcgen05.mma", "cp.async.bulk.tensor").
+    ("tcgen05.mma", "cp.async.bulk.tensor"). findings: of the checker, None without it. time: the
+    clock's record (clock/timeline.py), None without it.
     """
 
     kernel: str
@@ -32,6 +34,8 @@ class Launch:
     seconds: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
+    findings: list[Any] | None = None
+    time: Any = None
 
 
 def check_limits(launch: Launch, param_bytes: int):

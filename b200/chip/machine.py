@@ -24,6 +24,7 @@ from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import Launch, check_limits, special_registers, thread_registers
 from b200.chip.operations import Effect, Operation
 from b200.chip.state import CTA, Cluster, GlobalMemory
+from b200.chip.sync.mbarrier import BarrierHistory, MBarrier
 from b200.contract import Blocked, Waitable
 from b200.errors import EmulatorError, Fault, Unsupported
 from b200.hardware import SM_COUNT
@@ -55,6 +56,10 @@ class Machine:
         it happens at once.
         """
         apply()
+
+    def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
+        """What is remembered of an mbarrier; None here, where nobody watches."""
+        return None
 
     def load_generic(self, warp: Fragment, address: int, nbytes: int) -> bytes:
         """Bytes at a generic address (global, shared, local of the lowest lane, kernel
@@ -153,7 +158,7 @@ class Machine:
                 c * n + a for c, n, a in zip(cluster.index, cluster.shape, at, strict=True)
             )
             cta = CTA(cluster, rank, index, launch.smem_bytes)
-            cta.launch_smem, cta.threads = launch.smem_bytes, threads
+            cta.threads = threads
             cluster.ctas.append(cta)
         for cta in cluster.ctas:
             shared = special_registers(launch, cluster, cta)

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from b200.errors import Fault
 from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE, TMEM_COLUMNS, TMEM_LANES
+
+if TYPE_CHECKING:
+    from b200.chip.copies.async_groups import Groups
+    from b200.chip.fragment import ClusterBarrier, WarpState
+    from b200.chip.sync.barriers import NamedBarrier
+    from b200.chip.sync.mbarrier import MBarrier
+    from b200.chip.tensor.tmem_alloc import Pool
 
 
 class Region:
@@ -115,7 +123,12 @@ class CTA:
         `smem_end` on are not the CTA's.
     tmem: uint32 array [128 lanes, 512 columns], made at the first allocation.
     Both start as all ones (NaN as a number), so that reading what nothing wrote shows in the
-    result. mbarriers: offset -> mbarrier object (isa/mbarrier.py).
+    result.
+    mbarriers: offset -> mbarrier object. async_groups: ("bulk" or "cp.async", warp, lane) -> copies
+    under way. tmem_peak: columns allocated at a time, the most so far.
+
+    The last attributes are attached by who looks at the run: shared_rules and tensor_rules by the
+    checker (checker/observer.py); sm, number, traced and end by the clock (clock/timed.py).
     """
 
     def __init__(self, cluster: Cluster, rank: int, index: tuple[int, int, int], smem_bytes: int):
@@ -127,10 +140,19 @@ class CTA:
         self._tmem: np.ndarray | None = None
         self.tmem_allocations: dict[int, int] = {}  # first column -> number of columns
         self.tmem_permit = True
-        self.mbarriers: dict[int, object] = {}
-        self.named_barriers: dict[int, object] = {}
-        self.warps: list = []
+        self.tmem_peak = 0
+        self.tmem_pool: Pool | None = None
+        self.mbarriers: dict[int, MBarrier] = {}
+        self.named_barriers: dict[int, NamedBarrier] = {}
+        self.async_groups: dict[tuple[str, int, int], Groups] = {}
+        self.warps: list[WarpState] = []
+        self.threads = 0
         self.exited_warps = 0
+        self.shared_rules: Any = None
+        self.tensor_rules: Any = None
+        self.sm: Any = None
+        self.number, self.traced = -1, False  # in the order in which CTAs start
+        self.end: float | None = None  # clk
 
     @property
     def tmem(self) -> np.ndarray:
@@ -185,11 +207,17 @@ class CTA:
 
 
 class Cluster:
-    """CTAs launched together; `ctas[rank]`, rank = x + y*nx + z*nx*ny inside the cluster."""
+    """CTAs launched together; `ctas[rank]`, rank = x + y*nx + z*nx*ny inside the cluster.
+
+    barrier: of the cluster, made when it becomes resident. checked: what the checker attaches.
+    """
+
+    barrier: ClusterBarrier
 
     def __init__(self, grid, index: tuple[int, int, int], shape: tuple[int, int, int]):
         self.grid, self.index, self.shape = grid, index, shape
         self.ctas: list[CTA] = []
+        self.checked: Any = None
 
     def locate(self, address: int, me: CTA, nbytes: int, align: int = 1) -> tuple[CTA, int]:
         """CTA and offset of a shared::cluster address; a plain shared::cta address means `me`'s own

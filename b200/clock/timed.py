@@ -213,9 +213,7 @@ class TimedMachine(Units, Machine):
 
     def new_warp(self, cta, state):
         """Called for each warp before its fragment is made."""
-        state.ready, state.load_done, state.tmem_done = {}, 0.0, 0.0
-        state.tma_free = state.end = 0.0
-        if not hasattr(cta, "sm"):
+        if cta.sm is None:
             cta.sm = self._pending_sms[cta.rank]
         cta.sm.cores[state.index % 4].warps += 1
 
@@ -229,7 +227,7 @@ class TimedMachine(Units, Machine):
         if cta.exited_warps == len(cta.warps):
             cta.end = max(w.end for w in cta.warps)
             cluster = cta.cluster
-            if all(getattr(other, "end", None) is not None for other in cluster.ctas):
+            if all(other.end is not None for other in cluster.ctas):
                 self.at(max(other.end for other in cluster.ctas), lambda: self._finished(cluster))
 
     def _finished(self, cluster: Cluster):

@@ -43,7 +43,6 @@ class Record:
     # -------------------------------------------------------------------------
     def started(self, cluster, at: float):
         for cta in cluster.ctas:
-            cta.start, cta.end = at, None
             cta.number = len(self.ctas)
             self.ctas.append((cta.number, cta.index, cta.sm.index, at, None))
             cta.traced = cta.number < self.trace

@@ -6,31 +6,34 @@ called; asynchronous effects inside go through the machine's `issue`, which does
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from b200.chip.memory.loads_stores import space_of as memory_space
 from b200.chip.sync.mbarrier import barrier_operand
 from b200.clock import membar as fences
+from b200.clock.constants import Constants
 from b200.contract import active, as_bools
 from b200.hardware import RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Vec
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
-# Instructions that only take their warp a fixed time: leading words -> constant(s) to add.
-FIXED = {
-    ("mbarrier", "init"): "mbarrier_init",
-    ("mbarrier", "arrive"): "mbarrier_arrive",
-    ("mbarrier", "arrive_drop"): "mbarrier_arrive",
-    ("mbarrier", "expect_tx"): "mbarrier_arrive",
-    ("mbarrier", "complete_tx"): "mbarrier_arrive",
-    ("tcgen05", "mma"): "mma_issue",
-    ("tcgen05", "commit"): "mma_issue",
-    ("tcgen05", "cp"): "cp_issue",
-    ("tcgen05", "shift"): "mma_issue",
-    ("tcgen05", "dealloc"): "tmem_dealloc",
-    ("setmaxnreg",): "setmaxnreg",
-    ("barrier", "cluster", "arrive"): "mbarrier_arrive",
-    ("membar", "cta"): "fence_cta",
+# Instructions that only take their warp a fixed time: leading words -> clk to add.
+FIXED: dict[tuple[str, ...], Callable[[Constants], float]] = {
+    ("mbarrier", "init"): lambda c: c.mbarrier_init,
+    ("mbarrier", "arrive"): lambda c: c.mbarrier_arrive,
+    ("mbarrier", "arrive_drop"): lambda c: c.mbarrier_arrive,
+    ("mbarrier", "expect_tx"): lambda c: c.mbarrier_arrive,
+    ("mbarrier", "complete_tx"): lambda c: c.mbarrier_arrive,
+    ("tcgen05", "mma"): lambda c: c.mma_issue,
+    ("tcgen05", "commit"): lambda c: c.mma_issue,
+    ("tcgen05", "cp"): lambda c: c.cp_issue,
+    ("tcgen05", "shift"): lambda c: c.mma_issue,
+    ("tcgen05", "dealloc"): lambda c: c.tmem_dealloc,
+    ("setmaxnreg",): lambda c: c.setmaxnreg,
+    ("barrier", "cluster", "arrive"): lambda c: c.mbarrier_arrive,
+    ("membar", "cta"): lambda c: c.fence_cta,
 }
 CTA_BARRIERS = ("bar", "barrier")
 
@@ -57,11 +60,13 @@ def _wrap(ins: Instr, run):
         return _memory_access(ins, run)
     if ins.mods[:2] == ("tcgen05", "alloc"):
         return _alloc(run)
-    for words, constant in FIXED.items():
+    for words, clk in FIXED.items():
         if ins.mods[: len(words)] == words:
-            return _fixed(run, constant)
+            return _fixed(run, clk)
     if name == "fence" and not fences.is_wide(ins):
-        return _fixed(run, "fence_async" if ins.has("proxy") else "fence_cta")
+        if ins.has("proxy"):
+            return _fixed(run, lambda c: c.fence_async)
+        return _fixed(run, lambda c: c.fence_cta)
     return run
 
 
@@ -73,10 +78,10 @@ def _after_fence(ins: Instr, run):
     return timed
 
 
-def _fixed(run, constant: str):
+def _fixed(run, clk: Callable[[Constants], float]):
     def timed(w, *args):
         got = run(w, *args)
-        w.time += getattr(w.machine.constants, constant)
+        w.time += clk(w.machine.constants)
         return got
 
     return timed

@@ -8,40 +8,27 @@ custom_kernel(data)              # CUDA tensors
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 
 import b200
 from b200.chip.gpu import Gpu
+from b200.chip.launch import Launch
 from b200.hopper.run import Kernel, Shape, require_gpu
 
 
-@dataclass
-class HopperLaunch:
-    """Report of a launch. seconds: wall clock, tensor memory's set-up and waiting included: not a
-    kernel time.
-    """
-
-    kernel: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    smem_bytes: int
-    seconds: float = 0.0
-    counters: dict = field(default_factory=dict)
-
-
 class HopperGpu(Gpu):
-    """The Hopper GPU of this process: what the DSL launches runs there."""
+    """The Hopper GPU of this process: what the DSL launches runs there. `seconds` of a launch are
+    wall clock with tensor memory's set-up and waiting: not a kernel time.
+    """
 
     def __init__(self):
         super().__init__()
         self._loaded: dict[tuple[int, str], Kernel] = {}
 
-    def launch(self, program, name, grid, block, cluster, dynamic_smem, params) -> HopperLaunch:
+    def launch(self, program, name, grid, block, cluster, dynamic_smem, params) -> Launch:
         key = (id(program), name)
         if key not in self._loaded:
             self._loaded[key] = Kernel(program.text, name)
-        report = HopperLaunch(name, tuple(grid), tuple(block), tuple(cluster), dynamic_smem)
+        report = Launch(name, tuple(grid), tuple(block), tuple(cluster), dynamic_smem)
         start = time.perf_counter()
         self._loaded[key].launch(
             Shape(tuple(grid), tuple(block), tuple(cluster), dynamic_smem), params

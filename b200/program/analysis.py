@@ -12,10 +12,11 @@ others numpy
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from b200.contract import Entry, Pure, find
 from b200.errors import Unsupported
-from b200.program.module import Addr, Instr, Kernel, Label, Not, Reg, Special, Vec
+from b200.program.module import Addr, Imm, Instr, Kernel, Label, Not, Reg, Special, Vec
 
 EXIT = -1
 VARYING_SPECIALS = (
@@ -289,8 +290,8 @@ class Uniformity:
         ins = op.ins
         if ins.mods[0] != "shr" or not self.block_dim_1d or not isinstance(ins.operands[1], Reg):
             return False
-        amount = getattr(ins.operands[2], "value", 0)
-        return amount >= 5 and self.only_tid_x(ins.operands[1])
+        _, source, amount = ins.operands
+        return isinstance(amount, Imm) and amount.value >= 5 and self.only_tid_x(source)
 
     def may_be_local(self, ins: Instr) -> bool:
         """Whether a load may read local memory, where one address is another cell for each lane."""
@@ -306,15 +307,18 @@ class Uniformity:
         return ins.has("local") or (self.has_local and not ins.has(*spaces))
 
     def only_tid_x(self, reg: Reg) -> bool:
-        if not hasattr(self, "_tid_regs"):
-            counts: dict[str, list[bool]] = {}
-            for b in self.blocks:
-                for op in b.ops:
-                    is_tid = op.ins.mods[0] == "mov" and op.ins.operands[1:] == (Special("tid.x"),)
-                    for r in op.dsts:
-                        counts.setdefault(r.name, []).append(is_tid and op.ins.pred is None)
-            self._tid_regs = {name for name, flags in counts.items() if all(flags)}
         return reg.name in self._tid_regs
+
+    @cached_property
+    def _tid_regs(self) -> set[str]:
+        """Registers that never hold anything but tid.x."""
+        counts: dict[str, list[bool]] = {}
+        for b in self.blocks:
+            for op in b.ops:
+                is_tid = op.ins.mods[0] == "mov" and op.ins.operands[1:] == (Special("tid.x"),)
+                for r in op.dsts:
+                    counts.setdefault(r.name, []).append(is_tid and op.ins.pred is None)
+        return {name for name, flags in counts.items() if all(flags)}
 
     def _dst_uniform_anyway(self, op: Op, reg: Reg) -> bool:
         """elect.sync's leader lane is the same for all lanes, only its predicate differs."""
@@ -358,5 +362,5 @@ def is_broadcast(ins: Instr) -> bool:
         or len(ins.operands) != 5
     ):
         return False
-    values = [getattr(o, "value", None) for o in ins.operands[2:]]
-    return values[0] is not None and values[1] == 31 and values[2] in (-1, 0xFFFFFFFF)
+    lane, clamp, members = ins.operands[2:]
+    return isinstance(lane, Imm) and clamp == Imm(31) and members in (Imm(-1), Imm(0xFFFFFFFF))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from b200.contract import DTYPES, INLINE_NAMES
@@ -248,7 +250,7 @@ class Writer(Operands):
         dsts = []
         for operand in ins.operands[:n]:
             dsts.extend(operand.items if isinstance(operand, Vec) else (operand,))
-        used = [i for i, d in enumerate(dsts) if d is not None and self._is_read(d)]
+        used = [i for i, d in enumerate(dsts) if d is not None and d.name in self._read]
         indent = 1
         if guard is not None:
             self._line(f"g = {mask}")
@@ -270,10 +272,10 @@ class Writer(Operands):
     def _is_tuple(ins: Instr, n: int) -> bool:
         return n > 1 or ins.dual or isinstance(ins.operands[0], Vec)
 
-    def _is_read(self, reg: Reg) -> bool:
-        if not hasattr(self, "_read"):
-            self._read = {r.name for b in self.out.structure for op in b.ops for r in op.srcs}
-        return reg.name in self._read
+    @cached_property
+    def _read(self) -> set[str]:
+        """Registers that some instruction reads."""
+        return {r.name for b in self.out.structure for op in b.ops for r in op.srcs}
 
     def _result(self, op: Op, reg: Reg, code: str, mask: str, indent: int):
         name = self._reg(reg)

@@ -142,7 +142,7 @@ class Crime:
                 program, self.name, self.grid, block, self.cluster, source.smem, bytes(data)
             )
         except EmulatorError as error:
-            found = list(getattr(error, "findings", ()))
+            found = list(error.findings)
             return source, Outcome(found, str(error), error.kind)
         want = self.expected(args)
         right = None if want is None else bool(torch.equal(args[-1], want))

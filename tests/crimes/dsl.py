@@ -82,7 +82,7 @@ class DslCrime:
         try:
             _compiled(self.kernel, self.bug if bug else "")(*arguments)
         except EmulatorError as error:
-            return Outcome(list(getattr(error, "findings", ())), str(error), error.kind)
+            return Outcome(list(error.findings), str(error), error.kind)
         right = torch.equal(tensors[-1], EXPECTED[self.kernel](*tensors[:-1]))
         return Outcome(list(gpu.launches[-1].findings), right=right)
 

@@ -63,7 +63,7 @@ class Groups:
 
 
 def _table(warp) -> dict[tuple[str, int, int], Groups]:
-    return warp.cta.__dict__.setdefault("async_groups", {})
+    return warp.cta.async_groups
 
 
 def groups_of(warp, kind: str, lane: int) -> Groups | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from b200.contract import FULL, Blocked, Waitable, lanes, warp
 from b200.errors import Fault, Unsupported
-from b200.program.module import Instr, Not
+from b200.program.module import Instr, Reg
 
 MAX_BARRIERS = 16
 
@@ -149,10 +149,8 @@ def barrier_red(ins: Instr):
     op = next((m for m in ins.mods if m in ("popc", "and", "or")), None)
     if op is None:
         raise Unsupported(ins.text)
-    if (
-        not isinstance(ins.operands[-1], Not)
-        and getattr(ins.operands[-1], "type", "pred") != "pred"
-    ):
+    operand = ins.operands[-1]
+    if isinstance(operand, Reg) and operand.type != "pred":
         raise Unsupported(f"bar.red needs a predicate: {ins.text}")
 
     def run(f, mask, number, *rest):

@@ -8,6 +8,8 @@ and the units that signal completion see it.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +25,32 @@ HISTORY = 8  # signals remembered for a deadlock report
 # How often a wait may fail on end before its warp is parked. test_wait never blocks in hardware:
 # a warp that polls it this often without doing anything else is taken to be spinning.
 PATIENCE = {"try_wait": 1, "test_wait": 256}
+
+
+class BarrierEvent(NamedTuple):
+    """number: in the order of the launch; phase: completed phases before it; who: a warp in words;
+    at: source location.
+    """
+
+    number: int
+    phase: int
+    who: str
+    what: str
+    at: str
+
+
+@dataclass(frozen=True)
+class BarrierHistory:
+    """What an observer remembers of an mbarrier, for the report of a hang.
+
+    name: in words. announced, brought: instructions that announced or completed bytes, each with
+    how many it did last. events: the latest, in order.
+    """
+
+    name: str
+    announced: tuple[tuple[Instr, int], ...]
+    brought: tuple[tuple[Instr, int], ...]
+    events: tuple[BarrierEvent, ...]
 
 
 class MBarrier(Waitable):

@@ -41,10 +41,9 @@ class Pool(Waitable):
 
 
 def pool_of(cta: CTA) -> Pool:
-    found = getattr(cta, "tmem_pool", None)
-    if found is None:
-        found = cta.tmem_pool = Pool(cta)
-    return found
+    if cta.tmem_pool is None:
+        cta.tmem_pool = Pool(cta)
+    return cta.tmem_pool
 
 
 def group_of(ins: Instr) -> int:
@@ -90,7 +89,7 @@ def _free_columns(ctas: tuple[CTA, ...], columns: int) -> int | None:
 
 def _take(cta: CTA, first: int, columns: int):
     cta.tmem_allocations[first] = columns
-    cta.tmem_peak = max(getattr(cta, "tmem_peak", 0), sum(cta.tmem_allocations.values()))
+    cta.tmem_peak = max(cta.tmem_peak, sum(cta.tmem_allocations.values()))
     cta.tmem[:, first : first + columns] = POISON
 
 
