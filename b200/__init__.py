@@ -77,12 +77,15 @@ def install(
     global _runtime
     if _runtime is None:
         from b200.chip.gpu import Gpu
-        from b200.host import dsl, graphs
+        from b200.host import dsl, dsl_hardware, graphs, torch_cuda
         from b200.host.runtime import Runtime
 
         _runtime = Runtime(gpu or Gpu())
         dsl.connect(_runtime)
-        graphs.patch_torch(_runtime)
+        if not torch_cuda.has_own_cuda():
+            torch_cuda.patch(_runtime)
+            graphs.patch_torch(_runtime)
+            dsl_hardware.patch(_runtime)
     found = _runtime.gpu
     found.machine = machine(found.memory, check, timing, schedule)
     return found

@@ -10,6 +10,13 @@
 | TMEM_LANES, TMEM_COLUMNS | 128 lanes of 512 columns of 32 bits | PTX ISA 9.7.16.1 | c |
 | MAX_CLUSTER | 16 CTAs (above 8 non-portable) | CUDA programming guide | c |
 | MAX_THREADS | 1024 a CTA | CUDA programming guide | c |
+| NAME | NVIDIA B200 | device query | c |
+| MEMORY_BYTES | 191,503,400,960 (178.35 GiB) | device query on a B200 | c |
+| L2_BYTES | 132,644,864 (126.5 MiB) | device query on a B200 | c |
+| CLOCK_KHZ, MEMORY_CLOCK_KHZ | 1,965,000 and 3,996,000 | device query on a B200 | c |
+| MEMORY_BUS_BITS | 7680 | device query on a B200 | c |
+| SM_REGISTERS, SM_THREADS, SM_CTAS | 65,536, 2048, 32 | CUDA programming guide, 10.0 | c |
+| SMEM_DEFAULT | 49,152 bytes a CTA without opt-in | CUDA programming guide | c |
 | PARAM_BYTES | 32,764 bytes | CUDA 12.1 release notes, sm_70 and later | c |
 """
 
@@ -24,3 +31,10 @@ MAX_CLUSTER = 16
 MAX_THREADS = 1024
 PARAM_BYTES = 32_764
 COMPUTE_CAPABILITY = (10, 0)
+NAME = "NVIDIA B200"
+MEMORY_BYTES = 191_503_400_960
+L2_BYTES = 132_644_864
+CLOCK_KHZ, MEMORY_CLOCK_KHZ = 1_965_000, 3_996_000
+MEMORY_BUS_BITS = 7680
+SM_REGISTERS, SM_THREADS, SM_CTAS = 65_536, 2048, 32
+SMEM_DEFAULT = 49_152

@@ -46,17 +46,20 @@ class LiveTensors:
         while work:
             kinds.add(kind := work.pop())
             work.extend(k for k in kind.__subclasses__() if k not in kinds)
-        for thing in gc.get_objects():
-            if (
-                type(thing) in kinds
-                and thing.device.type == "cpu"
-                and thing.layout == torch.strided
-            ):
-                storage = thing.untyped_storage()
-                start, nbytes = storage.data_ptr(), storage.nbytes()
-                known = memory.find(start, nbytes)
-                if start and (known is None or (known.base, known.size) != (start, nbytes)):
-                    memory.register(
-                        start, nbytes, f"a tensor of {tuple(thing.shape)} {thing.dtype}"
-                    )
-                    self._owners[start] = weakref.ref(thing)
+        # A subclass may say that it is elsewhere (host/torch_devices.py): its memory counts.
+        with torch._C.DisableTorchFunctionSubclass():
+            for thing in gc.get_objects():
+                if (
+                    type(thing) in kinds
+                    and thing.device.type == "cpu"
+                    and thing.layout == torch.strided
+                ):
+                    self._register(memory, thing)
+
+    def _register(self, memory: GlobalMemory, tensor) -> None:
+        storage = tensor.untyped_storage()
+        start, nbytes = storage.data_ptr(), storage.nbytes()
+        known = memory.find(start, nbytes)
+        if start and (known is None or (known.base, known.size) != (start, nbytes)):
+            memory.register(start, nbytes, f"a tensor of {tuple(tensor.shape)} {tensor.dtype}")
+            self._owners[start] = weakref.ref(tensor)

@@ -22,6 +22,11 @@ THREADS, CTAS, RESERVED = (
 )  # of an SM; bytes of shared memory the system takes from a CTA
 
 
+def max_clusters(size: int) -> int:
+    """Clusters of `size` CTAs that are resident together, where an SM holds one CTA."""
+    return MEASURED_CLUSTERS.get(size, sum(gpc // size for gpc in GPCS))
+
+
 class Placement:
     """The SMs of the chip and what is free on them."""
 

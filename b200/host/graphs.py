@@ -11,13 +11,8 @@ from b200.host.runtime import Runtime
 
 
 def patch_torch(runtime: Runtime) -> None:
-    """Put `torch.cuda.CUDAGraph` and `torch.cuda.graph` in place if this torch has no CUDA of its
-    own.
-    """
+    """Put `torch.cuda.CUDAGraph` and `torch.cuda.graph` in place."""
     import torch
-
-    if torch.version.cuda is not None:
-        return
 
     class Graph:
         """Recorded launches; `replay` runs them in order."""

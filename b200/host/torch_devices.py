@@ -1,0 +1,420 @@
+"""torch tensors that say they are on cuda:0 and lie in CPU memory.
+
+A `CudaTensor` is a torch.Tensor over ordinary CPU memory that answers `cuda:0` where a program asks
+for its device. Every torch function that is given one hands back its results as CudaTensors, unless
+the call asks for another device; the arithmetic is that of torch on the CPU. Functions that make
+tensors from nothing are wrapped so that `device="cuda"` reaches them.
+
+Why a subclass. Four ways were tried:
+
+- torch's PrivateUse1 backend renamed to "cuda": refused ("in-tree device name"), and `is_cuda`
+  would be False.
+- Tensors of the C++ device type CUDA over CPU memory (DLPack) with Python kernels for torch's CUDA
+  dispatch key: a torch without CUDA has no device guard for CUDA, which indexing, `.to` and the
+  factories ask for in C++; it takes a C++ library built for each version of torch.
+- A TorchFunctionMode: belongs to one thread, costs every call of programs that never say cuda, and
+  cannot tell a tensor on the CPU from one on the GPU.
+- A subclass: tensors carry what they are through every thread, process and function, programs that
+  never say cuda meet torch as it was, and C++ code sees CPU tensors, which they are.
+
+What differs from a GPU: an operation may mix CudaTensors with CPU tensors; both kinds draw from one
+random generator; code in C++ sees the CPU.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import functools
+import mmap
+import re
+import sys
+import weakref
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+DEVICE = torch.device("cuda", 0)
+HUGE = 2 << 30  # bytes from which on a tensor's contents are not drawn or filled at once
+_DLPACK_CUDA = 2  # DLDeviceType kDLCUDA, of dlpack.h
+_ALLOCATION = 512  # bytes that torch's allocator for CUDA rounds to
+
+_Tensor = torch.Tensor
+_LIKE = ("empty", "zeros", "ones", "full", "rand", "randn", "randint")
+_NEW = ("tensor", "empty", "zeros", "ones", "full", "empty_strided")
+_CONTENTS = {"zeros", "ones", "full", "rand", "randn", "randint", "normal"}
+_ON_CPU = torch._C.DisableTorchFunctionSubclass  # inside, a CudaTensor is the CPU tensor it is
+
+
+class Allocations:
+    """Bytes that live CudaTensors hold, and the most they ever held."""
+
+    def __init__(self) -> None:
+        self.bytes = self.peak = 0
+        self._holders: dict[int, list[int]] = {}  # address of a storage -> [tensors, bytes]
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """Count the tensor's storage until the last tensor on it is gone."""
+        storage = _Tensor.untyped_storage(tensor)
+        address, size = storage.data_ptr(), -(-storage.nbytes() // _ALLOCATION) * _ALLOCATION
+        if not address:
+            return
+        holders = self._holders.setdefault(address, [0, size])
+        if holders[0] == 0:
+            self.bytes += size
+            self.peak = max(self.peak, self.bytes)
+        holders[0] += 1
+        weakref.finalize(tensor, self._release, address).atexit = False
+
+    def _release(self, address: int) -> None:
+        holders = self._holders[address]
+        holders[0] -= 1
+        if holders[0] == 0:
+            self.bytes -= holders[1]
+            del self._holders[address]
+
+
+allocations = Allocations()
+
+
+def names_cuda(device: Any) -> bool:
+    """Whether a `device=` argument asks for the GPU. RuntimeError if it is another than cuda:0."""
+    if device is None or isinstance(device, bool):
+        return False
+    if isinstance(device, int):
+        index = device
+    elif isinstance(device, (str, torch.device)):
+        device = torch.device(device)
+        if device.type != "cuda":
+            return False
+        index = device.index or 0
+    else:
+        return False
+    if index != 0:
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal: cuda:{index} was asked for, there is one B200,"
+            " cuda:0"
+        )
+    return True
+
+
+def as_cuda(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a CudaTensor."""
+    if type(tensor) is CudaTensor:
+        return tensor
+    return _mark(tensor.as_subclass(_Tensor))
+
+
+def as_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a CPU tensor."""
+    with _ON_CPU():
+        return tensor.as_subclass(_Tensor) if type(tensor) is CudaTensor else tensor
+
+
+def relabel(data: Any, function) -> Any:
+    """`as_cuda` or `as_cpu` of every tensor in nested tuples, lists and dicts."""
+    return tree_map_only(torch.Tensor, function, data)
+
+
+def _mark(tensor: torch.Tensor) -> torch.Tensor:
+    """Make a fresh CPU tensor a CudaTensor: the object itself, so that views and autograd stay."""
+    if type(tensor) is _Tensor and tensor.device.type == "cpu":
+        allocations.add(tensor)
+        tensor.__class__ = CudaTensor
+    return tensor
+
+
+class CudaTensor(torch.Tensor):
+    """CPU memory that says it is on cuda:0."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        special = _SPECIAL.get(func)
+        if special is not None:
+            return special(*args, **kwargs)
+        args, kwargs, wanted = _device_argument(func, args, kwargs)
+        with _ON_CPU():
+            result = func(*args, **kwargs)
+        return _results(result, args, kwargs) if wanted in (None, "cuda") else result
+
+
+def _device_argument(func, args: tuple, kwargs: dict) -> tuple[tuple, dict, str | None]:
+    """The arguments with the CPU in the place of cuda, and the type of the device asked for."""
+    wanted = None
+    if kwargs.get("device") is not None:
+        cuda = names_cuda(kwargs["device"])
+        wanted = "cuda" if cuda else torch.device(kwargs["device"]).type
+        kwargs = {**kwargs, "device": "cpu"} if cuda else kwargs
+    if any(isinstance(a, torch.device) for a in args):
+        found = next(a for a in args if isinstance(a, torch.device))
+        wanted = found.type
+        if names_cuda(found):
+            args = tuple(torch.device("cpu") if a is found else a for a in args)
+    if kwargs.get("pin_memory"):
+        kwargs = {**kwargs, "pin_memory": False}
+    return args, kwargs, wanted
+
+
+def _results(result: Any, args: tuple, kwargs: dict) -> Any:
+    """Results as CudaTensors, but for those that are arguments (an in-place CPU operation)."""
+    if isinstance(result, _Tensor):
+        given = any(result is a for a in args) or any(result is a for a in kwargs.values())
+        return result if given else _mark(result)
+    if isinstance(result, (tuple, list)):
+        for item in result:
+            if isinstance(item, (_Tensor, tuple, list)):
+                _results(item, args, kwargs)
+    return result
+
+
+# --- functions of a CudaTensor that are not torch's own on the CPU
+
+
+def _to(self, *args, **kwargs):
+    """Tensor.to with "cuda" understood; a copy wherever the device changes."""
+    target = kwargs.get("device")
+    for arg in args:
+        if isinstance(arg, (str, torch.device)) or (type(arg) is int and target is None):
+            target = arg
+    other = next((a for a in (*args, kwargs.get("other")) if isinstance(a, _Tensor)), None)
+    if other is not None:
+        target = DEVICE if type(other) is CudaTensor else _Tensor.device.__get__(other)
+    here = type(self) is CudaTensor
+    there = here if target is None else names_cuda(target)
+    if there:
+        replace = {"device": "cpu"} if "device" in kwargs else {}
+        kwargs = {**kwargs, **replace}
+        args = tuple("cpu" if _is_device(a) else a for a in args)
+    if target is not None and not there and torch.device(target).type not in ("cpu", "meta"):
+        raise RuntimeError(f"{target} is not in the software B200: there are cpu, meta and cuda:0")
+    with _ON_CPU():
+        result = _torch_to(self, *args, **kwargs)
+        if here != there and result.untyped_storage()._cdata == self.untyped_storage()._cdata:
+            result = result.clone()
+    if there:
+        return self if result is self and here else _mark(result)
+    return as_cpu(result)
+
+
+def _is_device(arg: Any) -> bool:
+    return isinstance(arg, (str, torch.device)) or type(arg) is int
+
+
+def _cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
+    return _to(self, "cuda" if device is None else device, memory_format=memory_format)
+
+
+def _cpu(self, memory_format=torch.preserve_format):
+    return _to(self, "cpu", memory_format=memory_format)
+
+
+def _numpy(self, *_args, **_kwargs):
+    raise TypeError(
+        "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to"
+        " host memory first."
+    )
+
+
+def _represent(self, **kwargs) -> str:
+    """As torch prints a tensor on a GPU: the device behind the values."""
+    with _ON_CPU():
+        leaf = self.grad_fn is None
+        text = repr(self.detach().requires_grad_(self.requires_grad) if leaf else as_cpu(self))
+    if not leaf:
+        text = text.replace("AliasBackward0", self.grad_fn.name())
+    values = text.rfind("]") + 1 or re.search(r"[,)]", text).start()
+    return f"{text[:values]}, device='{DEVICE}'{text[values:]}"
+
+
+def _format(self, spec: str) -> str:
+    return format(as_cpu(self), spec) if self.dim() == 0 else repr(self)
+
+
+def _deepcopy(self, memo):
+    if id(self) not in memo:
+        memo[id(self)] = _mark(copy.deepcopy(as_cpu(self), memo))
+    return memo[id(self)]
+
+
+def _reduce(self, protocol):
+    return _unpickled, (as_cpu(self),)
+
+
+def _unpickled(tensor: torch.Tensor) -> torch.Tensor:
+    return _mark(tensor)
+
+
+def _dlpack(self, **kwargs):
+    """A capsule that says CUDA, as the consumers of GPU tensors expect it."""
+    with _ON_CPU():
+        capsule = as_cpu(self.detach()).__dlpack__()
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    managed = get(capsule, b"dltensor")
+    ctypes.c_int32.from_address(managed + 8).value = _DLPACK_CUDA  # DLTensor.device.device_type
+    return capsule
+
+
+def _iterate(self):
+    return iter(self.unbind(0))
+
+
+def _set_data(self, value):
+    with _ON_CPU():
+        _Tensor.data.__set__(self, value)
+
+
+_SPECIAL = {
+    _Tensor.device.__get__: lambda self: DEVICE,
+    _Tensor.is_cuda.__get__: lambda self: True,
+    _Tensor.is_cpu.__get__: lambda self: False,
+    _Tensor.get_device: lambda self: 0,
+    torch.get_device: lambda self: 0,
+    _Tensor.to: _to,
+    _Tensor.cuda: _cuda,
+    _Tensor.cpu: _cpu,
+    _Tensor.numpy: _numpy,
+    _Tensor.__array__: _numpy,
+    _Tensor.__repr__: _represent,
+    _Tensor.__format__: _format,
+    _Tensor.__deepcopy__: _deepcopy,
+    _Tensor.__reduce_ex__: _reduce,
+    _Tensor.__dlpack__: _dlpack,
+    _Tensor.__dlpack_device__: lambda self: (_DLPACK_CUDA, 0),
+    _Tensor.__iter__: _iterate,
+    _Tensor.data.__set__: _set_data,
+    _Tensor.pin_memory: lambda self, device=None: _refuse_pin(),
+    _Tensor.is_pinned: lambda self, device=None: False,
+}
+_torch_to = _Tensor.to
+
+
+def _refuse_pin():
+    raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
+
+
+# --- functions that meet cuda without being given a CudaTensor
+
+
+def patch() -> None:
+    """Let torch's factories and CPU tensors understand cuda:0."""
+    from torch.utils import _device
+
+    originals = {f.__name__: f for f in _device._device_constructors()}  # before they are wrapped
+    for name, function in originals.items():
+        if getattr(torch, name, None) is function:
+            setattr(torch, name, _factory(function))
+    torch.normal = _factory(torch.normal)
+    for name in _LIKE:
+        setattr(torch, f"{name}_like", _factory(getattr(torch, f"{name}_like")))
+    for name in _NEW:
+        setattr(_Tensor, f"new_{name}", _factory(getattr(_Tensor, f"new_{name}")))
+    _Tensor.to = functools.wraps(_torch_to)(_moved(_to))
+    _Tensor.cuda = functools.wraps(_Tensor.cuda)(_moved(_cuda))
+    _Tensor.pin_memory = lambda self, device=None: (
+        _refuse_pin() if type(self) is CudaTensor else self.clone()
+    )
+    torch.from_dlpack = _from_dlpack(torch.from_dlpack)
+    torch.load = _load(torch.load)
+    torch.__future__.set_overwrite_module_params_on_conversion(True)  # nn.Module.cuda()
+    _patch_default_device(_device.DeviceContext)
+
+
+def _moved(function):
+    """`function` for CPU tensors and CudaTensors; other subclasses go to torch."""
+
+    def call(self, *args, **kwargs):
+        if type(self) not in (_Tensor, CudaTensor, torch.nn.Parameter):
+            return _torch_to(self, *args, **kwargs)
+        return function(self, *args, **kwargs)
+
+    return call
+
+
+def _factory(function):
+    """`function` with its device understood."""
+
+    @functools.wraps(function)
+    def make(*args, **kwargs):
+        device = kwargs.get("device")
+        if function.__name__ == "as_tensor" and len(args) > 2:
+            device = args[2]
+            args, kwargs = args[:2], {**kwargs, "device": device}
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        if device is None or not names_cuda(device):
+            return function(*args, **kwargs)
+        kwargs["device"] = "cpu"
+        huge = _huge(function, args, kwargs)
+        if huge is not None:
+            return _mark(huge)
+        result = function(*args, **kwargs)
+        if type(result) is CudaTensor:
+            return result
+        if any(result is a for a in args):  # as_tensor of a CPU tensor
+            result = result.clone()
+        return _mark(result)
+
+    return make
+
+
+def _huge(function, args: tuple, kwargs: dict) -> torch.Tensor | None:
+    """A tensor of HUGE bytes or more as pages that exist once they are touched; None if smaller.
+
+    A program writes such a tensor to flush the L2. Zeros are zeros; what would have been drawn or
+    filled is left zero, and that is said.
+    """
+    if function.__name__ not in _CONTENTS | {"empty"} or kwargs.get("out") is not None:
+        return None
+    with torch.device("meta"):
+        meta = function(*args, **{k: v for k, v in kwargs.items() if k not in ("device", "generator")})
+    size = meta.numel() * meta.element_size()
+    if size < HUGE:
+        return None
+    if function.__name__ not in ("empty", "zeros"):
+        print(
+            f"b200: torch.{function.__name__} of {size / 2**30:.1f} GiB on cuda is left as zeros",
+            file=sys.stderr,
+        )
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE, of <sys/mman.h>
+    pages = mmap.mmap(-1, size, flags=flags)
+    return torch.frombuffer(pages, dtype=torch.uint8).view(meta.dtype).view(meta.shape)
+
+
+def _from_dlpack(function):
+    @functools.wraps(function)
+    def from_dlpack(tensor, **kwargs):
+        if type(tensor) is CudaTensor:
+            return as_cuda(as_cpu(tensor))
+        return function(tensor, **kwargs)
+
+    return from_dlpack
+
+
+def _load(function):
+    @functools.wraps(function)
+    def load(file, map_location=None, **kwargs):
+        if isinstance(map_location, (str, torch.device)) and names_cuda(map_location):
+            return relabel(function(file, map_location="cpu", **kwargs), _mark)
+        return function(file, map_location=map_location, **kwargs)
+
+    return load
+
+
+def _patch_default_device(context) -> None:
+    """torch.set_default_device("cuda") and `with torch.device("cuda")`."""
+    from torch.utils._device import _device_constructors
+
+    original = context.__torch_function__
+
+    def torch_function(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if self.device.type != "cuda" or func not in _device_constructors():
+            return original(self, func, types, args, kwargs)
+        if kwargs.get("device") is not None:
+            return func(*args, **kwargs)
+        return _factory(func)(*args, **{**kwargs, "device": self.device})
+
+    context.__torch_function__ = torch_function
