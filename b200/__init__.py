@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from b200.errors import EmulatorError
 
 if TYPE_CHECKING:
-    from b200.chip.gpu import Gpu, Launcher
+    from b200.chip.gpu import Gpu
     from b200.chip.machine import Machine
     from b200.chip.state import GlobalMemory
     from b200.clock.options import Options
@@ -65,7 +65,7 @@ def machine(
 def install(
     check: bool = True,
     timing: bool | Options = False,
-    gpu: Launcher | None = None,
+    gpu: Gpu | None = None,
     schedule: str | None = None,
 ) -> Gpu:
     """From now on what this process compiles with the CuTe DSL and launches runs in software.

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import b200
 
 if TYPE_CHECKING:
+    from b200.chip.gpu import Gpu
     from b200.clock import Options
 
 CALIBRATIONS = ("umma", "tma", "mainloop", "mcast")
@@ -32,13 +33,7 @@ def run(options: argparse.Namespace) -> int:
     if not script.is_file():
         print(f"b200 run: {script} is not a file", file=sys.stderr)
         return 2
-    if options.device == "hopper":
-        from b200.hopper import backend
-
-        gpu = backend.install()
-    else:
-        timing = _timing(options) if options.time else False
-        gpu = b200.install(check=options.check, timing=timing, schedule=options.schedule)
+    gpu = _install(options)
     sys.argv = [str(script), *options.arguments]
     sys.path[0] = str(script.resolve().parent)  # what `python SCRIPT` puts there
     try:
@@ -50,6 +45,20 @@ def run(options: argparse.Namespace) -> int:
         for launch in gpu.launches:
             print(_line(launch), file=sys.stderr)
     return 1 if any(launch.findings for launch in gpu.launches) else 0
+
+
+def _install(options: argparse.Namespace) -> Gpu:
+    """The GPU that the script is to see."""
+    if options.pack:
+        from b200.hopper.record import ScriptRecorder
+
+        return b200.install(check=False, gpu=ScriptRecorder(options.pack))
+    if options.device == "hopper":
+        from b200.hopper.backend import HopperGpu
+
+        return b200.install(gpu=HopperGpu())
+    timing = _timing(options) if options.time else False
+    return b200.install(check=options.check, timing=timing, schedule=options.schedule)
 
 
 def _timing(options: argparse.Namespace) -> Options:
@@ -134,6 +143,9 @@ def main(argv: list[str]) -> int:
     )
     command.add_argument("--schedule", help="early, late or random:SEED")
     command.add_argument("--device", choices=("emulator", "hopper"), default="emulator")
+    command.add_argument(
+        "--pack", type=Path, metavar="OUT.npz", help="pack each launch, for a Hopper GPU elsewhere"
+    )
     command.add_argument("script")
     command.add_argument("arguments", nargs=argparse.REMAINDER)
 

@@ -113,17 +113,15 @@ def _run(job: Job) -> Outcome:
 
 def _diff(job: Job) -> Outcome:
     """Where the result differs from the reference, and what reproduces it (harness/diff.py)."""
+    import b200
+    from b200.hopper.backend import HopperGpu
     from harness.diff import explain
     from utils import clone_data
 
     launches: list = []
     if job.device == "hopper":
-        from b200.hopper import backend
-
-        backend.install()
+        b200.install(gpu=HopperGpu())
     elif job.device == "emulator":
-        import b200
-
         launches = b200.install(check=job.check, schedule=job.schedule).launches
     kernel = load_kernel(Path(job.submission))
     data = _generate(job)
@@ -232,9 +230,10 @@ def _on_hopper(job: Job) -> Outcome:
     """Every mode on a Hopper GPU: right or not. What it takes says nothing of a B200."""
     import torch
 
-    from b200.hopper import backend
+    import b200
+    from b200.hopper.backend import HopperGpu
 
-    gpu = backend.install()
+    gpu = b200.install(gpu=HopperGpu())
     kernel = load_kernel(Path(job.submission))
     _check_once(job, kernel, wait=torch.cuda.synchronize)
     if not gpu.launches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 
+from b200.chip.hang import explain
 from b200.program.module import Instr
 
 
@@ -143,7 +144,5 @@ def deadlock(machine, launch) -> str:
         ]
     if len(groups) > 24:
         lines.append(f"  ... {len(groups) - 24} further waits")
-    from b200.chip.hang import explain
-
     lines += explain(machine)
     return "\n".join(lines)

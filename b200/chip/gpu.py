@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
@@ -24,29 +24,6 @@ from b200.program.translate import translate
 from b200.program.translated import Translated
 
 Dim3 = tuple[int, int, int]
-
-
-class Launcher(Protocol):
-    """What host code hands its launches to."""
-
-    launches: list[Any]
-
-    def load(self, text: str) -> Program:
-        """The module of a PTX text."""
-        ...
-
-    def launch(
-        self,
-        ptx: str | Program,
-        kernel: str | None,
-        grid: Dim3,
-        block: Dim3,
-        cluster: Dim3,
-        smem: int,
-        args: bytes,
-    ) -> Any:
-        """Run one kernel; `args` are its packed parameters."""
-        ...
 
 
 class Gpu:
@@ -94,13 +71,27 @@ class Gpu:
         program = self.load(ptx) if isinstance(ptx, str) else ptx
         found = _kernel(program, kernel)
         params = args if isinstance(args, bytes) else pack(found, args)
-        code = self._translate(program, found)
+        launch = self.execute(program, found, grid, block, cluster, smem, params)
+        self.launches.append(launch)
+        return launch
+
+    def execute(
+        self,
+        program: Program,
+        kernel: Kernel,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3,
+        smem: int,
+        params: bytes,
+    ) -> Launch:
+        """`launch` with its arguments resolved; what a GPU of another kind overrides."""
+        code = self._translate(program, kernel)
         self.tensors.refresh(self.memory)
         self.machine.symbols = self._variables.place(program, self.memory)
         start = time.perf_counter()
         launch = self.machine.launch(code, grid, block, cluster, smem, params)
         launch.seconds = time.perf_counter() - start
-        self.launches.append(launch)
         return launch
 
     def _translate(self, program: Program, kernel: Kernel) -> Translated:

@@ -1,46 +1,44 @@
-"""A Hopper GPU under the CuTe DSL's host code, in the place of the emulator's machine.
+"""A Hopper GPU in the place of the software B200: what the DSL's host code launches runs there.
 
-import b200.hopper.backend
-gpu = b200.hopper.backend.install()   # before the first compile
-custom_kernel(data)              # CUDA tensors
+gpu = b200.install(gpu=HopperGpu())   # before the first compile
+custom_kernel(data)                   # CUDA tensors
 """
 
 from __future__ import annotations
 
 import time
 
-import b200
-from b200.chip.gpu import Gpu
+from b200.chip.gpu import Dim3, Gpu
 from b200.chip.launch import Launch
-from b200.hopper.run import Kernel, Shape, require_gpu
+from b200.hopper import run
+from b200.program.module import Kernel, Program
 
 
 class HopperGpu(Gpu):
-    """The Hopper GPU of this process: what the DSL launches runs there. `seconds` of a launch are
-    wall clock with tensor memory's set-up and waiting: not a kernel time.
+    """The Hopper GPU of this process. HopperError where there is none.
+
+    `seconds` of a launch are wall clock with tensor memory's set-up and waiting: not a kernel time.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
+        run.require_gpu()
         super().__init__()
-        self._loaded: dict[tuple[int, str], Kernel] = {}
+        self._loaded: dict[tuple[int, str], run.Kernel] = {}
 
-    def launch(self, program, name, grid, block, cluster, dynamic_smem, params) -> Launch:
-        key = (id(program), name)
+    def execute(
+        self,
+        program: Program,
+        kernel: Kernel,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3,
+        smem: int,
+        params: bytes,
+    ) -> Launch:
+        key = (id(program), kernel.name)
         if key not in self._loaded:
-            self._loaded[key] = Kernel(program.text, name)
-        report = Launch(name, tuple(grid), tuple(block), tuple(cluster), dynamic_smem)
+            self._loaded[key] = run.Kernel(program.text, kernel.name)
+        shape = tuple(grid), tuple(block), tuple(cluster), smem
         start = time.perf_counter()
-        self._loaded[key].launch(
-            Shape(tuple(grid), tuple(block), tuple(cluster), dynamic_smem), params
-        )
-        report.seconds = time.perf_counter() - start
-        self.launches.append(report)
-        return report
-
-
-def install() -> HopperGpu:
-    """From now on every kernel this process compiles with the DSL runs on this Hopper GPU. Raises
-    HopperError.
-    """
-    require_gpu()
-    return b200.install(gpu=HopperGpu())
+        self._loaded[key].launch(run.Shape(*shape), params)
+        return Launch(kernel.name, *shape, seconds=time.perf_counter() - start)

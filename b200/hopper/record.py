@@ -1,20 +1,20 @@
-"""Pack every launch of any CuTe DSL program, with its tensors and what the emulator makes of them.
+"""Packs every launch of a program, with its tensors and what the emulator makes of them.
 
-    python -m b200.hopper.record OUT.npz SCRIPT [its arguments]
+    python -m b200 run --pack OUT.npz SCRIPT [its arguments]
 
-The script sees a B200 in software (b200.install). Launches are numbered: OUT-0.npz, OUT-1.npz,
-...
+Launches are numbered: OUT-0.npz, OUT-1.npz, ...
 """
 
 from __future__ import annotations
 
 import gc
-import runpy
-import sys
 from pathlib import Path
 
-from b200.chip.gpu import Gpu
-from b200.hopper.pack import Launch, Pack, digest, relocations, storages, versions
+from b200.chip.gpu import Dim3, Gpu
+from b200.chip.launch import Launch
+from b200.hopper import pack
+from b200.hopper.pack import digest, relocations, storages
+from b200.program.module import Kernel, Program
 
 LARGEST = 1 << 28  # bytes of a storage that is packed
 
@@ -28,26 +28,36 @@ class ScriptRecorder(Gpu):
         super().__init__()
         self.out, self.count = out, 0
 
-    def launch(self, program, name, grid, block, cluster, dynamic_smem, params):
+    def execute(
+        self,
+        program: Program,
+        kernel: Kernel,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3,
+        smem: int,
+        params: bytes,
+    ) -> Launch:
         tensors = live_storages()
         ranges = [(t.data_ptr(), t.numel()) for t in tensors]
-        found = relocations(params, program.kernels[name].params, ranges)
+        found = relocations(params, kernel.params, ranges)
         used = sorted({r.tensor for r in found})
         tensors = [tensors[i] for i in used]
-        found = relocations(params, program.kernels[name].params, [ranges[i] for i in used])
+        found = relocations(params, kernel.params, [ranges[i] for i in used])
         contents = tuple(t.numpy().tobytes() for t in tensors)
         before = tuple(digest(t) for t in tensors)
-        report = super().launch(program, name, grid, block, cluster, dynamic_smem, params)
-        launch = Launch(
-            0, name, tuple(grid), tuple(block), tuple(cluster), dynamic_smem, params, found
+        report = super().execute(program, kernel, grid, block, cluster, smem, params)
+        launch = pack.Launch(
+            0, kernel.name, tuple(grid), tuple(block), tuple(cluster), smem, params, found
         )
         after = tuple(digest(t) for t in tensors)
         sizes = tuple(t.numel() for t in tensors)
-        pack = Pack(
-            (program.text,), (launch,), before, sizes, sum(sizes), None, contents, after, versions()
+        versions = pack.versions()
+        packed = pack.Pack(
+            (program.text,), (launch,), before, sizes, sum(sizes), None, contents, after, versions
         )
         path = self.out.with_name(f"{self.out.stem}-{self.count}.npz")
-        pack.save(path)
+        packed.save(path)
         self.count += 1
         print(f"packed {path}: {len(found)} addresses in {len(tensors)} tensors")
         return report
@@ -67,16 +77,3 @@ def live_storages() -> list:
             if 0 < thing.untyped_storage().nbytes() <= LARGEST:
                 found.setdefault(thing.untyped_storage().data_ptr(), thing)
     return [storage for thing in found.values() for storage in storages(thing)]
-
-
-def main(argv: list[str]) -> None:
-    import b200
-
-    out, script, *rest = argv
-    b200.install(check=False, gpu=ScriptRecorder(Path(out)))
-    sys.argv = [script, *rest]
-    runpy.run_path(script, run_name="__main__")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import struct
 
-from b200.chip.gpu import Launcher
+from b200.chip.gpu import Gpu
 from b200.errors import EmulatorError
 from b200.hardware import COMPUTE_CAPABILITY, SMEM_OPT_IN
 from b200.host.tensor_map import tensor_map_encode_tiled
@@ -44,7 +44,7 @@ class Runtime:
     CUDA graph is under capture (graphs.py).
     """
 
-    def __init__(self, gpu: Launcher):
+    def __init__(self, gpu: Gpu):
         self.gpu = gpu
         self.error: BaseException | None = None
         self.loading: str | None = None

@@ -37,9 +37,10 @@ def main(argv: list[str] | None = None) -> int:
     if options.device == "emulator":
         import b200
     elif options.device == "hopper":
-        from b200.hopper import backend
+        import b200
+        from b200.hopper.backend import HopperGpu
 
-        backend.install()
+        b200.install(gpu=HopperGpu())
     where = "cpu" if options.device == "emulator" else "cuda"
     kernel = worker.load_kernel(options.submission) if where == "cuda" else None
     wrong = 0

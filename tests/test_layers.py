@@ -1,0 +1,220 @@
+"""Who may import whom, read from the source of every module: imports at the top, inside functions
+and under TYPE_CHECKING alike.
+
+`violations` is the rule. The tests below hold the checkout against it, and planted modules that
+break it, so that it is known to see.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from tests import ROOT
+
+# b200/, the lowest first. A module may import from its own package and from lower layers; those of
+# one layer do not know one another.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("b200.contract", "b200.formats", "b200.errors", "b200.hardware", "b200.spaces"),
+    ("b200.program",),
+    ("b200.chip.state", "b200.chip.operations"),
+    ("b200.chip.alu", "b200.chip.memory"),
+    ("b200.chip.sync",),
+    ("b200.chip.copies", "b200.chip.tensor"),
+    ("b200.chip",),  # fragment, scheduler, hang, the instruction set as a whole, gpu
+    ("b200.checker", "b200.clock", "b200.hopper"),
+    ("b200.measure",),  # runs its kernels on the clock, too
+    ("b200.host",),
+    ("b200",),  # composes; only commands stand above it
+    ("b200.__main__", "b200.hopper.fixtures.__main__"),
+)
+# The checkout around it: what of the checkout each may import, itself aside.
+AROUND: dict[str, tuple[str, ...]] = {
+    "task": (),
+    "utils": (),
+    "reference": ("task", "utils"),
+    "submission": ("task",),
+    "harness": ("b200", "reference", "task", "utils"),
+    "eval": ("harness", "b200", "task"),
+    "tests": ("b200", "eval", "harness", "reference", "submission", "task", "utils"),
+}
+SUBMISSION_PACKAGES = {"torch", "cutlass", "cuda"}  # what the leaderboards' runner has
+# These three are about the kernel of this checkout, not about any submission: its configurations,
+# its SASS, the host side of its calls.
+KNOW_THE_KERNEL = ("harness.tuning", "harness.sass", "harness.host_path")
+OURS = {"b200", *AROUND}
+PATH_EDITS = {"b200.__main__"}  # `b200 run SCRIPT` puts there what `python SCRIPT` would
+
+
+@dataclass(frozen=True)
+class Import:
+    """`name` is a module of the sources where it is one, else what the statement names."""
+
+    name: str
+    line: int
+    only_types: bool
+
+
+def imports(module: str, source: str, modules: Mapping[str, str]) -> Iterator[Import]:
+    """Every import of a module."""
+    tree = ast.parse(source)
+    typed = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level and node.module, f"{module}:{node.lineno}: relative import"
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in modules else node.module for name in full]
+        else:
+            continue
+        for name in dict.fromkeys(names):
+            yield Import(name, node.lineno, id(node) in typed)
+
+
+def layer(module: str) -> tuple[int, str]:
+    """(height, package) of a module of b200: the longest entry of LAYERS that it lies in."""
+    entries = [(entry, i) for i, row in enumerate(LAYERS) for entry in row]
+    found = [(entry, i) for entry, i in entries if f"{module}.".startswith(f"{entry}.")]
+    entry, height = max(found, key=lambda item: len(item[0]))
+    return height, entry
+
+
+def _wrong_in_b200(module: str, to: Import) -> str:
+    """Why a module of b200 may not import another, or ""."""
+    (height, package), (other_height, other) = layer(module), layer(to.name)
+    if package == other or other_height < height:
+        return ""
+    if to.only_types and package.startswith("b200.chip") and other.startswith("b200.chip"):
+        return ""  # annotations: the state names the types of what the groups put into it
+    return f"{other} is {'beside' if height == other_height else 'above'} {package}"
+
+
+def _wrong(module: str, to: Import) -> str:
+    """Why a module may not import another, or ""."""
+    mine, other = module.partition(".")[0], to.name.partition(".")[0]
+    if mine == "b200":
+        if other == "b200":
+            return _wrong_in_b200(module, to)
+        return f"{other} is not below b200" if other in OURS else ""
+    if other not in OURS:
+        known = SUBMISSION_PACKAGES | sys.stdlib_module_names
+        return "the runner does not have it" if mine == "submission" and other not in known else ""
+    if other == mine or other in AROUND[mine]:
+        return ""
+    if module in KNOW_THE_KERNEL and other == "submission":
+        return ""
+    return f"of the checkout, {mine} may import {', '.join(AROUND[mine])}"
+
+
+def _edits_path(source: str) -> Iterator[int]:
+    """Lines that change sys.path."""
+    for node in ast.walk(ast.parse(source)):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign):
+            targets = [node.target]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            targets = [node.func.value]  # sys.path.insert(...)
+        for target in targets:
+            if isinstance(target, ast.Subscript):
+                target = target.value
+            if ast.unparse(target) == "sys.path":
+                yield node.lineno
+
+
+def violations(modules: Mapping[str, str]) -> list[str]:
+    """What breaks the rules in modules given by name and source."""
+    found, graph = [], {}
+    for module, source in modules.items():
+        every = list(imports(module, source, modules))
+        for to in every:
+            if why := _wrong(module, to):
+                found.append(f"{module}:{to.line} imports {to.name}: {why}")
+        graph[module] = {i.name for i in every if not i.only_types and i.name in modules}
+        if module not in PATH_EDITS:
+            found += [f"{module}:{line} edits sys.path" for line in _edits_path(source)]
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found.append(f"circle: {' <- '.join(error.args[1])}")
+    return found
+
+
+def checkout() -> dict[str, str]:
+    """The modules of the checkout: name -> source."""
+    files = [*ROOT.glob("*.py")]
+    for folder in ("b200", "harness", "tests"):
+        files += ROOT.glob(f"{folder}/**/*.py")
+    names = (".".join(f.relative_to(ROOT).with_suffix("").parts) for f in files)
+    return {n.removesuffix(".__init__"): f.read_text() for n, f in zip(names, files, strict=True)}
+
+
+def test_the_checkout_keeps_its_layers():
+    modules = checkout()
+    assert len(modules) > 150 and OURS <= {name.partition(".")[0] for name in modules}
+    assert violations(modules) == []
+
+
+def test_every_layer_exists():
+    modules = checkout()
+    assert [entry for row in LAYERS for entry in row if entry not in modules] == []
+
+
+PLANTED = {
+    "upwards": ({"b200.chip.gpu": "import b200.checker.observer"}, "b200.checker is above b200.chip"),
+    "inside a function": (
+        {"b200.chip.hang": "def f():\n    from b200.checker import naming"},
+        "b200.chip.hang:2 imports b200.checker: b200.checker is above b200.chip",
+    ),
+    "for types only": (
+        {"b200.program.parse": "if TYPE_CHECKING:\n    from b200.chip.state import CTA"},
+        "b200.chip.state is above b200.program",
+    ),
+    "beside": ({"b200.clock.sm": "from b200 import checker", "b200.checker": ""}, "beside"),
+    "group beside group": ({"b200.chip.copies.tma": "import b200.chip.tensor.mma"}, "beside"),
+    "the composition": ({"b200.hopper.backend": "import b200"}, "b200 is above b200.hopper"),
+    "b200 knows no problem": ({"b200.hopper.pack": "from harness import cases"}, "not below b200"),
+    "nor its tests": ({"b200.measure.fit": "import tests.oracles"}, "not below b200"),
+    "the submission": ({"submission": "import b200"}, "submission may import task"),
+    "its packages": ({"submission": "import numpy"}, "the runner does not have it"),
+    "the harness": ({"harness.report": "from tests import ROOT"}, "harness may import b200"),
+    "the kernel": ({"harness.report": "import submission"}, "harness may import b200"),
+    "sys.path": ({"harness.report": "import sys\nsys.path.insert(0, '.')"}, ":2 edits sys.path"),
+    "circle": (
+        {"b200.clock.a": "def f():\n    import b200.clock.b", "b200.clock.b": "import b200.clock.a"},
+        "circle: b200.clock.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("modules, message", PLANTED.values(), ids=PLANTED)
+def test_a_planted_violation_is_seen(modules, message):
+    (found,) = violations(modules)
+    assert message in found
+
+
+def test_what_is_allowed_is_left_alone():
+    fine = {
+        "b200.chip.state": "if TYPE_CHECKING:\n    from b200.chip.fragment import WarpState",
+        "b200.chip.fragment": "from b200.chip.state import CTA",
+        "b200.checker.observer": "import numpy\nfrom b200.chip.fragment import Fragment",
+        "b200": "def install():\n    from b200.host import dsl",
+        "b200.__main__": "import sys\nimport b200\nsys.path[0] = ''",
+        "harness.tuning": "import submission",
+        "submission": "import ctypes\nfrom cuda.bindings import driver\nfrom task import input_t",
+        "tests.test_x": "import submission, b200.checker.naming",
+    }
+    assert violations(fine) == []
