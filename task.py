@@ -1,5 +1,4 @@
-"""The four NVFP4 problems: names, input types, official cases, speed of light and the best
-published times.
+"""The four NVFP4 problems: names, input types, official cases, speed of light, best times.
 
 On a leaderboard this file is replaced by the leaderboard's own; `submission.py` takes nothing from
 it but `input_t` and `output_t`, which both have. Importing it needs nothing beyond the standard
@@ -51,9 +50,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Problem:
-    """A leaderboard: its name, the keys of a case in the order of a case file, its official
-    cases.
-    """
+    """A leaderboard: its names, its keys in the order of a case file, its official cases."""
 
     name: str
     short: str

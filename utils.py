@@ -186,8 +186,7 @@ def clone_data(data: Any) -> Any:
 
 
 def clear_l2_cache(gib: float) -> None:
-    """Push everything out of L2 by writing `gib` GiB of normal random numbers, which also lets the
-    host run ahead.
+    """Clear the L2: write `gib` GiB of normal random numbers, while the host runs ahead.
 
     The leaderboards write 4 GiB (gemv) or 62.5 GiB (the others); less where the GPU has less free
     memory.
@@ -245,9 +244,7 @@ def _extent(where: torch.Tensor) -> str:
 
 
 def _nature(got: torch.Tensor, want: torch.Tensor) -> list[str]:
-    """What the wrong values are, where that says something: zeros, NaN, infinities, all of the
-    wrong sign.
-    """
+    """What is telling of the wrong values: zeros, NaN, infinities, all of the wrong sign."""
     kinds = {
         "zero": got == 0,
         "NaN": torch.isnan(got),

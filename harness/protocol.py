@@ -30,9 +30,7 @@ def exit_code(outcomes: Iterable[Outcome]) -> int:
 
 
 class PopcornReport:
-    """Writes the protocol of `mode`; in leaderboard mode `stop` turns true at the first failure, as
-    there.
-    """
+    """Writes the protocol of `mode`. stop: true after the first failure of a leaderboard run."""
 
     def __init__(self, descriptor: str, mode: str):
         try:

@@ -19,9 +19,7 @@ def count(code, hits: list[int]) -> dict[str, int]:
 
 
 def mnemonic(ins: Instr) -> str:
-    """The opcode up to its first type or qualifier: "tcgen05.mma", "cp.async.bulk.tensor",
-    "add".
-    """
+    """The opcode up to its first type or qualifier: "tcgen05.mma", "add"."""
     long = (
         "cp",
         "tcgen05",
@@ -115,9 +113,7 @@ def internal(machine, launch, fragment, error: BaseException) -> str:
 
 
 def deadlock(machine, launch) -> str:
-    """Who waits for what. One entry for each different wait; fragments that wait alike are
-    counted.
-    """
+    """Who waits for what: an entry for each different wait, with the fragments that wait so."""
     groups: dict[tuple, list] = {}
     for cluster in machine.resident:
         for cta in cluster.ctas:

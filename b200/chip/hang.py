@@ -17,9 +17,7 @@ SHOWN = 8  # barriers explained
 
 
 def explain(machine) -> list[str]:
-    """Lines for a deadlock report: a likely cause for each barrier that is waited on, then its
-    timeline.
-    """
+    """Lines of a deadlock report: likely causes, then the timeline of each barrier waited on."""
     waits: dict = {}
     for cluster in machine.resident:
         for cta in cluster.ctas:
@@ -47,9 +45,7 @@ def explain(machine) -> list[str]:
 
 
 def _rank(waitable) -> int:
-    """How directly a waitable shows the cause: wrong counts do, a barrier of the CTA mostly
-    suffers.
-    """
+    """Rank of a waitable as a cause: a wrong count is one, a CTA barrier mostly suffers."""
     if isinstance(waitable, MBarrier):
         if waitable.pending == 0 or waitable.pending < waitable.expected or waitable.tx < 0:
             return 0

@@ -62,9 +62,7 @@ class Machine:
         return None
 
     def load_generic(self, warp: Fragment, address: int, nbytes: int) -> bytes:
-        """Bytes at a generic address (global, shared, local of the lowest lane, kernel
-        parameter).
-        """
+        """Bytes at a generic address; local memory is that of the lowest lane."""
         window, at = address & ~WINDOW_MASK, address & WINDOW_MASK
         if window == PARAM_WINDOW:
             if at + nbytes > len(self.params):
@@ -87,9 +85,7 @@ class Machine:
         return address & WINDOW_MASK
 
     def settle(self) -> bool:
-        """No warp can run: let an asynchronous effect happen that was put off; False if there is
-        none.
-        """
+        """No warp can run: let an effect happen that was put off. False if there is none."""
         return False
 
     def next_fragment(self) -> Fragment:
@@ -124,9 +120,7 @@ class Machine:
     def launch(
         self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes
     ) -> Launch:
-        """Run a grid to its end. EmulatorError (fault, deadlock, unsupported, limit) says what went
-        wrong.
-        """
+        """Run a grid to its end. Raises EmulatorError: fault, deadlock, unsupported, limit."""
         self.code = code
         smem = code.static_smem + dynamic_smem
         launch = Launch(code.kernel.name, tuple(grid), tuple(block), tuple(cluster), smem)

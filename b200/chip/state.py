@@ -64,9 +64,7 @@ class GlobalMemory:
         self._find_more = find_more
 
     def register(self, address: int, nbytes: int, name: str):
-        """Make [address, address + nbytes) legal; replaces overlapping ranges of freed
-        allocations.
-        """
+        """Make [address, address + nbytes) legal in place of freed allocations that it overlaps."""
         if nbytes <= 0:
             return
         keep = [
@@ -162,9 +160,7 @@ class CTA:
 
     @property
     def pair(self) -> tuple[CTA, CTA]:
-        """The even and the odd CTA of the MMA pair this CTA belongs to (ranks differing in bit
-        0).
-        """
+        """The even and the odd CTA of this CTA's MMA pair (their ranks differ in bit 0)."""
         ctas = self.cluster.ctas
         even = self.rank & ~1
         if even + 1 >= len(ctas):

@@ -1,5 +1,4 @@
-"""A Hopper GPU with only tcgen05 in software: runs the PTX that was compiled for a B200 on an H100
-or H200.
+"""Runs PTX that was compiled for a B200 on an H100 or H200, with only tcgen05 in software.
 
     rewrite.py    PTX for sm_100a -> PTX for sm_90a, calls of device functions in place of tcgen05
     device/       the device functions, CUDA C++

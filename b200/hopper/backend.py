@@ -39,8 +39,6 @@ class HopperGpu(Gpu):
 
 
 def install() -> HopperGpu:
-    """From now on every kernel this process compiles with the DSL runs on this Hopper GPU. Raises
-    HopperError.
-    """
+    """From now on kernels of the DSL run on this Hopper GPU. Raises HopperError."""
     require_gpu()
     return b200.install(gpu=HopperGpu())

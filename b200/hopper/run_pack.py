@@ -1,5 +1,4 @@
-"""Run packed launches (pack.py) on this machine's Hopper GPU: right, the same in every repeat, the
-same as expected?
+"""Run packs (pack.py) on this machine's Hopper GPU: right, repeatable, as expected?
 
     python -m b200.hopper.run_pack packs/*.npz [--repeat 10] [--json results.json]
 

@@ -88,9 +88,7 @@ def make_op(ins: Instr) -> Op:
 
 
 def build_blocks(kernel: Kernel, located) -> list[Block]:
-    """Cut the body into basic blocks; `located(ins)` is a context manager that adds the line to
-    errors.
-    """
+    """Cut the body into basic blocks. located(ins): a context that adds the line to errors."""
     blocks, labels = [Block(0)], {}
     fresh = True
 
@@ -168,9 +166,7 @@ def _bits(mask: int):
 
 
 class Uniformity:
-    """Which registers vary between lanes, which need their inactive lanes kept, and what is live
-    where.
-    """
+    """Which registers vary between lanes, which keep inactive lanes, and what is live where."""
 
     def __init__(self, kernel: Kernel, blocks: list[Block], block_dim_1d: bool):
         self.blocks, self.block_dim_1d = blocks, block_dim_1d
@@ -253,9 +249,7 @@ class Uniformity:
         return any(self.is_varying(r) for r in op.srcs)
 
     def args_uniform(self, op: Op) -> bool:
-        """Whether every source is the same in all lanes (the guard and kept destinations not
-        counted).
-        """
+        """Whether all sources are the same in all lanes, guard and kept destinations aside."""
         n = (
             len(op.ins.operands)
             if op.entry is None

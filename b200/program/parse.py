@@ -51,9 +51,7 @@ _SPECIALS = frozenset(
 
 
 def parse(text: str) -> Program:
-    """Parse a PTX module; Unsupported for what the emulator cannot represent (device functions that
-    are called).
-    """
+    """Parse a PTX module. Raises Unsupported for device functions that are called."""
     source = text
     files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
     text = _COMMENT.sub("", text)
@@ -265,9 +263,7 @@ class _Body:
         return Instr(opcode, tuple(operands), pred, negated, self.loc, source, dual)
 
     def _call(self, rest: str, pred: Reg | None, negated: bool, source: str) -> Instr:
-        """A call of one of the functions that the driver provides; the mnemonic becomes
-        `call.NAME`.
-        """
+        """A call of a function that the driver provides; the mnemonic becomes `call.NAME`."""
         match = _CALL.fullmatch(rest.strip())
         if match is None or match.group(2) not in SYSTEM_CALLS:
             raise Unsupported(f"device function calls are not supported: {source}")
@@ -278,9 +274,7 @@ class _Body:
         return Instr(f"call.{name}", tuple(operands), pred, negated, self.loc, source)
 
     def _call_parameter(self, operands: list) -> list | None:
-        """Operands of the move that a load or store of a call's parameter is, None if it is not
-        one.
-        """
+        """Operands of the move that an access of a call's parameter is; None for any other."""
         for i, operand in enumerate(operands):
             if (
                 isinstance(operand, Addr)

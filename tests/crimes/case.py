@@ -1,6 +1,4 @@
-"""What a crime is: a small kernel with one planted bug, its corrected twin, and what must be said
-of it.
-"""
+"""A crime: a small kernel with one planted bug, its corrected twin, what must be said of it."""
 
 from __future__ import annotations
 

@@ -131,9 +131,7 @@ def _from_small(mods: Modifiers, source: str, target: str) -> Pure:
 
 @pure("cvt.pack")
 def cvt_pack(ins: Instr) -> Pure:
-    """cvt.pack.sat.dtype.s32{.b32} d, a, b{, c}: saturated a and b side by side, b lowest, below
-    c.
-    """
+    """cvt.pack.sat.dtype.s32{.b32} d, a, b{, c}: saturated a above b, and c above both."""
     mods = Modifiers(ins, 2)
     chained = mods.flag("b32")
     mods.type("s32")

@@ -110,8 +110,7 @@ def ldmatrix(ins: Instr):
 
 @warp("stmatrix")
 def stmatrix(ins: Instr):
-    """stmatrix.sync.aligned.shape.num{.trans}{.shared}.type [p], {r..}; shape and type: m8n8.b16,
-    m16n8.trans.b8."""
+    """stmatrix.sync.aligned.{m8n8|m16n8}.num{.trans}{.shared}.{b16|b8} [p], {r..}"""
     form, count = _choose(ins)
     space = space_of(ins)
     row, byte = form.places(count)

@@ -165,9 +165,7 @@ class Accumulator:
             raise Fault(f"D of {self.rows} x {self.columns}: {fault}") from None
 
     def _blocks(self, lanes: np.ndarray) -> np.ndarray:
-        """A view [parts, rows, ...] (halves: [4, 16, ...]) of an array whose axis 0 is the
-        lanes.
-        """
+        """A view [parts, rows, ...] (halves: [4, 16, ...]) of an array; its axis 0 is the lanes."""
         if self.half:
             row = self.taddr >> 16
             return lanes.reshape(4, 32, *lanes.shape[1:])[:, row : row + 16]

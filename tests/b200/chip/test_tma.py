@@ -1,6 +1,4 @@
-"""TMA tensor copies against an oracle that moves one element at a time, by the documentation's
-words.
-"""
+"""TMA tensor copies against an oracle that moves one element at a time."""
 
 import itertools
 import math

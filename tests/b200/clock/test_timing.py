@@ -1,6 +1,4 @@
-"""The clock of the emulator: what published measurements say of single units, and what must hold of
-any model.
-"""
+"""The clock: what published measurements say of single units, what holds of any model."""
 
 import json
 import struct
@@ -161,9 +159,7 @@ def load_tiles(ctas: int, height: int, clock_ghz: float = 1.965, **options):
 
 
 def test_many_sms_share_dram_bandwidth():
-    """A load of 64 KB by every SM cannot take less than its bytes at 7.26 TB/s; one alone takes far
-    less.
-    """
+    """64 KB for every SM take at least their bytes at 7.26 TB/s; for one SM far less."""
     alone, everyone = load_tiles(1, 128)[0].time, load_tiles(148, 128)[0].time
     least = 148 * 65536 / 7.26e12 * 1e6
     assert everyone.time_us > least > 1.3
