@@ -189,8 +189,7 @@ class FullRange(MadeUp):
     def codes(self, operand: Operand, device: str) -> None:
         operand.codes = torch.randint(256, operand.codes_shape, dtype=torch.uint8, device=device)
         blocks = operand.k // BLOCK
-        # A code stands for about 2^(code / 8 - 7), so the codes of two scales add up to 8 *
-        # (log2(product) + 14).
+        # A code is about 2^(code / 8 - 7): those of two scales add up to 8 * (log2(product) + 14).
         wanted = math.log2(self._spread / (self.E2M1_MEAN_SQUARE * math.sqrt(operand.k)))
         total = min(max(round(8 * (wanted + 14)), 0), 126)
         if operand.side == "tokens":

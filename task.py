@@ -21,10 +21,11 @@ _Grouped = (
     " torch.Tensor]], list[tuple[torch.Tensor, torch.Tensor]], list[tuple[int, int, int, int]]]"
 )
 
-# What custom_kernel receives. gemv, gemm: (a, b, sfa, sfb, sfa_permuted, sfb_permuted, c).
-# dual gemm: (a, b1, b2, sfa, sfb1, sfb2, sfa_permuted, sfb1_permuted, sfb2_permuted, c).
-# group gemm: ([(a, b, c)], [(sfa, sfb)] on the CPU, [(sfa_permuted, sfb_permuted)], [(m, n, k,
-# l)]).
+# What custom_kernel receives.
+# gemv, gemm: (a, b, sfa, sfb, sfa_permuted, sfb_permuted, c)
+# dual gemm: (a, b1, b2, sfa, sfb1, sfb2, sfa_permuted, sfb1_permuted, sfb2_permuted, c)
+# group gemm, each a list over groups: ([(a, b, c)], [(sfa, sfb)], on the CPU,
+#     [(sfa_permuted, sfb_permuted)], [(m, n, k, l)])
 input_t = TypeVar("input_t", bound=f"{_Flat} | {_Grouped}")
 # What it returns: c, or the list of c.
 output_t = TypeVar("output_t", bound="torch.Tensor | list[torch.Tensor]")

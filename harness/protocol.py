@@ -1,5 +1,7 @@
-"""The leaderboard runner's protocol: `key: value` lines into the pipe POPCORN_FD, and exit codes
-(gpu-mode/kernelbot; gpu-mode/reference-kernels, eval.py)."""
+"""The leaderboard runner's protocol: `key: value` lines into the pipe POPCORN_FD, exit codes.
+
+As in gpu-mode/kernelbot and in eval.py of gpu-mode/reference-kernels.
+"""
 
 from __future__ import annotations
 

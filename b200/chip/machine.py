@@ -3,9 +3,8 @@
 A fragment (fragment.py) runs until it must wait or its turn is over. When nothing can run, the
 launch is deadlocked and the report says who waits for what.
 
-Clusters start in order and run to their end one after the other; further clusters join while the
-resident ones wait or are long in running, up to what the GPU holds, so grid-wide waiting works as
-well.
+Clusters start in order and run to their end one after the other. Further clusters join while the
+resident ones wait or run long, up to what the GPU holds, so waiting across the grid works, too.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ class Machine:
         self.queue: deque[Fragment] = deque()
         self.resident: list[Cluster] = []
 
-    # --- what units use
-    # -------------------------------------------------------------------------------------
+    # --- what units use ---------------------------------------------------------------------------
     def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
         """A warp issues an asynchronous operation; `apply` is its effect, to be called once. Here
         it happens at once.
@@ -115,8 +113,7 @@ class Machine:
             if cta.exited_warps == len(cta.warps):
                 self.budget.see(cta)
 
-    # --- a launch
-    # -------------------------------------------------------------------------------------------
+    # --- a launch ---------------------------------------------------------------------------------
     def launch(
         self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes
     ) -> Launch:

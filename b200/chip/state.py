@@ -1,8 +1,7 @@
 """The state of a launch that the units work on: global memory, cluster, CTA, warp.
 
-Nothing here knows an instruction. Addresses follow sm_90/sm_100 (facts: cluster shared addresses
-measured on H200): a 32-bit shared address is (rank in cluster << 24) | offset, offsets start at
-0x400, the first KB is reserved.
+Nothing here knows an instruction. A 32-bit shared address is (rank in cluster << 24) | offset, as
+measured on an H200; a CTA's own offsets start at 0x400, the first KB is the system's.
 """
 
 from __future__ import annotations
@@ -117,8 +116,7 @@ class CTA:
     """A CTA: shared memory, tensor memory, barriers, warps.
 
     smem: Region whose base is 0: index with an offset (address & OFFSET_MASK). Offsets below
-    SMEM_BASE and from
-        `smem_end` on are not the CTA's.
+        SMEM_BASE and from `smem_end` on are not the CTA's.
     tmem: uint32 array [128 lanes, 512 columns], made at the first allocation.
     Both start as all ones (NaN as a number), so that reading what nothing wrote shows in the
     result.

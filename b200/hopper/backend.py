@@ -1,8 +1,9 @@
 """A Hopper GPU under the CuTe DSL's host code, in the place of the emulator's machine.
 
-import b200.hopper.backend
-gpu = b200.hopper.backend.install()   # before the first compile
-custom_kernel(data)              # CUDA tensors
+from b200.hopper import backend
+
+gpu = backend.install()  # before the first compile
+custom_kernel(data)      # CUDA tensors
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
     python -m b200.hopper.record OUT.npz SCRIPT [its arguments]
 
-The script sees a B200 in software (b200.install). Launches are numbered: OUT-0.npz, OUT-1.npz,
-...
+The script sees a B200 in software (b200.install). Launches are numbered: OUT-0.npz, OUT-1.npz.
 """
 
 from __future__ import annotations

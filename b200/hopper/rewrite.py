@@ -2,16 +2,16 @@
 
 Everything that Hopper has stays as it is. In place of the rest:
 
-tcgen05             calls of the device functions (device/), carried out by the thread or warp that
-                    would issue them
-TMA                 coordinate 0 is halved where the tensormap says 4-bit elements (tensormap.py);
-                    `.cta_group::1` is dropped; a load with `.cta_group::2` goes through a barrier
-                    of ours (device/barriers.cu)
-f32x2 arithmetic    two f32 operations
-256-bit ld and st   two of 128 bits
-3-operand min, max  two of two operands
-clusterlaunchcontrol  every request is refused: the whole grid is launched anyway
-setmaxnreg          dropped; it changes no result
+    tcgen05               calls of the device functions (device/), by the thread or warp that would
+                          issue the instruction
+    TMA                   coordinate 0 is halved where the tensormap is marked as one of 4-bit
+                          elements (byte_tensormaps.py); `.cta_group::1` is dropped; a load with
+                          `.cta_group::2` goes through a barrier of ours (device/barriers.cu)
+    f32x2 arithmetic      two f32 operations
+    256-bit ld and st     two of 128 bits
+    3-operand min, max    two of two operands
+    clusterlaunchcontrol  every request is refused: the whole grid is launched anyway
+    setmaxnreg            dropped; it changes no result
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Control flow and uniformity of a kernel: what the translator needs to know before it writes code.
 
-* basic blocks, cut at labels, after branches and before instructions that may block (executed again
-on wake-up);
-* the immediate post-dominator of each block: where a diverged warp reconverges;
-* which registers hold the same value in all active lanes ("uniform"): those become Python ints, the
-others numpy
-  arrays of 32. A register is varying if an instruction makes it so, or if lanes that went different
-  ways at a divergent branch can see different definitions of it (see `_mark_divergent_region`).
+* Basic blocks, cut at labels, after branches, and before instructions that may block, which are
+  executed again on wake-up.
+* The immediate post-dominator of each block: where a diverged warp reconverges.
+* Which registers hold the same value in all active lanes ("uniform"): those become Python ints, the
+  others numpy arrays of 32. A register varies if an instruction makes it so, or if lanes that went
+  different ways at a divergent branch can see different definitions of it.
 """
 
 from __future__ import annotations

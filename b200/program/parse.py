@@ -1,9 +1,8 @@
-"""PTX text -> Program: registers, instructions with their source lines, labels, variables (PTX ISA
-chapters 4 and 5).
+"""PTX text -> Program: registers, instructions with source lines, labels, variables.
 
-Inline-asm scopes `{ .reg ...; LAB: ... }` have their own registers and labels; both are renamed so
-that names are unique in the kernel. Lines inside a scope count from where the asm string starts, so
-a scope keeps the line of the instruction before it.
+PTX ISA chapters 4 and 5. Inline-asm scopes `{ .reg ...; LAB: ... }` have their own registers and
+labels; both are renamed so that names are unique in the kernel. Lines inside a scope count from
+where the asm string starts, so a scope keeps the line of the instruction before it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The CUDA side of eval.py on whatever GPU there is, with stand-ins in plain torch.
 
-Run with `pytest -m cuda tests/harness/test_cuda.py`. The times are those of the stand-in and say nothing of
-submission.py.
+Run with `pytest -m cuda tests/harness/test_cuda.py`. The times are those of the stand-in and say
+nothing of submission.py.
 """
 
 from __future__ import annotations

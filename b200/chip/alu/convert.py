@@ -48,8 +48,7 @@ def cvt(ins: Instr) -> Pure:
     )
 
 
-# --- integers
-# -------------------------------------------------------------------------------------------
+# --- integers -------------------------------------------------------------------------------------
 
 
 def _integers(mods: Modifiers, source: str, target: str) -> Pure:
@@ -82,8 +81,7 @@ def _saturated(source: str, target: str):
     return lambda a: min(max((a ^ sign) - sign, low), high) & mask
 
 
-# --- integer to float
-# -----------------------------------------------------------------------------------
+# --- integer to float -----------------------------------------------------------------------------
 
 
 def _integer_to_float(mods: Modifiers, source: str, target: str) -> Pure:
@@ -129,8 +127,7 @@ def _long_to_f64(number: np.ndarray, mode: str) -> np.ndarray:
     return r.view(np.uint64)
 
 
-# --- from float
-# -----------------------------------------------------------------------------------------
+# --- from float -----------------------------------------------------------------------------------
 
 
 def _from_float(mods: Modifiers, source: str, target: str) -> Pure:
@@ -219,8 +216,7 @@ def clamp_finite(u: np.ndarray, form: Float) -> np.ndarray:
     return np.where(u & (form.sign - 1) == form.infinity, u - form.bits_dtype(1), u)
 
 
-# --- address spaces
-# -------------------------------------------------------------------------------------
+# --- address spaces -------------------------------------------------------------------------------
 
 WINDOWS = {
     "global": 0,

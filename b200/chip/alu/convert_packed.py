@@ -1,7 +1,6 @@
 """cvt to and from packed and small formats, cvt.pack (PTX ISA 9.7.9.21, 9.7.9.22).
 
-A pair is held with the first operand's value in the upper half: for d = cvt(a, b), b is the low
-one.
+A pair holds the first operand's value in its upper half: for d = cvt(a, b), b is the low one.
 """
 
 from __future__ import annotations

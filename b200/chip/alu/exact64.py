@@ -1,7 +1,6 @@
 """fp64 arithmetic that float64 does not offer, by exact rationals: fma, directed rounding.
 
-Lane by lane and slow; kernels use it rarely. Operations that the host rounds to nearest stay
-native.
+Lane by lane and slow; kernels use it rarely. What the host rounds to nearest stays native.
 """
 
 from __future__ import annotations

@@ -80,8 +80,7 @@ def lift(kind: str, function):
     return packed
 
 
-# --- on patterns
-# ----------------------------------------------------------------------------------------
+# --- on patterns ----------------------------------------------------------------------------------
 
 
 def flush(u: np.ndarray, form: Float) -> np.ndarray:
@@ -124,8 +123,7 @@ def order_key(u: np.ndarray, form: Float) -> np.ndarray:
     return s ^ (s >> (form.bits - 1) & (form.sign - 1))
 
 
-# --- rounding
-# -------------------------------------------------------------------------------------------
+# --- rounding -------------------------------------------------------------------------------------
 
 
 def to_odd(s: np.ndarray, above: np.ndarray, below: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
-"""What tcgen05.mma reads and writes besides arithmetic: A and B from shared or tensor memory, scale
-factors, and the places of D in tensor memory (PTX ISA 9.7.16.5, 9.7.16.10).
+"""What tcgen05.mma reads and writes: A and B, scale factors, and the places of D.
+
+A comes from shared or tensor memory, B from shared memory, scale factors from tensor memory, where
+D lies, too (PTX ISA 9.7.16.5, 9.7.16.10).
 """
 
 from __future__ import annotations

@@ -226,8 +226,7 @@ def test_tf32_rounding():
         0xFF800000,
         0x7F800001,
     ]
-    # Nearest even at 13 dropped bits: tie to even, tie to odd's neighbour, above and below the tie,
-    # overflow.
+    # Nearest even at 13 dropped bits: ties, above and below a tie, overflow.
     expected = [
         0x3F800000,
         0x3F800000,
