@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 _Flat = "tuple[torch.Tensor, ...]"
 _Grouped = (
-    "tuple[list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], list[tuple[torch.Tensor,"
-    " torch.Tensor]], list[tuple[torch.Tensor, torch.Tensor]], list[tuple[int, int, int, int]]]"
+    "tuple[list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], "
+    "list[tuple[torch.Tensor, torch.Tensor]], "
+    "list[tuple[torch.Tensor, torch.Tensor]], "
+    "list[tuple[int, int, int, int]]]"
 )
 
 # What custom_kernel receives.
