@@ -73,8 +73,7 @@ def _cause(machine, waitable, fragments) -> str:
     if isinstance(waitable, Pool):
         return (
             f"tensor memory: {waitable.describe()}: an allocation is not freed (tcgen05.dealloc), "
-            "or the peer CTA "
-            "does not allocate with cta_group::2"
+            "or the peer CTA does not allocate with cta_group::2"
         )
     if isinstance(waitable, ClusterBarrier):
         return _cluster(machine, waitable, fragments)
@@ -106,9 +105,9 @@ def _mbarrier(machine, b: MBarrier, fragments) -> str:
         )
     if b.tx < 0 and b.pending == b.expected:
         return (
-            f"{name}: copies have brought {-b.tx} bytes that no expect_tx announced in this phase: "
-            "an expect_tx is "
-            "missing or too small, so an earlier phase ended before all its bytes were there"
+            f"{name}: copies have brought {-b.tx} bytes that no expect_tx announced in this "
+            "phase: an expect_tx is missing or too small, so an earlier phase ended before all "
+            "its bytes were there"
         ) + _bytes(machine, b)
     init = (
         f" (initialised with count {b.expected} at {b.init_by[2]})"
@@ -117,17 +116,15 @@ def _mbarrier(machine, b: MBarrier, fragments) -> str:
     )
     if 0 < b.pending < b.expected:
         return (
-            f"{name}{init}: {b.expected - b.pending} of {b.expected} arrivals have come: the count "
-            "of its "
-            "initialisation is too high, or a warp that should arrive does not get there"
+            f"{name}{init}: {b.expected - b.pending} of {b.expected} arrivals have come: the "
+            "count of its initialisation is too high, or a warp that should arrive does not get "
+            "there"
         )
     if not b.arrivals:
         return (
             f"{name}{init}: nobody has ever arrived on it: an arrive, an expect_tx with its load, "
-            "or a tcgen05.commit "
-            "is missing or names another barrier; or the wait is a phase off (the first wait of a "
-            "producer for a free "
-            "stage must pass: parity 1)"
+            "or a tcgen05.commit is missing or names another barrier; or the wait is a phase off "
+            "(the first wait of a producer for a free stage must pass: parity 1)"
         )
     return (
         f"{name}{init}: earlier phases were completed, for this one nobody has arrived: whoever "
