@@ -181,9 +181,7 @@ def _given(lines: Sequence[str], problems: Sequence[Problem]) -> list[Case]:
 
 
 def _numbered(name: str | None, index: int, count: int) -> str:
-    """A file name for one of `count` cases, absolute: out.json, or out.0.json where there are
-    several.
-    """
+    """Absolute file name for one of `count` cases: out.json, or out.0.json of several."""
     if not name:
         return ""
     path = Path(name).resolve()

@@ -62,9 +62,7 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Operand:
-    """One matrix of a problem while it is made: `side` is "tokens" (a) or "weights" (b); l, rows, k
-    its size.
-    """
+    """One matrix of a problem while it is made. side: "tokens" (a) or "weights" (b)."""
 
     side: str
     l: int
@@ -100,9 +98,7 @@ def _fractions(shape: Shape, device: str) -> torch.Tensor:
 
 
 def _leftovers(shape: Shape, device: str) -> torch.Tensor:
-    """Uninitialised int8 on the leaderboard; here every int8 value in turn, so that a run can be
-    repeated.
-    """
+    """Uninitialised on the leaderboard; here every int8 in turn, so that runs are repeatable."""
     return torch.arange(math.prod(shape), device=device).to(torch.int8).view(shape)
 
 
@@ -193,8 +189,7 @@ class FullRange(MadeUp):
     def codes(self, operand: Operand, device: str) -> None:
         operand.codes = torch.randint(256, operand.codes_shape, dtype=torch.uint8, device=device)
         blocks = operand.k // BLOCK
-        # A code stands for about 2^(code / 8 - 7), so the codes of two scales add up to 8 *
-        # (log2(product) + 14).
+        # A code is about 2^(code / 8 - 7): those of two scales add up to 8 * (log2(product) + 14).
         wanted = math.log2(self._spread / (self.E2M1_MEAN_SQUARE * math.sqrt(operand.k)))
         total = min(max(round(8 * (wanted + 14)), 0), 126)
         if operand.side == "tokens":
@@ -208,9 +203,7 @@ class FullRange(MadeUp):
         operand.scales = codes.to(torch.uint8).view(torch.float8_e4m3fn)
 
     def _add_extremes(self, codes: torch.Tensor, side: str) -> None:
-        """In two blocks of K one side has 448 in every eighth row, where the other side has 2^-9 or
-        0.
-        """
+        """In two blocks of K every eighth row has 448 on one side, and 2^-9 or 0 on the other."""
         high, low = (0, -1) if side == "tokens" else (-1, 0)
         codes[:, ::8, high] = 126
         codes[:, :, low] = torch.randint_like(codes[:, :, low], 0, 2)
@@ -288,9 +281,7 @@ def _logical(stored: torch.Tensor) -> torch.Tensor:
 
 
 def ref_kernel(data: tuple) -> torch.Tensor | list[torch.Tensor]:
-    """The right answer to `data` of any of the four problems, as new fp16 tensors of c's shape and
-    strides.
-    """
+    """The right answer to `data`, as new fp16 tensors of c's shape and strides."""
     if isinstance(data[0], list):
         abc, scales, _, _ = data
         return [_gemm(a, b, sfa, sfb, c) for (a, b, c), (sfa, sfb) in zip(abc, scales)]
@@ -318,9 +309,7 @@ def check_implementation(data: tuple, output: Any) -> tuple[bool, str]:
 
 
 def _form(output: Any, like: torch.Tensor | list[torch.Tensor]) -> str:
-    """What is wrong with the kind, number, shape, dtype or device of the output; empty if nothing
-    is.
-    """
+    """What is wrong with the output's kind, number, shape, dtype or device; empty if nothing."""
     if isinstance(like, list):
         if not isinstance(output, (list, tuple)) or len(output) != len(like):
             got = (
@@ -391,9 +380,7 @@ def _products(
 def _exact(
     a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor, columns: int
 ) -> torch.Tensor:
-    """a (M, K/2) @ b (N, K/2)^T in float64, for the first `columns` rows of b. The side with fewer
-    rows is kept.
-    """
+    """a (M, K/2) @ b (N, K/2)^T in float64, of the first `columns` rows of b."""
     if a.shape[0] > columns:
         return _exact_kept(b[:columns], sfb[:columns], a, sfa).T
     return _exact_kept(a, sfa, b[:columns], sfb[:columns])
@@ -417,9 +404,7 @@ def _blocks(codes: torch.Tensor, scales: torch.Tensor) -> Iterator[torch.Tensor]
 def _scaled_mm(
     a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
-    """The public method. b is padded to whole atoms of rows, since cuBLAS wants N to be a multiple
-    of 16.
-    """
+    """The public method; b is padded to whole atoms, since cuBLAS wants N to divide by 16."""
     rows = -(-b.shape[0] // ATOM_ROWS) * ATOM_ROWS
     if rows != b.shape[0]:
         padded = torch.zeros(rows, b.shape[1], dtype=torch.uint8, device=b.device)

@@ -1,5 +1,4 @@
-"""The four NVFP4 problems: names, input types, official cases, speed of light and the best
-published times.
+"""The four NVFP4 problems: names, input types, official cases, speed of light, best times.
 
 On a leaderboard this file is replaced by the leaderboard's own; `submission.py` takes nothing from
 it but `input_t` and `output_t`, which both have. Importing it needs nothing beyond the standard
@@ -18,14 +17,17 @@ if TYPE_CHECKING:
 
 _Flat = "tuple[torch.Tensor, ...]"
 _Grouped = (
-    "tuple[list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], list[tuple[torch.Tensor,"
-    " torch.Tensor]], list[tuple[torch.Tensor, torch.Tensor]], list[tuple[int, int, int, int]]]"
+    "tuple[list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], "
+    "list[tuple[torch.Tensor, torch.Tensor]], "
+    "list[tuple[torch.Tensor, torch.Tensor]], "
+    "list[tuple[int, int, int, int]]]"
 )
 
-# What custom_kernel receives. gemv, gemm: (a, b, sfa, sfb, sfa_permuted, sfb_permuted, c).
-# dual gemm: (a, b1, b2, sfa, sfb1, sfb2, sfa_permuted, sfb1_permuted, sfb2_permuted, c).
-# group gemm: ([(a, b, c)], [(sfa, sfb)] on the CPU, [(sfa_permuted, sfb_permuted)], [(m, n, k,
-# l)]).
+# What custom_kernel receives.
+# gemv, gemm: (a, b, sfa, sfb, sfa_permuted, sfb_permuted, c)
+# dual gemm: (a, b1, b2, sfa, sfb1, sfb2, sfa_permuted, sfb1_permuted, sfb2_permuted, c)
+# group gemm, each a list over groups: ([(a, b, c)], [(sfa, sfb)], on the CPU,
+#     [(sfa_permuted, sfb_permuted)], [(m, n, k, l)])
 input_t = TypeVar("input_t", bound=f"{_Flat} | {_Grouped}")
 # What it returns: c, or the list of c.
 output_t = TypeVar("output_t", bound="torch.Tensor | list[torch.Tensor]")
@@ -51,9 +53,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Problem:
-    """A leaderboard: its name, the keys of a case in the order of a case file, its official
-    cases.
-    """
+    """A leaderboard: its names, its keys in the order of a case file, its official cases."""
 
     name: str
     short: str

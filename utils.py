@@ -1,5 +1,4 @@
-"""What the reference and the harness share: the NVFP4 format, seeding, cloning, clearing the L2,
-and the report on where two results differ.
+"""What the reference and the harness share: NVFP4, seeding, cloning, clearing the L2, mismatches.
 
 NVFP4: e2m1 codes in pairs, a ue4m3 scale for every 16 of them along K, an fp32 scale for the whole
 tensor. Codes are (rows, K/2, L), element 2i in the low nibble; scales are (rows, K/16, L). The
@@ -30,8 +29,7 @@ MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of code & 7; bit 3 is t
 _NIBBLE = np.array([*MAGNITUDES, *(-v for v in MAGNITUDES)], np.float32)
 _BYTE = np.stack([_NIBBLE[np.arange(256) & 15], _NIBBLE[np.arange(256) >> 4]], axis=1)
 
-# Half way between neighbouring magnitudes. A tie goes to the even code: up where the upper code is
-# even.
+# Half way between neighbouring magnitudes. A tie goes to the even code.
 _HALF_WAY = tuple((a + b) / 2 for a, b in zip(MAGNITUDES, MAGNITUDES[1:]))
 
 
@@ -54,8 +52,7 @@ def _unpack(codes: torch.Tensor) -> torch.Tensor:
     """(rows, K/2) bytes -> (rows, K/2, 2) fp32."""
     if codes.is_cuda:
         return torch.from_numpy(_BYTE).to(codes.device)[codes.int()]
-    # One 8-byte gather for both elements: numpy's take is 20 times as fast as an index into a (256,
-    # 2) tensor.
+    # One 8-byte gather for both elements: much faster than an index into a (256, 2) tensor.
     pairs = np.take(_BYTE.view(np.int64).ravel(), codes.numpy())
     return torch.from_numpy(pairs.view(np.float32))
 
@@ -186,8 +183,7 @@ def clone_data(data: Any) -> Any:
 
 
 def clear_l2_cache(gib: float) -> None:
-    """Push everything out of L2 by writing `gib` GiB of normal random numbers, which also lets the
-    host run ahead.
+    """Clear the L2: write `gib` GiB of normal random numbers, while the host runs ahead.
 
     The leaderboards write 4 GiB (gemv) or 62.5 GiB (the others); less where the GPU has less free
     memory.
@@ -245,9 +241,7 @@ def _extent(where: torch.Tensor) -> str:
 
 
 def _nature(got: torch.Tensor, want: torch.Tensor) -> list[str]:
-    """What the wrong values are, where that says something: zeros, NaN, infinities, all of the
-    wrong sign.
-    """
+    """What is telling of the wrong values: zeros, NaN, infinities, all of the wrong sign."""
     kinds = {
         "zero": got == 0,
         "NaN": torch.isnan(got),

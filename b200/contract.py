@@ -5,17 +5,17 @@ program, when the program is translated; it decodes the modifiers and returns wh
 time. The longest registered prefix (in whole dot-separated parts) wins, so `tcgen05.mma.sp` can
 stand beside `tcgen05.mma`.
 
-Three styles:
+A factory has one of three styles:
 
-`@pure(prefix)`: factory(ins) -> `Pure`. No state: arithmetic, logic, conversions, moves.
-`@lane(prefix, out=n)`: factory(ins) -> run(warp, lane, *args). Called once for each active lane
-with plain
-    Python ints (registers as unsigned bit patterns). Instructions that one thread issues.
-`@warp(prefix, out=n)`: factory(ins) -> run(warp, mask, *args). Called once for the warp. `mask` is
-an int with
-    a bit for each active lane. An argument is an int where the translator knows it to be the same
-    in all lanes, else a numpy array of 32 elements (uint16/uint32/uint64); use `lanes(x, dtype)` to
-    get an array either way.
+    @pure(prefix)         factory(ins) -> Pure
+        No state: arithmetic, logic, conversions, moves.
+    @lane(prefix, out=n)  factory(ins) -> run(warp, lane, *args)
+        Called for each active lane, with plain Python ints: registers as unsigned bit patterns.
+        For instructions that one thread issues.
+    @warp(prefix, out=n)  factory(ins) -> run(warp, mask, *args)
+        Called once for the warp; `mask` is an int with a bit for each active lane. An argument is
+        an int where the translator knows it to be the same in all lanes, else a numpy array of 32
+        elements (uint16, uint32, uint64); `lanes(x, dtype)` makes an array of either.
 
 Arguments arrive in the order of the PTX text, destinations left out: an address `[r+imm]` is the
 sum, an address with coordinates `[map, {c0, c1}]` is two arguments (int, tuple), a vector `{a, b}`
@@ -43,17 +43,13 @@ DTYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 class Pure:
     """A stateless instruction.
 
-    ins, outs: PTX types of sources and destinations ("u32", "b64", "f16x2", "pred", ...); the
-    translator hands
-        over bit patterns of that width. "pred" is an int mask of 32 bits.
-    vector: arrays of shape (32,), unsigned bit patterns -> array (or tuple); predicates as int
-    masks. scalar: the same on Python ints (unsigned bit patterns, predicates as 0 or FULL), or None
-    when the
-        result is to be computed as a vector even from uniform operands (all floating point).
-    expr, vexpr: Python source with {0}, {1}, ... for the operands, to be inlined in place of a call
-    of
-        scalar or vector. Operands of vexpr are arrays, or Python ints that fit the type (never all
-        of them).
+    ins, outs: PTX types of sources and destinations ("u32", "b64", "f16x2", "pred", ...). The
+        translator hands over bit patterns of that width; "pred" is an int mask of 32 bits.
+    vector: arrays of shape (32,), unsigned bit patterns -> array or tuple; predicates as int masks.
+    scalar: the same on Python ints, predicates as 0 or FULL. None where the result is computed as
+        a vector even from uniform operands (all floating point).
+    expr, vexpr: Python source with {0}, {1}, ... for the operands, inlined in place of a call of
+        scalar or vector. Operands of vexpr are arrays, or ints that fit the type, never all ints.
     """
 
     ins: tuple[str, ...]
@@ -71,8 +67,7 @@ class Entry:
     factory: Callable
     out: int = 1
     may_block: bool = False
-    # "never": results differ between lanes; "args": the same in all lanes when the arguments are;
-    # "always".
+    # Are results the same in all lanes? "never", "always", or "args": if the arguments are.
     uniform: str = "never"
 
 
@@ -104,9 +99,7 @@ def warp(*prefixes: str, out: int = 0, may_block: bool = False, uniform: str = "
 
 
 def find(opcode: str) -> Entry | None:
-    """The entry with the longest prefix of `opcode` ("tcgen05.mma.cta_group::1.kind::f16"), or
-    None.
-    """
+    """The entry with the longest prefix of `opcode`, an instruction's mnemonic, or None."""
     parts = tuple(opcode.split("."))
     for n in range(len(parts), 0, -1):
         if (entry := TABLE.get(parts[:n])) is not None:

@@ -12,9 +12,7 @@ from typing import Any
 
 
 class Fault(Exception):
-    """Raised by a unit: one sentence in the PTX documentation's words, with the numbers that are
-    wrong.
-    """
+    """Raised by a unit: a sentence in the PTX ISA's words, with the numbers that are wrong."""
 
 
 class EmulatorError(RuntimeError):

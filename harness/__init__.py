@@ -1,2 +1,4 @@
-"""The parts of eval.py: cases, inputs, processes, timing, protocol, report. Only this package knows
-both the problems and the emulator."""
+"""The parts of eval.py: cases, devices, processes, timing, protocol, reports.
+
+Only this package knows both the problems and the emulator.
+"""

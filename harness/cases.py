@@ -1,5 +1,4 @@
-"""Cases: the text of a case file, what is legal, which problem it belongs to, and random legal
-cases.
+"""Cases: case files, what is legal, which problem a case belongs to, random legal ones.
 
 A case file has a case a line, `m: 128; k: 256; l: 1; seed: 1111`, with lists as `[96, 128]` or
 `(96, 128)` for the groups of nvfp4_group_gemm (gpu-mode/kernelbot writes such files).
@@ -27,9 +26,7 @@ class CaseError(ValueError):
 
 @dataclass(frozen=True)
 class Case:
-    """A legal case of a problem. text: as in a case file, with the seed as given (before any secret
-    seed).
-    """
+    """A legal case of a problem. text: as in a case file, before any secret seed is mixed in."""
 
     problem: Problem
     args: CaseArgs
@@ -68,9 +65,7 @@ def format_args(args: CaseArgs) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a case file that hold a case. Raises CaseError if it cannot be read or holds
-    none.
-    """
+    """The lines of a case file that hold a case. Raises CaseError if there are none."""
     try:
         lines = [
             line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
@@ -164,9 +159,7 @@ def official(problem: Problem, mode: str) -> list[Case]:
 
 
 def with_secret(cases: Iterable[Case], secret: int | None) -> list[Case]:
-    """The same cases with a secret seed mixed into theirs by Cantor's pairing, as the leaderboards
-    do; text stays.
-    """
+    """The same cases with a secret seed paired into theirs (Cantor), as the leaderboards do."""
     if secret is None:
         return list(cases)
 
@@ -177,9 +170,7 @@ def with_secret(cases: Iterable[Case], secret: int | None) -> list[Case]:
 
 
 def random_cases(problem: Problem, count: int, seed: int) -> list[Case]:
-    """`count` legal cases of odd sizes, small enough to be emulated in seconds. The same seed gives
-    the same cases.
-    """
+    """`count` legal cases of odd sizes, emulated in seconds; the same for the same seed."""
     rng = random.Random(f"{problem.name} {seed}")
     return [make_case(problem, _random_args(problem, rng)) for _ in range(count)]
 

@@ -1,6 +1,4 @@
-"""What the cases run on: a B200, a Hopper GPU, or the emulator; and whether what that needs is
-installed.
-"""
+"""What the cases run on: a B200, a Hopper GPU, or the emulator; what is missing for it."""
 
 from __future__ import annotations
 
@@ -125,9 +123,7 @@ def start_emulator() -> None:
 
 
 def parallel_cases(device: Device, mode: str, wanted: int | None) -> tuple[int, int]:
-    """(cases at a time, CPU threads for each). One at a time where a GPU is shared; a modelled time
-    does not mind.
-    """
+    """(cases at a time, CPU threads for each); one at a time where a GPU is shared."""
     cores = len(os.sched_getaffinity(0))
     if device.kind != "emulator":
         workers = 1

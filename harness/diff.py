@@ -1,6 +1,4 @@
-"""Where an output differs from the reference, and why: counts, a map, and the hypotheses that
-reproduce it.
-"""
+"""Where an output differs from the reference, and which hypotheses reproduce it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""SASS of a cubin, and the loops in it. Needs nvdisasm: the package nvidia-cuda-nvdisasm, or a CUDA
-toolkit on the PATH.
+"""SASS of a cubin, and the loops in it.
+
+Needs nvdisasm: the package nvidia-cuda-nvdisasm, or a CUDA toolkit on the PATH.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""How long the emulation itself takes, and how much memory: `python -m harness.emulation_speed
-[--shapes NAME ...]`.
+"""Seconds and megabytes that the emulation takes: `python -m harness.emulation_speed`.
 
 Wall-clock seconds of this machine's CPU, never a time of the kernel. Three parts, each against its
 target: one small dual GEMM with its compile; all official test cases; each benchmark shape at full

@@ -45,9 +45,19 @@ def block(name: str, results: Path) -> str:
     return f"<!-- table: {name} -->\n{body}\n\n{source}\n<!-- /table -->"
 
 
+def missing(name: str, results: Path) -> list[str]:
+    """Sources of a table that are not there."""
+    return [source for source in TABLES[name].sources if not (results / source).is_file()]
+
+
 def rendered(text: str, results: Path) -> str:
-    """A page with all its tables rendered anew."""
-    return BLOCK.sub(lambda found: block(found["name"], results), text)
+    """A page with all its tables rendered anew, but for those whose source is missing."""
+
+    def anew(found: re.Match) -> str:
+        unknown = found["name"] not in TABLES or missing(found["name"], results)
+        return found[0] if unknown else block(found["name"], results)
+
+    return BLOCK.sub(anew, text)
 
 
 def unsourced(text: str) -> list[str]:
@@ -68,12 +78,17 @@ def problems(root: Path = ROOT) -> list[str]:
     found = []
     for page in pages(root):
         name, text = page.relative_to(root), page.read_text()
+        results = root / "docs" / "results"
         for match in BLOCK.finditer(text):
-            if match["name"] not in TABLES:
-                found.append(f"{name}: no table is called {match['name']!r}")
-            elif match[0] != block(match["name"], root / "docs" / "results"):
-                found.append(f"{name}: table {match['name']} is not what its source says")
-        if text.count("<!-- table:") != len(BLOCK.findall(text)):
+            table = match["name"]
+            if table not in TABLES:
+                found.append(f"{name}: no table is called {table!r}")
+            elif absent := missing(table, results):
+                found.append(f"{name}: table {table} has no {', '.join(absent)} (--commands)")
+            elif match[0] != block(table, results):
+                found.append(f"{name}: table {table} is not what its source says")
+        begun = re.sub(r"`[^`\n]*`", "", text).count("<!-- table:")
+        if begun != len(BLOCK.findall(text)):
             found.append(f"{name}: a table begins that does not end in `<!-- /table -->`")
         found += [f"{name}: where is this figure from? {line}" for line in unsourced(text)]
     return found

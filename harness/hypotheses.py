@@ -1,5 +1,4 @@
-"""What a wrong kernel may have computed instead: each hypothesis predicts the elements that are
-wrong.
+"""What a wrong kernel may have computed instead: a hypothesis predicts the wrong elements.
 
 A hypothesis is a function of a View (the inputs, and the places of some wrong elements) that yields
 (name, predicted values). A new one is a few lines under `@hypothesis`.
@@ -25,9 +24,7 @@ HYPOTHESES: list[Callable[[View], Iterator[tuple[str, np.ndarray]]]] = []
 
 @dataclass(frozen=True)
 class Operand:
-    """One matrix of one group. codes: uint8 (rows, K/2, L), two codes a byte; scales: float64
-    (rows, K/16, L).
-    """
+    """A matrix. codes: uint8 (rows, K/2, L), two a byte; scales: float64 (rows, K/16, L)."""
 
     name: str
     codes: np.ndarray

@@ -1,8 +1,7 @@
-"""Times without a B200: the kernel runs in the emulator with a clock, and what a leaderboard would
-report is modelled.
+"""Times without a B200: the kernel runs in the emulator with a clock.
 
-Arithmetic of the tensor core is left out: it takes no simulated time, and `eval.py test` is what
-checks results.
+What a leaderboard would report is modelled. Arithmetic of the tensor core is left out: it takes no
+simulated time, and `eval.py test` is what checks results.
 """
 
 from __future__ import annotations

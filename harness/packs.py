@@ -57,9 +57,7 @@ def bytes_read(case: dict[str, Any]) -> int:
 
 
 def make(argv: list[str]) -> int:
-    """Pack the cases of a problem: the official tests or the benchmark shapes, or cases given as
-    text.
-    """
+    """Pack cases of a problem: official tests, benchmark shapes, or cases given as text."""
     parser = argparse.ArgumentParser(prog="python -m harness.packs make", description=make.__doc__)
     parser.add_argument("problems", nargs="*", help="gemv, gemm, dual, group; all by default")
     parser.add_argument("--mode", choices=("test", "benchmark"), default="test")

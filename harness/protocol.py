@@ -1,5 +1,7 @@
-"""The leaderboard runner's protocol: `key: value` lines into the pipe POPCORN_FD, and exit codes
-(gpu-mode/kernelbot; gpu-mode/reference-kernels, eval.py)."""
+"""The leaderboard runner's protocol: `key: value` lines into the pipe POPCORN_FD, exit codes.
+
+As in gpu-mode/kernelbot and in eval.py of gpu-mode/reference-kernels.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,7 @@ def exit_code(outcomes: Iterable[Outcome]) -> int:
 
 
 class PopcornReport:
-    """Writes the protocol of `mode`; in leaderboard mode `stop` turns true at the first failure, as
-    there.
-    """
+    """Writes the protocol of `mode`. stop: true after the first failure of a leaderboard run."""
 
     def __init__(self, descriptor: str, mode: str):
         try:

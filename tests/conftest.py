@@ -20,9 +20,7 @@ LONGEST = 240  # seconds a command may take
 
 @dataclass(frozen=True)
 class Finished:
-    """A command that ended. popcorn: what it wrote into the runner's pipe, as (key, value) in
-    order.
-    """
+    """A command that ended. popcorn: (key, value) as it wrote them into the runner's pipe."""
 
     status: int
     stdout: str
@@ -36,9 +34,7 @@ class Finished:
 
 @pytest.fixture
 def run_eval(tmp_path: Path) -> Callable[..., Finished]:
-    """run_eval(*arguments, popcorn=False, env={}, limit=seconds) runs eval.py from another
-    directory.
-    """
+    """run_eval(*arguments, popcorn=False, env={}, limit=seconds): eval.py from another folder."""
 
     def run(
         *arguments: str,
@@ -73,9 +69,7 @@ def run_eval(tmp_path: Path) -> Callable[..., Finished]:
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Callable[[str], str]:
-    """stand_in(body) writes a submission whose custom_kernel(data) has this body; m is the first
-    size of c.
-    """
+    """stand_in(body): a submission whose custom_kernel(data) has this body; m: rows of c."""
 
     def write(body: str) -> str:
         path = tmp_path / "stand_in.py"

@@ -65,6 +65,15 @@ def test_figures_outside_of_tables(line, wrong):
     assert bool(figures.unsourced(f"# A page\n\n{line}\n")) == wrong
 
 
+def test_a_missing_source_is_said_and_its_table_kept(copy):
+    (copy / "docs" / "results" / "floors.json").unlink()
+    assert figures.problems(copy) == [
+        "docs/tuning.md: table floors has no floors.json (--commands)"
+    ]
+    page = (copy / "docs" / "tuning.md").read_text()
+    assert figures.rendered(page, copy / "docs" / "results") == page
+
+
 def test_an_unfinished_or_unknown_table_is_found(copy):
     with open(copy / "README.md", "a") as readme:
         readme.write("<!-- table: other -->\n<!-- /table -->\n<!-- table: benchmark -->\n")

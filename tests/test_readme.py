@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import re
 import shlex
 import subprocess
@@ -49,13 +50,47 @@ def program(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:start], words[start:]
 
 
+# Prints the --help of each program that stdin lists; one process, since imports take seconds.
+HELP = """
+import contextlib, io, json, runpy, sys
+texts = []
+for called in json.load(sys.stdin):
+    module, *rest = called[1:] if called[0] == "-m" else called
+    sys.argv, text = [module, *rest, "--help"], io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        if called[0] == "-m":
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(module, run_name="__main__")
+    texts.append(text.getvalue())
+json.dump(texts, sys.stdout)
+"""
+
+
 @functools.cache
-def usage(called: tuple[str, ...]) -> str:
+def usages() -> dict[tuple[str, ...], str]:
+    """Program -> its --help, of each that a command gives options to."""
+    programs = {("eval.py",), ("-m", "b200", "run")}
+    for command in commands():
+        called, options = asked(command)
+        programs |= {called} if options else set()
     done = subprocess.run(
-        [sys.executable, *called, "--help"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", HELP],
+        cwd=ROOT,
+        input=json.dumps(list(programs)),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return dict(zip(programs, json.loads(done.stdout)))
+
+
+def asked(command: str) -> tuple[tuple[str, ...], set[str]]:
+    """(program, the options it is given) of a command; none of pip's, pytest's and ruff's."""
+    called, rest = program(words_of(command))
+    options = {word.split("=")[0] for word in rest if re.match(r"--?[a-z]", word)}
+    found = tuple("tma" if word == "NAME" else word for word in called)
+    return found, set() if called[-1] in NOT_OURS else options
 
 
 def words_of(command: str) -> list[str]:
@@ -67,16 +102,13 @@ def words_of(command: str) -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_command_exists(command):
-    called, rest = program(words_of(command))
+    called, options = asked(command)
     if called[0] == "-m":
         assert importlib.util.find_spec(called[1]), command
     else:
         assert (ROOT / called[0]).is_file(), command
-    options = {word.split("=")[0] for word in rest if re.match(r"--?[a-z]", word)}
-    if options and called[-1] not in NOT_OURS:
-        text = usage(tuple("tma" if word == "NAME" else word for word in called))
-        for option in options:
-            assert re.search(rf"(?<![\w-]){option}(?![\w-])", text), f"{command}: no {option}"
+    for option in options:
+        assert re.search(rf"(?<![\w-]){option}(?![\w-])", usages()[called]), f"no {option}"
 
 
 def test_the_commands_of_the_first_screen_are_among_them():
@@ -94,7 +126,7 @@ def test_two_commands_do_all_the_set_up():
 def test_options_of_the_readme_are_all_there():
     """Every --option that README's table and text name is one of eval.py or of `b200 run`."""
     text = (ROOT / "README.md").read_text()
-    known = usage(("eval.py",)) + usage(("-m", "b200", "run"))
+    known = usages()["eval.py",] + usages()["-m", "b200", "run"]
     for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))):
         assert re.search(rf"{option}(?![\w-])", known), option
 

@@ -20,9 +20,7 @@ def count(code, hits: list[int]) -> dict[str, int]:
 
 
 def mnemonic(ins: Instr) -> str:
-    """The opcode up to its first type or qualifier: "tcgen05.mma", "cp.async.bulk.tensor",
-    "add".
-    """
+    """The opcode up to its first type or qualifier: "tcgen05.mma", "add"."""
     long = (
         "cp",
         "tcgen05",
@@ -101,8 +99,11 @@ def fault(machine, launch, fragment, error: BaseException) -> str:
     """An instruction that hardware would not have executed."""
     ins = instruction_of(machine.code, fragment, error)
     return (
-        f"{place(ins)}: {error}\n  by {who(fragment)}\n  PTX: {ins.text if ins else '?'}\n  kernel"
-        f" {launch.kernel}, grid {launch.grid}, block {launch.block}, cluster {launch.cluster}"
+        f"{place(ins)}: {error}\n"
+        f"  by {who(fragment)}\n"
+        f"  PTX: {ins.text if ins else '?'}\n"
+        f"  kernel {launch.kernel}, grid {launch.grid}, block {launch.block}, cluster "
+        f"{launch.cluster}"
     )
 
 
@@ -110,15 +111,13 @@ def internal(machine, launch, fragment, error: BaseException) -> str:
     """The emulator itself failed: say where, so that it can be mended."""
     trace = "".join(traceback.format_exception(error)[-3:])
     return (
-        "the emulator failed on this instruction:"
-        f" {fault(machine, launch, fragment, error)}\n{trace}"
+        f"the emulator failed on this instruction: {fault(machine, launch, fragment, error)}\n"
+        f"{trace}"
     )
 
 
 def deadlock(machine, launch) -> str:
-    """Who waits for what. One entry for each different wait; fragments that wait alike are
-    counted.
-    """
+    """Who waits for what: an entry for each different wait, with the fragments that wait so."""
     groups: dict[tuple, list] = {}
     for cluster in machine.resident:
         for cta in cluster.ctas:
@@ -132,8 +131,8 @@ def deadlock(machine, launch) -> str:
                     )
                     groups.setdefault((place(ins), ins.text, text), []).append(fragment)
     lines = [
-        f"deadlock: no warp can proceed in {launch.kernel}, grid {launch.grid}, cluster"
-        f" {launch.cluster}"
+        f"deadlock: no warp can proceed in {launch.kernel}, grid {launch.grid}, cluster "
+        f"{launch.cluster}"
     ]
     for (line, text, waits), fragments in list(groups.items())[:24]:
         more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""

@@ -120,9 +120,7 @@ class Fragment:
         self.machine.wake(self, waitable)
 
     def split(self, taken: int, target: int, after: int, meet: int) -> int:
-        """Divergent branch: `taken` lanes go to `target`, the others to `after`, both as far as
-        `meet`.
-        """
+        """Divergent branch: lanes `taken` go to `target`, the others to `after`, until `meet`."""
         others = self.mask & ~taken
         join = Join(meet, self.mask, 0, self.join, self.reconv)
         self.join, self.reconv = join, meet
@@ -144,9 +142,7 @@ class Fragment:
         self._leave(lanes)
 
     def arrive_or_exit(self, pc: int) -> int | None:
-        """The fragment is at the end of its region or of the kernel: the block to go on with, None
-        if it ends.
-        """
+        """At the end of a region or of the kernel: the block to go on with, None if it ends."""
         while True:
             if pc == EXIT:
                 self.state.fragments.remove(self)

@@ -1,5 +1,4 @@
-"""Why nothing moves: the likely cause of a deadlock, and what last happened on the barriers it
-hangs on.
+"""Why nothing moves: the likely cause of a deadlock, and what last happened at its barriers.
 
 Reads the state of the machine, which may also know the history of its mbarriers
 (`Machine.barrier_history`).
@@ -17,9 +16,7 @@ SHOWN = 8  # barriers explained
 
 
 def explain(machine) -> list[str]:
-    """Lines for a deadlock report: a likely cause for each barrier that is waited on, then its
-    timeline.
-    """
+    """Lines of a deadlock report: likely causes, then the timeline of each barrier waited on."""
     waits: dict = {}
     for cluster in machine.resident:
         for cta in cluster.ctas:
@@ -47,9 +44,7 @@ def explain(machine) -> list[str]:
 
 
 def _rank(waitable) -> int:
-    """How directly a waitable shows the cause: wrong counts do, a barrier of the CTA mostly
-    suffers.
-    """
+    """Rank of a waitable as a cause: a wrong count is one, a CTA barrier mostly suffers."""
     if isinstance(waitable, MBarrier):
         if waitable.pending == 0 or waitable.pending < waitable.expected or waitable.tx < 0:
             return 0
@@ -78,8 +73,7 @@ def _cause(machine, waitable, fragments) -> str:
     if isinstance(waitable, Pool):
         return (
             f"tensor memory: {waitable.describe()}: an allocation is not freed (tcgen05.dealloc), "
-            "or the peer CTA "
-            "does not allocate with cta_group::2"
+            "or the peer CTA does not allocate with cta_group::2"
         )
     if isinstance(waitable, ClusterBarrier):
         return _cluster(machine, waitable, fragments)
@@ -111,9 +105,9 @@ def _mbarrier(machine, b: MBarrier, fragments) -> str:
         )
     if b.tx < 0 and b.pending == b.expected:
         return (
-            f"{name}: copies have brought {-b.tx} bytes that no expect_tx announced in this phase: "
-            "an expect_tx is "
-            "missing or too small, so an earlier phase ended before all its bytes were there"
+            f"{name}: copies have brought {-b.tx} bytes that no expect_tx announced in this "
+            "phase: an expect_tx is missing or too small, so an earlier phase ended before all "
+            "its bytes were there"
         ) + _bytes(machine, b)
     init = (
         f" (initialised with count {b.expected} at {b.init_by[2]})"
@@ -122,17 +116,15 @@ def _mbarrier(machine, b: MBarrier, fragments) -> str:
     )
     if 0 < b.pending < b.expected:
         return (
-            f"{name}{init}: {b.expected - b.pending} of {b.expected} arrivals have come: the count "
-            "of its "
-            "initialisation is too high, or a warp that should arrive does not get there"
+            f"{name}{init}: {b.expected - b.pending} of {b.expected} arrivals have come: the "
+            "count of its initialisation is too high, or a warp that should arrive does not get "
+            "there"
         )
     if not b.arrivals:
         return (
             f"{name}{init}: nobody has ever arrived on it: an arrive, an expect_tx with its load, "
-            "or a tcgen05.commit "
-            "is missing or names another barrier; or the wait is a phase off (the first wait of a "
-            "producer for a free "
-            "stage must pass: parity 1)"
+            "or a tcgen05.commit is missing or names another barrier; or the wait is a phase off "
+            "(the first wait of a producer for a free stage must pass: parity 1)"
         )
     return (
         f"{name}{init}: earlier phases were completed, for this one nobody has arrived: whoever "

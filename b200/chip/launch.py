@@ -1,6 +1,4 @@
-"""One launch: what it is and was, what a B200 refuses, and the special registers its threads
-read.
-"""
+"""One launch: its report, what a B200 refuses, and the special registers of its threads."""
 
 from __future__ import annotations
 

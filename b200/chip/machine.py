@@ -3,9 +3,8 @@
 A fragment (fragment.py) runs until it must wait or its turn is over. When nothing can run, the
 launch is deadlocked and the report says who waits for what.
 
-Clusters start in order and run to their end one after the other; further clusters join while the
-resident ones wait or are long in running, up to what the GPU holds, so grid-wide waiting works as
-well.
+Clusters start in order and run to their end one after the other. Further clusters join while the
+resident ones wait or run long, up to what the GPU holds, so waiting across the grid works, too.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ class Machine:
         self.queue: deque[Fragment] = deque()
         self.resident: list[Cluster] = []
 
-    # --- what units use
-    # -------------------------------------------------------------------------------------
+    # --- what units use ---------------------------------------------------------------------------
     def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
         """A warp issues an asynchronous operation; `apply` is its effect, to be called once. Here
         it happens at once.
@@ -62,9 +60,7 @@ class Machine:
         return None
 
     def load_generic(self, warp: Fragment, address: int, nbytes: int) -> bytes:
-        """Bytes at a generic address (global, shared, local of the lowest lane, kernel
-        parameter).
-        """
+        """Bytes at a generic address; local memory is that of the lowest lane."""
         window, at = address & ~WINDOW_MASK, address & WINDOW_MASK
         if window == PARAM_WINDOW:
             if at + nbytes > len(self.params):
@@ -87,9 +83,7 @@ class Machine:
         return address & WINDOW_MASK
 
     def settle(self) -> bool:
-        """No warp can run: let an asynchronous effect happen that was put off; False if there is
-        none.
-        """
+        """No warp can run: let an effect happen that was put off. False if there is none."""
         return False
 
     def next_fragment(self) -> Fragment:
@@ -119,14 +113,11 @@ class Machine:
             if cta.exited_warps == len(cta.warps):
                 self.budget.see(cta)
 
-    # --- a launch
-    # -------------------------------------------------------------------------------------------
+    # --- a launch ---------------------------------------------------------------------------------
     def launch(
         self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes
     ) -> Launch:
-        """Run a grid to its end. EmulatorError (fault, deadlock, unsupported, limit) says what went
-        wrong.
-        """
+        """Run a grid to its end. Raises EmulatorError: fault, deadlock, unsupported, limit."""
         self.code = code
         smem = code.static_smem + dynamic_smem
         launch = Launch(code.kernel.name, tuple(grid), tuple(block), tuple(cluster), smem)

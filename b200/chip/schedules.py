@@ -5,8 +5,7 @@
     random:SEED  warps, the length of their turns and completions in a random order
 
 The operations of one thread's tensor-core queue (tcgen05.mma, cp, shift, commit) keep their order;
-all others are
-unordered, as the documentation leaves them. A correct kernel gives the same bits under all
+all others are unordered, as the PTX ISA leaves them. A correct kernel gives the same bits under all
 schedules.
 """
 

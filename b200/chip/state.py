@@ -1,8 +1,7 @@
 """The state of a launch that the units work on: global memory, cluster, CTA, warp.
 
-Nothing here knows an instruction. Addresses follow sm_90/sm_100 (facts: cluster shared addresses
-measured on H200): a 32-bit shared address is (rank in cluster << 24) | offset, offsets start at
-0x400, the first KB is reserved.
+Nothing here knows an instruction. A 32-bit shared address is (rank in cluster << 24) | offset, as
+measured on an H200; a CTA's own offsets start at 0x400, the first KB is the system's.
 """
 
 from __future__ import annotations
@@ -64,9 +63,7 @@ class GlobalMemory:
         self._find_more = find_more
 
     def register(self, address: int, nbytes: int, name: str):
-        """Make [address, address + nbytes) legal; replaces overlapping ranges of freed
-        allocations.
-        """
+        """Make [address, address + nbytes) legal in place of freed allocations that it overlaps."""
         if nbytes <= 0:
             return
         keep = [
@@ -119,8 +116,7 @@ class CTA:
     """A CTA: shared memory, tensor memory, barriers, warps.
 
     smem: Region whose base is 0: index with an offset (address & OFFSET_MASK). Offsets below
-    SMEM_BASE and from
-        `smem_end` on are not the CTA's.
+        SMEM_BASE and from `smem_end` on are not the CTA's.
     tmem: uint32 array [128 lanes, 512 columns], made at the first allocation.
     Both start as all ones (NaN as a number), so that reading what nothing wrote shows in the
     result.
@@ -162,9 +158,7 @@ class CTA:
 
     @property
     def pair(self) -> tuple[CTA, CTA]:
-        """The even and the odd CTA of the MMA pair this CTA belongs to (ranks differing in bit
-        0).
-        """
+        """The even and the odd CTA of this CTA's MMA pair (their ranks differ in bit 0)."""
         ctas = self.cluster.ctas
         even = self.rank & ~1
         if even + 1 >= len(ctas):

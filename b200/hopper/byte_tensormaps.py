@@ -60,9 +60,7 @@ def as_bytes(four_bit: TensorMap) -> TensorMap:
 
 
 def maps_in(params: bytes, places: list[tuple[int, int, int]]) -> list[int]:
-    """Offsets of the tensormaps among kernel parameters. places: (offset, size, alignment) of each
-    parameter.
-    """
+    """Offsets of the tensormaps among parameters. places: (offset, size, alignment) of each."""
     return [
         offset
         for offset, size, align in places

@@ -1,5 +1,6 @@
-"""What a fence of all memory takes a warp, on a Hopper GPU: after nothing, loads, stores; in the SM
-that asked and in another; of the warp that asked and of another.
+"""What a fence of all memory takes a warp of a Hopper GPU.
+
+After nothing, loads, stores; of the warp that asked for them and of another; in another SM.
 
     python -m b200.hopper.fence_cost [--json FILE]
 

@@ -36,9 +36,7 @@ class Relocation:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch. program: index of its PTX; params: as recorded; smem: dynamic shared memory in
-    bytes.
-    """
+    """One launch. program: index of its PTX; params: as recorded; smem: dynamic, in bytes."""
 
     program: int
     kernel: str
@@ -164,9 +162,7 @@ def digest(storage) -> str:
 
 
 class Recorder(Gpu):
-    """Records launches under the DSL's host code instead of running them. `emulate`: the emulator
-    runs them, too.
-    """
+    """Records launches under the DSL's host code; with `emulate` the emulator runs them, too."""
 
     def __init__(self, emulate: bool = False):
         super().__init__()
@@ -186,8 +182,7 @@ def record(
     case: dict[str, Any] | None = None,
     read_bytes: int | None = None,
 ) -> Pack:
-    """Call `kernel(data)` once and pack what it launches. The recorder must be installed
-    (b200.install(gpu=...)).
+    """Call `kernel(data)` once and pack its launches; b200.install(gpu=recorder) comes before.
 
     case: what `data` can be made from again; without, the tensors are packed. read_bytes: what the
     call must read at least; all tensors, if None.

@@ -1,5 +1,4 @@
-"""The load pipeline of a packed kernel alone, on a Hopper GPU: bytes a second, as a part of what
-DRAM gives.
+"""The load pipeline of a packed kernel alone, on a Hopper GPU, against what DRAM gives.
 
     python -m b200.hopper.pipeline packs/gemm-benchmark-0.npz ... [--json FILE]
 

@@ -1,6 +1,4 @@
-"""What the small measuring kernels share (fences.py, loads.py): launches, and the command around
-them.
-"""
+"""What fence_cost.py and load_cost.py share: launches, and the command around them."""
 
 from __future__ import annotations
 

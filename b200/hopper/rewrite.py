@@ -2,16 +2,16 @@
 
 Everything that Hopper has stays as it is. In place of the rest:
 
-tcgen05             calls of the device functions (device/), carried out by the thread or warp that
-                    would issue them
-TMA                 coordinate 0 is halved where the tensormap says 4-bit elements (tensormap.py);
-                    `.cta_group::1` is dropped; a load with `.cta_group::2` goes through a barrier
-                    of ours (device/barriers.cu)
-f32x2 arithmetic    two f32 operations
-256-bit ld and st   two of 128 bits
-3-operand min, max  two of two operands
-clusterlaunchcontrol  every request is refused: the whole grid is launched anyway
-setmaxnreg          dropped; it changes no result
+    tcgen05               calls of the device functions (device/), by the thread or warp that would
+                          issue the instruction
+    TMA                   coordinate 0 is halved where the tensormap is marked as one of 4-bit
+                          elements (byte_tensormaps.py); `.cta_group::1` is dropped; a load with
+                          `.cta_group::2` goes through a barrier of ours (device/barriers.cu)
+    f32x2 arithmetic      two f32 operations
+    256-bit ld and st     two of 128 bits
+    3-operand min, max    two of two operands
+    clusterlaunchcontrol  every request is refused: the whole grid is launched anyway
+    setmaxnreg            dropped; it changes no result
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ class Retargeted:
 
 
 def retarget(text: str, device: str, tcgen05: Writer = tmem_text.replace) -> Retargeted:
-    """Rewrite a PTX module and put the device functions (PTX for sm_90a) into it. Raises
-    HopperError.
+    """Rewrite a PTX module and add the device functions (PTX for sm_90a). Raises HopperError.
 
     tcgen05: writes what takes the place of these instructions.
     """
@@ -107,9 +106,7 @@ def _merge(text: str, device: str) -> str:
 
 
 class _Module:
-    """State of one rewriting: `calls`: a device function is called; `private`: a private barrier is
-    needed.
-    """
+    """One rewriting. calls: a device function is called; private: a private barrier is needed."""
 
     def __init__(self, dynamic: str | None, tcgen05: Writer):
         self.dynamic, self.tcgen05 = dynamic, tcgen05
@@ -171,9 +168,7 @@ def _three_operands(module: _Module, s: Statement, block: Block) -> None:
 
 
 def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
-    """A tensor TMA operation: coordinate 0 by the element size that the tensormap is marked
-    with.
-    """
+    """A tensor TMA operation: coordinate 0 scaled as the tensormap is marked."""
     if any(m in s.opcode for m in ("gather4", "scatter4", "im2col")):
         raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
     place = next(i for i, o in enumerate(s.operands) if re.match(r"\[[^\]]*,\s*\{", o))

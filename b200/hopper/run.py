@@ -20,9 +20,7 @@ PORTABLE_CLUSTER = 8
 
 
 def require_gpu() -> str:
-    """The GPU's name. Raises HopperError where there is no Hopper GPU, or torch or cuda-python is
-    missing.
-    """
+    """The GPU's name. Raises HopperError without a Hopper GPU, torch or cuda-python."""
     try:
         import torch
     except ImportError:
@@ -78,9 +76,7 @@ def places_of(text: str, name: str) -> list[tuple[int, int, int]]:
 
 
 class Image:
-    """A kernel of a PTX module for sm_90a, loaded. places: of its parameters, as `places_of` gives
-    them.
-    """
+    """A kernel of a PTX module for sm_90a, loaded. places: as `places_of` gives them."""
 
     def __init__(self, text: str, name: str, places: list[tuple[int, int, int]]):
         import torch
@@ -131,9 +127,7 @@ class Image:
 
 
 class Kernel:
-    """A kernel of a PTX module for sm_100a, on this GPU. rewrite: retarget, or a function like
-    it.
-    """
+    """A kernel of a PTX module for sm_100a, on this GPU. rewrite: a function like `retarget`."""
 
     def __init__(self, text: str, name: str, rewrite: Callable[[str, str], Retargeted] = retarget):
         self.program = rewrite(text, toolchain.device_functions())
@@ -149,9 +143,7 @@ class Kernel:
         del workspace
 
     def prepared(self, shape: Shape) -> Callable[[bytes], None]:
-        """A function that launches with given parameters and does not wait; all launches share
-        tensor memory.
-        """
+        """A function that launches and does not wait; all launches share tensor memory."""
         shape = self._with_private_bytes(shape)
         workspace = self._tensor_memory(shape) if self.program.tmem else None
         self.image.prepare(shape)
@@ -178,9 +170,7 @@ class Kernel:
         return bytes(params)
 
     def _tensor_memory(self, shape: Shape):
-        """Tensor memory for every CTA of the grid, all ones (NaN), and its allocation bitmaps,
-        zero.
-        """
+        """Tensor memory for every CTA of the grid, all ones (NaN); its allocation bitmaps, zero."""
         import torch
         from cuda.bindings import driver
 

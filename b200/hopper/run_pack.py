@@ -1,10 +1,9 @@
-"""Run packed launches (pack.py) on this machine's Hopper GPU: right, the same in every repeat, the
-same as expected?
+"""Run packs (pack.py) on this machine's Hopper GPU: right, repeatable, as expected?
 
     python -m b200.hopper.run_pack packs/*.npz [--repeat 10] [--json results.json]
 
-Needs torch, cuda-python, and NVRTC or nvcc; not the DSL. Exit status: 0 all right, 1 not, 2 cannot
-run.
+Needs torch, cuda-python, and NVRTC or nvcc; not the DSL. Exit status: 0 all right, 1 not all,
+2 cannot run.
 """
 
 from __future__ import annotations

@@ -32,9 +32,7 @@ class Statement:
 
 
 def finder(prefixes: list[str]) -> re.Pattern:
-    """A pattern that finds statements whose opcode starts with one of `prefixes` (regular
-    expressions).
-    """
+    """A pattern of statements whose opcode starts with one of `prefixes` (regular expressions)."""
     return re.compile(
         r"(?<![\w.$%])(?P<guard>(?:@!?[\w%$.]+\s+)?)(?P<opcode>(?:"
         + "|".join(prefixes)
@@ -127,9 +125,7 @@ class Block:
         return found
 
     def call(self, function: str, *arguments: tuple[str, str], result: str = "") -> str:
-        """Call a device function; arguments and result as (type, value). Returns the result's
-        register.
-        """
+        """Call a device function; arguments are (type, value). Returns the result's register."""
         self.lines.append("{")
         for i, (kind, value) in enumerate(arguments):
             self.lines.append(f".param .{kind} hopper_in{i};")

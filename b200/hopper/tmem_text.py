@@ -21,9 +21,7 @@ LANE_SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
 
 
 def replace(s: Statement, block: Block) -> None:
-    """Write what stands for a tcgen05 instruction. Raises HopperError for what is not carried
-    over.
-    """
+    """Write what stands for a tcgen05 instruction. Raises HopperError where nothing does."""
     action = s.mods[1]
     if action in ("wait::ld", "wait::st", "relinquish_alloc_permit"):
         return
@@ -86,9 +84,7 @@ def register_cells(shape: str, count: int) -> list[tuple[int, int]]:
 
 
 def _cells(s: Statement, block: Block, taddr: str, split: str, count: int, packed: bool):
-    """The register with the address of register 0's cell, and each register's byte offset from
-    it.
-    """
+    """The register with the address of register 0's cell, and the others' byte offsets."""
     shape = next((m for m in s.mods if m in LANE_SHAPES), None)
     if shape is None:
         raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")

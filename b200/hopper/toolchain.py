@@ -1,6 +1,4 @@
-"""Compilers: CUDA C++ to PTX by NVRTC or nvcc, PTX to machine code by ptxas or by the driver,
-whichever there is.
-"""
+"""CUDA C++ to PTX by NVRTC or nvcc, PTX to machine code by ptxas or the driver."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ def source() -> str:
 
 @functools.cache
 def device_functions() -> str:
-    """The device functions as PTX for sm_90a. Raises HopperError if neither NVRTC nor nvcc is
-    there.
-    """
+    """The device functions as PTX for sm_90a. Raises HopperError without NVRTC and nvcc."""
     reasons = []
     for compiler in (with_nvrtc, with_nvcc):
         try:
@@ -90,9 +86,7 @@ def with_nvcc(text: str) -> str:
 
 
 def assemble(ptx: str) -> bytes:
-    """Machine code by ptxas where it is on the PATH; else the PTX itself, which the driver
-    compiles.
-    """
+    """Machine code if ptxas is on the PATH; else the PTX itself, which the driver compiles."""
     if shutil.which("ptxas") is None:
         return ptx.encode() + b"\0"
     with tempfile.TemporaryDirectory() as folder:

@@ -130,7 +130,9 @@ def _move(to: Any, source: Any, size: int) -> None:
 
 def _address(pointer: Any) -> int:
     """Of an int, a handle, or a buffer."""
-    if isinstance(pointer, (bytes, bytearray, memoryview)) or hasattr(pointer, "__array_interface__"):
+    if isinstance(pointer, (bytes, bytearray, memoryview)) or hasattr(
+        pointer, "__array_interface__"
+    ):
         view = memoryview(pointer).cast("B")
         if view.readonly:
             return ctypes.cast(ctypes.c_char_p(bytes(view)), ctypes.c_void_p).value or 0
@@ -270,7 +272,9 @@ class _CudaRuntime(_Module):
             "cudaGraphInstantiate": self.makes(lambda graph, *_: r.cudaGraphExec_t(int(graph))),
             "cudaGraphLaunch": self.does(lambda graph, _queue: state.replay(int(graph))),
         }
-        names |= dict.fromkeys(("cudaSetDevice", "cudaDeviceSynchronize", "cudaGetLastError"), nothing)
+        names |= dict.fromkeys(
+            ("cudaSetDevice", "cudaDeviceSynchronize", "cudaGetLastError"), nothing
+        )
         names |= dict.fromkeys(("cudaStreamSynchronize", "cudaStreamDestroy"), nothing)
         names |= dict.fromkeys(("cudaStreamQuery", "cudaStreamWaitEvent"), nothing)
         names |= dict.fromkeys(("cudaEventSynchronize", "cudaEventQuery"), nothing)
@@ -290,4 +294,8 @@ class _CudaRuntime(_Module):
 
     def _nodes(self, graph, _count=0):
         launches = self.state.graphs[int(graph)]
-        return self.success, [self.module.cudaGraphNode_t(i + 1) for i in range(len(launches))], len(launches)
+        return (
+            self.success,
+            [self.module.cudaGraphNode_t(i + 1) for i in range(len(launches))],
+            len(launches),
+        )

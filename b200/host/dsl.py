@@ -81,9 +81,7 @@ def _patch(runtime: Runtime):
     }
 
     class Engine(engines.ExecutionEngine):
-        """The DSL's engine with the runtime functions replaced (registering later than here
-        crashes).
-        """
+        """The DSL's engine, the runtime functions replaced (registered later they crash)."""
 
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)

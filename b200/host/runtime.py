@@ -98,9 +98,7 @@ class Runtime:
         _poke(out, "<i", 0)
 
     def accept(self, *_):
-        """Attributes of a kernel (shared-memory carve-out, non-portable clusters): nothing to
-        do.
-        """
+        """Attributes of a kernel (carve-out, non-portable clusters) have no effect here."""
 
     def launch_kernel(self, config, kernel, args):
         *sizes, dynamic = struct.unpack("<6I", ctypes.string_at(config, 24)) + struct.unpack(

@@ -232,7 +232,9 @@ def event_type(clock: Clock) -> type:
                         "Both events must be created with argument 'enable_timing=True'."
                     )
                 if event.recorded is None:
-                    raise ValueError("Both events must be recorded before calculating elapsed time.")
+                    raise ValueError(
+                        "Both events must be recorded before calculating elapsed time."
+                    )
             return clock.milliseconds(self.recorded, end_event.recorded)
 
     return Event

@@ -369,7 +369,9 @@ def _huge(function, args: tuple, kwargs: dict) -> torch.Tensor | None:
     if function.__name__ not in _CONTENTS | {"empty"} or kwargs.get("out") is not None:
         return None
     with torch.device("meta"):
-        meta = function(*args, **{k: v for k, v in kwargs.items() if k not in ("device", "generator")})
+        meta = function(
+            *args, **{k: v for k, v in kwargs.items() if k not in ("device", "generator")}
+        )
     size = meta.numel() * meta.element_size()
     if size < HUGE:
         return None

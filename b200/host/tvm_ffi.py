@@ -136,8 +136,7 @@ def patch_tvm_ffi():
 
 
 def _record(execution_args, args: tuple, kwargs: dict):
-    """Remember what a function was compiled with: its tensors, and the streams that the caller may
-    leave out."""
+    """Remember a function's tensors, and the streams that its caller may leave out."""
     bound = execution_args.original_signature.bind(*args, **kwargs).arguments
     names = [n for n in execution_args.signature.parameters if n in bound]
     execution_args.tvm_ffi_specs = {

@@ -1,12 +1,11 @@
 """Control flow and uniformity of a kernel: what the translator needs to know before it writes code.
 
-* basic blocks, cut at labels, after branches and before instructions that may block (executed again
-on wake-up);
-* the immediate post-dominator of each block: where a diverged warp reconverges;
-* which registers hold the same value in all active lanes ("uniform"): those become Python ints, the
-others numpy
-  arrays of 32. A register is varying if an instruction makes it so, or if lanes that went different
-  ways at a divergent branch can see different definitions of it (see `_mark_divergent_region`).
+* Basic blocks, cut at labels, after branches, and before instructions that may block, which are
+  executed again on wake-up.
+* The immediate post-dominator of each block: where a diverged warp reconverges.
+* Which registers hold the same value in all active lanes ("uniform"): those become Python ints, the
+  others numpy arrays of 32. A register varies if an instruction makes it so, or if lanes that went
+  different ways at a divergent branch can see different definitions of it.
 """
 
 from __future__ import annotations
@@ -88,9 +87,7 @@ def make_op(ins: Instr) -> Op:
 
 
 def build_blocks(kernel: Kernel, located) -> list[Block]:
-    """Cut the body into basic blocks; `located(ins)` is a context manager that adds the line to
-    errors.
-    """
+    """Cut the body into basic blocks. located(ins): a context that adds the line to errors."""
     blocks, labels = [Block(0)], {}
     fresh = True
 
@@ -168,9 +165,7 @@ def _bits(mask: int):
 
 
 class Uniformity:
-    """Which registers vary between lanes, which need their inactive lanes kept, and what is live
-    where.
-    """
+    """Which registers vary between lanes, which keep inactive lanes, and what is live where."""
 
     def __init__(self, kernel: Kernel, blocks: list[Block], block_dim_1d: bool):
         self.blocks, self.block_dim_1d = blocks, block_dim_1d
@@ -253,9 +248,7 @@ class Uniformity:
         return any(self.is_varying(r) for r in op.srcs)
 
     def args_uniform(self, op: Op) -> bool:
-        """Whether every source is the same in all lanes (the guard and kept destinations not
-        counted).
-        """
+        """Whether all sources are the same in all lanes, guard and kept destinations aside."""
         n = (
             len(op.ins.operands)
             if op.entry is None

@@ -15,9 +15,7 @@ TYPE_BITS = {
 
 @dataclass(frozen=True)
 class Reg:
-    """A virtual register; names are unique in the kernel (registers of inline-asm scopes are
-    renamed).
-    """
+    """A virtual register. Names are unique in the kernel: those of inline-asm scopes are new."""
 
     name: str
     type: str  # "pred", "b16", "b32", "b64", "b128", "f32", ...
@@ -140,9 +138,7 @@ class Kernel:
 
 @dataclass
 class Program:
-    """A PTX module; `variables` are its module-scope shared, global and const variables, `text`
-    what was parsed.
-    """
+    """A PTX module. variables: shared, global and const ones of module scope; text: its PTX."""
 
     target: str
     kernels: dict[str, Kernel]

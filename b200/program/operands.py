@@ -113,9 +113,7 @@ class Operands:
 
     @staticmethod
     def _resize(code: str, varying: bool, kind: str, width: int) -> str:
-        """A value of PTX type `kind` in a register of `width` bits (sign-extended if the type is
-        signed).
-        """
+        """A value of PTX type `kind` in a register of `width` bits, sign-extended if signed."""
         have = TYPE_BITS[kind]
         if varying:
             if kind[0] == "s" and width > have:

@@ -1,9 +1,8 @@
-"""PTX text -> Program: registers, instructions with their source lines, labels, variables (PTX ISA
-chapters 4 and 5).
+"""PTX text -> Program: registers, instructions with source lines, labels, variables.
 
-Inline-asm scopes `{ .reg ...; LAB: ... }` have their own registers and labels; both are renamed so
-that names are unique in the kernel. Lines inside a scope count from where the asm string starts, so
-a scope keeps the line of the instruction before it.
+PTX ISA chapters 4 and 5. Inline-asm scopes `{ .reg ...; LAB: ... }` have their own registers and
+labels; both are renamed so that names are unique in the kernel. Lines inside a scope count from
+where the asm string starts, so a scope keeps the line of the instruction before it.
 """
 
 from __future__ import annotations
@@ -51,9 +50,7 @@ _SPECIALS = frozenset(
 
 
 def parse(text: str) -> Program:
-    """Parse a PTX module; Unsupported for what the emulator cannot represent (device functions that
-    are called).
-    """
+    """Parse a PTX module. Raises Unsupported for device functions that are called."""
     source = text
     files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
     text = _COMMENT.sub("", text)
@@ -265,9 +262,7 @@ class _Body:
         return Instr(opcode, tuple(operands), pred, negated, self.loc, source, dual)
 
     def _call(self, rest: str, pred: Reg | None, negated: bool, source: str) -> Instr:
-        """A call of one of the functions that the driver provides; the mnemonic becomes
-        `call.NAME`.
-        """
+        """A call of a function that the driver provides; the mnemonic becomes `call.NAME`."""
         match = _CALL.fullmatch(rest.strip())
         if match is None or match.group(2) not in SYSTEM_CALLS:
             raise Unsupported(f"device function calls are not supported: {source}")
@@ -278,9 +273,7 @@ class _Body:
         return Instr(f"call.{name}", tuple(operands), pred, negated, self.loc, source)
 
     def _call_parameter(self, operands: list) -> list | None:
-        """Operands of the move that a load or store of a call's parameter is, None if it is not
-        one.
-        """
+        """Operands of the move that an access of a call's parameter is; None for any other."""
         for i, operand in enumerate(operands):
             if (
                 isinstance(operand, Addr)

@@ -40,9 +40,7 @@ def _initial(text: str | None, kind: str, size: int) -> bytes | None:
 
 
 def immediate(token: str, kind: str = "b32") -> int:
-    """Value of a numeric token; 0f3F800000 and 0d... give the bit pattern, decimal floats too (as
-    `kind`).
-    """
+    """Value of a numeric token; 0f..., 0d... and decimal floats (as `kind`) give bit patterns."""
     token = token.rstrip("uU") if token[:2].lower() not in ("0f", "0d") else token
     low = token.lower()
     if low.startswith(("0f", "0d")) and len(low) in (10, 18):

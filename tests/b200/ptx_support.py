@@ -8,9 +8,7 @@ HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
 
 def kernel(body: str, params: list[str], smem: str = "", name: str = "k", reqntid: int = 32) -> str:
-    """PTX text of one kernel; params are ".u64 out" and the like; registers %p %r %rd %rs %f are
-    declared.
-    """
+    """PTX of one kernel. params: ".u64 out" and the like; %p %r %rd %rs %f are declared."""
     listed = ",\n".join(f".param {p}" for p in params)
     return f"""{HEADER}
 .extern .shared .align 1024 .b8 dyn[];

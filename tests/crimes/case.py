@@ -1,6 +1,4 @@
-"""What a crime is: a small kernel with one planted bug, its corrected twin, and what must be said
-of it.
-"""
+"""A crime: a small kernel with one planted bug, its corrected twin, what must be said of it."""
 
 from __future__ import annotations
 
@@ -102,9 +100,8 @@ class Crime:
 
     build: bug? -> Source. kind: of the finding ("race", ...) or of the error ("fault", "deadlock").
     words: what the report must contain. marks: lines it must name. args: tensors to launch with,
-    made anew each time,
-    the last one the output; expected: its value. grid, cluster: of the launch. schedule: that
-    shows the bug best.
+    made anew each time, the last one the output; expected: its value. grid, cluster: of the launch.
+    schedule: the one that shows the bug best.
     """
 
     name: str

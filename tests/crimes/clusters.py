@@ -66,9 +66,7 @@ def remote_read(last: bool) -> Source:
 
 
 def mismatched(bug: bool) -> Source:
-    """CTA 0 signals CTA 1 behind a second cluster barrier, at which CTA 1 arrives only behind the
-    signal.
-    """
+    """CTA 0 signals behind a cluster barrier at which CTA 1 arrives only after the signal."""
     k = cluster_start()
 
     def init():
@@ -137,9 +135,7 @@ IDESC_PAIR = 1 << 4 | N // 8 << 17 | 128 // 16 << 24
 
 
 def pair_mma(last: bool) -> Source:
-    """tcgen05.mma over two CTAs (M = 128, N = 32); D is not read. Operands are ones, by generic
-    stores.
-    """
+    """tcgen05.mma over two CTAs (M = 128, N = 32) on ones by generic stores; D is not read."""
     k = cluster_start(32)
     k("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1+8192], 32;", "alloc")
     for i in range(24):  # 64 rows of A and 16 of B, 32 bytes each

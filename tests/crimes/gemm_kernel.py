@@ -21,9 +21,7 @@ PARAMS = ".param .u64 a, .param .u64 b, .param .u64 out"
 
 
 def descriptor(rows: int) -> int:
-    """K-major, no swizzle: 8-row groups 128 bytes apart, the two 16-byte columns rows * 16
-    apart.
-    """
+    """K-major, no swizzle: groups of 8 rows 128 bytes apart, 16-byte columns rows * 16 apart."""
     return rows * 16 >> 4 << 16 | 128 >> 4 << 32 | 1 << 46
 
 
@@ -161,9 +159,7 @@ def _multiply(k, o):
 
 
 def _fill_b(k, o):
-    """One thread copies B of every stage with generic loads and stores; both stages hold the
-    same.
-    """
+    """One thread copies B of every stage by generic loads and stores; stages are alike."""
     for s in range(STAGES):
         for chunk in range(B_BYTES // 16):
             k(f"ld.global.v4.b32 {{%r30, %r31, %r32, %r33}}, [%rd1+{16 * chunk}];")

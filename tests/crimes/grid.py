@@ -34,9 +34,7 @@ def store_out(k: Source, index: str, value: str):
 
 
 def strides(bug: bool) -> Source:
-    """out[token][head][32]: a CTA is a head and writes two tokens; the bug uses the head's stride
-    for the tokens.
-    """
+    """out[token][head][32]: a CTA is a head; the bug steps tokens by the head's stride."""
     k = start(32)
     k("mov.u32 %r50, %ctaid.x;")
     for token in range(2):

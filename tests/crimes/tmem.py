@@ -11,9 +11,7 @@ from tests.crimes.cta import ints, start
 def tensor_memory(
     fences=True, wait_store=True, grow=False, wait_all=True, again=False, other=False
 ) -> Source:
-    """Warp 0 writes tensor memory, warp 4 (of the same quarter) reads it behind a barrier of the
-    CTA.
-    """
+    """Warp 0 writes tensor memory, warp 4 (same quarter) reads it behind a CTA barrier."""
     k = start(160)
     columns = 512 if again else 32
 

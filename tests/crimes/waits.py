@@ -11,9 +11,7 @@ THREADS = 64
 
 
 def copy_in(expected: int | None = 256, wait: bool = True, ends: bool = False) -> Source:
-    """Thread 0 copies 256 bytes into shared memory, the warps write them; ends: without having
-    looked at them.
-    """
+    """Thread 0 copies 256 bytes into shared memory, the warps write them; ends: unread."""
     k = start(THREADS, ".param .u64 source, .param .u64 out")
 
     def load():

@@ -1,8 +1,7 @@
-"""The CUDA side of eval.py on whatever GPU there is, with a stand-in kernel in plain torch
-(`ref_kernel`).
+"""The CUDA side of eval.py on whatever GPU there is, with stand-ins in plain torch.
 
-Run with `pytest -m cuda tests/harness/test_cuda.py`. The times are those of the stand-in and say nothing of
-submission.py.
+Run with `pytest -m cuda tests/harness/test_cuda.py`. The times are those of the stand-in and say
+nothing of submission.py.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ STATISTICS = ("runs", "mean", "std", "err", "best", "worst")
 
 @pytest.fixture
 def on_gpu(run_eval, stand_in):
-    """on_gpu(mode, problem, body, *more, popcorn=False) runs a stand-in on the GPU, on a small
-    case.
-    """
+    """on_gpu(mode, problem, body, *more, popcorn=False): a stand-in, on a small case."""
 
     def run(mode, problem, body, *more, **options):
         named = ["--problem", problem, "--case", SMALL[problem], "--device", "cuda"]
@@ -68,9 +65,7 @@ def test_the_protocol_of_a_benchmark(on_gpu):
 
 
 def test_gpu_time_between_the_events_is_measured(on_gpu):
-    """Events bracket the call: a kernel that spins for 2 ms of GPU time is measured as at least
-    that.
-    """
+    """Events bracket the call: a kernel that spins for 2 ms is measured as at least that."""
     cycles = 4_000_000  # more than 2 ms at any clock below 2 GHz
     done = on_gpu(
         "benchmark", "gemv", f"import torch\ntorch.cuda._sleep({cycles})\n{RIGHT}", "--json"

@@ -1,6 +1,4 @@
-"""The harness: cases, timing on a clock of our own, processes, protocol, and eval.py as a
-command.
-"""
+"""The harness: cases, timing on a clock of our own, processes, protocol, and the command."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Inputs, ground truth and quantisation, against exact rational arithmetic from the formats'
-definitions.
-"""
+"""Inputs, ground truth and quantisation against exact rationals from the formats' tables."""
 
 from __future__ import annotations
 
@@ -343,9 +341,7 @@ SCALES = [e4m3(code) for code in range(127)]
 
 
 def nearest(x: Fraction, values: list[Fraction]) -> int:
-    """Index of the value nearest to x >= 0, ties to the even index, beyond the largest the
-    largest.
-    """
+    """Index of the value nearest to x >= 0: ties to the even index, saturating."""
     return min(range(len(values)), key=lambda i: (abs(values[i] - x), i % 2))
 
 
@@ -427,9 +423,7 @@ def test_what_cannot_be_quantized(x, message):
 
 
 def test_quantized_weights_give_the_bf16_product():
-    """c times the tensor scales against x @ w^T: NVFP4 has about a tenth of error in each
-    element.
-    """
+    """c times the tensor scales against x @ w^T: NVFP4 is off by about a tenth an element."""
     generator = torch.Generator().manual_seed(7)
     x, w = (torch.randn(rows, 512, generator=generator).bfloat16() for rows in (64, 96))
     qx, qw = quantize_nvfp4(x.float(), top=4.0), quantize_nvfp4(w.float(), top=4.0)

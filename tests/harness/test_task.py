@@ -42,9 +42,7 @@ def _groups(args):
 
 
 def _roofline_us(problem, args):
-    """The larger of the memory time and the tensor-core time: 9/16 byte an element, 2 flop a
-    product.
-    """
+    """The larger of memory and tensor-core time: 9/16 byte an element, 2 flop a product."""
     weights = 2 if problem is DUAL else 1
     memory = flop = 0.0
     for m, n, k, l in _groups(args):

@@ -1,6 +1,4 @@
-"""Rounding of exact rationals to binary formats, by integer arithmetic alone: an oracle for
-tests.
-"""
+"""Rounding of exact rationals to binary formats, by integer arithmetic alone."""
 
 from __future__ import annotations
 

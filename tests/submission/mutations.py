@@ -150,9 +150,7 @@ def choose(subjects: list[Subject], rng: random.Random) -> tuple[Subject, Mutati
 
 
 def subjects(gpu) -> list[Subject]:
-    """Small launches that use the kernel's parts: a ring of stages, a CTA pair, a split of K, a
-    persistent schedule.
-    """
+    """Small launches that use the kernel's parts: stages, a CTA pair, a K split, persistence."""
     config = submission.Config
     # A chip of 4 SMs: a persistent CTA gets several tiles of a small problem.
     submission.CLUSTERS = tuple(
@@ -211,9 +209,7 @@ def edited(subject: Subject, line: int, after: tuple[str, ...]) -> str:
 
 
 def verdict(gpu, subject: Subject, text: str) -> tuple[str, str]:
-    """(how the launch was judged, the first line of what was said) under each schedule until one
-    speaks.
-    """
+    """(verdict, first line of what was said) of the first schedule that finds something."""
     for schedule in SCHEDULES:
         b200.install(check=True, schedule=schedule)
         program = parse(text)

@@ -40,9 +40,7 @@ def clz(ins: Instr) -> Pure:
 
 @pure("bfind")
 def bfind(ins: Instr) -> Pure:
-    """bfind{.shiftamt}: position of the most significant bit that is not the sign; all ones if
-    none.
-    """
+    """bfind{.shiftamt}: position of the highest bit that is not the sign; all ones if none."""
     mods = Modifiers(ins)
     kind = mods.type("u32", "u64", "s32", "s64")
     shiftamt = mods.flag("shiftamt")
@@ -69,9 +67,7 @@ def bfind(ins: Instr) -> Pure:
 
 @pure("fns")
 def fns(ins: Instr) -> Pure:
-    """fns.b32 d, mask, base, offset: position of the offset-th set bit from base up (down if <
-    0).
-    """
+    """fns.b32 d, mask, base, offset: place of the offset-th set bit from base up (down if < 0)."""
     mods = Modifiers(ins)
     mods.type("b32")
     mods.done()

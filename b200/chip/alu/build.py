@@ -68,8 +68,7 @@ def ones(bits: int) -> int:
     return (1 << bits) - 1
 
 
-# --- helpers of inlined source: an array, or an int where the value is the same in all lanes
-# ------------
+# --- helpers of inlined source: an array, or an int where the value is the same in all lanes ------
 
 
 def _signed_view(bits: int) -> Callable:
@@ -156,8 +155,7 @@ def each_lane(scalar: Callable, outs: tuple[str, ...]) -> Callable:
     return vector
 
 
-# --- mnemonics that integers and floats share
-# -----------------------------------------------------------
+# --- mnemonics that integers and floats share -----------------------------------------------------
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 _FAMILIES: dict[str, dict[str, Callable]] = {}

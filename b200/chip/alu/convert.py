@@ -1,5 +1,4 @@
-"""cvt between scalar types, address-space conversions (PTX ISA 9.7.9.21 cvt, 9.7.9.20 cvta,
-isspacep).
+"""cvt between scalar types, cvta and isspacep (PTX ISA 9.7.9.20, 9.7.9.21).
 
 Conversions to and from packed small formats are in convert_packed.py.
 """
@@ -49,8 +48,7 @@ def cvt(ins: Instr) -> Pure:
     )
 
 
-# --- integers
-# -------------------------------------------------------------------------------------------
+# --- integers -------------------------------------------------------------------------------------
 
 
 def _integers(mods: Modifiers, source: str, target: str) -> Pure:
@@ -83,8 +81,7 @@ def _saturated(source: str, target: str):
     return lambda a: min(max((a ^ sign) - sign, low), high) & mask
 
 
-# --- integer to float
-# -----------------------------------------------------------------------------------
+# --- integer to float -----------------------------------------------------------------------------
 
 
 def _integer_to_float(mods: Modifiers, source: str, target: str) -> Pure:
@@ -130,8 +127,7 @@ def _long_to_f64(number: np.ndarray, mode: str) -> np.ndarray:
     return r.view(np.uint64)
 
 
-# --- from float
-# -----------------------------------------------------------------------------------------
+# --- from float -----------------------------------------------------------------------------------
 
 
 def _from_float(mods: Modifiers, source: str, target: str) -> Pure:
@@ -151,9 +147,7 @@ def _flushing(function, form: Float):
 
 
 def _float_to_integer(form: Float, target: str, to_integral):
-    """Clamped to the range of the target. NaN gives 0, or the pattern 1000..0 if a 64-bit type
-    takes part.
-    """
+    """Clamped to the target's range. NaN gives 0, or the pattern 1000..0 if a type has 64 bits."""
     n = width(target)
     low, high = _bounds(target)
     dtype = (SIGNED if is_signed(target) else DTYPES)[n]
@@ -172,9 +166,7 @@ def _float_to_integer(form: Float, target: str, to_integral):
 
 
 def _floats(mods: Modifiers, form: Float, to: Float) -> Pure:
-    """Float to float: a rounding to an integral value, a narrowing with its rounding mode, or
-    neither.
-    """
+    """Float to float: rounded to an integral value, narrowed with a rounding mode, or neither."""
     integral = mods.one(*TO_INTEGRAL, default="") if form == to else ""
     narrows = to.bits < form.bits or (form.bits == to.bits and form != to)
     mode = "rn"
@@ -224,8 +216,7 @@ def clamp_finite(u: np.ndarray, form: Float) -> np.ndarray:
     return np.where(u & (form.sign - 1) == form.infinity, u - form.bits_dtype(1), u)
 
 
-# --- address spaces
-# -------------------------------------------------------------------------------------
+# --- address spaces -------------------------------------------------------------------------------
 
 WINDOWS = {
     "global": 0,

@@ -1,7 +1,6 @@
 """cvt to and from packed and small formats, cvt.pack (PTX ISA 9.7.9.21, 9.7.9.22).
 
-A pair is held with the first operand's value in the upper half: for d = cvt(a, b), b is the low
-one.
+A pair holds the first operand's value in its upper half: for d = cvt(a, b), b is the low one.
 """
 
 from __future__ import annotations
@@ -131,9 +130,7 @@ def _from_small(mods: Modifiers, source: str, target: str) -> Pure:
 
 @pure("cvt.pack")
 def cvt_pack(ins: Instr) -> Pure:
-    """cvt.pack.sat.dtype.s32{.b32} d, a, b{, c}: saturated a and b side by side, b lowest, below
-    c.
-    """
+    """cvt.pack.sat.dtype.s32{.b32} d, a, b{, c}: saturated a above b, and c above both."""
     mods = Modifiers(ins, 2)
     chained = mods.flag("b32")
     mods.type("s32")

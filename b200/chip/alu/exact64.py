@@ -1,8 +1,6 @@
-"""fp64 arithmetic that float64 itself does not offer: fma and directed rounding, by exact
-rationals.
+"""fp64 arithmetic that float64 does not offer, by exact rationals: fma, directed rounding.
 
-Lane by lane and slow; kernels use it rarely. Operations that the host rounds to nearest stay
-native.
+Lane by lane and slow; kernels use it rarely. What the host rounds to nearest stays native.
 """
 
 from __future__ import annotations
@@ -25,9 +23,7 @@ NATIVE = {
 
 
 def directed64(op: str, mode: str) -> Callable:
-    """Function of uint64 patterns for add, sub, mul, div, rcp, sqrt, fma, mad in a rounding
-    mode.
-    """
+    """Function of uint64 patterns for add, sub, mul, div, rcp, sqrt, fma or mad, rounded so."""
     if mode == "rn" and op in NATIVE:
         native = NATIVE[op]
         return lambda *args: native(*(a.view(np.float64) for a in args)).view(np.uint64)

@@ -1,6 +1,6 @@
 """Floating-point arithmetic (PTX ISA 9.7.3 fp32/fp64, 9.7.4 half precision, 9.7.5 mixed precision).
 
-One description serves f16, bf16, f32, f64 and the packed f16x2, bf16x2, f32x2: see floats.py.
+One description serves f16, bf16, f32, f64 and the packed f16x2, bf16x2, f32x2: see rounding.py.
 """
 
 from __future__ import annotations
@@ -226,8 +226,7 @@ def testp(ins: Instr) -> Pure:
     return build((kind,), ("pred",), vector=lambda a: as_mask(test(a & (form.sign - 1), form)))
 
 
-# --- division and roots with IEEE rounding
-# --------------------------------------------------------------
+# --- division and roots with IEEE rounding --------------------------------------------------------
 
 
 def _quotient(mode: str):

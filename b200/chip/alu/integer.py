@@ -299,9 +299,7 @@ def extended(ins: Instr) -> Pure:
     high = _high(n, signed)
 
     def exact(a, b, c):
-        """Scalar operands -> the number whose low n bits are the result, its carry or borrow
-        above.
-        """
+        """Scalar operands -> a number: the result in its low n bits, carry or borrow above them."""
         if op == "mad":
             sign = 1 << (n - 1) if signed else 0
             product = ((a ^ sign) - sign) * ((b ^ sign) - sign)

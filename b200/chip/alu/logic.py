@@ -124,9 +124,7 @@ def _lop3_predicate(source: str, combine: str, kinds: tuple[str, ...]) -> Pure:
 
 @pure("shl", "shr")
 def shift(ins: Instr) -> Pure:
-    """shl, shr by a u32 amount; amounts beyond the width shift everything out (9.7.8.8,
-    9.7.8.9).
-    """
+    """shl, shr by a u32 amount; one beyond the width shifts all out (9.7.8.8, 9.7.8.9)."""
     mods = Modifiers(ins)
     left = ins.mods[0] == "shl"
     kind = mods.type(*BITS, *(() if left else ("u16", "u32", "u64", "s16", "s32", "s64")))
@@ -165,9 +163,7 @@ def _long_shift_source(left: bool, signed: bool, n: int) -> str:
 
 @pure("shf")
 def funnel(ins: Instr) -> Pure:
-    """shf.{l,r}.{wrap,clamp}.b32 d, a, b, c: 32 bits of the shifted 64-bit value {b, a}
-    (9.7.8.7).
-    """
+    """shf.{l,r}.{wrap,clamp}.b32 d, a, b, c: half of {b, a}, 64 bits, shifted (9.7.8.7)."""
     mods = Modifiers(ins)
     mods.type("b32")
     left, wrap = mods.one("l", "r") == "l", mods.one("wrap", "clamp") == "wrap"
@@ -187,9 +183,7 @@ def funnel(ins: Instr) -> Pure:
 
 
 def _permute_selectors(mode: str, c: int) -> list[int]:
-    """Source byte of each result byte (0-3 of a, 4-7 of b); +8: its sign bit replicated
-    (9.7.9.7).
-    """
+    """Source byte of each result byte (0-3 of a, 4-7 of b); +8: its sign alone (9.7.9.7)."""
     if not mode:
         return [c >> (4 * i) & 15 for i in range(4)]
     s = c & 3
@@ -274,15 +268,12 @@ def slct(ins: Instr) -> Pure:
     return build((kind, kind, "b32"), (kind,), expr=expr, vector=vector)
 
 
-# --- mov
-# ------------------------------------------------------------------------------------------------
+# --- mov ------------------------------------------------------------------------------------------
 
 
 @pure("mov")
 def mov(ins: Instr) -> Pure:
-    """mov of a register, and packing and unpacking of vectors, first element lowest
-    (9.7.9.2-9.7.9.3).
-    """
+    """mov; packs and unpacks vectors, first element lowest (PTX ISA 9.7.9.2, 9.7.9.3)."""
     mods = Modifiers(ins)
     kinds = (
         "pred",

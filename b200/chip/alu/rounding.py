@@ -68,9 +68,7 @@ def scalar_kind(kind: str) -> str:
 
 
 def lift(kind: str, function):
-    """A function on arrays of elements as one on registers: packed types are looked at as
-    halves.
-    """
+    """A function on arrays of elements as one on registers; packed types are seen as halves."""
     if not kind.endswith("x2"):
         return function
     part = FLOATS[scalar_kind(kind)].bits_dtype
@@ -82,8 +80,7 @@ def lift(kind: str, function):
     return packed
 
 
-# --- on patterns
-# ----------------------------------------------------------------------------------------
+# --- on patterns ----------------------------------------------------------------------------------
 
 
 def flush(u: np.ndarray, form: Float) -> np.ndarray:
@@ -126,14 +123,11 @@ def order_key(u: np.ndarray, form: Float) -> np.ndarray:
     return s ^ (s >> (form.bits - 1) & (form.sign - 1))
 
 
-# --- rounding
-# -------------------------------------------------------------------------------------------
+# --- rounding -------------------------------------------------------------------------------------
 
 
 def to_odd(s: np.ndarray, above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Round to odd: s is a nearest float64; the exact value is above or below it, or equal to
-    it.
-    """
+    """Round to odd: s is a nearest float64; the exact value is above it, below it, or equal."""
     even = s.view(np.uint64) & 1 == 0
     s = np.where(above & even, np.nextafter(s, np.inf), s)
     return np.where(below & even, np.nextafter(s, -np.inf), s)

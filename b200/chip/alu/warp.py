@@ -1,5 +1,4 @@
-"""Communication between the lanes of a warp (PTX ISA 9.7.9.8 shfl, 9.7.13 vote, match, redux,
-elect).
+"""Communication between the lanes of a warp (PTX ISA 9.7.9.8, 9.7.13).
 
 `.sync` names the lanes that take part (membermask). Lanes that have exited do not count; a named
 lane that is neither here nor gone has diverged to another place of the program, which is a fault.
@@ -19,9 +18,7 @@ LANE = np.arange(32)
 
 
 def participants(w, mask: int, members) -> int:
-    """Lanes that execute together: all that are here, after checking the membermask against
-    them.
-    """
+    """Lanes that execute together: all that are here; the membermask is checked against them."""
     if isinstance(members, np.ndarray):
         first = (mask & -mask).bit_length() - 1
         here = members[as_bools(mask)]
@@ -110,9 +107,7 @@ def vote(ins: Instr):
 
 @warp("match.any.sync", "match.all.sync", out=1)
 def match(ins: Instr):
-    """match.any.sync d, a: lanes with the same value; match.all.sync d{|p}, a: all lanes or
-    none.
-    """
+    """match.any.sync d, a: lanes of the same value; match.all.sync d{|p}, a: all or none."""
     mods = Modifiers(ins, 3)
     bits = 32 if mods.type("b32", "b64") == "b32" else 64
     mods.done()

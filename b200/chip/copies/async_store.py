@@ -35,9 +35,7 @@ def _only_mbarrier_form(ins: Instr):
 
 @lane("st.async")
 def st_async(ins: Instr):
-    """st.async{.weak}{.shared::cluster}.mbarrier::complete_tx::bytes{.v2|.v4}.TYPE
-    [addr], value, [mbar]
-    """
+    """st.async{.weak}{.shared::cluster}.COMPLETION{.v2|.v4}.TYPE [addr], value, [mbar]"""
     _only_mbarrier_form(ins)
     check_mods(ins, MODS | {"st"} | VECTORS.keys() | SCALARS.keys())
     size = SCALARS[ins.mods[-1]]
@@ -60,9 +58,7 @@ def st_async(ins: Instr):
 
 @lane("red.async")
 def red_async(ins: Instr):
-    """red.async.relaxed.cluster{.shared::cluster}.mbarrier::complete_tx::bytes.OP.TYPE
-    [addr], value, [mbar]
-    """
+    """red.async.relaxed.cluster{.shared::cluster}.COMPLETION.OP.TYPE [addr], value, [mbar]"""
     _only_mbarrier_form(ins)
     op, kind = ins.mods[-2:]
     check_mods(ins, MODS | {"red", op, kind})

@@ -63,9 +63,7 @@ class Access:
         self.tx_bytes = self.rows * t.row_bytes
 
     def spans(self) -> list[tuple[np.ndarray, int]]:
-        """What is touched in global memory: (addresses of rows, int64; bytes of a row) of each
-        box.
-        """
+        """Global memory that each box touches: (addresses of its rows, int64; bytes of a row)."""
         found = []
         for box in self.boxes:
             view = tma_box.Window(self.tensormap, self.region, box).view

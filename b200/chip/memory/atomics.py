@@ -24,8 +24,7 @@ def _flush(values: np.ndarray) -> np.ndarray:
 
 
 def _float_op(op: str, kind: str, flush: bool = False):
-    """Elementwise operation on the values of a float format, rounded to nearest even; flush: of
-    f32 subnormals."""
+    """Operation on values of a float format, rounded to nearest even; flush: f32 subnormals."""
     names = {"f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64"}
     fmt = names[kind]
 

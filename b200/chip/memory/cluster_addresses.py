@@ -25,9 +25,7 @@ def _form(ins: Instr) -> tuple[int, bool]:
 
 @pure("mapa")
 def mapa(ins: Instr) -> Pure:
-    """mapa{.shared::cluster}.type d, a, rank: the address of `a`'s offset in another CTA of the
-    cluster.
-    """
+    """mapa{.shared::cluster}.type d, a, rank: `a`'s offset in the CTA of that rank."""
     bits, generic = _form(ins)
     window = SHARED_WINDOW if generic else 0
     dtype = np.uint64 if bits == 64 else np.uint32
@@ -41,9 +39,7 @@ def mapa(ins: Instr) -> Pure:
 
 @pure("getctarank")
 def getctarank(ins: Instr) -> Pure:
-    """getctarank{.shared::cluster}.type d, a: rank of the CTA whose shared memory holds address
-    `a`.
-    """
+    """getctarank{.shared::cluster}.type d, a: rank of the CTA that address `a` lies in."""
     bits, _ = _form(ins)
     dtype = np.uint64 if bits == 64 else np.uint32
 

@@ -1,5 +1,4 @@
-"""Loads and stores on global, shared, local, param and generic addresses (PTX ISA 9.7.9 "Data
-Movement").
+"""ld, st and their kin on global, shared, local, param and generic addresses (PTX ISA 9.7.9).
 
 Cache, eviction, ordering and scope qualifiers change nothing in a machine that executes one
 instruction at a time; they are accepted. The lanes of one store are written lowest first, so of
@@ -178,9 +177,7 @@ def _typed(region: Region, size: int) -> np.ndarray | None:
 
 
 def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -> list[np.ndarray]:
-    """n neighbouring elements of each lane: n arrays of 32. What inactive lanes get is of no
-    account.
-    """
+    """n neighbouring elements of each lane: n arrays of 32, undefined in inactive lanes."""
     size = np.dtype(dtype).itemsize
     found = _one_span(f, mask, space, address, n * size)
     typed = None if found is None else _typed(found[0], size)

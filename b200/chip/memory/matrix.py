@@ -1,8 +1,8 @@
-"""ldmatrix and stmatrix: 8 or 16 rows of 16 bytes a matrix between shared memory and the registers
-of a warp (PTX ISA 9.7.14.5.15, 9.7.14.5.16).
+"""ldmatrix and stmatrix: matrices between shared memory and a warp's registers.
 
-The lanes of a group hold the addresses of the rows. Every form is a fixed map from (lane, byte of
-its registers) to (row, byte of the row); the 4-bit and 6-bit forms first widen each row.
+PTX ISA 9.7.14.5.15, 9.7.14.5.16. A matrix is 8 or 16 rows of 16 bytes. The lanes of a group hold
+the addresses of the rows. Every form is a fixed map from (lane, byte of its registers) to (row,
+byte of the row); the 4-bit and 6-bit forms first widen each row.
 """
 
 from __future__ import annotations
@@ -110,8 +110,7 @@ def ldmatrix(ins: Instr):
 
 @warp("stmatrix")
 def stmatrix(ins: Instr):
-    """stmatrix.sync.aligned.shape.num{.trans}{.shared}.type [p], {r..}; shape and type: m8n8.b16,
-    m16n8.trans.b8."""
+    """stmatrix.sync.aligned.{m8n8|m16n8}.num{.trans}{.shared}.{b16|b8} [p], {r..}"""
     form, count = _choose(ins)
     space = space_of(ins)
     row, byte = form.places(count)

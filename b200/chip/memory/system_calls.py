@@ -1,5 +1,6 @@
-"""Functions that the driver provides to kernels: `vprintf` and `__assertfail`
-(PTX Writer's Guide to Interoperability, "System Calls").
+"""Functions that the driver provides to kernels: `vprintf` and `__assertfail`.
+
+PTX Writer's Guide to Interoperability, "System Calls".
 """
 
 from __future__ import annotations

@@ -10,9 +10,7 @@ MAX_BARRIERS = 16
 
 
 class NamedBarrier(Waitable):
-    """One of a CTA's 16 barriers: threads arrived of those that take part in the current
-    generation.
-    """
+    """One of a CTA's 16 barriers: who has arrived, of how many, in the current generation."""
 
     __slots__ = ("cta", "number", "generation", "arrived", "expected", "votes", "result")
 
@@ -108,9 +106,7 @@ def barrier_sync(ins: Instr):
 
 
 def wait(f, bar: NamedBarrier, arrive):
-    """Arrive once, then wait for the generation to end (the instruction is executed again when
-    woken).
-    """
+    """Arrive once, then wait for the generation's end (executed again when woken)."""
     if f.token is None:
         f.token = (bar, bar.generation)
         arrive()
@@ -142,9 +138,7 @@ def barrier_arrive(ins: Instr):
     uniform="always",
 )
 def barrier_red(ins: Instr):
-    """bar{.cta}.red.{popc,and,or} d, a{, b}, {!}c: the reduction of predicate c over all
-    threads.
-    """
+    """bar{.cta}.red.{popc,and,or} d, a{, b}, {!}c: predicate c reduced over all threads."""
     _, aligned = _form(ins)
     op = next((m for m in ins.mods if m in ("popc", "and", "or")), None)
     if op is None:

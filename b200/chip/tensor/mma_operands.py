@@ -1,5 +1,7 @@
-"""What tcgen05.mma reads and writes besides arithmetic: A and B from shared or tensor memory, scale
-factors, and the places of D in tensor memory (PTX ISA 9.7.16.5, 9.7.16.10).
+"""What tcgen05.mma reads and writes: A and B, scale factors, and the places of D.
+
+A comes from shared or tensor memory, B from shared memory, scale factors from tensor memory, where
+D lies, too (PTX ISA 9.7.16.5, 9.7.16.10).
 """
 
 from __future__ import annotations
@@ -165,9 +167,7 @@ class Accumulator:
             raise Fault(f"D of {self.rows} x {self.columns}: {fault}") from None
 
     def _blocks(self, lanes: np.ndarray) -> np.ndarray:
-        """A view [parts, rows, ...] (halves: [4, 16, ...]) of an array whose axis 0 is the
-        lanes.
-        """
+        """A view [parts, rows, ...] (halves: [4, 16, ...]) of an array; its axis 0 is the lanes."""
         if self.half:
             row = self.taddr >> 16
             return lanes.reshape(4, 32, *lanes.shape[1:])[:, row : row + 16]

@@ -164,9 +164,7 @@ def test_reading_a_register_waits_for_its_load():
 
 
 def cp_async_of_lanes(distance: int):
-    """Every lane copies four bytes to one place, from `distance` bytes further than the lane
-    before.
-    """
+    """Every lane copies four bytes to one place, each from `distance` bytes further on."""
     body = f"""
     ld.param.u64 %rd1, [source];
     mov.u32 %r1, dyn;

@@ -1,6 +1,4 @@
-"""Every planted bug is found and named with its lines; every corrected twin is clean under every
-schedule.
-"""
+"""Every planted bug is named with its lines; its corrected twin is clean in every schedule."""
 
 import pytest
 

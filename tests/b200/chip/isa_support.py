@@ -1,6 +1,4 @@
-"""Execute one instruction of the emulator on 32 lanes: `execute("add.s32", ["b32"], ["b32", "b32"],
-a, b)`.
-"""
+"""Execute one instruction on 32 lanes: execute("add.s32", ["b32"], ["b32", "b32"], a, b)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Instructions of the tensor core made by hand, and tiles laid out in shared memory byte by
-byte.
-"""
+"""Tensor-core instructions made by hand, and tiles laid out in shared memory bytewise."""
 
 from __future__ import annotations
 

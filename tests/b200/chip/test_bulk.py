@@ -154,9 +154,7 @@ FORMATS = {"f16": (5, 10), "bf16": (8, 7)}
 
 
 def nearest(x: Fraction, kind: str):
-    """Positive bit pattern of round-to-nearest-even of |x|, by bisection over the ordered
-    patterns.
-    """
+    """Bit pattern of |x| rounded to nearest even, by bisection over the ordered patterns."""
     exponent_bits, mantissa_bits = FORMATS[kind]
     x = abs(x)
     infinity = (1 << exponent_bits) - 1 << mantissa_bits

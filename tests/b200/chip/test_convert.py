@@ -23,9 +23,7 @@ INTEGERS = [s + n for s in "us" for n in ("8", "16", "32", "64")]
 
 
 def register(kind: str) -> str:
-    """The narrowest register that may hold an integer type; there are no 8-bit ones in most
-    code.
-    """
+    """The narrowest register that may hold an integer type; most code has no 8-bit ones."""
     return f"b{max(int(kind[1:]), 16)}"
 
 
@@ -246,9 +244,7 @@ def test_address_spaces(space):
 
 
 def test_own_shared_memory_is_not_a_peers():
-    """isspacep.shared is .shared::cta: an address that names another CTA of the cluster is not in
-    it.
-    """
+    """isspacep.shared is .shared::cta: an address of another CTA of the cluster is not in it."""
     ranks = np.arange(32, dtype=np.uint64) % 4
     address = SHARED_WINDOW + (ranks << np.uint64(24)) + np.uint64(0x800)
     found = execute("isspacep.shared", ["pred"], ["b64"], address, warp=fake_warp(rank=2))

@@ -21,9 +21,7 @@ NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF}
 
 
 def patterns(kind: str):
-    """32 patterns: everything, and numbers whose exponents are near each other (cancellation,
-    ties).
-    """
+    """32 patterns: any, and numbers with exponents near each other (cancellation, ties)."""
     return st.integers(0, 2**32 - 1).map(lambda seed: draw_patterns(kind, Random(seed)))
 
 

@@ -1,6 +1,4 @@
-"""Integer and bit-field instructions against Python integers (the forms an H200 has:
-test_h200.py).
-"""
+"""Integer and bit-field instructions against Python integers (see also test_h200.py)."""
 
 from __future__ import annotations
 

@@ -77,9 +77,7 @@ def test_nested_divergence_with_early_exit():
 
 
 def test_uniform_counter_of_an_elected_lane_does_not_leak_into_the_other_lanes():
-    """r6 counts in the elected lane only; the others must still see its old value after the
-    loop.
-    """
+    """r6 counts in the elected lane only; the others still see its old value behind the loop."""
     got = output("""
     mov.b32 %r6, 5;
     elect.sync %r9|%p1, -1;
@@ -175,9 +173,7 @@ def test_cluster_reads_the_peer_through_mapa():
 
 
 def test_grid_wide_flag_is_seen_by_earlier_ctas():
-    """CTA 0 waits for a flag that the last CTA sets: later clusters must start while earlier ones
-    wait.
-    """
+    """CTA 0 waits for a flag of the last CTA: later clusters start while earlier ones wait."""
     out = torch.zeros(4, dtype=torch.int32)
     text = kernel(
         """

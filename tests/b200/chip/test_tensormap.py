@@ -1,6 +1,4 @@
-"""Tensormap objects: bits, limits, replacement; fields are packed here word by word from the
-table.
-"""
+"""Tensormap objects: bits, limits, replacement; packed here word by word from the table."""
 
 from dataclasses import replace
 
@@ -18,9 +16,7 @@ PLAIN = TensorMap(0x10000, 6, (64, 32), (128,), (32, 8), (1, 1))
 
 
 def words(t: TensorMap, garbage: int = 0) -> bytes:
-    """The object as u64 words, from the bit table of the documentation; `garbage` where it is
-    ignored.
-    """
+    """The object as u64 words, from the documentation's bit table; `garbage` where ignored."""
     rank = len(t.dims)
     dims, box = t.dims + (1,) * (5 - rank), t.box + (1,) * (5 - rank)
     steps, strides = t.steps + (1,) * (5 - rank), t.strides + (0,) * (5 - rank)

@@ -1,6 +1,4 @@
-"""TMA tensor copies against an oracle that moves one element at a time, by the documentation's
-words.
-"""
+"""TMA tensor copies against an oracle that moves one element at a time."""
 
 import itertools
 import math
@@ -228,8 +226,7 @@ def test_tf32_rounding():
         0xFF800000,
         0x7F800001,
     ]
-    # Nearest even at 13 dropped bits: tie to even, tie to odd's neighbour, above and below the tie,
-    # overflow.
+    # Nearest even at 13 dropped bits: ties, above and below a tie, overflow.
     expected = [
         0x3F800000,
         0x3F800000,

@@ -1,6 +1,4 @@
-"""The clock of the emulator: what published measurements say of single units, and what must hold of
-any model.
-"""
+"""The clock: what published measurements say of single units, what holds of any model."""
 
 import json
 import struct
@@ -130,13 +128,24 @@ def test_mma_latency_as_measured():
     assert clk(gpu, "MXF8", "SS", 1, 128, 256, 64) / 64 == pytest.approx(130, abs=5)
 
 
-LOAD = """ ld.param.u64 %rd1, [out]; mov.b64 %rd2, map; cvta.param.u64 %rd3, %rd2; mov.u32 %r1,
-%tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn; setp.eq.u32 %p1, %r1, 0; @%p1
-mbarrier.init.shared::cta.b64 [%r9+ROWBYTES], 1; bar.sync 0; mul.lo.u32 %r5, %r2, HEIGHT; @%p1
-mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r9+ROWBYTES], ROWBYTES; @%p1
-cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [%r9], [%rd3, {0, %r5}],
-[%r9+ROWBYTES]; W: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r9+ROWBYTES], 0; @!%p2 bra W;
-ld.shared.u32 %r20, [%r9]; @%p1 st.global.u32 [%rd1], %r20;
+LOAD = """
+    ld.param.u64 %rd1, [out];
+    mov.b64 %rd2, map;
+    cvta.param.u64 %rd3, %rd2;
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    mov.b32 %r9, dyn;
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 mbarrier.init.shared::cta.b64 [%r9+ROWBYTES], 1;
+    bar.sync 0;
+    mul.lo.u32 %r5, %r2, HEIGHT;
+    @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r9+ROWBYTES], ROWBYTES;
+    @%p1 cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes
+        [%r9], [%rd3, {0, %r5}], [%r9+ROWBYTES];
+    W: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r9+ROWBYTES], 0;
+    @!%p2 bra W;
+    ld.shared.u32 %r20, [%r9];
+    @%p1 st.global.u32 [%rd1], %r20;
 """
 
 
@@ -161,9 +170,7 @@ def load_tiles(ctas: int, height: int, clock_ghz: float = 1.965, **options):
 
 
 def test_many_sms_share_dram_bandwidth():
-    """A load of 64 KB by every SM cannot take less than its bytes at 7.26 TB/s; one alone takes far
-    less.
-    """
+    """64 KB for every SM take at least their bytes at 7.26 TB/s; for one SM far less."""
     alone, everyone = load_tiles(1, 128)[0].time, load_tiles(148, 128)[0].time
     least = 148 * 65536 / 7.26e12 * 1e6
     assert everyone.time_us > least > 1.3

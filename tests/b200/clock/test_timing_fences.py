@@ -1,6 +1,4 @@
-"""What fences of all memory take by the clock: the kernels that were measured on an H200, and which
-instructions are such a fence.
-"""
+"""Fences of all memory by the clock: which instructions are one, and what an H200 takes for them."""
 
 import json
 

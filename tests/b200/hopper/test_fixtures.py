@@ -1,7 +1,8 @@
-"""The emulator against recordings of a Hopper GPU (b200/hopper/fixtures): TMA, bulk copies, clusters, mbarriers, bit for bit.
+"""The emulator against recordings of a Hopper GPU (b200/hopper/fixtures), bit for bit.
 
-fixtures/hopper/h200.npz says on which machine, with which driver and when it was recorded, and holds a digest of each
-kernel and its inputs: a fixture that was changed since must be recorded again (`python -m b200.hopper.fixtures`).
+tests/data/hopper/h200.npz says on which machine, with which driver and when it was recorded, and
+holds a digest of each kernel and its inputs: a fixture that was changed since must be recorded
+again (`python -m b200.hopper.fixtures`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The Hopper runner's tensor core (b200/hopper/device/fp4.cu), compiled for the host, against the
-emulator's: every bit.
+"""The Hopper runner's tensor core (device/fp4.cu), built for the host, bit by bit.
 
 The emulator's is held against exact fractions in its own tests; the two share no code.
 """

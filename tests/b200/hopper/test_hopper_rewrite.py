@@ -1,5 +1,8 @@
-"""PTX for sm_100a -> sm_90a: what is rewritten without device functions computes the same in the emulator; the rest is
-assembled where ptxas and nvcc are there."""
+"""PTX for sm_100a -> sm_90a.
+
+What is rewritten without device functions computes the same in the emulator; the rest is assembled
+where ptxas and nvcc are there.
+"""
 
 from __future__ import annotations
 
