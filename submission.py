@@ -434,7 +434,9 @@ def estimate(config: Config, problem: Problem) -> float:
     hidden = plan.accumulators == 2  # epilogues, but for the last
     busy = dram = l2 = tail = 0
     for p in problem.groups:
-        tiles, width = tiles_of(c, p), min(round_up(p.tokens, 8 * c.cta_group), c.token_tile)
+        tiles, unit = tiles_of(c, p), 8 * c.cta_group
+        across = c.cluster_n * ceil_div(p.tokens, c.token_tile * c.cluster_n)
+        width = round_up(ceil_div(p.tokens, across), unit)  # of a tile, the mean
         main, epilogue = tile_cycles(c, plan, width, p.k, weights)
         busy += tiles / clusters * waves * (main * crowd + (0 if hidden else epilogue))
         tail = max(tail, epilogue)
