@@ -129,10 +129,10 @@ class Problem:
 
 
 class Operand:
-    """What a tensor must be: dense, its dimensions in `order`, outermost in memory first."""
+    """A tensor as it must be: dense, with its dimensions in `order`, outermost in memory first."""
 
-    def __init__(self, name: str, dtype: torch.dtype, shape: tuple, order: tuple):
-        self.name, self.dtype, self.shape = name, dtype, torch.Size(shape)
+    def __init__(self, key: str, group: str, dtype: torch.dtype, shape: tuple, order: tuple):
+        self.key, self.name, self.dtype, self.shape = key, key + group, dtype, torch.Size(shape)
         strides, dense = [0] * len(shape), 1
         for dim in reversed(order):
             strides[dim], dense = dense, dense * shape[dim]
@@ -143,14 +143,13 @@ class Operand:
         if tensor.dtype != self.dtype:
             raise TypeError(f"{self.name}: expected dtype {self.dtype}, found {tensor.dtype}")
         if tensor.shape != self.shape:
-            found = list(tensor.shape)
-            raise ValueError(f"{self.name}: expected shape {list(self.shape)}, found {found}")
-        found = tensor.stride()
-        if found != self.strides and any(
-            size > 1 and a != b for size, a, b in zip(self.shape, self.strides, found)
-        ):
-            expected = list(self.strides)
-            raise ValueError(f"{self.name}: expected strides {expected}, found {list(found)}")
+            expected, found = list(self.shape), list(tensor.shape)
+            raise ValueError(f"{self.name}: expected shape {expected}, found {found}")
+        if tensor.stride() != self.strides:
+            strides = zip(self.shape, self.strides, tensor.stride())
+            if any(size > 1 and expected != found for size, expected, found in strides):
+                expected, found = list(self.strides), list(tensor.stride())
+                raise ValueError(f"{self.name}: expected strides {expected}, found {found}")
         address = tensor.data_ptr()
         if address % 32:  # TMA takes 16 bytes, stores of 16 fp16 take 32
             raise ValueError(f"{self.name}: expected an address of 32 bytes, found {address:#x}")
@@ -158,84 +157,84 @@ class Operand:
 
 
 @functools.cache
-def operands_of(problem: Problem) -> list[Operand]:
-    """The tensors of each group: weights and tokens, each with its scale factors, then the result.
+def operands_of(problem: Problem) -> list[list[Operand]]:
+    """For each group weights and tokens, each followed by its scale factors, then the result.
 
-    A scale-factor atom is 32 x 4 x 4 bytes: rows r, r + 32, ... of 128, and 4 scales of 64 of K.
+    A scale-factor atom has 128 rows, 32 x 4, and 4 scales of each, for 64 elements of K.
     """
     fp4, ue4m3, fp16 = torch.float4_e2m1fn_x2, torch.float8_e4m3fn, torch.float16
-    operands = []
+    table = []
     for g, p in enumerate(problem.groups):
         group = f"[{g}]" if len(problem.groups) > 1 else ""
         gemv = p.token_rows > p.tokens
         weights = ("a",) if gemv else ("b",) if problem.weights == 1 else ("b1", "b2")
+        operands = []
         for name, rows in [*((w, p.rows) for w in weights), ("b" if gemv else "a", p.token_rows)]:
-            atoms = (32, 4, ceil_div(rows, 128), 4, p.k // 64, p.batch)
+            codes = (rows, p.k // 2, p.batch)
+            atoms = (32, 4, ceil_div(rows, 128), 4, p.k // K_BLOCK, p.batch)
             operands += [
-                Operand(f"{name}{group}", fp4, (rows, p.k // 2, p.batch), (2, 0, 1)),
-                Operand(f"sf{name}_permuted{group}", ue4m3, atoms, (5, 2, 4, 0, 1, 3)),
+                Operand(name, group, fp4, codes, (2, 0, 1)),
+                Operand(f"sf{name}_permuted", group, ue4m3, atoms, (5, 2, 4, 0, 1, 3)),
             ]
         out = (p.rows, 1, p.batch) if gemv else (p.tokens, p.rows, p.batch)
-        operands.append(Operand(f"c{group}", fp16, out, (2, 0, 1)))
-    return operands
+        table.append([*operands, Operand("c", group, fp16, out, (2, 0, 1))])
+    return table
 
 
-def unpack(data) -> tuple[dict[str, torch.Tensor], int, output_t]:
-    """The tensors that count by their names, the number of groups, and what is to be returned."""
+def unpack(data) -> tuple[list[dict[str, torch.Tensor]], output_t]:
+    """For each group the tensors that count, by name; and what is to be returned."""
     count = len(data) if isinstance(data, (tuple, list)) else 0
     if count == 7:  # gemv, gemm
         a, b, _, _, sfa, sfb, c = data
-        return {"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}, 1, c
+        return [{"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}], c
     if count == 10:  # dual gemm
         names = "a b1 b2 - - - sfa_permuted sfb1_permuted sfb2_permuted c".split()
-        return {name: t for name, t in zip(names, data) if name != "-"}, 1, data[-1]
+        return [{name: t for name, t in zip(names, data) if name != "-"}], data[-1]
     if count == 4 and isinstance(data[0], list) and len(data[0]) == len(data[2]) > 0:
-        tensors = {}
-        for g, ((a, b, c), (sfa, sfb)) in enumerate(zip(data[0], data[2])):
-            group = f"[{g}]" if len(data[0]) > 1 else ""
-            tensors |= {f"a{group}": a, f"b{group}": b, f"c{group}": c}
-            tensors |= {f"sfa_permuted{group}": sfa, f"sfb_permuted{group}": sfb}
-        return tensors, len(data[0]), [c for _, _, c in data[0]]
+        groups = [
+            {"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}
+            for (a, b, c), (sfa, sfb) in zip(data[0], data[2])
+        ]
+        return groups, [tensors["c"] for tensors in groups]
     raise TypeError(
         "data: expected 7 tensors (gemv, gemm), 10 (dual gemm) or 4 lists with an item for each "
         f"group (group gemm), found {f'{count} items' if count else type(data).__name__}"
     )
 
 
-def problem_of(data, tensors: dict[str, torch.Tensor], groups: int) -> Problem:
+def problem_of(data, groups: list[dict[str, torch.Tensor]]) -> Problem:
     """The problem that `data` poses; TypeError or ValueError names an argument that is illegal.
 
     Whether each tensor fits the problem is for `Operand.address_of` to say.
     """
-    device = None
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name}: expected a tensor, found {type(tensor).__name__}")
-        device = device or tensor.device
-        if tensor.device != device:
-            raise ValueError(f"{name}: expected {device}, found {tensor.device}")
-        if name[0] != "s":  # scale factors follow from the others
-            shape = tensor.shape
+    device, products = None, []
+    for g, tensors in enumerate(groups):
+        group = f"[{g}]" if len(groups) > 1 else ""
+        for name, tensor in tensors.items():
+            if not isinstance(tensor, torch.Tensor):
+                found = type(tensor).__name__
+                raise TypeError(f"{name}{group}: expected a tensor, found {found}")
+            device = device or tensor.device
+            if tensor.device != device:
+                raise ValueError(f"{name}{group}: expected {device}, found {tensor.device}")
+        a, b, c = tensors["a"], tensors.get("b", tensors.get("b1")), tensors["c"]
+        for name, tensor in ("a", a), ("b", b), ("c", c):
+            shape = list(tensor.shape)
             if len(shape) != 3 or not 0 < min(shape) <= max(shape) < 2**30:
-                found = list(shape)
-                raise ValueError(f"{name}: expected 3 dimensions of 1 to 2^30, found shape {found}")
-    weights, grouped, products = 2 if len(data) == 10 else 1, len(data) == 4, []
-    for g in range(groups):
-        group = f"[{g}]" if groups > 1 else ""
-        m, k, batch = tensors[f"a{group}"].shape
-        k *= 2  # two to a byte
-        n = tensors["b1" if weights == 2 else f"b{group}"].shape[0]
+                expected = "3 dimensions of 1 to 2^30"
+                raise ValueError(f"{name}{group}: expected {expected}, found shape {shape}")
+        (m, _, batch), n, k = a.shape, b.shape[0], 2 * a.shape[1]
         if k % K_BLOCK:
             raise ValueError(f"a{group}: expected K a multiple of {K_BLOCK}, found {k}")
-        if grouped and tuple(data[3][g]) != (m, n, k, batch):
+        if len(data) == 4 and tuple(data[3][g]) != (m, n, k, batch):
             found = tuple(data[3][g])
             raise ValueError(f"sizes[{g}]: expected {(m, n, k, batch)}, found {found}")
-        gemv = len(data) == 7 and n == 128 and tensors["c"].shape[1] == 1
+        gemv = len(data) == 7 and n == 128 and c.shape[1] == 1
         products.append(Product(m, 1, k, batch, n) if gemv else Product(n, m, k, batch, m))
-    problem = Problem(weights, tuple(products))
+    problem = Problem(2 if len(data) == 10 else 1, tuple(products))
     if parameter_bytes(problem) > PARAMETER_BYTES:
-        most = PARAMETER_BYTES * groups // parameter_bytes(problem)
-        raise ValueError(f"sizes: expected at most {most} groups, found {groups}")
+        most = PARAMETER_BYTES * len(groups) // parameter_bytes(problem)
+        raise ValueError(f"sizes: expected at most {most} groups, found {len(groups)}")
     return problem
 
 
@@ -434,9 +433,8 @@ def estimate(config: Config, problem: Problem) -> float:
     hidden = plan.accumulators == 2  # epilogues, but for the last
     busy = dram = l2 = tail = 0
     for p in problem.groups:
-        tiles, unit = tiles_of(c, p), 8 * c.cta_group
-        across = c.cluster_n * ceil_div(p.tokens, c.token_tile * c.cluster_n)
-        width = round_up(ceil_div(p.tokens, across), unit)  # of a tile, the mean
+        tiles, across = tiles_of(c, p), ceil_div(p.tokens, c.token_tile)
+        width = round_up(ceil_div(p.tokens, across), 8 * c.cta_group)  # of a tile, the mean
         main, epilogue = tile_cycles(c, plan, width, p.k, weights)
         busy += tiles / clusters * waves * (main * crowd + (0 if hidden else epilogue))
         tail = max(tail, epilogue)
@@ -681,6 +679,14 @@ def div_up(a, b):
     return div(a + (b - 1), b)
 
 
+def advance(index, phase, count):
+    """The next of a ring of `count` stages or accumulators, and its phase."""
+    if count == 1:
+        return index, phase ^ 1
+    last = index == count - 1
+    return select(last, 0, index + 1), select(last, phase ^ 1, phase)
+
+
 @dsl_user_op
 def descriptor_address(atom, *, loc=None, ip=None):
     """Generic address of a tensormap that is a kernel parameter."""
@@ -707,18 +713,23 @@ class Tile:
     rows: Int32  # of weights, all there are
     tokens: Int32  # all there are
     batch: Int32  # which one
-    row: Int32  # the first of this CTA, of weights
-    token: Int32  # the first of the tile
+    row: Int32  # first row of this CTA
+    token: Int32  # first token
     width: Int32  # tokens to compute, a multiple of what an MMA takes
-    boxes: Int32  # of tokens, which this CTA loads
-    box_row: Int32  # token of the first box
-    row_atom: Int32  # scale-factor atom of `row`, counted in atoms of all K
-    token_atom: Int32  # of `token`
-    token_atoms: Int32  # how many the tile touches
-    scale_shift: Int32  # columns by which the tile starts inside the first
+    k_blocks: Int32  # of all K
     k_begin: Int32  # first k-tile of this part of a K split
     k_count: Int32  # k-tiles of this part
-    k_blocks: Int32  # of all K
+
+    @property
+    def token_atoms(self):
+        """Scale-factor atoms that the tokens lie in."""
+        return ((self.token & 127) + self.width + 127) >> 7
+
+    def scales_at(self, operand, row, rows, k_tile):
+        """Address of the scale factors of a row, of `rows`; beyond the last one of the last."""
+        atoms = (rows + 127) >> 7
+        atom = self.batch * atoms + smaller(row >> 7, atoms - 1)
+        return self.scales[operand] + (Int64(atom) * self.k_blocks + k_tile * K_BLOCKS) * ATOM_BYTES
 
 
 class Kernel:
@@ -826,16 +837,6 @@ class Kernel:
     def barrier(self, at, index):
         return self.smem + at + 8 * index
 
-    def advance(self, stage, phase):
-        """Next stage of the ring and its phase."""
-        last = stage == self.plan.stages - 1
-        return select(last, 0, stage + 1), select(last, phase ^ 1, phase)
-
-    def advance_accumulator(self, acc, phase):
-        if self.plan.accumulators == 1:
-            return acc, phase ^ 1
-        return acc ^ 1, phase ^ acc
-
     def prefetch_tensormaps(self, maps):
         for address in maps:
             prefetch_tensormap(address)
@@ -872,31 +873,12 @@ class Kernel:
         unit = 8 * c.cta_group
         width = smaller((tokens - token + (unit - 1)) & -unit, Int32(c.token_tile))
         width = select(width > unit, width, Int32(unit))
-        share = div(width, c.cta_group)
         k_tiles = div_up(k, K_TILE)
         k_begin = div(self.part * k_tiles, c.split_k)
-        # A tile beyond the last row or token loads the scales of the last one.
-        row_atoms, token_atoms = (rows + 127) >> 7, (tokens + 127) >> 7
-        return Tile(
-            maps=group[:operands],
-            scales=group[operands : 2 * operands],
-            out=group[2 * operands],
-            rows=rows,
-            tokens=tokens,
-            batch=batch,
-            row=row,
-            token=token,
-            width=width,
-            boxes=div_up(share, self.plan.token_box),
-            box_row=token + self.half * share,
-            row_atom=batch * row_atoms + smaller(row >> 7, row_atoms - 1),
-            token_atom=batch * token_atoms + smaller(token >> 7, token_atoms - 1),
-            token_atoms=((token & 127) + width + 127) >> 7,
-            scale_shift=(token & 127) >> 5,
-            k_begin=k_begin,
-            k_count=div((self.part + 1) * k_tiles, c.split_k) - k_begin,
-            k_blocks=k >> 6,
-        )
+        k_count = div((self.part + 1) * k_tiles, c.split_k) - k_begin
+        maps, scales, out = group[:operands], group[operands : 2 * operands], group[2 * operands]
+        position = batch, row, token, width
+        return Tile(maps, scales, out, rows, tokens, *position, k >> 6, k_begin, k_count)
 
     def k_blocks_in(self, t, k_tile):
         """K blocks of a k-tile; the last one may have fewer."""
@@ -937,11 +919,11 @@ class Kernel:
                 for j in cutlass.range(select(i == 0, ahead, 0), t.k_count, unroll=1):
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
                     self.load_stage(t, t.k_begin + j, stage, c.cluster_n)
-                    stage, phase = self.advance(stage, phase)
+                    stage, phase = advance(stage, phase, plan.stages)
             if const_expr(self.team > 1):  # commits of other CTAs are on their way
                 for _ in cutlass.range(plan.stages, unroll=1):
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
-                    stage, phase = self.advance(stage, phase)
+                    stage, phase = advance(stage, phase, plan.stages)
         self.leave()
 
     def init_full_barriers(self):
@@ -959,13 +941,13 @@ class Kernel:
         """
         c, plan, weights = self.config, self.plan, self.traits.weights
         base, full = self.smem + stage * plan.stage_bytes, self.barrier(plan.full_at, stage)
-        k, k_block = k_tile * K_TILE, k_tile * K_BLOCKS
+        share = div(t.width, c.cta_group)  # of the tokens, which this CTA of a pair loads
+        boxes, box_bytes = div_up(share, plan.token_box), plan.token_box * K_TILE // 2
         scale_bytes = self.k_blocks_in(t, k_tile) * ATOM_BYTES
-        box_bytes = plan.token_box * K_TILE // 2
-        operand_bytes = weights * WEIGHT_BYTES + t.boxes * box_bytes
+        operand_bytes = weights * WEIGHT_BYTES + boxes * box_bytes
         mbarrier_expect(full, operand_bytes + (weights + t.token_atoms) * scale_bytes)
 
-        policy, mask = self.weights_policy, None
+        k, policy, mask = k_tile * K_TILE, self.weights_policy, None
         if const_expr(sharers > 1):
             alike = sum(1 << (i * c.cta_group) for i in range(sharers))
             mask = Int32(alike) << (self.part * self.team + self.half)
@@ -976,19 +958,19 @@ class Kernel:
         for w in cutlass.range_constexpr(weights):
             if self.my_turn(k_tile + w + 1, sharers):
                 to = base + (plan.weight_scales_at + w * K_BLOCKS * ATOM_BYTES)
-                atom = Int64(t.row_atom) * t.k_blocks + k_block
-                bulk_load(to, t.scales[w] + atom * ATOM_BYTES, scale_bytes, full, policy, mask)
+                address = t.scales_at(w, t.row, t.rows, k_tile)
+                bulk_load(to, address, scale_bytes, full, policy, mask)
 
         for box in cutlass.range_constexpr(plan.token_rows // plan.token_box):
-            if self.within(box, t.boxes):
+            if self.within(box, boxes):
                 to = base + (plan.tokens_at + box * box_bytes)
-                row = t.box_row + box * plan.token_box
-                tma_load(to, t.maps[-1], (k, row, t.batch), full, EVICT_LAST)
+                token = t.token + self.half * share + box * plan.token_box
+                tma_load(to, t.maps[-1], (k, token, t.batch), full, EVICT_LAST)
         for a in cutlass.range_constexpr(plan.token_atoms):
             if self.within(a, t.token_atoms):
                 to = base + (plan.token_scales_at + a * K_BLOCKS * ATOM_BYTES)
-                atom = Int64(t.token_atom + a) * t.k_blocks + k_block
-                bulk_load(to, t.scales[-1] + atom * ATOM_BYTES, scale_bytes, full, EVICT_LAST)
+                address = t.scales_at(-1, t.token + 128 * a, t.tokens, k_tile)
+                bulk_load(to, address, scale_bytes, full, EVICT_LAST)
 
     def my_turn(self, copy, sharers):
         """Whether this CTA issues copy number `copy` of weights, a multicast to all sharers.
@@ -1016,19 +998,20 @@ class Kernel:
                     stage, phase = self.multiply_tile(t, tmem, acc, acc_phase, stage, phase)
                 else:
                     stage, phase = self.relay(t, stage, phase)
-            acc, acc_phase = self.advance_accumulator(acc, acc_phase)
+            acc, acc_phase = advance(acc, acc_phase, plan.accumulators)
         self.leave()
         tcgen05_dealloc(c.cta_group, tmem, plan.tmem_columns)
 
     @cute.jit
     def relay(self, t, stage, phase):
         """The odd CTA of a pair tells the even one that a stage is full."""
+        plan = self.plan
         for _ in cutlass.range(t.k_count, unroll=1):
-            full = self.barrier(self.plan.full_at, stage)
+            full = self.barrier(plan.full_at, stage)
             mbarrier_wait(full, phase)
             with cute.arch.elect_one():
                 mbarrier_arrive_remote(mapa(full, self.rank - 1))
-            stage, phase = self.advance(stage, phase)
+            stage, phase = advance(stage, phase, plan.stages)
         return stage, phase
 
     @cute.jit
@@ -1038,41 +1021,32 @@ class Kernel:
         if const_expr(c.persistent):
             mbarrier_wait(self.barrier(plan.acc_empty_at, acc), acc_phase ^ 1)
         lead = smaller(t.k_count, Int32(plan.gate_lead))
-        for j in cutlass.range(t.k_count - lead, unroll=1):
-            self.wait_full(stage, phase)
-            with cute.arch.elect_one():
-                self.multiply(t, tmem, acc, t.k_begin + j, stage, products)
-                self.release_stage(stage)
-            stage, phase = self.advance(stage, phase)
+        body = t.k_count - lead
+        where = t, tmem, acc, t.k_begin, body, stage, phase
+        stage, phase = self.multiply_k_tiles(*where, products)
         if const_expr(plan.gate_lead > 0):
-            stage, phase = self.multiply_gate_first(t, tmem, acc, lead, stage, phase)
+            where = t, tmem, acc, t.k_begin + body, lead, stage, phase
+            self.multiply_k_tiles(*where, [0])
+            with cute.arch.elect_one():
+                tcgen05_commit(c.cta_group, self.barrier(plan.gate_at, acc), self.pair_mask())
+            stage, phase = self.multiply_k_tiles(*where, [1])
         with cute.arch.elect_one():
             tcgen05_commit(c.cta_group, self.barrier(plan.acc_full_at, acc), self.pair_mask())
         return stage, phase
 
     @cute.jit
-    def multiply_gate_first(self, t, tmem, acc, lead, stage, phase):
-        """The last `lead` k-tiles: the first product of them all, then the second."""
-        k_begin = t.k_begin + t.k_count - lead
-        gate_stage, gate_phase = stage, phase
-        for j in cutlass.range(lead, unroll=1):
-            self.wait_full(gate_stage, gate_phase)
+    def multiply_k_tiles(self, t, tmem, acc, k_begin, k_count, stage, phase, products):
+        """Some products of k-tiles: the first one waits for a stage, the last one releases it."""
+        for j in cutlass.range(k_count, unroll=1):
+            if const_expr(products[0] == 0):
+                mbarrier_wait(self.barrier(self.plan.full_at, stage), phase)
+                tcgen05_fence_after()
             with cute.arch.elect_one():
-                self.multiply(t, tmem, acc, k_begin + j, gate_stage, [0])
-            gate_stage, gate_phase = self.advance(gate_stage, gate_phase)
-        with cute.arch.elect_one():
-            gate = self.barrier(self.plan.gate_at, acc)
-            tcgen05_commit(self.config.cta_group, gate, self.pair_mask())
-        for j in cutlass.range(lead, unroll=1):
-            with cute.arch.elect_one():
-                self.multiply(t, tmem, acc, k_begin + j, stage, [1])
-                self.release_stage(stage)
-            stage, phase = self.advance(stage, phase)
+                self.multiply(t, tmem, acc, k_begin + j, stage, products)
+                if const_expr(products[-1] == self.traits.weights - 1):
+                    self.release_stage(stage)
+            stage, phase = advance(stage, phase, self.plan.stages)
         return stage, phase
-
-    def wait_full(self, stage, phase):
-        mbarrier_wait(self.barrier(self.plan.full_at, stage), phase)
-        tcgen05_fence_after()
 
     def pair_mask(self):
         return None if self.config.cta_group == 1 else Int32(3) << self.rank
@@ -1122,7 +1096,7 @@ class Kernel:
                     operand + ((plan.tokens_at >> 4) + 2 * block),
                     instruction,
                     weight_scale,
-                    token_scale + t.scale_shift,
+                    token_scale + ((t.token & 127) >> 5),  # a tile may start inside an atom
                     accumulate if block == 0 else 1,
                 )
 
@@ -1155,18 +1129,15 @@ class Kernel:
             if const_expr(c.persistent):
                 if i + plan.accumulators < count:
                     self.release_accumulator(acc)
-            acc, acc_phase = self.advance_accumulator(acc, acc_phase)
+            acc, acc_phase = advance(acc, acc_phase, plan.accumulators)
         self.leave()
 
-    @cute.jit
     def prefetch_scales(self, t):
         """DRAM has something to do while the descriptors, which scales need not, are fetched."""
-        k_begin = t.k_begin * K_BLOCKS
         blocks = smaller(t.k_count, Int32(self.plan.stages)) * K_BLOCKS
-        blocks = smaller(blocks, t.k_blocks - k_begin)
-        for scales in t.scales[:-1]:
-            atom = Int64(t.row_atom) * t.k_blocks + k_begin
-            bulk_prefetch(scales + atom * ATOM_BYTES, blocks * ATOM_BYTES)
+        blocks = smaller(blocks, t.k_blocks - t.k_begin * K_BLOCKS)
+        for w in range(self.traits.weights):
+            bulk_prefetch(t.scales_at(w, t.row, t.rows, t.k_begin), blocks * ATOM_BYTES)
 
     def init_other_barriers(self):
         """Those that this configuration waits for."""
@@ -1232,9 +1203,11 @@ class Kernel:
         row = t.row + warp * 32
         line = (Int64(t.batch) * t.tokens + (t.token + token)) * t.rows
         if const_expr(self.plan.wide_stores):
-            token, row = lane >> 1, row + (lane & 1) * 16
+            token, row, half = lane >> 1, row + (lane & 1) * 16, len(values) // 2
             for f in cutlass.range_constexpr(self.plan.chunk // 16):
-                words = self.transpose(warp, lane, self.fragment(values, f))
+                # Of tokens 16f to 16f + 15: registers of rows 0-15, and of rows 16-31.
+                rows = values[8 * f : 8 * f + 8], values[half + 8 * f : half + 8 * f + 8]
+                words = self.transpose(warp, lane, rows[0] + rows[1])
                 index = token + 16 * f
                 if (index < left) & (row < t.rows):
                     st_global_v8(t.out + (line + Int64(index) * t.rows + row) * 2, *words)
@@ -1244,11 +1217,6 @@ class Kernel:
             for i in cutlass.range_constexpr(self.plan.chunk):
                 if inside & (left > i):
                     st_global_b16(to + Int64(t.rows) * (2 * i), cvt_f16(values[i]))
-
-    def fragment(self, values, f):
-        """Registers of tokens 16f to 16f + 15: of rows 0-15, then of rows 16-31."""
-        half = len(values) // 2
-        return values[8 * f : 8 * f + 8] + values[half + 8 * f : half + 8 * f + 8]
 
     def transpose(self, warp, lane, values):
         """16 tokens x 32 rows through shared memory: each lane gets 16 rows of token lane / 2.
@@ -1376,18 +1344,17 @@ def kernel_for(problem: Problem, config: Config | None = None):
     return compile_kernel(config, traits_of(config, problem))
 
 
-def launch(problem: Problem, tensors: dict[str, torch.Tensor], config: Config | None = None):
-    """Compute a problem on its operands by name; TypeError or ValueError where one is illegal."""
-    addresses = (operand.address_of(tensors[operand.name]) for operand in operands_of(problem))
-    words, count = [], 2 * (problem.weights + 1) + 1
-    for p in problem.groups:
-        words += itertools.islice(addresses, count)
+def launch(problem: Problem, groups: list[dict[str, torch.Tensor]], config: Config | None = None):
+    """Compute a problem on the tensors of each group; TypeError or ValueError if one is illegal."""
+    words = []
+    for p, operands, tensors in zip(problem.groups, operands_of(problem), groups):
+        words += [operand.address_of(tensors[operand.key]) for operand in operands]
         words += p.rows, p.tokens, p.k, p.batch, p.token_rows
     kernel_for(problem, config)(Words(words))
 
 
 def custom_kernel(data: input_t) -> output_t:
     """Compute c of any of the four problems (top of this file) in place, and return it."""
-    tensors, groups, result = unpack(data)
-    launch(problem_of(data, tensors, groups), tensors)
+    groups, result = unpack(data)
+    launch(problem_of(data, groups), groups)
     return result
