@@ -438,8 +438,9 @@ def estimate(config: Config, problem: Problem) -> float:
         main, epilogue = tile_cycles(c, plan, width, p.k, weights)
         busy += tiles / clusters * waves * (main * crowd + (0 if hidden else epilogue))
         tail = max(tail, epilogue)
-        rows = weights * ROWS / c.cluster_n + width / c.cta_group  # of operands that a CTA loads
-        l2 += tiles * c.cluster / c.split_k * p.k * 0.5625 * rows
+        weight_rows = tiles * c.cta_group * ROWS * weights  # loaded, for each once by a cluster
+        token_rows = p.batch * ceil_div(p.rows, ROWS * c.cta_group) * p.tokens
+        l2 += p.k * 0.5625 * (weight_rows + token_rows)
         dram += p.batch * p.k * 0.5625 * (weights * p.rows + p.tokens)
     busy = max(busy - (0 if hidden else tail), 0)
     longest = sum(x**5 for x in (busy, dram / 3700, l2 / 8000)) ** 0.2
@@ -488,22 +489,12 @@ def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
 
     @dsl_user_op
     def issue(*args, loc=None, ip=None):
-        if len(args) != len(operands):
-            raise TypeError(f"{text}: {len(operands)} operands, {len(args)} given")
         at = {"loc": loc, "ip": ip}
-        values = [_KINDS[letter](arg).ir_value(**at) for letter, arg in zip(operands, args)]
+        pairs = zip(operands, args, strict=True)
+        values = [_KINDS[letter](arg).ir_value(**at) for letter, arg in pairs]
         types = [_KINDS[letter].mlir_type for letter in results]
         kind = llvm.StructType.get_literal(types) if len(types) > 1 else types[0] if types else None
-        out = llvm.inline_asm(
-            kind,
-            values,
-            text,
-            constraints,
-            has_side_effects=not pure,
-            is_align_stack=False,
-            asm_dialect=llvm.AsmDialect.AD_ATT,
-            **at,
-        )
+        out = llvm.inline_asm(kind, values, text, constraints, has_side_effects=not pure, **at)
         if len(types) < 2:
             return _KINDS[results](out) if types else None
         parts = [llvm.extractvalue(t, out, [i], **at) for i, t in enumerate(types)]
@@ -515,8 +506,7 @@ def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
 # A reduction puts the rank into a uniform register. Without it ptxas takes what depends on the rank
 # for different from lane to lane, and wraps each MMA and scale copy in a loop over lanes.
 cluster_ctarank = ptx(
-    "{\n.reg .b32 rank;\nmov.b32 rank, %cluster_ctarank;\n"
-    "redux.sync.or.b32 $0, rank, 0xffffffff;\n}",
+    "{\n.reg .b32 r;\nmov.b32 r, %cluster_ctarank;\nredux.sync.or.b32 $0, r, 0xffffffff;\n}",
     "",
     "r",
 )
@@ -577,10 +567,8 @@ silu = ptx(
 def _copy(text, tail, letters, operands, policy, mask):
     """A global -> shared copy, to every CTA of `mask` at the same offset where there is one."""
     text = text.format("cta" if mask is None else "cluster")
-    for suffix, letter, value in (
-        (".multicast::cluster", "h", mask),
-        (".L2::cache_hint", "l", policy),
-    ):
+    suffixes = (".multicast::cluster", "h", mask), (".L2::cache_hint", "l", policy)
+    for suffix, letter, value in suffixes:
         if value is not None:
             text, letters, operands = text + suffix, letters + letter, [*operands, value]
             tail += f", ${len(operands) - 1}"
@@ -752,12 +740,9 @@ class Kernel:
         for g in cutlass.range_constexpr(traits.groups):
             group = words[g * (2 * operands + 6) : (g + 1) * (2 * operands + 6)]
             rows, tokens, k, batch, token_rows = [Int32(size) for size in group[-5:]]
-            maps = []
-            for i in cutlass.range_constexpr(operands):
-                side = (rows, rows, ROWS)
-                if const_expr(i == traits.weights):
-                    side = (tokens, token_rows, plan.token_box)
-                maps.append(self.tensormap(group[2 * i], *side, k, batch))
+            weights, addresses = (rows, rows, ROWS, k, batch), group[: 2 * operands : 2]
+            maps = [self.tensormap(address, *weights) for address in addresses[:-1]]
+            maps.append(self.tensormap(addresses[-1], tokens, token_rows, plan.token_box, k, batch))
             scales, out = group[1 : 2 * operands : 2], group[2 * operands]
             groups.append([*maps, *scales, out, tiles, rows, tokens, k, batch])
             row_tiles = div_up(rows, ROWS * c.cta_group)
@@ -1071,6 +1056,7 @@ class Kernel:
         smem = Int64((self.smem + stage * plan.stage_bytes) >> 4)
         operand, scale = smem + OPERAND_DESCRIPTOR, smem + SCALE_DESCRIPTOR
         instruction = (t.width << 14) + (INSTRUCTION | c.cta_group << 27)
+        d = tmem + acc * plan.accumulator_columns
         accumulate = select(k_tile > t.k_begin, 1, 0)
         mmas = list(itertools.product(range(K_BLOCKS), products))
         for i in cutlass.range_constexpr(len(mmas)):
@@ -1089,16 +1075,12 @@ class Kernel:
                             atom = a * K_BLOCKS + block
                             from_atom = scale + (plan.token_scales_at + atom * ATOM_BYTES >> 4)
                             tcgen05_cp(c.cta_group, token_scale + 4 * a, from_atom)
-                tcgen05_mma(
-                    c.cta_group,
-                    tmem + acc * plan.accumulator_columns + w * c.token_tile,
-                    operand + ((w * WEIGHT_BYTES >> 4) + 2 * block),
-                    operand + ((plan.tokens_at >> 4) + 2 * block),
-                    instruction,
-                    weight_scale,
-                    token_scale + ((t.token & 127) >> 5),  # a tile may start inside an atom
-                    accumulate if block == 0 else 1,
-                )
+                inside_atom = (t.token & 127) >> 5  # column of the tile's first token
+                scales = weight_scale, token_scale + inside_atom
+                a, b = (w * WEIGHT_BYTES >> 4) + 2 * block, (plan.tokens_at >> 4) + 2 * block
+                add = accumulate if block == 0 else 1
+                matrices = d + w * c.token_tile, operand + a, operand + b
+                tcgen05_mma(c.cta_group, *matrices, instruction, *scales, add)
 
     # ---- epilogue warps --------------------------------------------------------------------------
 
