@@ -525,7 +525,6 @@ fence_barrier_init = ptx("fence.mbarrier_init.release.cluster;")
 
 mbarrier_init = ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "rr")
 mbarrier_expect = ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "rr")
-mbarrier_arrive = ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r")
 mbarrier_arrive_remote = ptx("mbarrier.arrive.release.cta.shared::cluster.b64 _, [$0];", "r")
 mbarrier_wait = ptx(
     "{\n.reg .pred P;\nLAB_WAIT:\n"
@@ -1110,7 +1109,10 @@ class Kernel:
             self.finish_tile(t, warp, tmem + acc * plan.accumulator_columns, acc, acc_phase)
             if const_expr(c.persistent):
                 if i + plan.accumulators < count:
-                    self.release_accumulator(acc)
+                    tcgen05_fence_before()
+                    with cute.arch.elect_one():  # on the even CTA of a pair
+                        empty = mapa(self.barrier(plan.acc_empty_at, acc), self.rank & -c.cta_group)
+                        mbarrier_arrive_remote(empty)
             acc, acc_phase = advance(acc, acc_phase, plan.accumulators)
         self.leave()
 
@@ -1135,16 +1137,6 @@ class Kernel:
         if c.split_k > 1:
             mbarrier_init(self.barrier(plan.partials_at, 0), 1)
         fence_barrier_init()
-
-    @cute.jit
-    def release_accumulator(self, acc):
-        tcgen05_fence_before()
-        empty = self.barrier(self.plan.acc_empty_at, acc)
-        with cute.arch.elect_one():
-            if const_expr(self.config.cta_group == 1):
-                mbarrier_arrive(empty)
-            else:
-                mbarrier_arrive_remote(mapa(empty, self.rank & -2))
 
     @cute.jit
     def finish_tile(self, t, warp, accumulator, acc, acc_phase):
@@ -1221,17 +1213,16 @@ class Kernel:
 
     # ---- K split ---------------------------------------------------------------------------------
 
-    def owned(self, t):
-        """Chunks of a tile, how many a CTA of the split reduces, and begin and end of mine."""
+    def chunks_of(self, t):
+        """Chunks of a tile, and how many this CTA reduces: those of all parts take turns."""
         chunks = div_up(t.width, self.plan.chunk)
-        each = div_up(chunks, self.config.split_k)
-        begin = smaller(self.part * each, chunks)
-        return chunks, each, begin, smaller(begin + each, chunks)
+        return chunks, div_up(chunks - self.part, self.config.split_k)
 
     def expect_partials(self, t):
-        c, (_, _, begin, end) = self.config, self.owned(t)
-        sent = (c.split_k - 1) * self.traits.weights * EPILOGUE_WARPS * self.plan.part_bytes
-        mbarrier_expect(self.barrier(self.plan.partials_at, 0), (end - begin) * sent)
+        _, mine = self.chunks_of(t)
+        sent = self.traits.weights * EPILOGUE_WARPS * self.plan.part_bytes  # of a chunk, by a CTA
+        partials = self.barrier(self.plan.partials_at, 0)
+        mbarrier_expect(partials, mine * ((self.config.split_k - 1) * sent))
 
     @cute.jit
     def reduce_split(self, t, warp, accumulator):
@@ -1240,32 +1231,31 @@ class Kernel:
         A chunk travels as it lies in registers. Its owner adds its own part, then those of the CTAs
         behind it in the split, around to the one before: timing does not change the sum.
         """
-        plan, lane = self.plan, Int32(cute.arch.lane_idx())
-        chunks, each, begin, end = self.owned(t)
+        plan, split_k, lane = self.plan, self.config.split_k, Int32(cute.arch.lane_idx())
+        chunks, mine = self.chunks_of(t)
         for i in cutlass.range(chunks, unroll=1):
-            owner = div(i, each)
-            if owner != self.part:
+            if mod(i, split_k) != self.part:
                 products = self.read(accumulator + i * plan.chunk, self.traits.weights)
-                self.send(warp, lane, products, i, owner, i - owner * each)
-        for i in cutlass.range(begin, end, unroll=1):
-            products = self.read(accumulator + i * plan.chunk, self.traits.weights)
+                self.send(warp, lane, products, i)
+        for i in cutlass.range(mine, unroll=1):
+            token = (i * split_k + self.part) * plan.chunk
+            products = self.read(accumulator + token, self.traits.weights)
             mbarrier_wait(self.barrier(plan.partials_at, 0), 0)  # after the first: no wait
-            for sender in cutlass.range_constexpr(self.config.split_k - 1):
-                products = self.add_parts(products, warp, lane, sender, i - begin)
-            self.store(t, warp, self.combine(products), i * plan.chunk)
+            for sender in cutlass.range_constexpr(split_k - 1):
+                products = self.add_parts(products, warp, lane, sender, i)
+            self.store(t, warp, self.combine(products), token)
 
     def part_at(self, area, index, w, warp):
         """Address of the part of a warp in chunk `index` of an array of chunks."""
         parts = (index * self.traits.weights + w) * EPILOGUE_WARPS + warp
         return self.smem + area + parts * self.plan.part_bytes
 
-    def received_at(self, sender, index, w, warp):
-        index = sender * self.plan.received_chunks + index
-        return self.part_at(self.plan.incoming_at, index, w, warp)
+    def received_at(self, sender, i, w, warp):
+        """Where the owner of a chunk, its i-th, has what a sender sends of it."""
+        return self.part_at(self.plan.incoming_at, sender * self.plan.received_chunks + i, w, warp)
 
     @cute.jit
-    def send(self, warp, lane, products, chunk, owner, index):
-        """Send a chunk to its owner, where it is number `index`."""
+    def send(self, warp, lane, products, chunk):
         c, plan = self.config, self.plan
         for w in cutlass.range_constexpr(self.traits.weights):
             to = self.part_at(0, chunk, w, warp) + lane * 16
@@ -1274,18 +1264,19 @@ class Kernel:
         fence_async_smem()
         warp_sync()
         with cute.arch.elect_one():
+            owner, i = mod(chunk, c.split_k), div(chunk, c.split_k)
             rank = self.rank + (owner - self.part) * self.team
             sender = mod(self.part - owner + (c.split_k - 1), c.split_k)  # 0: next behind the owner
             barrier = mapa(self.barrier(plan.partials_at, 0), rank)
             for w in cutlass.range_constexpr(self.traits.weights):
-                to = mapa(self.received_at(sender, index, w, warp), rank)
+                to = mapa(self.received_at(sender, i, w, warp), rank)
                 bulk_copy_to_cluster(to, self.part_at(0, chunk, w, warp), plan.part_bytes, barrier)
 
-    def add_parts(self, products, warp, lane, sender, index):
+    def add_parts(self, products, warp, lane, sender, i):
         """A chunk plus what a sender has sent of it."""
         sums = []
         for w, values in enumerate(products):
-            at = self.received_at(sender, index, w, warp) + lane * 16
+            at = self.received_at(sender, i, w, warp) + lane * 16
             quads = [ld_shared_v4_f32(at + i * 128) for i in range(0, len(values), 4)]
             sums.append([a + b for a, b in zip(values, itertools.chain.from_iterable(quads))])
         return sums
