@@ -89,7 +89,7 @@ K_BLOCKS = K_TILE // K_BLOCK
 WEIGHT_BYTES = ROWS * K_TILE // 2  # of one weight operand in a stage
 ATOM_BYTES = 512  # of a scale-factor atom: 128 rows x 4 scales
 
-EPILOGUE_WARPS, LOAD_WARP, MMA_WARP, WARPS = 4, 4, 5, 6
+EPILOGUE_WARPS, LOAD_WARP, MMA_WARP, THREADS = 4, 4, 5, 192
 DESCRIPTOR_WARP, SCALE_WARP = 1, 2  # of the epilogue: what they prefetch at the start
 JOIN_BARRIER, LEAVE_BARRIER, EMPTY_BARRIER = 1, 2, 3  # of a CTA; EMPTY: empty[s] is initialised
 
@@ -265,34 +265,22 @@ class Config:
         return self.cta_group * self.cluster_n * self.split_k
 
 
-@dataclass(frozen=True)
-class Traits:
-    """What the compiled code takes for granted about the problem."""
-
-    weights: int
-    groups: int
-    whole_k: bool  # K is a multiple of the k-tile
-    one_token_tile: bool  # no weights are read twice
-    one_batch: bool
-    aligned_rows: bool  # 16 neighbouring rows of c are 32 aligned bytes
-
-
-def traits_of(config: Config, problem: Problem) -> Traits:
-    return Traits(
-        weights=problem.weights,
-        groups=len(problem.groups),
-        whole_k=all(p.k % K_TILE == 0 for p in problem.groups),
-        one_token_tile=problem.tokens <= config.token_tile * config.cluster_n,
-        one_batch=all(p.batch == 1 for p in problem.groups),
-        aligned_rows=all(p.rows % 16 == 0 for p in problem.groups),
-    )
-
-
 class Plan:
-    """What follows from a configuration: shared memory in bytes, tensor memory in columns."""
+    """All that is known at compile time: the first block of what the problem allows, the rest of
+    what follows from the configuration. Shared memory in bytes, tensor memory in columns.
 
-    def __init__(self, config: Config, traits: Traits):
-        c, weights, tile = config, traits.weights, config.token_tile
+    Problems with equal plans share a compiled kernel.
+    """
+
+    def __init__(self, config: Config, problem: Problem):
+        c, groups, weights, tile = config, problem.groups, problem.weights, config.token_tile
+        self.config, self.weights, self.groups = config, weights, len(groups)
+        self.whole_k = all(p.k % K_TILE == 0 for p in groups)
+        self.one_token_tile = problem.tokens <= tile * c.cluster_n  # no weights are read twice
+        self.one_batch = all(p.batch == 1 for p in groups)
+        aligned_rows = all(p.rows % 16 == 0 for p in groups)  # 16 of c are 32 aligned bytes
+
+        self.team = c.cta_group * c.cluster_n  # CTAs of a cluster with the same part of K
         self.token_rows = tile // c.cta_group  # of this CTA
         boxes = *range(64, 40, -8), *range(72, 129, 8), *range(40, 0, -8)  # 64 rows, or alike
         # A TMA box; a tile loads only the boxes that hold tokens.
@@ -301,7 +289,7 @@ class Plan:
         # Tokens that the epilogue reads from tensor memory at a time.
         self.chunk = next((n for n in (64 // weights, 32, 16) if tile % n == 0), 8)
         # Stores of 32 bytes a lane, 16 tokens at a time, else 2 bytes of 32 neighbouring lanes.
-        self.wide_stores = traits.aligned_rows and self.chunk % 16 == 0
+        self.wide_stores = aligned_rows and self.chunk % 16 == 0
         # Dual: k-tiles at the end whose first product is finished first.
         self.gate_lead = 2 if weights == 2 and c.split_k == 1 else 0
 
@@ -344,6 +332,12 @@ class Plan:
         self.tmem_address_at = self.partials_at + 8
         self.smem_bytes = self.tmem_address_at + 8
 
+    def __eq__(self, other):
+        return vars(self) == vars(other)
+
+    def __hash__(self):
+        return hash(tuple(vars(self).values()))
+
 
 @functools.cache
 def clusters_at_once(size: int) -> int:
@@ -384,7 +378,7 @@ def check(config: Config, problem: Problem) -> Plan:
     need(not repeats or c.token_tile % 64 == 0, "scale columns start at a multiple of 64 tokens")
     need(c.cluster <= MAX_CLUSTER, "a cluster has at most 8 CTAs")
     need(tile_count(c, problem) < 2**22, "tile numbers times clusters are 32-bit numbers")
-    plan = Plan(c, traits_of(c, problem))
+    plan = Plan(c, problem)
     need(plan.stages >= 2, "shared memory holds two stages, one to load and one to compute")
     columns = TMEM_COLUMNS // c.ctas_per_sm
     need(plan.tmem_columns <= columns, f"a CTA has {columns} columns of tensor memory")
@@ -402,14 +396,14 @@ def waves_of(config: Config, problem: Problem) -> int:
     return ceil_div(tile_count(config, problem), at_once)
 
 
-def tile_cycles(config: Config, plan: Plan, width: int, k: int, weights: int) -> tuple:
+def tile_cycles(plan: Plan, width: int, k: int) -> tuple[float, float]:
     """Rough SM cycles of the k-tiles of `width` tokens and of their epilogue, on an SM alone.
 
     An MMA takes max(N/2, 32 + N/4) cycles, over a pair max(N/2, 35 + N/8), a scale copy 32 beside
     it, a TMA box 58 or one a row; a stage is filled again in 1600 or more. The rest is fitted to
     modelled times.
     """
-    c = config
+    c, weights = plan.config, plan.weights
     mma = max(width / 2, 32 + width / 4 if c.cta_group == 1 else 35 + width / 8)
     block = max(mma, 32 * (1 + ceil_div(width, 128))) + (weights - 1) * max(mma, 32)
     boxes = ceil_div(width // c.cta_group, plan.token_box)
@@ -427,7 +421,7 @@ def estimate(config: Config, problem: Problem) -> float:
     The longest of tensor core, DRAM (3700 bytes a cycle) and L2 (8000), a little more where they
     are alike, then the start, the last epilogue, and a restart for each wave of CTAs.
     """
-    c, weights, plan = config, problem.weights, Plan(config, traits_of(config, problem))
+    c, weights, plan = config, problem.weights, Plan(config, problem)
     clusters, waves = tile_count(c, problem), waves_of(c, problem)
     crowd = min(c.ctas_per_sm, ceil_div(clusters * c.cluster, SM_COUNT))
     hidden = plan.accumulators == 2  # epilogues, but for the last
@@ -435,7 +429,7 @@ def estimate(config: Config, problem: Problem) -> float:
     for p in problem.groups:
         tiles, across = tiles_of(c, p), ceil_div(p.tokens, c.token_tile)
         width = round_up(ceil_div(p.tokens, across), 8 * c.cta_group)  # of a tile, the mean
-        main, epilogue = tile_cycles(c, plan, width, p.k, weights)
+        main, epilogue = tile_cycles(plan, width, p.k)
         busy += tiles / clusters * waves * (main * crowd + (0 if hidden else epilogue))
         tail = max(tail, epilogue)
         weight_rows = tiles * c.cta_group * ROWS * weights  # loaded, for each once by a cluster
@@ -511,17 +505,13 @@ cluster_ctarank = ptx(
     "r",
 )
 # Nowhere .release at cluster scope: it is a fence of all memory, hundreds to thousands of cycles.
-cluster_arrive = ptx("barrier.cluster.arrive.relaxed.aligned;")
-cluster_wait = ptx("barrier.cluster.wait.acquire.aligned;")
 bar_sync = ptx("barrier.cta.sync.aligned $0, $1;", "rr")
 bar_arrive = ptx("barrier.cta.arrive.aligned $0, $1;", "rr")
-warp_sync = ptx("bar.warp.sync -1;")
 mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", "rr", "r")
 
 prefetch_tensormap = ptx("prefetch.tensormap [$0];", "l")
 bulk_prefetch = ptx("cp.async.bulk.prefetch.L2.global [$0], $1;", "lr")
 fence_async_smem = ptx("fence.proxy.async.shared::cta;")
-fence_barrier_init = ptx("fence.mbarrier_init.release.cluster;")
 
 mbarrier_init = ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "rr")
 mbarrier_expect = ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "rr")
@@ -649,10 +639,6 @@ def select(condition, a, b, *, loc=None, ip=None):
     return kind(arith.select(condition.ir_value(loc=loc, ip=ip), *values, loc=loc, ip=ip))
 
 
-def smaller(a, b):
-    return select(a < b, a, b)
-
-
 def div(a, b):
     """Quotient of non-negative Int32: DSL integers divide as Python's, rounding down at a cost."""
     return a if isinstance(b, int) and b == 1 else Int32(Uint32(a) // Uint32(b))
@@ -715,28 +701,25 @@ class Tile:
     def scales_at(self, operand, row, rows, k_tile):
         """Address of the scale factors of a row, of `rows`; beyond the last one of the last."""
         atoms = (rows + 127) >> 7
-        atom = self.batch * atoms + smaller(row >> 7, atoms - 1)
+        atom = self.batch * atoms + cutlass.min(row >> 7, atoms - 1)
         return self.scales[operand] + (Int64(atom) * self.k_blocks + k_tile * K_BLOCKS) * ATOM_BYTES
 
 
 class Kernel:
     """The kernel of one configuration: launch is host code, all else runs on the device."""
 
-    def __init__(self, config: Config, traits: Traits):
-        self.config, self.traits, self.plan = config, traits, Plan(config, traits)
-        self.threads = 32 * WARPS
-        self.team = config.cta_group * config.cluster_n  # CTAs of a cluster with the same part of K
-        self.weights_policy = EVICT_FIRST if traits.one_token_tile else None  # None: read again
+    def __init__(self, plan: Plan):
+        self.plan, self.config = plan, plan.config
 
     # ---- host ------------------------------------------------------------------------------------
 
     @cute.jit
     def launch(self, words):
         """words: of each group the addresses of `operands_of`, then the sizes of its product."""
-        c, traits, plan = self.config, self.traits, self.plan
+        c, plan = self.config, self.plan
         groups, tiles = [], Int32(0)
-        operands = traits.weights + 1
-        for g in cutlass.range_constexpr(traits.groups):
+        operands = plan.weights + 1
+        for g in cutlass.range_constexpr(plan.groups):
             group = words[g * (2 * operands + 6) : (g + 1) * (2 * operands + 6)]
             rows, tokens, k, batch, token_rows = [Int32(size) for size in group[-5:]]
             weights, addresses = (rows, rows, ROWS, k, batch), group[: 2 * operands : 2]
@@ -748,10 +731,10 @@ class Kernel:
             tiles = tiles + row_tiles * batch * div_up(tokens, c.token_tile * c.cluster_n)
         clusters = tiles
         if const_expr(c.persistent):
-            clusters = smaller(tiles, Int32(clusters_at_once(c.cluster) * c.ctas_per_sm))
+            clusters = cutlass.min(tiles, Int32(clusters_at_once(c.cluster) * c.ctas_per_sm))
         self.kernel(groups, tiles).launch(
             grid=(clusters * c.cluster, 1, 1),
-            block=(self.threads, 1, 1),
+            block=(THREADS, 1, 1),
             cluster=(c.cluster, 1, 1),
             smem=plan.smem_bytes,
             min_blocks_per_mp=1,
@@ -774,12 +757,12 @@ class Kernel:
 
     @cute.kernel
     def kernel(self, groups, tiles):
-        c, operands = self.config, self.traits.weights + 1
+        c, operands = self.config, self.plan.weights + 1
         self.groups = [
             [*(descriptor_address(atom) for atom in group[:operands]), *group[operands:]]
             for group in groups
         ]
-        if const_expr(self.traits.groups == 1):  # which the first tile needs is known already
+        if const_expr(self.plan.groups == 1):  # which the first tile needs is known already
             if cute.arch.thread_idx()[0] == 32 * DESCRIPTOR_WARP:
                 self.prefetch_tensormaps(self.groups[0][:operands])
         warp = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
@@ -789,7 +772,7 @@ class Kernel:
         self.rank = cluster_ctarank() if c.cluster > 1 else Int32(0)
         self.half = mod(self.rank, c.cta_group)  # of a pair's rows and tokens
         self.sharer = mod(div(self.rank, c.cta_group), c.cluster_n)  # of weights
-        self.part = div(self.rank, self.team)  # of K
+        self.part = div(self.rank, self.plan.team)  # of K
         if warp == LOAD_WARP:
             self.load_warp()
         if warp == MMA_WARP:
@@ -804,19 +787,19 @@ class Kernel:
         """
         clustered = self.config.cluster > 1
         if clustered:
-            cluster_arrive()  # after fence_barrier_init
-        (bar_sync if waits else bar_arrive)(JOIN_BARRIER, self.threads)
+            cute.arch.cluster_arrive_relaxed()  # after mbarrier_init_fence
+        (bar_sync if waits else bar_arrive)(JOIN_BARRIER, THREADS)
         if clustered and waits:
-            cluster_wait()
+            cute.arch.cluster_wait()
 
     def leave(self):
         """Tensor memory has been read by now, and no CTA exits while another of its cluster may
         write to it or arrive on its barriers: each has waited for all that is sent to it.
         """
-        bar_sync(LEAVE_BARRIER, self.threads)
+        bar_sync(LEAVE_BARRIER, THREADS)
         if self.config.cluster > 1:
-            cluster_arrive()
-            cluster_wait()
+            cute.arch.cluster_arrive_relaxed()
+            cute.arch.cluster_wait()
 
     def barrier(self, at, index):
         return self.smem + at + 8 * index
@@ -837,17 +820,17 @@ class Kernel:
 
     def locate(self, index):
         """The tile with number `index`: token tiles run fastest, then weight rows, batch, group."""
-        c, traits, operands = self.config, self.traits, self.traits.weights + 1
+        c, plan, operands = self.config, self.plan, self.plan.weights + 1
         group = self.groups[0]
         for other in self.groups[1:]:
             reached = index >= other[-5]
             group = [select(reached, new, old) for new, old in zip(other, group)]
         first, rows, tokens, k, _ = group[-5:]
         row_tile, token_tile, batch = index - first, Int32(0), Int32(0)
-        if not traits.one_token_tile:
+        if not plan.one_token_tile:
             count = div_up(tokens, c.token_tile * c.cluster_n)
             row_tile, token_tile = div(row_tile, count), mod(row_tile, count)
-        if not traits.one_batch:
+        if not plan.one_batch:
             count = div_up(rows, ROWS * c.cta_group)
             row_tile, batch = mod(row_tile, count), div(row_tile, count)
         row = (row_tile * c.cta_group + self.half) * ROWS
@@ -855,8 +838,8 @@ class Kernel:
 
         # Tokens in units of what an MMA takes; a tile beyond the last token computes one unit.
         unit = 8 * c.cta_group
-        width = smaller((tokens - token + (unit - 1)) & -unit, Int32(c.token_tile))
-        width = select(width > unit, width, Int32(unit))
+        width = cutlass.min((tokens - token + (unit - 1)) & -unit, Int32(c.token_tile))
+        width = cutlass.max(width, Int32(unit))
         k_tiles = div_up(k, K_TILE)
         k_begin = div(self.part * k_tiles, c.split_k)
         k_count = div((self.part + 1) * k_tiles, c.split_k) - k_begin
@@ -866,9 +849,9 @@ class Kernel:
 
     def k_blocks_in(self, t, k_tile):
         """K blocks of a k-tile; the last one may have fewer."""
-        if self.traits.whole_k:
+        if self.plan.whole_k:
             return Int32(K_BLOCKS)
-        return smaller(t.k_blocks - k_tile * K_BLOCKS, Int32(K_BLOCKS))
+        return cutlass.min(t.k_blocks - k_tile * K_BLOCKS, Int32(K_BLOCKS))
 
     def within(self, index, count):
         """Whether there is an item `index`, of one at least."""
@@ -881,7 +864,9 @@ class Kernel:
         c, plan = self.config, self.plan
         first, count, distance = self.my_tiles()
         start = self.locate(first)
-        ahead = smaller(start.k_count, Int32(plan.stages))  # stages filled before the cluster meets
+        ahead = cutlass.min(
+            start.k_count, Int32(plan.stages)
+        )  # stages filled before the cluster meets
         with cute.arch.elect_one():
             self.init_full_barriers()
         self.join(False)
@@ -889,7 +874,7 @@ class Kernel:
             for i in cutlass.range(ahead, unroll=1):
                 self.load_stage(start, start.k_begin + i, i, 1)
         if const_expr(c.cluster > 1):
-            cluster_wait()
+            cute.arch.cluster_wait()
         else:
             bar_sync(EMPTY_BARRIER, 64)
         with cute.arch.elect_one():
@@ -897,14 +882,14 @@ class Kernel:
             stage, phase = select(around, 0, ahead), select(around, 1, 0)
             for i in cutlass.range(count, unroll=1):
                 t = self.locate(first + i * distance)
-                if const_expr(c.persistent and self.traits.groups > 1):
-                    following = self.locate(first + smaller(i + 1, count - 1) * distance)
+                if const_expr(c.persistent and self.plan.groups > 1):
+                    following = self.locate(first + cutlass.min(i + 1, count - 1) * distance)
                     self.prefetch_tensormaps(following.maps)
                 for j in cutlass.range(select(i == 0, ahead, 0), t.k_count, unroll=1):
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
                     self.load_stage(t, t.k_begin + j, stage, c.cluster_n)
                     stage, phase = advance(stage, phase, plan.stages)
-            if const_expr(self.team > 1):  # commits of other CTAs are on their way
+            if const_expr(self.plan.team > 1):  # commits of other CTAs are on their way
                 for _ in cutlass.range(plan.stages, unroll=1):
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
                     stage, phase = advance(stage, phase, plan.stages)
@@ -914,7 +899,7 @@ class Kernel:
         arrivals = 2 - self.half if self.config.cta_group == 2 else 1
         for s in range(self.plan.stages):
             mbarrier_init(self.barrier(self.plan.full_at, s), arrivals)
-        fence_barrier_init()
+        cute.arch.mbarrier_init_fence()
         fence_async_smem()
 
     @cute.jit
@@ -923,7 +908,7 @@ class Kernel:
 
         sharers: CTAs that take turns in sending weights to all of them (see `my_turn`); 1: alone.
         """
-        c, plan, weights = self.config, self.plan, self.traits.weights
+        c, plan, weights = self.config, self.plan, self.plan.weights
         base, full = self.smem + stage * plan.stage_bytes, self.barrier(plan.full_at, stage)
         share = div(t.width, c.cta_group)  # of the tokens, which this CTA of a pair loads
         boxes, box_bytes = div_up(share, plan.token_box), plan.token_box * K_TILE // 2
@@ -931,10 +916,11 @@ class Kernel:
         operand_bytes = weights * WEIGHT_BYTES + boxes * box_bytes
         mbarrier_expect(full, operand_bytes + (weights + t.token_atoms) * scale_bytes)
 
-        k, policy, mask = k_tile * K_TILE, self.weights_policy, None
+        k, mask = k_tile * K_TILE, None
+        policy = EVICT_FIRST if plan.one_token_tile else None  # None: they are read again
         if const_expr(sharers > 1):
             alike = sum(1 << (i * c.cta_group) for i in range(sharers))
-            mask = Int32(alike) << (self.part * self.team + self.half)
+            mask = Int32(alike) << (self.part * self.plan.team + self.half)
         for w in cutlass.range_constexpr(weights):
             if self.my_turn(k_tile + w, sharers):
                 to = base + w * WEIGHT_BYTES
@@ -1001,10 +987,10 @@ class Kernel:
     @cute.jit
     def multiply_tile(self, t, tmem, acc, acc_phase, stage, phase):
         c, plan = self.config, self.plan
-        products = list(range(self.traits.weights))
+        products = list(range(self.plan.weights))
         if const_expr(c.persistent):
             mbarrier_wait(self.barrier(plan.acc_empty_at, acc), acc_phase ^ 1)
-        lead = smaller(t.k_count, Int32(plan.gate_lead))
+        lead = cutlass.min(t.k_count, Int32(plan.gate_lead))
         body = t.k_count - lead
         where = t, tmem, acc, t.k_begin, body, stage, phase
         stage, phase = self.multiply_k_tiles(*where, products)
@@ -1027,7 +1013,7 @@ class Kernel:
                 tcgen05_fence_after()
             with cute.arch.elect_one():
                 self.multiply(t, tmem, acc, k_begin + j, stage, products)
-                if const_expr(products[-1] == self.traits.weights - 1):
+                if const_expr(products[-1] == self.plan.weights - 1):
                     self.release_stage(stage)
             stage, phase = advance(stage, phase, self.plan.stages)
         return stage, phase
@@ -1038,8 +1024,8 @@ class Kernel:
     def release_stage(self, stage):
         """Commit to the load warps that send to this CTA or pair."""
         mask = None
-        if self.team > 1:
-            mask = Int32((1 << self.team) - 1) << (self.part * self.team)
+        if self.plan.team > 1:
+            mask = Int32((1 << self.plan.team) - 1) << (self.part * self.plan.team)
         tcgen05_commit(self.config.cta_group, self.barrier(self.plan.empty_at, stage), mask)
 
     @cute.jit
@@ -1060,7 +1046,7 @@ class Kernel:
         mmas = list(itertools.product(range(K_BLOCKS), products))
         for i in cutlass.range_constexpr(len(mmas)):
             block, w = mmas[i]
-            if self.traits.whole_k or self.within(block, blocks):
+            if self.plan.whole_k or self.within(block, blocks):
                 atom = w * K_BLOCKS + block
                 weight_scale = tmem + (plan.scales_at_column + 4 * atom)
                 from_atom = scale + (plan.weight_scales_at + atom * ATOM_BYTES >> 4)
@@ -1087,7 +1073,7 @@ class Kernel:
     def epilogue_warp(self, warp):
         c, plan = self.config, self.plan
         first, count, distance = self.my_tiles()
-        if const_expr(self.traits.groups > 1):
+        if const_expr(self.plan.groups > 1):
             if warp == DESCRIPTOR_WARP:
                 with cute.arch.elect_one():
                     self.prefetch_tensormaps(self.locate(first).maps)
@@ -1118,9 +1104,9 @@ class Kernel:
 
     def prefetch_scales(self, t):
         """DRAM has something to do while the descriptors, which scales need not, are fetched."""
-        blocks = smaller(t.k_count, Int32(self.plan.stages)) * K_BLOCKS
-        blocks = smaller(blocks, t.k_blocks - t.k_begin * K_BLOCKS)
-        for w in range(self.traits.weights):
+        blocks = cutlass.min(t.k_count, Int32(self.plan.stages)) * K_BLOCKS
+        blocks = cutlass.min(blocks, t.k_blocks - t.k_begin * K_BLOCKS)
+        for w in range(self.plan.weights):
             bulk_prefetch(t.scales_at(w, t.row, t.rows, t.k_begin), blocks * ATOM_BYTES)
 
     def init_other_barriers(self):
@@ -1136,7 +1122,7 @@ class Kernel:
                 mbarrier_init(self.barrier(plan.acc_empty_at, a), EPILOGUE_WARPS * c.cta_group)
         if c.split_k > 1:
             mbarrier_init(self.barrier(plan.partials_at, 0), 1)
-        fence_barrier_init()
+        cute.arch.mbarrier_init_fence()
 
     @cute.jit
     def finish_tile(self, t, warp, accumulator, acc, acc_phase):
@@ -1156,7 +1142,7 @@ class Kernel:
             begin = min(plan.gate_lead, 1)
             for i in cutlass.range(begin, div_up(t.width, plan.chunk), unroll=1):
                 token = i * plan.chunk
-                products = self.read(accumulator + token, self.traits.weights)
+                products = self.read(accumulator + token, self.plan.weights)
                 self.store(t, warp, self.combine(products), token)
 
     def read(self, accumulator, products):
@@ -1201,11 +1187,11 @@ class Kernel:
         base = self.smem + self.plan.staging_at + warp * 1024
         token, chunk = lane & 7, lane >> 3
         to = base + token * 64 + ((chunk ^ (token >> 1)) << 4)
-        warp_sync()
+        cute.arch.sync_warp()
         for octet in range(2):
             first = [8 * half + 4 * octet + 2 * h for half in range(2) for h in range(2)]
             stmatrix_x4_trans(to + octet * 512, *(cvt_f16x2(*values[i : i + 2]) for i in first))
-        warp_sync()
+        cute.arch.sync_warp()
         token, chunk = lane >> 1, (lane & 1) * 2
         line, swizzle = base + token * 64, (token >> 1) & 3
         low = ld_shared_v4(line + ((chunk ^ swizzle) << 4))
@@ -1220,7 +1206,7 @@ class Kernel:
 
     def expect_partials(self, t):
         _, mine = self.chunks_of(t)
-        sent = self.traits.weights * EPILOGUE_WARPS * self.plan.part_bytes  # of a chunk, by a CTA
+        sent = self.plan.weights * EPILOGUE_WARPS * self.plan.part_bytes  # of a chunk, by a CTA
         partials = self.barrier(self.plan.partials_at, 0)
         mbarrier_expect(partials, mine * ((self.config.split_k - 1) * sent))
 
@@ -1235,11 +1221,11 @@ class Kernel:
         chunks, mine = self.chunks_of(t)
         for i in cutlass.range(chunks, unroll=1):
             if mod(i, split_k) != self.part:
-                products = self.read(accumulator + i * plan.chunk, self.traits.weights)
+                products = self.read(accumulator + i * plan.chunk, self.plan.weights)
                 self.send(warp, lane, products, i)
         for i in cutlass.range(mine, unroll=1):
             token = (i * split_k + self.part) * plan.chunk
-            products = self.read(accumulator + token, self.traits.weights)
+            products = self.read(accumulator + token, self.plan.weights)
             mbarrier_wait(self.barrier(plan.partials_at, 0), 0)  # after the first: no wait
             for sender in cutlass.range_constexpr(split_k - 1):
                 products = self.add_parts(products, warp, lane, sender, i)
@@ -1247,7 +1233,7 @@ class Kernel:
 
     def part_at(self, area, index, w, warp):
         """Address of the part of a warp in chunk `index` of an array of chunks."""
-        parts = (index * self.traits.weights + w) * EPILOGUE_WARPS + warp
+        parts = (index * self.plan.weights + w) * EPILOGUE_WARPS + warp
         return self.smem + area + parts * self.plan.part_bytes
 
     def received_at(self, sender, i, w, warp):
@@ -1257,18 +1243,18 @@ class Kernel:
     @cute.jit
     def send(self, warp, lane, products, chunk):
         c, plan = self.config, self.plan
-        for w in cutlass.range_constexpr(self.traits.weights):
+        for w in cutlass.range_constexpr(self.plan.weights):
             to = self.part_at(0, chunk, w, warp) + lane * 16
             for i in cutlass.range_constexpr(0, plan.chunk, 4):
                 st_shared_v4_f32(to + i * 128, *products[w][i : i + 4])
         fence_async_smem()
-        warp_sync()
+        cute.arch.sync_warp()
         with cute.arch.elect_one():
             owner, i = mod(chunk, c.split_k), div(chunk, c.split_k)
-            rank = self.rank + (owner - self.part) * self.team
+            rank = self.rank + (owner - self.part) * self.plan.team
             sender = mod(self.part - owner + (c.split_k - 1), c.split_k)  # 0: next behind the owner
             barrier = mapa(self.barrier(plan.partials_at, 0), rank)
-            for w in cutlass.range_constexpr(self.traits.weights):
+            for w in cutlass.range_constexpr(self.plan.weights):
                 to = mapa(self.received_at(sender, i, w, warp), rank)
                 bulk_copy_to_cluster(to, self.part_at(0, chunk, w, warp), plan.part_bytes, barrier)
 
@@ -1303,18 +1289,16 @@ class Words:
 
 
 @functools.cache
-def compile_kernel(config: Config, traits: Traits):
-    """Kernel.launch for all problems of these traits."""
-    words = traits.groups * (2 * (traits.weights + 1) + 6)
-    return cute.compile(Kernel(config, traits).launch, Words([0] * words))
+def compile_kernel(plan: Plan):
+    """Kernel.launch for all problems with this plan."""
+    words = plan.groups * (2 * (plan.weights + 1) + 6)
+    return cute.compile(Kernel(plan).launch, Words([0] * words))
 
 
 @functools.cache
 def kernel_for(problem: Problem, config: Config | None = None):
     """Kernel.launch for a problem, with the configuration that is picked for it."""
-    config = config or pick(problem)
-    check(config, problem)
-    return compile_kernel(config, traits_of(config, problem))
+    return compile_kernel(check(config or pick(problem), problem))
 
 
 def launch(problem: Problem, groups: list[dict[str, torch.Tensor]], config: Config | None = None):
