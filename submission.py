@@ -214,15 +214,13 @@ def problem_of(data, groups: list[dict[str, torch.Tensor]]) -> Problem:
             if not isinstance(tensor, torch.Tensor):
                 found = type(tensor).__name__
                 raise TypeError(f"{name}{group}: expected a tensor, found {found}")
-            device = device or tensor.device
+            device, shape = device or tensor.device, tensor.shape
             if tensor.device != device:
                 raise ValueError(f"{name}{group}: expected {device}, found {tensor.device}")
+            if name[0] != "s" and not (len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30):
+                expected, found = "3 dimensions of 1 to 2^30", list(shape)
+                raise ValueError(f"{name}{group}: expected {expected}, found shape {found}")
         a, b, c = tensors["a"], tensors.get("b", tensors.get("b1")), tensors["c"]
-        for name, tensor in ("a", a), ("b", b), ("c", c):
-            shape = list(tensor.shape)
-            if len(shape) != 3 or not 0 < min(shape) <= max(shape) < 2**30:
-                expected = "3 dimensions of 1 to 2^30"
-                raise ValueError(f"{name}{group}: expected {expected}, found shape {shape}")
         (m, _, batch), n, k = a.shape, b.shape[0], 2 * a.shape[1]
         if k % K_BLOCK:
             raise ValueError(f"a{group}: expected K a multiple of {K_BLOCK}, found {k}")
@@ -253,9 +251,7 @@ class Config:
 
     token_tile: int = 64  # most tokens of an output tile
     cta_group: int = 1  # 1: 128 weight rows an MMA, 2: 256 over a CTA pair
-    split_k: int = (
-        1  # CTAs or pairs of a cluster along K, reduced through distributed shared memory
-    )
+    split_k: int = 1  # CTAs or pairs of a cluster along K, which add their sums
     cluster_n: int = 1  # CTAs or pairs of a cluster along tokens, which share weights
     persistent: bool = False  # a cluster computes several tiles, else one
     ctas_per_sm: int = 1
@@ -711,8 +707,6 @@ class Kernel:
     def __init__(self, plan: Plan):
         self.plan, self.config = plan, plan.config
 
-    # ---- host ------------------------------------------------------------------------------------
-
     @cute.jit
     def launch(self, words):
         """words: of each group the addresses of `operands_of`, then the sizes of its product."""
@@ -808,8 +802,6 @@ class Kernel:
         for address in maps:
             prefetch_tensormap(address)
 
-    # ---- schedule --------------------------------------------------------------------------------
-
     def my_tiles(self):
         """First tile of this cluster, how many it has, and the distance from one to the next."""
         cluster = div(Int32(cute.arch.block_idx()[0]), self.config.cluster)
@@ -868,7 +860,10 @@ class Kernel:
             start.k_count, Int32(plan.stages)
         )  # stages filled before the cluster meets
         with cute.arch.elect_one():
-            self.init_full_barriers()
+            arrivals = 2 - self.half if c.cta_group == 2 else 1
+            self.init_barriers(plan.full_at, plan.stages, arrivals)
+            cute.arch.mbarrier_init_fence()
+            fence_async_smem()
         self.join(False)
         with cute.arch.elect_one():
             for i in cutlass.range(ahead, unroll=1):
@@ -894,13 +889,6 @@ class Kernel:
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
                     stage, phase = advance(stage, phase, plan.stages)
         self.leave()
-
-    def init_full_barriers(self):
-        arrivals = 2 - self.half if self.config.cta_group == 2 else 1
-        for s in range(self.plan.stages):
-            mbarrier_init(self.barrier(self.plan.full_at, s), arrivals)
-        cute.arch.mbarrier_init_fence()
-        fence_async_smem()
 
     @cute.jit
     def load_stage(self, t, k_tile, stage, sharers):
@@ -1109,19 +1097,22 @@ class Kernel:
         for w in range(self.plan.weights):
             bulk_prefetch(t.scales_at(w, t.row, t.rows, t.k_begin), blocks * ATOM_BYTES)
 
+    def init_barriers(self, at, count, arrivals):
+        for i in range(count):
+            mbarrier_init(self.barrier(at, i), arrivals)
+
     def init_other_barriers(self):
-        """Those that this configuration waits for."""
+        """Those that this configuration waits for, but full[s]."""
         c, plan = self.config, self.plan
-        for s in range(plan.stages):
-            mbarrier_init(self.barrier(plan.empty_at, s), c.cluster_n)
-        for a in range(plan.accumulators):
-            mbarrier_init(self.barrier(plan.acc_full_at, a), 1)
-            if plan.gate_lead:
-                mbarrier_init(self.barrier(plan.gate_at, a), 1)
-            if c.persistent:
-                mbarrier_init(self.barrier(plan.acc_empty_at, a), EPILOGUE_WARPS * c.cta_group)
+        self.init_barriers(plan.empty_at, plan.stages, c.cluster_n)
+        self.init_barriers(plan.acc_full_at, plan.accumulators, 1)
+        if plan.gate_lead:
+            self.init_barriers(plan.gate_at, plan.accumulators, 1)
+        if c.persistent:
+            arrivals = EPILOGUE_WARPS * c.cta_group
+            self.init_barriers(plan.acc_empty_at, plan.accumulators, arrivals)
         if c.split_k > 1:
-            mbarrier_init(self.barrier(plan.partials_at, 0), 1)
+            self.init_barriers(plan.partials_at, 1, 1)
         cute.arch.mbarrier_init_fence()
 
     @cute.jit
@@ -1138,26 +1129,24 @@ class Kernel:
         else:
             if const_expr(plan.gate_lead > 0):
                 second = self.read(accumulator + c.token_tile, 1)[0]
-                self.store(t, warp, [g * x for g, x in zip(gates, second)], 0)
+                self.store(t, warp, [[g * x for g, x in zip(gates, second)]], 0)
             begin = min(plan.gate_lead, 1)
             for i in cutlass.range(begin, div_up(t.width, plan.chunk), unroll=1):
                 token = i * plan.chunk
                 products = self.read(accumulator + token, self.plan.weights)
-                self.store(t, warp, self.combine(products), token)
+                self.store(t, warp, products, token)
 
     def read(self, accumulator, products):
         """A chunk of tokens of the first products, from this address on."""
         addresses = [accumulator + w * self.config.token_tile for w in range(products)]
         return tcgen05_ld(addresses, self.plan.chunk, self.plan.wide_stores)
 
-    def combine(self, products):
-        if len(products) == 1:
-            return products[0]
-        return [silu(gate) * x for gate, x in zip(*products)]
-
     @cute.jit
-    def store(self, t, warp, values, token):
+    def store(self, t, warp, products, token):
         """Store a chunk: 32 rows of this warp, tokens from `token` of the tile on."""
+        values = products[0]
+        if const_expr(len(products) == 2):
+            values = [silu(gate) * x for gate, x in zip(*products)]
         lane = Int32(cute.arch.lane_idx())
         left = t.tokens - t.token - token
         row = t.row + warp * 32
@@ -1229,7 +1218,7 @@ class Kernel:
             mbarrier_wait(self.barrier(plan.partials_at, 0), 0)  # after the first: no wait
             for sender in cutlass.range_constexpr(split_k - 1):
                 products = self.add_parts(products, warp, lane, sender, i)
-            self.store(t, warp, self.combine(products), token)
+            self.store(t, warp, products, token)
 
     def part_at(self, area, index, w, warp):
         """Address of the part of a warp in chunk `index` of an array of chunks."""
