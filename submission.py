@@ -45,9 +45,8 @@ SHARED MEMORY                                        TENSOR MEMORY (columns)
              token scales  [t/128][k block][512 B]
     stage 1 ...                                         One k-tile of scales: the copies and MMAs
     transposition buffers, 4 x 1 KB                     of one thread run in order, as NVIDIA's
-    K split: partial sums received (those to            block-scaled kernels rely on, too (the PTX
-    send overlay the stages)                            manual lists cp -> mma, not mma -> cp).
-    barriers, address of tensor memory
+    K split: partial sums received                      block-scaled kernels rely on, too (the PTX
+    barriers, address of tensor memory                  manual lists cp -> mma, not mma -> cp).
 
 NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32. Rounding the product perturbs the exponential
     by |x| 2^-23 at most, ex2.approx errs by 2^-22, rcp.approx by 2^-23, three roundings by 2^-24:
@@ -303,14 +302,11 @@ class Plan:
         used = self.scales_at_column + scale_columns
         self.tmem_columns = max(32, 1 << (used - 1).bit_length())
 
-        # Partial sums of a K split: chunks to send, [chunk][w][warp], overlay the stages; chunks
-        # received, [sender][chunk][w][warp], have room of their own.
+        # Partial sums of a K split that the other CTAs send: [sender][chunk][w][warp]
         self.part_bytes = 32 * self.chunk * 4
-        chunk_bytes = weights * EPILOGUE_WARPS * self.part_bytes
-        chunks = ceil_div(tile, self.chunk)
-        self.received_chunks = ceil_div(chunks, c.split_k)  # from each sender
-        self.outgoing_bytes = chunks * chunk_bytes
-        incoming = (c.split_k - 1) * self.received_chunks * chunk_bytes
+        self.received_chunks = ceil_div(ceil_div(tile, self.chunk), c.split_k)  # from each sender
+        incoming = (c.split_k - 1) * self.received_chunks * weights
+        incoming *= EPILOGUE_WARPS * self.part_bytes
 
         staging = EPILOGUE_WARPS * 1024 if self.wide_stores else 0
         single = 8 * (3 * self.accumulators + 1) + 8
@@ -380,8 +376,7 @@ def check(config: Config, problem: Problem) -> Plan:
     need(plan.tmem_columns <= columns, f"a CTA has {columns} columns of tensor memory")
     if c.split_k > 1:
         k_tiles = min(ceil_div(p.k, K_TILE) for p in problem.groups)
-        need(not c.persistent, "partial sums overlay the stages, idle after the last tile")
-        need(plan.outgoing_bytes <= plan.staging_at, "the stages hold the partial sums to send")
+        need(not c.persistent, "partial sums of one tile have room")
         need(k_tiles >= c.split_k, f"each part of a K split has a k-tile, of {k_tiles}")
     return plan
 
@@ -525,17 +520,16 @@ tcgen05_fence_after = ptx("tcgen05.fence::after_thread_sync;")
 ld_shared_b32 = ptx("ld.shared.b32 $0, [$1];", "r", "r")
 ld_shared_v4 = ptx("ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];", "r", "rrrr")
 ld_shared_v4_f32 = ptx("ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "r", "ffff")
-st_shared_v4_f32 = ptx("st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "rffff")
+st_async_v4_f32 = ptx(
+    "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [$0], {$1, $2, $3, $4}, [$5];",
+    "rffffr",
+)
 st_global_b16 = ptx("st.global.L1::no_allocate.b16 [$0], $1;", "lh")
 st_global_v8 = ptx(
     "st.global.L1::no_allocate.v8.b32 [$0], {$1, $2, $3, $4, $5, $6, $7, $8};", "lrrrrrrrr"
 )
 stmatrix_x4_trans = ptx(
     "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$0], {$1, $2, $3, $4};", "rrrrr"
-)
-bulk_copy_to_cluster = ptx(
-    "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
-    "rrrr",
 )
 
 cvt_f16x2 = ptx("cvt.rn.f16x2.f32 $0, $2, $1;", "ff", "r", pure=True)  # $1 to the low half
@@ -1220,32 +1214,22 @@ class Kernel:
                 products = self.add_parts(products, warp, lane, sender, i)
             self.store(t, warp, products, token)
 
-    def part_at(self, area, index, w, warp):
-        """Address of the part of a warp in chunk `index` of an array of chunks."""
-        parts = (index * self.plan.weights + w) * EPILOGUE_WARPS + warp
-        return self.smem + area + parts * self.plan.part_bytes
-
     def received_at(self, sender, i, w, warp):
-        """Where the owner of a chunk, its i-th, has what a sender sends of it."""
-        return self.part_at(self.plan.incoming_at, sender * self.plan.received_chunks + i, w, warp)
+        """Where the owner of a chunk, its i-th, has what a warp of a sender sends of it."""
+        parts = (sender * self.plan.received_chunks + i) * self.plan.weights + w
+        parts = parts * EPILOGUE_WARPS + warp
+        return self.smem + self.plan.incoming_at + parts * self.plan.part_bytes
 
-    @cute.jit
     def send(self, warp, lane, products, chunk):
-        c, plan = self.config, self.plan
-        for w in cutlass.range_constexpr(self.plan.weights):
-            to = self.part_at(0, chunk, w, warp) + lane * 16
-            for i in cutlass.range_constexpr(0, plan.chunk, 4):
-                st_shared_v4_f32(to + i * 128, *products[w][i : i + 4])
-        fence_async_smem()
-        cute.arch.sync_warp()
-        with cute.arch.elect_one():
-            owner, i = mod(chunk, c.split_k), div(chunk, c.split_k)
-            rank = self.rank + (owner - self.part) * self.plan.team
-            sender = mod(self.part - owner + (c.split_k - 1), c.split_k)  # 0: next behind the owner
-            barrier = mapa(self.barrier(plan.partials_at, 0), rank)
-            for w in cutlass.range_constexpr(self.plan.weights):
-                to = mapa(self.received_at(sender, i, w, warp), rank)
-                bulk_copy_to_cluster(to, self.part_at(0, chunk, w, warp), plan.part_bytes, barrier)
+        split_k, plan = self.config.split_k, self.plan
+        owner, i = mod(chunk, split_k), div(chunk, split_k)
+        rank = self.rank + (owner - self.part) * plan.team
+        sender = mod(self.part - owner + (split_k - 1), split_k)  # 0: next behind the owner
+        barrier = mapa(self.barrier(plan.partials_at, 0), rank)
+        for w, values in enumerate(products):
+            to = mapa(self.received_at(sender, i, w, warp), rank) + lane * 16
+            for n in range(0, plan.chunk, 4):
+                st_async_v4_f32(to + n * 128, *values[n : n + 4], barrier)
 
     def add_parts(self, products, warp, lane, sender, i):
         """A chunk plus what a sender has sent of it."""
