@@ -126,6 +126,12 @@ class Problem:
     def tokens(self) -> int:
         return max(p.tokens for p in self.groups)
 
+    @property
+    def parameter_bytes(self) -> int:
+        """Kernel parameters: for each group descriptors, addresses and sizes."""
+        operands = self.weights + 1
+        return len(self.groups) * (128 * operands + 8 * (operands + 1) + 4 * 5) + 64
+
 
 class Operand:
     """A tensor as it must be: dense, with its dimensions in `order`, outermost in memory first."""
@@ -211,8 +217,7 @@ def problem_of(data, groups: list[dict[str, torch.Tensor]]) -> Problem:
         group = f"[{g}]" if len(groups) > 1 else ""
         for name, tensor in tensors.items():
             if not isinstance(tensor, torch.Tensor):
-                found = type(tensor).__name__
-                raise TypeError(f"{name}{group}: expected a tensor, found {found}")
+                raise TypeError(f"{name}{group}: expected a tensor, found {type(tensor).__name__}")
             device, shape = device or tensor.device, tensor.shape
             if tensor.device != device:
                 raise ValueError(f"{name}{group}: expected {device}, found {tensor.device}")
@@ -223,22 +228,15 @@ def problem_of(data, groups: list[dict[str, torch.Tensor]]) -> Problem:
         (m, _, batch), n, k = a.shape, b.shape[0], 2 * a.shape[1]
         if k % K_BLOCK:
             raise ValueError(f"a{group}: expected K a multiple of {K_BLOCK}, found {k}")
-        if len(data) == 4 and tuple(data[3][g]) != (m, n, k, batch):
-            found = tuple(data[3][g])
+        if len(data) == 4 and (found := tuple(data[3][g])) != (m, n, k, batch):
             raise ValueError(f"sizes[{g}]: expected {(m, n, k, batch)}, found {found}")
         gemv = len(data) == 7 and n == 128 and c.shape[1] == 1
         products.append(Product(m, 1, k, batch, n) if gemv else Product(n, m, k, batch, m))
     problem = Problem(2 if len(data) == 10 else 1, tuple(products))
-    if parameter_bytes(problem) > PARAMETER_BYTES:
-        most = PARAMETER_BYTES * len(groups) // parameter_bytes(problem)
+    if problem.parameter_bytes > PARAMETER_BYTES:
+        most = PARAMETER_BYTES * len(groups) // problem.parameter_bytes
         raise ValueError(f"sizes: expected at most {most} groups, found {len(groups)}")
     return problem
-
-
-def parameter_bytes(problem: Problem) -> int:
-    """Kernel parameters: for each group descriptors, addresses and sizes."""
-    operands = problem.weights + 1
-    return len(problem.groups) * (128 * operands + 8 * (operands + 1) + 4 * 5) + 64
 
 
 # ---- configuration -------------------------------------------------------------------------------
@@ -261,10 +259,9 @@ class Config:
 
 
 class Plan:
-    """All that is known at compile time: the first block of what the problem allows, the rest of
-    what follows from the configuration. Shared memory in bytes, tensor memory in columns.
+    """All that is known at compile time: of the problem, and what follows from the configuration.
 
-    Problems with equal plans share a compiled kernel.
+    Shared memory is in bytes, tensor memory in columns. Equal plans share a compiled kernel.
     """
 
     def __init__(self, config: Config, problem: Problem):
@@ -363,8 +360,7 @@ def check(config: Config, problem: Problem) -> Plan:
 
     need(c.cta_group in (1, 2), "an MMA runs on one CTA or on a pair")
     granule = 8 * c.cta_group
-    whole = c.token_tile >= granule and c.token_tile % granule == 0
-    need(whole, "N is a multiple of 8, of 16 in a pair")
+    need(c.token_tile in range(granule, 2**10, granule), "N is a multiple of 8, of 16 in a pair")
     need(c.token_tile <= 256, "N of an MMA is at most 256")
     repeats = c.cluster_n > 1 or problem.tokens > c.token_tile
     need(not repeats or c.token_tile % 64 == 0, "scale columns start at a multiple of 64 tokens")
@@ -429,9 +425,8 @@ def estimate(config: Config, problem: Problem) -> float:
         dram += p.batch * p.k * 0.5625 * (weights * p.rows + p.tokens)
     busy = max(busy - (0 if hidden else tail), 0)
     longest = sum(x**5 for x in (busy, dram / 3700, l2 / 8000)) ** 0.2
-    start = 3300 + 500 * (c.cta_group - 1)
     restart = 400 if hidden else 700 if c.persistent else 2600
-    return start + longest + tail + (waves - 1) * restart
+    return 2800 + 500 * c.cta_group + longest + tail + (waves - 1) * restart
 
 
 def legal_configs(problem: Problem) -> list[Config]:
@@ -459,7 +454,7 @@ def pick(problem: Problem) -> Config:
     return min(legal_configs(problem), key=lambda config: estimate(config, problem))
 
 
-# ---- PTX -----------------------------------------------------------------------------------------
+# ---- PTX and arithmetic --------------------------------------------------------------------------
 
 _KINDS = {"r": Int32, "l": Int64, "h": Int16, "f": Float32}
 
@@ -565,16 +560,6 @@ def bulk_load(to, address, size, barrier, policy, mask=None):
     _copy(text, "[$0], [$1], $2, [$3]", "rlrr", [to, address, size, barrier], policy, mask)
 
 
-def tcgen05_alloc(group, to, columns):
-    text = f"tcgen05.alloc.cta_group::{group}.sync.aligned.shared::cta.b32 [$0], $1;"
-    ptx(text, "rr")(to, columns)
-    ptx(f"tcgen05.relinquish_alloc_permit.cta_group::{group}.sync.aligned;")()
-
-
-def tcgen05_dealloc(group, address, columns):
-    ptx(f"tcgen05.dealloc.cta_group::{group}.sync.aligned.b32 $0, $1;", "rr")(address, columns)
-
-
 def tcgen05_cp(group, address, descriptor):
     """A scale-factor atom to 4 columns, the same in all four lane quarters."""
     ptx(f"tcgen05.cp.cta_group::{group}.32x128b.warpx4 [$0], $1;", "rl")(address, descriptor)
@@ -618,9 +603,6 @@ def tcgen05_ld(addresses, tokens, transposable):
     return [values[i : i + tokens] for i in range(0, total, tokens)]
 
 
-# ---- device arithmetic ---------------------------------------------------------------------------
-
-
 @dsl_user_op
 def select(condition, a, b, *, loc=None, ip=None):
     """a if condition else b, of Int32 or Int64, without a branch."""
@@ -644,8 +626,6 @@ def div_up(a, b):
 
 def advance(index, phase, count):
     """The next of a ring of `count` stages or accumulators, and its phase."""
-    if count == 1:
-        return index, phase ^ 1
     last = index == count - 1
     return select(last, 0, index + 1), select(last, phase ^ 1, phase)
 
@@ -679,14 +659,10 @@ class Tile:
     row: Int32  # first row of this CTA
     token: Int32  # first token
     width: Int32  # tokens to compute, a multiple of what an MMA takes
+    token_atoms: Int32  # scale-factor atoms that these lie in
     k_blocks: Int32  # of all K
     k_begin: Int32  # first k-tile of this part of a K split
     k_count: Int32  # k-tiles of this part
-
-    @property
-    def token_atoms(self):
-        """Scale-factor atoms that the tokens lie in."""
-        return ((self.token & 127) + self.width + 127) >> 7
 
     def scales_at(self, operand, row, rows, k_tile):
         """Address of the scale factors of a row, of `rows`; beyond the last one of the last."""
@@ -830,7 +806,7 @@ class Kernel:
         k_begin = div(self.part * k_tiles, c.split_k)
         k_count = div((self.part + 1) * k_tiles, c.split_k) - k_begin
         maps, scales, out = group[:operands], group[operands : 2 * operands], group[2 * operands]
-        position = batch, row, token, width
+        position = batch, row, token, width, ((token & 127) + width + 127) >> 7
         return Tile(maps, scales, out, rows, tokens, *position, k >> 6, k_begin, k_count)
 
     def k_blocks_in(self, t, k_tile):
@@ -936,7 +912,10 @@ class Kernel:
     @cute.jit
     def mma_warp(self):
         c, plan = self.config, self.plan
-        tcgen05_alloc(c.cta_group, self.smem + plan.tmem_address_at, plan.tmem_columns)
+        space, pair = cute.AddressSpace.smem, c.cta_group == 2
+        holder = cute.make_ptr(Int32, self.smem + plan.tmem_address_at, space, assumed_align=8)
+        cute.arch.alloc_tmem(plan.tmem_columns, holder, is_two_cta=pair)
+        cute.arch.relinquish_tmem_alloc_permit(is_two_cta=pair)
         self.join(True)
         tmem = ld_shared_b32(self.smem + plan.tmem_address_at)
         first, count, distance = self.my_tiles()
@@ -952,7 +931,8 @@ class Kernel:
                     stage, phase = self.relay(t, stage, phase)
             acc, acc_phase = advance(acc, acc_phase, plan.accumulators)
         self.leave()
-        tcgen05_dealloc(c.cta_group, tmem, plan.tmem_columns)
+        allocated = cute.arch.retrieve_tmem_ptr(Float32, 16, holder)
+        cute.arch.dealloc_tmem(allocated, plan.tmem_columns, is_two_cta=pair)
 
     @cute.jit
     def relay(self, t, stage, phase):
@@ -1210,8 +1190,9 @@ class Kernel:
             token = (i * split_k + self.part) * plan.chunk
             products = self.read(accumulator + token, self.plan.weights)
             mbarrier_wait(self.barrier(plan.partials_at, 0), 0)  # after the first: no wait
-            for sender in cutlass.range_constexpr(split_k - 1):
-                products = self.add_parts(products, warp, lane, sender, i)
+            for sender, w in itertools.product(range(split_k - 1), range(plan.weights)):
+                at = self.received_at(sender, i, w, warp) + lane * 16
+                products[w] = [a + b for a, b in zip(products[w], self.received(at))]
             self.store(t, warp, products, token)
 
     def received_at(self, sender, i, w, warp):
@@ -1231,14 +1212,9 @@ class Kernel:
             for n in range(0, plan.chunk, 4):
                 st_async_v4_f32(to + n * 128, *values[n : n + 4], barrier)
 
-    def add_parts(self, products, warp, lane, sender, i):
-        """A chunk plus what a sender has sent of it."""
-        sums = []
-        for w, values in enumerate(products):
-            at = self.received_at(sender, i, w, warp) + lane * 16
-            quads = [ld_shared_v4_f32(at + i * 128) for i in range(0, len(values), 4)]
-            sums.append([a + b for a, b in zip(values, itertools.chain.from_iterable(quads))])
-        return sums
+    def received(self, at):
+        quads = (ld_shared_v4_f32(at + n * 128) for n in range(0, self.plan.chunk, 4))
+        return list(itertools.chain.from_iterable(quads))
 
 
 # ---- launch --------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_no_local_memory_and_registers_to_spare(code, name):
     threads = 192 * config.ctas_per_sm
     assert registers * threads <= 65_536
     ((parameters,),) = info[PARAMETERS]
-    assert parameters <= submission.parameter_bytes(problem) <= parameters + 64 + 8
+    assert parameters <= problem.parameter_bytes <= parameters + 64 + 8
 
 
 @pytest.mark.parametrize("name", CASES)
