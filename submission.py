@@ -48,11 +48,10 @@ SHARED MEMORY                                        TENSOR MEMORY (columns)
     K split: partial sums received                      block-scaled kernels rely on, too (the PTX
     barriers, address of tensor memory                  manual lists cp -> mma, not mma -> cp).
 
-NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32. Rounding the product perturbs the exponential
-    by |x| 2^-23 at most, ex2.approx errs by 2^-22, rcp.approx by 2^-23, three roundings by 2^-24:
-    the relative error is below (|x| + 5) 2^-23, that is 1.1e-5 down to x = -87, where fp16 rounds
-    by 5e-4; beyond, silu is below 1e-35 and becomes 0. A K split adds in a fixed order: the same
-    input gives the same bits.
+NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32, with a relative error below (|x| + 5) 2^-23:
+    |x| 2^-23 of the rounded product, 2^-22 of ex2.approx, 2^-23 of rcp.approx, 2^-24 of each of
+    three roundings. That is 1.1e-5 down to x = -87, where fp16 rounds by 5e-4; beyond, silu is
+    below 1e-35 and becomes 0. A K split adds in a fixed order: same input, same bits.
 """
 
 import ctypes
@@ -208,10 +207,7 @@ def unpack(data) -> tuple[list[dict[str, torch.Tensor]], output_t]:
 
 
 def problem_of(data, groups: list[dict[str, torch.Tensor]]) -> Problem:
-    """The problem that `data` poses; TypeError or ValueError names an argument that is illegal.
-
-    Whether each tensor fits the problem is for `Operand.address_of` to say.
-    """
+    """The problem that `data` poses, by its shapes; TypeError or ValueError names what is wrong."""
     device, products = None, []
     for g, tensors in enumerate(groups):
         group = f"[{g}]" if len(groups) > 1 else ""
@@ -332,8 +328,8 @@ class Plan:
 def clusters_at_once(size: int) -> int:
     """Clusters of `size` CTAs that are resident at a time, one CTA an SM.
 
-    The driver's answer: chips differ in the SMs of their GPCs, and a grid one cluster larger takes
-    twice as long. Where there is no such GPU, the table's.
+    The driver's answer, for chips differ in the SMs of their GPCs, and a grid one cluster larger
+    takes twice as long; without such a GPU the table's.
     """
     if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 10:
         return HardwareInfo(torch.cuda.current_device()).get_max_active_clusters(size)
@@ -352,14 +348,13 @@ def tile_count(config: Config, problem: Problem) -> int:
 
 def check(config: Config, problem: Problem) -> Plan:
     """The statement of what a configuration can run: ValueError with the reason if it cannot."""
-    c = config
+    c, granule = config, 8 * config.cta_group
 
     def need(legal: bool, reason: str):
         if not legal:
             raise ValueError(f"{reason}: {config}")
 
     need(c.cta_group in (1, 2), "an MMA runs on one CTA or on a pair")
-    granule = 8 * c.cta_group
     need(c.token_tile in range(granule, 2**10, granule), "N is a multiple of 8, of 16 in a pair")
     need(c.token_tile <= 256, "N of an MMA is at most 256")
     repeats = c.cluster_n > 1 or problem.tokens > c.token_tile
@@ -437,8 +432,7 @@ def legal_configs(problem: Problem) -> list[Config]:
         tiles.add(round_up(tokens, 16))
     pairs = (1, 2) if tokens > 8 and all(p.rows > ROWS for p in problem.groups) else (1,)
     sharing = (1, 2, 4) if tokens > 8 else (1,)
-    parts = range(1, MAX_CLUSTER + 1)
-    choices = sorted(tiles), pairs, parts, sharing, (False, True), (1, 2, 3, 4)
+    choices = sorted(tiles), pairs, range(1, MAX_CLUSTER + 1), sharing, (False, True), (1, 2, 3, 4)
     for config in itertools.starmap(Config, itertools.product(*choices)):
         try:
             check(config, problem)
@@ -494,7 +488,6 @@ cluster_ctarank = ptx(
 bar_sync = ptx("barrier.cta.sync.aligned $0, $1;", "rr")
 bar_arrive = ptx("barrier.cta.arrive.aligned $0, $1;", "rr")
 mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", "rr", "r")
-
 prefetch_tensormap = ptx("prefetch.tensormap [$0];", "l")
 bulk_prefetch = ptx("cp.async.bulk.prefetch.L2.global [$0], $1;", "lr")
 fence_async_smem = ptx("fence.proxy.async.shared::cta;")
@@ -508,7 +501,6 @@ mbarrier_wait = ptx(
     "@P bra DONE;\nbra LAB_WAIT;\nDONE:\n}",
     "rr",
 )
-
 tcgen05_fence_before = ptx("tcgen05.fence::before_thread_sync;")
 tcgen05_fence_after = ptx("tcgen05.fence::after_thread_sync;")
 
@@ -717,8 +709,6 @@ class Kernel:
         load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
         return cpasync.make_tiled_tma_atom(load, operand, layout, box)[0]
 
-    # ---- all warps -------------------------------------------------------------------------------
-
     @cute.kernel
     def kernel(self, groups, tiles):
         c, operands = self.config, self.plan.weights + 1
@@ -826,9 +816,7 @@ class Kernel:
         c, plan = self.config, self.plan
         first, count, distance = self.my_tiles()
         start = self.locate(first)
-        ahead = cutlass.min(
-            start.k_count, Int32(plan.stages)
-        )  # stages filled before the cluster meets
+        ahead = cutlass.min(start.k_count, Int32(plan.stages))  # filled before the cluster meets
         with cute.arch.elect_one():
             arrivals = 2 - self.half if c.cta_group == 2 else 1
             self.init_barriers(plan.full_at, plan.stages, arrivals)
@@ -901,9 +889,8 @@ class Kernel:
                 bulk_load(to, address, scale_bytes, full, EVICT_LAST)
 
     def my_turn(self, copy, sharers):
-        """Whether this CTA issues copy number `copy` of weights, a multicast to all sharers.
-
-        They take turns, so that each load warp issues, and each SM asks for, an equal part.
+        """Whether this CTA issues copy number `copy` of weights, a multicast to all sharers: they
+        take turns, so that each load warp issues, and each SM asks for, an equal part.
         """
         return Boolean(True) if sharers == 1 else mod(copy, sharers) == self.sharer
 
@@ -937,25 +924,23 @@ class Kernel:
     @cute.jit
     def relay(self, t, stage, phase):
         """The odd CTA of a pair tells the even one that a stage is full."""
-        plan = self.plan
         for _ in cutlass.range(t.k_count, unroll=1):
-            full = self.barrier(plan.full_at, stage)
+            full = self.barrier(self.plan.full_at, stage)
             mbarrier_wait(full, phase)
             with cute.arch.elect_one():
                 mbarrier_arrive_remote(mapa(full, self.rank - 1))
-            stage, phase = advance(stage, phase, plan.stages)
+            stage, phase = advance(stage, phase, self.plan.stages)
         return stage, phase
 
     @cute.jit
     def multiply_tile(self, t, tmem, acc, acc_phase, stage, phase):
         c, plan = self.config, self.plan
-        products = list(range(self.plan.weights))
         if const_expr(c.persistent):
             mbarrier_wait(self.barrier(plan.acc_empty_at, acc), acc_phase ^ 1)
         lead = cutlass.min(t.k_count, Int32(plan.gate_lead))
         body = t.k_count - lead
         where = t, tmem, acc, t.k_begin, body, stage, phase
-        stage, phase = self.multiply_k_tiles(*where, products)
+        stage, phase = self.multiply_k_tiles(*where, list(range(plan.weights)))
         if const_expr(plan.gate_lead > 0):
             where = t, tmem, acc, t.k_begin + body, lead, stage, phase
             self.multiply_k_tiles(*where, [0])
@@ -1106,9 +1091,8 @@ class Kernel:
                 self.store(t, warp, [[g * x for g, x in zip(gates, second)]], 0)
             begin = min(plan.gate_lead, 1)
             for i in cutlass.range(begin, div_up(t.width, plan.chunk), unroll=1):
-                token = i * plan.chunk
-                products = self.read(accumulator + token, self.plan.weights)
-                self.store(t, warp, products, token)
+                products = self.read(accumulator + i * plan.chunk, plan.weights)
+                self.store(t, warp, products, i * plan.chunk)
 
     def read(self, accumulator, products):
         """A chunk of tokens of the first products, from this address on."""
