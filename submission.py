@@ -100,6 +100,11 @@ def round_up(a: int, b: int) -> int:
     return ceil_div(a, b) * b
 
 
+def by(n: int, items):
+    """The items, n at a time."""
+    return zip(*[iter(items)] * n)
+
+
 # ---- problem and input ---------------------------------------------------------------------------
 
 
@@ -673,22 +678,23 @@ class Kernel:
     def launch(self, words):
         """words: of each group the addresses of `operands_of`, then the sizes of its product."""
         c, plan = self.config, self.plan
-        groups, tiles = [], Int32(0)
+        maps, addresses, sizes, tiles = [], [], [], Int32(0)
         operands = plan.weights + 1
         for g in cutlass.range_constexpr(plan.groups):
             group = words[g * (2 * operands + 6) : (g + 1) * (2 * operands + 6)]
             rows, tokens, k, batch, token_rows = [Int32(size) for size in group[-5:]]
-            weights, addresses = (rows, rows, ROWS, k, batch), group[: 2 * operands : 2]
-            maps = [self.tensormap(address, *weights) for address in addresses[:-1]]
-            maps.append(self.tensormap(addresses[-1], tokens, token_rows, plan.token_box, k, batch))
-            scales, out = group[1 : 2 * operands : 2], group[2 * operands]
-            groups.append([*maps, *scales, out, tiles, rows, tokens, k, batch])
+            for address in group[: 2 * operands - 2 : 2]:
+                maps.append(self.tensormap(address, rows, rows, ROWS, k, batch))
+            last = group[2 * operands - 2]
+            maps.append(self.tensormap(last, tokens, token_rows, plan.token_box, k, batch))
+            addresses.extend([*group[1 : 2 * operands : 2], group[2 * operands]])
+            sizes.extend([tiles, rows, tokens, k, batch])
             row_tiles = div_up(rows, ROWS * c.cta_group)
             tiles = tiles + row_tiles * batch * div_up(tokens, c.token_tile * c.cluster_n)
         clusters = tiles
         if const_expr(c.persistent):
             clusters = cutlass.min(tiles, Int32(clusters_at_once(c.cluster) * c.ctas_per_sm))
-        self.kernel(groups, tiles).launch(
+        self.kernel(maps, addresses, sizes, tiles).launch(
             grid=(clusters * c.cluster, 1, 1),
             block=(THREADS, 1, 1),
             cluster=(c.cluster, 1, 1),
@@ -710,12 +716,10 @@ class Kernel:
         return cpasync.make_tiled_tma_atom(load, operand, layout, box)[0]
 
     @cute.kernel
-    def kernel(self, groups, tiles):
+    def kernel(self, maps, addresses, sizes, tiles):
         c, operands = self.config, self.plan.weights + 1
-        self.groups = [
-            [*(descriptor_address(atom) for atom in group[:operands]), *group[operands:]]
-            for group in groups
-        ]
+        lists = by(operands, maps), by(operands + 1, addresses), by(5, sizes)
+        self.groups = [[*map(descriptor_address, m), *a, *s] for m, a, s in zip(*lists)]
         if const_expr(self.plan.groups == 1):  # which the first tile needs is known already
             if cute.arch.thread_idx()[0] == 32 * DESCRIPTOR_WARP:
                 self.prefetch_tensormaps(self.groups[0][:operands])
@@ -787,7 +791,6 @@ class Kernel:
             row_tile, batch = mod(row_tile, count), div(row_tile, count)
         row = (row_tile * c.cta_group + self.half) * ROWS
         token = (token_tile * c.cluster_n + self.sharer) * c.token_tile
-
         # Tokens in units of what an MMA takes; a tile beyond the last token computes one unit.
         unit = 8 * c.cta_group
         width = cutlass.min((tokens - token + (unit - 1)) & -unit, Int32(c.token_tile))
@@ -861,7 +864,6 @@ class Kernel:
         scale_bytes = self.k_blocks_in(t, k_tile) * ATOM_BYTES
         operand_bytes = weights * WEIGHT_BYTES + boxes * box_bytes
         mbarrier_expect(full, operand_bytes + (weights + t.token_atoms) * scale_bytes)
-
         k, mask = k_tile * K_TILE, None
         policy = EVICT_FIRST if plan.one_token_tile else None  # None: they are read again
         if const_expr(sharers > 1):
