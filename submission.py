@@ -16,7 +16,6 @@ ROLES   a CTA computes 128 weight rows of a tile, a pair of neighbouring cluster
     warps 0-3  epilogue: tensor memory lanes 32w... -> registers -> global
     warp 4     load: TMA boxes of weights and tokens, bulk copies of scale-factor atoms
     warp 5     MMA: scales to tensor memory, block-scaled MMAs; in the odd CTA of a pair: relay
-    warps 6-7  only with setmaxnreg, to complete the second warpgroup
 
 PIPELINES (mbarriers)
     barrier       from -> to            arrivals of a phase
@@ -34,33 +33,30 @@ TIMELINE of a role
     load      prefetch descriptors, init full | loads of the first stages, without waits or
               multicast | barrier of the cluster or CTA | wait empty, expect, load ...
     MMA       allocate | join | wait full, copy scales, MMAs, commit empty ... | commit acc_full
-              gate_lead: ... | first product of the last k-tiles, commit gate | second product
+              dual: ... | first product of the last k-tiles, commit gate | second product
     epilogue  init other barriers | join | wait gate, silu of the first chunk | wait acc_full |
               K split: send partial sums, wait partials | read a chunk, add, transpose, store ...
     all       barrier of the cluster or CTA | MMA warp: free tensor memory
 
 SHARED MEMORY                                        TENSOR MEMORY (columns)
-    stage 0  weights [w][k/256][128 rows][128 B]        accumulators [a][w][token]
-             tokens  [k/256][rows][128 B]               slot 0  weight scales [w][k/64][4]
-             weight scales [w][k/64][512 B]                     token scales [k/64][t/128][4]
-             token scales  [t/128][k/64][512 B]         slot 1 ...
-    stage 1 ...
-    transposition buffers, 4 x 1 KB                     With a slot for each stage, waiting for
-    K split: partial sums received (those to            full[s] also proves that the MMAs which
-    send overlay the stages)                            read the slot before are complete.
-    barriers, address of tensor memory
+    stage 0  weights [w][128 rows][128 B]               accumulators [a][w][token]
+             tokens  [rows][128 B]                      weight scales [w][k block][4]
+             weight scales [w][k block][512 B]          token scales [k block][t/128][4]
+             token scales  [t/128][k block][512 B]
+    stage 1 ...                                         One k-tile of scales: the copies and MMAs
+    transposition buffers, 4 x 1 KB                     of one thread run in order, as NVIDIA's
+    K split: partial sums received                      block-scaled kernels rely on, too (the PTX
+    barriers, address of tensor memory                  manual lists cp -> mma, not mma -> cp).
 
-NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32. Rounding the product perturbs the exponential
-    by |x| 2^-23 at most, ex2.approx errs by 2^-22, rcp.approx by 2^-23, three roundings by 2^-24:
-    the relative error is below (|x| + 5) 2^-23, that is 1.1e-5 down to x = -87, where fp16 rounds
-    by 5e-4; beyond, silu is below 1e-35 and becomes 0. A K split adds in a fixed order: the same
-    input gives the same bits.
+NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32, with a relative error below (|x| + 5) 2^-23:
+    |x| 2^-23 of the rounded product, 2^-22 of ex2.approx, 2^-23 of rcp.approx, 2^-24 of each of
+    three roundings. That is 1.1e-5 down to x = -87, where fp16 rounds by 5e-4; beyond, silu is
+    below 1e-35 and becomes 0. A K split adds in a fixed order: same input, same bits.
 """
 
 import ctypes
 import functools
 import itertools
-import struct
 from dataclasses import dataclass
 
 import cutlass
@@ -68,10 +64,11 @@ import cutlass._mlir.dialects.cute as cute_ir
 import cutlass._mlir.dialects.cute_nvgpu as cute_nvgpu_ir
 import cutlass.cute as cute
 import torch
-from cutlass import Float4E2M1FN, Float32, Int16, Int32, Int64, Uint32, const_expr
+from cutlass import Boolean, Float4E2M1FN, Float32, Int16, Int32, Int64, Uint32, const_expr
 from cutlass._mlir.dialects import arith, llvm
 from cutlass.cute.nvgpu import cpasync, tcgen05
 from cutlass.cutlass_dsl import dsl_user_op
+from cutlass.utils import HardwareInfo
 
 from task import input_t, output_t
 
@@ -84,12 +81,15 @@ PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
 
 ROWS = 128  # weight rows of a CTA
-BOX_K = 256  # elements of K in a row of a box with 128-byte swizzle
-STEP_K = 64  # elements of K in one MMA and in one scale-factor atom
-ATOM = 512  # bytes of a scale-factor atom: 128 rows x 4 scales
+K_TILE = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
+K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
+K_BLOCKS = K_TILE // K_BLOCK
+WEIGHT_BYTES = ROWS * K_TILE // 2  # of one weight operand in a stage
+ATOM_BYTES = 512  # of a scale-factor atom: 128 rows x 4 scales
 
-EPILOGUE_WARPS, LOAD_WARP, MMA_WARP, WARPS = 4, 4, 5, 6
+EPILOGUE_WARPS, LOAD_WARP, MMA_WARP, THREADS = 4, 4, 5, 192
 DESCRIPTOR_WARP, SCALE_WARP = 1, 2  # of the epilogue: what they prefetch at the start
+JOIN_BARRIER, LEAVE_BARRIER, EMPTY_BARRIER = 1, 2, 3  # of a CTA; EMPTY: empty[s] is initialised
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -100,7 +100,12 @@ def round_up(a: int, b: int) -> int:
     return ceil_div(a, b) * b
 
 
-# ---- normal form ---------------------------------------------------------------------------------
+def by(n: int, items):
+    """The items, n at a time."""
+    return zip(*[iter(items)] * n)
+
+
+# ---- problem and input ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -116,115 +121,229 @@ class Product:
 
 @dataclass(frozen=True)
 class Problem:
-    """`weights` operands against one token operand, for each group.
-
-    tokens_first: `data` names the token operand before the weights (not so in gemv).
-    """
+    """For each group `weights` operands of its size against one token operand."""
 
     weights: int
     groups: tuple[Product, ...]
-    tokens_first: bool = True
 
     @property
     def tokens(self) -> int:
         return max(p.tokens for p in self.groups)
 
+    @property
+    def parameter_bytes(self) -> int:
+        """Kernel parameters: for each group descriptors, addresses and sizes."""
+        operands = self.weights + 1
+        return len(self.groups) * (128 * operands + 8 * (operands + 1) + 4 * 5) + 64
+
+
+class Operand:
+    """A tensor as it must be: dense, with its dimensions in `order`, outermost in memory first."""
+
+    def __init__(self, key: str, group: str, dtype: torch.dtype, shape: tuple, order: tuple):
+        self.key, self.name, self.dtype, self.shape = key, key + group, dtype, torch.Size(shape)
+        strides, dense = [0] * len(shape), 1
+        for dim in reversed(order):
+            strides[dim], dense = dense, dense * shape[dim]
+        self.strides = tuple(strides)
+
+    def address_of(self, tensor: torch.Tensor) -> int:
+        """The address of a tensor; TypeError or ValueError where it is not what it must be."""
+        if tensor.dtype != self.dtype:
+            raise TypeError(f"{self.name}: expected dtype {self.dtype}, found {tensor.dtype}")
+        if tensor.shape != self.shape:
+            expected, found = list(self.shape), list(tensor.shape)
+            raise ValueError(f"{self.name}: expected shape {expected}, found {found}")
+        if tensor.stride() != self.strides:
+            strides = zip(self.shape, self.strides, tensor.stride())
+            if any(size > 1 and expected != found for size, expected, found in strides):
+                expected, found = list(self.strides), list(tensor.stride())
+                raise ValueError(f"{self.name}: expected strides {expected}, found {found}")
+        address = tensor.data_ptr()
+        if address % 32:  # TMA takes 16 bytes, stores of 16 fp16 take 32
+            raise ValueError(f"{self.name}: expected an address of 32 bytes, found {address:#x}")
+        return address
+
+
+@functools.cache
+def operands_of(problem: Problem) -> list[list[Operand]]:
+    """For each group weights and tokens, each followed by its scale factors, then the result.
+
+    A scale-factor atom has 128 rows, 32 x 4, and 4 scales of each, for 64 elements of K.
+    """
+    fp4, ue4m3, fp16 = torch.float4_e2m1fn_x2, torch.float8_e4m3fn, torch.float16
+    table = []
+    for g, p in enumerate(problem.groups):
+        group = f"[{g}]" if len(problem.groups) > 1 else ""
+        gemv = p.token_rows > p.tokens
+        weights = ("a",) if gemv else ("b",) if problem.weights == 1 else ("b1", "b2")
+        operands = []
+        for name, rows in [*((w, p.rows) for w in weights), ("b" if gemv else "a", p.token_rows)]:
+            codes = (rows, p.k // 2, p.batch)
+            atoms = (32, 4, ceil_div(rows, 128), 4, p.k // K_BLOCK, p.batch)
+            operands += [
+                Operand(name, group, fp4, codes, (2, 0, 1)),
+                Operand(f"sf{name}_permuted", group, ue4m3, atoms, (5, 2, 4, 0, 1, 3)),
+            ]
+        out = (p.rows, 1, p.batch) if gemv else (p.tokens, p.rows, p.batch)
+        table.append([*operands, Operand("c", group, fp16, out, (2, 0, 1))])
+    return table
+
+
+def unpack(data) -> tuple[list[dict[str, torch.Tensor]], output_t]:
+    """For each group the tensors that count, by name; and what is to be returned."""
+    count = len(data) if isinstance(data, (tuple, list)) else 0
+    if count == 7:  # gemv, gemm
+        a, b, _, _, sfa, sfb, c = data
+        return [{"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}], c
+    if count == 10:  # dual gemm
+        names = "a b1 b2 - - - sfa_permuted sfb1_permuted sfb2_permuted c".split()
+        return [{name: t for name, t in zip(names, data) if name != "-"}], data[-1]
+    if count == 4 and isinstance(data[0], list) and len(data[0]) == len(data[2]) > 0:
+        groups = [
+            {"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}
+            for (a, b, c), (sfa, sfb) in zip(data[0], data[2])
+        ]
+        return groups, [tensors["c"] for tensors in groups]
+    raise TypeError(
+        "data: expected 7 tensors (gemv, gemm), 10 (dual gemm) or 4 lists with an item for each "
+        f"group (group gemm), found {f'{count} items' if count else type(data).__name__}"
+    )
+
+
+def problem_of(data, groups: list[dict[str, torch.Tensor]]) -> Problem:
+    """The problem that `data` poses, by its shapes; TypeError or ValueError names what is wrong."""
+    device, products = None, []
+    for g, tensors in enumerate(groups):
+        group = f"[{g}]" if len(groups) > 1 else ""
+        for name, tensor in tensors.items():
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"{name}{group}: expected a tensor, found {type(tensor).__name__}")
+            device, shape = device or tensor.device, tensor.shape
+            if tensor.device != device:
+                raise ValueError(f"{name}{group}: expected {device}, found {tensor.device}")
+            if name[0] != "s" and not (len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30):
+                expected, found = "3 dimensions of 1 to 2^30", list(shape)
+                raise ValueError(f"{name}{group}: expected {expected}, found shape {found}")
+        a, b, c = tensors["a"], tensors.get("b", tensors.get("b1")), tensors["c"]
+        (m, _, batch), n, k = a.shape, b.shape[0], 2 * a.shape[1]
+        if k % K_BLOCK:
+            raise ValueError(f"a{group}: expected K a multiple of {K_BLOCK}, found {k}")
+        if len(data) == 4 and (found := tuple(data[3][g])) != (m, n, k, batch):
+            raise ValueError(f"sizes[{g}]: expected {(m, n, k, batch)}, found {found}")
+        gemv = len(data) == 7 and n == 128 and c.shape[1] == 1
+        products.append(Product(m, 1, k, batch, n) if gemv else Product(n, m, k, batch, m))
+    problem = Problem(2 if len(data) == 10 else 1, tuple(products))
+    if problem.parameter_bytes > PARAMETER_BYTES:
+        most = PARAMETER_BYTES * len(groups) // problem.parameter_bytes
+        raise ValueError(f"sizes: expected at most {most} groups, found {len(groups)}")
+    return problem
+
 
 # ---- configuration -------------------------------------------------------------------------------
-
-POLICIES = {"normal": None, "evict_first": 0x12F0000000000000, "evict_last": 0x14F0000000000000}
 
 
 @dataclass(frozen=True)
 class Config:
-    """Every compile-time choice."""
+    """What `pick` chooses; all other compile-time values follow from it and the problem."""
 
-    cta_group: int = 1  # 1: 128 weight rows an MMA, 2: 256 over a CTA pair
     token_tile: int = 64  # most tokens of an output tile
-    token_box: int = 64  # token rows of a TMA box; a tile loads only the boxes that hold tokens
-    mma_tokens: int = 256  # most tokens of an MMA; a wider tile takes several, which share A
-    k_tile: int = 256  # elements of K in a stage
-    stages: int = 0  # 0: as many as shared memory holds
-    accumulators: int = 1  # tiles in tensor memory at a time
-    scales_per_stage: bool = True  # a slot of scale columns for each stage, or one for all
-    interleave_scales: bool = True  # copy scales before the MMA that needs them, else by k-tile
-    collector: bool = True  # hints where consecutive MMAs share A
-    cluster_m: int = 1  # CTAs of a cluster along weight rows, which share tokens
-    cluster_n: int = 1  # along tokens, which share weights
-    split_k: int = 1  # along K, reduced through distributed shared memory
-    schedule: str = "single"  # tiles of a cluster: "single", "blocked" (neighbours), "strided"
+    cta_group: int = 1  # 1: 128 weight rows an MMA, 2: 256 over a CTA pair
+    split_k: int = 1  # CTAs or pairs of a cluster along K, which add their sums
+    cluster_n: int = 1  # CTAs or pairs of a cluster along tokens, which share weights
+    persistent: bool = False  # a cluster computes several tiles, else one
     ctas_per_sm: int = 1
-    weights_policy: str = "evict_first"  # L2
-    tokens_policy: str = "evict_last"
-    gate_lead: int = 0  # dual: k-tiles at the end whose first product is finished first
-    wide_stores: bool = True  # 32 bytes a lane, else 2 bytes of 32 neighbouring lanes
-    epilogue_tokens: int = 32  # tokens read from tensor memory at a time
-    epilogue_registers: int = 0  # setmaxnreg of the epilogue warps, 0: off
 
     @property
     def cluster(self) -> int:
-        return self.cluster_m * self.cluster_n * self.split_k
+        return self.cta_group * self.cluster_n * self.split_k
 
 
 class Plan:
-    """What follows from a configuration: shared memory in bytes, tensor memory in columns."""
+    """All that is known at compile time: of the problem, and what follows from the configuration.
 
-    def __init__(self, config: Config, weights: int):
-        c = config
-        self.steps = c.k_tile // STEP_K
-        self.token_rows = c.token_tile // c.cta_group  # of this CTA
-        self.token_atoms = ceil_div(c.token_tile, 128)
-        self.fragment = 16 if c.token_tile % 16 == 0 else 8  # tokens that are stored at a time
+    Shared memory is in bytes, tensor memory in columns. Equal plans share a compiled kernel.
+    """
 
-        self.weight_bytes = ROWS * c.k_tile // 2
-        self.tokens_at = weights * self.weight_bytes
-        self.scales_at = self.tokens_at + self.token_rows * c.k_tile // 2
-        self.token_scales_at = self.scales_at + weights * self.steps * ATOM
-        self.stage_bytes = self.token_scales_at + self.token_atoms * self.steps * ATOM
+    def __init__(self, config: Config, problem: Problem):
+        c, groups, weights, tile = config, problem.groups, problem.weights, config.token_tile
+        self.config, self.weights, self.groups = config, weights, len(groups)
+        self.whole_k = all(p.k % K_TILE == 0 for p in groups)
+        self.one_token_tile = problem.tokens <= tile * c.cluster_n  # no weights are read twice
+        self.one_batch = all(p.batch == 1 for p in groups)
+        aligned_rows = all(p.rows % 16 == 0 for p in groups)  # 16 of c are 32 aligned bytes
 
-        # Partial sums of a K split: chunks to send, [chunk][w][warp], overlay the stages; chunks
-        # received, [sender][slot][w][warp], have room of their own.
-        self.part_bytes = 32 * c.epilogue_tokens * 4
-        chunk_bytes = weights * EPILOGUE_WARPS * self.part_bytes
-        chunks = ceil_div(c.token_tile, c.epilogue_tokens)
-        self.slots = ceil_div(chunks, c.split_k)
-        self.outgoing_bytes = chunks * chunk_bytes
-        incoming = (c.split_k - 1) * self.slots * chunk_bytes
+        self.team = c.cta_group * c.cluster_n  # CTAs of a cluster with the same part of K
+        self.token_rows = tile // c.cta_group  # of this CTA
+        boxes = *range(64, 40, -8), *range(72, 129, 8), *range(40, 0, -8)  # 64 rows, or alike
+        # A TMA box; a tile loads only the boxes that hold tokens.
+        self.token_box = next(box for box in boxes if self.token_rows % box == 0)
+        self.token_atoms = ceil_div(tile, 128)
+        # Tokens that the epilogue reads from tensor memory at a time.
+        self.chunk = next((n for n in (64 // weights, 32, 16) if tile % n == 0), 8)
+        # Stores of 32 bytes a lane, 16 tokens at a time, else 2 bytes of 32 neighbouring lanes.
+        self.wide_stores = aligned_rows and self.chunk % 16 == 0
+        # Dual: k-tiles at the end whose first product is finished first.
+        self.gate_lead = 2 if weights == 2 and c.split_k == 1 else 0
 
-        staging = EPILOGUE_WARPS * 1024 if c.wide_stores else 0
-        single = 8 * (3 * c.accumulators + 1) + 8
+        self.tokens_at = weights * WEIGHT_BYTES
+        self.weight_scales_at = self.tokens_at + self.token_rows * K_TILE // 2
+        self.token_scales_at = self.weight_scales_at + weights * K_BLOCKS * ATOM_BYTES
+        self.stage_bytes = self.token_scales_at + self.token_atoms * K_BLOCKS * ATOM_BYTES
+
+        self.accumulator_columns = weights * tile
+        self.token_scale_columns = 4 * K_BLOCKS * weights
+        scale_columns = self.token_scale_columns + 4 * K_BLOCKS * self.token_atoms
+        both = 2 * self.accumulator_columns + scale_columns <= TMEM_COLUMNS // c.ctas_per_sm
+        self.accumulators = 2 if c.persistent and both else 1  # one may overlap the epilogue
+        self.scales_at_column = self.accumulators * self.accumulator_columns
+        used = self.scales_at_column + scale_columns
+        self.tmem_columns = max(32, 1 << (used - 1).bit_length())
+
+        # Partial sums of a K split that the other CTAs send: [sender][chunk][w][warp]
+        self.part_bytes = 32 * self.chunk * 4
+        self.received_chunks = ceil_div(ceil_div(tile, self.chunk), c.split_k)  # from each sender
+        incoming = (c.split_k - 1) * self.received_chunks * weights
+        incoming *= EPILOGUE_WARPS * self.part_bytes
+
+        staging = EPILOGUE_WARPS * 1024 if self.wide_stores else 0
+        single = 8 * (3 * self.accumulators + 1) + 8
         limit = min(SMEM_BYTES, SMEM_PER_SM // c.ctas_per_sm - 1024)
-        fit = max(0, (limit - staging - incoming - single) // (self.stage_bytes + 16))
-        self.stages = min(c.stages, fit) if c.stages else fit
+        self.stages = max(0, (limit - staging - incoming - single) // (self.stage_bytes + 16))
 
         self.staging_at = self.stages * self.stage_bytes
         self.incoming_at = self.staging_at + staging
         self.full_at = self.incoming_at + incoming
         self.empty_at = self.full_at + 8 * self.stages
         self.acc_full_at = self.empty_at + 8 * self.stages
-        self.gate_at = self.acc_full_at + 8 * c.accumulators
-        self.acc_empty_at = self.gate_at + 8 * c.accumulators
-        self.partials_at = self.acc_empty_at + 8 * c.accumulators
-        self.tmem_slot_at = self.partials_at + 8
-        self.smem_bytes = self.tmem_slot_at + 8
+        self.gate_at = self.acc_full_at + 8 * self.accumulators
+        self.acc_empty_at = self.gate_at + 8 * self.accumulators
+        self.partials_at = self.acc_empty_at + 8 * self.accumulators
+        self.tmem_address_at = self.partials_at + 8
+        self.smem_bytes = self.tmem_address_at + 8
 
-        self.acc_columns = weights * c.token_tile
-        self.scale_columns = 4 * self.steps * (weights + self.token_atoms)
-        self.scale_slots = self.stages if c.scales_per_stage else 1
-        self.scale_slots_at = c.accumulators * self.acc_columns
-        self.tmem_used = self.scale_slots_at + self.scale_slots * self.scale_columns
-        self.tmem_columns = max(32, 1 << (self.tmem_used - 1).bit_length())
+    def __eq__(self, other):
+        return vars(self) == vars(other)
+
+    def __hash__(self):
+        return hash(tuple(vars(self).values()))
 
 
-def parameter_bytes(problem: Problem) -> int:
-    """Kernel parameters: for each group descriptors, addresses and sizes."""
-    n = problem.weights
-    return len(problem.groups) * (128 * (n + 1) + 8 * (n + 2) + 4 * 5) + 64
+@functools.cache
+def clusters_at_once(size: int) -> int:
+    """Clusters of `size` CTAs that are resident at a time, one CTA an SM.
+
+    The driver's answer, for chips differ in the SMs of their GPCs, and a grid one cluster larger
+    takes twice as long; without such a GPU the table's.
+    """
+    if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 10:
+        return HardwareInfo(torch.cuda.current_device()).get_max_active_clusters(size)
+    return CLUSTERS[size - 1]
 
 
 def tiles_of(config: Config, product: Product) -> int:
     """Tiles of clusters, one CTA or pair of CTAs wide in each direction that the cluster has."""
-    rows, tokens = ROWS * config.cluster_m, config.token_tile * config.cluster_n
+    rows, tokens = ROWS * config.cta_group, config.token_tile * config.cluster_n
     return product.batch * ceil_div(product.rows, rows) * ceil_div(product.tokens, tokens)
 
 
@@ -234,72 +353,53 @@ def tile_count(config: Config, problem: Problem) -> int:
 
 def check(config: Config, problem: Problem) -> Plan:
     """The statement of what a configuration can run: ValueError with the reason if it cannot."""
-    c, groups, plan = config, problem.groups, Plan(config, problem.weights)
-    pieces, pair = c.token_tile > c.mma_tokens, c.cta_group == 2
-    repeats = c.cluster_n > 1 or problem.tokens > c.token_tile
-    k_tiles = min(-(-p.k // c.k_tile) for p in groups)
+    c, granule = config, 8 * config.cta_group
 
     def need(legal: bool, reason: str):
         if not legal:
             raise ValueError(f"{reason}: {config}")
 
     need(c.cta_group in (1, 2), "an MMA runs on one CTA or on a pair")
-    step = 8 * c.cta_group
-    need(c.token_tile >= step and c.token_tile % step == 0, "N is a multiple of 8, of 16 in a pair")
-    need(c.mma_tokens <= 256 and c.mma_tokens % 64 == 0, "N of an MMA is at most 256")
-    need(not (pieces and pair), "a CTA pair holds halves of one MMA's tokens, not of two")
+    need(c.token_tile in range(granule, 2**10, granule), "N is a multiple of 8, of 16 in a pair")
+    need(c.token_tile <= 256, "N of an MMA is at most 256")
+    repeats = c.cluster_n > 1 or problem.tokens > c.token_tile
     need(not repeats or c.token_tile % 64 == 0, "scale columns start at a multiple of 64 tokens")
-    need(c.token_box % 8 == 0 and 0 < c.token_box <= 256, "a box has whole swizzle atoms of 8 rows")
-    need(plan.token_rows % c.token_box == 0, "boxes fill the token tile")
-    need(c.k_tile > 0 and c.k_tile % BOX_K == 0, "a row of a box is 128 bytes, 256 elements of K")
-    need(c.cluster_m % c.cta_group == 0, "a cluster has whole CTA pairs")
     need(c.cluster <= MAX_CLUSTER, "a cluster has at most 8 CTAs")
+    need(tile_count(c, problem) < 2**22, "tile numbers times clusters are 32-bit numbers")
+    plan = Plan(c, problem)
     need(plan.stages >= 2, "shared memory holds two stages, one to load and one to compute")
     columns = TMEM_COLUMNS // c.ctas_per_sm
     need(plan.tmem_columns <= columns, f"a CTA has {columns} columns of tensor memory")
-    need(c.schedule in ("single", "blocked", "strided"), "schedule: single, blocked or strided")
-    need(tile_count(c, problem) < 2**22, "tile numbers times clusters are 32-bit numbers")
-    need(c.accumulators in (1, 2), "one accumulator, or two to overlap the epilogue")
-    need(c.accumulators == 1 or c.schedule != "single", "a second accumulator has a second tile")
     if c.split_k > 1:
-        need(c.schedule == "single", "partial sums overlay the stages, idle after the last tile")
-        need(plan.outgoing_bytes <= plan.staging_at, "the stages hold the partial sums to send")
+        k_tiles = min(ceil_div(p.k, K_TILE) for p in problem.groups)
+        need(not c.persistent, "partial sums of one tile have room")
         need(k_tiles >= c.split_k, f"each part of a K split has a k-tile, of {k_tiles}")
-        need(c.gate_lead == 0, "partial sums have no gate")
-    need(c.gate_lead == 0 or problem.weights == 2, "only a dual product has a gate")
-    need(0 <= c.gate_lead <= plan.stages, "k-tiles whose gate runs ahead stay in their stages")
-    need(c.epilogue_tokens % plan.fragment == 0, "the epilogue reads whole fragments")
-    need(c.token_tile % c.epilogue_tokens == 0, "epilogue chunks fill the tile")
-    need(c.epilogue_tokens * problem.weights <= 128, "a thread holds at most 128 accumulators")
-    if c.wide_stores:
-        need(plan.fragment == 16, "a 32-byte store takes 16 tokens to transpose")
-        need(all(p.rows % 16 == 0 for p in groups), "a 32-byte store takes 16 aligned rows")
-    need(c.epilogue_registers in (0, *range(64, 257, 8)), "setmaxnreg takes multiples of 8")
-    need(c.weights_policy in POLICIES and c.tokens_policy in POLICIES, "cache policies exist")
     return plan
 
 
 def waves_of(config: Config, problem: Problem) -> int:
     """How often the chip is filled with clusters, one tile each."""
-    at_once = CLUSTERS[min(config.cluster, MAX_CLUSTER) - 1] * config.ctas_per_sm
+    at_once = clusters_at_once(config.cluster) * config.ctas_per_sm
     return ceil_div(tile_count(config, problem), at_once)
 
 
-def tile_cycles(c: Config, plan: Plan, width: int, k: int, n: int) -> tuple[float, float]:
+def tile_cycles(plan: Plan, width: int, k: int) -> tuple[float, float]:
     """Rough SM cycles of the k-tiles of `width` tokens and of their epilogue, on an SM alone.
 
     An MMA takes max(N/2, 32 + N/4) cycles, over a pair max(N/2, 35 + N/8), a scale copy 32 beside
     it, a TMA box 58 or one a row; a stage is filled again in 1600 or more. The rest is fitted to
     modelled times.
     """
+    c, weights = plan.config, plan.weights
     mma = max(width / 2, 32 + width / 4 if c.cta_group == 1 else 35 + width / 8)
-    step = max(mma, 32 * (1 + ceil_div(width, 128))) + (n - 1) * max(mma, 32)
-    boxes = ceil_div(width // c.cta_group, c.token_box)
-    loads = n * ROWS / c.cluster_n + boxes * max(58, c.token_box) * c.cta_group / c.cluster_m
+    block = max(mma, 32 * (1 + ceil_div(width, 128))) + (weights - 1) * max(mma, 32)
+    boxes = ceil_div(width // c.cta_group, plan.token_box)
+    loads = weights * ROWS / c.cluster_n + boxes * max(58, plan.token_box)
     refill = (1500 + 100 * c.cluster) / plan.stages
-    busy = sum(x**4 for x in (plan.steps * step, plan.steps // 4 * loads, refill)) ** 0.25
-    exchange = 800 + 9 * width * n * (c.split_k - 1) / c.split_k if c.split_k > 1 else 0
-    return ceil_div(k, c.k_tile) / c.split_k * busy, (16 if n == 1 else 38) * width + exchange
+    busy = sum(x**4 for x in (K_BLOCKS * block, loads, refill)) ** 0.25
+    exchange = 800 + 9 * width * weights * (c.split_k - 1) / c.split_k if c.split_k > 1 else 0
+    epilogue = (16 if weights == 1 else 38) * width + exchange
+    return ceil_div(k, K_TILE) / c.split_k * busy, epilogue
 
 
 def estimate(config: Config, problem: Problem) -> float:
@@ -308,25 +408,25 @@ def estimate(config: Config, problem: Problem) -> float:
     The longest of tensor core, DRAM (3700 bytes a cycle) and L2 (8000), a little more where they
     are alike, then the start, the last epilogue, and a restart for each wave of CTAs.
     """
-    c, n, plan = config, problem.weights, Plan(config, problem.weights)
-    clusters, single = tile_count(c, problem), c.schedule == "single"
+    c, weights, plan = config, problem.weights, Plan(config, problem)
+    clusters, waves = tile_count(c, problem), waves_of(c, problem)
     crowd = min(c.ctas_per_sm, ceil_div(clusters * c.cluster, SM_COUNT))
-    waves = waves_of(c, problem)
-    hidden = not single and c.accumulators == 2  # epilogues, but for the last
+    hidden = plan.accumulators == 2  # epilogues, but for the last
     busy = dram = l2 = tail = 0
     for p in problem.groups:
-        tiles, width = tiles_of(c, p), min(round_up(p.tokens, 8 * c.cta_group), c.token_tile)
-        main, epilogue = tile_cycles(c, plan, width, p.k, n)
+        tiles, across = tiles_of(c, p), ceil_div(p.tokens, c.token_tile)
+        width = round_up(ceil_div(p.tokens, across), 8 * c.cta_group)  # of a tile, the mean
+        main, epilogue = tile_cycles(plan, width, p.k)
         busy += tiles / clusters * waves * (main * crowd + (0 if hidden else epilogue))
         tail = max(tail, epilogue)
-        rows = n * ROWS / c.cluster_n + width / c.cluster_m  # of operands that a CTA loads
-        l2 += tiles * c.cluster / c.split_k * p.k * 0.5625 * rows
-        dram += p.batch * p.k * 0.5625 * (n * p.rows + p.tokens)
+        weight_rows = tiles * c.cta_group * ROWS * weights  # loaded, for each once by a cluster
+        token_rows = p.batch * ceil_div(p.rows, ROWS * c.cta_group) * p.tokens
+        l2 += p.k * 0.5625 * (weight_rows + token_rows)
+        dram += p.batch * p.k * 0.5625 * (weights * p.rows + p.tokens)
     busy = max(busy - (0 if hidden else tail), 0)
     longest = sum(x**5 for x in (busy, dram / 3700, l2 / 8000)) ** 0.2
-    start = 3300 + 500 * (c.cta_group - 1)
-    restart = 2600 if single else 400 if hidden else 700
-    return start + longest + tail + (waves - 1) * restart
+    restart = 400 if hidden else 700 if c.persistent else 2600
+    return 2800 + 500 * c.cta_group + longest + tail + (waves - 1) * restart
 
 
 def legal_configs(problem: Problem) -> list[Config]:
@@ -335,37 +435,16 @@ def legal_configs(problem: Problem) -> list[Config]:
     tiles = {64, 128, 192, 256} if tokens > 8 else {8}
     if 8 < tokens <= 256:
         tiles.add(round_up(tokens, 16))
-    pairs = [1, 2] if tokens > 8 and all(p.rows > ROWS for p in problem.groups) else [1]
-    sharing = [1, 2, 4] if tokens > 8 else [1]
-    order = "blocked" if len(problem.groups) == 1 else "strided"
-    schedules = ("single", 1), (order, 2), (order, 1)
-    boxes = *range(64, 40, -8), *range(72, 129, 8), *range(40, 0, -8)  # 64 rows, or alike
-    wide = all(p.rows % 16 == 0 for p in problem.groups)
-    for tile, pair, split, n, (schedule, accumulators), residents in itertools.product(
-        sorted(tiles), pairs, range(1, MAX_CLUSTER + 1), sharing, schedules, (1, 2, 3, 4)
-    ):
-        config = Config(
-            cta_group=pair,
-            cluster_m=pair,
-            cluster_n=n,
-            token_tile=tile,
-            token_box=next(box for box in boxes if tile // pair % box == 0),
-            split_k=split,
-            schedule=schedule,
-            accumulators=accumulators,
-            ctas_per_sm=residents,
-            weights_policy="normal" if tokens > tile * n else "evict_first",  # read again, from L2
-            gate_lead=2 if problem.weights == 2 and split == 1 else 0,
-            wide_stores=wide and tile % 16 == 0,
-            epilogue_tokens=next(e for e in (64 // problem.weights, 32, 16, 8) if tile % e == 0),
-        )
-        if schedule != "single" and waves_of(config, problem) == 1:
-            continue
+    pairs = (1, 2) if tokens > 8 and all(p.rows > ROWS for p in problem.groups) else (1,)
+    sharing = (1, 2, 4) if tokens > 8 else (1,)
+    choices = sorted(tiles), pairs, range(1, MAX_CLUSTER + 1), sharing, (False, True), (1, 2, 3, 4)
+    for config in itertools.starmap(Config, itertools.product(*choices)):
         try:
             check(config, problem)
         except ValueError:
             continue
-        legal.append(config)
+        if not config.persistent or waves_of(config, problem) > 1:
+            legal.append(config)
     return legal
 
 
@@ -374,7 +453,7 @@ def pick(problem: Problem) -> Config:
     return min(legal_configs(problem), key=lambda config: estimate(config, problem))
 
 
-# ---- PTX -----------------------------------------------------------------------------------------
+# ---- PTX and arithmetic --------------------------------------------------------------------------
 
 _KINDS = {"r": Int32, "l": Int64, "h": Int16, "f": Float32}
 
@@ -389,22 +468,12 @@ def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
 
     @dsl_user_op
     def issue(*args, loc=None, ip=None):
-        if len(args) != len(operands):
-            raise TypeError(f"{text}: {len(operands)} operands, {len(args)} given")
         at = {"loc": loc, "ip": ip}
-        values = [_KINDS[letter](arg).ir_value(**at) for letter, arg in zip(operands, args)]
+        pairs = zip(operands, args, strict=True)
+        values = [_KINDS[letter](arg).ir_value(**at) for letter, arg in pairs]
         types = [_KINDS[letter].mlir_type for letter in results]
         kind = llvm.StructType.get_literal(types) if len(types) > 1 else types[0] if types else None
-        out = llvm.inline_asm(
-            kind,
-            values,
-            text,
-            constraints,
-            has_side_effects=not pure,
-            is_align_stack=False,
-            asm_dialect=llvm.AsmDialect.AD_ATT,
-            **at,
-        )
+        out = llvm.inline_asm(kind, values, text, constraints, has_side_effects=not pure, **at)
         if len(types) < 2:
             return _KINDS[results](out) if types else None
         parts = [llvm.extractvalue(t, out, [i], **at) for i, t in enumerate(types)]
@@ -416,27 +485,20 @@ def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
 # A reduction puts the rank into a uniform register. Without it ptxas takes what depends on the rank
 # for different from lane to lane, and wraps each MMA and scale copy in a loop over lanes.
 cluster_ctarank = ptx(
-    "{\n.reg .b32 rank;\nmov.b32 rank, %cluster_ctarank;\n"
-    "redux.sync.or.b32 $0, rank, 0xffffffff;\n}",
+    "{\n.reg .b32 r;\nmov.b32 r, %cluster_ctarank;\nredux.sync.or.b32 $0, r, 0xffffffff;\n}",
     "",
     "r",
 )
 # Nowhere .release at cluster scope: it is a fence of all memory, hundreds to thousands of cycles.
-cluster_arrive = ptx("barrier.cluster.arrive.relaxed.aligned;")
-cluster_wait = ptx("barrier.cluster.wait.acquire.aligned;")
 bar_sync = ptx("barrier.cta.sync.aligned $0, $1;", "rr")
 bar_arrive = ptx("barrier.cta.arrive.aligned $0, $1;", "rr")
-warp_sync = ptx("bar.warp.sync -1;")
 mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", "rr", "r")
-
 prefetch_tensormap = ptx("prefetch.tensormap [$0];", "l")
 bulk_prefetch = ptx("cp.async.bulk.prefetch.L2.global [$0], $1;", "lr")
 fence_async_smem = ptx("fence.proxy.async.shared::cta;")
-fence_barrier_init = ptx("fence.mbarrier_init.release.cluster;")
 
 mbarrier_init = ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "rr")
 mbarrier_expect = ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "rr")
-mbarrier_arrive = ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r")
 mbarrier_arrive_remote = ptx("mbarrier.arrive.release.cta.shared::cluster.b64 _, [$0];", "r")
 mbarrier_wait = ptx(
     "{\n.reg .pred P;\nLAB_WAIT:\n"
@@ -444,24 +506,22 @@ mbarrier_wait = ptx(
     "@P bra DONE;\nbra LAB_WAIT;\nDONE:\n}",
     "rr",
 )
-
 tcgen05_fence_before = ptx("tcgen05.fence::before_thread_sync;")
 tcgen05_fence_after = ptx("tcgen05.fence::after_thread_sync;")
 
 ld_shared_b32 = ptx("ld.shared.b32 $0, [$1];", "r", "r")
 ld_shared_v4 = ptx("ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];", "r", "rrrr")
 ld_shared_v4_f32 = ptx("ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "r", "ffff")
-st_shared_v4_f32 = ptx("st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "rffff")
+st_async_v4_f32 = ptx(
+    "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [$0], {$1, $2, $3, $4}, [$5];",
+    "rffffr",
+)
 st_global_b16 = ptx("st.global.L1::no_allocate.b16 [$0], $1;", "lh")
 st_global_v8 = ptx(
     "st.global.L1::no_allocate.v8.b32 [$0], {$1, $2, $3, $4, $5, $6, $7, $8};", "lrrrrrrrr"
 )
 stmatrix_x4_trans = ptx(
     "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$0], {$1, $2, $3, $4};", "rrrrr"
-)
-bulk_copy_to_cluster = ptx(
-    "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
-    "rrrr",
 )
 
 cvt_f16x2 = ptx("cvt.rn.f16x2.f32 $0, $2, $1;", "ff", "r", pure=True)  # $1 to the low half
@@ -478,35 +538,23 @@ silu = ptx(
 def _copy(text, tail, letters, operands, policy, mask):
     """A global -> shared copy, to every CTA of `mask` at the same offset where there is one."""
     text = text.format("cta" if mask is None else "cluster")
-    for suffix, letter, value in (
-        (".multicast::cluster", "h", mask),
-        (".L2::cache_hint", "l", POLICIES[policy]),
-    ):
+    suffixes = (".multicast::cluster", "h", mask), (".L2::cache_hint", "l", policy)
+    for suffix, letter, value in suffixes:
         if value is not None:
             text, letters, operands = text + suffix, letters + letter, [*operands, value]
             tail += f", ${len(operands) - 1}"
     ptx(f"{text} {tail};", letters)(*operands)
 
 
-def tma_load(dst, descriptor, coordinates, barrier, policy, mask):
+def tma_load(to, tensormap, coordinates, barrier, policy, mask=None):
     text = "cp.async.bulk.tensor.3d.shared::{}.global.tile.mbarrier::complete_tx::bytes"
-    operands = [dst, descriptor, *coordinates, barrier]
+    operands = [to, tensormap, *coordinates, barrier]
     _copy(text, "[$0], [$1, {$2, $3, $4}], [$5]", "rlrrrr", operands, policy, mask)
 
 
-def bulk_load(dst, source, size, barrier, policy, mask):
+def bulk_load(to, address, size, barrier, policy, mask=None):
     text = "cp.async.bulk.shared::{}.global.mbarrier::complete_tx::bytes"
-    _copy(text, "[$0], [$1], $2, [$3]", "rlrr", [dst, source, size, barrier], policy, mask)
-
-
-def tcgen05_alloc(group, slot, columns):
-    text = f"tcgen05.alloc.cta_group::{group}.sync.aligned.shared::cta.b32 [$0], $1;"
-    ptx(text, "rr")(slot, columns)
-    ptx(f"tcgen05.relinquish_alloc_permit.cta_group::{group}.sync.aligned;")()
-
-
-def tcgen05_dealloc(group, address, columns):
-    ptx(f"tcgen05.dealloc.cta_group::{group}.sync.aligned.b32 $0, $1;", "rr")(address, columns)
+    _copy(text, "[$0], [$1], $2, [$3]", "rlrr", [to, address, size, barrier], policy, mask)
 
 
 def tcgen05_cp(group, address, descriptor):
@@ -514,11 +562,11 @@ def tcgen05_cp(group, address, descriptor):
     ptx(f"tcgen05.cp.cta_group::{group}.32x128b.warpx4 [$0], $1;", "rl")(address, descriptor)
 
 
-def tcgen05_mma(group, collector, d, a, b, instruction, scale_a, scale_b, accumulate):
+def tcgen05_mma(group, d, a, b, instruction, scale_a, scale_b, accumulate):
     text = (
         "{\n.reg .pred P;\nsetp.ne.b32 P, $6, 0;\n"
         f"tcgen05.mma.cta_group::{group}.kind::mxf4nvf4.block_scale.block16"
-        f".collector::a::{collector} [$0], $1, $2, $3, [$4], [$5], P;\n}}"
+        ".collector::a::discard [$0], $1, $2, $3, [$4], [$5], P;\n}"
     )
     ptx(text, "rllrrrr")(d, a, b, instruction, scale_a, scale_b, accumulate)
 
@@ -552,19 +600,12 @@ def tcgen05_ld(addresses, tokens, transposable):
     return [values[i : i + tokens] for i in range(0, total, tokens)]
 
 
-# ---- device arithmetic ---------------------------------------------------------------------------
-
-
 @dsl_user_op
 def select(condition, a, b, *, loc=None, ip=None):
     """a if condition else b, of Int32 or Int64, without a branch."""
     kind = Int64 if Int64 in (type(a), type(b)) else Int32
     values = [kind(v).ir_value(loc=loc, ip=ip) for v in (a, b)]
     return kind(arith.select(condition.ir_value(loc=loc, ip=ip), *values, loc=loc, ip=ip))
-
-
-def smaller(a, b):
-    return select(a < b, a, b)
 
 
 def div(a, b):
@@ -580,6 +621,12 @@ def div_up(a, b):
     return div(a + (b - 1), b)
 
 
+def advance(index, phase, count):
+    """The next of a ring of `count` stages or accumulators, and its phase."""
+    last = index == count - 1
+    return select(last, 0, index + 1), select(last, phase ^ 1, phase)
+
+
 @dsl_user_op
 def descriptor_address(atom, *, loc=None, ip=None):
     """Generic address of a tensormap that is a kernel parameter."""
@@ -593,108 +640,103 @@ def descriptor_address(atom, *, loc=None, ip=None):
 OPERAND_DESCRIPTOR = 0x4000404000010000  # K-major, 128-byte swizzle, 8-row groups 1024 bytes apart
 SCALE_DESCRIPTOR = 0x0000400800010000  # no swizzle, 8-row groups 128 bytes apart
 INSTRUCTION = 1 << 7 | 1 << 10  # A and B e2m1, scales ue4m3; N >> 3 at bit 17, M >> 7 at bit 27
+EVICT_FIRST, EVICT_LAST = 0x12F0000000000000, 0x14F0000000000000  # L2 cache policies
 
 
-@dataclass(frozen=True)
-class Traits:
-    """What the compiled code takes for granted about the problem."""
-
-    weights: int
-    groups: int
-    tokens_first: bool
-    whole_k: bool  # K is a multiple of the k-tile
-    one_token_tile: bool
-    one_batch: bool
-
-
+@dataclass
 class Tile:
-    """An output tile of this CTA: where its operands are and how much of it there is."""
+    """An output tile of this CTA. Lists have an item for each weight operand, then the tokens'."""
+
+    maps: list  # addresses of tensormaps
+    scales: list  # addresses of scale factors
+    out: Int64  # address of c
+    rows: Int32  # of weights, all there are
+    tokens: Int32  # all there are
+    batch: Int32  # which one
+    row: Int32  # first row of this CTA
+    token: Int32  # first token
+    width: Int32  # tokens to compute, a multiple of what an MMA takes
+    token_atoms: Int32  # scale-factor atoms that these lie in
+    k_blocks: Int32  # of all K
+    k_begin: Int32  # first k-tile of this part of a K split
+    k_count: Int32  # k-tiles of this part
+
+    def scales_at(self, operand, row, rows, k_tile):
+        """Address of the scale factors of a row, of `rows`; beyond the last one of the last."""
+        atoms = (rows + 127) >> 7
+        atom = self.batch * atoms + cutlass.min(row >> 7, atoms - 1)
+        return self.scales[operand] + (Int64(atom) * self.k_blocks + k_tile * K_BLOCKS) * ATOM_BYTES
 
 
 class Kernel:
     """The kernel of one configuration: launch is host code, all else runs on the device."""
 
-    def __init__(self, config: Config, traits: Traits):
-        self.config, self.traits = config, traits
-        self.plan = Plan(config, traits.weights)
-        self.persistent = config.schedule != "single"
-        self.token_sharers = config.cluster_m // config.cta_group
-        self.threads = 32 * (WARPS + 2 if config.epilogue_registers else WARPS)
-
-    # ---- host ------------------------------------------------------------------------------------
+    def __init__(self, plan: Plan):
+        self.plan, self.config = plan, plan.config
 
     @cute.jit
-    def launch(self, args):
-        c, traits = self.config, self.traits
-        maps, addresses, sizes, first = [], [], [], Int32(0)
-        for g in cutlass.range_constexpr(traits.groups):
-            weights, tokens, weight_scales, token_scales, out = args.addresses_of(g)
-            rows, count, k, batch, token_rows = args.sizes_of(g)
-            for w in cutlass.range_constexpr(traits.weights):
-                maps.append(self.tensormap(weights[w], rows, rows, k, batch, ROWS))
-            maps.append(self.tensormap(tokens, count, token_rows, k, batch, c.token_box))
-            addresses.extend([*weight_scales, token_scales, out])
-            sizes.extend([first, rows, count, k, batch])
-            tiles = div_up(rows, ROWS * c.cluster_m) * batch
-            first = first + tiles * div_up(count, c.token_tile * c.cluster_n)
-        clusters = first
-        if const_expr(self.persistent):
-            clusters = smaller(clusters, Int32(CLUSTERS[c.cluster - 1] * c.ctas_per_sm))
-        self.kernel(maps, addresses, sizes, first).launch(
+    def launch(self, words):
+        """words: of each group the addresses of `operands_of`, then the sizes of its product."""
+        c, plan = self.config, self.plan
+        maps, addresses, sizes, tiles = [], [], [], Int32(0)
+        operands = plan.weights + 1
+        for g in cutlass.range_constexpr(plan.groups):
+            group = words[g * (2 * operands + 6) : (g + 1) * (2 * operands + 6)]
+            rows, tokens, k, batch, token_rows = [Int32(size) for size in group[-5:]]
+            for address in group[: 2 * operands - 2 : 2]:
+                maps.append(self.tensormap(address, rows, rows, ROWS, k, batch))
+            last = group[2 * operands - 2]
+            maps.append(self.tensormap(last, tokens, token_rows, plan.token_box, k, batch))
+            addresses.extend([*group[1 : 2 * operands : 2], group[2 * operands]])
+            sizes.extend([tiles, rows, tokens, k, batch])
+            row_tiles = div_up(rows, ROWS * c.cta_group)
+            tiles = tiles + row_tiles * batch * div_up(tokens, c.token_tile * c.cluster_n)
+        clusters = tiles
+        if const_expr(c.persistent):
+            clusters = cutlass.min(tiles, Int32(clusters_at_once(c.cluster) * c.ctas_per_sm))
+        self.kernel(maps, addresses, sizes, tiles).launch(
             grid=(clusters * c.cluster, 1, 1),
-            block=(self.threads, 1, 1),
+            block=(THREADS, 1, 1),
             cluster=(c.cluster, 1, 1),
-            smem=self.plan.smem_bytes,
+            smem=plan.smem_bytes,
             min_blocks_per_mp=1,
         )
 
-    def tensormap(self, address, rows, stored_rows, k, batch, box_rows):
+    def tensormap(self, address, rows, stored_rows, box_rows, k, batch):
         """TMA atom for boxes of box_rows x 256 elements of a K-major [rows, k, batch] operand."""
-        row = cute.assume(Int64(k), STEP_K)
-        plane = cute.assume(Int64(stored_rows) * Int64(k), STEP_K)
-        shape, strides = (rows, cute.assume(k, STEP_K), batch), (row, 1, plane)
+        row = cute.assume(Int64(k), K_BLOCK)
+        plane = cute.assume(Int64(stored_rows) * Int64(k), K_BLOCK)
+        shape, strides = (rows, cute.assume(k, K_BLOCK), batch), (row, 1, plane)
         pointer = cute.make_ptr(Float4E2M1FN, address, cute.AddressSpace.gmem, assumed_align=16)
         operand = cute.make_tensor(pointer, cute.make_layout(shape, stride=strides))
         swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
-        box = (box_rows, BOX_K)
+        box = (box_rows, K_TILE)
         layout = cute.tile_to_shape(swizzle, box, order=(0, 1))
         load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
         return cpasync.make_tiled_tma_atom(load, operand, layout, box)[0]
 
-    # ---- all warps -------------------------------------------------------------------------------
-
     @cute.kernel
     def kernel(self, maps, addresses, sizes, tiles):
-        c, n = self.config, self.traits.weights
-        if const_expr(self.traits.groups == 1):  # which the first tile needs is known already
+        c, operands = self.config, self.plan.weights + 1
+        lists = by(operands, maps), by(operands + 1, addresses), by(5, sizes)
+        self.groups = [[*map(descriptor_address, m), *a, *s] for m, a, s in zip(*lists)]
+        if const_expr(self.plan.groups == 1):  # which the first tile needs is known already
             if cute.arch.thread_idx()[0] == 32 * DESCRIPTOR_WARP:
-                for i in cutlass.range_constexpr(n + 1):
-                    prefetch_tensormap(descriptor_address(maps[i]))
+                self.prefetch_tensormaps(self.groups[0][:operands])
         warp = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
         self.smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
         self.tiles = tiles
-        self.groups = [
-            [
-                *(descriptor_address(atom) for atom in maps[g * (n + 1) : (g + 1) * (n + 1)]),
-                *addresses[g * (n + 2) : (g + 1) * (n + 2)],
-                *sizes[g * 5 : (g + 1) * 5],
-            ]
-            for g in range(self.traits.groups)
-        ]
-        # cluster rank = (k * cluster_n + n) * cluster_m + m
+        # cluster rank = (part * cluster_n + sharer) * cta_group + half
         self.rank = cluster_ctarank() if c.cluster > 1 else Int32(0)
-        self.m = mod(self.rank, c.cluster_m)
-        self.n = mod(div(self.rank, c.cluster_m), c.cluster_n)
-        self.k = div(self.rank, c.cluster_m * c.cluster_n)
+        self.half = mod(self.rank, c.cta_group)  # of a pair's rows and tokens
+        self.sharer = mod(div(self.rank, c.cta_group), c.cluster_n)  # of weights
+        self.part = div(self.rank, self.plan.team)  # of K
         if warp == LOAD_WARP:
             self.load_warp()
         if warp == MMA_WARP:
             self.mma_warp()
         if warp < EPILOGUE_WARPS:
             self.epilogue_warp(warp)
-        if const_expr(self.threads > 32 * WARPS):
-            if warp > MMA_WARP:
-                self.idle_warp()
 
     def join(self, waits):
         """Past here all barriers of the cluster are initialised and tensor memory is allocated.
@@ -703,531 +745,385 @@ class Kernel:
         """
         clustered = self.config.cluster > 1
         if clustered:
-            cluster_arrive()  # after fence_barrier_init
-        (bar_sync if waits else bar_arrive)(1, self.threads)
+            cute.arch.cluster_arrive_relaxed()  # after mbarrier_init_fence
+        (bar_sync if waits else bar_arrive)(JOIN_BARRIER, THREADS)
         if clustered and waits:
-            cluster_wait()
+            cute.arch.cluster_wait()
 
     def leave(self):
         """Tensor memory has been read by now, and no CTA exits while another of its cluster may
         write to it or arrive on its barriers: each has waited for all that is sent to it.
         """
-        bar_sync(2, self.threads)
+        bar_sync(LEAVE_BARRIER, THREADS)
         if self.config.cluster > 1:
-            cluster_arrive()
-            cluster_wait()
-
-    def idle_warp(self):
-        self.set_registers(False)
-        self.join(True)
-        self.leave()
-
-    def set_registers(self, epilogue):
-        if self.config.epilogue_registers:
-            change = f"inc.sync.aligned.u32 {self.config.epilogue_registers}"
-            ptx(f"setmaxnreg.{change if epilogue else 'dec.sync.aligned.u32 64'};")()
+            cute.arch.cluster_arrive_relaxed()
+            cute.arch.cluster_wait()
 
     def barrier(self, at, index):
         return self.smem + at + 8 * index
 
-    def advance(self, stage, phase):
-        """Next stage of the ring and its phase."""
-        last = stage == self.plan.stages - 1
-        return select(last, 0, stage + 1), select(last, phase ^ 1, phase)
-
-    def advance_accumulator(self, acc, phase):
-        if self.config.accumulators == 1:
-            return acc, phase ^ 1
-        return acc ^ 1, phase ^ acc
-
-    # ---- schedule --------------------------------------------------------------------------------
+    def prefetch_tensormaps(self, maps):
+        for address in maps:
+            prefetch_tensormap(address)
 
     def my_tiles(self):
-        """First tile of this cluster, how many it has, and the step between them."""
+        """First tile of this cluster, how many it has, and the distance from one to the next."""
         cluster = div(Int32(cute.arch.block_idx()[0]), self.config.cluster)
-        if not self.persistent:
+        if not self.config.persistent:
             return cluster, 1, 1
         clusters = div(Int32(cute.arch.grid_dim()[0]), self.config.cluster)
-        if self.config.schedule == "strided":
-            return cluster, div_up(self.tiles - cluster, clusters), clusters
-        first = div(cluster * self.tiles, clusters)
-        return first, div((cluster + 1) * self.tiles, clusters) - first, 1
+        return cluster, div_up(self.tiles - cluster, clusters), clusters
 
     def locate(self, index):
         """The tile with number `index`: token tiles run fastest, then weight rows, batch, group."""
-        c, traits, n = self.config, self.traits, self.traits.weights
-        values = self.groups[0]
-        for group in self.groups[1:]:
-            here = index >= group[2 * n + 3]
-            values = [select(here, new, old) for new, old in zip(group, values)]
-        t = Tile()
-        t.maps, t.scales, t.out = values[: n + 1], values[n + 1 : 2 * n + 2], values[2 * n + 2]
-        first, t.rows, t.tokens, k, _ = values[2 * n + 3 :]
-        m_tile, n_tile, t.batch = index - first, Int32(0), Int32(0)
-        if not traits.one_token_tile:
-            n_tiles = div_up(t.tokens, c.token_tile * c.cluster_n)
-            m_tile, n_tile = div(m_tile, n_tiles), mod(m_tile, n_tiles)
-        if not traits.one_batch:
-            m_tiles = div_up(t.rows, ROWS * c.cluster_m)
-            m_tile, t.batch = mod(m_tile, m_tiles), div(m_tile, m_tiles)
-        t.row = (m_tile * c.cluster_m + self.m) * ROWS
-        t.token = (n_tile * c.cluster_n + self.n) * c.token_tile
+        c, plan, operands = self.config, self.plan, self.plan.weights + 1
+        group = self.groups[0]
+        for other in self.groups[1:]:
+            reached = index >= other[-5]
+            group = [select(reached, new, old) for new, old in zip(other, group)]
+        first, rows, tokens, k, _ = group[-5:]
+        row_tile, token_tile, batch = index - first, Int32(0), Int32(0)
+        if not plan.one_token_tile:
+            count = div_up(tokens, c.token_tile * c.cluster_n)
+            row_tile, token_tile = div(row_tile, count), mod(row_tile, count)
+        if not plan.one_batch:
+            count = div_up(rows, ROWS * c.cta_group)
+            row_tile, batch = mod(row_tile, count), div(row_tile, count)
+        row = (row_tile * c.cta_group + self.half) * ROWS
+        token = (token_tile * c.cluster_n + self.sharer) * c.token_tile
+        # Tokens in units of what an MMA takes; a tile beyond the last token computes one unit.
+        unit = 8 * c.cta_group
+        width = cutlass.min((tokens - token + (unit - 1)) & -unit, Int32(c.token_tile))
+        width = cutlass.max(width, Int32(unit))
+        k_tiles = div_up(k, K_TILE)
+        k_begin = div(self.part * k_tiles, c.split_k)
+        k_count = div((self.part + 1) * k_tiles, c.split_k) - k_begin
+        maps, scales, out = group[:operands], group[operands : 2 * operands], group[2 * operands]
+        position = batch, row, token, width, ((token & 127) + width + 127) >> 7
+        return Tile(maps, scales, out, rows, tokens, *position, k >> 6, k_begin, k_count)
 
-        # Tokens of the tile in steps of an MMA; a tile beyond the last token computes one step.
-        step = 8 * c.cta_group
-        width = smaller((t.tokens - t.token + (step - 1)) & -step, Int32(c.token_tile))
-        t.width = select(width > step, width, Int32(step))
-        share = div(t.width, c.cta_group)
-        t.boxes = div_up(share, c.token_box)
-        t.box_row = t.token + mod(self.m, c.cta_group) * share
-        t.scale_shift = (t.token & 127) >> 5  # columns by which the tile starts inside its atom
-        t.token_atoms = ((t.token & 127) + t.width + 127) >> 7
+    def k_blocks_in(self, t, k_tile):
+        """K blocks of a k-tile; the last one may have fewer."""
+        if self.plan.whole_k:
+            return Int32(K_BLOCKS)
+        return cutlass.min(t.k_blocks - k_tile * K_BLOCKS, Int32(K_BLOCKS))
 
-        k_tiles = div_up(k, c.k_tile)
-        t.k_begin = div(self.k * k_tiles, c.split_k)
-        t.k_count = div((self.k + 1) * k_tiles, c.split_k) - t.k_begin
-        t.steps = k >> 6
-
-        # A tile beyond the last row or token loads the scales of the last one.
-        row_atoms, token_atoms = (t.rows + 127) >> 7, (t.tokens + 127) >> 7
-        t.row_atom = t.batch * row_atoms + smaller(t.row >> 7, row_atoms - 1)
-        t.token_atom = t.batch * token_atoms + smaller(t.token >> 7, token_atoms - 1)
-        return t
-
-    def steps_in(self, t, k_tile):
-        """MMA steps of a k-tile; the last one may have fewer."""
-        if self.traits.whole_k:
-            return Int32(self.plan.steps)
-        return smaller(t.steps - k_tile * self.plan.steps, Int32(self.plan.steps))
+    def within(self, index, count):
+        """Whether there is an item `index`, of one at least."""
+        return Boolean(True) if index == 0 else count > index
 
     # ---- load warp -------------------------------------------------------------------------------
 
     @cute.jit
     def load_warp(self):
         c, plan = self.config, self.plan
-        self.set_registers(False)
-        start, count, step = self.my_tiles()
-        tile = self.locate(start)
-        head = smaller(tile.k_count, Int32(plan.stages))
+        first, count, distance = self.my_tiles()
+        start = self.locate(first)
+        ahead = cutlass.min(start.k_count, Int32(plan.stages))  # filled before the cluster meets
         with cute.arch.elect_one():
-            self.init_full_barriers()
+            arrivals = 2 - self.half if c.cta_group == 2 else 1
+            self.init_barriers(plan.full_at, plan.stages, arrivals)
+            cute.arch.mbarrier_init_fence()
+            fence_async_smem()
         self.join(False)
         with cute.arch.elect_one():
-            for i in cutlass.range(head, unroll=1):
-                self.expect(tile, tile.k_begin + i, i)
-                self.load_weights(tile, tile.k_begin + i, i, 1)
-                self.load_weight_scales(tile, tile.k_begin + i, i, 1)
-                self.load_tokens(tile, tile.k_begin + i, i, 1)
-                self.load_token_scales(tile, tile.k_begin + i, i, 1)
+            for i in cutlass.range(ahead, unroll=1):
+                self.load_stage(start, start.k_begin + i, i, 1)
         if const_expr(c.cluster > 1):
-            cluster_wait()
+            cute.arch.cluster_wait()
         else:
-            bar_sync(3, 64)
+            bar_sync(EMPTY_BARRIER, 64)
         with cute.arch.elect_one():
-            around = head == plan.stages
-            stage, phase = select(around, 0, head), select(around, 1, 0)
+            around = ahead == plan.stages
+            stage, phase = select(around, 0, ahead), select(around, 1, 0)
             for i in cutlass.range(count, unroll=1):
-                t = self.locate(start + i * step)
-                if const_expr(self.persistent and self.traits.groups > 1):
-                    following = self.locate(start + smaller(i + 1, count - 1) * step)
-                    self.prefetch_descriptors(following)
-                for j in cutlass.range(select(i == 0, head, 0), t.k_count, unroll=1):
+                t = self.locate(first + i * distance)
+                if const_expr(c.persistent and self.plan.groups > 1):
+                    following = self.locate(first + cutlass.min(i + 1, count - 1) * distance)
+                    self.prefetch_tensormaps(following.maps)
+                for j in cutlass.range(select(i == 0, ahead, 0), t.k_count, unroll=1):
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
-                    self.expect(t, t.k_begin + j, stage)
-                    self.load_weights(t, t.k_begin + j, stage, c.cluster_n)
-                    self.load_weight_scales(t, t.k_begin + j, stage, c.cluster_n)
-                    self.load_tokens(t, t.k_begin + j, stage, self.token_sharers)
-                    self.load_token_scales(t, t.k_begin + j, stage, self.token_sharers)
-                    stage, phase = self.advance(stage, phase)
-            if const_expr(c.cluster_m * c.cluster_n > 1):  # commits of other CTAs are on their way
+                    self.load_stage(t, t.k_begin + j, stage, c.cluster_n)
+                    stage, phase = advance(stage, phase, plan.stages)
+            if const_expr(self.plan.team > 1):  # commits of other CTAs are on their way
                 for _ in cutlass.range(plan.stages, unroll=1):
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
-                    stage, phase = self.advance(stage, phase)
+                    stage, phase = advance(stage, phase, plan.stages)
         self.leave()
 
-    def prefetch_descriptors(self, t):
-        for address in t.maps:
-            prefetch_tensormap(address)
-
     @cute.jit
-    def prefetch_scales(self, t):
-        """DRAM has something to do while the descriptors, which scales need not, are fetched."""
-        plan = self.plan
-        k_begin = t.k_begin * plan.steps
-        steps = smaller(t.k_count, Int32(plan.stages)) * plan.steps
-        steps = smaller(steps, t.steps - k_begin)
-        for scales in t.scales[:-1]:
-            source = scales + (Int64(t.row_atom) * t.steps + k_begin) * ATOM
-            bulk_prefetch(source, steps * ATOM)
+    def load_stage(self, t, k_tile, stage, sharers):
+        """Fill a stage: expect its bytes, whoever sends them, then send this CTA's share of them.
 
-    def init_full_barriers(self):
-        arrivals = 2 - (self.rank & 1) if self.config.cta_group == 2 else 1
-        for s in range(self.plan.stages):
-            mbarrier_init(self.barrier(self.plan.full_at, s), arrivals)
-        fence_barrier_init()
-        fence_async_smem()
+        sharers: CTAs that take turns in sending weights to all of them (see `my_turn`); 1: alone.
+        """
+        c, plan, weights = self.config, self.plan, self.plan.weights
+        base, full = self.smem + stage * plan.stage_bytes, self.barrier(plan.full_at, stage)
+        share = div(t.width, c.cta_group)  # of the tokens, which this CTA of a pair loads
+        boxes, box_bytes = div_up(share, plan.token_box), plan.token_box * K_TILE // 2
+        scale_bytes = self.k_blocks_in(t, k_tile) * ATOM_BYTES
+        operand_bytes = weights * WEIGHT_BYTES + boxes * box_bytes
+        mbarrier_expect(full, operand_bytes + (weights + t.token_atoms) * scale_bytes)
+        k, mask = k_tile * K_TILE, None
+        policy = EVICT_FIRST if plan.one_token_tile else None  # None: they are read again
+        if const_expr(sharers > 1):
+            alike = sum(1 << (i * c.cta_group) for i in range(sharers))
+            mask = Int32(alike) << (self.part * self.plan.team + self.half)
+        for w in cutlass.range_constexpr(weights):
+            if self.my_turn(k_tile + w, sharers):
+                to = base + w * WEIGHT_BYTES
+                tma_load(to, t.maps[w], (k, t.row, t.batch), full, policy, mask)
+        for w in cutlass.range_constexpr(weights):
+            if self.my_turn(k_tile + w + 1, sharers):
+                to = base + (plan.weight_scales_at + w * K_BLOCKS * ATOM_BYTES)
+                address = t.scales_at(w, t.row, t.rows, k_tile)
+                bulk_load(to, address, scale_bytes, full, policy, mask)
 
-    def expect(self, t, k_tile, stage):
-        """Announce the bytes that the stage receives, whoever sends them."""
-        c, plan = self.config, self.plan
-        operands = plan.tokens_at + t.boxes * (c.token_box * c.k_tile // 2)
-        scales = (self.traits.weights + t.token_atoms) * self.steps_in(t, k_tile) * ATOM
-        mbarrier_expect(self.barrier(plan.full_at, stage), operands + scales)
-
-    @cute.jit
-    def load_weights(self, t, k_tile, stage, sharers):
-        c, plan, mask = self.config, self.plan, self.column_mask(sharers)
-        base = self.smem + stage * plan.stage_bytes
-        barrier = self.barrier(plan.full_at, stage)
-        for w in cutlass.range_constexpr(self.traits.weights):
-            for box in cutlass.range_constexpr(c.k_tile // BOX_K):
-                if self.my_turn(sharers, self.n, k_tile + w + box):
-                    dst = base + (w * plan.weight_bytes + box * ROWS * 128)
-                    at = (k_tile * c.k_tile + box * BOX_K, t.row, t.batch)
-                    tma_load(dst, t.maps[w], at, barrier, c.weights_policy, mask)
-
-    @cute.jit
-    def load_weight_scales(self, t, k_tile, stage, sharers):
-        c, plan, mask = self.config, self.plan, self.column_mask(sharers)
-        base = self.smem + stage * plan.stage_bytes
-        barrier = self.barrier(plan.full_at, stage)
-        size = self.steps_in(t, k_tile) * ATOM
-        atom = Int64(t.row_atom) * t.steps + k_tile * plan.steps
-        for w in cutlass.range_constexpr(self.traits.weights):
-            if self.my_turn(sharers, self.n, k_tile + w + 1):
-                dst = base + (plan.scales_at + w * plan.steps * ATOM)
-                source = t.scales[w] + atom * ATOM
-                bulk_load(dst, source, size, barrier, c.weights_policy, mask)
-
-    @cute.jit
-    def load_tokens(self, t, k_tile, stage, sharers):
-        c, plan, mask = self.config, self.plan, None
-        base = self.smem + stage * plan.stage_bytes
-        barrier = self.barrier(plan.full_at, stage)
-        if const_expr(sharers > 1):  # the CTAs that hold the same half of the tokens
-            alike = sum(1 << (m * c.cta_group) for m in range(sharers))
-            mask = Int32(alike) << (self.rank - self.m + mod(self.m, c.cta_group))
-        for box_k in cutlass.range_constexpr(c.k_tile // BOX_K):
-            for box in cutlass.range_constexpr(plan.token_rows // c.token_box):
-                index = div(self.m, c.cta_group)
-                turn = self.my_turn(sharers, index, k_tile + box_k + box)
-                if self.wanted(turn, box, t.boxes):
-                    row = box * c.token_box
-                    dst = base + (plan.tokens_at + (box_k * plan.token_rows + row) * 128)
-                    at = (k_tile * c.k_tile + box_k * BOX_K, t.box_row + row, t.batch)
-                    tma_load(dst, t.maps[-1], at, barrier, c.tokens_policy, mask)
-
-    @cute.jit
-    def load_token_scales(self, t, k_tile, stage, sharers):
-        c, plan, mask, row_sharers = self.config, self.plan, None, 1
-        base = self.smem + stage * plan.stage_bytes
-        barrier = self.barrier(plan.full_at, stage)
-        if const_expr(sharers > 1):  # the cluster row
-            row_sharers = c.cluster_m
-            mask = Int32((1 << c.cluster_m) - 1) << (self.rank - self.m)
-        size = self.steps_in(t, k_tile) * ATOM
+        for box in cutlass.range_constexpr(plan.token_rows // plan.token_box):
+            if self.within(box, boxes):
+                to = base + (plan.tokens_at + box * box_bytes)
+                token = t.token + self.half * share + box * plan.token_box
+                tma_load(to, t.maps[-1], (k, token, t.batch), full, EVICT_LAST)
         for a in cutlass.range_constexpr(plan.token_atoms):
-            if self.wanted(self.my_turn(row_sharers, self.m, k_tile + a), a, t.token_atoms):
-                dst = base + (plan.token_scales_at + a * plan.steps * ATOM)
-                atom = Int64(t.token_atom + a) * t.steps + k_tile * plan.steps
-                source = t.scales[-1] + atom * ATOM
-                bulk_load(dst, source, size, barrier, c.tokens_policy, mask)
+            if self.within(a, t.token_atoms):
+                to = base + (plan.token_scales_at + a * K_BLOCKS * ATOM_BYTES)
+                address = t.scales_at(-1, t.token + 128 * a, t.tokens, k_tile)
+                bulk_load(to, address, scale_bytes, full, EVICT_LAST)
 
-    def column_mask(self, sharers):
-        """The CTAs that read the same weights, None for this one alone."""
-        if sharers == 1:
-            return None
-        alike = sum(1 << (n * self.config.cluster_m) for n in range(sharers))
-        return Int32(alike) << (self.rank - self.n * self.config.cluster_m)
-
-    def my_turn(self, sharers, index, unit):
-        """Whether this CTA issues a unit of work at which `sharers` CTAs take turns."""
-        return cutlass.Boolean(True) if sharers == 1 else mod(unit, sharers) == index
-
-    def wanted(self, turn, index, count):
-        return turn if index == 0 else turn & (count > index)
+    def my_turn(self, copy, sharers):
+        """Whether this CTA issues copy number `copy` of weights, a multicast to all sharers: they
+        take turns, so that each load warp issues, and each SM asks for, an equal part.
+        """
+        return Boolean(True) if sharers == 1 else mod(copy, sharers) == self.sharer
 
     # ---- MMA warp --------------------------------------------------------------------------------
 
     @cute.jit
     def mma_warp(self):
         c, plan = self.config, self.plan
-        self.set_registers(False)
-        tcgen05_alloc(c.cta_group, self.smem + plan.tmem_slot_at, plan.tmem_columns)
+        space, pair = cute.AddressSpace.smem, c.cta_group == 2
+        holder = cute.make_ptr(Int32, self.smem + plan.tmem_address_at, space, assumed_align=8)
+        cute.arch.alloc_tmem(plan.tmem_columns, holder, is_two_cta=pair)
+        cute.arch.relinquish_tmem_alloc_permit(is_two_cta=pair)
         self.join(True)
-        tmem = ld_shared_b32(self.smem + plan.tmem_slot_at)
-        start, count, step = self.my_tiles()
+        tmem = ld_shared_b32(self.smem + plan.tmem_address_at)
+        first, count, distance = self.my_tiles()
         stage, phase, acc, acc_phase = Int32(0), Int32(0), Int32(0), Int32(0)
         for i in cutlass.range(count, unroll=1):
-            t = self.locate(start + i * step)
+            t = self.locate(first + i * distance)
             if const_expr(c.cta_group == 1):
                 stage, phase = self.multiply_tile(t, tmem, acc, acc_phase, stage, phase)
             else:
-                if self.rank & 1 == 0:
+                if self.half == 0:
                     stage, phase = self.multiply_tile(t, tmem, acc, acc_phase, stage, phase)
                 else:
                     stage, phase = self.relay(t, stage, phase)
-            acc, acc_phase = self.advance_accumulator(acc, acc_phase)
+            acc, acc_phase = advance(acc, acc_phase, plan.accumulators)
         self.leave()
-        tcgen05_dealloc(c.cta_group, tmem, plan.tmem_columns)
+        allocated = cute.arch.retrieve_tmem_ptr(Float32, 16, holder)
+        cute.arch.dealloc_tmem(allocated, plan.tmem_columns, is_two_cta=pair)
 
     @cute.jit
     def relay(self, t, stage, phase):
         """The odd CTA of a pair tells the even one that a stage is full."""
         for _ in cutlass.range(t.k_count, unroll=1):
-            barrier = self.barrier(self.plan.full_at, stage)
-            mbarrier_wait(barrier, phase)
+            full = self.barrier(self.plan.full_at, stage)
+            mbarrier_wait(full, phase)
             with cute.arch.elect_one():
-                mbarrier_arrive_remote(mapa(barrier, self.rank - 1))
-            stage, phase = self.advance(stage, phase)
+                mbarrier_arrive_remote(mapa(full, self.rank - 1))
+            stage, phase = advance(stage, phase, self.plan.stages)
         return stage, phase
 
     @cute.jit
     def multiply_tile(self, t, tmem, acc, acc_phase, stage, phase):
-        c, plan, all_weights = self.config, self.plan, list(range(self.traits.weights))
-        d = tmem + acc * plan.acc_columns
-        if const_expr(self.persistent):
+        c, plan = self.config, self.plan
+        if const_expr(c.persistent):
             mbarrier_wait(self.barrier(plan.acc_empty_at, acc), acc_phase ^ 1)
-        lead = smaller(t.k_count, Int32(c.gate_lead))
-        for j in cutlass.range(t.k_count - lead, unroll=1):
-            self.wait_full(stage, phase)
+        lead = cutlass.min(t.k_count, Int32(plan.gate_lead))
+        body = t.k_count - lead
+        where = t, tmem, acc, t.k_begin, body, stage, phase
+        stage, phase = self.multiply_k_tiles(*where, list(range(plan.weights)))
+        if const_expr(plan.gate_lead > 0):
+            where = t, tmem, acc, t.k_begin + body, lead, stage, phase
+            self.multiply_k_tiles(*where, [0])
             with cute.arch.elect_one():
-                self.multiply(t, tmem, d, t.k_begin + j, stage, all_weights, j > 0)
-                self.release_stage(stage)
-            stage, phase = self.advance(stage, phase)
-        if const_expr(c.gate_lead > 0):
-            stage, phase = self.multiply_gate_first(t, tmem, d, lead, acc, stage, phase)
+                tcgen05_commit(c.cta_group, self.barrier(plan.gate_at, acc), self.pair_mask())
+            stage, phase = self.multiply_k_tiles(*where, [1])
         with cute.arch.elect_one():
             tcgen05_commit(c.cta_group, self.barrier(plan.acc_full_at, acc), self.pair_mask())
         return stage, phase
 
     @cute.jit
-    def multiply_gate_first(self, t, tmem, d, lead, acc, stage, phase):
-        """The last `lead` k-tiles: the first product of them all, then the second."""
-        c, plan = self.config, self.plan
-        k_begin = t.k_begin + t.k_count - lead
-        gate_stage, gate_phase = stage, phase
-        for j in cutlass.range(lead, unroll=1):
-            self.wait_full(gate_stage, gate_phase)
+    def multiply_k_tiles(self, t, tmem, acc, k_begin, k_count, stage, phase, products):
+        """Some products of k-tiles: the first one waits for a stage, the last one releases it."""
+        for j in cutlass.range(k_count, unroll=1):
+            if const_expr(products[0] == 0):
+                mbarrier_wait(self.barrier(self.plan.full_at, stage), phase)
+                tcgen05_fence_after()
             with cute.arch.elect_one():
-                self.multiply(t, tmem, d, k_begin + j, gate_stage, [0], k_begin + j > t.k_begin)
-            gate_stage, gate_phase = self.advance(gate_stage, gate_phase)
-        with cute.arch.elect_one():
-            tcgen05_commit(c.cta_group, self.barrier(plan.gate_at, acc), self.pair_mask())
-        for j in cutlass.range(lead, unroll=1):
-            with cute.arch.elect_one():
-                self.multiply(t, tmem, d, k_begin + j, stage, [1], k_begin + j > t.k_begin)
-                self.release_stage(stage)
-            stage, phase = self.advance(stage, phase)
+                self.multiply(t, tmem, acc, k_begin + j, stage, products)
+                if const_expr(products[-1] == self.plan.weights - 1):
+                    self.release_stage(stage)
+            stage, phase = advance(stage, phase, self.plan.stages)
         return stage, phase
-
-    def wait_full(self, stage, phase):
-        mbarrier_wait(self.barrier(self.plan.full_at, stage), phase)
-        tcgen05_fence_after()
 
     def pair_mask(self):
         return None if self.config.cta_group == 1 else Int32(3) << self.rank
 
     def release_stage(self, stage):
-        """Commit to the load warps that send to this CTA or pair: cluster row and column."""
-        c, mask = self.config, self.pair_mask()
-        if c.cluster_n > 1 or self.token_sharers > 1:
-            pair = (1 << c.cta_group) - 1
-            column = sum(pair << (n * c.cluster_m) for n in range(c.cluster_n))
-            mask = Int32(column) << (self.rank - self.n * c.cluster_m)
-            if self.token_sharers > 1:
-                mask = mask | Int32((1 << c.cluster_m) - 1) << (self.rank - self.m)
-        tcgen05_commit(c.cta_group, self.barrier(self.plan.empty_at, stage), mask)
-
-    def scale_slot(self, tmem, stage):
-        slot = stage * self.plan.scale_columns if self.config.scales_per_stage else 0
-        return tmem + self.plan.scale_slots_at + slot
-
-    def token_scale_column(self, step):
-        """Atoms of neighbouring tokens stand side by side, as an MMA with N > 128 reads them."""
-        return 4 * (self.traits.weights * self.plan.steps + step * self.plan.token_atoms)
-
-    def has_step(self, steps, s):
-        return cutlass.Boolean(True) if self.traits.whole_k or s == 0 else steps > s
+        """Commit to the load warps that send to this CTA or pair."""
+        mask = None
+        if self.plan.team > 1:
+            mask = Int32((1 << self.plan.team) - 1) << (self.part * self.plan.team)
+        tcgen05_commit(self.config.cta_group, self.barrier(self.plan.empty_at, stage), mask)
 
     @cute.jit
-    def multiply(self, t, tmem, d, k_tile, stage, which, accumulate):
-        """The MMAs of a k-tile for the weights in `which`, each after the scale copies it needs."""
-        plan, interleave = self.plan, self.config.interleave_scales
-        slot, steps = self.scale_slot(tmem, stage), self.steps_in(t, k_tile)
-        stage_at = Int64((self.smem + stage * plan.stage_bytes) >> 4)
-        first = select(accumulate, 1, 0)
-        pairs = list(itertools.product(range(plan.steps), which))
-        for i in cutlass.range_constexpr(0 if interleave else len(pairs)):
-            if self.has_step(steps, pairs[i][0]):
-                self.copy_scales(t, slot, stage_at, *pairs[i], which)
-        for i in cutlass.range_constexpr(len(pairs)):
-            s, w = pairs[i]
-            if self.has_step(steps, s):
-                if const_expr(interleave):
-                    self.copy_scales(t, slot, stage_at, s, w, which)
-                self.multiply_step(t, d, slot, stage_at, s, w, first if s == 0 else 1)
+    def multiply(self, t, tmem, acc, k_tile, stage, products):
+        """The MMAs of a k-tile for some of the products, each after the scale copies it needs.
 
-    @cute.jit
-    def copy_scales(self, t, slot, stage_at, s, w, which):
-        """Copy the scales that the MMAs of K step s and weights w are the first to need.
-
-        The second product finds the token scales of the first one, in columns of its stage.
+        The copies stand between the MMAs: an MMA waits for all copies before it, and those of a
+        whole k-tile would keep the tensor core waiting for 256 clk.
         """
-        c, plan, n = self.config, self.plan, self.traits.weights
-        source = stage_at + ((plan.scales_at >> 4) + SCALE_DESCRIPTOR)
-        atom = w * plan.steps + s
-        tcgen05_cp(c.cta_group, slot + 4 * atom, source + atom * (ATOM >> 4))
-        if const_expr(w == 0 or (w == which[0] and not c.scales_per_stage)):
-            for a in cutlass.range_constexpr(plan.token_atoms):
-                if self.wanted(cutlass.Boolean(True), a, t.token_atoms):
-                    atom = (n + a) * plan.steps + s
-                    column = slot + self.token_scale_column(s) + 4 * a
-                    tcgen05_cp(c.cta_group, column, source + atom * (ATOM >> 4))
-
-    @cute.jit
-    def multiply_step(self, t, d, slot, stage_at, s, w, keep):
-        """A K step of one product: one MMA, or several along N that share A."""
         c, plan = self.config, self.plan
-        inside = s // 4 * 128, s % 4 * 32  # a row of 128 bytes holds 4 steps
-        operand = stage_at + OPERAND_DESCRIPTOR
-        a = operand + (w * plan.weight_bytes + ROWS * inside[0] + inside[1] >> 4)
-        b = operand + (plan.tokens_at + plan.token_rows * inside[0] + inside[1] >> 4)
-        scale_a = slot + 4 * (w * plan.steps + s)
-        scale_b = slot + t.scale_shift + self.token_scale_column(s)
-        pieces = ceil_div(c.token_tile, c.mma_tokens)
-        for i in cutlass.range_constexpr(pieces):
-            at = i * c.mma_tokens
-            width, hint = t.width, "discard"
-            if const_expr(pieces > 1):
-                width = smaller(width - at, Int32(c.mma_tokens))
-            if const_expr(pieces > 1 and c.collector):
-                hint = ("fill", "use", "lastuse")[(i > 0) + (i == pieces - 1)]
-            instruction = (width << 14) + (INSTRUCTION | c.cta_group << 27)
-            scales = scale_a, scale_b + at // 32
-            operands = (d + w * c.token_tile + at, a, b + (at * 128 >> 4), instruction, *scales)
-            if self.wanted(cutlass.Boolean(True), at, t.width):
-                tcgen05_mma(c.cta_group, hint, *operands, keep)
+        blocks = self.k_blocks_in(t, k_tile)
+        # Descriptors count 16 bytes. A K block is 32 bytes of the 128 that a row has.
+        smem = Int64((self.smem + stage * plan.stage_bytes) >> 4)
+        operand, scale = smem + OPERAND_DESCRIPTOR, smem + SCALE_DESCRIPTOR
+        instruction = (t.width << 14) + (INSTRUCTION | c.cta_group << 27)
+        d = tmem + acc * plan.accumulator_columns
+        accumulate = select(k_tile > t.k_begin, 1, 0)
+        mmas = list(itertools.product(range(K_BLOCKS), products))
+        for i in cutlass.range_constexpr(len(mmas)):
+            block, w = mmas[i]
+            if self.plan.whole_k or self.within(block, blocks):
+                atom = w * K_BLOCKS + block
+                weight_scale = tmem + (plan.scales_at_column + 4 * atom)
+                from_atom = scale + (plan.weight_scales_at + atom * ATOM_BYTES >> 4)
+                tcgen05_cp(c.cta_group, weight_scale, from_atom)
+                # Atoms of neighbouring tokens stand side by side, as an MMA of N > 128 reads them.
+                column = plan.token_scale_columns + 4 * block * plan.token_atoms
+                token_scale = tmem + (plan.scales_at_column + column)
+                if const_expr(w == products[0]):
+                    for a in cutlass.range_constexpr(plan.token_atoms):
+                        if self.within(a, t.token_atoms):
+                            atom = a * K_BLOCKS + block
+                            from_atom = scale + (plan.token_scales_at + atom * ATOM_BYTES >> 4)
+                            tcgen05_cp(c.cta_group, token_scale + 4 * a, from_atom)
+                inside_atom = (t.token & 127) >> 5  # column of the tile's first token
+                scales = weight_scale, token_scale + inside_atom
+                a, b = (w * WEIGHT_BYTES >> 4) + 2 * block, (plan.tokens_at >> 4) + 2 * block
+                add = accumulate if block == 0 else 1
+                matrices = d + w * c.token_tile, operand + a, operand + b
+                tcgen05_mma(c.cta_group, *matrices, instruction, *scales, add)
 
     # ---- epilogue warps --------------------------------------------------------------------------
 
     @cute.jit
     def epilogue_warp(self, warp):
-        plan = self.plan
-        self.set_registers(True)
-        start, count, step = self.my_tiles()
-        if const_expr(self.traits.groups > 1):
+        c, plan = self.config, self.plan
+        first, count, distance = self.my_tiles()
+        if const_expr(self.plan.groups > 1):
             if warp == DESCRIPTOR_WARP:
                 with cute.arch.elect_one():
-                    self.prefetch_descriptors(self.locate(start))
+                    self.prefetch_tensormaps(self.locate(first).maps)
         if warp == SCALE_WARP:
             with cute.arch.elect_one():
-                self.prefetch_scales(self.locate(start))
+                self.prefetch_scales(self.locate(first))
         if warp == 0:
             with cute.arch.elect_one():
                 self.init_other_barriers()
-                if const_expr(self.config.split_k > 1):
-                    self.expect_partials(self.locate(start))
-            if const_expr(self.config.cluster == 1):
-                bar_arrive(3, 64)  # to the load warp, which does not wait in join
+                if const_expr(c.split_k > 1):
+                    self.expect_partials(self.locate(first))
+            if const_expr(c.cluster == 1):
+                bar_arrive(EMPTY_BARRIER, 64)  # to the load warp, which does not wait in join
         self.join(True)
-        tmem = ld_shared_b32(self.smem + plan.tmem_slot_at)
+        tmem = ld_shared_b32(self.smem + plan.tmem_address_at) + (warp << 21)  # from lane 32w on
         acc, acc_phase = Int32(0), Int32(0)
         for i in cutlass.range(count, unroll=1):
-            t = self.locate(start + i * step)
-            source = tmem + (warp << 21) + acc * plan.acc_columns
-            self.finish_tile(t, warp, source, acc, acc_phase)
-            if const_expr(self.persistent):
-                if i + self.config.accumulators < count:
-                    self.release_accumulator(acc)
-            acc, acc_phase = self.advance_accumulator(acc, acc_phase)
+            t = self.locate(first + i * distance)
+            self.finish_tile(t, warp, tmem + acc * plan.accumulator_columns, acc, acc_phase)
+            if const_expr(c.persistent):
+                if i + plan.accumulators < count:
+                    tcgen05_fence_before()
+                    with cute.arch.elect_one():  # on the even CTA of a pair
+                        empty = mapa(self.barrier(plan.acc_empty_at, acc), self.rank & -c.cta_group)
+                        mbarrier_arrive_remote(empty)
+            acc, acc_phase = advance(acc, acc_phase, plan.accumulators)
         self.leave()
 
+    def prefetch_scales(self, t):
+        """DRAM has something to do while the descriptors, which scales need not, are fetched."""
+        blocks = cutlass.min(t.k_count, Int32(self.plan.stages)) * K_BLOCKS
+        blocks = cutlass.min(blocks, t.k_blocks - t.k_begin * K_BLOCKS)
+        for w in range(self.plan.weights):
+            bulk_prefetch(t.scales_at(w, t.row, t.rows, t.k_begin), blocks * ATOM_BYTES)
+
+    def init_barriers(self, at, count, arrivals):
+        for i in range(count):
+            mbarrier_init(self.barrier(at, i), arrivals)
+
     def init_other_barriers(self):
-        """Those that this configuration waits for."""
+        """Those that this configuration waits for, but full[s]."""
         c, plan = self.config, self.plan
-        for s in range(plan.stages):
-            mbarrier_init(self.barrier(plan.empty_at, s), self.token_sharers + c.cluster_n - 1)
-        for a in range(c.accumulators):
-            mbarrier_init(self.barrier(plan.acc_full_at, a), 1)
-            if c.gate_lead:
-                mbarrier_init(self.barrier(plan.gate_at, a), 1)
-            if self.persistent:
-                mbarrier_init(self.barrier(plan.acc_empty_at, a), EPILOGUE_WARPS * c.cta_group)
+        self.init_barriers(plan.empty_at, plan.stages, c.cluster_n)
+        self.init_barriers(plan.acc_full_at, plan.accumulators, 1)
+        if plan.gate_lead:
+            self.init_barriers(plan.gate_at, plan.accumulators, 1)
+        if c.persistent:
+            arrivals = EPILOGUE_WARPS * c.cta_group
+            self.init_barriers(plan.acc_empty_at, plan.accumulators, arrivals)
         if c.split_k > 1:
-            mbarrier_init(self.barrier(plan.partials_at, 0), 1)
-        fence_barrier_init()
+            self.init_barriers(plan.partials_at, 1, 1)
+        cute.arch.mbarrier_init_fence()
 
     @cute.jit
-    def release_accumulator(self, acc):
-        tcgen05_fence_before()
-        barrier = self.barrier(self.plan.acc_empty_at, acc)
-        with cute.arch.elect_one():
-            if const_expr(self.config.cta_group == 1):
-                mbarrier_arrive(barrier)
-            else:
-                mbarrier_arrive_remote(mapa(barrier, self.rank & -2))
-
-    @cute.jit
-    def finish_tile(self, t, warp, source, acc, acc_phase):
+    def finish_tile(self, t, warp, accumulator, acc, acc_phase):
         c, plan = self.config, self.plan
-        if const_expr(c.gate_lead > 0):
+        if const_expr(plan.gate_lead > 0):
             mbarrier_wait(self.barrier(plan.gate_at, acc), acc_phase)
             tcgen05_fence_after()
-            gates = [silu(x) for x in self.read(source, 1)[0]]
+            gates = [silu(x) for x in self.read(accumulator, 1)[0]]
         mbarrier_wait(self.barrier(plan.acc_full_at, acc), acc_phase)
         tcgen05_fence_after()
         if const_expr(c.split_k > 1):
-            self.reduce_split(t, warp, source)
+            self.reduce_split(t, warp, accumulator)
         else:
-            if const_expr(c.gate_lead > 0):
-                second = self.read(source + c.token_tile, 1)[0]
-                self.store_chunk(t, warp, [g * x for g, x in zip(gates, second)], 0)
-            begin = min(c.gate_lead, 1)
-            for chunk in cutlass.range(begin, div_up(t.width, c.epilogue_tokens), unroll=1):
-                token = chunk * c.epilogue_tokens
-                products = self.read(source + token, self.traits.weights)
-                self.store_chunk(t, warp, self.combine(products), token)
+            if const_expr(plan.gate_lead > 0):
+                second = self.read(accumulator + c.token_tile, 1)[0]
+                self.store(t, warp, [[g * x for g, x in zip(gates, second)]], 0)
+            begin = min(plan.gate_lead, 1)
+            for i in cutlass.range(begin, div_up(t.width, plan.chunk), unroll=1):
+                products = self.read(accumulator + i * plan.chunk, plan.weights)
+                self.store(t, warp, products, i * plan.chunk)
 
-    def read(self, address, products):
-        """A chunk of the first `products` accumulators."""
-        addresses = [address + w * self.config.token_tile for w in range(products)]
-        return tcgen05_ld(addresses, self.config.epilogue_tokens, self.config.wide_stores)
-
-    def combine(self, products):
-        if len(products) == 1:
-            return products[0]
-        return [silu(gate) * x for gate, x in zip(*products)]
-
-    def fragment_of(self, values, f):
-        """Registers of the f-th fragment of a chunk."""
-        n = self.plan.fragment
-        if not self.config.wide_stores:
-            return values[f * n : (f + 1) * n]
-        half = len(values) // 2
-        return values[f * 8 : f * 8 + 8] + values[half + f * 8 : half + f * 8 + 8]
-
-    def store_chunk(self, t, warp, values, token):
-        for f in range(self.config.epilogue_tokens // self.plan.fragment):
-            self.store(t, warp, self.fragment_of(values, f), token + f * self.plan.fragment)
+    def read(self, accumulator, products):
+        """A chunk of tokens of the first products, from this address on."""
+        addresses = [accumulator + w * self.config.token_tile for w in range(products)]
+        return tcgen05_ld(addresses, self.plan.chunk, self.plan.wide_stores)
 
     @cute.jit
-    def store(self, t, warp, values, token):
-        """Store a fragment: rows of this warp x tokens from `token` of the tile on."""
+    def store(self, t, warp, products, token):
+        """Store a chunk: 32 rows of this warp, tokens from `token` of the tile on."""
+        values = products[0]
+        if const_expr(len(products) == 2):
+            values = [silu(gate) * x for gate, x in zip(*products)]
         lane = Int32(cute.arch.lane_idx())
         left = t.tokens - t.token - token
         row = t.row + warp * 32
         line = (Int64(t.batch) * t.tokens + (t.token + token)) * t.rows
-        if const_expr(self.config.wide_stores):
-            words = self.transpose(warp, lane, values)
-            index, row = lane >> 1, row + (lane & 1) * 16
-            if (index < left) & (row < t.rows):
-                st_global_v8(t.out + (line + Int64(index) * t.rows + row) * 2, *words)
+        if const_expr(self.plan.wide_stores):
+            token, row, half = lane >> 1, row + (lane & 1) * 16, len(values) // 2
+            for f in cutlass.range_constexpr(self.plan.chunk // 16):
+                # Of tokens 16f to 16f + 15: registers of rows 0-15, and of rows 16-31.
+                rows = values[8 * f : 8 * f + 8], values[half + 8 * f : half + 8 * f + 8]
+                words = self.transpose(warp, lane, rows[0] + rows[1])
+                index = token + 16 * f
+                if (index < left) & (row < t.rows):
+                    st_global_v8(t.out + (line + Int64(index) * t.rows + row) * 2, *words)
         else:
             row = row + lane
-            to = t.out + (line + row) * 2
-            inside = row < t.rows
-            for i in cutlass.range_constexpr(self.plan.fragment):
+            to, inside = t.out + (line + row) * 2, row < t.rows
+            for i in cutlass.range_constexpr(self.plan.chunk):
                 if inside & (left > i):
                     st_global_b16(to + Int64(t.rows) * (2 * i), cvt_f16(values[i]))
 
@@ -1240,11 +1136,11 @@ class Kernel:
         base = self.smem + self.plan.staging_at + warp * 1024
         token, chunk = lane & 7, lane >> 3
         to = base + token * 64 + ((chunk ^ (token >> 1)) << 4)
-        warp_sync()
+        cute.arch.sync_warp()
         for octet in range(2):
             first = [8 * half + 4 * octet + 2 * h for half in range(2) for h in range(2)]
             stmatrix_x4_trans(to + octet * 512, *(cvt_f16x2(*values[i : i + 2]) for i in first))
-        warp_sync()
+        cute.arch.sync_warp()
         token, chunk = lane >> 1, (lane & 1) * 2
         line, swizzle = base + token * 64, (token >> 1) & 3
         low = ld_shared_v4(line + ((chunk ^ swizzle) << 4))
@@ -1252,362 +1148,105 @@ class Kernel:
 
     # ---- K split ---------------------------------------------------------------------------------
 
-    def shares(self, t):
-        """Chunks of a tile, how many a CTA of the split reduces, and begin and end of mine."""
-        chunks = div_up(t.width, self.config.epilogue_tokens)
-        per = div_up(chunks, self.config.split_k)
-        begin = smaller(self.k * per, chunks)
-        return chunks, per, begin, smaller(begin + per, chunks)
+    def chunks_of(self, t):
+        """Chunks of a tile, and how many this CTA reduces: those of all parts take turns."""
+        chunks = div_up(t.width, self.plan.chunk)
+        return chunks, div_up(chunks - self.part, self.config.split_k)
 
     def expect_partials(self, t):
-        c, (_, _, begin, end) = self.config, self.shares(t)
-        sent = (c.split_k - 1) * self.traits.weights * EPILOGUE_WARPS * self.plan.part_bytes
-        mbarrier_expect(self.barrier(self.plan.partials_at, 0), (end - begin) * sent)
+        _, mine = self.chunks_of(t)
+        sent = self.plan.weights * EPILOGUE_WARPS * self.plan.part_bytes  # of a chunk, by a CTA
+        partials = self.barrier(self.plan.partials_at, 0)
+        mbarrier_expect(partials, mine * ((self.config.split_k - 1) * sent))
 
     @cute.jit
-    def reduce_split(self, t, warp, source):
+    def reduce_split(self, t, warp, accumulator):
         """Send the chunks of the other CTAs of the split to them, add theirs to mine and store.
 
         A chunk travels as it lies in registers. Its owner adds its own part, then those of the CTAs
         behind it in the split, around to the one before: timing does not change the sum.
         """
-        c, plan = self.config, self.plan
-        lane = Int32(cute.arch.lane_idx())
-        chunks, per, begin, end = self.shares(t)
-        for chunk in cutlass.range(chunks, unroll=1):
-            owner = div(chunk, per)
-            if owner != self.k:
-                products = self.read(source + chunk * c.epilogue_tokens, self.traits.weights)
-                self.send(warp, lane, products, chunk, owner, chunk - owner * per)
-        if const_expr(c.token_tile == c.epilogue_tokens):  # one chunk: read while the parts travel
-            mine = self.read(source, self.traits.weights)
-            mbarrier_wait(self.barrier(plan.partials_at, 0), 0)
-            if begin < end:
-                self.store_chunk(t, warp, self.combine(self.sum(mine, warp, lane, 0)), 0)
-        else:
-            mbarrier_wait(self.barrier(plan.partials_at, 0), 0)
-            for chunk in cutlass.range(begin, end, unroll=1):
-                token = chunk * c.epilogue_tokens
-                products = self.read(source + token, self.traits.weights)
-                sums = self.sum(products, warp, lane, chunk - begin)
-                self.store_chunk(t, warp, self.combine(sums), token)
+        plan, split_k, lane = self.plan, self.config.split_k, Int32(cute.arch.lane_idx())
+        chunks, mine = self.chunks_of(t)
+        for i in cutlass.range(chunks, unroll=1):
+            if mod(i, split_k) != self.part:
+                products = self.read(accumulator + i * plan.chunk, self.plan.weights)
+                self.send(warp, lane, products, i)
+        for i in cutlass.range(mine, unroll=1):
+            token = (i * split_k + self.part) * plan.chunk
+            products = self.read(accumulator + token, self.plan.weights)
+            mbarrier_wait(self.barrier(plan.partials_at, 0), 0)  # after the first: no wait
+            for sender, w in itertools.product(range(split_k - 1), range(plan.weights)):
+                at = self.received_at(sender, i, w, warp) + lane * 16
+                products[w] = [a + b for a, b in zip(products[w], self.received(at))]
+            self.store(t, warp, products, token)
 
-    def sum(self, products, warp, lane, slot):
-        """A chunk plus what the other CTAs have sent of it."""
-        for sender in range(self.config.split_k - 1):
-            products = self.add_parts(products, warp, lane, sender, slot)
-        return products
+    def received_at(self, sender, i, w, warp):
+        """Where the owner of a chunk, its i-th, has what a warp of a sender sends of it."""
+        parts = (sender * self.plan.received_chunks + i) * self.plan.weights + w
+        parts = parts * EPILOGUE_WARPS + warp
+        return self.smem + self.plan.incoming_at + parts * self.plan.part_bytes
 
-    def part(self, at, index, w, warp):
-        """Address of the part of a warp in chunk `index` of an array of chunks."""
-        return (
-            self.smem + at + ((index * self.traits.weights + w) * 4 + warp) * self.plan.part_bytes
-        )
-
-    def received(self, sender, slot, w, warp):
-        return self.part(self.plan.incoming_at, sender * self.plan.slots + slot, w, warp)
-
-    @cute.jit
-    def send(self, warp, lane, products, chunk, owner, slot):
-        c, plan = self.config, self.plan
-        for w in cutlass.range_constexpr(self.traits.weights):
-            to = self.part(0, chunk, w, warp) + lane * 16
-            for i in cutlass.range_constexpr(0, c.epilogue_tokens, 4):
-                st_shared_v4_f32(to + i * 128, *products[w][i : i + 4])
-        fence_async_smem()
-        warp_sync()
-        with cute.arch.elect_one():
-            rank = self.rank + (owner - self.k) * (c.cluster_m * c.cluster_n)
-            sender = mod(self.k - owner + (c.split_k - 1), c.split_k)  # 0: next behind the owner
-            barrier = mapa(self.barrier(plan.partials_at, 0), rank)
-            for w in cutlass.range_constexpr(self.traits.weights):
-                to = mapa(self.received(sender, slot, w, warp), rank)
-                bulk_copy_to_cluster(to, self.part(0, chunk, w, warp), plan.part_bytes, barrier)
-
-    def add_parts(self, products, warp, lane, sender, slot):
-        """A chunk plus what a sender has sent of it."""
-        sums = []
+    def send(self, warp, lane, products, chunk):
+        split_k, plan = self.config.split_k, self.plan
+        owner, i = mod(chunk, split_k), div(chunk, split_k)
+        rank = self.rank + (owner - self.part) * plan.team
+        sender = mod(self.part - owner + (split_k - 1), split_k)  # 0: next behind the owner
+        barrier = mapa(self.barrier(plan.partials_at, 0), rank)
         for w, values in enumerate(products):
-            at = self.received(sender, slot, w, warp) + lane * 16
-            quads = [ld_shared_v4_f32(at + i * 128) for i in range(0, len(values), 4)]
-            sums.append([a + b for a, b in zip(values, itertools.chain.from_iterable(quads))])
-        return sums
+            to = mapa(self.received_at(sender, i, w, warp), rank) + lane * 16
+            for n in range(0, plan.chunk, 4):
+                st_async_v4_f32(to + n * 128, *values[n : n + 4], barrier)
+
+    def received(self, at):
+        quads = (ld_shared_v4_f32(at + n * 128) for n in range(0, self.plan.chunk, 4))
+        return list(itertools.chain.from_iterable(quads))
 
 
 # ---- launch --------------------------------------------------------------------------------------
 
 
-data_ptr = torch.Tensor.data_ptr
+class Words:
+    """64-bit integers as one argument of a compiled function, by the DSL's protocol JitArgument."""
 
-
-class Arguments:
-    """The arguments of Kernel.launch in one block of memory, by the DSL's protocol for arguments.
-
-    Addresses in the order of `unpack`, then rows, tokens, k, batch, token_rows of each group.
-    """
-
-    ALIGNED = bytes(range(0, 256, 32))  # low bytes of addresses that TMA and 32-byte stores take
-
-    def __init__(self, problem: Problem):
-        self.problem, n = problem, problem.weights
-        sizes = [(p.rows, p.tokens, p.k, p.batch, p.token_rows) for p in problem.groups]
-        self.addresses, self.sizes = len(sizes) * (2 * n + 3), len(sizes) * 5
-        self.block = bytearray(8 * self.addresses + 4 * self.sizes)
-        struct.pack_into(f"{self.sizes}i", self.block, 8 * self.addresses, *sum(sizes, ()))
-        pack = struct.Struct(f"{self.addresses}N").pack_into  # native: half the time of "Q"
-        self.pack = functools.partial(pack, self.block, 0)
-        self.low_bytes = slice(0, 8 * self.addresses, 8)
-        self.memory = (ctypes.c_char * len(self.block)).from_buffer(self.block)
-
-    def read(self, operands):
-        """Take the addresses of `operands`."""
-        self.pack(*map(data_ptr, operands))
-        if self.block[self.low_bytes].strip(self.ALIGNED):
-            names = operand_names(self.problem.weights, len(self.problem.groups))
-            name, odd = next((n, t) for n, t in zip(names, operands) if t.data_ptr() % 32)
-            raise ValueError(f"{name}: expected an address of 32 bytes, found {odd.data_ptr():#x}")
+    def __init__(self, values):
+        self.memory = (ctypes.c_int64 * len(values))(*values)
 
     def __c_pointers__(self):
         start = ctypes.addressof(self.memory)
-        sizes = start + 8 * self.addresses
-        return [*range(start, sizes, 8), *range(sizes, sizes + 4 * self.sizes, 4)]
+        return list(range(start, start + ctypes.sizeof(self.memory), 8))
 
     def __get_mlir_types__(self):
-        return [Int64.mlir_type] * self.addresses + [Int32.mlir_type] * self.sizes
+        return [Int64.mlir_type] * len(self.memory)
 
     def __new_from_mlir_values__(self, values):
-        return TracedArguments(self, values)
+        return [Int64(value) for value in values]
 
 
-class TracedArguments:
-    """What Arguments becomes while Kernel.launch is traced."""
-
-    def __init__(self, arguments: Arguments, values):
-        self.arguments, self.problem = arguments, arguments.problem
-        self.values = list(values)
-
-    def __extract_mlir_values__(self):
-        return self.values
-
-    def addresses_of(self, g):
-        """Addresses of group g: weights, tokens, weight scales, token scales, out."""
-        n, groups = self.problem.weights, len(self.problem.groups)
-        dense, scaled = g * (n + 2), groups * (n + 2) + g * (n + 1)
-        values = [Int64(v) for v in self.values[: self.arguments.addresses]]
-        operands, out = values[dense : dense + n + 1], values[dense + n + 1]
-        scales = values[scaled : scaled + n + 1]
-        if self.problem.tokens_first:
-            return operands[1:], operands[0], scales[1:], scales[0], out
-        return operands[:-1], operands[-1], scales[:-1], scales[-1], out
-
-    def sizes_of(self, g):
-        at = self.arguments.addresses + g * 5
-        return [Int32(v) for v in self.values[at : at + 5]]
+@functools.cache
+def compile_kernel(plan: Plan):
+    """Kernel.launch for all problems with this plan."""
+    words = plan.groups * (2 * (plan.weights + 1) + 6)
+    return cute.compile(Kernel(plan).launch, Words([0] * words))
 
 
-def traits_of(config: Config, problem: Problem) -> Traits:
-    return Traits(
-        weights=problem.weights,
-        groups=len(problem.groups),
-        tokens_first=problem.tokens_first,
-        whole_k=all(p.k % config.k_tile == 0 for p in problem.groups),
-        one_token_tile=problem.tokens <= config.token_tile * config.cluster_n,
-        one_batch=all(p.batch == 1 for p in problem.groups),
-    )
+@functools.cache
+def kernel_for(problem: Problem, config: Config | None = None):
+    """Kernel.launch for a problem, with the configuration that is picked for it."""
+    return compile_kernel(check(config or pick(problem), problem))
 
 
-class Launcher:
-    """Launches one problem with one configuration on the operands of `unpack`."""
-
-    compiled = {}  # (config, traits) -> compiled Kernel.launch
-
-    def __init__(self, problem: Problem, config: Config | None = None):
-        config = config or pick(problem)
-        check(config, problem)
-        self.arguments = Arguments(problem)
-        key = config, traits_of(config, problem)
-        if key not in self.compiled:
-            self.compiled[key] = cute.compile(Kernel(*key).launch, self.arguments)
-        self.function = self.compiled[key]
-
-    def __call__(self, operands):
-        """The first launch; it replaces itself."""
-        self.arguments.read(operands)
-        self.function(self.arguments)
-        self.launch = direct_launch(self.function, self.arguments)
-
-    launch = __call__
-
-
-def direct_launch(function, arguments: Arguments):
-    """A function of operands that launches past the DSL's handling of arguments.
-
-    Like the DSL's executor it hands the compiled host function an array of the addresses of the
-    arguments and of an int32 for the CUDA error. Where the executor is built differently: its call.
-    """
-    read = arguments.read
-    try:
-        executor = function.to(None)
-        slots, _ = executor.generate_execution_args(arguments)
-        packed = list(executor._get_invoke_packed_args(slots))
-        run, error = executor.capi_func, executor.cuda_result
-        expected = [*arguments.__c_pointers__(), ctypes.addressof(error)]
-        if packed != expected or type(error) is not ctypes.c_int32:
-            raise TypeError("other argument slots than expected")
-    except (AttributeError, TypeError):
-        return lambda operands: (read(operands), function(arguments))
-    array = (ctypes.c_void_p * len(expected))(*expected)
-
-    def launch(operands):
-        read(operands)
-        run(array)
-        if error.value:
-            raise RuntimeError(f"launch failed: CUDA error {error.value}")
-
-    launch.keeps = executor, arguments  # what `array` points to
-    return launch
-
-
-# ---- input ---------------------------------------------------------------------------------------
-
-
-def unpack(data):
-    """The operands, a, b..., c of each group, then sfa, sfb... (permuted) of each; the result."""
-    count = len(data) if isinstance(data, (tuple, list)) else 0
-    if count == 7:
-        a, b, _, _, sfa, sfb, c = data
-        return (a, b, c, sfa, sfb), c
-    if count == 10:
-        a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data
-        return (a, b1, b2, c, sfa, sfb1, sfb2), c
-    if count == 4 and isinstance(data[0], list) and len(data[0]) == len(data[2]) > 0:
-        operands = tuple(itertools.chain.from_iterable(data[0] + data[2]))
-        return operands, list(operands[2 : 3 * len(data[0]) : 3])
-    raise TypeError(
-        "data: expected 7 tensors (gemv, gemm), 10 (dual gemm) or 4 lists with an item for each "
-        f"group (group gemm), found {f'{count} items' if count else type(data).__name__}"
-    )
-
-
-def operand_names(weights: int, groups: int) -> list[str]:
-    """What the operands that `unpack` returns are called in messages."""
-    names = ["a", "b1", "b2"] if weights == 2 else ["a", "b"]
-    suffixes = [f"[{g}]" for g in range(groups)] if groups > 1 else [""]
-    scales = [f"sf{name}_permuted" for name in names]
-    return [n + s for part in ([*names, "c"], scales) for s in suffixes for n in part]
-
-
-def require(name, tensor, dtype, shape, order):
-    """Raise unless `tensor` has this dtype and shape and is dense with dimensions in `order`."""
-    if tensor.dtype != dtype:
-        raise TypeError(f"{name}: expected dtype {dtype}, found {tensor.dtype}")
-    if tuple(tensor.shape) != tuple(shape):
-        raise ValueError(f"{name}: expected shape {list(shape)}, found {list(tensor.shape)}")
-    strides, step = [0] * len(shape), 1
-    for dim in reversed(order):
-        strides[dim], step = step, step * shape[dim]
-    found = tensor.stride()
-    if any(n > 1 and a != b for n, a, b in zip(shape, strides, found)):
-        raise ValueError(f"{name}: expected strides {strides}, found {list(found)}")
-
-
-def group_form(dense, scales, may_be_gemv: bool) -> tuple[Product, bool]:
-    """The product of one group and whether it is a gemv. dense, scales: {name: tensor}."""
-    for name, tensor in dense.items():
-        if tensor.ndim != 3 or not all(0 < size < 2**30 for size in tensor.shape):
-            found = list(tensor.shape)
-            raise ValueError(f"{name}: expected 3 dimensions of 1 to 2^30, found shape {found}")
-    a, b, *_, c = dense
-    (m, bytes_k, l), n = dense[a].shape, dense[b].shape[0]
-    if bytes_k % (STEP_K // 2):
-        raise ValueError(f"{a}: expected K a multiple of {STEP_K}, found {2 * bytes_k}")
-    gemv = may_be_gemv and dense[c].shape[1] == 1 and n == 128
-    for name, scale in zip(dense, scales):
-        rows = m if name == a else n
-        require(name, dense[name], torch.float4_e2m1fn_x2, (rows, bytes_k, l), (2, 0, 1))
-        shape = (32, 4, ceil_div(rows, 128), 4, 2 * bytes_k // STEP_K, l)
-        require(scale, scales[scale], torch.float8_e4m3fn, shape, (5, 2, 4, 0, 1, 3))
-    require(c, dense[c], torch.float16, (m, 1 if gemv else n, l), (2, 0, 1))
-    return Product(*((m, 1) if gemv else (n, m)), 2 * bytes_k, l, n if gemv else m), gemv
-
-
-def normal_form(data) -> Problem:
-    """The problem that `data` poses; TypeError or ValueError naming an argument that is illegal."""
-    operands, _ = unpack(data)
-    grouped, n = len(data) == 4, 2 if len(data) == 10 else 1
-    count = len(operands) // (2 * n + 3)
-    named = list(zip(operand_names(n, count), operands))
-    for name, tensor in named:
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name}: expected a tensor, found {type(tensor).__name__}")
-        if tensor.device != operands[0].device:
-            raise ValueError(f"{name}: expected {operands[0].device}, found {tensor.device}")
-    dense, scales, products, gemv = named[: count * (n + 2)], named[count * (n + 2) :], [], False
-    for g in range(count):
-        of_group = dict(dense[g * (n + 2) : (g + 1) * (n + 2)])
-        product, gemv = group_form(
-            of_group, dict(scales[g * (n + 1) : (g + 1) * (n + 1)]), n == 1 and not grouped
-        )
-        expected = (product.tokens, product.rows, product.k, product.batch)
-        if grouped and tuple(data[3][g]) != expected:
-            raise ValueError(f"sizes[{g}]: expected {expected}, found {tuple(data[3][g])}")
-        products.append(product)
-    problem = Problem(n, tuple(products), tokens_first=not gemv)
-    if parameter_bytes(problem) > PARAMETER_BYTES:
-        most = PARAMETER_BYTES * count // parameter_bytes(problem)
-        raise ValueError(f"sizes: expected at most {most} groups, found {count}")
-    return problem
-
-
-def same_form(operands):
-    """A predicate: have tensors the dtypes, shapes, strides and devices of these?
-
-    Where it can be had torch's own guard, one call for all of them. It spares the strides of
-    dimensions of size 1 and the sizes of an atom, which its strides tell.
-    """
-    try:
-        from torch._C._dynamo.guards import TensorGuards
-
-        sizes, strides = [], []
-        for t in operands:
-            sizes.append(
-                [None if t.ndim == 6 and i in (0, 1, 3) else n for i, n in enumerate(t.shape)]
-            )
-            strides.append([s if n > 1 else None for n, s in zip(t.shape, t.stride())])
-        guard = TensorGuards(*operands, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
-        if guard.check(*operands):
-            return guard.check
-    except (ImportError, AttributeError, TypeError, RuntimeError):
-        pass
-
-    def form(tensors):
-        return [(t.dtype, t.shape, t.stride(), t.device) for t in tensors]
-
-    expected = form(operands)
-    return lambda *tensors: form(tensors) == expected
-
-
-_launchers = {}  # number of operands -> [(same_form of them, launcher)], the last used first
+def launch(problem: Problem, groups: list[dict[str, torch.Tensor]], config: Config | None = None):
+    """Compute a problem on the tensors of each group; TypeError or ValueError if one is illegal."""
+    words = []
+    for p, operands, tensors in zip(problem.groups, operands_of(problem), groups):
+        words += [operand.address_of(tensors[operand.key]) for operand in operands]
+        words += p.rows, p.tokens, p.k, p.batch, p.token_rows
+    kernel_for(problem, config)(Words(words))
 
 
 def custom_kernel(data: input_t) -> output_t:
     """Compute c of any of the four problems (top of this file) in place, and return it."""
-    operands, result = unpack(data)
-    known, found = _launchers.get(len(operands), ()), None
-    try:
-        for found in known:
-            if found[0](*operands):
-                break
-        else:
-            found = None
-    except (AttributeError, TypeError):  # not tensors: normal_form says which
-        found = None
-    if found is None:
-        launcher = Launcher(normal_form(data))
-        found = same_form(operands), launcher
-        _launchers.setdefault(len(operands), []).insert(0, found)
-    elif found is not known[0]:
-        known.remove(found)
-        known.insert(0, found)
-    found[1].launch(operands)
+    groups, result = unpack(data)
+    launch(problem_of(data, groups), groups)
     return result

@@ -36,7 +36,7 @@ DEFAULT = Config()
 
 
 def gemv(rows: int, k: int, batch: int) -> Problem:
-    return Problem(1, (Product(rows, 1, k, batch, 128),), tokens_first=False)
+    return Problem(1, (Product(rows, 1, k, batch, 128),))
 
 
 def dense(weights: int, rows: int, tokens: int, k: int) -> Problem:
@@ -60,33 +60,32 @@ def benchmarks() -> dict[str, Problem]:
     return found
 
 
-def operands(problem: Problem) -> tuple[torch.Tensor, ...]:
-    """Zeros in the order of submission.unpack: times do not depend on values."""
-
-    def matrix(rows: int, p: Product) -> torch.Tensor:
-        stored = torch.zeros(p.batch, rows, p.k // 2, dtype=torch.uint8)
-        return stored.permute(1, 2, 0).view(torch.float4_e2m1fn_x2)
-
-    def scales(rows: int, p: Product) -> torch.Tensor:
-        stored = torch.zeros(p.batch, -(-rows // 128), p.k // 64, 32, 4, 4, dtype=torch.uint8)
-        return stored.permute(3, 4, 1, 5, 2, 0).view(torch.float8_e4m3fn)
-
-    dense_ones, scale_ones = [], []
-    for p in problem.groups:
-        weights, tokens = [p.rows] * problem.weights, [p.token_rows]
-        order = tokens + weights if problem.tokens_first else weights + tokens
-        out = torch.zeros(p.batch, p.tokens, p.rows, dtype=torch.float16)
-        dense_ones += [*(matrix(rows, p) for rows in order), out]
-        scale_ones += [scales(rows, p) for rows in order]
-    return tuple(dense_ones + scale_ones)
+def is_gemv(problem: Problem) -> bool:
+    return problem.groups[0].token_rows > problem.groups[0].tokens
 
 
-def modelled_us(problem: Problem, config: Config, data: tuple[torch.Tensor, ...]) -> float:
+def operands(problem: Problem) -> list[dict[str, torch.Tensor]]:
+    """Zeros for each group: times do not depend on values."""
+    return [
+        {operand.key: zeros(operand) for operand in sorted(group, key=scales_last)}
+        for group in submission.operands_of(problem)
+    ]
+
+
+def scales_last(operand: submission.Operand) -> tuple[bool, str]:
+    return operand.key.startswith("sf"), operand.key
+
+
+def zeros(operand: submission.Operand) -> torch.Tensor:
+    stored = torch.int16 if operand.dtype == torch.float16 else torch.uint8
+    flat = torch.zeros(operand.shape.numel(), dtype=stored).view(operand.dtype)
+    return flat.as_strided(operand.shape, operand.strides)
+
+
+def modelled_us(problem: Problem, config: Config, data: list[dict[str, torch.Tensor]]) -> float:
     """Modelled time of one launch on cold inputs, for gemv after a write that fills the L2."""
-    gpu = b200.install(
-        timing=Options(arithmetic=False, ranges=False, dirty_l2=not problem.tokens_first)
-    )
-    submission.Launcher(problem, config)(data)
+    gpu = b200.install(timing=Options(arithmetic=False, ranges=False, dirty_l2=is_gemv(problem)))
+    submission.launch(problem, data, config)
     return gpu.launches[-1].time.time_us
 
 
@@ -118,7 +117,7 @@ def floor(problem: Problem) -> Floor:
         rows = problem.weights * p.rows
         moved += p.batch * (0.5625 * p.k * (rows + p.tokens) + 2 * p.rows * p.tokens)
         clk += p.batch * p.k / 64 * rows / 128 * max(8, p.tokens) / 2
-    if not problem.tokens_first:
+    if is_gemv(problem):
         moved += c.dirty_fraction * min(c.dirty_bytes, moved)
     first = c.descriptor_fetch + c.tma_l2 + c.dram_extra_clk + c.store_drain
     return Floor(
@@ -153,14 +152,9 @@ def floors(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dic
 
 
 def candidates(problem: Problem, count: int) -> list[Config]:
-    """The pick and the next best configurations by its estimate, distinct in tile and schedule."""
-    chosen: dict[tuple, Config] = {}
-    for c in sorted(
-        submission.legal_configs(problem), key=lambda c: submission.estimate(c, problem)
-    ):
-        shape = c.cta_group, c.token_tile, c.split_k, c.cluster_n, c.schedule, c.ctas_per_sm
-        chosen.setdefault(shape, c)
-    return list(chosen.values())[:count]
+    """The pick and the next best configurations by its estimate."""
+    legal = submission.legal_configs(problem)
+    return sorted(legal, key=lambda config: submission.estimate(config, problem))[:count]
 
 
 def rule(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict]:
@@ -182,26 +176,17 @@ def rule(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict]
 
 # Lever -> its setting without it.
 OFF = {
-    "interleave_scales": {"interleave_scales": False},
-    "scales_per_stage": {"scales_per_stage": False},
     "multicast": {"cluster_n": 1},
-    "CTA pair": {"cta_group": 1, "cluster_m": 1},
+    "CTA pair": {"cta_group": 1},
     "K split": {"split_k": 1},
     "several CTAs an SM": {"ctas_per_sm": 1},
-    "gate first": {"gate_lead": 0},
-    "wide stores": {"wide_stores": False},
-    "all stages": {"stages": 3},
-    "second accumulator": {"accumulators": 1},
-    "persistent": {"schedule": "single", "accumulators": 1},
-    "L2 policies": {"weights_policy": "normal", "tokens_policy": "normal"},
+    "persistent": {"persistent": False},
 }
 
 
 def without(config: Config, problem: Problem, lever: str) -> Config | None:
     """The configuration without a lever, or None where it does not use it or cannot do without."""
     changed = replace(config, **OFF[lever])
-    if changed.cta_group != config.cta_group:
-        changed = replace(changed, token_box=min(64, config.token_box * 2))
     try:
         submission.check(changed, problem)
     except ValueError:

@@ -152,31 +152,25 @@ def choose(subjects: list[Subject], rng: random.Random) -> tuple[Subject, Mutati
 def subjects(gpu) -> list[Subject]:
     """Small launches that use the kernel's parts: stages, a CTA pair, a K split, persistence."""
     config = submission.Config
-    # A chip of 4 SMs: a persistent CTA gets several tiles of a small problem.
+    # A chip of 4 small SMs: a persistent CTA gets several tiles of a small problem, and the ring of
+    # stages goes around.
     submission.CLUSTERS = tuple(
         max(1, 4 // size) for size in range(1, len(submission.CLUSTERS) + 1)
     )
+    submission.SMEM_BYTES = 96 * 1024
     cases = [
-        ("gemm, three stages", support.gemm(256, 64, 2304), config(stages=3)),
-        (
-            "dual, gate first, persistent",
-            support.dual(128, 64, 1536, 16),
-            config(stages=3, gate_lead=2, schedule="strided", accumulators=2),
-        ),
+        ("gemm", support.gemm(256, 64, 2304), config()),
+        ("dual, persistent", support.dual(128, 64, 1536, 16), config(persistent=True)),
         (
             "CTA pair, persistent",
             support.gemm(256, 64, 1024, 6),
-            config(cta_group=2, cluster_m=2, stages=3, token_box=32, schedule="blocked"),
+            config(cta_group=2, persistent=True),
         ),
+        ("K split", support.gemm(128, 128, 4096), config(token_tile=128, split_k=2)),
         (
-            "K split",
-            support.gemm(128, 64, 4096),
-            config(split_k=2, stages=3, epilogue_tokens=16),
-        ),
-        (
-            "persistent, two accumulators",
-            support.gemm(128, 128, 512, 12),
-            config(schedule="blocked", accumulators=2, stages=2),
+            "persistent, one accumulator",
+            support.gemm(128, 256, 512, 12),
+            config(token_tile=256, persistent=True),
         ),
     ]
     return [_subject(gpu, *case) for case in cases]
@@ -184,10 +178,10 @@ def subjects(gpu) -> list[Subject]:
 
 def _subject(gpu, name: str, problem, config) -> Subject:
     data = support.inputs(problem, 7)
-    operands, result = submission.unpack(data)
+    groups, result = submission.unpack(data)
     gpu.recording = []
     try:
-        submission.Launcher(submission.normal_form(data), config)(operands)
+        submission.launch(submission.problem_of(data, groups), groups, config)
         (launch,) = gpu.recording
     finally:
         gpu.recording = None

@@ -19,7 +19,8 @@ from typing import Any
 import b200
 from b200.hopper.pack import Recorder, record
 from reference import generate_input
-from submission import Launcher, Problem, normal_form, unpack
+from submission import Problem, launch, problem_of, unpack
+from tests.submission.submission_support import is_gemv
 from tests.submission.test_submission_levers import CASES
 
 
@@ -31,7 +32,7 @@ def case_of(problem: Problem) -> dict[str, Any]:
         sizes |= {"k": tuple(p.k for p in groups), "g": len(groups)}
         return {"problem": "nvfp4_group_gemm", **sizes, "seed": 1111}
     sizes = {"k": first.k, "l": first.batch, "seed": 1111}
-    if not problem.tokens_first:
+    if is_gemv(problem):
         return {"problem": "nvfp4_gemv", "m": first.rows, **sizes}
     name = "nvfp4_dual_gemm" if problem.weights == 2 else "nvfp4_gemm"
     return {"problem": name, "m": first.tokens, "n": first.rows, **sizes}
@@ -47,7 +48,8 @@ def main(argv: list[str]) -> None:
     for name, (config, problem) in CASES.items():
 
         def kernel(data, config=config):
-            Launcher(normal_form(data), config)(unpack(data)[0])
+            groups, _ = unpack(data)
+            launch(problem_of(data, groups), groups, config)
 
         case = case_of(problem)
         path = arguments.out / f"lever-{name.replace(' ', '_')}.npz"

@@ -17,27 +17,12 @@ from submission import Config, Problem, Product
 
 # What each lever may be set to in the covering set.
 LEVERS: dict[str, tuple] = {
+    "token_tile": (8, 48, 64, 128, 192, 256),
     "cta_group": (1, 2),
-    "token_tile": (8, 48, 64, 128, 192, 384),
-    "token_box": (8, 16, 32, 64),
-    "mma_tokens": (64, 192, 256),
-    "k_tile": (256, 512),
-    "stages": (0, 2, 3),
-    "accumulators": (1, 2),
-    "scales_per_stage": (True, False),
-    "interleave_scales": (True, False),
-    "collector": (True, False),
-    "cluster_m": (1, 2, 4),
-    "cluster_n": (1, 2),
     "split_k": (1, 2, 3),
-    "schedule": ("single", "blocked", "strided"),
+    "cluster_n": (1, 2),
+    "persistent": (False, True),
     "ctas_per_sm": (1, 2),
-    "weights_policy": ("evict_first", "normal"),
-    "tokens_policy": ("evict_last", "normal"),
-    "gate_lead": (0, 2),
-    "wide_stores": (True, False),
-    "epilogue_tokens": (8, 16, 32, 64),
-    "epilogue_registers": (0, 168),
 }
 
 
@@ -50,12 +35,17 @@ def dual(rows: int, tokens: int, k: int, batch: int = 1) -> Problem:
 
 
 def gemv(rows: int, k: int, batch: int = 1) -> Problem:
-    return Problem(1, (Product(rows, 1, k, batch, 128),), tokens_first=False)
+    return Problem(1, (Product(rows, 1, k, batch, 128),))
 
 
 def group(*sizes: tuple[int, int, int]) -> Problem:
     """sizes: (tokens, rows, k) of each group, the order of a case file."""
     return Problem(1, tuple(Product(n, m, k, 1, m) for m, n, k in sizes))
+
+
+def is_gemv(problem: Problem) -> bool:
+    """b has rows that do not count."""
+    return problem.groups[0].token_rows > problem.groups[0].tokens
 
 
 def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
@@ -67,7 +57,7 @@ def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
         sizes = dict(zip("mnk", columns), g=len(problem.groups))
         return reference.generate_input("nvfp4_group_gemm", **sizes, **args)
     args |= {"k": first.k, "l": first.batch}
-    if not problem.tokens_first:
+    if is_gemv(problem):
         return reference.generate_input("nvfp4_gemv", m=first.rows, **args)
     name = "nvfp4_dual_gemm" if problem.weights == 2 else "nvfp4_gemm"
     return reference.generate_input(name, m=first.tokens, n=first.rows, **args)
@@ -82,10 +72,9 @@ def poison(result: torch.Tensor | list[torch.Tensor]) -> None:
 def run(data: tuple, config: Config | None = None, schedule: str | None = None) -> Any:
     """The result of a checked launch in the emulator; AssertionError with what was found."""
     gpu = b200.install(check=True, schedule=schedule)
-    operands, result = submission.unpack(data)
+    groups, result = submission.unpack(data)
     poison(result)
-    launcher = submission.Launcher(submission.normal_form(data), config)
-    launcher(operands)
+    submission.launch(submission.problem_of(data, groups), groups, config)
     findings = gpu.launches[-1].findings
     assert not findings, f"{config}\n" + "\n".join(str(finding) for finding in findings[:3])
     return result
@@ -121,10 +110,10 @@ def small_problem(config: Config, rng: random.Random) -> Problem:
     """A problem that uses all of `config`: several and partial tiles, where it allows them."""
     tile = config.token_tile
     tokens = rng.choice((tile - 3, tile, tile + 5)) if tile % 64 == 0 else max(1, tile - 3)
-    rows = rng.choice((128, 256, 336)) + (0 if config.wide_stores else rng.choice((0, 2)))
-    k = config.k_tile * rng.choice((config.split_k, config.split_k + 2)) + rng.choice((0, 64))
+    rows = rng.choice((128, 256, 336)) + rng.choice((0, 0, 2))  # 32-byte stores, or 2
+    k = submission.K_TILE * rng.choice((config.split_k, config.split_k + 2)) + rng.choice((0, 64))
     batch = rng.choice((1, 2))
-    if config.gate_lead or rng.random() < 0.3:
+    if rng.random() < 0.3:
         return dual(rows, tokens, k, batch)
     if rng.random() < 0.4:
         return group((tokens, rows, k), (max(1, tokens // 2), rows + 128, k + 128))
@@ -145,7 +134,7 @@ def repaired(config: Config, pinned: Sequence[str], rng: random.Random) -> Itera
 
 def legal_pair(pair: dict[str, Any], rng: random.Random, tries: int = 60) -> tuple | None:
     """A legal (configuration, problem) with both settings of `pair`, or None if none is found."""
-    narrow = {"token_tile": 8, "token_box": 8, "wide_stores": False, "epilogue_tokens": 8}
+    narrow = {"token_tile": 8}
     for attempt in range(tries):
         start = (Config(**pair), Config(**narrow | pair), random_config(rng, pair))[attempt % 3]
         for config in repaired(start, list(pair), rng):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import weakref
 
@@ -16,8 +15,7 @@ from tests.submission.submission_support import dual, gemm, gemv, group, inputs,
 
 
 @pytest.fixture(autouse=True)
-def gpu(monkeypatch):
-    monkeypatch.setattr(submission, "_launchers", {})
+def gpu():
     return b200.install(check=True)
 
 
@@ -78,98 +76,9 @@ def test_nothing_but_kernels_is_kept():
 
 def test_shapes_of_one_configuration_share_a_kernel(gpu):
     assert right(inputs(gemm(128, 24, 256), seed=1))
-    compiled = len(submission.Launcher.compiled)
+    compiled = submission.compile_kernel.cache_info().misses
     assert right(inputs(gemm(128, 24, 512), seed=1))
-    assert len(submission.Launcher.compiled) == compiled
-
-
-# ---- launching -----------------------------------------------------------------------------------
-
-
-def test_the_direct_launch_is_used_and_right(gpu):
-    data = inputs(group((24, 128, 192), (8, 256, 64)), seed=1)
-    operands, result = submission.unpack(data)
-    launcher = submission.Launcher(submission.normal_form(data))
-    launcher(operands)
-    assert launcher.launch.keeps[1] is launcher.arguments  # not the fallback
-    poison(result)
-    launcher.launch(operands)
-    assert reference.check_implementation(data, result)[0]
-    assert len(gpu.launches) >= 2
-
-
-class Recorder:
-    """A compiled function whose executor lacks what the direct launch needs."""
-
-    def __init__(self, executor):
-        self.executor, self.calls = executor, []
-
-    def to(self, device):
-        return self.executor
-
-    def __call__(self, arguments):
-        self.calls.append(arguments)
-
-
-class Executor:
-    def __init__(self, arguments, slots, error):
-        self.slots, self.cuda_result, self.capi_func = slots, error, lambda array: 0
-
-    def generate_execution_args(self, arguments):
-        return self.slots, []
-
-    def _get_invoke_packed_args(self, slots):
-        return slots
-
-
-def test_an_unexpected_executor_falls_back_to_the_normal_call():
-    arguments = submission.Arguments(gemm(128, 8, 64))
-    operands, _ = submission.unpack(inputs(gemm(128, 8, 64), seed=1))
-    pointers, error = arguments.__c_pointers__(), ctypes.c_int32()
-    usual = [*pointers, ctypes.addressof(error)]
-    strange = [
-        object(),
-        Executor(arguments, [*usual, 0], error),
-        Executor(arguments, usual[::-1], error),
-        Executor(arguments, [*pointers, 0], ctypes.c_int64()),
-    ]
-    for executor in strange:
-        function = Recorder(executor)
-        submission.direct_launch(function, arguments)(operands)
-        assert function.calls == [arguments]
-    function = Recorder(Executor(arguments, usual, error))
-    launch = submission.direct_launch(function, arguments)
-    launch(operands)
-    assert function.calls == []
-    error.value = 719
-    with pytest.raises(RuntimeError, match="719"):
-        launch(operands)
-
-
-def test_forms_are_told_apart_without_the_guard_of_torch(monkeypatch):
-    import torch._C._dynamo.guards as guards
-
-    monkeypatch.delattr(guards, "TensorGuards")
-    a, b = torch.zeros(4, 6), torch.zeros(4, 6)
-    same = submission.same_form([a, b])
-    assert same(b, a)
-    for other in (a.T, a.half(), a[:3], torch.zeros(4, 12)[:, ::2]):
-        assert not same(other, b) and not same(a, other)
-
-
-@pytest.mark.parametrize("other", ["transposed", "dtype", "shape", "stride", "order"])
-def test_forms_are_told_apart(other):
-    a, b = torch.zeros(4, 6), torch.zeros(5, 7)
-    same = submission.same_form([a, b])
-    assert same(torch.ones(4, 6), torch.ones(5, 7))
-    wrong = {
-        "transposed": (torch.zeros(6, 4).T, b),
-        "dtype": (a.half(), b),
-        "shape": (torch.zeros(4, 7), b),
-        "stride": (torch.zeros(4, 12)[:, ::2], b),
-        "order": (b, a),
-    }[other]
-    assert not same(*wrong)
+    assert submission.compile_kernel.cache_info().misses == compiled
 
 
 # ---- wrong input ---------------------------------------------------------------------------------
@@ -199,6 +108,11 @@ def uneven(data: tuple) -> tuple:
 WRONG = {
     "no tuple": (lambda: 5, TypeError, "data: expected 7 tensors.* found int"),
     "too short": (lambda: base()[:5], TypeError, "data: .*found 5 items"),
+    "device": (
+        lambda: replaced(base(), 1, base()[1].to("meta")),
+        ValueError,
+        "b: expected cpu, found meta",
+    ),
     "no tensor": (lambda: replaced(base(), 1, "b"), TypeError, "b: expected a tensor, found str"),
     "dtype": (
         lambda: replaced(base(), 0, base()[0].view(torch.uint8)),

@@ -27,7 +27,7 @@ import submission
 cases, path = pickle.load(sys.stdin.buffer), sys.argv[1]
 code = []
 for problem, config in cases:
-    function = submission.Launcher(problem, config).function
+    function = submission.kernel_for(problem, config)
     cubin = function.__cubin__
     code.append((function.__ptx__, cubin if isinstance(cubin, bytes) else cubin.encode("latin-1")))
 with open(path, "wb") as file:
@@ -36,24 +36,11 @@ with open(path, "wb") as file:
 
 
 CASES = {name: (form, submission.pick(form)) for name, form in benchmarks().items()}
-CASES["multicast"] = (
-    gemm(1024, 256, 1024),
-    Config(cta_group=2, cluster_m=4, cluster_n=2, token_box=32, split_k=1),
-)
-CASES["shared weights"] = (gemm(1024, 256, 1024), Config(cluster_n=4, interleave_scales=False))
-CASES["collector"] = (gemm(128, 384, 512), Config(token_tile=384, scales_per_stage=False))
+CASES["shared weights"] = (gemm(1024, 256, 1024), Config(cluster_n=4))
+CASES["pairs that share weights"] = (gemm(1024, 256, 1024), Config(cta_group=2, cluster_n=4))
+CASES["two accumulators of 192"] = (gemm(7168, 1024, 512), Config(token_tile=192, persistent=True))
 CASES["K split"] = (dual(256, 64, 2048), Config(split_k=4))
-CASES["half a SM"] = (
-    gemv(4096, 7168, 8),
-    Config(
-        token_tile=8,
-        token_box=8,
-        split_k=8,
-        ctas_per_sm=2,
-        wide_stores=False,
-        epilogue_tokens=8,
-    ),
-)
+CASES["half a SM"] = (gemv(4096, 7168, 8), Config(token_tile=8, split_k=8, ctas_per_sm=2))
 
 
 @pytest.fixture(scope="module")
@@ -109,28 +96,26 @@ def test_no_local_memory_and_registers_to_spare(code, name):
     threads = 192 * config.ctas_per_sm
     assert registers * threads <= 65_536
     ((parameters,),) = info[PARAMETERS]
-    assert parameters <= submission.parameter_bytes(problem) <= parameters + 64 + 8
+    assert parameters <= problem.parameter_bytes <= parameters + 64 + 8
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_mma_instructions(code, name):
     problem, config = CASES[name]
     ptx, _ = code[name]
-    plan = Plan(config, problem.weights)
+    plan = Plan(config, problem)
     mmas = re.findall(r"tcgen05\.mma\.(\S+)", ptx)
-    kind = f"cta_group::{config.cta_group}.kind::mxf4nvf4.block_scale.block16"
-    assert mmas and all(mma.startswith(kind) for mma in mmas)
-    pieces = -(-config.token_tile // config.mma_tokens)
-    assert len(mmas) == plan.steps * problem.weights * pieces * (2 if config.gate_lead else 1)
+    kind = f"cta_group::{config.cta_group}.kind::mxf4nvf4.block_scale.block16.collector::a::discard"
+    assert set(mmas) == {kind}
+    k_blocks, loops = 4, 2 if plan.gate_lead else 1
+    assert len(mmas) == k_blocks * problem.weights * loops
     shape = 0x0800_0480 if config.cta_group == 1 else 0x1000_0480  # M, e2m1, e2m1
     smallest = shape | 8 * config.cta_group << 14  # N, where the tile leaves it no choice
     assert re.search(rf"\b({shape}|{smallest})\b", ptx)
-    hints = {mma.rsplit("::", 1)[1] for mma in mmas}
-    assert hints == ({"fill", "lastuse"} if pieces == 2 else {"discard"})
     copies = len(re.findall(rf"tcgen05\.cp\.cta_group::{config.cta_group}\.32x128b\.warpx4", ptx))
-    again = plan.token_atoms * (1 if config.scales_per_stage else 2)  # of tokens, gate first
-    gate = problem.weights + again if config.gate_lead else 0
-    assert copies == plan.steps * (problem.weights + plan.token_atoms + gate)
+    # Gate first, each product copies the scales of tokens for itself.
+    gate = problem.weights + 2 * plan.token_atoms if plan.gate_lead else 0
+    assert copies == k_blocks * (problem.weights + plan.token_atoms + gate)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -139,23 +124,20 @@ def test_loads_and_stores(code, name):
     ptx, _ = code[name]
     loads = re.findall(r"cp\.async\.bulk\.tensor\.3d\.\S+", ptx)
     scales = re.findall(r"cp\.async\.bulk\.shared::\S+?\.global\S+", ptx)
-    shares_tokens = config.cluster_m > config.cta_group
     shares_weights = config.cluster_n > 1
-    hinted = (config.weights_policy, config.tokens_policy).count("normal")
     assert loads and scales
-    assert {"L2::cache_hint" in load for load in loads + scales} == (
-        {True} if hinted == 0 else {False} if hinted == 2 else {True, False}
-    )
+    read_again = problem.tokens > config.token_tile * config.cluster_n  # weights, from L2
+    assert {"L2::cache_hint" in load for load in loads + scales} == {True, not read_again}
     multicast = [load for load in loads + scales if "multicast::cluster" in load]
-    assert bool(multicast) == (shares_tokens or shares_weights)
-    assert (2 * len(multicast) == len(loads + scales)) == (shares_tokens and shares_weights)
+    assert len(multicast) == (2 * problem.weights if shares_weights else 0)
     wide = len(re.findall(r"st\.global\.L1::no_allocate\.v8\.b32", ptx))
     narrow = len(re.findall(r"st\.global\.L1::no_allocate\.b16", ptx))
-    assert (wide > 0, narrow > 0) == (config.wide_stores, not config.wide_stores)
-    partial = "cp.async.bulk.shared::cluster.shared::cta" in ptx
+    wide_stores = Plan(config, problem).wide_stores
+    assert (wide > 0, narrow > 0) == (wide_stores, not wide_stores)
+    partial = "st.async.shared::cluster" in ptx
     assert partial == (config.split_k > 1)
     commits = re.findall(r"tcgen05\.commit\.\S+", ptx)
-    alone = config.cta_group == 1 and not shares_tokens and not shares_weights
+    alone = config.cta_group == 1 and not shares_weights
     assert any("multicast" in commit for commit in commits) != alone
 
 
@@ -180,10 +162,9 @@ def test_sass_has_no_fence_of_all_memory(code, name):
 def test_benchmark_shapes_take_the_fast_paths(name):
     """A leaderboard's shape has whole k-tiles and 32-byte stores (gemv has one token)."""
     problem, config = CASES[name]
-    traits = submission.traits_of(config, problem)
-    assert traits.whole_k
-    assert config.wide_stores == (problem.tokens > 1)
-    plan = Plan(config, problem.weights)
+    plan = Plan(config, problem)
+    assert plan.whole_k
+    assert plan.wide_stores == (problem.tokens > 1)
     assert plan.stages * plan.stage_bytes * config.ctas_per_sm >= 160 * 1024  # in flight on an SM
 
 

@@ -27,49 +27,26 @@ SCHEDULES = (None, "early", "late", "random:1", "random:2")
 
 # One case a lever: the structure it adds, on a shape with partial tiles in every direction.
 CASES = {
-    "pair": (Config(cta_group=2, cluster_m=2, token_box=32), gemm(400, 60, 576)),
-    "wide pair": (Config(cta_group=2, cluster_m=2, token_tile=128), gemm(384, 200, 576)),
+    "one CTA": (Config(), gemm(256, 100, 1088)),
+    "pair": (Config(cta_group=2), gemm(400, 60, 576)),
+    "wide pair": (Config(cta_group=2, token_tile=128), gemm(384, 200, 576)),
     "256 tokens": (Config(token_tile=256), gemm(144, 250, 512)),
-    "two MMAs a step": (
-        Config(token_tile=384, mma_tokens=192, scales_per_stage=False),
-        gemm(128, 380, 320),
-    ),
-    "k-tile of 512": (Config(k_tile=512), gemm(256, 64, 1088)),
-    "two accumulators": (Config(schedule="blocked", accumulators=2), gemm(384, 200, 512, 2)),
-    "strided": (Config(schedule="strided"), gemm(384, 72, 512)),
-    "scales by k-tile": (Config(interleave_scales=False), gemm(256, 100, 1088)),
-    "shared tokens": (Config(cluster_m=2), gemm(384, 100, 1024)),
+    "192 tokens": (Config(token_tile=192), gemm(144, 380, 320)),
+    "two accumulators": (Config(persistent=True), gemm(384, 200, 512, 2)),
     "shared weights": (Config(cluster_n=2), gemm(272, 200, 1024)),
-    "2 x 2 pairs": (
-        Config(cta_group=2, cluster_m=4, cluster_n=2, token_box=32),
-        gemm(640, 200, 512),
-    ),
+    "pairs that share weights": (Config(cta_group=2, cluster_n=2), gemm(640, 200, 512)),
     "K split": (Config(split_k=4, token_tile=128), gemm(256, 100, 2112)),
-    "K split of 3": (Config(split_k=3, wide_stores=False), gemm(258, 64, 2112)),
-    "K split of pairs": (
-        Config(cta_group=2, cluster_m=2, token_box=32, split_k=2),
-        gemm(512, 128, 1024),
-    ),
+    "K split of 3": (Config(split_k=3), gemm(258, 64, 2112)),
+    "K split of pairs": (Config(cta_group=2, split_k=2), gemm(512, 128, 1024)),
     "K split of a dual": (Config(split_k=2), dual(256, 128, 1024)),
-    "gate first": (Config(gate_lead=2), dual(256, 70, 1024)),
-    "gate of a short K": (Config(gate_lead=3, scales_per_stage=False), dual(256, 64, 512)),
-    "registers": (Config(epilogue_registers=168), gemm(128, 64, 512)),
-    "narrow stores": (Config(wide_stores=False), gemm(130, 37, 192, 3)),
+    "gate first": (Config(), dual(256, 70, 1024)),
+    "gate of a short K": (Config(), dual(256, 64, 256)),
+    "narrow stores": (Config(), gemm(130, 37, 192, 3)),
     "groups": (
-        Config(cta_group=2, cluster_m=2, token_tile=256, schedule="blocked"),
+        Config(cta_group=2, token_tile=256, persistent=True),
         group((40, 256, 256), (200, 384, 512), (130, 512, 768)),
     ),
-    "vector": (
-        Config(
-            token_tile=8,
-            token_box=8,
-            wide_stores=False,
-            epilogue_tokens=8,
-            split_k=4,
-            ctas_per_sm=2,
-        ),
-        gemv(300, 4096, 2),
-    ),
+    "vector": (Config(token_tile=8, split_k=4, ctas_per_sm=2), gemv(300, 4096, 2)),
 }
 
 
@@ -82,32 +59,33 @@ def test_lever(name):
 
 @pytest.fixture
 def four_sms(monkeypatch):
-    """A chip so small that every cluster of a persistent launch has several tiles."""
+    """A chip so small that every cluster of a persistent launch has several tiles, with shared
+    memory so small that the ring of stages goes around.
+    """
     clusters = tuple(4 // size for size in range(1, len(submission.CLUSTERS) + 1))
     monkeypatch.setattr(submission, "CLUSTERS", clusters)
-    monkeypatch.setattr(submission.Launcher, "compiled", {})
+    monkeypatch.setattr(submission, "SMEM_BYTES", 160 * 1024)
+    caches = submission.clusters_at_once, submission.kernel_for, submission.compile_kernel
+    for cached in caches:
+        cached.cache_clear()
+    yield
+    for cached in caches:
+        cached.cache_clear()
 
 
-@pytest.mark.parametrize("schedule", ["blocked", "strided"])
-@pytest.mark.parametrize("accumulators", [1, 2])
+@pytest.mark.parametrize("tile, accumulators", [(64, 2), (192, 2), (256, 1)])
 @pytest.mark.parametrize("pair", [1, 2])
-def test_a_persistent_cluster_walks_several_tiles(four_sms, schedule, accumulators, pair):
+def test_a_persistent_cluster_walks_several_tiles(four_sms, tile, accumulators, pair):
     """The pipelines' phases wrap, and a tile may be in another group than the one before."""
-    config = Config(
-        cta_group=pair,
-        cluster_m=pair,
-        token_box=64 // pair,
-        schedule=schedule,
-        accumulators=accumulators,
-        stages=3,
-    )
-    problem = group((100, 384, 320), (64, 640, 1088))
+    config = Config(cta_group=pair, token_tile=tile, persistent=True)
+    problem = group((100, 384, 320), (64, 640, 1088), (300, 640, 320))
+    assert submission.Plan(config, problem).accumulators == accumulators
     assert submission.waves_of(config, problem) >= 3
     verify(problem, config, schedule="random:7")
 
 
-def test_a_persistent_cluster_shares_tokens_over_several_tiles(four_sms):
-    config = Config(cluster_m=2, cluster_n=2, schedule="strided", stages=3)
+def test_a_persistent_cluster_shares_weights_over_several_tiles(four_sms):
+    config = Config(cluster_n=2, persistent=True)
     problem = gemm(640, 300, 832)
     assert submission.waves_of(config, problem) >= 3
     verify(problem, config, schedule="late")
@@ -149,23 +127,15 @@ def test_sampled_pair(pair):
 def excluded(pair: dict) -> bool:
     """Pairs that the constraints exclude, stated a second time from the hardware's limits."""
     get = {field.name: None for field in dataclasses.fields(Config)} | pair
-    tile, box, chunk = get["token_tile"], get["token_box"], get["epilogue_tokens"]
-    group, split = get["cta_group"], get["split_k"] or 1
+    tile, pairs, split = get["token_tile"], get["cta_group"] == 2, get["split_k"] or 1
     reasons = [
-        tile and box and tile % box,
-        tile and chunk and (tile % chunk or (chunk == 8) != (tile == 8)),
-        tile == 8 and (group == 2 or get["wide_stores"] or get["cluster_n"] == 2),
+        tile == 8 and (pairs or get["cluster_n"] == 2),
         tile == 48 and get["cluster_n"] == 2,
-        tile == 384 and group == 2,
-        # 512 columns, 384 for one accumulator of one product; 227 KB, in two halves
-        tile == 384 and (get["accumulators"] == 2 or get["gate_lead"] or get["ctas_per_sm"] == 2),
-        tile == 384 and (get["k_tile"] == 512 or split > 1),
-        chunk == 8
-        and (box and box > 8 or group == 2 or get["wide_stores"] or get["cluster_n"] == 2),
-        group == 2 and get["cluster_m"] == 1,
-        get["accumulators"] == 2 and (split > 1 or get["schedule"] == "single"),
-        split > 1 and (get["schedule"] in ("blocked", "strided") or get["gate_lead"]),
-        split == 3 and get["cluster_m"] == 4,
+        # 512 columns in two halves: 256 for the accumulator of one product, and the scales
+        tile == 256 and get["ctas_per_sm"] == 2,
+        # 227 KB: two stages of 55 KB and, of each other CTA, 64 or 44 KB of partial sums
+        tile == 256 and split > 1,
+        split > 1 and get["persistent"],
     ]
     return any(reasons)
 
