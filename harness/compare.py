@@ -4,9 +4,10 @@
     python eval.py compare A.py B.py gemm --case "m: 128; n: 256; k: 256; l: 1" --plot both.png
 
 Each submission runs in a process of its own (`eval.py leaderboard`, so its results are checked, in
-the emulator with the checker on). A wrong or crashing one is reported and the others go on. In the
-emulator a time is modelled; on a GPU it is measured in --rounds rounds in which the submissions
-take turns, and the median of the rounds counts.
+the emulator with the checker on). A wrong or crashing one is reported and the others go on. One
+whose results are right, but in which the checker finds something, is timed all the same and counts
+as failed. In the emulator a time is modelled; on a GPU it is measured in --rounds rounds in which
+the submissions take turns, and the median of the rounds counts.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from task import INPUT_KINDS, PROBLEMS, find_problem
 
 EVAL = Path(__file__).resolve().parent.parent / "eval.py"
 ROUNDS = 3  # on a GPU
-SHOWN = 300  # characters of a message
+SHOWN = 160  # characters of a message
+CHECKER = "the checker found"  # begins the message of a case whose result is right (worker.py)
 
 
 class CompareError(Exception):
@@ -56,7 +58,7 @@ class Result:
     def time_us(self) -> float | None:
         """The median of the rounds; None if a round failed or was not timed."""
         times = [r.get("time_us") for r in self.records]
-        if self.failed or not times or None in times:
+        if not times or None in times:
             return None
         return statistics.median(times)
 
@@ -153,17 +155,33 @@ def run(arguments: argparse.Namespace, chosen: Sequence[Case], device: str) -> l
         for index, file in enumerate(arguments.files):
             of = f", round {turn + 1} of {rounds}" if rounds > 1 else ""
             print(f"compare: {names[index]}{of}", file=sys.stderr, flush=True)
-            for row, record in zip(results, _leaderboard(arguments, file, chosen)):
+            for row, record in zip(results, _checked_and_timed(arguments, file, chosen)):
                 row[index].records.append(record)
     return results
 
 
-def _leaderboard(
+def _checked_and_timed(
     arguments: argparse.Namespace, file: str, chosen: Sequence[Case]
+) -> list[dict[str, Any]]:
+    """One record a case; a case that only the checker objects to has its time, too."""
+    records = _leaderboard(arguments, file, chosen)
+    again = [i for i, record in enumerate(records) if record["message"].startswith(CHECKER)]
+    if again:
+        timed = _leaderboard(arguments, file, [chosen[i] for i in again], "--no-check")
+        for i, record in zip(again, timed):
+            if record["status"] == "pass":
+                verdict = {name: records[i][name] for name in ("status", "message")}
+                records[i] = {**record, **verdict}
+    return records
+
+
+def _leaderboard(
+    arguments: argparse.Namespace, file: str, chosen: Sequence[Case], *options: str
 ) -> list[dict[str, Any]]:
     """One record a case of `eval.py leaderboard` on a submission, whatever becomes of it."""
     command = [sys.executable, str(EVAL), "leaderboard", arguments.problem.short, "--json"]
     command += ["--submission", file, "--device", arguments.device, "--inputs", arguments.inputs]
+    command += options
     if arguments.timeout:
         command += ["--timeout", str(arguments.timeout)]
     for case in chosen:
@@ -205,11 +223,10 @@ def table(results: Sequence[Sequence[Result]]) -> str:
 
 def _line(result: Result, first: Result, width: int) -> str:
     failed = result.failed
-    if failed:
-        message = " | ".join(str(failed["message"]).splitlines())
-        return f"{result.name:{width}}  {failed['status'].upper():6}  {message[:SHOWN]}"
+    message = " | ".join(str((failed or result.records[-1])["message"]).splitlines())[:SHOWN]
     if result.time_us is None:
-        return f"{result.name:{width}}  pass    {result.records[-1].get('message', '')}"
+        word = failed["status"].upper() if failed else "pass"
+        return f"{result.name:{width}}  {word:6}  {message}"
     fields = result.fields(ratio(result, first))
     times = f"{result.time_us:7.2f}  {fields['low_us']:7.2f} ..{fields['high_us']:8.2f}"
     compared = f"{fields['ratio']:8.3f}" if fields["ratio"] is not None else " " * 8
@@ -217,7 +234,9 @@ def _line(result: Result, first: Result, width: int) -> str:
     if fields["dram_bytes"] is not None:
         moved = f" {fields['dram_bytes'] / 1e6:8.1f} {fields['l2_bytes'] / 1e6:8.1f}"
     bound = f"  {fields['bound_by']}" if fields["bound_by"] else ""
-    return f"{result.name:{width}}  pass    {times} {compared} {moved}{bound}"
+    objected = f"\n  {'':{width}}  {message}" if failed else ""
+    word = "CHECK" if failed else "pass"
+    return f"{result.name:{width}}  {word:6}  {times} {compared} {moved}{bound}{objected}"
 
 
 def _phases(row: Sequence[Result], width: int) -> list[str]:
@@ -242,7 +261,7 @@ def _means(results: Sequence[Sequence[Result]], width: int) -> list[str]:
     for index, result in enumerate(results[0]):
         times = [row[index].time_us for row in results]
         if None in times:
-            lines.append(f"  {result.name:{width}}  not right or not timed on every case")
+            lines.append(f"  {result.name:{width}}         -  not right or not timed on every case")
             continue
         mean = math.exp(sum(math.log(t) for t in times if t) / len(times))
         base = mean if index == 0 else base

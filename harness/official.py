@@ -1,5 +1,5 @@
-"""An organiser's problem folder, run by its own harness in the way of its own runner, on the B200 in
-software.
+"""An organiser's problem folder, run by its own harness in the way of its own runner, on the B200
+in software.
 
     python eval.py official FOLDER                  the test cases of FOLDER/task.yml
     python eval.py official FOLDER leaderboard      its benchmark cases, checked and timed
@@ -7,9 +7,9 @@ software.
 FOLDER is one as in gpu-mode/reference-kernels, problems/nvidia: task.yml names the files, which are
 laid beside the submission in a scratch directory. As their runner does (gpu-mode/kernelbot,
 run_eval.py), `python submission.py` runs alone first, then `python eval.py MODE CASEFILE` with
-POPCORN_FD a pipe, and POPCORN_SEED where --seed is given. Both have the software B200 installed, and
-so has the worker that their eval.py spawns. What their harness writes into the pipe is printed as it
-comes; what it and the checker say on stderr stays there. Exit status: their harness's.
+POPCORN_FD a pipe, and POPCORN_SEED where --seed is given. Both have the software B200 installed,
+and so has the worker that their eval.py spawns. What their harness writes into the pipe is printed
+as it comes; what it and the checker say on stderr stays there. Exit status: their harness's.
 """
 
 from __future__ import annotations
