@@ -57,10 +57,8 @@ class Result:
     @property
     def time_us(self) -> float | None:
         """The median of the rounds; None if a round failed or was not timed."""
-        times = [r.get("time_us") for r in self.records]
-        if not times or None in times:
-            return None
-        return statistics.median(times)
+        times = [r["time_us"] for r in self.records if r.get("time_us") is not None]
+        return statistics.median(times) if times and len(times) == len(self.records) else None
 
     def range_us(self) -> tuple[float, float] | None:
         """Of the model's constants, or of the rounds."""
@@ -143,7 +141,7 @@ def names_of(files: Sequence[str]) -> list[str]:
         names = ["/".join(path.parts[-count:]) for path in paths]
         if len(set(names)) == len(names):
             return names
-    return [f"{name} ({i + 1})" for i, name in enumerate(names)]
+    return [f"{path.name} ({i + 1})" for i, path in enumerate(paths)]
 
 
 def run(arguments: argparse.Namespace, chosen: Sequence[Case], device: str) -> list[list[Result]]:
