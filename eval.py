@@ -7,6 +7,8 @@ software B200, or on a Hopper GPU with only the tensor core in software.
     python eval.py diff gemm --case "m: 128; n: 256; k: 256; l: 1"    where the result differs
     python eval.py profile gemm --case "m: 128; n: 256; k: 256; l: 1"
     python eval.py qualify                           everything this machine can tell, in a report
+    python eval.py compare A.py B.py gemm            submissions side by side
+    python eval.py official FOLDER test              an organiser's problem folder in its own way
     python eval.py leaderboard cases.txt             as the leaderboards' runner calls it, which
                                                      sets POPCORN_FD
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -36,6 +39,12 @@ from task import INPUT_KINDS, PROBLEMS, SEED, Problem, find_problem
 
 HERE = Path(__file__).resolve().parent
 MODES = ("test", "benchmark", "leaderboard", "profile", "diff")
+COMMANDS = {  # with arguments of their own
+    "compare": "harness.compare",
+    "official": "harness.official",
+    "--official": "harness.official",
+    "qualify": "harness.qualify.run",
+}
 TIMEOUT = {
     "test": 180,
     "benchmark": 300,
@@ -235,10 +244,8 @@ def _run(
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns the exit status."""
-    if argv[:1] == ["qualify"]:
-        from harness.qualify.run import main as qualify
-
-        return qualify(list(argv[1:]))
+    if argv and argv[0] in COMMANDS:
+        return importlib.import_module(COMMANDS[argv[0]]).main(list(argv[1:]))
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
     )  # so that the cases' processes are ended, too

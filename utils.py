@@ -1,5 +1,9 @@
 """What the reference and the harness share: NVFP4, seeding, cloning, clearing the L2, mismatches.
 
+It also has the names that submissions import from the leaderboards' `utils`: make_match_reference,
+match_reference, verbose_allclose, verbose_allequal, set_seed, get_device, clear_l2_cache and
+clear_l2_cache_large.
+
 NVFP4: e2m1 codes in pairs, a ue4m3 scale for every 16 of them along K, an fp32 scale for the whole
 tensor. Codes are (rows, K/2, L), element 2i in the low nibble; scales are (rows, K/16, L). The
 tensor cores read the scales in atoms of 128 rows x 4 scales, 512 bytes: shape (32, 4,
@@ -166,7 +170,7 @@ def pack_gemm(tokens: Quantized, weights: Quantized) -> tuple:
     )
 
 
-def set_seed(seed: int) -> None:
+def set_seed(seed: int = 42) -> None:
     """Seed every random generator a run may use."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -182,7 +186,12 @@ def clone_data(data: Any) -> Any:
     return data
 
 
-def clear_l2_cache(gib: float) -> None:
+def get_device(use_cuda: bool = True) -> torch.device:
+    """The GPU if there is one and it is wanted, else the CPU."""
+    return torch.device("cuda" if use_cuda and torch.cuda.is_available() else "cpu")
+
+
+def clear_l2_cache(gib: float = 4) -> None:
     """Clear the L2: write `gib` GiB of normal random numbers, while the host runs ahead.
 
     The leaderboards write 4 GiB (gemv) or 62.5 GiB (the others); less where the GPU has less free
@@ -191,6 +200,66 @@ def clear_l2_cache(gib: float) -> None:
     free, _ = torch.cuda.mem_get_info()
     numbers = int(min(gib * 2**30, 0.9 * free)) // 4
     torch.randn(numbers, device="cuda")
+
+
+def clear_l2_cache_large() -> None:
+    """As the leaderboards of gemm, dual and group do it."""
+    clear_l2_cache(62.5)
+
+
+def verbose_allclose(
+    received: torch.Tensor,
+    expected: torch.Tensor,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    max_print: int = FIRST,
+) -> list[str]:
+    """Lines on where `received` differs from `expected`, as the leaderboards' function gives them;
+    empty where it does not. Tensors of one shape, of any rank.
+    """
+    if received.shape != expected.shape:
+        return [
+            "SIZE MISMATCH",
+            f"received {tuple(received.shape)}, {tuple(expected.shape)} expected",
+        ]
+    got, want = received.float(), expected.float()
+    close = (got == want) | ((got - want).abs() <= atol + rtol * want.abs())
+    close |= torch.isnan(got) & torch.isnan(want)
+    return _listed(got, want, ~close, max_print)
+
+
+def verbose_allequal(
+    received: torch.Tensor, expected: torch.Tensor, max_print: int = FIRST
+) -> list[str]:
+    """As verbose_allclose, for equality."""
+    return _listed(received, expected, received != expected, max_print)
+
+
+def _listed(got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor, most: int) -> list[str]:
+    count = int(bad.sum())
+    if not count:
+        return []
+    places = bad.nonzero()[:most].tolist()
+    quotes = [f"ERROR AT {tuple(p)}: {got[tuple(p)]} {want[tuple(p)]}" for p in places]
+    more = [f"... and {count - most} more mismatched elements."] if count > most else []
+    return [f"Number of mismatched elements: {count}", *quotes, *more]
+
+
+def match_reference(
+    data: Any, output: Any, reference: Any, rtol: float = 1e-5, atol: float = 1e-8
+) -> tuple[bool, str]:
+    """(right, what is wrong) of `output` against reference(data)."""
+    lines = verbose_allclose(output, reference(data), rtol=rtol, atol=atol)
+    if not lines:
+        return True, ""
+    return False, (
+        "mismatch found! custom implementation doesn't match reference: " + " ".join(lines)
+    )
+
+
+def make_match_reference(reference: Any, **tolerances: float) -> Any:
+    """check_implementation(data, output) against `reference`."""
+    return lambda data, output: match_reference(data, output, reference, **tolerances)
 
 
 def compare(received: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> str:

@@ -8,7 +8,7 @@
 
 Layers, each knowing only those below it:
 
-    host/                        what a program meets: the DSL's runtime functions, CUDA graphs
+    host/                        what a program meets: the DSL's runtime functions, torch's "cuda"
     checker/  clock/  hopper/    three ways to look at a run: rules, time, Hopper silicon
     chip/                        state, scheduler and instruction set of the GPU; `chip.gpu.Gpu`
     program/                     PTX text -> blocks -> Python functions over 32 lanes
@@ -71,8 +71,10 @@ def install(
     """From now on what this process compiles with the CuTe DSL and launches runs in software.
 
     Call before the first compile. Returns the Gpu; calling again returns the same one, with another
-    machine. gpu: what launches kernels instead (b200/hopper/backend.py: a Hopper GPU). check,
-    timing, schedule: see `machine`. A process that does not call this is untouched.
+    machine. Where torch has no GPU of its own, its "cuda" is this B200 (host/torch_cuda.py). Holds
+    for the processes that this one forks or spawns. gpu: what launches kernels instead
+    (b200/hopper/backend.py: a Hopper GPU). check, timing, schedule: see `machine`. A process that
+    does not call this is untouched.
     """
     global _runtime
     if _runtime is None:
@@ -86,6 +88,10 @@ def install(
             torch_cuda.patch(_runtime)
             graphs.patch_torch(_runtime)
             dsl_hardware.patch(_runtime)
+    if gpu is None:
+        from b200.host import spawned
+
+        spawned.follow({"check": check, "timing": timing, "schedule": schedule})
     found = _runtime.gpu
     found.machine = machine(found.memory, check, timing, schedule)
     return found

@@ -53,7 +53,9 @@ def resolve(wanted: str) -> Device:
 
     if wanted == "hopper":
         return _hopper()
-    gpu = wanted != "emulator" and torch.cuda.is_available()
+    from b200.host.torch_cuda import has_own_cuda
+
+    gpu = wanted != "emulator" and has_own_cuda()
     if wanted == "cuda" and not gpu:
         raise SetupError(
             "--device cuda: torch finds no CUDA GPU here; --device emulator needs none"

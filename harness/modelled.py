@@ -49,7 +49,23 @@ def model(
     if plot:
         draw.write_picture(longest, Path(plot))
     text = "\n".join(f"{profile.text(launch.time)}\n{_budget(launch)}" for launch in launches)
-    return asdict(protocol.reported(launches, plan(problem, "benchmark").calls)), text
+    reported = asdict(protocol.reported(launches, plan(problem, "benchmark").calls))
+    return reported | _where(launches), text
+
+
+def _where(launches) -> dict[str, Any]:
+    """Where the time of the launches goes: microseconds a phase, bytes moved."""
+    from b200.clock import profile
+
+    records, phases = [launch.time for launch in launches], {}
+    for record in records:
+        for name, microseconds in profile.phases(record):
+            phases[name] = phases.get(name, 0.0) + microseconds
+    return {
+        "phases": list(phases.items()),
+        "dram_bytes": int(sum(record.chip.dram_bytes for record in records)),
+        "l2_bytes": int(sum(record.chip.l2_bytes for record in records)),
+    }
 
 
 def _budget(launch) -> str:

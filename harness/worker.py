@@ -116,6 +116,7 @@ def _diff(job: Job) -> Outcome:
     import b200
     from b200.hopper.backend import HopperGpu
     from harness.diff import explain
+    from harness.gpu_data import on_gpu
     from utils import clone_data
 
     launches: list = []
@@ -124,6 +125,8 @@ def _diff(job: Job) -> Outcome:
     elif job.device == "emulator":
         launches = b200.install(check=job.check, schedule=job.schedule).launches
     kernel = load_kernel(Path(job.submission))
+    if job.device == "emulator":
+        kernel = on_gpu(kernel)
     data = _generate(job)
     right, report = explain(data, kernel(clone_data(data)), Path(job.plot) if job.plot else None)
     found = _findings(launches)
@@ -186,9 +189,11 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     test is timed.
     """
     import b200
+    from harness.gpu_data import on_gpu
     from harness.modelled import UNCHECKED, model
 
     gpu = b200.install(check=job.check, schedule=job.schedule)
+    kernel = on_gpu(kernel)
     if job.mode in ("test", "leaderboard"):
         before = len(gpu.launches)
         wrong = _wrong(job, kernel)

@@ -196,7 +196,9 @@ class CTA:
         )
         raise Fault(
             f"tensor memory columns [{column}, {column + columns}) are not inside an allocation;"
-            f" allocated: {have}"
+            f" allocated: {have}; PTX leaves this undefined, and a B200 looks at it only in code"
+            " assembled with ptxas -g-tmem-access-check: alone on its SM such a kernel may be right"
+            " there"
         )
 
 

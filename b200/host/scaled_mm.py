@@ -29,8 +29,9 @@ def patch() -> None:
         if a.dtype != torch.float4_e2m1fn_x2:
             return original(a, b, scale_a, scale_b, bias, scale_result, out_dtype, **options)
         on_gpu = type(a) is CudaTensor
-        given = (None if t is None else as_cpu(t) for t in (a, b, scale_a, scale_b, bias))
-        result = nvfp4_mm(*given, out_dtype=out_dtype or torch.bfloat16)
+        operands = (as_cpu(t) for t in (a, b, scale_a, scale_b))
+        bias = None if bias is None else as_cpu(bias)
+        result = nvfp4_mm(*operands, bias=bias, out_dtype=out_dtype or torch.bfloat16)
         out = options.get("out")
         if out is not None:
             return out.copy_(result)

@@ -339,9 +339,6 @@ def _factory(function):
     @functools.wraps(function)
     def make(*args, **kwargs):
         device = kwargs.get("device")
-        if function.__name__ == "as_tensor" and len(args) > 2:
-            device = args[2]
-            args, kwargs = args[:2], {**kwargs, "device": device}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
         if device is None or not names_cuda(device):

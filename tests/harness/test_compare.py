@@ -1,0 +1,186 @@
+"""Several submissions side by side, and an organiser's folder run in its own way."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import compare, official
+from harness.compare import Result
+from task import find_problem
+from tests import ROOT
+
+CASE = "m: 128; n: 128; k: 256; l: 1"
+
+
+def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "eval.py"), *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def test_right_wrong_and_crashing_side_by_side(tmp_path):
+    bodies = {
+        "wrong.py": "return data[-1].zero_()",
+        "crash.py": "import os; os._exit(3)",
+        "cuda.py": "import torch\n    assert data[0].is_cuda and data[-1].device.type == 'cuda'\n"
+        "    scratch = torch.empty(4, device='cuda')\n    from submission_ours import custom_kernel"
+        " as ours\n    return ours(data)",
+    }
+    for name, body in bodies.items():
+        (tmp_path / name).write_text(
+            f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+            f"from task import input_t, output_t\nfrom utils import make_match_reference\n"
+            f"def custom_kernel(data: input_t) -> output_t:\n    {body}\n"
+        )
+    (tmp_path / "submission_ours.py").write_text((ROOT / "submission.py").read_text())
+    files = ("cuda.py", "wrong.py", "crash.py", "submission_ours.py")
+    picture = tmp_path / "picture.png"
+    done = command(
+        "compare", *files, "gemm", "--case", CASE, "--json", "--plot", str(picture), cwd=tmp_path
+    )
+    assert done.returncode == 112, done.stderr
+    cuda, wrong, crash, ours = map(json.loads, done.stdout.splitlines())
+    assert [r["submission"] for r in (cuda, wrong, crash, ours)] == list(files)
+    assert (cuda["status"], ours["status"]) == ("pass", "pass"), cuda["message"]
+    assert (wrong["status"], crash["status"]) == ("fail", "error")
+    assert "elements differ" in wrong["message"] and "exit status 3" in crash["message"]
+    assert cuda["kind"] == "modelled" and cuda["ratio"] == 1 and wrong["time_us"] is None
+    assert ours["ratio"] == ours["time_us"] / cuda["time_us"]
+    # weights and tokens of 128 rows of 128 bytes of codes and 16 of scales, read once
+    assert ours["dram_bytes"] >= 2 * 128 * (128 + 16)
+    assert 0 < sum(us for _, us in ours["phases"]) <= ours["time_us"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def rounds(*times: float | None, status: str = "pass", message: str = "") -> Result:
+    from harness.cases import make_case, parse
+
+    records = [
+        {"status": status, "message": message, "kind": "measured", "device": "NVIDIA B200"}
+        | ({} if t is None else {"time_us": t, "low_us": t - 1, "high_us": t + 1})
+        for t in times
+    ]
+    case = make_case(find_problem("gemm"), parse(CASE), CASE)
+    return Result("a.py", case, records)
+
+
+def test_the_median_of_the_rounds_counts():
+    result = rounds(9.0, 5.0, 6.0)
+    assert result.time_us == 6.0 and result.range_us() == (4.0, 10.0)
+    assert compare.ratio(rounds(12.0), result) == 2.0
+    assert compare.ratio(rounds(None), result) is None
+    text = compare.table([[result, rounds(3.0)]])
+    assert "measured on NVIDIA B200" in text and "0.500 of the first" in text
+
+
+def test_what_the_checker_objects_to_is_timed_and_marked():
+    result = rounds(5.0, status="fail", message=f"{compare.CHECKER} 1 thing(s)\na race")
+    line = compare.table([[result]]).splitlines()
+    assert any("CHECK" in text and "5.00" in text for text in line)
+    assert any(f"{compare.CHECKER} 1 thing(s) | a race" in text for text in line)
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("a.py", "gemm"), "a.py is not a file"),
+        (("gemm",), "expected one or more submissions (FILE.py), none came"),
+        (("{here}",), "expected one problem (gemv, gemm, dual, group), came none"),
+        (("{here}", "gemm", "gemv"), "came gemm, gemv"),
+        (("{here}", "gemm", "--rounds", "0"), "--rounds must be positive, got 0"),
+        (("{here}", "gemm", "--case", "m: 1; n: 2"), "m: 1; n: 2"),
+    ],
+)
+def test_bad_arguments_of_compare(arguments, said, capsys):
+    given = [a.format(here=ROOT / "submission.py") for a in arguments]
+    assert compare.main(given) == 2
+    captured = capsys.readouterr().err
+    assert said in captured and len(captured.splitlines()) == 1
+
+
+def test_names_tell_files_apart():
+    assert compare.names_of(["/x/a.py", "/y/b.py"]) == ["a.py", "b.py"]
+    assert compare.names_of(["/x/a.py", "/y/a.py"]) == ["x/a.py", "y/a.py"]
+
+
+HARNESS = """
+import multiprocessing, os, sys
+from utils import WORD
+
+def work(line):
+    import torch
+    from submission import custom_kernel
+    return str(custom_kernel(torch.ones(2, device="cuda")).device)
+
+if __name__ == "__main__":
+    out = os.fdopen(int(os.environ["POPCORN_FD"]), "w")
+    lines = open(sys.argv[2]).read().splitlines()
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        for line in lines:
+            print(f"{WORD}.{sys.argv[1]}: {line} on {pool.apply(work, (line,))}", file=out)
+    print("seed:", os.environ.get("POPCORN_SEED"), file=out)
+    sys.exit(112)
+"""
+
+TASK = """
+files:
+  - {"name": "submission.py", "source": "@SUBMISSION@"}
+  - {"name": "utils.py", "source": "../utils.py"}
+  - {"name": "eval.py", "source": "harness.py"}
+config:
+  main: "eval.py"
+description: |
+  Several
+  lines.
+tests:
+  - {"m": 128, "k": [64, 32]}
+  - {"m": 256, "k": [64]}
+benchmarks:
+  - {"m": 512, "k": [64]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "problems" / "one"
+    place.mkdir(parents=True)
+    (tmp_path / "problems" / "utils.py").write_text("WORD = 'test'\n")
+    (place / "harness.py").write_text(HARNESS)
+    (place / "task.yml").write_text(TASK)
+    (tmp_path / "mine.py").write_text("def custom_kernel(data):\n    return data + 1\n")
+    return place
+
+
+def test_an_organisers_folder_runs_in_its_own_way(folder, tmp_path):
+    pytest.importorskip("yaml")
+    done = command(
+        "--official", str(folder), "test", "--submission", "mine.py", "--seed", "7", cwd=tmp_path
+    )
+    assert done.stdout.splitlines() == [
+        "test.test: m: 128; k: [64, 32] on cuda:0",
+        "test.test: m: 256; k: [64] on cuda:0",
+        "seed: 7",
+    ], done.stderr
+    assert done.returncode == 112
+
+
+def test_what_is_wrong_with_a_folder_is_said(folder, tmp_path, capsys):
+    pytest.importorskip("yaml")
+    assert official.main([str(tmp_path)]) == 2
+    assert "task.yml is not a file" in capsys.readouterr().err
+    (folder / "harness.py").unlink()
+    assert official.main([str(folder)]) == 2
+    assert "harness.py, which is not a file" in capsys.readouterr().err
+    (folder / "task.yml").write_text("files: [1]")
+    assert official.main([str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert "is not a problem's task.yml" in said and len(said.splitlines()) == 1
