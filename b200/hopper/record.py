@@ -20,9 +20,7 @@ LARGEST = 1 << 28  # bytes of a storage that is packed
 
 
 class ScriptRecorder(Gpu):
-    """Packs each launch with the live tensors that its parameters point to; the emulator runs
-    it.
-    """
+    """Packs each launch with the live tensors its parameters point to, and emulates it."""
 
     def __init__(self, out: Path):
         super().__init__()
