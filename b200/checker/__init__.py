@@ -1,10 +1,9 @@
-"""Races, protocol errors and lifetimes in what a kernel does with memory and barriers, found while
-it runs.
+"""Finds, while a kernel runs, what it does wrong with memory and barriers.
 
-machine.py puts the checker into a machine; observer.py is told of everything; clocks.py says who
-knows of what;
-shared.py, tensor.py, global_memory.py and lifetime.py are the rules; coverage.py and quantise.py
-find results that are wrong with no wrong access; words.py says it to a person.
+checked.py puts the checker into a machine; instrument.py tells observer.py of everything; clocks.py
+says who knows of what. shared_memory.py, tensor_memory.py, global_memory.py and lifetime.py are the
+rules; coverage.py and quantise.py find results that are wrong with no wrong access; naming.py says
+it to a person.
 
 What it costs: CPU seconds of `eval.py test`, ten official cases each, --no-check -> --check, with
 compilation, inputs and reference (2-core machine, other work beside it): gemv 15.3 -> 17.1, gemm

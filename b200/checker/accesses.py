@@ -1,6 +1,4 @@
-"""Accesses as the shadow memories remember them, and the state of a cluster that the rules
-share.
-"""
+"""Accesses as the shadow memories remember them, and what the rules share of a cluster."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """Asynchronous operations: what each reads and writes, and when it is complete.
 
 An operation is recorded when it is issued, with the clock that its warp has then. It is complete
-for others through
-what it signals: TMA loads and bulk copies through a phase of an mbarrier, tensor-core operations
-through a commit,
-copies out of shared memory through wait_group.
+for others through what it signals: TMA loads and bulk copies through a phase of an mbarrier,
+tensor-core operations through a commit, copies out of shared memory through wait_group.
 """
 
 from __future__ import annotations

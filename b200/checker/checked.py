@@ -1,9 +1,8 @@
-"""A machine that watches itself: `Checked` is mixed into a Machine and sees every access, arrive,
-wait and exit.
+"""A machine that watches itself: `Checked` is mixed into a Machine.
 
-It changes no result: generated code calls the same units, with an observer around them
-(instrument.py), and
-`issue` tells it of asynchronous operations. What it finds is in `launch.findings`.
+It sees every access, arrive, wait and exit, and changes no result: generated code calls the same
+units with an observer around them (instrument.py), and `issue` tells it of asynchronous operations.
+What it finds is in `launch.findings`.
 """
 
 from __future__ import annotations

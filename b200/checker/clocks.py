@@ -1,24 +1,21 @@
 """Vector clocks: who knows that what has happened.
 
 A clock is an int32 array [rows, components]. A component counts the steps of something that
-happens in order: the
-instructions of a warp, its tensor-core operations, its loads and stores of tensor memory, its bulk
-copies, or the
-phases of an mbarrier. `clock[row, component] >= n` says that step n of the component happened
-before. The rows differ
-in what "happened before" is good for:
+happens in order: the instructions of a warp, its tensor-core operations, its loads and stores of
+tensor memory, its bulk copies, or the phases of an mbarrier. `clock[row, component] >= n` says that
+step n of the component happened before. The rows differ in what "happened before" is good for:
 
-    HB      memory of the generic proxy: barriers, arrives and waits (PTX ISA 8, 9.7.13)
-    ASYNC   generic writes that a proxy fence made visible to the async proxy (9.7.13.4
-    fence.proxy.async)
-    INIT    initialisations of mbarriers published by fence.mbarrier_init
-    TENSOR  tensor memory: also ordered by tcgen05 fences, or handed over through an mbarrier
-    (9.7.16.6)
-    ORDER   order of execution only, relaxed arrives included: who has not exited yet
-    PENDING what TENSOR gets at the next tcgen05.fence::after_thread_sync (a row of warps only, as
-    is the next)
-    BEFORE  HB at the latest tcgen05.fence::before_thread_sync
-    AFTER   HB at the latest tcgen05.fence::after_thread_sync
+    HB       memory of the generic proxy: barriers, arrives and waits (PTX ISA 8, 9.7.13)
+    ASYNC    generic writes that a proxy fence made visible to the async proxy (9.7.13.4)
+    INIT     initialisations of mbarriers published by fence.mbarrier_init
+    TENSOR   tensor memory: ordered by tcgen05 fences, too, or through an mbarrier (9.7.16.6)
+    ORDER    order of execution only, relaxed arrives included: who has not exited yet
+
+Warps have three rows more:
+
+    PENDING  what TENSOR gets at the next tcgen05.fence::after_thread_sync
+    BEFORE   HB at the latest tcgen05.fence::before_thread_sync
+    AFTER    HB at the latest tcgen05.fence::after_thread_sync
 
 PTX wants the tcgen05 fences around every hand-over of tensor memory, and after_thread_sync before
 the tensor core reads what a wait made visible. Compiled public kernels have none at all and rely on

@@ -1,8 +1,7 @@
 """Generic loads and stores, atomics, matrix loads and stores, edits of tensormaps, observed.
 
 Accesses marked .volatile, .relaxed, .acquire or .release are synchronisation: they conflict with
-nothing; a release
-publishes the warp's clock at its address, an acquire joins it.
+nothing. A release publishes the warp's clock at its address, an acquire joins it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Global memory: two CTAs that write one address, reads of what another CTA writes, and reductions
-whose result depends on the order.
+"""Global memory: conflicts between CTAs, and reductions whose result depends on their order.
 
-The shadow of an allocation has a number for each 2 bytes that were written: which CTA at which
-line. An access that follows a synchronising access of its CTA (an atomic, an acquire) is taken to
-be ordered by it. Reads leave no trace: one that came before the other CTA's write in this run is
-found under a schedule that has it after.
+A conflict is a write of one CTA where another writes or reads. The shadow of an allocation has a
+number for each 2 bytes that were written: which CTA at which line. An access that follows a
+synchronising access of its CTA (an atomic, an acquire) is taken to be ordered by it. Reads leave no
+trace: one that came before the other CTA's write in this run is found under a schedule that has it
+after.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What must be over when a CTA exits: accesses to its memory, its tensor memory, its copies,
-announced bytes.
-"""
+"""What must be over when a CTA exits: accesses to its memory, its allocations, its copies."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""How findings name things: lines, warps by what they do, barriers by their place, and the step
-that is missing.
-"""
+"""How findings name things: lines, warps by their role, barriers, and the step that is missing."""
 
 from __future__ import annotations
 

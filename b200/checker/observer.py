@@ -1,13 +1,10 @@
-"""The checker itself: one Observer a launch, told of everything by instrument.py and machine.py.
+"""The checker itself: one Observer a launch, told of everything by instrument.py and checked.py.
 
 Happens-before with vector clocks (clocks.py): a warp is an agent; an asynchronous operation is a
-step of a stream of
-its warp, or of the phases of the mbarrier that it completes. Synchronisation joins clocks; the
-rules (shared.py,
-tensor.py, global_memory.py, lifetime.py) hold each access against earlier ones that it does not
-know of. What counts
-is what is ordered, not what happened first in this run, so a race is found in a run that came out
-right, too.
+step of a sequence of its warp, or of the phases of the mbarrier that it completes. Synchronisation
+joins clocks; the rules (shared_memory.py, tensor_memory.py, global_memory.py, lifetime.py) hold
+each access against earlier ones that it does not know of. What counts is what is ordered, not what
+happened first in this run, so a race is found in a run that came out right, too.
 """
 
 from __future__ import annotations

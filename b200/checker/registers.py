@@ -1,10 +1,10 @@
-"""Registers that tcgen05.ld fills: whoever reads one waits for the load, without tcgen05.wait::ld
-(PTX ISA 9.7.16.6, true dependencies through registers).
+"""Registers that tcgen05.ld fills: whoever reads one waits for the load (PTX ISA 9.7.16.6).
 
-Compiled public kernels without tcgen05 fences rely on this when they write or hand over the columns
-that they have read. A kernel with fences is held to tcgen05.wait::ld (see clocks.py). Which
-instructions are the first to read such a register is found on the control flow before the kernel
-runs. Loads of a warp are taken to complete in order.
+Compiled public kernels without tcgen05 fences rely on that true dependency, in place of
+tcgen05.wait::ld, when they write or hand over the columns that they have read. A kernel with fences
+is held to tcgen05.wait::ld (see clocks.py). Which instructions are the first to read such a
+register is found on the control flow before the kernel runs. Loads of a warp are taken to complete
+in order.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Shadow memories: for each cell the number of the record that wrote it last, and of those that
-read it since.
+"""Shadow memories: for each cell the record that wrote it last, and those that read it since.
 
 Shared memory: 16-byte granules for the asynchronous proxy (TMA, bulk copies, tensor core), which
 moves nothing smaller; 4-byte words for generic loads and stores, so that neighbours are told apart.

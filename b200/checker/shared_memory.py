@@ -1,9 +1,8 @@
 """Rules of shared memory: every access against what the shadow remembers of its cells.
 
 Asynchronous reads and writes (TMA, bulk copies, tensor core) are given as an index of 16-byte
-granules, a slice or an
-array; generic ones as an array of 4-byte words. `low` and `high` are the first and last granule or
-word.
+granules, a slice or an array; generic ones as an array of 4-byte words. `low` and `high` are the
+first and last granule or word.
 """
 
 from __future__ import annotations

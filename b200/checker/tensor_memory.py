@@ -1,10 +1,8 @@
-"""Rules of tensor memory: every access against what the shadow remembers of its cells (PTX ISA
-9.7.16.6).
+"""Rules of tensor memory: every access against what the shadow remembers of its cells.
 
-Operations of one warp's tensor-core stream (tcgen05.mma, cp, shift) are ordered among themselves;
-generated code
-relies on mma before cp, too, which PTX does not list. Everything else needs a commit and a wait,
-or wait::ld / st.
+PTX ISA 9.7.16.6. Operations of one warp's tensor-core queue (tcgen05.mma, cp, shift) are ordered
+among themselves; generated code relies on mma before cp, too, which PTX does not list. Everything
+else needs a commit and a wait, or wait::ld / st.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Tensormaps in global memory that the device edits: not while an operation uses them, and with
-their own fences
-(PTX ISA 9.7.13.4 fence.proxy.tensormap, 9.7.9.28 tensormap.replace).
+"""Tensormaps in global memory that the device edits.
+
+Not while an operation uses them, and with fences of their own (PTX ISA 9.7.13.4,
+fence.proxy.tensormap; 9.7.9.28, tensormap.replace).
 """
 
 from __future__ import annotations

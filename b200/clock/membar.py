@@ -1,9 +1,9 @@
-"""Fences of all memory: which PTX is compiled to MEMBAR.ALL.GPU (SASS of sm_100a, nvcc 13.0), and
-how long its warp stands there.
+"""Fences of all memory: which PTX is one, and how long its warp stands there.
 
-A fence asks what the SM has asked: it takes `fence_gpu` if the SM has read or written nothing since
-its last fence, `fence_asked` and `fence_line` a 128-byte line more if it has, whichever warp it
-was; and it ends no earlier than the answers to what has been asked so far (docs/hopper.md).
+Compiled to MEMBAR.ALL.GPU (SASS of sm_100a, nvcc 13.0). A fence asks what the SM has asked: it
+takes `fence_gpu` if the SM has read or written nothing since its last fence, `fence_asked` and
+`fence_line` a 128-byte line more if it has, whichever warp it was; and it ends no earlier than the
+answers to what has been asked so far (docs/hopper.md).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""L2 (two partitions, one a die), the fabric between them, and DRAM: what all SMs share. Times in
-clk.
+"""What all SMs share: L2 (two partitions, one a die), the fabric between them, DRAM.
 
-A die's partition keeps a copy of what its SMs have read, from whichever die's DRAM; a line that
-only the other partition holds comes over the fabric. DRAM is a set of channels, each a first-come
-server; `dram_grain` bytes in a row of an address lie on one channel, the channels in a
+Times in clk. A die's partition keeps a copy of what its SMs have read, from whichever die's DRAM; a
+line that only the other partition holds comes over the fabric. DRAM is a set of channels, each a
+first-come server; `dram_grain` bytes in a row of an address lie on one channel, the channels in a
 pseudo-random order, so that unequal load makes the queues that the measurements show below
 saturation.
 """

@@ -1,6 +1,4 @@
-"""What a timed launch says to a kernel author: phases, roles and where they wait, units and how
-busy they were.
-"""
+"""What a timed launch says to a kernel author: phases, roles and their waits, busy units."""
 
 from __future__ import annotations
 

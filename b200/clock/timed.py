@@ -142,8 +142,7 @@ class TimedMachine(Units, Machine):
         launch.time = self.record
         return launch
 
-    # --- the queue
-    # --------------------------------------------------------------------------------------------
+    # --- the queue --------------------------------------------------------------------------------
     def enqueue(self, fragment: Fragment):
         if not fragment.queued:
             fragment.queued = True

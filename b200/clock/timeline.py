@@ -39,8 +39,7 @@ class Record:
         )  # warp index -> basic blocks it has executed
         self.tmem_columns = 0
 
-    # --- called while the launch runs
-    # -------------------------------------------------------------------------
+    # --- called while the launch runs -------------------------------------------------------------
     def started(self, cluster, at: float):
         for cta in cluster.ctas:
             cta.number = len(self.ctas)
@@ -80,8 +79,7 @@ class Record:
     def stored(self, warp, done: float):
         self.last_store[warp.cta.number] = done
 
-    # --- afterwards
-    # -------------------------------------------------------------------------------------------
+    # --- afterwards -------------------------------------------------------------------------------
     def finish(self, machine, launch):
         """Take what is needed from the machine."""
         self.ghz = machine.options.clock_ghz

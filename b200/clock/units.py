@@ -84,8 +84,7 @@ class Units:
             raise Unsupported(f"the clock has no rule for the operation {type(operation).__name__}")
         rule(self, operation, warp, apply)
 
-    # --- TMA and bulk copies
-    # ----------------------------------------------------------------------------------
+    # --- TMA and bulk copies ----------------------------------------------------------------------
     def _translate(self, sm, region, starts: np.ndarray, nbytes: int) -> float:
         """clk for pages that the SM touches for the first time."""
         size = int(self.c.page_bytes)
@@ -275,8 +274,7 @@ class Units:
         """When the warp's loads so far have come."""
         self.at(max(warp.state.load_done, warp.time), apply)
 
-    # --- tensor core
-    # ------------------------------------------------------------------------------------------
+    # --- tensor core ------------------------------------------------------------------------------
     def _mma(self, operation: Mma, warp, apply: Effect):
         c, mma, members = self.c, operation.mma, operation.members
         pipes = [cta.sm.pipe for cta in members]
@@ -317,8 +315,7 @@ class Units:
     def _commit(self, commit: Commit, warp, apply: Effect):
         self.at(max(warp.time, *(cta.sm.pipe.done for cta in commit.members)), apply)
 
-    # --- loads and stores of warps
-    # ----------------------------------------------------------------------------
+    # --- loads and stores of warps ----------------------------------------------------------------
     def stored(self, warp, nbytes: int, done: float):
         fences.asked(warp.cta.sm, nbytes, done)
         self.last_store = max(self.last_store, done)

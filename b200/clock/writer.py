@@ -43,8 +43,7 @@ class TimedWriter(Writer):
                         late.update(r.name for r in op.dsts)
         return late
 
-    # --- the schedule of a block
-    # ------------------------------------------------------------------------------
+    # --- the schedule of a block ------------------------------------------------------------------
     def _block(self, block: Block):
         self.now = self.spent = self.slots = self.slots_spent = 0.0
         self.ready: dict[str, float] = {}
@@ -87,8 +86,7 @@ class TimedWriter(Writer):
         for reg in op.dsts:
             self.ready[reg.name] = self.now + latency
 
-    # --- instructions
-    # -----------------------------------------------------------------------------------------
+    # --- instructions -----------------------------------------------------------------------------
     def _op(self, op: Op):
         ins = op.ins
         if costs.is_copy(ins) and ins.operands[1].name in self.late:

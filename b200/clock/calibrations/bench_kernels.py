@@ -1,5 +1,4 @@
-"""What the calibration commands share: raw PTX kernels run in the timed emulator, published tables,
-errors.
+"""What the calibrations share: raw PTX kernels run by the clock, published tables, errors.
 
 Every command fits nothing by itself: the constants stand in b200/clock/constants.py. It runs
 kernels that do what the published microbenchmark did and reports the error apart for the rows the
