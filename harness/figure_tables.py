@@ -99,7 +99,7 @@ def benchmark_means(records: list[dict]) -> str:
 # What is measured, index of its file in CALIBRATIONS, beginning of the groups, in its own unit?
 CALIBRATIONS = ("umma", "tma", "mainloop", "mcast")
 BARS = (
-    ("tcgen05.mma, clk an instruction in a row", 0, "throughput", True),
+    ("tcgen05.mma back to back, clk each", 0, "throughput", True),
     ("tcgen05.mma, latency", 0, "latency", False),
     ("TMA bandwidth from DRAM against bytes in flight", 1, "clk a load", False),
     ("one cold TMA load by all SMs", 1, "one cold load", False),

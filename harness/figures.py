@@ -40,8 +40,8 @@ def block(name: str, results: Path) -> str:
     """A table with its markers, rendered from `results`. KeyError for a name that is no table's."""
     table = TABLES[name]
     body = table.render(*(load(results / source) for source in table.sources))
-    files = ", ".join(f"`docs/results/{source}`" for source in table.sources)
-    source = f"Source: {files}; `python -m harness.figures --commands` has the commands."
+    files = ", ".join(f"`{source}`" for source in table.sources)
+    source = f"From {files} in docs/results; `python -m harness.figures --commands` says how."
     return f"<!-- table: {name} -->\n{body}\n\n{source}\n<!-- /table -->"
 
 

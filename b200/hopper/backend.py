@@ -1,7 +1,7 @@
 """A Hopper GPU in the place of the software B200: what the DSL's host code launches runs there.
 
-gpu = b200.install(gpu=HopperGpu())   # before the first compile
-custom_kernel(data)                   # CUDA tensors
+gpu = b200.install(gpu=HopperGpu())  # before the first compile
+custom_kernel(data)                  # CUDA tensors
 """
 
 from __future__ import annotations
