@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from task import PROBLEMS, find_problem
+from task import DUAL, PROBLEMS, find_problem
 
 
 @dataclass(frozen=True)
@@ -237,6 +237,43 @@ def shape_of(case: dict) -> str:
     return f"{short} {' x '.join(map(str, sizes))}{batch}"
 
 
+def h200_run(record: dict) -> str:
+    def count(results: list[dict], **wanted: object) -> str:
+        found = sum(all(r[key] == value for key, value in wanted.items()) for r in results)
+        return f"{found} of {len(results)}"
+
+    tests, shapes = record["official_tests"], record["benchmark_shapes"]
+    live = sum(record["live"]["passed"].values())
+    public, levers = record["public_kernels"]["results"], record["levers"]["results"]
+    again, alike = "same_bits_in_all_calls", "same_bits_as_emulator"
+    dual = [r for r in tests if r["case"]["problem"] == DUAL.name]
+    others = [r for r in tests if r not in dual]
+    bits = f"{count(others, **{alike: True})} of gemv, gemm, group; {count(dual, **{alike: True})}"
+    rows = [
+        (
+            "official test cases, as packs, ten times",
+            f"{count(tests, reference='right')} right, {count(tests, **{again: True})} repeatable",
+        ),
+        (
+            "... live, `eval.py test --device hopper` with the DSL on the machine",
+            f"{live} of {live + record['live']['failed']} right",
+        ),
+        ("... with the emulator's bits", f"{bits} of dual"),
+        (
+            "benchmark shapes, ten times",
+            f"{count(shapes, reference='right')} right, "
+            f"{count(shapes, **{again: True})} repeatable",
+        ),
+        ("public CuTe DSL kernels", f"{count(public, **{alike: True})} with the emulator's bits"),
+        (
+            "one configuration for each lever of the kernel",
+            f"{count(levers, **{again: True})} repeatable, {count(levers, **{alike: True})} with"
+            " the emulator's bits",
+        ),
+    ]
+    return markdown(("run", "result"), rows)
+
+
 def h200_pipeline(record: dict) -> str:
     order = [p.name for p in PROBLEMS.values()]
     measured = sorted(
@@ -345,6 +382,11 @@ TABLES = {
             ("sweep", " --plot docs/sweep.png"),
         )
     },
+    "h200-run": Table(
+        "(h200-2026-11-21.json: one run on an H200; its field `commands` says how)",
+        ("h200-2026-11-21.json",),
+        h200_run,
+    ),
     "h200-pipeline": Table(
         "python -m harness.packs pipeline packs/*.npz "
         "--json docs/results/h200-pipeline.json  # H200",

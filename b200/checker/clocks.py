@@ -157,9 +157,7 @@ class Agent:
         return self.snapshot
 
     def release_relaxed(self) -> np.ndarray:
-        """The clock of a relaxed arrive: order of execution, fenced initialisations, and what a
-        fence covers.
-        """
+        """The clock of a relaxed arrive: order of execution, initialisations, fenced writes."""
         clock = np.zeros_like(self.release())
         clock[(INIT, ORDER), :] = self.snapshot[(INIT, ORDER), :]
         return clock if self.fenced is None else join(clock, self.fenced)
@@ -171,9 +169,7 @@ class Agent:
         self._changed()
 
     def acquire_barrier(self, clock: np.ndarray):
-        """Join a clock that came through bar.sync or the cluster barrier: tensor memory waits for
-        the fence.
-        """
+        """Join a clock that came through a barrier; tensor memory waits for the fence."""
         self.turn += 1
         n = clock.shape[1]
         self._widen(n - 1)

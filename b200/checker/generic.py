@@ -285,9 +285,7 @@ def atomic(ins: Instr, run):
 
 
 def matrix_access(ins: Instr, run):
-    """ldmatrix, stmatrix: lanes 8 * i to 8 * i + 7 hold the addresses of matrix i's rows, 16 bytes
-    each.
-    """
+    """ldmatrix, stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix i's rows."""
     count = next((n for n in (4, 2, 1) if ins.has(f"x{n}")), 1)
     rows = 16 if ins.has("m16n16") else 8
     write = ins.mods[0] == "stmatrix"

@@ -85,9 +85,7 @@ INTEGER = (
 
 
 def uniform_cost(ins: Instr) -> tuple[float, float]:
-    """As pure_cost, for operands that are the same in all lanes: integers go to the uniform
-    datapath.
-    """
+    """As pure_cost, of uniform operands: integers go to the uniform datapath."""
     slots, latency = pure_cost(ins)
     if ins.mods[0] in INTEGER and not any(
         m in ("f32", "f64", "f16", "bf16", "f16x2", "f32x2") for m in ins.mods
@@ -118,16 +116,12 @@ def _conversion(ins: Instr) -> tuple[float, float]:
 
 
 def stateful_cost(ins: Instr) -> tuple[float, float]:
-    """(slots, latency of the result) of an instruction with state, apart from what its unit makes
-    it wait.
-    """
+    """(slots, latency of the result) of an instruction with state, but for its unit's part."""
     return rate(STATEFUL.get(ins.mods[0], "issue"))
 
 
 def is_copy(ins: Instr) -> bool:
-    """A move of one register to another, which costs nothing and hands on when its source is
-    ready.
-    """
+    """A move between registers, which costs nothing and hands on when its source is ready."""
     return (
         ins.mods[0] == "mov"
         and len(ins.operands) == 2

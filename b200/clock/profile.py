@@ -16,9 +16,7 @@ ROLES = (
 
 
 def floor_us(record: Record) -> float:
-    """The longer of reading what was read at full DRAM bandwidth and of the busiest tensor core's
-    work.
-    """
+    """The longer of the bytes read at full DRAM bandwidth and the busiest tensor core's work."""
     dram = record.chip.dram_bytes / record.c.dram_bandwidth * 1e6
     return max(dram, record.us(max(sm.pipe.busy for sm in record.sms)))
 

@@ -22,9 +22,7 @@ class TensorPipe:
 
 
 class SubCore:
-    """A quarter of an SM: issues one instruction a clk; its tensor-memory port. warps: live ones on
-    it.
-    """
+    """A quarter of an SM: one instruction a clk, one tensor-memory port. warps: live ones."""
 
     __slots__ = ("free", "busy", "tmem", "warps")
 
@@ -60,9 +58,7 @@ class SM:
 
 
 def mma_interval(c, m: int, n: int, group: int, a_in_tmem: bool) -> float:
-    """clk from one tcgen05.mma to the next: arithmetic, or reading the operands at 128 B/clk, 32 B
-    a row.
-    """
+    """clk from one tcgen05.mma to the next: arithmetic, or operands at 128 B/clk, 32 B a row."""
     rows = m // group
     arithmetic = n / 4 if group == 2 and m == 128 else n / 2
     operands = n / (4 * group)
@@ -75,9 +71,7 @@ def mma_interval(c, m: int, n: int, group: int, a_in_tmem: bool) -> float:
 
 
 def mma_latency(c, m: int, n: int, group: int, a_in_tmem: bool) -> float:
-    """clk from one tcgen05.mma alone to its commit seen by a waiting warp (SA umma_lat); flat below
-    N = 64.
-    """
+    """clk from one tcgen05.mma to its commit seen by a waiting warp (SA umma_lat)."""
     n = max(n, 64)
     if group == 1:
         return n / 2 + (c.lat_ts if a_in_tmem else c.lat_ss64 if m == 64 else c.lat_ss128)
