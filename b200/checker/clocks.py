@@ -157,7 +157,7 @@ class Agent:
         return self.snapshot
 
     def release_relaxed(self) -> np.ndarray:
-        """The clock of a relaxed arrive: order of execution, initialisations, fenced writes."""
+        """The clock of a relaxed arrive: order of execution, inits, and what a fence covers."""
         clock = np.zeros_like(self.release())
         clock[(INIT, ORDER), :] = self.snapshot[(INIT, ORDER), :]
         return clock if self.fenced is None else join(clock, self.fenced)
