@@ -35,7 +35,7 @@ SCRATCH = "%mutated"  # a register of the mutation's own
 
 @dataclass(frozen=True)
 class Subject:
-    """A compiled launch to mutate. launch: what Gpu.launch takes."""
+    """A compiled launch to mutate. launch: what Gpu.launch takes behind the program."""
 
     name: str
     data: tuple
@@ -179,14 +179,14 @@ def subjects(gpu) -> list[Subject]:
 def _subject(gpu, name: str, problem, config) -> Subject:
     data = support.inputs(problem, 7)
     groups, result = submission.unpack(data)
-    gpu.recording = []
+    taken: list[tuple] = []
+    gpu.execute = lambda *arguments: taken.append(arguments)  # of Gpu.execute; nothing runs
     try:
         submission.launch(submission.problem_of(data, groups), groups, config)
-        (launch,) = gpu.recording
     finally:
-        gpu.recording = None
-    text = next(text for text, program in gpu._parsed.items() if program is launch[0])
-    return Subject(name, data, text, launch, result)
+        del gpu.execute, gpu.launches[-1]
+    ((program, kernel, *rest),) = taken
+    return Subject(name, data, program.text, (kernel.name, *rest), result)
 
 
 def mutated(subject: Subject, mutation: Mutation) -> str:
@@ -209,7 +209,7 @@ def verdict(gpu, subject: Subject, text: str) -> tuple[str, str]:
         program = parse(text)
         support.poison(subject.result)
         try:
-            launch = gpu.launch(program, *subject.launch[1:])
+            launch = gpu.launch(program, *subject.launch)
         except EmulatorError as error:
             return error.kind, str(error).splitlines()[0]
         if launch.findings:
