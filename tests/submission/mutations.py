@@ -157,7 +157,7 @@ def subjects(gpu) -> list[Subject]:
     submission.CLUSTERS = tuple(
         max(1, 4 // size) for size in range(1, len(submission.CLUSTERS) + 1)
     )
-    submission.SMEM_BYTES = 96 * 1024
+    submission.SMEM_BYTES = 120 * 1024
     cases = [
         ("gemm", support.gemm(256, 64, 2304), config()),
         ("dual, persistent", support.dual(128, 64, 1536, 16), config(persistent=True)),
@@ -184,7 +184,7 @@ def _subject(gpu, name: str, problem, config) -> Subject:
     try:
         submission.launch(submission.problem_of(data, groups), groups, config)
     finally:
-        del gpu.execute, gpu.launches[-1]
+        del gpu.execute, gpu.launches[-1:]
     ((program, kernel, *rest),) = taken
     return Subject(name, data, program.text, (kernel.name, *rest), result)
 
