@@ -298,6 +298,8 @@ def plot(results: Sequence[Sequence[Result]], path: Path) -> None:
             ha="center",
             fontsize="small",
         )
+    axes.set_xlim(-1, len(results) * (count + 1) - 1)
+    figure.suptitle(results[0][0].case.problem.name)
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     figure.savefig(path)
 
