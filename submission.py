@@ -100,8 +100,7 @@ def round_up(a: int, b: int) -> int:
     return ceil_div(a, b) * b
 
 
-def by(n: int, items):
-    """The items, n at a time."""
+def batched(items, n: int):  # itertools has it from Python 3.12 on
     return zip(*[iter(items)] * n)
 
 
@@ -683,10 +682,9 @@ class Kernel:
         for g in cutlass.range_constexpr(plan.groups):
             group = words[g * (2 * operands + 6) : (g + 1) * (2 * operands + 6)]
             rows, tokens, k, batch, token_rows = [Int32(size) for size in group[-5:]]
-            for address in group[: 2 * operands - 2 : 2]:
-                maps.append(self.tensormap(address, rows, rows, ROWS, k, batch))
-            last = group[2 * operands - 2]
-            maps.append(self.tensormap(last, tokens, token_rows, plan.token_box, k, batch))
+            sides = [(rows, rows, ROWS)] * plan.weights + [(tokens, token_rows, plan.token_box)]
+            for i in cutlass.range_constexpr(operands):
+                maps.append(self.tensormap(group[2 * i], *sides[i], k, batch))
             addresses.extend([*group[1 : 2 * operands : 2], group[2 * operands]])
             sizes.extend([tiles, rows, tokens, k, batch])
             row_tiles = div_up(rows, ROWS * c.cta_group)
@@ -718,7 +716,7 @@ class Kernel:
     @cute.kernel
     def kernel(self, maps, addresses, sizes, tiles):
         c, operands = self.config, self.plan.weights + 1
-        lists = by(operands, maps), by(operands + 1, addresses), by(5, sizes)
+        lists = batched(maps, operands), batched(addresses, operands + 1), batched(sizes, 5)
         self.groups = [[*map(descriptor_address, m), *a, *s] for m, a, s in zip(*lists)]
         if const_expr(self.plan.groups == 1):  # which the first tile needs is known already
             if cute.arch.thread_idx()[0] == 32 * DESCRIPTOR_WARP:

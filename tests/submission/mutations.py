@@ -154,9 +154,7 @@ def subjects(gpu) -> list[Subject]:
     config = submission.Config
     # A chip of 4 small SMs: a persistent CTA gets several tiles of a small problem, and the ring of
     # stages goes around.
-    submission.CLUSTERS = tuple(
-        max(1, 4 // size) for size in range(1, len(submission.CLUSTERS) + 1)
-    )
+    submission.clusters_at_once = lambda size: max(1, 4 // size)
     submission.SMEM_BYTES = 120 * 1024
     cases = [
         ("gemm", support.gemm(256, 64, 2304), config()),

@@ -198,13 +198,15 @@ def no_answers_yet():
     submission.clusters_at_once.cache_clear()
 
 
-def test_without_a_gpu_the_table_says_how_many_clusters_fit(no_answers_yet):
+def test_without_a_gpu_the_table_says_how_many_clusters_fit(monkeypatch, no_answers_yet):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     found = [submission.clusters_at_once(size) for size in range(1, 9)]
     assert found == list(submission.CLUSTERS)
 
 
 def test_the_driver_says_how_many_clusters_fit(monkeypatch, no_answers_yet):
     """A grid of 32 clusters of 4 is one wave by the table, and two on a chip that holds 30."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     problem = gemm(4096, 128, 7168)
     config = submission.pick(problem)
     assert config.cluster == 4 and submission.tile_count(config, problem) == 32
