@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.cases import format_args
 from harness.timing import Bench, CudaClock, WrongResult, plan
 from task import CaseArgs
 
@@ -128,7 +129,9 @@ def _diff(job: Job) -> Outcome:
     if job.device == "emulator":
         kernel = on_gpu(kernel)
     data = _generate(job)
-    right, report = explain(data, kernel(clone_data(data)), Path(job.plot) if job.plot else None)
+    picture = Path(job.plot) if job.plot else None
+    what = f"{job.problem} {format_args(job.args)}"
+    right, report = explain(data, kernel(clone_data(data)), picture, what)
     found = _findings(launches)
     status = "pass" if right and not found else "fail"
     return Outcome(status, found, report=report)
@@ -203,7 +206,8 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
             return Outcome("pass", NO_LAUNCH)
         if job.mode == "test":
             return Outcome("pass")
-    found, report = model(job.problem, kernel, _generate(job), job.trace, job.plot)
+    what = f"{job.problem} {format_args(job.args)}"
+    found, report = model(job.problem, kernel, _generate(job), job.trace, job.plot, what)
     if found is None:
         return Outcome("pass", NO_LAUNCH)
     message = "" if job.mode == "leaderboard" else UNCHECKED
