@@ -10,9 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import cases, devices, protocol
+from harness import cases, devices, protocol, tune
 from harness.arguments import UsageError, parse
 from harness.cases import Case, CaseError
+from harness.cluster import Cluster
 from harness.devices import Device, SetupError
 from harness.pool import Pool
 from harness.progress import Progress
@@ -118,7 +119,7 @@ def run(
     """
     workers, threads = devices.parallel_cases(device, arguments.mode, arguments.jobs)
     jobs = _jobs(arguments, chosen, device, threads)
-    progress = Progress(chosen)
+    progress = Progress([f"{case.problem.short} {case.text}" for case in chosen])
     pipes = [report.descriptor for report in reports if isinstance(report, protocol.PopcornReport)]
     pool = Pool(device.method, workers, progress.tick, close=pipes)
     outcomes: list[Outcome] = []
@@ -147,6 +148,36 @@ def run(
             for report in reports:
                 report.end()
     return outcomes
+
+
+def _tune(arguments: argparse.Namespace, chosen: list[Case], device: Device) -> int:
+    """The pick of each case against other configurations (harness/tune.py)."""
+    if device.kind == "hopper":
+        raise SetupError("tune measures on a B200 or models: name --device emulator")
+    workers, threads = devices.parallel_cases(device, arguments.mode, arguments.jobs)
+    progress: list[Progress] = []
+
+    def pool(names: Sequence[str]) -> Pool | Cluster:
+        progress.append(Progress(names))
+        if arguments.scheduler:
+            return Cluster(arguments.scheduler, progress[-1].tick)
+        return Pool(device.method, workers, progress[-1].tick)
+
+    show = tune.show(device, arguments.json)
+
+    def report(tuned: tune.Tuned) -> None:
+        progress[-1].clear()
+        show(tuned)
+
+    jobs = _jobs(arguments, chosen, device, threads)
+    try:
+        found = tune.run(jobs, chosen, arguments.configs, pool, report)
+    finally:
+        for shown in progress:
+            shown.clear()
+    if arguments.plot:
+        tune.draw(found, device, Path(arguments.plot).resolve())
+    return protocol.exit_code([tuned.outcome for tuned in found])
 
 
 def main(argv: Sequence[str], description: str | None = None) -> int:
@@ -188,6 +219,8 @@ def _main(argv: Sequence[str], description: str | None, pipe: str | None, secret
         devices.check_memory(case, device)
     if device.kind == "emulator":
         devices.start_emulator()
+    if arguments.mode == "tune":
+        return _tune(arguments, chosen, device)
     kind = JsonReport if arguments.json else TextReport
     reports.append(kind(device, arguments.mode, show_output=arguments.output))
     return protocol.exit_code(run(arguments, chosen, device, reports))

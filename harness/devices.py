@@ -135,7 +135,11 @@ def parallel_cases(device: Device, mode: str, wanted: int | None) -> tuple[int, 
     elif wanted:
         workers = wanted
     else:
-        workers = 1 if mode != "test" else max(1, min(cores, (_free_bytes() >> 30) // GIB_A_CASE))
+        workers = (
+            1
+            if mode not in ("test", "tune")
+            else max(1, min(cores, (_free_bytes() >> 30) // GIB_A_CASE))
+        )
     return workers, max(1, cores // workers)
 
 

@@ -12,16 +12,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.cases import Case
-
 QUIET = 20.0  # seconds between lines where stderr is no terminal
 
 
 class Progress:
-    """Shows how far `cases` are."""
+    """Shows how far jobs with these names are."""
 
-    def __init__(self, cases: Sequence[Case]):
-        self._cases = cases
+    def __init__(self, names: Sequence[str]):
+        self._names = names
         self._console = Console(stderr=True)
         self._live: Live | None = None
         self._said = time.monotonic()
@@ -40,24 +38,20 @@ class Progress:
                 )
                 self._live.start()
             self._live.update(self._region(done, running), refresh=True)
-        elif running and time.monotonic() - self._said >= QUIET:
+        elif time.monotonic() - self._said >= QUIET:
             self._said = time.monotonic()
             at_work = ", ".join(
-                f"{self._cases[i].problem.short} {self._cases[i].text} ({age:.0f} s)"
-                for i, age in sorted(running.items())
+                f"{self._names[i]} ({age:.0f} s)" for i, age in sorted(running.items())
             )
             print(
-                f"[{done}/{len(self._cases)} done] running: {at_work}", file=sys.stderr, flush=True
+                f"[{done}/{len(self._names)} done] running: {at_work}", file=sys.stderr, flush=True
             )
 
     def _region(self, done: int, running: dict[int, float]) -> Group:
         bar = Table.grid(padding=(0, 1))
-        total = len(self._cases)
+        total = len(self._names)
         bar.add_row(ProgressBar(total=total, completed=done, width=40), f"{done}/{total} done")
-        lines = [
-            Text(f"{age:5.0f} s  {self._cases[i].problem.short} {self._cases[i].text}")
-            for i, age in sorted(running.items())
-        ]
+        lines = [Text(f"{age:5.0f} s  {self._names[i]}") for i, age in sorted(running.items())]
         return Group(bar, *lines)
 
     def clear(self) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from harness.cases import format_args
 from harness.checks import call_and_check, check_twice, recheck
+from harness.configs import NoConfigs, Ranked, fix, rank
 from harness.guard import Guard, ProgramStarted
 from harness.timing import Bench, CudaClock, WrongResult, plan
 from task import CaseArgs
@@ -44,6 +45,9 @@ class Job:
     trace, plot: files for the timeline of a modelled launch, if any. check, schedule: of the
     emulator: races are looked for; the order in which things happen (b200/chip/schedules.py).
     allowed: programs that the submission may start, besides compilers (harness/guard.py).
+
+    Of tune (harness/tune.py): count: rank so many configurations; else config: run with the
+    configuration that has these fields.
     """
 
     mode: str
@@ -59,6 +63,8 @@ class Job:
     check: bool = True
     schedule: str | None = None
     allowed: tuple[str, ...] = ()
+    count: int = 0
+    config: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass
@@ -67,8 +73,9 @@ class Outcome:
 
     status: pass | fail (wrong result) | error (an exception or a crash) | timeout. seconds: wall
     clock of the case. stats: timing.Stats as a dict, where the case was timed. modelled:
-    b200.clock's Reported as a dict, where it was modelled. report: what profile prints.
-    peak_mb: of its process. output: the first and last of what the case printed, for a person.
+    b200.clock's Reported as a dict, where it was modelled. report: what profile prints. ranked:
+    configurations and estimates (harness/configs.py). peak_mb: of its process. output: the first
+    and last of what the case printed, for a person.
     """
 
     status: str
@@ -77,6 +84,7 @@ class Outcome:
     stats: dict[str, float] | None = None
     modelled: dict[str, Any] | None = None
     report: str = ""
+    ranked: Ranked | None = None
     peak_mb: float = 0.0
     cuda_error: bool = False
     output: str = field(default="", repr=False)
@@ -152,6 +160,8 @@ def _run(job: Job) -> Outcome:
     if job.device == "hopper":
         return _on_hopper(job)
     kernel = load_kernel(Path(job.submission))
+    if job.mode == "tune":
+        return _tune(job)
     if job.device == "emulator":
         return _emulate(job, kernel)
     actions = {
@@ -186,6 +196,27 @@ def _diff(job: Job) -> Outcome:
     missing = [] if launches is None or launches else [_no_launch(job)]
     found = "\n".join(missing + list(filter(None, [_findings(launches or ())])))
     return Outcome("pass" if right and not found else "fail", found, report=report)
+
+
+def _tune(job: Job) -> Outcome:
+    """Rank configurations, or run with one of them."""
+    module, data = sys.modules["submission"], _generate(job)
+    if job.device == "emulator":
+        import b200
+
+        b200.install(check=False)
+    try:
+        if job.count:
+            return Outcome("pass", ranked=rank(module, data, job.count))
+        kernel = fix(module, data, dict(job.config))
+    except NoConfigs as error:
+        raise SubmissionError(str(error)) from None
+    if job.device == "cuda":
+        return _benchmark(job, kernel)
+    from harness.modelled import model
+
+    found, _ = model(job.problem, kernel, data, "", "")
+    return Outcome("pass", modelled=found) if found else Outcome("fail", _no_launch(job))
 
 
 def _no_launch(job: Job) -> str:

@@ -1,0 +1,96 @@
+"""Jobs on a dask.distributed cluster (extra `dask`), in place of harness.pool.
+
+A job runs on a worker as it does here, in a process of its own. A worker that dies loses what it
+was at to the others; a job that brings down several workers is reported as an error.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness.devices import SetupError
+from harness.pool import Pool
+from harness.worker import Job, Outcome
+
+TICK = 0.5  # seconds between looks at what is done
+CONNECT = 10.0  # seconds to find the scheduler
+
+
+def run_here(job: Job, source: str) -> Outcome:
+    """On a worker: the job in a process of its own. source: the submission, which may not be there
+    as a file.
+    """
+    with tempfile.TemporaryDirectory(prefix="submission-") as folder:
+        path = Path(folder, Path(job.submission).name)
+        path.write_text(source)
+        # A worker has threads, which do not survive a fork.
+        (outcome,) = Pool("spawn", workers=1).run([replace(job, submission=str(path))])
+    return outcome
+
+
+class Cluster:
+    """Runs jobs on the workers of the scheduler at `address`. Raises SetupError without one.
+
+    on_tick: see Pool; how long a job has been running is not known here. finished: outcomes that
+    `run` has not handed out, by index.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        on_tick: Callable[[int, dict[int, float]], None] = lambda done, running: None,
+    ):
+        if importlib.util.find_spec("distributed") is None:
+            raise SetupError(
+                "--scheduler needs dask.distributed: run `python -m pip install '.[dask]'`"
+            )
+        from distributed import Client
+
+        try:
+            self._client = Client(address, timeout=CONNECT, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise SetupError(f"--scheduler: no dask scheduler at {address}: {error}") from None
+        self._on_tick = on_tick
+        self.finished: dict[int, Outcome] = {}
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """The outcomes in the order of the jobs, each once."""
+        run = uuid.uuid4().hex  # keys are new: nothing of an earlier run is taken for this one's
+        futures = [
+            self._client.submit(
+                run_here, job, Path(job.submission).read_text(), key=f"case-{run}-{i}", pure=False
+            )
+            for i, job in enumerate(jobs)
+        ]
+        try:
+            for future in futures:
+                while not future.done():
+                    done = sum(f.done() for f in futures)
+                    self._on_tick(done, {})
+                    _wait(future)
+                yield _outcome(future)
+        finally:
+            self._client.cancel(futures)
+            self._client.close()
+
+
+def _wait(future) -> None:
+    from distributed import wait
+    from distributed.utils import TimeoutError
+
+    try:
+        wait(future, timeout=TICK)
+    except TimeoutError:
+        pass
+
+
+def _outcome(future) -> Outcome:
+    try:
+        return future.result()
+    except Exception as error:
+        return Outcome("error", f"the cluster gave no outcome: {type(error).__name__}: {error}")
