@@ -7,30 +7,52 @@ was at to the others; a job that brings down several workers is reported as an e
 from __future__ import annotations
 
 import importlib.util
+import pickle
+import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness import devices
 from harness.devices import SetupError
-from harness.pool import Pool
+from harness.pool import Pool, die_with_parent
 from harness.worker import Job, Outcome
 
 TICK = 0.5  # seconds between looks at what is done
+CHECKOUT = Path(__file__).resolve().parents[1]
 CONNECT = 10.0  # seconds to find the scheduler
 
 
 def run_here(job: Job, source: str) -> Outcome:
-    """On a worker: the job in a process of its own. source: the submission, which may not be there
-    as a file.
+    """On a worker: the job in an interpreter of its own, since neither a daemon nor a process with
+    threads may fork. source: the submission, which may not be there as a file.
     """
     with tempfile.TemporaryDirectory(prefix="submission-") as folder:
         path = Path(folder, Path(job.submission).name)
         path.write_text(source)
-        # A worker has threads, which do not survive a fork.
-        (outcome,) = Pool("spawn", workers=1).run([replace(job, submission=str(path))])
-    return outcome
+        given, result = Path(folder, "job"), Path(folder, "outcome")
+        given.write_bytes(pickle.dumps(replace(job, submission=str(path))))
+        command = [sys.executable, "-m", "harness.cluster", str(given), str(result)]
+        done = subprocess.run(
+            command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        if not result.exists():
+            last = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
+            return Outcome("error", f"the worker's process ended without an outcome: {last[0]}")
+        return pickle.loads(result.read_bytes())
+
+
+def main(given: str, result: str) -> None:
+    """The interpreter of a job; it ends with the worker."""
+    die_with_parent()
+    job: Job = pickle.loads(Path(given).read_bytes())
+    if job.device == "emulator":
+        devices.start_emulator()
+    (outcome,) = Pool("fork" if job.device == "emulator" else "spawn", workers=1).run([job])
+    Path(result).write_bytes(pickle.dumps(outcome))
 
 
 class Cluster:
@@ -94,3 +116,7 @@ def _outcome(future) -> Outcome:
         return future.result()
     except Exception as error:
         return Outcome("error", f"the cluster gave no outcome: {type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -134,12 +134,10 @@ def parallel_cases(device: Device, mode: str, wanted: int | None) -> tuple[int, 
         workers = 1
     elif wanted:
         workers = wanted
+    elif mode in ("test", "tune"):
+        workers = max(1, min(cores, (_free_bytes() >> 30) // GIB_A_CASE))
     else:
-        workers = (
-            1
-            if mode not in ("test", "tune")
-            else max(1, min(cores, (_free_bytes() >> 30) // GIB_A_CASE))
-        )
+        workers = 1
     return workers, max(1, cores // workers)
 
 

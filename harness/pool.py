@@ -46,7 +46,7 @@ class _Running:
 def _case(job: Job, folder: str, output: Connection, close: Sequence[int]) -> Outcome:
     """Body of a case's process."""
     os.setsid()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for descriptor in close:
         os.close(descriptor)
@@ -65,6 +65,11 @@ def _case(job: Job, folder: str, output: Connection, close: Sequence[int]) -> Ou
         sys.stdout.flush()
         sys.stderr.flush()
     return outcome
+
+
+def die_with_parent() -> None:
+    """Have this process killed when the thread that started it ends (prctl(2))."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Pool:

@@ -120,8 +120,9 @@ class Tuned:
         places = {id(t): i for i, t in enumerate(sorted(self.trials, key=lambda t: t.estimate), 1)}
         for trial in sorted(self.trials, key=lambda t: t.us or float("inf")):
             if trial.us is None:
-                message = trial.outcome.message.splitlines()[:1] if trial.outcome else []
-                yield f"  {'':11}  {'':9}  {places[id(trial)]:11}  {self.name(trial)}: {message}"
+                message = trial.outcome.message if trial.outcome else "not run"
+                first = message.split("\n")[0]
+                yield f"  {'':11}  {'':9}  {places[id(trial)]:11}  {self.name(trial)}: {first}"
                 continue
             over = f"{trial.us / (self.best.us or 1.0) - 1:+.1%}"
             mark = "  <- pick" if trial is self.trials[0] else ""
