@@ -6,15 +6,17 @@ was at to the others; a job that brings down several workers is reported as an e
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import pickle
 import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from harness import devices
 from harness.devices import SetupError
@@ -80,7 +82,7 @@ class Cluster:
         self._on_tick = on_tick
         self.finished: dict[int, Outcome] = {}
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
         """The outcomes in the order of the jobs, each once."""
         run = uuid.uuid4().hex  # keys are new: nothing of an earlier run is taken for this one's
         futures = [
@@ -91,27 +93,22 @@ class Cluster:
         ]
         try:
             for future in futures:
-                while not future.done():
-                    done = sum(f.done() for f in futures)
-                    self._on_tick(done, {})
-                    _wait(future)
+                while not _ended(future):
+                    self._on_tick(sum(f.done() for f in futures), {})
                 yield _outcome(future)
         finally:
             self._client.cancel(futures)
             self._client.close()
 
 
-def _wait(future) -> None:
-    from distributed import wait
-    from distributed.utils import TimeoutError
-
-    try:
-        wait(future, timeout=TICK)
-    except TimeoutError:
-        pass
+def _ended(future: Any) -> bool:
+    """Whether a future is done, after waiting for it at most a tick."""
+    with contextlib.suppress(Exception):  # what it raised is for _outcome to say
+        future.result(timeout=TICK)
+    return future.done()
 
 
-def _outcome(future) -> Outcome:
+def _outcome(future: Any) -> Outcome:
     try:
         return future.result()
     except Exception as error:

@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 # Compilers and what they and torch ask of the machine (torch.utils.cpp_extension, ctypes.util).
 ALLOWED = frozenset(
@@ -58,7 +59,8 @@ def _command(event: str, args: tuple) -> tuple[str, str]:
     """
     if event == "os.system":
         return "sh", os.fsdecode(args[0])
-    program, given = args[0], args[1] if len(args) > 1 else ()
+    program: Any = args[0]
+    given: Any = args[1] if len(args) > 1 else ()
     words = [given] if isinstance(given, (str, bytes, os.PathLike)) else list(given or ())
     words = [os.fsdecode(word) for word in words]
     program = words[0] if program is None and words else os.fsdecode(program or "?")

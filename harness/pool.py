@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -93,7 +93,7 @@ class Pool:
         self._close = tuple(close) if method == "fork" else ()
         self.finished: dict[int, Outcome] = {}
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
         """The outcomes in the order of the jobs, each as soon as it and those before it are
         there.
         """

@@ -264,14 +264,18 @@ class TextReport:
         """Geometric mean in us of each problem all of whose cases were timed."""
         means = {}
         for name in dict.fromkeys(case.problem.name for case, _ in self._done):
-            times = [
-                o.modelled["time_us"] if o.modelled else o.stats and o.stats["mean"] / 1e3
-                for case, o in self._done
-                if case.problem.name == name
-            ]
-            if all(times):
+            outcomes = [o for case, o in self._done if case.problem.name == name]
+            times = [us for o in outcomes if (us := _microseconds(o))]
+            if len(times) == len(outcomes):
                 means[name] = math.exp(sum(map(math.log, times)) / len(times))
         return means
+
+
+def _microseconds(outcome: Outcome) -> float | None:
+    """The time that a case was modelled or measured to take."""
+    if outcome.modelled:
+        return outcome.modelled["time_us"]
+    return outcome.stats["mean"] / 1e3 if outcome.stats else None
 
 
 def ncu_command(case: Case) -> str:

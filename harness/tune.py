@@ -144,7 +144,7 @@ def run(
     """
     asked = [dataclasses.replace(job, plot="", count=count) for job in jobs]
     ranked = pool([f"{case.problem.short} {case.text}" for case in cases]).run(asked)
-    found = [Tuned(case, outcome) for case, outcome in zip(cases, ranked)]
+    found = [Tuned(case, outcome) for outcome, case in zip(ranked, cases)]
     work = [
         (tuned, trial, dataclasses.replace(job, plot="", config=tuple(trial.config.items())))
         for job, tuned in zip(jobs, found)
@@ -155,7 +155,8 @@ def run(
         if not tuned.trials:
             report(tuned)
     names = [f"{t.case.problem.short} {t.case.text}: {t.name(trial)}" for t, trial, _ in work]
-    for (tuned, trial, _), outcome in zip(work, pool(names).run([job for _, _, job in work])):
+    outcomes = pool(names).run([job for _, _, job in work])
+    for outcome, (tuned, trial, _) in zip(outcomes, work):
         trial.outcome = outcome
         tuned.seconds += outcome.seconds
         left[id(tuned)] -= 1

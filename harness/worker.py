@@ -66,6 +66,10 @@ class Job:
     count: int = 0
     config: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def seed(self) -> int:
+        return int(self.args["seed"])  # type: ignore[arg-type]  # of the keys, sizes alone are lists
+
 
 @dataclass
 class Outcome:
@@ -112,9 +116,8 @@ def execute(job: Job) -> Outcome:
     ) as error:  # a kernel may raise anything, SystemExit and KeyboardInterrupt included
         message = _describe(error)
         outcome = Outcome("error", message, cuda_error=_is_cuda_error(message))
-        if not isinstance(error, (ValueError, TypeError, SubmissionError)) and not hasattr(
-            error, "kind"
-        ):
+        told = (ValueError, TypeError, SubmissionError)
+        if not isinstance(error, told) and not hasattr(error, "kind"):
             with suppress(OSError, ValueError):  # it may have closed stderr
                 _print_traceback(error)
     if guard.stopped:
@@ -233,6 +236,8 @@ def load_kernel(path: Path) -> Callable[[Any], Any]:
     SubmissionError.
     """
     spec = importlib.util.spec_from_file_location("submission", path)
+    if spec is None or spec.loader is None:
+        raise SubmissionError(f"{path.name} is no Python file: its name does not end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["submission"] = module
     try:
@@ -277,7 +282,7 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
             if job.mode == "test":
                 note = _test_launching(job, kernel, lambda: None, gpu)
             else:
-                recheck(job.problem, kernel, lambda s: _generate(job, s), job.args["seed"])
+                recheck(job.problem, kernel, lambda s: _generate(job, s), job.seed)
         except WrongResult as error:
             wrong = str(error)
         if message := "\n".join(filter(None, [wrong, _findings(gpu.launches[before:])])):
@@ -303,7 +308,7 @@ def _test_launching(
             raise WrongResult(_no_launch(job))
         return output
 
-    return check_twice(counted, lambda s: _generate(job, s), job.args["seed"], wait)
+    return check_twice(counted, lambda s: _generate(job, s), job.seed, wait)
 
 
 def _findings(launches) -> str:
@@ -335,7 +340,7 @@ def _test(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     import torch
 
     wait = torch.cuda.synchronize
-    note = check_twice(kernel, lambda s: _generate(job, s), job.args["seed"], wait)
+    note = check_twice(kernel, lambda s: _generate(job, s), job.seed, wait)
     return Outcome("pass", note)
 
 
@@ -343,8 +348,8 @@ def _benchmark(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     from reference import check_implementation
 
     bench = Bench(kernel, lambda seed: _generate(job, seed), check_implementation, CudaClock())
-    bench.measure(plan(job.problem, job.mode, warmup=True), job.args["seed"])
-    stats = bench.measure(plan(job.problem, job.mode), job.args["seed"])
+    bench.measure(plan(job.problem, job.mode, warmup=True), job.seed)
+    stats = bench.measure(plan(job.problem, job.mode), job.seed)
     return Outcome("pass", stats=stats.as_dict())
 
 
