@@ -60,8 +60,7 @@ def main(given: str, result: str) -> None:
 class Cluster:
     """Runs jobs on the workers of the scheduler at `address`. Raises SetupError without one.
 
-    on_tick: see Pool; how long a job has been running is not known here. finished: outcomes that
-    `run` has not handed out, by index.
+    on_tick: see Pool; how long a job has been running is not known here.
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class Cluster:
         except (OSError, ValueError) as error:
             raise SetupError(f"--scheduler: no dask scheduler at {address}: {error}") from None
         self._on_tick = on_tick
-        self.finished: dict[int, Outcome] = {}
 
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
         """The outcomes in the order of the jobs, each once."""
