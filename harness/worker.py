@@ -164,7 +164,7 @@ def _run(job: Job) -> Outcome:
         return _on_hopper(job)
     kernel = load_kernel(Path(job.submission))
     if job.mode == "tune":
-        return _tune(job)
+        return _tune(job, kernel)
     if job.device == "emulator":
         return _emulate(job, kernel)
     actions = {
@@ -201,17 +201,19 @@ def _diff(job: Job) -> Outcome:
     return Outcome("pass" if right and not found else "fail", found, report=report)
 
 
-def _tune(job: Job) -> Outcome:
+def _tune(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     """Rank configurations, or run with one of them."""
     module, data = sys.modules["submission"], _generate(job)
     if job.device == "emulator":
         import b200
+        from harness.gpu_data import on_gpu
 
         b200.install(check=False)
+        kernel = on_gpu(kernel)
     try:
         if job.count:
-            return Outcome("pass", ranked=rank(module, data, job.count))
-        kernel = fix(module, data, dict(job.config))
+            return Outcome("pass", ranked=rank(module, kernel, data, job.count))
+        fix(module, kernel, data, dict(job.config))
     except NoConfigs as error:
         raise SubmissionError(str(error)) from None
     if job.device == "cuda":

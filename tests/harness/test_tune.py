@@ -82,15 +82,21 @@ def module():
     return found
 
 
+def asking(asked):
+    """A module, its kernel and data."""
+    return asked, asked.custom_kernel, "problem"
+
+
 def test_configurations_are_ranked_by_the_kernels_own_estimate_the_pick_first():
-    ranked = configs.rank(module(), "problem", 4)
+    ranked = configs.rank(*asking(module()), 4)
     assert [fields["rounds"] for fields, _ in ranked] == [500, 400, 600, 300]
     assert [estimate for _, estimate in ranked] == [0, 100, 100, 200]
 
 
 def test_a_configuration_takes_the_place_of_the_pick():
     asked = module()
-    kernel = configs.fix(asked, "problem", {"rounds": 300})
+    configs.fix(*asking(asked), {"rounds": 300})
+    kernel = asked.custom_kernel
     assert (kernel("problem").rounds, kernel("other").rounds) == (300, 300)
 
 
@@ -99,14 +105,14 @@ def test_what_a_submission_must_have(name):
     asked = module()
     delattr(asked, name)
     with pytest.raises(configs.NoConfigs, match=f"no function {name}"):
-        configs.rank(asked, "problem", 4)
+        configs.rank(*asking(asked), 4)
 
 
 def test_a_submission_that_never_asks():
     asked = module()
     asked.custom_kernel = lambda data: data
     with pytest.raises(configs.NoConfigs, match="does not call pick"):
-        configs.rank(asked, "problem", 4)
+        configs.rank(*asking(asked), 4)
 
 
 def tuned(times) -> tune.Tuned:
