@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from b200.clock.options import Options
     from b200.host.runtime import Runtime
 
-__all__ = ["EmulatorError", "install", "machine"]
+__all__ = ["EmulatorError", "at_work", "install", "machine"]
 __version__ = "0.2.0"
 
 _runtime: Runtime | None = None
@@ -95,3 +95,14 @@ def install(
     found = _runtime.gpu
     found.machine = machine(found.memory, check, timing, schedule)
     return found
+
+
+def at_work() -> list[str]:
+    """Where the kernel is that this process runs in software: a line for each place in its source
+    at which warps are that do not wait. For a signal handler; empty where no launch is under way.
+    """
+    if _runtime is None or not hasattr(_runtime.gpu, "machine"):
+        return []
+    from b200.chip.describe import at_work as places
+
+    return places(_runtime.gpu.machine)

@@ -14,9 +14,11 @@ from pathlib import Path
 
 from task import PROBLEMS, SEED, CaseArgs, Problem
 
+GEMV_ROWS = 128  # that b of a gemv is padded to
+MOST_DIGITS = 30  # of a number; no legal size or seed has more
 K_MULTIPLE = 64  # one MMA takes 64 elements of K
 
-_PAIR = re.compile(r"\s*([A-Za-z_]+)\s*:\s*([+-]?\d+|\[[^\]]*\]|\([^)]*\))\s*")
+_PAIR = re.compile(r"\s*([A-Za-z_]+)\s*:\s*([+-]?\d+|\[[^\]]*\]|\([^)]*\))\s*", re.ASCII)
 _EXAMPLE = "m: 128; k: 256; l: 1; seed: 1111"
 
 
@@ -40,22 +42,36 @@ def parse(text: str) -> dict[str, int | tuple[int, ...]]:
         match = _PAIR.fullmatch(part)
         if match is None:
             raise CaseError(
-                f"malformed case {text!r}: {part.strip()!r} is not 'key: number' as in {_EXAMPLE!r}"
+                f"malformed case {_cut(text)!r}: {_cut(part.strip())!r} is not 'key: number' as in"
+                f" {_EXAMPLE!r}"
             )
         key, value = match.groups()
         if key in args:
             raise CaseError(f"malformed case {text!r}: {key} is given twice")
-        args[key] = _list(value, text) if value[0] in "[(" else int(value)
+        args[key] = _list(value, text) if value[0] in "[(" else _number(value, text)
     if not args:
         raise CaseError(f"malformed case {text!r}: expected something like {_EXAMPLE!r}")
     return args
 
 
 def _list(value: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(item) for item in value[1:-1].split(",") if item.strip())
-    except ValueError:
-        raise CaseError(f"malformed case {text!r}: {value!r} is not a list of numbers") from None
+    items = [item.strip() for item in value[1:-1].split(",")]
+    if items and not items[-1]:
+        items.pop()  # as in (1,)
+    if not all(re.fullmatch(r"[+-]?\d+", item, re.ASCII) for item in items):
+        raise CaseError(f"malformed case {_cut(text)!r}: {_cut(value)!r} is not a list of numbers")
+    return tuple(_number(item, text) for item in items)
+
+
+def _number(value: str, text: str) -> int:
+    if len(value) > MOST_DIGITS:
+        raise CaseError(f"malformed case {_cut(text)!r}: a number of {len(value)} digits")
+    return int(value)
+
+
+def _cut(text: str) -> str:
+    """Enough of a text to be recognised in a message."""
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def format_args(args: CaseArgs) -> str:
@@ -90,6 +106,23 @@ def make_case(problem: Problem, args: CaseArgs, text: str | None = None) -> Case
     if illegal:
         raise CaseError(f"illegal case {format_args(ordered)!r} of {problem.name}: {illegal}")
     return Case(problem, ordered, text or format_args(ordered))
+
+
+def bytes_needed(case: Case) -> int:
+    """The least memory that a test of a case takes: inputs and result, each twice."""
+    a = case.args
+    groups = zip(a["m"], a["n"], a["k"]) if case.problem.grouped else [_flat_sizes(case)]
+    batch, weights = a.get("l", 1), 2 if case.problem.short == "dual" else 1
+    total = 0
+    for m, n, k in groups:
+        # A half byte a code; a byte for 16 of them, stored in two orders.
+        stored = GEMV_ROWS if case.problem.short == "gemv" else n
+        total += batch * ((m + weights * stored) * (k // 2 + k // 8) + 2 * m * n)
+    return 2 * total
+
+
+def _flat_sizes(case: Case) -> tuple[int, int, int]:
+    return case.args["m"], case.args.get("n", 1), case.args["k"]
 
 
 def _illegal_sizes(args: CaseArgs) -> str:
@@ -136,6 +169,12 @@ def infer_problem(lines: Sequence[CaseArgs]) -> Problem:
         fitting = [p for p in fitting if all(_shape(line) in _official_shapes(p) for line in lines)]
     if len(fitting) == 1:
         return fitting[0]
+    if not any(keys == set(p.keys) for p in PROBLEMS.values()):
+        forms = "; ".join(f"{p.short}: {', '.join(p.keys)}" for p in PROBLEMS.values())
+        raise CaseError(
+            f"cannot tell the problem of {_cut(format_args(lines[0]))!r}: no problem has these keys"
+            f" ({forms}; the seed may be left out)"
+        )
     raise CaseError(
         f"cannot tell the problem of {format_args(lines[0])!r}: name one of {', '.join(PROBLEMS)} "
         "(argument --problem, or environment NVFP4_PROBLEM)"

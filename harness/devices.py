@@ -1,19 +1,17 @@
-"""What the cases run on: a B200, a Hopper GPU, or the emulator; what is missing for it."""
+"""What the cases run on: a B200, a Hopper GPU, or the emulator; and whether they fit there."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
-import sys
 from dataclasses import dataclass
+
+from harness.cases import Case, CaseError, bytes_needed
 
 CHOICES = ("auto", "cuda", "hopper", "emulator")
 CAPABILITY = 10  # major compute capability of the B200
 HOPPER_CAPABILITY = 9
 GIB_A_CASE = 4  # memory to leave for each case that runs at the same time
-
-_NEEDED = {"torch": "torch", "cutlass": "nvidia-cutlass-dsl"}
 
 
 class SetupError(Exception):
@@ -36,19 +34,8 @@ class Device:
         return "fork" if self.kind == "emulator" else "spawn"
 
 
-def check_dependencies() -> None:
-    """Raise SetupError if torch or the DSL is not installed."""
-    for module, package in _NEEDED.items():
-        if importlib.util.find_spec(module) is None:
-            raise SetupError(
-                f"{package} is not installed for {sys.executable}: run `python -m pip install .` in"
-                " the checkout"
-            )
-
-
 def resolve(wanted: str) -> Device:
     """The device for one of CHOICES; auto prefers a B200, then a Hopper GPU. Raises SetupError."""
-    check_dependencies()
     import torch
 
     if wanted == "hopper":
@@ -124,6 +111,22 @@ def start_emulator() -> None:
         ) from error
 
 
+def check_memory(case: Case, device: Device) -> None:
+    """Raise CaseError if the memory that is free is less than any test of the case needs."""
+    if device.kind == "emulator":
+        free, where = _free_bytes(), "this machine"
+    else:
+        import torch
+
+        free, where = torch.cuda.mem_get_info()[0], device.name
+    needed = bytes_needed(case)
+    if needed > free:
+        raise CaseError(
+            f"case {case.text!r} of {case.problem.name} needs at least {needed / 2**30:,.1f} GiB,"
+            f" {where} has {free / 2**30:,.1f} GiB free"
+        )
+
+
 def parallel_cases(device: Device, mode: str, wanted: int | None) -> tuple[int, int]:
     """(cases at a time, CPU threads for each); one at a time where a GPU is shared."""
     cores = len(os.sched_getaffinity(0))
@@ -131,13 +134,15 @@ def parallel_cases(device: Device, mode: str, wanted: int | None) -> tuple[int, 
         workers = 1
     elif wanted:
         workers = wanted
+    elif mode in ("test", "tune"):
+        workers = max(1, min(cores, (_free_bytes() >> 30) // GIB_A_CASE))
     else:
-        workers = 1 if mode != "test" else max(1, min(cores, _free_gib() // GIB_A_CASE))
+        workers = 1
     return workers, max(1, cores // workers)
 
 
-def _free_gib() -> int:
-    """Memory that can be had, in GiB (proc(5), MemAvailable)."""
+def _free_bytes() -> int:
+    """Memory that can be had (proc(5), MemAvailable)."""
     with open("/proc/meminfo") as lines:
         kib = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    return kib >> 20
+    return kib << 10

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from b200 import pictures
 from harness.hypotheses import HYPOTHESES, Operand, View, operand
 from reference import ATOL, RTOL, ref_kernel
 
@@ -17,7 +18,7 @@ TERMS = 2_000_000  # of their sums held at a time, so fewer elements where K is 
 MAP_WIDTH, MAP_HEIGHT = 96, 32
 TILE = (128, 64)  # of the counts: weight rows x tokens
 PARTIAL = 0.5  # share from which a hypothesis is worth a line though it does not explain all
-PICTURE = 1024  # pixels of the longer side
+CELLS = 1024  # of the picture along its longer side
 
 
 @dataclass(frozen=True)
@@ -67,17 +68,27 @@ def _plane(index: int, a: Operand, b: list[Operand], got, want, neighbours=()) -
     return Plane(index, got, want, wrong, view, axis, 2 * a.codes.shape[1])
 
 
-def explain(data: tuple, output: Any, picture: Path | None = None) -> tuple[bool, str]:
-    """(whether the output is right, the report). picture: a PNG of the first wrong group's map."""
+def explain(
+    data: tuple, output: Any, picture: Path | None = None, what: str = ""
+) -> tuple[bool, str]:
+    """(whether the output is right, the report).
+
+    picture: file for a map of the first wrong group (b200.pictures.SUFFIXES). what: the case, for
+    its title.
+    """
     lines: list[str] = []
     for plane in planes(data, output):
         if plane.wrong.any():
-            lines += _group(plane, picture)
-            picture = None
+            found = _group(plane)
+            if picture is not None:
+                draw_map(plane, picture, what, "\n".join(found))
+                found.append(f"picture: {picture}")
+                picture = None
+            lines += found
     return not lines, "\n".join(lines) or "the output is right: nothing to explain"
 
 
-def _group(plane: Plane, picture: Path | None) -> list[str]:
+def _group(plane: Plane) -> list[str]:
     m, n, l = plane.want.shape
     total = int(plane.wrong.sum())
     share = 100 * total / plane.wrong.size
@@ -86,11 +97,7 @@ def _group(plane: Plane, picture: Path | None) -> list[str]:
     ]
     lines += _why(plane)
     lines += _counts(plane)
-    lines += _map(plane)
-    if picture is not None:
-        _draw(plane, picture)
-        lines.append(f"picture: {picture}")
-    return lines
+    return lines + _map(plane)
 
 
 # --- why ----------------------------------------------------------------------------------------
@@ -186,16 +193,83 @@ def _map(plane: Plane) -> list[str]:
     return lines + ["    " + "".join(marks[row]) for row in level]
 
 
-def _draw(plane: Plane, path: Path):
-    """A picture of the first wrong batch: white right, red wrong, black NaN."""
-    from b200.clock.png import write_png
+def draw_map(plane: Plane, path: Path, what: str, text: str) -> None:
+    """The first wrong batch over rows and columns of c: white right, colour by the size of the
+    error, black NaN or infinite, with the grid of output tiles. text: stands under it in HTML.
+    """
+    from matplotlib.colors import LogNorm
+    from matplotlib.patches import Patch
 
     batch = int(np.flatnonzero(plane.wrong.any((0, 1)))[0])
-    wrong, got = plane.wrong[:, :, batch], plane.got[:, :, batch]
-    scale = max(1, PICTURE // max(wrong.shape))
-    step = max(1, max(wrong.shape) // PICTURE)
-    pixels = np.full((*wrong.shape, 3), 255, np.uint8)
-    pixels[wrong] = (208, 32, 32)
-    pixels[np.isnan(got)] = (0, 0, 0)
-    pixels = pixels[::step, ::step].repeat(scale, 0).repeat(scale, 1)
-    write_png(path, np.ascontiguousarray(pixels))
+    wrong = plane.wrong[:, :, batch]
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(plane.got[:, :, batch] - plane.want[:, :, batch])
+    finite = np.where(wrong & np.isfinite(error), error, 0.0)
+    lost = wrong & ~np.isfinite(error)
+    step = max(1, -(-max(wrong.shape) // CELLS))
+    m, n = wrong.shape
+    figure = pictures.new(*_inches(m, n))
+    axes = figure.subplots()
+    extent = (0, n, m, 0)
+    shown = _most(finite, step)
+    if shown.any():
+        sizes = finite[finite > 0]
+        low, high = float(sizes.min()), float(sizes.max())
+        norm = LogNorm(low, high if high > low else 2 * low)
+        cells = np.ma.masked_equal(shown, 0)
+        image = axes.imshow(
+            cells, cmap="autumn_r", norm=norm, extent=extent, interpolation="nearest"
+        )
+        figure.colorbar(image, ax=axes, label="|got - expected|", shrink=0.8)
+        spread = f"errors {low:.3g} to {high:.3g}"
+    else:
+        spread = "no finite error"
+    if lost.any():
+        black = np.ma.masked_equal(_most(lost.astype(np.float32), step), 0)
+        axes.imshow(black, cmap="gray", vmin=1, vmax=2, extent=extent, interpolation="nearest")
+    axes.set_aspect("auto")
+    _tile_grid(axes, m, n, plane.weights_axis)
+    sides = ("weight rows", "tokens") if plane.weights_axis == 0 else ("tokens", "weight rows")
+    axes.set_ylabel(f"row of c ({sides[0]})")
+    axes.set_xlabel(f"column of c ({sides[1]})")
+    share = f"{int(wrong.sum()):,} of {wrong.size:,} elements differ, {spread}"
+    where = f"group {plane.index}, batch {batch}: c is {m} x {n}, K = {plane.k}"
+    title = "\n".join(filter(None, (what, where, share)))
+    axes.set_title(title, fontsize=10, loc="left", wrap=True)
+    handles = [
+        Patch(facecolor="white", edgecolor="gray", label="right"),
+        Patch(color="#ff8000", label="wrong, by the size of the error"),
+        Patch(color="black", label="wrong: NaN or infinite"),
+    ]
+    grid = f"grid: tiles of {TILE[0]} weight rows x {TILE[1]} tokens"
+    figure.legend(
+        handles=handles, title=grid, loc="outside lower center", ncols=3, fontsize=8, frameon=False
+    )
+    pictures.save(figure, path, title.replace("\n", "; "), text)
+
+
+def _inches(m: int, n: int) -> tuple[float, float]:
+    """Of a figure for a matrix: near its shape, but never a thread."""
+    ratio = min(max(m / n, 0.4), 1.6)
+    return 9.0, 2.2 + 6.0 * ratio
+
+
+def _most(cells: np.ndarray, step: int) -> np.ndarray:
+    """The largest value of each square of step x step, so that no lone error is left out."""
+    padded = np.zeros([-(-size // step) * step for size in cells.shape], cells.dtype)
+    padded[: cells.shape[0], : cells.shape[1]] = cells
+    shape = (padded.shape[0] // step, step, padded.shape[1] // step, step)
+    return padded.reshape(shape).max((1, 3))
+
+
+def _tile_grid(axes, m: int, n: int, weights_axis: int) -> None:
+    """Lines at the edges of output tiles, and ticks where they are few enough to be read."""
+    tile = TILE if weights_axis == 0 else TILE[::-1]
+    for size, length, line, ticks in (
+        (m, tile[0], axes.axhline, axes.set_yticks),
+        (n, tile[1], axes.axvline, axes.set_xticks),
+    ):
+        edges = range(0, size + 1, length)
+        for edge in edges:
+            line(edge, color="#3060a0", linewidth=0.4 if len(edges) > 40 else 0.7, alpha=0.6)
+        ticks(edges if len(edges) <= 10 else edges[:: -(-len(edges) // 10)])

@@ -28,10 +28,19 @@ def run(chosen: Sequence[cases.Case], workers: int) -> list[Outcome]:
     threads = max(1, len(os.sched_getaffinity(0)) // workers)
     submission = str(Path(__file__).parents[1] / "submission.py")
     jobs = [
-        Job("test", "emulator", c.problem.name, dict(c.args), "official", submission, threads)
+        Job(
+            mode="test",
+            device="emulator",
+            problem=c.problem.name,
+            args=dict(c.args),
+            inputs="official",
+            submission=submission,
+            timeout=900.0,
+            threads=threads,
+        )
         for c in chosen
     ]
-    return list(Pool("fork", workers, timeout=900.0).run(jobs))
+    return list(Pool("fork", workers).run(jobs))
 
 
 def line(what: str, value: float, target: float, unit: str) -> str:

@@ -19,12 +19,13 @@ TRACED_CTAS = 8
 
 
 def model(
-    problem: str, kernel: Callable[[Any], Any], data: Any, trace: str, plot: str
+    problem: str, kernel: Callable[[Any], Any], data: Any, trace: str, plot: str, what: str = ""
 ) -> tuple[dict[str, Any] | None, str]:
     """(fields of b200.clock.call_time.Reported or None if nothing was launched, profile as
     text).
 
-    trace, plot: files to write the timeline of the first CTAs to; nothing where empty.
+    trace, plot: files to write the timeline of the first CTAs to; nothing where empty. what: the
+    case, for the title of the picture.
     """
     import b200
     from b200.clock import Options, draw, profile
@@ -47,7 +48,7 @@ def model(
     if trace:
         draw.write_trace(longest, Path(trace))
     if plot:
-        draw.write_picture(longest, Path(plot))
+        draw.write_picture(longest, Path(plot), what)
     text = "\n".join(f"{profile.text(launch.time)}\n{_budget(launch)}" for launch in launches)
     reported = asdict(protocol.reported(launches, plan(problem, "benchmark").calls))
     return reported | _where(launches), text

@@ -1,4 +1,7 @@
-"""A process for each case: started, watched, killed when it hangs, and reported when it crashes."""
+"""A process for each case, by pebble: started, ended when it takes too long, reported when it
+crashes. What pebble does not know stands here: the output of a case, where it was, and the programs
+it leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -12,164 +15,136 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent import futures
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 
+from pebble import ProcessExpired, ProcessFuture, concurrent
+
+from harness.output import Output
 from harness.worker import Job, Outcome, execute
 
 TICK = 0.5  # seconds between looks at the clock
-LAST_WORDS = 1.0  # seconds a hung process gets to say where it is
+GRACE = 5.0  # seconds that a case gets to end by itself when its time is over
+LAST_WORDS = "last_words"  # file of a case: faulthandler's dump of where it was
 PR_SET_PDEATHSIG = 1
-KEPT_OUTPUT = 20_000  # characters of a case's own output
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 
 
 @dataclass
 class _Running:
-    index: int
     job: Job
-    process: multiprocessing.process.BaseProcess
-    results: Connection
-    log: Path
+    future: ProcessFuture
+    output: Output
+    folder: Path
     since: float
 
 
-def _main(job: Job, results: Connection, log: str, close: Sequence[int]) -> None:
-    """Body of a case's process. Its prints and the dying words of native code go to `log`."""
+def _case(job: Job, folder: str, output: Connection, close: Sequence[int]) -> Outcome:
+    """Body of a case's process."""
     os.setsid()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for descriptor in close:
         os.close(descriptor)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    Path(folder, "pid").write_text(str(os.getpid()))
+    tempfile.tempdir = os.environ["TMPDIR"] = folder  # a case may die without cleaning up
     sys.stdout.flush()
     sys.stderr.flush()
-    os.dup2(target, 1)
-    os.dup2(target, 2)
-    faulthandler.enable(file=2)
-    faulthandler.register(signal.SIGUSR1, file=2, all_threads=False)
+    for descriptor in (1, 2):
+        os.dup2(output.fileno(), descriptor)
+    output.close()
+    last_words = open(Path(folder, LAST_WORDS), "w")
+    faulthandler.enable(last_words)
+    faulthandler.dump_traceback_later(job.timeout + GRACE / 2, file=last_words)
     outcome = execute(job)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    results.send(outcome)
-    results.close()
+    with contextlib.suppress(OSError, ValueError):  # it may have closed them
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return outcome
+
+
+def die_with_parent() -> None:
+    """Have this process killed when the thread that started it ends (prctl(2))."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Pool:
     """Runs jobs, up to `workers` at a time, each in a process of its own.
 
     method: "fork" (what the parent has imported is there at once; only without CUDA) or "spawn".
-    timeout: seconds a case may take. close: descriptors a case must not inherit. on_tick(done,
-    running): called about twice a second with the number of finished jobs and {index of a running
-    job: seconds so far}.
+    on_tick(done, running): called about twice a second with the number of finished jobs and {index
+    of a running job: seconds so far}. close: descriptors a case must not inherit. finished:
+    outcomes that `run` has not handed out, by index.
     """
 
     def __init__(
         self,
         method: str,
         workers: int,
-        timeout: float,
         on_tick: Callable[[int, dict[int, float]], None] = lambda done, running: None,
         close: Sequence[int] = (),
     ):
         self._context = multiprocessing.get_context(method)
-        self._workers, self._timeout, self._on_tick = workers, timeout, on_tick
+        self._workers, self._on_tick = workers, on_tick
         self._close = tuple(close) if method == "fork" else ()
-        self._running: list[_Running] = []
+        self.finished: dict[int, Outcome] = {}
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
         """The outcomes in the order of the jobs, each as soon as it and those before it are
         there.
         """
-        finished: dict[int, Outcome] = {}
+        running: dict[int, _Running] = {}
         begun = given = 0
-        with _scratch() as directory:
+        with _scratch() as scratch:
             try:
                 while given < len(jobs):
-                    while begun < len(jobs) and len(self._running) < self._workers:
-                        self._start(begun, jobs[begun], directory)
+                    while begun < len(jobs) and len(running) < self._workers:
+                        running[begun] = self._start(jobs[begun], scratch / str(begun))
                         begun += 1
-                    finished.update(self._collect())
-                    self._on_tick(begun - len(self._running), self._ages())
-                    while given in finished:
-                        yield finished.pop(given)
+                    futures.wait(
+                        [case.future for case in running.values()],
+                        timeout=TICK,
+                        return_when=futures.FIRST_COMPLETED,
+                    )
+                    for index in [i for i, case in running.items() if case.future.done()]:
+                        self.finished[index] = _end(running.pop(index))
+                    now = time.monotonic()
+                    ages = {index: now - case.since for index, case in running.items()}
+                    self._on_tick(begun - len(running), ages)
+                    while given in self.finished:
+                        yield self.finished.pop(given)
                         given += 1
             finally:
-                for case in self._running:
-                    _kill(case)
-                self._running.clear()
+                for case in running.values():
+                    if not _kill_group(case.folder):
+                        case.future.cancel()  # it has hardly begun
+                futures.wait([case.future for case in running.values()], timeout=GRACE)
 
-    def _ages(self) -> dict[int, float]:
-        now = time.monotonic()
-        return {case.index: now - case.since for case in self._running}
-
-    def _start(self, index: int, job: Job, directory: Path) -> None:
-        receive, send = self._context.Pipe(duplex=False)
-        log = directory / f"{index}.log"
-        process = self._context.Process(target=_main, args=(job, send, str(log), self._close))
-        process.start()
-        send.close()
-        self._running.append(_Running(index, job, process, receive, log, time.monotonic()))
-
-    def _collect(self) -> dict[int, Outcome]:
-        """The outcomes of the cases that ended, or were ended, within a tick."""
-        ready = wait([case.results for case in self._running], timeout=TICK)
-        now = time.monotonic()
-        ended: dict[int, Outcome] = {}
-        for case in list(self._running):
-            if case.results in ready:
-                outcome = _receive(case)
-            elif now - case.since > self._timeout:
-                outcome = self._give_up(case)
-            else:
-                continue
-            _kill(case)
-            self._running.remove(case)
-            outcome.output = _read(case.log)[-KEPT_OUTPUT:]
-            outcome.seconds = outcome.seconds or time.monotonic() - case.since
-            ended[case.index] = outcome
-        return ended
-
-    def _give_up(self, case: _Running) -> Outcome:
-        """End a case that takes too long, after asking its Python for the place it is at."""
-        before = len(_read(case.log))
-        try:
-            os.kill(case.process.pid, signal.SIGUSR1)
-        except ProcessLookupError:
-            pass
-        wait([case.results], timeout=LAST_WORDS)
-        return Outcome(
-            "timeout",
-            f"no result after {self._timeout:g} s{_place(_read(case.log)[before:], case.job)}",
+    def _start(self, job: Job, folder: Path) -> _Running:
+        folder.mkdir()
+        reader, writer = self._context.Pipe(duplex=False)
+        in_a_process = concurrent.process(
+            daemon=False, timeout=job.timeout + GRACE, mp_context=self._context
         )
-
-
-def _place(dump: str, job: Job) -> str:
-    """Where a hung or crashed case was by faulthandler's dump: the innermost line, and that of the
-    submission.
-    """
-    frames = _FRAME.findall(dump)
-    inside = [frame for frame in frames if frame[0] == job.submission]
-    shown = dict.fromkeys(frames[:1] + inside[:1])
-    places = ", called from ".join(
-        f"{Path(file).name}:{line} in {name}" for file, line, name in shown
-    )
-    return f"; it was at {places}" if places else ""
+        future = in_a_process(_case)(job, str(folder), writer, self._close)
+        writer.close()
+        return _Running(job, future, Output(reader), folder, time.monotonic())
 
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """A directory for logs that is also the temporary directory of the cases, which may die without
-    cleaning up.
+    """A folder for all that cases leave, and the temporary directory of those that begin: what a
+    fork makes for itself is made there.
     """
     kept = tempfile.tempdir, os.environ.get("TMPDIR")
-    with tempfile.TemporaryDirectory(prefix="cases-") as directory:
-        tempfile.tempdir = os.environ["TMPDIR"] = directory
+    with tempfile.TemporaryDirectory(prefix="cases-", ignore_cleanup_errors=True) as folder:
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
         try:
-            yield Path(directory)
+            yield Path(folder)
         finally:
             tempfile.tempdir = kept[0]
             if kept[1] is None:
@@ -178,18 +153,44 @@ def _scratch() -> Iterator[Path]:
                 os.environ["TMPDIR"] = kept[1]
 
 
-def _receive(case: _Running) -> Outcome:
+def _end(case: _Running) -> Outcome:
+    """The outcome of a case whose future is done; nothing of it is left running."""
+    outcome = _outcome(case)
+    _kill_group(case.folder)
+    outcome.output = case.output.text(patience=1.0) + _read(case.folder / LAST_WORDS)
+    case.output.close()
+    outcome.seconds = outcome.seconds or time.monotonic() - case.since
+    return outcome
+
+
+def _outcome(case: _Running) -> Outcome:
+    place = _place(_read(case.folder / LAST_WORDS), case.job)
     try:
-        return case.results.recv()
-    except (EOFError, OSError):  # it died before, or while, it sent one
-        case.process.join(5)
-        cause = _cause_of_death(case.process.exitcode)
-        return Outcome(
-            "error", f"the process of the case {cause}{_place(_read(case.log), case.job)}"
-        )
+        return case.future.result()
+    except futures.TimeoutError:
+        return Outcome("timeout", f"no result after {case.job.timeout:g} s{place}")
+    except ProcessExpired as expired:
+        return Outcome("error", f"the process of the case {_cause(expired.exitcode)}{place}")
+    except Exception as error:  # its result could not be read
+        return Outcome("error", f"the process of the case sent no outcome: {error!r}")
 
 
-def _cause_of_death(exitcode: int | None) -> str:
+def _place(dump: str, job: Job) -> str:
+    """Where a hung or crashed case was by faulthandler's dump: the innermost line, and that of the
+    submission.
+    """
+    threads = re.split(r"^(?=Current thread |Thread )", dump, flags=re.MULTILINE)
+    current = [thread for thread in threads if thread.startswith("Current thread ")]
+    frames = _FRAME.findall((current or threads)[-1])  # the main thread comes last
+    inside = [frame for frame in frames if frame[0] == job.submission]
+    shown = dict.fromkeys(frames[:1] + inside[:1])
+    places = ", called from ".join(
+        f"{Path(file).name}:{line} in {name}" for file, line, name in shown
+    )
+    return f"; it was at {places}" if places else ""
+
+
+def _cause(exitcode: int | None) -> str:
     if exitcode is None:
         return "closed its pipe and hung"
     if exitcode >= 0:
@@ -197,18 +198,19 @@ def _cause_of_death(exitcode: int | None) -> str:
     return f"was killed by {signal.Signals(-exitcode).name} ({signal.strsignal(-exitcode)})"
 
 
-def _kill(case: _Running) -> None:
-    """End the case's process and whatever it started."""
-    try:
-        os.killpg(case.process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        case.process.kill()
-    case.process.join()
-    case.results.close()
+def _kill_group(folder: Path) -> bool:
+    """End what a case started, and the case if it still runs; False if it has not begun."""
+    pid = _read(folder / "pid")
+    if pid:
+        try:
+            os.killpg(int(pid), signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+    return bool(pid)
 
 
-def _read(log: Path) -> str:
+def _read(path: Path) -> str:
     try:
-        return log.read_text(errors="replace")
-    except FileNotFoundError:
+        return path.read_text(errors="replace")
+    except OSError:
         return ""

@@ -43,7 +43,7 @@ class PopcornReport:
         os.set_inheritable(self.descriptor, False)
         self._mode = mode
         self._prefix = "test" if mode == "test" else "benchmark"
-        self._count, self._passed = 0, True
+        self._count, self._expected, self._passed = 0, 0, True
 
     @property
     def stop(self) -> bool:
@@ -54,6 +54,7 @@ class PopcornReport:
         print(f"{key}: {' | '.join(str(value).splitlines())}", file=self._file, flush=True)
 
     def begin(self, cases: Sequence[Case]) -> None:
+        self._expected = len(cases)
         self._log(f"{self._prefix}-count", len(cases))
 
     def add(self, case: Case, outcome: Outcome) -> None:
@@ -77,5 +78,6 @@ class PopcornReport:
                 self._log(f"{key}.message", outcome.message)
 
     def end(self) -> None:
-        self._log("check", "pass" if self._passed else "fail")
+        complete = self._count == self._expected  # not if interrupted
+        self._log("check", "pass" if self._passed and complete else "fail")
         self._file.close()

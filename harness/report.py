@@ -1,27 +1,31 @@
-"""What is printed: lines for a person, JSON lines for a program, progress on stderr."""
+"""What is printed: lines or tables for a person, JSON lines for a program."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-import shutil
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from harness.cases import Case
 from harness.devices import Device
 from harness.worker import Outcome
 from task import Benchmark
 
-QUIET = 20.0  # seconds between lines of progress where stderr is no terminal
-LINES_OF_OUTPUT = 20  # of what a failed case printed
+LINES_OF_OUTPUT, LONGEST_LINE = 20, 500  # of what a failed case printed
 
 # Lines of a crash's stack that are the harness's own, and faulthandler's list of modules.
 _OURS = re.compile(
-    r'  File ".*/(multiprocessing/\w+|harness/\w+|eval)\.py", line \d+ in |Extension modules: '
+    r'  File ".*/(multiprocessing/\w+|pebble/\w+/\w+|harness/\w+|eval)\.py", line \d+ in '
+    r"|Extension modules: "
 )
 
 
@@ -72,30 +76,108 @@ def record(case: Case, outcome: Outcome, device: Device, mode: str) -> dict[str,
 class JsonReport:
     """One object a line on stdout, and nothing else."""
 
-    def __init__(self, device: Device, mode: str):
+    def __init__(self, device: Device, mode: str, show_output: bool = False):
         self._device, self._mode = device, mode
+        self._show_output = show_output
 
     def begin(self, cases: Sequence[Case]) -> None:
         pass
 
     def add(self, case: Case, outcome: Outcome) -> None:
         print(json.dumps(record(case, outcome, self._device, self._mode)), flush=True)
+        if self._show_output:
+            print_output(outcome.output.splitlines())
 
     def end(self) -> None:
         pass
 
 
-class TextReport:
-    """A line a case under a heading a problem, then a summary."""
+def print_output(lines: Sequence[str]) -> None:
+    """What a case printed, to stderr; a long line is cut."""
+    for line in lines:
+        cut = f"{line[:LONGEST_LINE]} ... ({len(line):,} characters)"
+        shown = line if len(line) <= LONGEST_LINE else cut
+        print("  printed by the case | " + shown, file=sys.stderr, flush=True)
 
-    def __init__(self, device: Device, mode: str):
-        self._device, self._mode = device, mode
+
+# Columns of a row: heading and width; the last one is as wide as it needs.
+STATUS, WALL = ("status", 7), ("wall s", 7)
+CASE = ("case", 0)
+TIMED = (("SoL us", 7), ("time/SoL", 9), ("best known us", 14))
+COLUMNS = {
+    "test": (STATUS, WALL, CASE),
+    "measured": (STATUS, ("mean us", 9), ("+- err us", 10), ("best us", 9), *TIMED, CASE),
+    "modelled": (
+        STATUS,
+        ("modelled us", 12),
+        ("range us", 18),
+        *TIMED,
+        WALL,
+        ("case; bound by", 0),
+    ),
+    "emulated": (STATUS, WALL, ("peak MB", 9), CASE),
+}
+
+
+def columns_of(mode: str, device: Device) -> str:
+    """Which of COLUMNS a mode has on a device."""
+    if mode == "test":
+        return "test"
+    if mode in ("benchmark", "leaderboard") and device.kind == "cuda":
+        return "measured"
+    if mode in ("benchmark", "leaderboard", "profile") and device.kind == "emulator":
+        return "modelled"
+    return "emulated"
+
+
+def row(columns: str, case: Case, outcome: Outcome) -> list[str]:
+    """The cells of a case; a time that there is not is empty."""
+    status = outcome.status if outcome.status == "pass" else outcome.status.upper()
+    wall = f"{outcome.seconds:.1f}"
+    if columns == "test":
+        return [status, wall, case.text]
+    if columns == "emulated":
+        return [status, wall, f"{outcome.peak_mb:.0f}", case.text]
+    if columns == "measured":
+        stats = outcome.stats or {}
+        us = [stats[name] / 1e3 for name in ("mean", "err", "best") if name in stats]
+        times = [f"{value:.3f}" for value in us] or [""] * 3
+        return [status, *times, *_known(case, us[0] if us else None), case.text]
+    m = outcome.modelled
+    if not m:
+        return [status, "", "", *_known(case, None), wall, case.text]
+    spread = f"{m['low_us']:.2f} .. {m['high_us']:.2f}"
+    known = _known(case, m["time_us"])
+    return [status, f"{m['time_us']:.2f}", spread, *known, wall, f"{case.text}; {m['bound_by']}"]
+
+
+def _known(case: Case, us: float | None) -> list[str]:
+    """Speed of light, a time over it, and the best known time of a benchmark's case."""
+    known = benchmark_of(case)
+    if known is None:
+        return ["", "", ""]
+    ratio = "" if us is None else f"{us / known.sol_us:.2f}"
+    return [f"{known.sol_us:.3f}", ratio, f"{known.best_us:.2f}"]
+
+
+class TextReport:
+    """For a person: the cases under a heading a problem, then a summary. On a terminal a table a
+    problem, else a line a case.
+    """
+
+    def __init__(self, device: Device, mode: str, show_output: bool = False):
+        self._device, self._mode, self._show_all = device, mode, show_output
+        self._columns = columns_of(mode, device)
+        self._console = Console(markup=False, highlight=False, emoji=False)
+        self._table: Table | None = None
         self._problem = ""
+        self._count = 0
         self._done: list[tuple[Case, Outcome]] = []
         self._shown: list[str] = []
         self._since = time.monotonic()
 
     def begin(self, cases: Sequence[Case]) -> None:
+        self._count = len(cases)
         print(
             f"{self._mode} of {len(cases)} {'case' if len(cases) == 1 else 'cases'} on"
             f" {self._device.label}",
@@ -105,92 +187,95 @@ class TextReport:
     def add(self, case: Case, outcome: Outcome) -> None:
         self._done.append((case, outcome))
         if case.problem.name != self._problem:
+            self._end_table()
             self._problem = case.problem.name
-            print(f"\n{self._problem}\n{self._heading()}")
-        print(self._line(case, outcome))
-        for text in (outcome.message, outcome.report):
-            for line in text.splitlines():
-                print("          " + line)
-        if self._mode == "profile" and self._device.kind == "cuda" and outcome.status == "pass":
-            print("          more: " + ncu_command(case))
+            self._begin_table()
+        cells = row(self._columns, case, outcome)
+        if self._table is not None:
+            colour = {"pass": "green"}.get(outcome.status, "red")
+            self._table.add_row(Text(cells[0], style=colour), *map(Text, cells[1:]))
+        else:
+            print(self._line(cells))
+        self._details(case, outcome)
         sys.stdout.flush()
-        if outcome.status != "pass":
+        if outcome.status != "pass" or self._show_all:
             self._show_output(outcome.output)
 
+    def _details(self, case: Case, outcome: Outcome) -> None:
+        """What there is to say beside the row; over a table it needs the name of the case."""
+        lines = [*outcome.message.splitlines(), *outcome.report.splitlines()]
+        if self._mode == "profile" and self._device.kind == "cuda" and outcome.status == "pass":
+            lines.append("more: " + ncu_command(case))
+        if lines and self._table is not None:
+            print(f"{case.problem.short} {case.text}: {outcome.status}")
+        for line in lines:
+            print("          " + line)
+
+    def _begin_table(self) -> None:
+        headings = COLUMNS[self._columns]
+        if not self._console.is_terminal:
+            print(f"\n{self._problem}\n" + self._line([heading for heading, _ in headings]))
+            return
+        self._table = Table(title=self._problem, title_justify="left", box=box.SIMPLE_HEAD)
+        for heading, width in headings:
+            right = width and heading != "status"
+            self._table.add_column(
+                heading, justify="right" if right else "left", overflow="fold", no_wrap=bool(width)
+            )
+
+    def _end_table(self) -> None:
+        if self._table is not None:
+            self._console.print(self._table)
+            self._table = None
+
+    def _line(self, cells: Sequence[str]) -> str:
+        widths = [width for _, width in COLUMNS[self._columns][1:-1]]
+        inner = [f"{cell:>{width}}" for cell, width in zip(cells[1:-1], widths)]
+        return f"  {cells[0]:7} " + "  ".join([*inner, cells[-1]])
+
     def _show_output(self, output: str) -> None:
-        """The end of what a failed case printed, unless the case before it printed the same."""
-        lines = [line for line in output.splitlines() if not _OURS.match(line)][-LINES_OF_OUTPUT:]
+        """What a case printed, unless the case before it printed the same; of a failed one the
+        end.
+        """
+        lines = [line for line in output.splitlines() if not _OURS.match(line)]
+        lines = lines if self._show_all else lines[-LINES_OF_OUTPUT:]
         if lines and lines == self._shown:
             lines = ["(as the case before)"]
         else:
             self._shown = lines
-        for line in lines:
-            print("  printed by the case | " + line, file=sys.stderr, flush=True)
+        print_output(lines)
 
     def end(self) -> None:
+        self._end_table()
         passed = sum(outcome.status == "pass" for _, outcome in self._done)
         took = time.monotonic() - self._since
         for name, mean in self._means().items():
             how = "measured on" if self._device.kind == "cuda" else "modelled in the"
             print(f"\n{name}: geometric mean {mean:.3f} us, {how} {self._device.name}")
+        left = self._count - len(self._done)
+        not_run = f", {left} not finished" if left else ""
         print(
-            f"\n{passed} of {len(self._done)} passed in {took:.0f} s on {self._device.label}",
+            f"\n{passed} of {len(self._done)} passed{not_run} in {took:.0f} s on"
+            f" {self._device.label}",
             flush=True,
         )
-
-    def _heading(self) -> str:
-        if self._mode in ("benchmark", "leaderboard") and self._device.kind == "cuda":
-            return "  status   mean us  +- err us   best us  SoL us  mean/SoL  best known us  case"
-        if self._mode == "test":
-            return "  status   wall s  case"
-        if self._device.kind == "emulator":
-            return (
-                "  status   modelled us   range             SoL us  modelled/SoL  best known us "
-                " wall s  case; bound by"
-            )
-        return "  status   wall s   peak MB  case   (wall clock and memory of the emulation)"
-
-    def _line(self, case: Case, outcome: Outcome) -> str:
-        status = outcome.status if outcome.status == "pass" else outcome.status.upper()
-        if outcome.stats:
-            us = {name: value / 1e3 for name, value in outcome.stats.items()}
-            known = benchmark_of(case)
-            columns = f"{us['mean']:9.3f}  {us['err']:9.3f} {us['best']:9.3f}"
-            if known is None:
-                return f"  {status:7} {columns}       -         -              -  {case.text}"
-            ratio = us["mean"] / known.sol_us
-            return (
-                f"  {status:7} {columns} {known.sol_us:7.3f} {ratio:9.2f}  {known.best_us:13.2f} "
-                f" {case.text}"
-            )
-        if outcome.modelled:
-            return f"  {status:7} {self._modelled(case, outcome)}"
-        memory = "" if self._mode == "test" else f"{outcome.peak_mb:9.0f} "
-        return f"  {status:7} {outcome.seconds:7.1f} {memory} {case.text}"
-
-    @staticmethod
-    def _modelled(case: Case, outcome: Outcome) -> str:
-        m, known = outcome.modelled, benchmark_of(case)
-        columns = f"{m['time_us']:12.2f}   {m['low_us']:6.2f} ..{m['high_us']:7.2f}"
-        sol = (
-            f"{known.sol_us:9.3f} {m['time_us'] / known.sol_us:13.2f}  {known.best_us:13.2f}"
-            if known
-            else " " * 38
-        )
-        return f"{columns} {sol} {outcome.seconds:7.1f}  {case.text}; {m['bound_by']}"
 
     def _means(self) -> dict[str, float]:
         """Geometric mean in us of each problem all of whose cases were timed."""
         means = {}
         for name in dict.fromkeys(case.problem.name for case, _ in self._done):
-            times = [
-                o.modelled["time_us"] if o.modelled else o.stats and o.stats["mean"] / 1e3
-                for case, o in self._done
-                if case.problem.name == name
-            ]
-            if all(times):
+            outcomes = [o for case, o in self._done if case.problem.name == name]
+            times = [us for o in outcomes if (us := _microseconds(o))]
+            if len(times) == len(outcomes):
                 means[name] = math.exp(sum(map(math.log, times)) / len(times))
         return means
+
+
+def _microseconds(outcome: Outcome) -> float | None:
+    """The time that a case was modelled or measured to take."""
+    if outcome.modelled:
+        return outcome.modelled["time_us"]
+    return outcome.stats["mean"] / 1e3 if outcome.stats else None
 
 
 def ncu_command(case: Case) -> str:
@@ -200,38 +285,3 @@ def ncu_command(case: Case) -> str:
         '--nvtx-include "custom_kernel/" '
         f'python eval.py profile {case.problem.name} --device cuda --case "{case.text}"'
     )
-
-
-class Progress:
-    """What is running, on stderr: one changing line on a terminal, else a line now and then."""
-
-    def __init__(self, cases: Sequence[Case]):
-        self._cases = cases
-        self._terminal = sys.stderr.isatty()
-        self._said = time.monotonic()
-
-    def tick(self, done: int, running: dict[int, float]) -> None:
-        """done: finished cases. running: index of a case -> seconds so far."""
-        if not self._terminal and time.monotonic() - self._said < QUIET:
-            return
-        self._said = time.monotonic()
-        at_work = ", ".join(
-            f"{self._cases[i].problem.short} {self._cases[i].text} ({age:.0f} s)"
-            for i, age in sorted(running.items())
-        )
-        line = f"[{done}/{len(self._cases)} done] running: {at_work}" if at_work else ""
-        if self._terminal:
-            self.clear()
-            print(
-                line[: shutil.get_terminal_size().columns - 1],
-                end="\r",
-                file=sys.stderr,
-                flush=True,
-            )
-        elif line:
-            print(line, file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        """Wipe the changing line, before something else is printed."""
-        if self._terminal:
-            print("\x1b[2K", end="\r", file=sys.stderr, flush=True)

@@ -135,6 +135,10 @@ class Bench:
 
     def measure(self, plan: Plan, seed: int) -> Stats:
         """Check once, then time as `plan` says. Raises WrongResult."""
+        return statistics(self.run(plan, seed))
+
+    def run(self, plan: Plan, seed: int) -> list[float]:
+        """The durations of the repeats in ns. Raises WrongResult."""
         from utils import clone_data
 
         data, seed = self._inputs(plan, seed)
@@ -157,7 +161,7 @@ class Bench:
             del outputs
             if _enough(durations, time.perf_counter_ns() - begin, plan):
                 break
-        return statistics(durations)
+        return durations
 
     def _inputs(self, plan: Plan, seed: int) -> tuple[list, int]:
         """The inputs of `plan.calls` calls, and the seed last used."""

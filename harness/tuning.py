@@ -25,8 +25,8 @@ import torch
 import b200
 import submission
 import task
+from b200 import pictures
 from b200.clock import Constants, Options
-from b200.clock.png import Canvas, write_png
 from harness import figure_tables
 from submission import Config, Problem, Product
 
@@ -227,26 +227,24 @@ def sweep(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict
 
 
 def draw(points: list[dict], path: str) -> None:
-    """A bar a point of a sweep: its floor dark, what the modelled time adds to it light."""
-    row, left, scale = 14, 250, 24.0
+    """A panel a line of a sweep: modelled time and its floor over what varies."""
     lines = list(dict.fromkeys(p["line"] for p in points))
-    longest = max(p["us"] for p in points)
-    height = row * (len(points) + len(lines) + 2)
-    canvas = Canvas(left + int(longest * scale) + 120, height)
-    canvas.text(8, 4, "modelled us (light) over the floor (dark)")
-    top = 2 * row
-    for line in lines:
-        for p in points:
-            if p["line"] != line:
-                continue
-            us, least = p["us"], p["floor_us"]
-            canvas.text(8, top + 3, f"{line:30} {p['value']:6}")
-            canvas.box(left, top + 2, left + int(us * scale), top + row - 2, (150, 190, 240))
-            canvas.box(left, top + 2, left + int(least * scale), top + row - 2, (40, 80, 150))
-            canvas.text(left + int(us * scale) + 6, top + 3, f"{us:.2f} / {least:.2f}")
-            top += row
-        top += row
-    write_png(Path(path), canvas.pixels)
+    figure = pictures.new(11, 3.2 * -(-len(lines) // 2))
+    panels = figure.subplots(-(-len(lines) // 2), 2, squeeze=False).ravel()
+    for axes, line in zip(panels, lines):
+        along = [p for p in points if p["line"] == line]
+        values, times = [p["value"] for p in along], [p["us"] for p in along]
+        axes.plot(values, times, "o-", label="modelled", color="#466ebe")
+        floors = [p["floor_us"] for p in along]
+        axes.plot(values, floors, "--", label="floor of the model", color="#888888")
+        spread = f"{min(times):.2f} to {max(times):.2f} us"
+        axes.set_title(f"{line}: {spread}", fontsize=10, loc="left")
+        axes.set(xlabel=line.split()[-1], ylabel="modelled us", ylim=(0, None))
+        axes.grid(color="#dddddd", linewidth=0.5)
+        axes.legend(fontsize=8)
+    for axes in panels[len(lines) :]:
+        axes.set_visible(False)
+    pictures.save(figure, Path(path), "Modelled time over its floor")
 
 
 TABLES = {"floors": floors, "rule": rule, "ablation": ablation, "sweep": sweep}

@@ -8,32 +8,46 @@ import importlib.util
 import os
 import re
 import resource
+import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.cases import format_args
+from harness.checks import call_and_check, check_twice, recheck
+from harness.configs import NoConfigs, Ranked, fix, rank
+from harness.guard import Guard, ProgramStarted
 from harness.timing import Bench, CudaClock, WrongResult, plan
 from task import CaseArgs
 
 NOT_TIMED = "right; no time: on a Hopper GPU tcgen05 is carried out in software"
-NO_LAUNCH = "note: custom_kernel launched nothing in the emulator"
+NO_LAUNCH = (
+    "custom_kernel launched nothing {where}: what it returns was computed elsewhere, and says"
+    " nothing of a kernel"
+)
 FINDINGS = 6  # of a case that are shown
 ROWS_OF_PROFILE = 20
+LONGEST_TEXT = 2_000  # characters of an exception's text
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a case's process is told. device: "cuda", "hopper" or "emulator". threads: for torch's
-    CPU work.
+    """What a case's process is told. device: "cuda", "hopper" or "emulator". timeout: seconds.
+    threads: for torch's CPU work.
 
     trace, plot: files for the timeline of a modelled launch, if any. check, schedule: of the
     emulator: races are looked for; the order in which things happen (b200/chip/schedules.py).
+    allowed: programs that the submission may start, besides compilers (harness/guard.py).
+
+    Of tune (harness/tune.py): count: rank so many configurations; else config: run with the
+    configuration that has these fields.
     """
 
     mode: str
@@ -42,11 +56,19 @@ class Job:
     args: CaseArgs
     inputs: str
     submission: str
+    timeout: float
     threads: int = 1
     trace: str = ""
     plot: str = ""
     check: bool = True
     schedule: str | None = None
+    allowed: tuple[str, ...] = ()
+    count: int = 0
+    config: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def seed(self) -> int:
+        return int(self.args["seed"])  # type: ignore[arg-type]  # of the keys, sizes alone are lists
 
 
 @dataclass
@@ -55,8 +77,9 @@ class Outcome:
 
     status: pass | fail (wrong result) | error (an exception or a crash) | timeout. seconds: wall
     clock of the case. stats: timing.Stats as a dict, where the case was timed. modelled:
-    b200.clock's Reported as a dict, where it was modelled. report: what profile prints.
-    peak_mb: of its process. output: the last of what the case printed, for a person.
+    b200.clock's Reported as a dict, where it was modelled. report: what profile prints. ranked:
+    configurations and estimates (harness/configs.py). peak_mb: of its process. output: the first
+    and last of what the case printed, for a person.
     """
 
     status: str
@@ -65,30 +88,70 @@ class Outcome:
     stats: dict[str, float] | None = None
     modelled: dict[str, Any] | None = None
     report: str = ""
+    ranked: Ranked | None = None
     peak_mb: float = 0.0
     cuda_error: bool = False
     output: str = field(default="", repr=False)
 
 
+class OutOfTime(BaseException):
+    """The time of the case is over; no Exception, so that a submission does not swallow it."""
+
+
 def execute(job: Job) -> Outcome:
     """Run the case. Whatever it raises becomes text: nothing but an Outcome leaves."""
     begin = time.perf_counter()
+    guard = Guard(job.allowed)
     try:
-        outcome = _run(job)
+        with _time_limit(job.timeout):
+            outcome = _run(job)
     except WrongResult as wrong:
         outcome = Outcome("fail", str(wrong))
+    except OutOfTime as late:
+        outcome = Outcome("timeout", f"no result after {job.timeout:g} s{_whereabouts(late)}")
+    except ProgramStarted:
+        outcome = Outcome("error")  # the guard says what
     except (
         BaseException
     ) as error:  # a kernel may raise anything, SystemExit and KeyboardInterrupt included
         message = _describe(error)
         outcome = Outcome("error", message, cuda_error=_is_cuda_error(message))
-        if not isinstance(error, (ValueError, TypeError, SubmissionError)) and not hasattr(
-            error, "kind"
-        ):
-            _print_traceback(error)
+        told = (ValueError, TypeError, SubmissionError)
+        if not isinstance(error, told) and not hasattr(error, "kind"):
+            with suppress(OSError, ValueError):  # it may have closed stderr
+                _print_traceback(error)
+    if guard.stopped:
+        outcome = Outcome("error", guard.stopped[0])
     outcome.seconds = time.perf_counter() - begin
     outcome.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return outcome
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raises OutOfTime inside after so many seconds, unless machine code is being executed then."""
+
+    def ring(*_: Any) -> None:
+        raise OutOfTime
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _whereabouts(late: OutOfTime) -> str:
+    """Where the case was: the kernel's line in the emulator, and the line of the submission."""
+    b200 = sys.modules.get("b200")
+    kernel = b200.at_work()[:1] if b200 is not None else []
+    frames = traceback.extract_tb(late.__traceback__)[:-1]  # the last is the handler's
+    inside = [frame for frame in frames if _in_submission(frame.filename)][-1:]
+    python = inside if kernel else [*frames[-1:], *inside]
+    lines = [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in python]
+    places = dict.fromkeys([*(f"the kernel's {place}" for place in kernel), *lines])
+    return f"; it was at {', called from '.join(places)}" if places else ""
 
 
 def _run(job: Job) -> Outcome:
@@ -100,6 +163,8 @@ def _run(job: Job) -> Outcome:
     if job.device == "hopper":
         return _on_hopper(job)
     kernel = load_kernel(Path(job.submission))
+    if job.mode == "tune":
+        return _tune(job, kernel)
     if job.device == "emulator":
         return _emulate(job, kernel)
     actions = {
@@ -119,19 +184,49 @@ def _diff(job: Job) -> Outcome:
     from harness.gpu_data import on_gpu
     from utils import clone_data
 
-    launches: list = []
+    launches: list | None = None
     if job.device == "hopper":
-        b200.install(gpu=HopperGpu())
+        launches = b200.install(gpu=HopperGpu()).launches
     elif job.device == "emulator":
         launches = b200.install(check=job.check, schedule=job.schedule).launches
     kernel = load_kernel(Path(job.submission))
     if job.device == "emulator":
         kernel = on_gpu(kernel)
     data = _generate(job)
-    right, report = explain(data, kernel(clone_data(data)), Path(job.plot) if job.plot else None)
-    found = _findings(launches)
-    status = "pass" if right and not found else "fail"
-    return Outcome(status, found, report=report)
+    picture = Path(job.plot) if job.plot else None
+    what = f"{job.problem} {format_args(job.args)}"
+    right, report = explain(data, kernel(clone_data(data)), picture, what)
+    missing = [] if launches is None or launches else [_no_launch(job)]
+    found = "\n".join(missing + list(filter(None, [_findings(launches or ())])))
+    return Outcome("pass" if right and not found else "fail", found, report=report)
+
+
+def _tune(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
+    """Rank configurations, or run with one of them."""
+    module, data = sys.modules["submission"], _generate(job)
+    if job.device == "emulator":
+        import b200
+        from harness.gpu_data import on_gpu
+
+        b200.install(check=False)
+        kernel = on_gpu(kernel)
+    try:
+        if job.count:
+            return Outcome("pass", ranked=rank(module, kernel, data, job.count))
+        fix(module, kernel, data, dict(job.config))
+    except NoConfigs as error:
+        raise SubmissionError(str(error)) from None
+    if job.device == "cuda":
+        return _benchmark(job, kernel)
+    from harness.modelled import model
+
+    found, _ = model(job.problem, kernel, data, "", "")
+    return Outcome("pass", modelled=found) if found else Outcome("fail", _no_launch(job))
+
+
+def _no_launch(job: Job) -> str:
+    where = "in the emulator" if job.device == "emulator" else "through the Hopper runner"
+    return NO_LAUNCH.format(where=where)
 
 
 class SubmissionError(Exception):
@@ -143,6 +238,8 @@ def load_kernel(path: Path) -> Callable[[Any], Any]:
     SubmissionError.
     """
     spec = importlib.util.spec_from_file_location("submission", path)
+    if spec is None or spec.loader is None:
+        raise SubmissionError(f"{path.name} is no Python file: its name does not end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["submission"] = module
     try:
@@ -170,22 +267,8 @@ def _generate(job: Job, seed: int | None = None) -> Any:
     return data
 
 
-def _check_once(job: Job, kernel: Callable[[Any], Any], wait: Callable[[], None]) -> None:
-    """One call on a copy of the inputs, held against the reference. Raises WrongResult."""
-    from reference import check_implementation
-    from utils import clone_data
-
-    data = _generate(job)
-    wait()
-    output = kernel(clone_data(data))
-    wait()
-    right, message = check_implementation(data, output)
-    if not right:
-        raise WrongResult(message)
-
-
 def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
-    """In the emulator: test and leaderboard hold the result against the reference, every mode but
+    """In the emulator: test and leaderboard hold results against the reference, every mode but
     test is timed.
     """
     import b200
@@ -194,29 +277,40 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
 
     gpu = b200.install(check=job.check, schedule=job.schedule)
     kernel = on_gpu(kernel)
+    note = "" if job.mode == "leaderboard" else UNCHECKED
     if job.mode in ("test", "leaderboard"):
-        before = len(gpu.launches)
-        wrong = _wrong(job, kernel)
+        before, wrong = len(gpu.launches), ""
+        try:
+            if job.mode == "test":
+                note = _test_launching(job, kernel, lambda: None, gpu)
+            else:
+                recheck(job.problem, kernel, lambda s: _generate(job, s), job.seed)
+        except WrongResult as error:
+            wrong = str(error)
         if message := "\n".join(filter(None, [wrong, _findings(gpu.launches[before:])])):
             return Outcome("fail", message)
-        if len(gpu.launches) == before:
-            return Outcome("pass", NO_LAUNCH)
         if job.mode == "test":
-            return Outcome("pass")
-    found, report = model(job.problem, kernel, _generate(job), job.trace, job.plot)
+            return Outcome("pass", note)
+    what = f"{job.problem} {format_args(job.args)}"
+    found, report = model(job.problem, kernel, _generate(job), job.trace, job.plot, what)
     if found is None:
-        return Outcome("pass", NO_LAUNCH)
-    message = "" if job.mode == "leaderboard" else UNCHECKED
-    return Outcome("pass", message, modelled=found, report=report if job.mode == "profile" else "")
+        return Outcome("fail", _no_launch(job))
+    return Outcome("pass", note, modelled=found, report=report if job.mode == "profile" else "")
 
 
-def _wrong(job: Job, kernel: Callable[[Any], Any]) -> str:
-    """What is wrong with the result, "" if nothing is."""
-    try:
-        _check_once(job, kernel, wait=lambda: None)
-    except WrongResult as wrong:
-        return str(wrong) or "wrong result"
-    return ""
+def _test_launching(
+    job: Job, kernel: Callable[[Any], Any], wait: Callable[[], None], gpu: Any
+) -> str:
+    """check_twice where each call has to launch something on `gpu`."""
+
+    def counted(data: Any) -> Any:
+        before = len(gpu.launches)
+        output = kernel(data)
+        if len(gpu.launches) == before:
+            raise WrongResult(_no_launch(job))
+        return output
+
+    return check_twice(counted, lambda s: _generate(job, s), job.seed, wait)
 
 
 def _findings(launches) -> str:
@@ -240,25 +334,24 @@ def _on_hopper(job: Job) -> Outcome:
 
     gpu = b200.install(gpu=HopperGpu())
     kernel = load_kernel(Path(job.submission))
-    _check_once(job, kernel, wait=torch.cuda.synchronize)
-    if not gpu.launches:
-        return Outcome("pass", NO_LAUNCH.replace("the emulator", "the Hopper runner"))
-    return Outcome("pass", "" if job.mode == "test" else NOT_TIMED)
+    note = _test_launching(job, kernel, torch.cuda.synchronize, gpu)
+    return Outcome("pass", note if job.mode == "test" else NOT_TIMED)
 
 
 def _test(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     import torch
 
-    _check_once(job, kernel, wait=torch.cuda.synchronize)
-    return Outcome("pass")
+    wait = torch.cuda.synchronize
+    note = check_twice(kernel, lambda s: _generate(job, s), job.seed, wait)
+    return Outcome("pass", note)
 
 
 def _benchmark(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     from reference import check_implementation
 
     bench = Bench(kernel, lambda seed: _generate(job, seed), check_implementation, CudaClock())
-    bench.measure(plan(job.problem, job.mode, warmup=True), job.args["seed"])
-    stats = bench.measure(plan(job.problem, job.mode), job.args["seed"])
+    bench.measure(plan(job.problem, job.mode, warmup=True), job.seed)
+    stats = bench.measure(plan(job.problem, job.mode), job.seed)
     return Outcome("pass", stats=stats.as_dict())
 
 
@@ -269,9 +362,8 @@ def _profile(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    _check_once(
-        job, kernel, wait=torch.cuda.synchronize
-    )  # compiles, and a wrong kernel is not worth a profile
+    # Compiles, and a wrong kernel is not worth a profile.
+    call_and_check(kernel, _generate(job), torch.cuda.synchronize)
     data = _generate(job)
     torch.cuda.synchronize()
     if os.environ.get("POPCORN_NCU", "0") not in ("", "0"):
@@ -290,13 +382,15 @@ def _describe(error: BaseException) -> str:
     """An exception in words: its type and text, and the last line of the submission it passed
     through.
     """
+    stage = getattr(error, "stage", "")
     report = _emulator_error(error)
     if report:
-        return report
+        return stage + report
     try:
         text = _COLOUR.sub("", str(error)).strip()
     except Exception:
         text = "(its text cannot be had)"
+    text = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} ..."
     if isinstance(error, SubmissionError):
         return text
     frames = traceback.extract_tb(error.__traceback__)
@@ -304,7 +398,8 @@ def _describe(error: BaseException) -> str:
     where = ""
     if inside:
         where = f" ({Path(inside[-1].filename).name}:{inside[-1].lineno}, in {inside[-1].name})"
-    return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
+    said = f": {text}" if text else ""
+    return f"{stage}{type(error).__name__}{said}{where}"
 
 
 def _emulator_error(error: BaseException | None) -> str:

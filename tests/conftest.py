@@ -69,14 +69,21 @@ def run_eval(tmp_path: Path) -> Callable[..., Finished]:
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Callable[[str], str]:
-    """stand_in(body): a submission whose custom_kernel(data) has this body; m: rows of c."""
+    """stand_in(body): a submission whose custom_kernel(data) has this body.
+
+    m: rows of c; launch() runs an empty kernel in the emulator.
+    """
 
     def write(body: str) -> str:
         path = tmp_path / "stand_in.py"
         indented = "\n".join("    " + line for line in body.strip("\n").splitlines())
         path.write_text(
             "import os, time\n"
+            "import b200\n"
             "from reference import ref_kernel\n\n"
+            "PTX = '.version 8.8 .target sm_100a .address_size 64 .visible .entry k() { ret; }'\n\n"
+            "def launch(ptx=PTX, **shape):\n"
+            "    b200.install().launch(ptx, None, **{'grid': (1, 1, 1), 'block': (32, 1, 1)} | shape)\n\n"
             "class Unpicklable(Exception):\n"
             "    def __reduce__(self):\n"
             "        raise RuntimeError('cannot be pickled')\n\n"

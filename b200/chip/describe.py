@@ -95,6 +95,24 @@ def who(fragment) -> str:
     return f"CTA {cta.index}{rank}, warp {fragment.index}, {lanes_text(fragment.mask)}"
 
 
+def at_work(machine) -> list[str]:
+    """Where the warps of the launch under way are that wait for nothing, a line a place, the place
+    with most of them first; empty where there is none.
+    """
+    places: dict[str, list] = {}
+    for cluster in machine.resident:
+        for warp in (w for cta in cluster.ctas for w in cta.warps if w.live):
+            for f in warp.fragments:
+                if f.waits_for is None:
+                    ins = machine.code.structure[f.pc].ops[0].ins
+                    places.setdefault(place(ins), []).append(f)
+    lines = []
+    for where, fragments in sorted(places.items(), key=lambda item: -len(item[1])):
+        others = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
+        lines.append(f"{where} ({who(fragments[0])}{others})")
+    return lines
+
+
 def fault(machine, launch, fragment, error: BaseException) -> str:
     """An instruction that hardware would not have executed."""
     ins = instruction_of(machine.code, fragment, error)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
-
-from b200.clock.png import Canvas, write_png
+from b200 import pictures
+from b200.clock import profile
 from b200.clock.profile import roles
 from b200.clock.timeline import Record
+from b200.program.names import readable
 
-MARGIN, ROW, WIDTH = 150, 18, 1200
+WORKS, WAITS = "a warp works", "a warp waits"
 COLOURS = {
-    "busy": (90, 150, 90),
-    "wait": (225, 225, 225),
-    "TMA": (70, 110, 190),
-    "shared-memory fill": (110, 160, 220),
-    "tensor core": (200, 90, 60),
-    "tcgen05.cp": (220, 160, 90),
-    "tensor memory": (150, 100, 180),
+    WORKS: "#5a965a",
+    WAITS: "#dddddd",
+    "TMA": "#466ebe",
+    "shared-memory fill": "#6ea0dc",
+    "tensor core": "#c85a3c",
+    "tcgen05.cp": "#dca05a",
+    "tensor memory": "#9664b4",
 }
+OTHER = "#787878"
+ROW_INCHES = 0.24
 
 
 def _line(ins) -> str:
@@ -98,51 +100,72 @@ def write_trace(record: Record, path: Path):
     path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": meta}))
 
 
-def write_picture(record: Record, path: Path):
-    """PNG: one row a warp and a unit of the first CTA; grey where a warp waits, colour where it or
-    a unit works.
+def write_picture(record: Record, path: Path, what: str = ""):
+    """The timeline of the first CTA, a row a warp and a unit: PNG, SVG, PDF or HTML by the name.
+
+    what: the problem, for the title. An HTML page tells under the mouse what each wait is for and
+    at which line, and shows the profile below. Raises pictures.NoPicture.
     """
     names = roles(record)
     units = list(dict.fromkeys(u[1] for u in record.units if u[0] == 0))
-    rows = [f"w{warp} {role}" for warp, role in names.items()] + units
-    place = {warp: i for i, warp in enumerate(names)}
-    canvas = Canvas(MARGIN + WIDTH + 20, 70 + ROW * len(rows))
+    rows = [f"warp {warp}, {role}" for warp, role in names.items()] + units
     first = next(cta for cta in record.ctas if cta[0] == 0)
-    scale = WIDTH / max(record.end, 1.0)
-    title = (
-        f"modelled: {record.launch.kernel[:60]}, {record.time_us:.2f} us at {record.ghz} "
-        f"GHz, CTA {first[1]}"
-    )
-    canvas.text(8, 8, title)
+    figure = pictures.new(11, 1.9 + ROW_INCHES * len(rows))
+    axes = figure.subplots()
+    hints: dict[str, list[str]] = {}
 
-    def bar(row: int, start: float, end: float, colour, thin: int = 3):
-        left, right = MARGIN + start * scale, MARGIN + end * scale
-        top = 30 + row * ROW
-        canvas.box(
-            int(left), top + thin, max(int(np.ceil(right)), int(left) + 1), top + ROW - thin, colour
-        )
+    def bars(row: int, colour: str, spans: list[tuple[float, float, str]]):
+        """spans: (start, end, what) in clk."""
+        if not spans:
+            return
+        drawn = [(record.us(a), record.us(b - a)) for a, b, _ in spans]
+        face = COLOURS.get(colour, OTHER)
+        made = axes.broken_barh(drawn, (row - 0.36, 0.72), facecolors=face, linewidth=0)
+        gid = f"bars-{row}-{len(hints)}"
+        made.set_gid(gid)
+        hints[gid] = [
+            f"{said}: {record.us(a):.3f} to {record.us(b):.3f} us, {record.us(b - a):.3f} us"
+            for a, b, said in spans
+        ]
 
-    for i, name in enumerate(rows):
-        canvas.text(8, 30 + i * ROW + 5, name[:22])
-    for i in place.values():
-        bar(i, first[3], first[4] or record.end, COLOURS["busy"])
-    for number, warp, start, end, _, _ in record.spans:
-        if number == 0 and warp in place:
-            bar(place[warp], start, end, COLOURS["wait"])
-    for number, unit, start, end, _ in record.units:
-        if number == 0:
-            bar(len(names) + units.index(unit), start, end, COLOURS.get(unit, (120, 120, 120)))
-    _axis(canvas, record, scale, 34 + ROW * len(rows))
-    write_png(path, canvas.pixels)
+    for row, (warp, role) in enumerate(names.items()):
+        bars(row, WORKS, [(first[3], first[4] or record.end, f"warp {warp} ({role}) works")])
+        waits = [
+            (start, end, f"warp {warp} ({role}) waits for {why} at {_line(ins)}")
+            for number, index, start, end, ins, why in record.spans
+            if number == 0 and index == warp
+        ]
+        bars(row, WAITS, waits)
+    for row, unit in enumerate(units, len(names)):
+        work = [u[2:] for u in record.units if u[0] == 0 and u[1] == unit]
+        bars(row, unit, [(start, end, f"{unit}: {said}") for start, end, said in work])
+    title = _title(record, first[1], what)
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(0, record.time_us or 1e-3)
+    axes.set_xlabel("modelled time since the start of the kernel, us")
+    axes.grid(axis="x", color="#cccccc", linewidth=0.5)
+    axes.set_axisbelow(True)
+    _legend(figure, [WORKS, WAITS, *units])
+    pictures.save(figure, path, title.replace("\n", "; "), profile.text(record), hints)
 
 
-def _axis(canvas: Canvas, record: Record, scale: float, top: int):
-    """Ticks at round microseconds."""
-    step = next(
-        s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000) if record.time_us / s <= 14
-    )
-    canvas.box(MARGIN, top, MARGIN + WIDTH, top + 1, (0, 0, 0))
-    for k in range(int(record.time_us / step) + 1):
-        x = MARGIN + int(k * step * record.ghz * 1e3 * scale)
-        canvas.box(x, top, x + 1, top + 5, (0, 0, 0))
-        canvas.text(x - 6, top + 8, f"{k * step:g} us" if k == 0 else f"{k * step:g}")
+def _title(record: Record, cta: tuple, what: str) -> str:
+    launch = record.launch
+    spread = ""
+    if record.low_us < record.high_us:
+        spread = f" (range {record.low_us:.2f} to {record.high_us:.2f})"
+    lines = [
+        what,
+        f"{readable(launch.kernel)}: modelled {record.time_us:.2f} us{spread} at {record.ghz} GHz",
+        f"CTA {cta} of grid {launch.grid}, cluster {launch.cluster}, block {launch.block}",
+    ]
+    return "\n".join(filter(None, lines))
+
+
+def _legend(figure, shown: list[str]):
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=COLOURS.get(name, OTHER), label=name) for name in shown]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from b200.clock.timeline import Record
+from b200.program.names import readable
 
 SATURATED = 0.7  # of a unit's capacity, from which the kernel counts as bound by it
 ROLES = (
@@ -108,7 +109,7 @@ def text(record: Record) -> str:
     end = record.time_us or 1e-9
     mma = sum(sm.pipe.count for sm in record.sms)
     lines = [
-        f"kernel {launch.kernel[:60]}: modelled {record.time_us:.2f} us "
+        f"kernel {readable(launch.kernel)}: modelled {record.time_us:.2f} us "
         f"(range {record.low_us:.2f} .. {record.high_us:.2f}) at {record.ghz} GHz",
         f"  grid {launch.grid}, cluster {launch.cluster}, block {launch.block}; "
         f"{len(record.ctas)} CTAs on "

@@ -6,10 +6,11 @@ shares no code with the hypotheses.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from harness.diff import explain
+from harness.diff import _most, explain
 from reference import generate_input, ref_kernel
 from utils import clone_data, dequantize
 
@@ -233,12 +234,31 @@ def test_missing_columns_and_the_map(tmp_path):
     output = ref_kernel(data)
     output[16:64, :, 0] = 0
     picture = tmp_path / "wrong.png"
-    right, report = explain(data, output, picture)
-    assert not right
+    right, report = explain(data, output, picture, "a gemm")
+    assert not right and f"picture: {picture}" in report
     assert "never written" in report
     assert "tokens in a tile of 64: 16-" in report
     assert "by batch: 0: " in report
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_of_a_difference_says_shape_and_range(tmp_path):
+    data = gemm()
+    output = ref_kernel(data)
+    output[3, 5, 0] += 100
+    output[7, 9, 0] = float("nan")
+    explain(data, output, tmp_path / "wrong.html", "a gemm")
+    page = (tmp_path / "wrong.html").read_text()
+    assert "<h1>a gemm; group 0, batch 0: c is 128 x 256, K = 512" in page
+    assert "2 of 32,768 elements differ, errors 100 to 100" in page
+    assert "by epilogue warp" in page
+
+
+def test_a_lone_error_is_in_the_picture():
+    cells = np.zeros((1500, 3), np.float32)
+    cells[1499, 2] = 1
+    shrunk = _most(cells, 2)
+    assert shrunk.shape == (750, 2) and shrunk.sum() == 1 and shrunk[749, 1] == 1
 
 
 def test_what_no_hypothesis_explains():

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import pty
+import signal
 import statistics as library
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import task
-from harness import cases, devices, protocol, timing
+from harness import cases, dependencies, protocol, timing
 from harness.cases import CaseError
 from harness.worker import Outcome
 from task import PROBLEMS
+from tests import ROOT
 
 GEMV, GEMM, DUAL, GROUP = PROBLEMS.values()
 
@@ -238,12 +244,21 @@ def test_statistics(durations):
 
 def test_a_missing_dependency_is_named(monkeypatch):
     monkeypatch.setattr(
-        devices.importlib.util, "find_spec", lambda name: None if name == "cutlass" else object()
+        dependencies.importlib.util,
+        "find_spec",
+        lambda name: None if name == "cutlass" else object(),
     )
-    with pytest.raises(
-        devices.SetupError, match="nvidia-cutlass-dsl is not installed .* pip install"
-    ):
-        devices.check_dependencies()
+    missing = dependencies.missing()
+    assert missing.startswith("nvidia-cutlass-dsl is not installed") and "pip install" in missing
+
+
+def test_missing_dependencies_are_one_line_before_numpy_is_imported(tmp_path):
+    """In a Python without packages (-S leaves out site-packages)."""
+    done = subprocess.run(
+        [sys.executable, "-S", str(ROOT / "eval.py"), "test"], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "numpy, torch, nvidia-cutlass-dsl" in done.stderr and "are not installed" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -298,9 +313,10 @@ if m == 3:
 if m == 4: os._exit(7)
 if m == 5: raise Unpicklable('an odd thing')
 if m == 6: raise ValueError('a must be float4_e2m1fn_x2, got uint8')
-if m == 7: return c * 0 + 1000
+if m == 7: launch(); return c * 0 + 1000
 if m == 8: raise SystemExit(3)
 print('right')
+launch()
 return ref_kernel(data)
 """)
     lines = [f"m: {m}; n: 40; k: 64; l: 1; seed: 1" for m in range(1, 10)]
@@ -311,16 +327,16 @@ return ref_kernel(data)
     assert [r["case"] for r in done.records] == lines
     expected = [
         ("pass", ""),
-        ("error", "killed by SIGABRT (Aborted); it was at stand_in.py:11 in custom_kernel"),
-        ("timeout", "no result after 5 s; it was at stand_in.py:13 in custom_kernel"),
+        ("error", "killed by SIGABRT (Aborted); it was at stand_in.py:17 in custom_kernel"),
+        ("timeout", "no result after 5 s; it was at stand_in.py:19 in custom_kernel"),
         ("error", "ended with exit status 7 and gave no result"),
-        ("error", "Unpicklable: an odd thing (stand_in.py:15, in custom_kernel)"),
+        ("error", "Unpicklable: an odd thing (stand_in.py:21, in custom_kernel)"),
         (
             "error",
-            "ValueError: a must be float4_e2m1fn_x2, got uint8 (stand_in.py:16, in custom_kernel)",
+            "ValueError: a must be float4_e2m1fn_x2, got uint8 (stand_in.py:22, in custom_kernel)",
         ),
         ("fail", "280 of 280 elements differ"),
-        ("error", "SystemExit: 3 (stand_in.py:18, in custom_kernel)"),
+        ("error", "SystemExit: 3 (stand_in.py:24, in custom_kernel)"),
         ("pass", ""),
     ]
     for record, (status, words) in zip(done.records, expected):
@@ -334,7 +350,7 @@ return ref_kernel(data)
 
 
 def test_the_runners_protocol(run_eval, stand_in, tmp_path):
-    submission = stand_in("return ref_kernel(data) if m != 384 else c")
+    submission = stand_in("launch(); return ref_kernel(data) if m != 384 else c")
     lines = [case.text for case in cases.official(GEMV, "test")]
     (tmp_path / "cases.txt").write_text("\n".join([lines[0], lines[6]]) + "\n")
     options = ("--submission", submission, *EMULATED)
@@ -349,7 +365,7 @@ def test_the_runners_protocol(run_eval, stand_in, tmp_path):
 
 
 def test_the_runners_exit_codes(run_eval, stand_in, tmp_path):
-    options = ("--submission", stand_in("return ref_kernel(data)"), *EMULATED)
+    options = ("--submission", stand_in("launch(); return ref_kernel(data)"), *EMULATED)
     (tmp_path / "bad.txt").write_text("m: 128; k: 256; l; seed: 1\n")
     assert run_eval("test", "bad.txt", *options, popcorn=True).status == 113
     assert run_eval("test", "bad.txt", *options).status == 2
@@ -363,28 +379,30 @@ def test_the_runners_exit_codes(run_eval, stand_in, tmp_path):
     assert done.status == 0 and dict(done.popcorn)["check"] == "pass"
 
 
-def test_the_emulator_never_gives_a_time(run_eval, stand_in):
+def test_what_launches_nothing_fails_and_has_no_time(run_eval, stand_in):
     shape = "m: 40; n: 24; k: 64; l: 1; seed: 1"
     options = ("--case", shape, "--submission", stand_in("return ref_kernel(data)"), *EMULATED)
-    for mode in ("benchmark", "leaderboard", "profile"):
+    for mode in ("test", "diff", "benchmark", "leaderboard", "profile"):
         done = run_eval(mode, "dual", *options, "--json", popcorn=True)
         (record,) = done.records
-        assert done.status == 0 and record["status"] == "pass"
+        assert done.status == 112 and record["status"] == "fail"
+        assert "custom_kernel launched nothing in the emulator" in record["message"]
         assert not any(key.endswith("_us") or key == "kind" for key in record)
         assert not {"benchmark.0.mean", "benchmark.0.best"} & {key for key, _ in done.popcorn}
-        assert ("check", "pass") in done.popcorn
+        assert ("check", "fail") in done.popcorn
 
 
 @pytest.mark.parametrize("inputs", task.INPUT_KINDS)
 def test_random_shapes_of_every_problem(run_eval, stand_in, inputs):
     options = ("--random", "2", "--seed", "5", "--inputs", inputs, "--json", *EMULATED)
-    done = run_eval("test", *options, "--submission", stand_in("return ref_kernel(data)"))
+    submission = stand_in("launch(); return ref_kernel(data)")
+    done = run_eval("test", *options, "--submission", submission)
     assert done.status == 0
     assert [r["problem"] for r in done.records] == [name for name in PROBLEMS for _ in range(2)]
 
 
 def test_text_for_a_person(run_eval, stand_in):
-    submission = stand_in("print('shown'); c[:] = 0; return c")
+    submission = stand_in("print('shown'); launch(); c[:] = 0; return c")
     done = run_eval(
         "test", "gemv", "--case", "m: 200; k: 64; l: 1", "--submission", submission, *EMULATED
     )
@@ -422,3 +440,93 @@ def test_a_gpu_is_timed_as_on_the_leaderboard(run_eval, stand_in):
     assert record["low_us"] <= record["time_us"] <= record["high_us"]
     assert (record["sol_us"], record["best_known_us"]) == (2.354, 10.3)
     assert json.dumps(record["device"]) != '"emulator"'
+
+
+def test_finished_cases_are_not_lost_when_interrupted(stand_in, tmp_path):
+    """The first case never ends; those behind it are done when SIGINT comes."""
+    submission = stand_in("while m == 1: pass\nlaunch(); return ref_kernel(data)")
+    lines = [f"m: {m}; n: 40; k: 64; l: 1" for m in (1, 2, 3)]
+    cases_given = [word for line in lines for word in ("--case", line)]
+    options = ("--json", "--jobs", "2", "--submission", submission, *EMULATED)
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "eval.py"), "test", "gemm", *cases_given, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    for line in process.stderr:  # a line of progress comes when the others are long done
+        if "[2/3 done]" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert [json.loads(line)["case"] for line in out.splitlines()] == lines[1:]
+    assert err.splitlines()[-1] == "eval.py: interrupted" and "Traceback" not in err
+
+
+def test_a_reader_that_goes_away(stand_in, tmp_path):
+    submission = stand_in("launch(); return ref_kernel(data)")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(ROOT / "eval.py"),
+            "test",
+            "gemm",
+            "--submission",
+            submission,
+            *EMULATED,
+        ],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    os.close(writer)
+    assert done.returncode == 141
+    assert done.stderr == "eval.py: stopped, since nobody reads the output any more\n"
+
+
+def test_error_rows_have_no_time(run_eval, stand_in):
+    """Neither seconds nor peak memory stand under "modelled us"."""
+    submission = stand_in("raise ValueError('bad')")
+    case = "m: 128; n: 7168; k: 16384; l: 1"
+    done = run_eval("benchmark", "gemm", "--case", case, "--submission", submission, *EMULATED)
+    heading, row = done.stdout.splitlines()[3:5]
+    assert "modelled us" in heading and row.split()[0] == "ERROR"
+    assert row[heading.index("modelled us") - 1 : heading.index("SoL us")].strip() == ""
+    assert row[: heading.index("SoL us") + 6].split()[-1] == "8.994"
+
+
+def test_the_output_of_passing_cases_on_demand(run_eval, stand_in):
+    submission = stand_in("print('hello', flush=True); launch(); return ref_kernel(data)")
+    given = ("test", "gemv", "--case", "m: 8; k: 64; l: 1", "--submission", submission, *EMULATED)
+    assert "hello" not in run_eval(*given).stderr
+    assert "printed by the case | hello" in run_eval(*given, "--output").stderr
+
+
+def test_a_table_on_a_terminal(stand_in, tmp_path):
+    """Through a pseudo-terminal: rich draws, and what is piped has no escapes (the other tests)."""
+    submission = stand_in("launch(); return ref_kernel(data)")
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "eval.py"), "test", "gemv", "--case", "m: 8; k: 64; l: 1"]
+        + ["--submission", submission, *EMULATED],
+        stdout=slave,
+        stderr=slave,
+        cwd=tmp_path,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"},
+    )
+    os.close(slave)
+    shown = b""
+    try:
+        while chunk := os.read(master, 4096):
+            shown += chunk
+    except OSError:  # the end of a pseudo-terminal
+        pass
+    assert process.wait() == 0
+    text = shown.decode()
+    assert "1/1 done" in text and "\x1b[" in text and "─" in text
+    assert "1 of 1 passed" in text and "m: 8; k: 64; l: 1" in text

@@ -268,6 +268,20 @@ def test_profile_trace_and_picture(tmp_path):
     assert {e["pid"] for e in events} == {0, 1}
     assert any(e.get("args", {}).get("line") == "kernel.py:1" for e in events)
     assert all(e["dur"] >= 0 for e in events if e["ph"] == "X")
-    draw.write_picture(launch.time, tmp_path / "p.png")
+    draw.write_picture(launch.time, tmp_path / "p.png", "four tiles")
     data = (tmp_path / "p.png").read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">2I", data[16:24])[0] > 1000
+
+
+def test_a_timeline_as_a_page_says_what_each_wait_is_for(tmp_path):
+    launch, _ = load_tiles(4, 64, trace=2)
+    draw.write_picture(launch.time, tmp_path / "p.html", "four tiles")
+    page = (tmp_path / "p.html").read_text()
+    record = launch.time
+    bars = sum(1 for span in record.spans + record.units if span[0] == 0) + len(
+        profile.roles(record)
+    )
+    assert page.count("</title></") == page.count("<title>") - 1 == bars
+    assert "waits for" in page and "kernel.py:1" in page and "<h1>four tiles" in page
+    assert f"modelled {record.time_us:.2f} us" in page and "floor" in page
+    assert "src=" not in page and "<link" not in page and "url(http" not in page
