@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from harness.worker import Job, Outcome, execute
 
@@ -31,7 +33,8 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 class _Running:
     index: int
     job: Job
-    process: multiprocessing.process.BaseProcess
+    process: BaseProcess
+    pid: int
     results: Connection
     log: Path
     since: float
@@ -75,7 +78,7 @@ class Pool:
         on_tick: Callable[[int, dict[int, float]], None] = lambda done, running: None,
         close: Sequence[int] = (),
     ):
-        self._context = multiprocessing.get_context(method)
+        self._context: Any = multiprocessing.get_context(method)
         self._workers, self._timeout, self._on_tick = workers, timeout, on_tick
         self._close = tuple(close) if method == "fork" else ()
         self._running: list[_Running] = []
@@ -112,7 +115,9 @@ class Pool:
         process = self._context.Process(target=_main, args=(job, send, str(log), self._close))
         process.start()
         send.close()
-        self._running.append(_Running(index, job, process, receive, log, time.monotonic()))
+        self._running.append(
+            _Running(index, job, process, process.pid, receive, log, time.monotonic())
+        )
 
     def _collect(self) -> dict[int, Outcome]:
         """The outcomes of the cases that ended, or were ended, within a tick."""
@@ -137,7 +142,7 @@ class Pool:
         """End a case that takes too long, after asking its Python for the place it is at."""
         before = len(_read(case.log))
         try:
-            os.kill(case.process.pid, signal.SIGUSR1)
+            os.kill(case.pid, signal.SIGUSR1)
         except ProcessLookupError:
             pass
         wait([case.results], timeout=LAST_WORDS)
@@ -200,7 +205,7 @@ def _cause_of_death(exitcode: int | None) -> str:
 def _kill(case: _Running) -> None:
     """End the case's process and whatever it started."""
     try:
-        os.killpg(case.process.pid, signal.SIGKILL)
+        os.killpg(case.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         case.process.kill()
     case.process.join()

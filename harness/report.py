@@ -170,7 +170,7 @@ class TextReport:
 
     @staticmethod
     def _modelled(case: Case, outcome: Outcome) -> str:
-        m, known = outcome.modelled, benchmark_of(case)
+        m, known = outcome.modelled or {}, benchmark_of(case)
         columns = f"{m['time_us']:12.2f}   {m['low_us']:6.2f} ..{m['high_us']:7.2f}"
         sol = (
             f"{known.sol_us:9.3f} {m['time_us'] / known.sol_us:13.2f}  {known.best_us:13.2f}"
@@ -184,7 +184,7 @@ class TextReport:
         means = {}
         for name in dict.fromkeys(case.problem.name for case, _ in self._done):
             times = [
-                o.modelled["time_us"] if o.modelled else o.stats and o.stats["mean"] / 1e3
+                o.modelled["time_us"] if o.modelled else o.stats["mean"] / 1e3 if o.stats else 0.0
                 for case, o in self._done
                 if case.problem.name == name
             ]

@@ -143,6 +143,7 @@ def load_kernel(path: Path) -> Callable[[Any], Any]:
     SubmissionError.
     """
     spec = importlib.util.spec_from_file_location("submission", path)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["submission"] = module
     try:
@@ -311,9 +312,12 @@ def _emulator_error(error: BaseException | None) -> str:
     """The emulator's own report, also where the DSL has wrapped it in an exception of its own; else
     empty.
     """
-    errors = sys.modules.get("b200.errors")
-    while errors and error is not None:
-        if isinstance(error, errors.EmulatorError):
+    if "b200" not in sys.modules:
+        return ""
+    from b200 import EmulatorError
+
+    while error is not None:
+        if isinstance(error, EmulatorError):
             return f"{error.kind}: {error}"
         error = error.__cause__ or error.__context__
     return ""

@@ -28,7 +28,12 @@ the rule (`strict`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from b200.checker.accesses import Record
 
 HB, ASYNC, INIT, ORDER, TENSOR, PENDING, BEFORE, AFTER = range(8)
 ROWS = 8
@@ -116,6 +121,7 @@ class Agent:
             0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
         )
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
+        self.last_copy: Record | None = None  # out of shared memory, in a bulk group
         self.global_epoch = 0  # epoch of its latest write to global memory
 
     def stream(self, name: str) -> Stream:
@@ -155,16 +161,19 @@ class Agent:
         if self.snapshot is None:
             self._widen(self.component)
             self.clock[(HB, ORDER), self.component] = self.epoch
-            self.snapshot = self.clock[:SHARED_ROWS].copy()
-            np.maximum(self.snapshot[TENSOR], self.clock[BEFORE], out=self.snapshot[TENSOR])
+            snapshot = self.clock[:SHARED_ROWS].copy()
+            np.maximum(snapshot[TENSOR], self.clock[BEFORE], out=snapshot[TENSOR])
+            self.snapshot = snapshot
+            return snapshot
         return self.snapshot
 
     def release_relaxed(self) -> np.ndarray:
         """The clock of a relaxed arrive: order of execution, fenced initialisations, and what a
         fence covers.
         """
-        clock = np.zeros_like(self.release())
-        clock[(INIT, ORDER), :] = self.snapshot[(INIT, ORDER), :]
+        released = self.release()
+        clock = np.zeros_like(released)
+        clock[(INIT, ORDER), :] = released[(INIT, ORDER), :]
         return clock if self.fenced is None else join(clock, self.fenced)
 
     def acquire(self, clock: np.ndarray):
