@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +32,7 @@ input_t = TypeVar("input_t", bound=f"{_Flat} | {_Grouped}")
 # What it returns: c, or the list of c.
 output_t = TypeVar("output_t", bound="torch.Tensor | list[torch.Tensor]")
 
-CaseArgs = Mapping[str, "int | tuple[int, ...]"]
+CaseArgs = Mapping[str, Any]  # key -> int; sizes of group gemm: tuple of ints
 
 SEED = 1111
 INPUT_KINDS = ("official", "quantized", "full")  # made by reference.generate_input

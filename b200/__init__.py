@@ -19,6 +19,7 @@ This module composes them: it picks the machine and hands it to the host layer.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from b200.errors import EmulatorError
@@ -91,7 +92,8 @@ def install(
     if gpu is None:
         from b200.host import spawned
 
-        spawned.follow({"check": check, "timing": timing, "schedule": schedule})
+        settings = {"check": check, "timing": timing, "schedule": schedule}
+        spawned.follow(Path(__file__).with_name("spawned_process.py"), settings)
     found = _runtime.gpu
     found.machine = machine(found.memory, check, timing, schedule)
     return found

@@ -172,7 +172,7 @@ def _ranges(counts: np.ndarray) -> str:
     return ", ".join(f"{where}: {count:,} each" for where, (_, _, count) in zip(named, runs))
 
 
-def _tiles(counts: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def _tiles(counts: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     """Sums over tiles of a matrix."""
     shape = [-(-n // s) for n, s in zip(counts.shape, size)]
     padded = np.zeros((shape[0] * size[0], shape[1] * size[1]), np.int64)

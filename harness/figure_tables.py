@@ -313,7 +313,8 @@ def h200_fences(record: dict) -> str:
         if case["ctas"] != 4 and case["nbytes"] != 131072:
             continue  # the same with all SMs at work
         size = case["nbytes"]
-        text = words.get(case["access"], case["access"])
+        access: str = case["access"]
+        text = words.get(access, access)
         text += f" of {size >> 10} KB" if size >= 1024 else f" of {size} B" if size else ""
         text += ", another warp's" if case["other"] else ""
         text += ", still in flight" if case["in_flight"] else ""

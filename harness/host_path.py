@@ -12,6 +12,7 @@ import os
 import sys
 import timeit
 from collections.abc import Callable
+from typing import Any
 
 os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
 os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
@@ -47,7 +48,7 @@ def take_over_the_runtime() -> None:
 
     # The driver's own, but for the launch: tensormaps are encoded by the DSL's host code.
     names = [name for name in ARGUMENTS if name != "_cuTensorMapEncodeTiled"]
-    functions = {name: succeed(name) for name in names}
+    functions: dict[str, Any] = {name: succeed(name) for name in names}
     functions["_cudaLaunchKernelEx"] = ctypes.CDLL(None).pthread_equal
 
     class Engine(engines.ExecutionEngine):
@@ -58,7 +59,8 @@ def take_over_the_runtime() -> None:
                 self.raw_register_runtime(name, ctypes.cast(function, ctypes.c_void_p))
 
     engines.ExecutionEngine = Engine
-    cuda_jit.CudaDialectJitCompiledFunction.num_devices = property(lambda self: 1)
+    patched: Any = cuda_jit.CudaDialectJitCompiledFunction
+    patched.num_devices = property(lambda self: 1)
 
 
 def microseconds(function: Callable[[], object]) -> float:

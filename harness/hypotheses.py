@@ -89,10 +89,10 @@ class View:
 
     def at(self, m=None, n=None, l=None) -> View:
         """The same with other places."""
-        places = [
-            own if new is None else new for own, new in ((self.m, m), (self.n, n), (self.l, l))
-        ]
-        return View(self.a, self.b, *places, self.shape, self.weights_axis, self.neighbours)
+        m = self.m if m is None else m
+        n = self.n if n is None else n
+        l = self.l if l is None else l
+        return View(self.a, self.b, m, n, l, self.shape, self.weights_axis, self.neighbours)
 
     def of(self, a: Operand, b: list[Operand]) -> View | None:
         """The same places of another product; None where it has none, or a and b do not fit."""

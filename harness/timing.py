@@ -93,6 +93,7 @@ class Clock(Protocol):
 
     def time(self, work: Callable[[], Any]) -> tuple[float, Any]:
         """Run `work`; (ns between an event before and one after it, what it returned)."""
+        ...
 
 
 class CudaClock:

@@ -238,8 +238,12 @@ def load_kernel(path: Path) -> Callable[[Any], Any]:
     SubmissionError.
     """
     spec = importlib.util.spec_from_file_location("submission", path)
+<<<<<<< HEAD
     if spec is None or spec.loader is None:
         raise SubmissionError(f"{path.name} is no Python file: its name does not end in .py")
+=======
+    assert spec is not None and spec.loader is not None
+>>>>>>> contracts
     module = importlib.util.module_from_spec(spec)
     sys.modules["submission"] = module
     try:
@@ -406,9 +410,12 @@ def _emulator_error(error: BaseException | None) -> str:
     """The emulator's own report, also where the DSL has wrapped it in an exception of its own; else
     empty.
     """
-    errors = sys.modules.get("b200.errors")
-    while errors and error is not None:
-        if isinstance(error, errors.EmulatorError):
+    if "b200" not in sys.modules:
+        return ""
+    from b200 import EmulatorError
+
+    while error is not None:
+        if isinstance(error, EmulatorError):
             return f"{error.kind}: {error}"
         error = error.__cause__ or error.__context__
     return ""

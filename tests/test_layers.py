@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200.measure",),  # runs its kernels on the clock, too
     ("b200.host",),
     ("b200",),  # composes; only commands stand above it
-    ("b200.__main__", "b200.hopper.fixtures.__main__"),
+    ("b200.__main__", "b200.spawned_process", "b200.hopper.fixtures.__main__"),
 )
 # The checkout around it: what of the checkout each may import, itself aside.
 AROUND: dict[str, tuple[str, ...]] = {
@@ -55,7 +55,9 @@ SUBMISSION_PACKAGES = {"torch", "cutlass", "cuda"}  # what the leaderboards' run
 # its SASS, the host side of its calls.
 KNOW_THE_KERNEL = ("harness.tuning", "harness.sass", "harness.host_path")
 OURS = {"b200", *AROUND}
-PATH_EDITS = {"b200.__main__"}  # `b200 run SCRIPT` puts there what `python SCRIPT` would
+# `b200 run SCRIPT` puts there what `python SCRIPT` would; a spawned process has no path yet when it
+# is told to install.
+PATH_EDITS = {"b200.__main__", "b200.spawned_process"}
 
 
 @dataclass(frozen=True)

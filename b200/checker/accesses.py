@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import numpy as np
 
@@ -129,7 +130,7 @@ class ClusterState:
     def __init__(self, cluster):
         self.cluster = cluster
         self.components = Components()
-        self.records: list[Record | None] = [None]
+        self.records: list[Any] = [None]  # Record; number 0 stands for none
         self.barriers: dict = {}  # (CTA rank, offset) -> Barrier
         self.allocations: dict[tuple[int, int], Record] = {}  # (CTA rank, first column) -> alloc
         self.meetings: dict = {}  # (what, generation) -> Meeting

@@ -7,14 +7,18 @@ tensor-core operations through a commit, copies out of shared memory through wai
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
 
-from b200.checker.accesses import Barrier, Record
+from b200.checker.accesses import Barrier, ClusterState, Record
 from b200.checker.clocks import HB, NEVER, ORDER, SHARED_ROWS, TENSOR, Agent, join
+from b200.checker.coverage import Coverage
+from b200.checker.global_memory import GlobalRules
 from b200.checker.shadow import GRANULE, SHUFFLED
-from b200.checker.tensor_memory import ALL
+from b200.checker.shared_memory import SharedRules
+from b200.checker.tensor_memory import ALL, TensorRules
 from b200.chip.copies import tma_box
 from b200.chip.fragment import Fragment
 from b200.chip.operations import (
@@ -41,11 +45,14 @@ from b200.chip.operations import (
     TmemShift,
     TryCancel,
 )
+from b200.chip.state import CTA
+from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.tensor.descriptors import CHUNK, PERIOD
 from b200.chip.tensor.mma_operands import SharedOperand
 from b200.chip.tensor.tmem import split
 from b200.errors import Unsupported
 from b200.hardware import OFFSET_MASK
+from b200.program.module import Instr
 
 
 def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
@@ -70,8 +77,38 @@ def _box(access, at: int):
     return _granules(at, access.smem_bytes)
 
 
-class Asynchronous:
-    """The part of the Observer that the machine's `issue` calls."""
+class Asynchronous(ABC):
+    """The part of the Observer that the machine's `issue` calls, and what it needs of the rest."""
+
+    ins: Instr | None
+    lane: int | None
+    strict: bool
+    globals: GlobalRules
+    coverage: Coverage
+
+    @abstractmethod
+    def agent(self, warp) -> Agent: ...
+
+    @abstractmethod
+    def state(self, cta: CTA) -> ClusterState: ...
+
+    @abstractmethod
+    def shared(self, cta: CTA) -> SharedRules: ...
+
+    @abstractmethod
+    def tensor(self, cta: CTA) -> TensorRules: ...
+
+    @abstractmethod
+    def barrier(self, mbarrier: MBarrier) -> Barrier | None: ...
+
+    @abstractmethod
+    def event(self, barrier: Barrier, agent: Agent | None, what: str) -> None: ...
+
+    @abstractmethod
+    def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False) -> None: ...
+
+    @abstractmethod
+    def reach(self, record: Record, target: CTA) -> None: ...
 
     def issued(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
         """Record an operation; returns the effect to be carried out in place of `apply`."""
@@ -228,7 +265,7 @@ class Asynchronous:
             lambda at: _granules(at, cancel.nbytes),
         )
 
-    def _copy_out(self, agent: Agent, kind: str, text: str, where):
+    def _copy_out(self, agent: Agent, kind: str, text: str, where) -> Record:
         """A copy out of the CTA's shared memory in a bulk group."""
         agent.roles.add("store")
         stream = agent.stream("bulk_read")
@@ -236,13 +273,15 @@ class Asynchronous:
         agent.last_copy = record
         self.state(agent.cta).add(record)
         rules = self.shared(agent.cta)
-        rules.async_read(record, *where, rules.shadow.copied, True, self.lane)
+        index, low, high = where
+        rules.async_read(record, index, low, high, rules.shadow.copied, True, self.lane)
+        return record
 
     def _tma_store(self, agent: Agent, store: TmaStore, apply: Effect):
         access = store.access
         where = _box(access, store.offset)
-        self._copy_out(agent, "tma_store", "stores a box from shared memory", where)
-        self.globals.maps.used(agent, access.address, agent.last_copy)
+        copy = self._copy_out(agent, "tma_store", "stores a box from shared memory", where)
+        self.globals.maps.used(agent, access.address, copy)
         self.globals.stored_box(agent, access, self.ins)
 
     def _tma_reduce(self, agent: Agent, reduction: TmaReduce, apply: Effect):
@@ -261,6 +300,7 @@ class Asynchronous:
 
     def _prefetch(self, agent: Agent, operation: Operation, apply: Effect):
         """Nothing to hold against others: a prefetch changes and promises nothing."""
+        return None
 
     def _cp_async(self, agent: Agent, copy: CpAsync, apply: Effect):
         if copy.nbytes:

@@ -18,8 +18,8 @@ from b200.errors import EmulatorError
 SHOWN = 8  # findings quoted in the report of an error
 
 
-class Checked:
-    """Mixed into a Machine in front of it: `class CheckedMachine(Checked, Machine)`."""
+class Checked(Machine):
+    """In front of any Machine: `class CheckedMachine(Checked, Machine)`."""
 
     writer_type = CheckedWriter
 

@@ -1,21 +1,24 @@
 """Vector clocks: who knows that what has happened.
 
 A clock is an int32 array [rows, components]. A component counts the steps of something that
-happens in order: the instructions of a warp, its tensor-core operations, its loads and stores of
-tensor memory, its bulk copies, or the phases of an mbarrier. `clock[row, component] >= n` says that
-step n of the component happened before. The rows differ in what "happened before" is good for:
+happens in order: the
+instructions of a warp, its tensor-core operations, its loads and stores of tensor memory, its bulk
+copies, or the
+phases of an mbarrier. `clock[row, component] >= n` says that step n of the component happened
+before. The rows differ
+in what "happened before" is good for:
 
-    HB       memory of the generic proxy: barriers, arrives and waits (PTX ISA 8, 9.7.13)
-    ASYNC    generic writes that a proxy fence made visible to the async proxy (9.7.13.4)
-    INIT     initialisations of mbarriers published by fence.mbarrier_init
-    TENSOR   tensor memory: ordered by tcgen05 fences, too, or through an mbarrier (9.7.16.6)
-    ORDER    order of execution only, relaxed arrives included: who has not exited yet
-
-Warps have three rows more:
-
-    PENDING  what TENSOR gets at the next tcgen05.fence::after_thread_sync
-    BEFORE   HB at the latest tcgen05.fence::before_thread_sync
-    AFTER    HB at the latest tcgen05.fence::after_thread_sync
+    HB      memory of the generic proxy: barriers, arrives and waits (PTX ISA 8, 9.7.13)
+    ASYNC   generic writes that a proxy fence made visible to the async proxy (9.7.13.4
+    fence.proxy.async)
+    INIT    initialisations of mbarriers published by fence.mbarrier_init
+    TENSOR  tensor memory: also ordered by tcgen05 fences, or handed over through an mbarrier
+    (9.7.16.6)
+    ORDER   order of execution only, relaxed arrives included: who has not exited yet
+    PENDING what TENSOR gets at the next tcgen05.fence::after_thread_sync (a row of warps only, as
+    is the next)
+    BEFORE  HB at the latest tcgen05.fence::before_thread_sync
+    AFTER   HB at the latest tcgen05.fence::after_thread_sync
 
 PTX wants the tcgen05 fences around every hand-over of tensor memory, and after_thread_sync before
 the tensor core reads what a wait made visible. Compiled public kernels have none at all and rely on
@@ -25,7 +28,12 @@ the rule (`strict`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from b200.checker.accesses import Record
 
 HB, ASYNC, INIT, ORDER, TENSOR, PENDING, BEFORE, AFTER = range(8)
 ROWS = 8
@@ -113,6 +121,7 @@ class Agent:
             0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
         )
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
+        self.last_copy: Record | None = None  # out of shared memory, in a bulk group
         self.global_epoch = 0  # epoch of its latest write to global memory
 
     def stream(self, name: str) -> Stream:
@@ -152,14 +161,19 @@ class Agent:
         if self.snapshot is None:
             self._widen(self.component)
             self.clock[(HB, ORDER), self.component] = self.epoch
-            self.snapshot = self.clock[:SHARED_ROWS].copy()
-            np.maximum(self.snapshot[TENSOR], self.clock[BEFORE], out=self.snapshot[TENSOR])
+            snapshot = self.clock[:SHARED_ROWS].copy()
+            np.maximum(snapshot[TENSOR], self.clock[BEFORE], out=snapshot[TENSOR])
+            self.snapshot = snapshot
+            return snapshot
         return self.snapshot
 
     def release_relaxed(self) -> np.ndarray:
-        """The clock of a relaxed arrive: order of execution, inits, and what a fence covers."""
-        clock = np.zeros_like(self.release())
-        clock[(INIT, ORDER), :] = self.snapshot[(INIT, ORDER), :]
+        """The clock of a relaxed arrive: order of execution, fenced initialisations, and what a
+        fence covers.
+        """
+        released = self.release()
+        clock = np.zeros_like(released)
+        clock[(INIT, ORDER), :] = released[(INIT, ORDER), :]
         return clock if self.fenced is None else join(clock, self.fenced)
 
     def acquire(self, clock: np.ndarray):
@@ -169,7 +183,9 @@ class Agent:
         self._changed()
 
     def acquire_barrier(self, clock: np.ndarray):
-        """Join a clock that came through a barrier; tensor memory waits for the fence."""
+        """Join a clock that came through bar.sync or the cluster barrier: tensor memory waits for
+        the fence.
+        """
         self.turn += 1
         n = clock.shape[1]
         self._widen(n - 1)

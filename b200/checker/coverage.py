@@ -70,14 +70,13 @@ class Coverage:
     def finish(self):
         for loads in self.loads.values():
             if loads.outside is not None and (missed := loads.missed()):
-                self._coordinates(loads, missed)
+                self._coordinates(loads, missed, *loads.outside)
         holes = self.observer.globals.holes() if self.unread else None
         if holes is not None:
             for mma, load, first, last in self.unread:
                 self._columns(mma, load, first, last, holes)
 
-    def _coordinates(self, loads: Loads, missed: int):
-        agent, ins, box = loads.outside
+    def _coordinates(self, loads: Loads, missed: int, agent, ins, box):
         t = loads.tensormap
         dims = "x".join(map(str, t.dims))
         self.observer.found(

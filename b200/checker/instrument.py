@@ -44,7 +44,7 @@ def wrap(ins: Instr, run, style: str):
     """The run function of an instruction, observed. style: "lane" or "warp"."""
     for words, make in WRAPPERS:
         if ins.mods[: len(words)] == words:
-            return _noted(ins, run, style) if make is _noted else make(ins, run)
+            return _noted(ins, run, style) if make is None else make(ins, run)
     return run
 
 
@@ -359,7 +359,8 @@ def _tensor_access(ins: Instr, run):
     return observed
 
 
-WRAPPERS = (
+# Leading words -> wrapper(ins, run); None: `_noted`.
+WRAPPERS: tuple[tuple[tuple[str, ...], Callable | None], ...] = (
     (("mbarrier", "init"), _init),
     (("mbarrier", "inval"), _inval),
     (("mbarrier", "arrive"), _arrive),
@@ -389,11 +390,11 @@ WRAPPERS = (
     (("tcgen05", "dealloc"), _dealloc),
     (("tcgen05", "ld"), _tensor_access),
     (("tcgen05", "st"), _tensor_access),
-    (("tcgen05",), _noted),
-    (("cp",), _noted),
-    (("st", "async"), _noted),
-    (("red", "async"), _noted),
-    (("clusterlaunchcontrol",), _noted),
+    (("tcgen05",), None),
+    (("cp",), None),
+    (("st", "async"), None),
+    (("red", "async"), None),
+    (("clusterlaunchcontrol",), None),
     (("tensormap", "cp_fenceproxy"), generic.tensormap_copy),
     (("tensormap", "replace"), generic.tensormap_replace),
     (("ldmatrix",), generic.matrix_access),

@@ -56,7 +56,7 @@ def instruction_of(code, fragment, error: BaseException) -> Instr | None:
     filename = f"<{code.kernel.name}>"
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == filename:
-            line = frame.lineno
+            line = frame.lineno or 0
             while line > 0 and line not in code.lines:
                 line -= 1
             return code.lines.get(line)

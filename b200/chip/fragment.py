@@ -117,6 +117,7 @@ class Fragment:
     def wake(self):
         """Called by the waitable this fragment waits for."""
         waitable, self.waits_for = self.waits_for, None
+        assert waitable is not None
         self.machine.wake(self, waitable)
 
     def split(self, taken: int, target: int, after: int, meet: int) -> int:

@@ -144,10 +144,8 @@ class Machine:
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         cluster.barrier = ClusterBarrier(cluster, threads * nx * ny * nz)
         for rank in range(nx * ny * nz):
-            at = (rank % nx, rank // nx % ny, rank // (nx * ny))
-            index = tuple(
-                c * n + a for c, n, a in zip(cluster.index, cluster.shape, at, strict=True)
-            )
+            x, y, z = cluster.index
+            index = (x * nx + rank % nx, y * ny + rank // nx % ny, z * nz + rank // (nx * ny))
             cta = CTA(cluster, rank, index, launch.smem_bytes)
             cta.threads = threads
             cluster.ctas.append(cta)

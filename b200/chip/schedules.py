@@ -16,6 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from b200.chip.fragment import Fragment
+from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation, TensorCoreOperation
 
 TURNS = (1, 4, 32, 4096)  # blocks a warp executes before others get a turn
@@ -42,8 +43,8 @@ def parse(text: str) -> Schedule:
     raise ValueError(f"a schedule is early, late or random:SEED, got {text!r}")
 
 
-class Scheduled:
-    """Mixed into a Machine in front of it; `schedule` says in which order things happen."""
+class Scheduled(Machine):
+    """In front of any Machine; `schedule` says in which order things happen."""
 
     schedule = Schedule("early")
 

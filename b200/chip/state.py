@@ -31,7 +31,7 @@ class Region:
     def __init__(self, base: int, data: np.ndarray, name: str):
         self.base, self.size, self.name = base, data.size, name
         self.u8 = data
-        self.mem = memoryview(data)
+        self.mem = data.data
         self.u16, self.u32, self.u64 = (
             data[: data.size // n * n].view(t)
             for n, t in ((2, np.uint16), (4, np.uint32), (8, np.uint64))
@@ -69,7 +69,7 @@ class GlobalMemory:
         keep = [
             r for r in self._regions if r.base + r.size <= address or r.base >= address + nbytes
         ]
-        data = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+        data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
         keep.append(Region(address, data, name))
         keep.sort(key=lambda r: r.base)
         self._regions, self._bases = keep, [r.base for r in keep]

@@ -15,7 +15,7 @@ import itertools
 from b200.chip import describe as report
 from b200.chip.fragment import Fragment
 from b200.chip.launch import Launch
-from b200.chip.machine import Machine
+from b200.chip.operations import Effect
 from b200.chip.state import Cluster, GlobalMemory
 from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory, Server
@@ -43,6 +43,8 @@ class TimedFragment(Fragment):
     """A fragment that knows how late it is; the methods are called by generated code."""
 
     __slots__ = ("core",)
+
+    machine: TimedMachine
 
     def __init__(self, machine, state, mask: int, pc: int = 0):
         super().__init__(machine, state, mask, pc)
@@ -84,7 +86,7 @@ class TimedFragment(Fragment):
         return int(self.time) >> 32 if name == "clock_hi" else int(self.time)
 
 
-class TimedMachine(Units, Machine):
+class TimedMachine(Units):
     """A Machine whose launches take simulated time; `launch.time` is a record of it (record.py)."""
 
     fragment_type = TimedFragment
@@ -148,7 +150,7 @@ class TimedMachine(Units, Machine):
             fragment.queued = True
             heapq.heappush(self.heap, (fragment.time, next(self.order), fragment))
 
-    def at(self, time: float, action):
+    def at(self, time: float, action: Effect):
         """Call `action()` at a simulated time."""
         heapq.heappush(self.heap, (time, next(self.order), action))
 
@@ -166,7 +168,7 @@ class TimedMachine(Units, Machine):
         self.record.stalled(fragment, fragment.time, until, ins, what)
         fragment.time = until
 
-    def core(self, fragment: Fragment):
+    def core(self, fragment: TimedFragment):
         return fragment.core
 
     # --- CTAs -------------------------------------------------------------------------------------
@@ -180,7 +182,7 @@ class TimedMachine(Units, Machine):
         heap, pop = self.heap, heapq.heappop
         while heap:
             time, _, item = pop(heap)
-            if isinstance(item, Fragment):
+            if isinstance(item, TimedFragment):
                 item.queued = False
                 self._turn(item, launch)
             else:
@@ -226,8 +228,9 @@ class TimedMachine(Units, Machine):
         if cta.exited_warps == len(cta.warps):
             cta.end = max(w.end for w in cta.warps)
             cluster = cta.cluster
-            if all(other.end is not None for other in cluster.ctas):
-                self.at(max(other.end for other in cluster.ctas), lambda: self._finished(cluster))
+            ends = [other.end for other in cluster.ctas if other.end is not None]
+            if len(ends) == len(cluster.ctas):
+                self.at(max(ends), lambda: self._finished(cluster))
 
     def _finished(self, cluster: Cluster):
         """A cluster's CTAs are gone: their SMs take the next ones."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from b200.chip.machine import Machine
 from b200.chip.operations import (
     BulkLoad,
     BulkPrefetch,
@@ -37,7 +38,10 @@ from b200.chip.operations import (
     TryCancel,
 )
 from b200.clock import membar as fences
+from b200.clock.constants import Constants
+from b200.clock.memory_system import Memory
 from b200.clock.sm import mma_interval, mma_latency
+from b200.clock.timeline import Record
 from b200.contract import Clock
 from b200.errors import Unsupported
 
@@ -74,8 +78,18 @@ def _wavefronts(relative: bytes, nbytes: int) -> float:
     return float(np.bincount(words % BANKS, minlength=BANKS).max())
 
 
-class Units:
-    """Mixed into TimedMachine."""
+class Units(Machine):
+    """The part of TimedMachine that operations and memory accesses go through."""
+
+    c: Constants
+    chip: Memory
+    record: Record
+    arithmetic: bool
+    last_store: float
+
+    def at(self, time: float, action: Effect):
+        """Call `action()` at a simulated time."""
+        raise NotImplementedError
 
     def issue(self, operation: Operation, warp: TimedFragment, apply: Effect) -> None:
         """An asynchronous effect: happens when its unit has done it."""

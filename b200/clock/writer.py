@@ -95,6 +95,7 @@ class TimedWriter(Writer):
             self.known.discard(ins.operands[0].name)
             return super()._op(op)
         self._need(op)
+        assert op.entry is not None
         in_place = is_broadcast(ins) or self.info.is_warp_index(op)
         if op.entry.style == "pure" or in_place or self._is_parameter(ins):
             cost = costs.pure_cost if any(map(self._varying, op.dsts)) else costs.uniform_cost

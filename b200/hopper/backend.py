@@ -38,7 +38,7 @@ class HopperGpu(Gpu):
         key = (id(program), kernel.name)
         if key not in self._loaded:
             self._loaded[key] = run.Kernel(program.text, kernel.name)
-        shape = tuple(grid), tuple(block), tuple(cluster), smem
         start = time.perf_counter()
-        self._loaded[key].launch(run.Shape(*shape), params)
-        return Launch(kernel.name, *shape, seconds=time.perf_counter() - start)
+        self._loaded[key].launch(run.Shape(grid, block, cluster, smem), params)
+        seconds = time.perf_counter() - start
+        return Launch(kernel.name, grid, block, cluster, smem, seconds)

@@ -87,7 +87,9 @@ class Pack:
             "expected": self.expected,
             "made_with": self.made_with,
         }
-        arrays = {"manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8)}
+        arrays: dict[str, Any] = {
+            "manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8)
+        }
         for i, data in enumerate(self.tensors or ()):
             arrays[f"tensor{i}"] = np.frombuffer(data, np.uint8)
         np.savez_compressed(path, **arrays)

@@ -34,9 +34,11 @@ def launch(text: str, ctas: int, threads: int, cluster: int, out, data, cold: bo
         image.launch(shape, struct.pack("<QQ", out.data_ptr(), data.data_ptr()))
 
 
-def command(doc: str, measure: Callable[[], list[Any]], table: Callable[[list[Any]], str]) -> int:
+def command(
+    doc: str | None, measure: Callable[[], list[Any]], table: Callable[[list[Any]], str]
+) -> int:
     """Measure, print the results (dataclasses) as a table, write them with --json. Exit status."""
-    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--json", type=Path, help="write the results here")
     args = parser.parse_args()
     try:

@@ -86,8 +86,10 @@ def _dynamic_symbol(text: str) -> str | None:
 
 
 def _version(text: str) -> tuple[int, int]:
-    major, minor = re.search(r"\.version\s+(\d+)\.(\d+)", text).groups()
-    return int(major), int(minor)
+    found = re.search(r"\.version\s+(\d+)\.(\d+)", text)
+    if found is None:
+        raise HopperError("unsupported", "the PTX has no .version")
+    return int(found[1]), int(found[2])
 
 
 def _retarget_header(text: str, version: tuple[int, int]) -> str:
@@ -101,6 +103,8 @@ def _merge(text: str, device: str) -> str:
     version = max(_version(text), _version(device))
     functions = re.sub(r"\.(version|target|address_size)[^\n]*\n", "", device)
     header = re.search(r"\.address_size\s+64\s*\n", text)
+    if header is None:
+        raise HopperError("unsupported", "the PTX has no .address_size 64")
     merged = text[: header.end()] + functions + text[header.end() :]
     return _retarget_header(merged, version)
 
@@ -172,9 +176,10 @@ def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
     if any(m in s.opcode for m in ("gather4", "scatter4", "im2col")):
         raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
     place = next(i for i, o in enumerate(s.operands) if re.match(r"\[[^\]]*,\s*\{", o))
-    pointer, vector = re.fullmatch(
-        r"\[\s*([^,\]]+),\s*(\{[^}]*\})\s*\]", s.operands[place]
-    ).groups()
+    found = re.fullmatch(r"\[\s*([^,\]]+),\s*(\{[^}]*\})\s*\]", s.operands[place])
+    if found is None:
+        raise HopperError("unsupported", f"{s.source}: operand {s.operands[place]}")
+    pointer, vector = found.groups()
     first, *others = elements(vector)
     map_ = block.address(f"[{pointer}]", "b64")
     mark, coordinate, four_bit = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from b200.hopper import toolchain
 from b200.hopper.byte_tensormaps import BYTES as MAP_BYTES
@@ -43,9 +44,9 @@ def require_gpu() -> str:
     return torch.cuda.get_device_name()
 
 
-def checked(result: tuple):
+def checked(result: tuple) -> Any:
     """The value of a driver call. Raises HopperError with the driver's words."""
-    from cuda.bindings import driver
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
     error, *values = result
     if error != driver.CUresult.CUDA_SUCCESS:
@@ -80,7 +81,7 @@ class Image:
 
     def __init__(self, text: str, name: str, places: list[tuple[int, int, int]]):
         import torch
-        from cuda.bindings import driver
+        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
         self.name, self.places = name, places
         code = toolchain.assemble(text)
@@ -90,7 +91,7 @@ class Image:
 
     def prepare(self, shape: Shape) -> None:
         """Allow launches of this shape. Raises HopperError."""
-        from cuda.bindings import driver
+        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
         if shape.smem > MAX_SMEM:
             raise HopperError(
@@ -106,7 +107,7 @@ class Image:
 
     def enqueue(self, shape: Shape, params: bytes) -> None:
         """Launch it on torch's current queue. Raises HopperError."""
-        from cuda.bindings import driver
+        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
         buffer = ctypes.create_string_buffer(params, max(len(params), 1))
         start = ctypes.addressof(buffer)
@@ -119,7 +120,7 @@ class Image:
 
     def launch(self, shape: Shape, params: bytes) -> None:
         """Run it once and wait. Raises HopperError."""
-        from cuda.bindings import driver
+        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
         self.prepare(shape)
         self.enqueue(shape, params)
@@ -158,21 +159,21 @@ class Kernel:
 
     def carried_over(self, params: bytes) -> bytes:
         """The parameters with tensormaps as Hopper takes them. Raises HopperError."""
-        params = bytearray(params)
-        for at in maps_in(bytes(params), self.image.places):
-            found = bytes(params[at : at + MAP_BYTES])
+        carried = bytearray(params)
+        for at in maps_in(params, self.image.places):
+            found = params[at : at + MAP_BYTES]
             if self.program.edits_maps and is_four_bit(found):
                 raise HopperError(
                     "unsupported",
                     "a tensormap of 4-bit elements whose size is changed on the device",
                 )
-            params[at : at + MAP_BYTES] = to_hopper(found)
-        return bytes(params)
+            carried[at : at + MAP_BYTES] = to_hopper(found)
+        return bytes(carried)
 
     def _tensor_memory(self, shape: Shape):
         """Tensor memory for every CTA of the grid, all ones (NaN); its allocation bitmaps, zero."""
         import torch
-        from cuda.bindings import driver
+        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
         needed, (free, _) = shape.ctas * (SLOT_BYTES + 4), torch.cuda.mem_get_info()
         if needed > free:
@@ -193,7 +194,7 @@ class Kernel:
 def config_of(shape: Shape):
     """The driver's launch configuration of a shape, on torch's current queue."""
     import torch
-    from cuda.bindings import driver
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = shape.grid

@@ -114,7 +114,8 @@ def _inputs(pack: Pack, cases: Cases | None) -> tuple[Any, list]:
             raise HopperError("missing", f"the pack names a case, {pack.case}, and has no tensors")
         data = cases.make(pack.case)
         return data, storages(data)
-    return None, [torch.frombuffer(bytearray(t), dtype=torch.uint8).cuda() for t in pack.tensors]
+    contents = pack.tensors or ()
+    return None, [torch.frombuffer(bytearray(t), dtype=torch.uint8).cuda() for t in contents]
 
 
 def main(argv: list[str], cases: Cases | None = None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from b200.hopper.errors import HopperError
 from b200.program.tokens import split_operands
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
@@ -83,6 +84,8 @@ class Block:
     def address(self, token: str, kind: str = "b32") -> str:
         """A register with the address that `[base+offset]` names."""
         match = re.fullmatch(r"\[\s*([\w%$.]+)\s*(?:([+-])\s*(\w+))?\s*\]", token)
+        if match is None:
+            raise HopperError("unsupported", f"address {token}")
         base, sign, offset = match.groups()
         if not base.startswith("%") and not base.startswith("hopper_"):
             symbol = self.register(kind)

@@ -11,7 +11,7 @@ from typing import Any
 def describe() -> dict[str, Any]:
     """The GPU of this machine and the software that drives it."""
     import torch
-    from cuda.bindings import driver
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
     from b200.hopper.run import checked
 

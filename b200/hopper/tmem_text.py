@@ -105,9 +105,10 @@ def _cells(s: Statement, block: Block, taddr: str, split: str, count: int, packe
 def _load(s: Statement, block: Block) -> None:
     if s.has("red"):
         raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
-    registers, packed = elements(s.operands[0]), s.has("pack::16b")
-    split = s.operands[2] if len(s.operands) > 2 else "0"
-    base, offsets = _cells(s, block, s.operands[1], split, len(registers), packed)
+    packed = s.has("pack::16b")
+    target, address, *rest = s.operands
+    registers, split = elements(target), rest[0] if rest else "0"
+    base, offsets = _cells(s, block, address, split, len(registers), packed)
     low, high = (block.register("b32") for _ in range(2)) if packed else ("", "")
     for register, offset in zip(registers, offsets, strict=True):
         if packed:
@@ -119,9 +120,10 @@ def _load(s: Statement, block: Block) -> None:
 
 
 def _store(s: Statement, block: Block) -> None:
-    split = s.operands[1] if len(s.operands) > 2 else "0"
-    registers, packed = elements(s.operands[-1]), s.has("unpack::16b")
-    base, offsets = _cells(s, block, s.operands[0], split, len(registers), packed)
+    packed = s.has("unpack::16b")
+    address, *rest, source = s.operands
+    registers, split = elements(source), rest[0] if rest else "0"
+    base, offsets = _cells(s, block, address, split, len(registers), packed)
     part = block.register("b32") if packed else ""
     for register, offset in zip(registers, offsets, strict=True):
         if packed:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from b200.hopper.errors import HopperError
 from b200.hopper.rewrite import TARGET
@@ -37,7 +38,7 @@ def device_functions() -> str:
 def with_nvrtc(text: str) -> str:
     """Compile to PTX with NVRTC through cuda-python."""
     try:
-        from cuda.bindings import nvrtc
+        from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
 
         error, _, _ = nvrtc.nvrtcVersion()
     except (
@@ -45,7 +46,7 @@ def with_nvrtc(text: str) -> str:
     ) as failure:  # cuda-python raises RuntimeError where the library cannot be loaded
         raise HopperError("missing", f"NVRTC cannot be loaded ({failure})") from None
 
-    def checked(result):
+    def checked(result) -> Any:
         error, *values = result
         if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise HopperError("compile", f"NVRTC: {error.name}{_nvrtc_log(nvrtc, program)}")

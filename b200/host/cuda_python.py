@@ -60,8 +60,8 @@ ATTRIBUTES = {
 def patch(runtime: Runtime) -> None:
     """Put the functions into cuda.bindings.driver and cuda.bindings.runtime, if installed."""
     try:
-        from cuda.bindings import driver
-        from cuda.bindings import runtime as cudart
+        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+        from cuda.bindings import runtime as cudart  # pyright: ignore[reportAttributeAccessIssue]
     except ImportError:
         return
     state = _State(runtime)

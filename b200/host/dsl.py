@@ -13,6 +13,7 @@ import ctypes
 import os
 import shutil
 import tempfile
+from typing import Any
 
 from b200.errors import EmulatorError
 from b200.host.cpu_tensors import patch_host_code
@@ -113,7 +114,8 @@ def _patch(runtime: Runtime):
             runtime.loading = None
 
     cuda_jit.CudaDialectJitCompiledFunction._load_cuda_library = load_with_ptx
-    cuda_jit.CudaDialectJitCompiledFunction.num_devices = property(lambda self: 1)
+    patched: Any = cuda_jit.CudaDialectJitCompiledFunction
+    patched.num_devices = property(lambda self: 1)
     run = jit.JitExecutor.run_compiled_program
 
     def run_unwrapped(self, exe_args):

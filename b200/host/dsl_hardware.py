@@ -3,6 +3,9 @@
 Versions: the DSL from 4.3.5 to 4.8.1; a name that one of them lacks is left out.
 """
 
+# Methods of the DSL are replaced here, which its types do not foresee.
+# pyright: reportAttributeAccessIssue=false, reportOptionalCall=false
+
 from __future__ import annotations
 
 import functools

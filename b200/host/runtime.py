@@ -101,9 +101,9 @@ class Runtime:
         """Attributes of a kernel (carve-out, non-portable clusters) have no effect here."""
 
     def launch_kernel(self, config, kernel, args):
-        *sizes, dynamic = struct.unpack("<6I", ctypes.string_at(config, 24)) + struct.unpack(
-            "<Q", ctypes.string_at(config + 24, 8)
-        )
+        grid = struct.unpack("<3I", ctypes.string_at(config, 12))
+        block = struct.unpack("<3I", ctypes.string_at(config + 12, 12))
+        (dynamic,) = struct.unpack("<Q", ctypes.string_at(config + 24, 8))
         attributes, count = struct.unpack("<QI", ctypes.string_at(config + 40, 12))
         cluster = (1, 1, 1)
         for i in range(count):
@@ -120,7 +120,7 @@ class Runtime:
             params[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(
                 pointer, parameter.size
             )
-        launch = (program, name, sizes[:3], sizes[3:], cluster, dynamic, bytes(params))
+        launch = (program, name, grid, block, cluster, dynamic, bytes(params))
         if self.recording is not None:
             self.recording.append(launch)
         else:

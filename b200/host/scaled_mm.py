@@ -6,6 +6,9 @@ float8_e4m3fn, one for 16 elements along K, in atoms of 128 rows x 4 scales (cuB
 tensor core and its epilogue do it. Other types go to torch's own function for the CPU.
 """
 
+# Methods of torch are replaced here, which its types do not foresee.
+# pyright: reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 import functools

@@ -4,6 +4,9 @@ One device, cuda:0. Work is done when it is launched, so queues and synchronisat
 wait for. What torch.cuda has and this does not raises EmulatorError with its name.
 """
 
+# Methods of torch are replaced here, which its types do not foresee.
+# pyright: reportAttributeAccessIssue=false, reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 import contextlib
@@ -127,7 +130,7 @@ class Stream:
 
     def record_event(self, event=None):
         event = event or torch.cuda.Event()
-        event.record(self)
+        event.record(self)  # pyright: ignore[reportArgumentType]  a queue of this GPU
         return event
 
     @staticmethod
@@ -235,7 +238,9 @@ def event_type(clock: Clock) -> type:
                     raise ValueError(
                         "Both events must be recorded before calculating elapsed time."
                     )
-            return clock.milliseconds(self.recorded, end_event.recorded)
+            start, end = self.recorded, end_event.recorded
+            assert start is not None and end is not None
+            return clock.milliseconds(start, end)
 
     return Event
 
@@ -257,10 +262,10 @@ def _generator_type() -> type:
     class CudaGenerator(original):
         """A generator of the CPU's numbers that says it is on cuda:0."""
 
-        device = property(lambda self: DEVICE)
+        device = property(lambda self: DEVICE)  # pyright: ignore[reportAssignmentType]
 
         def __new__(cls):
-            return original.__new__(cls, "cpu")
+            return original.__new__(cls, "cpu")  # pyright: ignore[reportCallIssue]
 
         def __init__(self):
             super().__init__()

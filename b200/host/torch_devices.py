@@ -21,6 +21,9 @@ What differs from a GPU: an operation may mix CudaTensors with CPU tensors; both
 random generator; code in C++ sees the CPU.
 """
 
+# Methods of torch are replaced here, which its types do not foresee.
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+
 from __future__ import annotations
 
 import copy
@@ -190,7 +193,7 @@ def _to(self, *args, **kwargs):
     if target is not None and not there and torch.device(target).type not in ("cpu", "meta"):
         raise RuntimeError(f"{target} is not in the software B200: there are cpu, meta and cuda:0")
     with _ON_CPU():
-        result = _torch_to(self, *args, **kwargs)
+        result = _torch_to(self, *args, **kwargs)  # pyright: ignore[reportArgumentType]
         if here != there and result.untyped_storage()._cdata == self.untyped_storage()._cdata:
             result = result.clone()
     if there:
@@ -224,7 +227,7 @@ def _represent(self, **kwargs) -> str:
         text = repr(self.detach().requires_grad_(self.requires_grad) if leaf else as_cpu(self))
     if not leaf:
         text = text.replace("AliasBackward0", self.grad_fn.name())
-    values = text.rfind("]") + 1 or re.search(r"[,)]", text).start()
+    values = text.rfind("]") + 1 or len(re.split(r"[,)]", text, maxsplit=1)[0])
     return f"{text[:values]}, device='{DEVICE}'{text[values:]}"
 
 

@@ -13,6 +13,7 @@ import ctypes
 import functools
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class TensorSpec:
     """
 
     name: str
-    dtype: object
+    dtype: Any
     shape: tuple
     stride: tuple
 
@@ -31,7 +32,7 @@ class TensorSpec:
         """The argument for a tensor; ValueError if it does not fit."""
         from cutlass.cute.runtime import from_dlpack
 
-        given = tensor if hasattr(tensor, "_dlpack_data") else from_dlpack(tensor)
+        given: Any = tensor if hasattr(tensor, "_dlpack_data") else from_dlpack(tensor)
         if len(given.shape) != len(self.shape):
             self._refuse(f"{len(given.shape)} dimensions", f"{len(self.shape)}")
         if given.element_type.width != self.dtype.width:
@@ -106,7 +107,8 @@ def patch_tvm_ffi():
     import cutlass.cute.runtime as runtime
     from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL
 
-    compiler.CompileOptions.enable_tvm_ffi = property(lambda self: False)
+    patched: Any = compiler.CompileOptions
+    patched.enable_tvm_ffi = property(lambda self: False)
     make_tensor, compile_and_cache = runtime._Tensor.__init__, CutlassBaseDSL.compile_and_cache
     generate = jit.ExecutionArgs.generate_execution_args
 

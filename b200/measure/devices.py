@@ -131,7 +131,8 @@ class Cuda:
         for _ in range(2):  # the first launch loads the code
             if kernel.cold:
                 torch.ones(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-            image.launch(Shape(*kernel.shape, kernel.smem), params)
+            grid, block, cluster = kernel.shape
+            image.launch(Shape(grid, block, cluster, kernel.smem), params)
         return out.tolist()
 
     def empty_call_us(self, calls: int) -> float:

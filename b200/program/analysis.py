@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from b200.contract import Entry, Pure, find
 from b200.errors import Unsupported
@@ -36,7 +37,7 @@ class Op:
 
     ins: Instr
     entry: Entry | None  # None: branch
-    made: object
+    made: Any  # Pure, or a run function
     dsts: tuple[Reg, ...]
     srcs: tuple[Reg, ...]
 
@@ -268,6 +269,7 @@ class Uniformity:
             return True
         if is_broadcast(op.ins) or self.is_warp_index(op):
             return False
+        assert op.entry is not None
         if op.entry.uniform == "always":
             return False
         if op.ins.mods[0] in ("ld", "ldu") and self.may_be_local(op.ins):

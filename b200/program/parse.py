@@ -24,6 +24,7 @@ from b200.program.module import (
     Reg,
     Special,
     Sym,
+    Variable,
     Vec,
 )
 from b200.program.tokens import declaration, immediate, is_number, split_operands
@@ -71,10 +72,17 @@ def parse(text: str) -> Program:
     return program
 
 
+def _declared(text: str) -> Variable:
+    """The variable of a declaration; Unsupported for a text that is none."""
+    if (found := declaration(text)) is None:
+        raise Unsupported(f"declaration: {text}")
+    return found
+
+
 def _params(kernel: Kernel, text: str):
     offset = 0
     for item in filter(str.strip, text.strip().strip("()").split(",")):
-        declared = declaration(item.strip())
+        declared = _declared(item.strip())
         offset = -(-offset // declared.align) * declared.align
         declared.offset = offset
         offset += declared.size
@@ -122,6 +130,8 @@ class _Body:
                 at += 1
             elif text.startswith(".loc", at) and text[at + 4].isspace():
                 match = _LOC.match(text, at)
+                if match is None:
+                    raise Unsupported(f".loc: {text[at : at + 80]!r}")
                 if len(self.scopes) == 1:
                     self.loc = self._location(match)
                 at = match.end()
@@ -142,6 +152,8 @@ class _Body:
         start = True
         while True:
             match = token.search(text, at)
+            if match is None:
+                raise Unsupported(f"kernel {self.kernel.name} has no closing brace")
             word = match.group(0)
             if word == "{" and start:
                 count += 1
@@ -199,7 +211,7 @@ class _Body:
             scope.registers[name] = self._new(name + scope.suffix, kind)
             self.call_parameters.add(name + scope.suffix)
         elif text.startswith((".local", ".shared", ".param")):
-            declared = declaration(text)
+            declared = _declared(text)
             self.kernel.variables[declared.name] = declared
         elif text.startswith((".pragma", ".file", ".section", ".callprototype", ".branchtargets")):
             pass
@@ -207,7 +219,10 @@ class _Body:
             self.kernel.body.append(self._instruction(text))
 
     def _declare_registers(self, text: str):
-        kind, names = _REG.match(text).groups()
+        found = _REG.match(text)
+        if found is None:
+            raise Unsupported(f"declaration: {text}")
+        kind, names = found.groups()
         scope = self.scopes[-1]
         for name in split_operands(names):
             if match := re.fullmatch(r"([\w$%]+)<(\d+)>", name):
@@ -295,7 +310,9 @@ class _Body:
         if token.startswith("["):
             return self._address(token[1:-1].strip())
         if token.startswith("!"):
-            return Not(self._register(token[1:].strip()))
+            if (reg := self._register(token[1:].strip())) is None:
+                raise Unsupported(f"operand {token}: not a register")
+            return Not(reg)
         if token.startswith("-") and (reg := self._register(token[1:].strip())):
             raise Unsupported(f"negated register operand {reg.name}")
         if (reg := self._register(token)) is not None:
@@ -317,5 +334,7 @@ class _Body:
         if match is None:
             raise Unsupported(f"address [{text}]")
         base = self._operand(match.group(1), "b64")
+        if not isinstance(base, (Reg, Sym, Imm)):
+            raise Unsupported(f"address [{text}]")
         offset = immediate(match.group(3).replace(" ", "")) if match.group(3) else 0
         return Addr(base, -offset if match.group(2) == "-" else offset, coords)

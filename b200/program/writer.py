@@ -126,7 +126,7 @@ class Writer(Operands):
             and isinstance(ins.operands[1].base, Sym)
         ):
             self._load_param(op)
-        elif op.entry.style == "pure":
+        elif op.entry is not None and op.entry.style == "pure":
             self._pure(op)
         else:
             self._stateful(op)
@@ -235,6 +235,7 @@ class Writer(Operands):
     # --- lane and warp instructions
     def _stateful(self, op: Op):
         ins, entry = op.ins, op.entry
+        assert entry is not None
         n = destination_count(ins, entry, op.made)
         args, any_varying = [], False
         for operand in ins.operands[n:]:

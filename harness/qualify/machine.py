@@ -39,7 +39,7 @@ def software() -> Iterator[dict[str, Any]]:
 def gpu() -> Iterator[dict[str, Any]]:
     """The GPU, as the driver describes it. `assumed`: what the kernel or the clock takes for it."""
     import torch
-    from cuda.bindings import driver
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
     from b200.hopper.run import checked
     from b200.hopper.this_gpu import describe
@@ -68,7 +68,7 @@ def gpu() -> Iterator[dict[str, Any]]:
 
 def clusters() -> Iterator[dict[str, Any]]:
     """How many clusters of a size are resident at a time, a CTA of 200 KB an SM."""
-    from cuda.bindings import driver
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
     from b200.hopper.run import Image, Shape, checked, config_of
 

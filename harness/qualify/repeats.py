@@ -42,7 +42,9 @@ def main(argv: list[str] | None = None) -> int:
 
         b200.install(gpu=HopperGpu())
     where = "cpu" if options.device == "emulator" else "cuda"
-    kernel = worker.load_kernel(options.submission) if where == "cuda" else None
+    if where == "cpu":
+        b200.install(check=False)
+    kernel = worker.load_kernel(options.submission)
     wrong = 0
     for problem in PROBLEMS.values():
         case = cases.official(problem, "test")[0]
@@ -50,7 +52,6 @@ def main(argv: list[str] | None = None) -> int:
         for i in range(options.times):
             if where == "cpu":
                 b200.install(check=False, schedule=f"random:{i}")
-                kernel = kernel or worker.load_kernel(options.submission)
             data = generate_input(problem.name, device=where, **case.args)
             found.add(digest(kernel(data)))
         status = "pass" if len(found) == 1 else "fail"

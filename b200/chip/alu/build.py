@@ -34,11 +34,12 @@ class Modifiers:
     def one(self, *names: str, default: str | None = None) -> str:
         """Take the one modifier that is among `names`."""
         found = [m for m in self.left if m in names]
-        if len(found) > 1 or not (found or default is not None):
-            raise self.unsupported(f"expected one of {', '.join('.' + n for n in names)}")
-        if found:
+        if len(found) == 1:
             self.left.remove(found[0])
-        return found[0] if found else default
+            return found[0]
+        if found or default is None:
+            raise self.unsupported(f"expected one of {', '.join('.' + n for n in names)}")
+        return default
 
     def type(self, *names: str) -> str:
         """Take the rightmost modifier that is one of the types `names`."""

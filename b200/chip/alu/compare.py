@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from b200.chip.alu.build import INTEGERS, Modifiers, build, compiled, is_signed, width
@@ -117,19 +119,16 @@ def setp(ins: Instr) -> Pure:
 def _setp_combined(relation: Relation, combine: str, dual: bool, sources) -> Pure:
     join = _join(combine)
 
-    def finish(p: int, c: tuple):
+    def finish(p: int, c: tuple) -> Any:
         return (join(p, *c), join(p ^ FULL, *c)) if dual else join(p, *c)
 
     def vector(a, b, *c):
         return finish(as_mask(relation.bools(a, b)), c)
 
-    scalar = None
-    if relation.scalar:
-        compare = compiled(relation.scalar, 2)
+    def uniform(compare):
+        return lambda a, b, *c: finish(FULL if compare(a, b) else 0, c)
 
-        def scalar(a, b, *c):
-            return finish(FULL if compare(a, b) else 0, c)
-
+    scalar = uniform(compiled(relation.scalar, 2)) if relation.scalar else None
     return build(sources, ("pred",) * (2 if dual else 1), scalar=scalar, vector=vector)
 
 
@@ -158,7 +157,7 @@ def set_(ins: Instr) -> Pure:
     mods.done()
     if out.endswith("x2") and not relation.packed:
         raise mods.unsupported(f"set.{out} of .{kind} does not exist")
-    join = _join(combine)
+    join: Any = _join(combine)
     half = relation.packed
     dtype = np.uint16 if half or out in ("u16", "s16", "f16", "bf16") else np.uint32
     # a packed comparison with an integer result fills each half

@@ -6,6 +6,7 @@ One description serves f16, bf16, f32, f64 and the packed f16x2, bf16x2, f32x2: 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -36,7 +37,7 @@ NATIVE = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 ARITY = {"add": 2, "sub": 2, "mul": 2, "fma": 3, "mad": 3}
 
 
-def _single(op: str):
+def _single(op: str) -> Callable[..., np.ndarray]:
     """float64 operands of at most 24 bits -> the result rounded to odd in float64.
 
     Products of two such operands are exact, so only a sum needs care.

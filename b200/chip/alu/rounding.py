@@ -110,7 +110,7 @@ def canonical(r: np.ndarray, form: Float) -> np.ndarray:
     u = r.view(form.bits_dtype)
     if form.bits == 64:
         return u
-    zeros = _ZEROS.get((form.dtype, r.size))
+    zeros = _ZEROS.get((r.dtype.type, r.size))
     # One dot product tells whether a NaN (or an infinity) is there at all: x * 0 is 0 otherwise.
     if zeros is not None and r.dot(zeros) == 0:
         return u

@@ -137,7 +137,7 @@ def bulk_reduce(ins: Instr):
     cp.reduce.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}.OP{.noftz}.TYPE
     [dst], [src], size{, cache_policy}
     """
-    op = next((m for m in ins.mods if m in GLOBAL), None)
+    op = next((m for m in ins.mods if m in GLOBAL), "")
     kind = ins.mods[-1]
     check_mods(ins, COPY_MODS | {op, kind, "noftz"})
     to_global = ins.mods[4] == "global"

@@ -6,6 +6,9 @@ data is read and written, and the bytes are completed, when the machine lets the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from b200.chip.copies import tma_box
@@ -29,7 +32,7 @@ COMMON_MODS = {
 }
 REDUCE_OPS = tuple(GLOBAL)
 # Element format of the tensormap -> type of a reduction; bitwise ones take any integer of the size.
-REDUCE_TYPES = dict(
+REDUCE_TYPES: dict[str, str] = dict(
     zip(
         ("u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16"),
         ("u32", "s32", "u64", "s64", "f16", "f32", "f32", "f64", "bf16"),
@@ -147,7 +150,7 @@ def tensor_load(ins: Instr):
     return run
 
 
-def each_issue(mask: int, *operands):
+def each_issue(mask: int, *operands) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """(lanes, operands as ints) of each different execution; once for all lanes if they agree."""
     flat = [x for o in operands for x in (o if isinstance(o, tuple) else (o,))]
     if not any(isinstance(x, np.ndarray) for x in flat):

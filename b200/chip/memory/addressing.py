@@ -30,22 +30,17 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
     Raises Fault for an address outside shared memory, misaligned, or of another CTA where only
     the own is legal.
     """
-    if space == "shared::cta":
 
-        def locate(warp, address, nbytes, align=1):
-            return warp.cta, warp.cta.smem_offset(address, nbytes, align)
+    def own(warp, address, nbytes, align=1):
+        return warp.cta, warp.cta.smem_offset(address, nbytes, align)
 
-    elif space == "shared::cluster":
+    def cluster(warp, address, nbytes, align=1):
+        return warp.cta.cluster.locate(address, warp.cta, nbytes, align)
 
-        def locate(warp, address, nbytes, align=1):
-            return warp.cta.cluster.locate(address, warp.cta, nbytes, align)
+    def generic(warp, address, nbytes, align=1):
+        return warp.cta.cluster.locate(generic_to_shared(address), warp.cta, nbytes, align)
 
-    else:
-
-        def locate(warp, address, nbytes, align=1):
-            return warp.cta.cluster.locate(generic_to_shared(address), warp.cta, nbytes, align)
-
-    return locate
+    return {"shared::cta": own, "shared::cluster": cluster}.get(space, generic)
 
 
 def generic_to_shared(address: int) -> int:

@@ -86,7 +86,7 @@ def _atomic(ins: Instr):
     kind, space = kind_of(ins), space_of(ins)
     if kind == "b128":
         raise Unsupported(f"128-bit atomics: {ins.text}")
-    op = next((m for m in ins.mods if m in _ATOMIC_OPS), None)
+    op = next((m for m in ins.mods if m in _ATOMIC_OPS), "")
     to_global, to_shared = (_combine(ins, op, kind, flush) for flush in (op == "add", False))
     dtype, size = DTYPES[TYPE_BITS[kind]], TYPE_BITS[kind] // 8
     source = ins.operands[-1] if ins.mods[0] == "red" else ins.operands[2]

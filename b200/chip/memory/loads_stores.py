@@ -181,7 +181,7 @@ def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -
     size = np.dtype(dtype).itemsize
     found = _one_span(f, mask, space, address, n * size)
     typed = None if found is None else _typed(found[0], size)
-    if typed is None:
+    if found is None or typed is None:
         got = _read(f, mask, space, address, n * size, dtype)
         return [np.ascontiguousarray(got[:, i]) for i in range(n)]
     index = found[1] >> size.bit_length() - 1
@@ -193,7 +193,7 @@ def write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[n
     dtype = columns[0].dtype
     found = _one_span(f, mask, space, address, len(columns) * dtype.itemsize)
     typed = None if found is None else _typed(found[0], dtype.itemsize)
-    if typed is None:
+    if found is None or typed is None:
         _write(f, mask, space, address, np.stack(columns, 1))
         return
     index = found[1] >> dtype.itemsize.bit_length() - 1

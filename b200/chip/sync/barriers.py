@@ -19,7 +19,7 @@ class NamedBarrier(Waitable):
         self.cta, self.number = cta, number
         self.generation = self.arrived = self.expected = 0
         self.votes: list[tuple[int, int]] = []
-        self.result = 0
+        self.result: tuple[tuple[int, int], ...] = ()  # votes of the latest generation
 
     def arrive(self, count: int, threads: int, f):
         """`count` threads arrive; `threads` take part (0: all threads of the CTA)."""

@@ -71,7 +71,7 @@ class MBarrier(Waitable):
         self.cta, self.offset = cta, offset
         self.phase, self.expected, self.pending, self.tx = 0, count, count, 0
         self.init_by = init_by
-        self.arrivals: deque[tuple] = deque(maxlen=HISTORY)
+        self.arrivals: deque[tuple | None] = deque(maxlen=HISTORY)
 
     def __str__(self):
         return f"mbarrier at shared-memory offset {self.offset:#x} of CTA rank {self.cta.rank}"
@@ -248,23 +248,15 @@ def barrier_operand(ins: Instr, space: str | None = None):
     space = space or space_of(ins)
     locate = resolver(space)
 
-    if space == "shared::cta":
+    def find(warp, address: int) -> MBarrier:
+        return mbarrier_at(*locate(warp, address, 8, 8))
 
-        def find(warp, address):
-            cta = warp.cta
-            offset = address & OFFSET_MASK
-            rank = address >> RANK_SHIFT
-            if not rank or rank == cta.rank:
-                found = cta.mbarriers.get(offset)
-                if found is not None:
-                    return found
-            return mbarrier_at(*locate(warp, address, 8, 8))
-    else:
+    def find_own(warp, address: int) -> MBarrier:
+        cta, rank = warp.cta, address >> RANK_SHIFT
+        found = cta.mbarriers.get(address & OFFSET_MASK) if not rank or rank == cta.rank else None
+        return found if found is not None else find(warp, address)
 
-        def find(warp, address):
-            return mbarrier_at(*locate(warp, address, 8, 8))
-
-    return find
+    return find_own if space == "shared::cta" else find
 
 
 @lane("mbarrier.init")
@@ -328,18 +320,16 @@ def mbarrier_arrive(ins: Instr):
     find = barrier_operand(ins)
     method = MBarrier.arrive_drop if ins.mods[1] == "arrive_drop" else MBarrier.arrive
     complete = not ins.has("noComplete")
-    if ins.has("expect_tx"):
 
-        def run(warp, lane, address, nbytes):
-            warp.spin = None
-            return method(find(warp, address), 1, issuer(warp, ins), nbytes)
-    else:
+    def expect(warp, lane, address, nbytes):
+        warp.spin = None
+        return method(find(warp, address), 1, issuer(warp, ins), nbytes)
 
-        def run(warp, lane, address, count=1):
-            warp.spin = None
-            return method(find(warp, address), count, issuer(warp, ins), 0, complete)
+    def arrive(warp, lane, address, count=1):
+        warp.spin = None
+        return method(find(warp, address), count, issuer(warp, ins), 0, complete)
 
-    return run
+    return expect if ins.has("expect_tx") else arrive
 
 
 @warp("mbarrier.test_wait", "mbarrier.try_wait", out=1, may_block=True, uniform="args")

@@ -91,7 +91,7 @@ def _vector(ins: Instr, kind: str) -> int:
     given = next((m for m in ins.mods if m in VECTORS), None)
     if given is None and kind == "mxf4nvf4":
         raise Fault(f"{ins.opcode}: kind::mxf4nvf4 needs .block16 or .block32")
-    vector = VECTORS.get(given, 32)
+    vector = VECTORS[given] if given is not None else 32
     one = given == "scale_vec::1X"
     if (vector == 16 and kind != "mxf4nvf4") or (one and kind != "mxf8f6f4"):
         raise Fault(f"{ins.opcode}: .{given} does not go with kind::{kind}")
@@ -129,9 +129,9 @@ class DecodedMma:
             self.a.check(cta)
             self.b.check(cta)
             self.acc.check(cta)
-            if self.sfa is not None:
-                self.sfa.check(cta)
-                self.sfb.check(cta)
+            for scales in (self.sfa, self.sfb):
+                if scales is not None:
+                    scales.check(cta)
 
     def apply(self, ctas: tuple[CTA, ...]):
         """Carry it out; `ctas` is the CTA, or the pair with the even one first."""
@@ -140,6 +140,7 @@ class DecodedMma:
             disabled = None if self.disabled is None else self.disabled[i]
             self.acc.write(cta, self._cells(cta, b), disabled)
             if self.shift_a:
+                assert isinstance(self.a, TensorOperand)
                 shift_down(cta, *split(self.a.taddr))
 
     def _b(self, ctas: tuple[CTA, ...]) -> np.ndarray:
@@ -154,6 +155,7 @@ class DecodedMma:
         cells = self.acc.read(cta) if self.accumulate else None
         negate = d.negate_a != d.negate_b
         if d.kind.bits == 4:
+            assert self.sfa is not None and self.sfb is not None and d.sf_type is not None
             sfa, sfb = self.sfa.read(cta), self.sfb.read(cta)
             if self.sfa.count == 2:
                 sfa, sfb = sfa.repeat(2, axis=1), sfb.repeat(2, axis=1)

@@ -200,11 +200,9 @@ class Operand:
     scale: np.ndarray | None = None
 
     def scaled(self) -> np.ndarray:
-        return self.values if self.scale is None else self.values * self.factors
-
-    @property
-    def factors(self) -> np.ndarray:
-        return fused_sum.power(self.scale)[:, None]
+        if self.scale is None:
+            return self.values
+        return self.values * fused_sum.power(self.scale)[:, None]
 
     def top(self) -> int:
         """Upper bound of the exponents that terms take from this operand."""

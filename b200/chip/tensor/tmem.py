@@ -64,9 +64,9 @@ class Access:
 
     def __init__(self, ins: Instr, registers, packed: bool):
         self.opcode, self.packed = ins.opcode, packed
-        self.shape = next((m for m in ins.mods if m in SHAPES), None)
+        self.shape = next((m for m in ins.mods if m in SHAPES), "")
         number = next((m for m in ins.mods if m[0] == "x" and m[1:].isdigit()), None)
-        if self.shape is None or number is None:
+        if not self.shape or number is None:
             raise Unsupported(f"{ins.opcode}: no shape, or not one of {', '.join(SHAPES)}")
         self.repeat = int(number[1:])
         self.count = SHAPES[self.shape][0] * self.repeat

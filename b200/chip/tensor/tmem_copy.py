@@ -74,7 +74,7 @@ def tcgen05_cp(ins: Instr):
     """tcgen05.cp.cta_group.shape{.multicast}{.dst_fmt.src_fmt} [taddr], s-desc"""
     shape, source_format = _form(ins)
     group = group_of(ins)
-    expand = FORMATS.get(source_format)
+    expand = FORMATS[source_format] if source_format is not None else None
 
     def run(warp, lane, taddr, descriptor):
         row, column = split(taddr)

@@ -14,7 +14,7 @@ import numpy as np
 from b200 import formats
 from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_integers
 from b200.chip.tensor.tmem_alloc import whole_warp
-from b200.contract import lanes, warp
+from b200.contract import DTYPES, lanes, warp
 from b200.errors import Unsupported
 from b200.program.module import Instr
 
@@ -67,8 +67,8 @@ def _values(raw: np.ndarray, fmt: str) -> np.ndarray:
     """float64 elements of bytes [rows, row_bytes]."""
     if fmt in _INTEGERS:
         return raw.view(np.int8 if fmt == "s8" else np.uint8).astype(np.float64)
-    size = _ELEMENT_BYTES[fmt]
-    return formats.decode(raw.view((np.uint8, np.uint16, None, np.uint32)[size - 1]), fmt)
+    unsigned = DTYPES[8 * _ELEMENT_BYTES[fmt]]
+    return formats.decode(raw.view(unsigned), fmt)
 
 
 def _accumulator(registers, fmt: str) -> np.ndarray:

@@ -23,9 +23,9 @@ from b200.clock import Options, TimedMachine
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
 
-def arguments(name: str, description: str) -> argparse.ArgumentParser:
+def arguments(name: str, description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"python -m b200 calibrate {name}", description=description.splitlines()[0]
+        prog=f"python -m b200 calibrate {name}", description=(description or "").partition("\n")[0]
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of the published tables")
     parser.add_argument("--all", action="store_true", help="every row, also of the long tables")

@@ -9,6 +9,8 @@ working sets come from DRAM.
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 import cutlass.cute as cute
 import cutlass.pipeline as pipeline
@@ -47,7 +49,7 @@ class MainLoop:
         m, n, _ = self.tile
         a = cute.make_tensor(a_ptr, cute.make_layout((m, K, 1), stride=(K, 1, m * K)))
         b = cute.make_tensor(b_ptr, cute.make_layout((n, K, 1), stride=(K, 1, n * K)))
-        major = tcgen05.OperandMajorMode.K
+        major: Any = tcgen05.OperandMajorMode.K
         group = tcgen05.CtaGroup.ONE
         mma = sm100.make_trivial_tiled_mma(
             self.dtype, major, major, cutlass.Float32, group, self.tile[:2]
@@ -135,7 +137,7 @@ class MainLoop:
             mma.set(tcgen05.Field.ACCUMULATE, False)
             for _ in cutlass.range(k_tiles, unroll=1):
                 full = consumer.wait_and_advance()
-                for k in cutlass.range_constexpr(cute.size(tCrA, mode=[2])):
+                for k in cutlass.range_constexpr(cute.size(tCrA, mode=[2])):  # pyright: ignore
                     at = (None, None, k, full.index)
                     cute.gemm(mma, tCtAcc, tCrA[at], tCrB[at], tCtAcc)
                     mma.set(tcgen05.Field.ACCUMULATE, True)
