@@ -20,7 +20,7 @@ from tests import ROOT
 # b200/, the lowest first. A module may import from its own package and from lower layers; those of
 # one layer do not know one another.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("b200.contract", "b200.formats", "b200.errors", "b200.hardware", "b200.spaces"),
+    ("b200.contract", "b200.formats", "b200.errors", "b200.hardware", "b200.spaces", "b200.sparse"),
     ("b200.program",),
     ("b200.chip.state", "b200.chip.operations"),
     ("b200.chip.alu", "b200.chip.memory"),
