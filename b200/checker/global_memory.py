@@ -13,6 +13,7 @@ from functools import cache
 
 import numpy as np
 
+from b200 import sparse
 from b200.checker import naming as words
 from b200.checker.clocks import HB
 from b200.checker.tensormap_edits import TensorMaps
@@ -63,7 +64,7 @@ class GlobalRules:
         found = self.shadows.get(region.base)
         if found is None or found.size < region.size // UNIT + 1:
             entries = -(-(region.size // UNIT + 1) // 4) * 4
-            found = self.shadows[region.base] = np.zeros(entries, np.uint16)
+            found = self.shadows[region.base] = sparse.zeros(entries, np.uint16)
         return found
 
     def _number(self, agent, ins) -> int:
@@ -124,9 +125,25 @@ class GlobalRules:
     def loaded(self, agent, address: int, nbytes: int, ins):
         """Contiguous bytes read by a bulk copy."""
         region = self.observer.machine.memory.region(address, nbytes)
+        if region.behind:
+            self._behind(agent, nbytes, ins, region)
         if (shadow := self.shadows.get(region.base)) is not None:
             at = address - region.base
             self._read(agent, shadow[at // UNIT : (at + nbytes + 1) // UNIT], ins, region)
+
+    def _behind(self, agent, nbytes: int, ins, region):
+        self.observer.found(
+            "global",
+            "a bulk copy reads behind a tensor's end",
+            (
+                f"this access: {words.line(ins)}: {nbytes} bytes, by {words.name(agent)}",
+                f"behind the end of {region.behind}",
+                "on the chip it reads what lies there, and faults where nothing is mapped; here "
+                "all ones",
+                "missing: a guard for the tiles that the tensor does not have",
+            ),
+            ins,
+        )
 
     def loaded_box(self, agent, access, ins):
         """A TMA load."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from b200.chip import instruction_set as _instruction_set  # noqa: F401  registers every unit
 from b200.chip.operations import Operation
 from b200.chip.state import CTA, Cluster, GlobalMemory
 from b200.contract import find
@@ -26,6 +27,9 @@ class FakeMachine:
         self.issued: list[Operation] = []
         self.delayed = False
         self._keep: list[np.ndarray] = []
+
+    def undefined(self, what):
+        self.undefined_uses = [*getattr(self, "undefined_uses", []), what]
 
     def issue(self, operation, warp, apply):
         self.issued.append(operation)

@@ -1,0 +1,104 @@
+"""CUDA sources on their way to the compiler, and the way of their lines back to the user's file.
+
+Tensors are CPU tensors: what a program's C++ code says of their device is said of the CPU instead,
+in place, so that lines keep their numbers.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_DEVICE_WORDS = (
+    (re.compile(r"\.type\(\)\s*\.\s*is_cuda\s*\(\s*\)"), ".is_cpu()"),
+    (re.compile(r"\bis_cuda\s*\(\s*\)"), "is_cpu()"),
+    (re.compile(r"\bkCUDA\b"), "kCPU"),
+    (re.compile(r"\b(DeviceType|DispatchKey|Backend)::CUDA\b"), r"\1::CPU"),
+    (re.compile(r"(\bTORCH_LIBRARY_IMPL\s*\(\s*\w+\s*,\s*)CUDA\b"), r"\1CPU"),
+    (re.compile(r'(\bDevice\s*[({]\s*)"cuda(:\d+)?"'), r'\1"cpu"'),
+)
+
+
+def on_cpu(text: str) -> str:
+    """C++ or CUDA source whose tensors are CPU tensors."""
+    for pattern, replacement in _DEVICE_WORDS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the lines of a compiled file come from: `places[i]` is (file, line) of line i + 1, None
+    where that is not known.
+    """
+
+    places: tuple[tuple[str, int] | None, ...]
+
+    def place(self, line: int) -> tuple[str, int] | None:
+        return self.places[line - 1] if 0 < line <= len(self.places) else None
+
+
+def origin(text: str, files: Sequence[str]) -> Origin | None:
+    """Finds a source string in the Python files that may hold it, by its lines.
+
+    files: the likeliest first. Lines that differ there (an f-string's, an escaped one) count on
+    from the line before.
+    """
+    ours = text.splitlines()
+    places: list[tuple[str, int] | None] = [None] * len(ours)
+    for file in files:
+        if Path(file).is_file() and None in places:
+            _align(ours, places, file)
+    if not any(places):
+        return None
+    for i in range(1, len(places)):
+        before = places[i - 1]
+        if places[i] is None and before is not None:
+            places[i] = (before[0], before[1] + 1)
+    return Origin(tuple(places))
+
+
+def _align(ours: list[str], places: list[tuple[str, int] | None], file: str) -> None:
+    """Give the lines that a file holds their places; a block counts if it has a telling line."""
+    theirs = Path(file).read_text(errors="replace").splitlines()
+    open_lines = [i for i, place in enumerate(places) if place is None]
+    matcher = difflib.SequenceMatcher(None, [ours[i] for i in open_lines], theirs, autojunk=False)
+    for at, there, count in matcher.get_matching_blocks():
+        if any(len(ours[i].strip()) > 3 for i in open_lines[at : at + count]):
+            for k in range(count):
+                places[open_lines[at + k]] = (file, there + k + 1)
+
+
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
+_LOC = re.compile(r"(\.loc\s+|inlined_at\s+)(\d+)\s+(\d+)")
+_INLINED = re.compile(r"\.loc\s+(\d+)\s+\d+\s+\d+[^\n]*inlined_at\s+(\d+\s+\d+\s+\d+)")
+
+
+def relocate(ptx: str, origins: dict[str, Origin]) -> str:
+    """PTX whose line information names the user's files; origins: by a compiled file's name.
+
+    Code of a header (CUDA's own wrappers) stands at the line that it is inlined into.
+    """
+    listed = [(n, origins.get(Path(file).name)) for n, file in _FILE.findall(ptx)]
+    known = {n: found for n, found in listed if found is not None}
+    first = 1 + max((int(n) for n, _ in listed), default=0)
+    files = {place[0] for found in known.values() for place in found.places if place}
+    numbers = {file: first + i for i, file in enumerate(sorted(files))}
+
+    def hoist(match: re.Match) -> str:
+        if match.group(1) in known or match.group(2).split()[0] not in known:
+            return match.group(0)
+        return f".loc {match.group(2)}"
+
+    def renumber(match: re.Match) -> str:
+        found = known.get(match.group(2))
+        place = found.place(int(match.group(3))) if found else None
+        if place is None:
+            return match.group(0)
+        return f"{match.group(1)}{numbers[place[0]]} {place[1]}"
+
+    moved = _LOC.sub(renumber, _INLINED.sub(hoist, ptx))
+    return moved + "".join(f'\n.file {n} "{file}"' for file, n in numbers.items()) + "\n"
