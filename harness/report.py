@@ -260,66 +260,13 @@ class TextReport:
             flush=True,
         )
 
-<<<<<<< HEAD
-=======
-    def _heading(self) -> str:
-        if self._mode in ("benchmark", "leaderboard") and self._device.kind == "cuda":
-            return "  status   mean us  +- err us   best us  SoL us  mean/SoL  best known us  case"
-        if self._mode == "test":
-            return "  status   wall s  case"
-        if self._device.kind == "emulator":
-            return (
-                "  status   modelled us   range             SoL us  modelled/SoL  best known us "
-                " wall s  case; bound by"
-            )
-        return "  status   wall s   peak MB  case   (wall clock and memory of the emulation)"
-
-    def _line(self, case: Case, outcome: Outcome) -> str:
-        status = outcome.status if outcome.status == "pass" else outcome.status.upper()
-        if outcome.stats:
-            us = {name: value / 1e3 for name, value in outcome.stats.items()}
-            known = benchmark_of(case)
-            columns = f"{us['mean']:9.3f}  {us['err']:9.3f} {us['best']:9.3f}"
-            if known is None:
-                return f"  {status:7} {columns}       -         -              -  {case.text}"
-            ratio = us["mean"] / known.sol_us
-            return (
-                f"  {status:7} {columns} {known.sol_us:7.3f} {ratio:9.2f}  {known.best_us:13.2f} "
-                f" {case.text}"
-            )
-        if outcome.modelled:
-            return f"  {status:7} {self._modelled(case, outcome)}"
-        memory = "" if self._mode == "test" else f"{outcome.peak_mb:9.0f} "
-        return f"  {status:7} {outcome.seconds:7.1f} {memory} {case.text}"
-
-    @staticmethod
-    def _modelled(case: Case, outcome: Outcome) -> str:
-        m, known = outcome.modelled or {}, benchmark_of(case)
-        columns = f"{m['time_us']:12.2f}   {m['low_us']:6.2f} ..{m['high_us']:7.2f}"
-        sol = (
-            f"{known.sol_us:9.3f} {m['time_us'] / known.sol_us:13.2f}  {known.best_us:13.2f}"
-            if known
-            else " " * 38
-        )
-        return f"{columns} {sol} {outcome.seconds:7.1f}  {case.text}; {m['bound_by']}"
-
->>>>>>> contracts
     def _means(self) -> dict[str, float]:
         """Geometric mean in us of each problem all of whose cases were timed."""
         means = {}
         for name in dict.fromkeys(case.problem.name for case, _ in self._done):
-<<<<<<< HEAD
             outcomes = [o for case, o in self._done if case.problem.name == name]
             times = [us for o in outcomes if (us := _microseconds(o))]
             if len(times) == len(outcomes):
-=======
-            times = [
-                o.modelled["time_us"] if o.modelled else o.stats["mean"] / 1e3 if o.stats else 0.0
-                for case, o in self._done
-                if case.problem.name == name
-            ]
-            if all(times):
->>>>>>> contracts
                 means[name] = math.exp(sum(map(math.log, times)) / len(times))
         return means
 

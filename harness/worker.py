@@ -238,12 +238,8 @@ def load_kernel(path: Path) -> Callable[[Any], Any]:
     SubmissionError.
     """
     spec = importlib.util.spec_from_file_location("submission", path)
-<<<<<<< HEAD
     if spec is None or spec.loader is None:
         raise SubmissionError(f"{path.name} is no Python file: its name does not end in .py")
-=======
-    assert spec is not None and spec.loader is not None
->>>>>>> contracts
     module = importlib.util.module_from_spec(spec)
     sys.modules["submission"] = module
     try:
