@@ -32,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str], description: str | None) -> argparse.Namespace:
     """The arguments of a command line. Raises UsageError; exits after --help."""
     parser = _parser(description)
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_intermixed_args(argv)  # also: test --case TEXT gemm
     for name, most in MOST.items():
         value = getattr(arguments, name)
         if value is not None and not 0 < value <= most:  # also not a number
