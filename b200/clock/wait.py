@@ -49,8 +49,10 @@ def wrap(ins: Instr, run):
     timed = _wrap(ins, run)
     if not fences.is_wide(ins):
         return timed
-    one_thread = find(ins.opcode).style == "lane"
-    return _after_fence_of_a_warp(ins, timed) if one_thread else _after_fence(ins, timed)
+    entry = find(ins.opcode)
+    if entry is not None and entry.style == "lane":
+        return _after_fence_of_a_warp(ins, timed)
+    return _after_fence(ins, timed)
 
 
 def _wrap(ins: Instr, run):
