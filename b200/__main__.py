@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import b200
+from b200 import twin
 
 if TYPE_CHECKING:
     from b200.chip.gpu import Gpu
@@ -159,6 +160,8 @@ def main(argv: list[str]) -> int:
 
     command = commands.add_parser("measure", help="the clock's constants on a chip", add_help=False)
     command.set_defaults(function=measure)
+    command = commands.add_parser("twin", help="load pipelines by the clock of an H200")
+    command.set_defaults(function=lambda options: twin.main(options.arguments))
     command.add_argument("arguments", nargs=argparse.REMAINDER)
 
     options = parser.parse_args(argv)

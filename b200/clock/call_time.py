@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from b200.clock.constants import Constants
-
 
 @dataclass(frozen=True)
 class Reported:
@@ -40,7 +38,7 @@ def reported(launches: Sequence, calls: int) -> Reported:
     longest = max(records, key=lambda r: r.time_us)
 
     def total(end: str, kernel: float) -> float:
-        c = Constants.make(end, **longest.overrides)
+        c = longest.options.gpu.constants(end, longest.options.constants)
         once = kernel + c.launch_gap_us * (len(records) - 1)
         start = c.cta_start_us  # part of an empty kernel, too
         if calls == 1:

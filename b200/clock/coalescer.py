@@ -1,9 +1,10 @@
 """The request coalescer between the SMs of a GPC and the L2.
 
-A read of what an SM of the same GPC has asked for and has not got yet is not passed on: both get
-the one answer. (SemiAnalysis' tma2dmcast counts fewer L2 sectors than arrive in shared memory: half
-as many where two SMs of each GPC read the same, a third to a quarter for four.) The more is under
-way, the fewer are merged.
+A read of what another SM of the same GPC has asked for and has not got yet is not passed on: both
+get the one answer. What an SM asks for again itself is passed on, and so is what the SM of another
+GPC has asked for (b200/measure/hopper_clusters.py). SemiAnalysis' tma2dmcast counts fewer L2
+sectors than arrive in shared memory: half as many where two SMs of each GPC read the same, a third
+to a quarter for four. The more is under way, the fewer are merged.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Coalescer:
     def __init__(self, capacity: float):
         self.capacity = capacity
         self.arrival: dict[int, np.ndarray] = {}  # by allocation: when each unit arrives, clk
+        self.asked: dict[int, np.ndarray] = {}  # a bit for each SM that waits for it
         self.flight: deque[tuple[float, int]] = deque()  # (arrival, bytes) of what is under way
         self.bytes = 0
 
@@ -28,13 +30,15 @@ class Coalescer:
         found = self.arrival.get(region.base)
         if found is None or len(found) < units:
             found = self.arrival[region.base] = np.zeros(units, np.float32)
+            self.asked[region.base] = np.zeros(units, np.uint32)
         return found
 
-    def merge(self, at: float, region, units: int, index: np.ndarray, draw: float):
+    def merge(self, at: float, region, units: int, index: np.ndarray, draw: float, sm: int = 0):
         """(first, last) arrival at the SM of units that are all under way, or None: the L2 must be
         asked.
 
-        units: of the allocation; draw: a number in [0, 1) that decides while much is under way.
+        units: of the allocation; draw: a number in [0, 1) that decides while much is under way; sm:
+        number of the SM that reads.
         """
         arrival = self._of(region, units)[index]
         first = float(arrival.min())
@@ -45,10 +49,15 @@ class Coalescer:
             self.bytes -= flight.popleft()[1]
         if draw * self.bytes >= self.capacity:
             return None
+        asked, bit = self.asked[region.base], np.uint32(1 << sm % 32)
+        if (asked[index] & bit).any():
+            return None
+        asked[index] |= bit
         return first, float(arrival.max())
 
-    def sent(self, region, index: np.ndarray, arrival: float, nbytes: int):
-        """Units have been asked for and arrive at a time."""
+    def sent(self, region, index: np.ndarray, arrival: float, nbytes: int, sm: int = 0):
+        """Units have been asked for by an SM and arrive at a time."""
+        self.asked[region.base][index] = np.uint32(1 << sm % 32)
         self.arrival[region.base][index] = arrival
         self.flight.append((arrival, nbytes))
         self.bytes += nbytes

@@ -63,6 +63,13 @@ TABLE = (
         "SA tma_mcast, even rows without sharing: mean of what an access takes longer than the "
         "quickest, seen where many wait for the slowest (SA ldgsts_lat: 376 to 2419 clk)",
     ),
+    _c(
+        "dram_open",
+        80.0,
+        "clk",
+        "fitted",
+        "SA tma2d_tput, even rows: what a channel that stood idle is busy longer",
+    ),
     _c("dram_channels", 64, "", "published", "NCU1: 64 channels"),
     _c(
         "dram_grain",
@@ -223,12 +230,23 @@ TABLE = (
     _c("bulk_read_bytes", 32.0, "B/clk", "published", "the same: 120 clk more for 3840 B more"),
     _c("dsmem", 190.0, "clk", "published", "QRC: ld.shared::cluster 165..215 clk", 165.0, 240.0),
     _c(
+        "dsmem_way",
+        100.0,
+        "clk",
+        "measured",
+        "H200, docs/hopper.md: an arrive at another CTA wakes its waiter after 132..147 clk, of "
+        "which mbarrier_wake is 40; a bulk copy of 128 B is seen after 168",
+        80.0,
+        130.0,
+    ),
+    _c(
         "dsmem_bytes",
-        32.0,
+        19.6,
         "B/clk",
-        "unknown",
-        "bandwidth of one SM into another's shared memory",
-        64.0,
+        "measured",
+        "H200, docs/hopper.md: bulk copies of 16 and 32 KB from each SM into another's shared "
+        "memory take 1035 and 1871 clk",
+        32.0,
         16.0,
     ),
     # --- tensor core ----------------------------------------------------------------------------

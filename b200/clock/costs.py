@@ -44,8 +44,12 @@ def pure_cost(ins: Instr) -> tuple[float, float]:
         return rate("f64")
     if name == "cvt":
         return _conversion(ins)
+    if name == "createpolicy":  # constants, or a few uniform instructions
+        return rate("uniform integer")
     if name in FLOAT_ADD and ins.has("f32"):
         return rate("float")
+    if name in FLOAT_ADD and ins.has("f16", "f16x2", "bf16", "bf16x2"):
+        return rate("half")
     if name in WIDE and ins.has("u64", "s64", "b64"):
         return rate("integer 64")
     if name == "setp" or ins.mods[-1] == "pred":
@@ -110,9 +114,16 @@ def _conversion(ins: Instr) -> tuple[float, float]:
         and "f" not in kinds[0] + kinds[1]
     ):
         return rate("nothing" if kinds[0][1:] == kinds[1][1:] else "widen")
-    if ins.has("f16x2", "bf16x2"):
-        return rate("pack")
-    return rate("convert")
+    to, source = kinds[0], kinds[-1]
+    if to.startswith(("f16", "bf16", "tf32")):  # F2FP.F16.F32.PACK_AB, of one value, too
+        return rate("pack" if source[0] == "f" else "integer to float")
+    if source.startswith("bf16"):  # a shift
+        return rate("integer")
+    if source.startswith("f16"):
+        return rate("half to float" if to[0] == "f" else "float to integer")
+    if source[0] == "f":
+        return rate("integer" if to[0] == "f" else "float to integer")
+    return rate("integer to float")
 
 
 def stateful_cost(ins: Instr) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 Times in clk. A die's partition keeps a copy of what its SMs have read, from whichever die's DRAM; a
 line that only the other partition holds comes over the fabric. DRAM is a set of channels, each a
-first-come server; `dram_grain` bytes in a row of an address lie on one channel, the channels in a
+server; `dram_grain` bytes in a row of an address lie on one channel, the channels in a
 pseudo-random order, so that unequal load makes the queues that the measurements show below
 saturation.
 """
@@ -87,8 +87,7 @@ class Memory:
         self.dram_clk = self.channels * ghz * 1e9 / c.dram_bandwidth
         self.dram_latency = c.dram_extra_clk + c.dram_extra_ns * ghz
         self.grain = int(c.dram_grain).bit_length() - 1
-        self.channel = np.zeros(self.channels)
-        self.channel_busy = 0.0
+        self.channel = [Server() for _ in range(self.channels)]
         self.late = 0.0  # of the operation being served: what DRAM takes beyond its quickest
         self.l2 = (Server(), Server())
         self.fabric = (Server(), Server())
@@ -111,11 +110,14 @@ class Memory:
             self.place[region.base] = (len(self.place) + 1) << 36
         return found
 
-    def read(self, at: float, sm, region, starts: np.ndarray, nbytes: int, latency: float):
+    def read(
+        self, at: float, sm, region, starts: np.ndarray, nbytes: int, latency: float, fan_out=False
+    ):
         """Read `nbytes` at each address; returns (first, last): when the first and the last of it
         is at the SM.
 
         at: when the requests leave the SM; latency: of a hit in the near partition, there and back.
+        fan_out: for several CTAs of a cluster; such a request shares no answer with others.
         """
         lines = self._lines(region)
         origin = region.base & -UNIT
@@ -131,14 +133,16 @@ class Memory:
             else:
                 index = index.ravel()
         total, die = len(starts) * nbytes, sm.die
+        if fan_out:
+            return self._answer(at, die, region, lines, index, total, latency)
         gpc = self.coalescers[sm.gpc]
         chance = self._hash(region, int(starts[0]))
-        shared = gpc.merge(at, region, len(lines), index, chance)
+        shared = gpc.merge(at, region, len(lines), index, chance, sm.index)
         if shared:
             self.coalesced_bytes += total
             return shared
         first, last = self._answer(at, die, region, lines, index, total, latency)
-        gpc.sent(region, index, last, total)
+        gpc.sent(region, index, last, total, sm.index)
         return first, last
 
     def _answer(self, at, die, region, lines, index, total, latency):
@@ -197,10 +201,10 @@ class Memory:
         if self.dirty > 0:
             self.dirty -= nbytes
             service = service * (1 + self.c.dirty_fraction)
-        start = np.maximum(self.channel[used], at)
+        start = np.array(
+            [self._turn(i, at, s) for i, s in zip(used.tolist(), service, strict=True)]
+        )
         end = start + service
-        self.channel[used] = end
-        self.channel_busy += float(service.sum())
         half = self.c.l2_far / 2  # the measured latency is a mean of both dies
         remote = (used & 1) != die
         far_bytes = int(units[used][remote].sum()) * UNIT
@@ -210,6 +214,18 @@ class Memory:
         extra += self.late
         ready[index] = float((end + extra).max())
         return float((start + extra).min()), float((end + extra).max())
+
+    def _turn(self, channel: int, at: float, service: float) -> float:
+        """Start of a service by a channel; one that stood idle must open its row first, which
+        nothing hides.
+        """
+        server = self.channel[channel]
+        return server.serve(at, service + self.c.dram_open if at > server.free else service)
+
+    @property
+    def channel_busy(self) -> float:
+        """clk of service of all channels together."""
+        return sum(channel.busy for channel in self.channel)
 
     def draw(self, region, host_address: int) -> float:
         """clk that an access takes longer than the quickest: exponential, by a hash."""

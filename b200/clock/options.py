@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from b200.clock.devices import DEVICES, Device
+
 
 @dataclass(frozen=True)
 class Options:
-    """clock_ghz: SM clock. arithmetic: False skips tcgen05.mma and tcgen05.cp (tensor memory then
+    """device: one of b200.clock.devices.DEVICES. clock_ghz: SM clock, None: the device's.
+    arithmetic: False skips tcgen05.mma and tcgen05.cp (tensor memory then
     holds garbage, the time is the same). ranges: run each launch again with all ranges at their
     fast and their slow ends. trace: keep the events of the first `trace` CTAs. dirty_l2: the L2
     holds written lines when the kernel starts, as after a memset. constants: overrides of the
     table, by name.
     """
 
-    clock_ghz: float = 1.965
+    device: str = "B200"
+    clock_ghz: float | None = None
     arithmetic: bool = True
     ranges: bool = False
     trace: int = 0
     dirty_l2: bool = False
     cold: bool = True
     constants: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.clock_ghz is None:
+            object.__setattr__(self, "clock_ghz", self.gpu.clock_ghz)
+
+    @property
+    def gpu(self) -> Device:
+        """Raises KeyError for a device that the clock does not know."""
+        return DEVICES[self.device]

@@ -1,8 +1,13 @@
-"""Which SM a CTA runs on: clusters within a GPC, spread as widely as there is room.
+"""Which SM a CTA runs on.
 
-148 SMs in 8 GPCs on 2 dies (four GPCs a die). Which GPC has how many differs from chip to chip; the
-one assumed holds 18 or 20. Measured limits of clusters that are resident together overrule it
-(NCU1: 33 of 4 CTAs).
+CTAs of a launch without clusters fill the chip GPC after GPC; clusters take the GPCs by turns
+(%smid of every CTA, measured on an H200, docs/hopper.md; published for a B300, QuickRunCUDA's
+I6_BLOCK_SCHEDULE_TOPOLOGY and I8_CLUSTER_TOPOLOGY). So neighbouring CTAs without clusters share a
+GPC, and with it the answers of the L2 (coalescer.py).
+
+A B200 has 148 SMs in 8 GPCs on 2 dies (four GPCs a die). Which GPC has how many differs from chip
+to chip; the one assumed holds 18 or 20. Measured limits of clusters that are resident together
+overrule it (NCU1: 33 of 4 CTAs).
 """
 
 from __future__ import annotations
@@ -10,11 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.state import Cluster
+from b200.clock.devices import B200, Device
 from b200.clock.sm import SM
-from b200.hardware import SM_COUNT, SMEM_BYTES
+from b200.hardware import SMEM_BYTES
 
-GPCS = (18, 18, 18, 20, 18, 18, 18, 20)
-MEASURED_CLUSTERS = {4: 33}
 THREADS, CTAS, RESERVED = (
     2048,
     32,
@@ -22,21 +26,21 @@ THREADS, CTAS, RESERVED = (
 )  # of an SM; bytes of shared memory the system takes from a CTA
 
 
-def max_clusters(size: int) -> int:
+def max_clusters(size: int, device: Device = B200) -> int:
     """Clusters of `size` CTAs that are resident together, where an SM holds one CTA."""
-    return MEASURED_CLUSTERS.get(size, sum(gpc // size for gpc in GPCS))
+    return device.clusters.get(size, sum(gpc // size for gpc in device.gpcs))
 
 
 class Placement:
     """The SMs of the chip and what is free on them."""
 
-    def __init__(self):
-        assert sum(GPCS) == SM_COUNT
+    def __init__(self, device: Device = B200):
+        self.device = device
         self.sms: list[SM] = []
         self.gpcs: list[list[SM]] = []
-        for gpc, count in enumerate(GPCS):
+        for gpc, count in enumerate(device.gpcs):
             members = [
-                SM(len(self.sms) + i, gpc, gpc // 4, SMEM_BYTES, THREADS, CTAS)
+                SM(len(self.sms) + i, gpc, 2 * gpc // len(device.gpcs), SMEM_BYTES, THREADS, CTAS)
                 for i in range(count)
             ]
             self.sms += members
@@ -49,7 +53,7 @@ class Placement:
         n = int(np.prod(launch.cluster))
         need = (launch.smem_bytes + RESERVED, int(np.prod(launch.block)))
         per_sm = self._a_sm_holds(need)
-        if n in MEASURED_CLUSTERS and self.clusters >= MEASURED_CLUSTERS[n] * per_sm:
+        if self.clusters >= self.device.clusters.get(n, len(self.sms)) * per_sm:
             return None
         best = self._choose(n, need)
         if best is None:
@@ -66,16 +70,19 @@ class Placement:
     def _a_sm_holds(need) -> int:
         return max(1, min(SMEM_BYTES // need[0], THREADS // need[1], CTAS))
 
+    @staticmethod
+    def _fits(sm: SM, need) -> bool:
+        return sm.room[0] >= need[0] and sm.room[1] >= need[1] and sm.room[2] >= 1
+
     def _choose(self, n: int, need) -> list[SM] | None:
-        """The n least loaded SMs of a GPC, GPCs by turns."""
+        """The n least loaded SMs of a GPC: of the first one for a CTA alone, else GPCs by turns."""
+        if n == 1:
+            free = [sm for sm in self.sms if self._fits(sm, need)]
+            return [min(free, key=lambda sm: (sm.resident, sm.index))] if free else None
         candidates = []
         for i in range(len(self.gpcs)):
             gpc = self.gpcs[(self._turn + i) % len(self.gpcs)]
-            free = [
-                sm
-                for sm in gpc
-                if sm.room[0] >= need[0] and sm.room[1] >= need[1] and sm.room[2] >= 1
-            ]
+            free = [sm for sm in gpc if self._fits(sm, need)]
             if len(free) >= n:
                 free.sort(key=lambda sm: (sm.resident, sm.index))
                 candidates.append((sum(sm.resident for sm in free[:n]), i, free[:n]))

@@ -6,7 +6,8 @@ constants.py; "derived" follows from another line. These are built into the code
 translated to, so they cannot be overridden for a launch as those constants can.
 
 Sources: QRC = ademeure/QuickRunCUDA (B300); AS = AndreSlavescu/flashinfer-competition (B200); SA =
-SemiAnalysisAI/microbench-blackwell (B200).
+SemiAnalysisAI/microbench-blackwell (B200). H200: b200/hopper/issue_cost.py, docs/hopper.md. SASS:
+nvcc 13.0 for sm_100a.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ TABLE = (
     Rate("special register", 1, 12, "unknown", "S2R/S2UR; not published for this chip"),
     # --- arithmetic
     Rate("float", 1, 4, "published", "QRC, AS: FFMA, FADD, FMUL 128 lanes; 4..4.44 clk"),
+    Rate(
+        "half", 2, 4, "published", "QRC, AS: HFMA2, HADD2, HMUL2 64 lanes, one or two halves each"
+    ),
     Rate("integer", 2, 4, "published", "QRC, AS: LOP3, PRMT, SHF, IADD, IMAD 64 lanes; 4 clk"),
     Rate("uniform integer", 1, 4, "unknown", "one issue to the uniform datapath"),
     Rate("integer 64", 4, 6, "derived", "two 32-bit instructions"),
@@ -40,8 +44,10 @@ TABLE = (
     Rate("divide approximately", 10, 24, "derived", "reciprocal and product"),
     # --- conversions
     Rate("unpack", 2, 4, "published", "QRC: F2FP.UNPACK_B of e2m1x2, e4m3x2: 64 lanes"),
-    Rate("pack", 4, 4, "published", "QRC: F2FP packs from f32: 32 lanes"),
-    Rate("convert", 8, 8, "published", "QRC: scalar cvt.f16.f32 11..16 lanes"),
+    Rate("pack", 4, 4, "published", "QRC: F2FP packs from f32, one or two: 32 lanes (H200: 64)"),
+    Rate("half to float", 2, 5, "published", "SASS HADD2.F32: QRC 64 lanes; H200 2.0 clk, 5"),
+    Rate("integer to float", 2, 4, "measured", "SASS I2FP; H200 2.1 clk"),
+    Rate("float to integer", 8, 17, "measured", "SASS F2I; H200 8.0 clk, 17"),
     # --- special functions
     Rate("ex2", 4, 17, "published", "QRC: MUFU.EX2 32 lanes, 17 clk"),
     Rate("special function", 8, 17, "published", "QRC: RCP, TANH and others 16 lanes, 17 clk"),

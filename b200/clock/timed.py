@@ -17,7 +17,6 @@ from b200.chip.fragment import Fragment
 from b200.chip.launch import Launch
 from b200.chip.operations import Effect
 from b200.chip.state import Cluster, GlobalMemory
-from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory, Server
 from b200.clock.options import Options
 from b200.clock.placement import Placement
@@ -121,11 +120,11 @@ class TimedMachine(Units):
 
     def _once(self, code, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
         options = self.options
-        self.constants = self.c = Constants.make(self.end, **options.constants)
+        self.constants = self.c = options.gpu.constants(self.end, options.constants)
         self.chip = Memory(self.c, options.clock_ghz, options.dirty_l2, options.cold)
         for region in self.warm:
             self.chip.warm(region)
-        self.placement = Placement()
+        self.placement = Placement(options.gpu)
         self.heap: list = []
         self.order = itertools.count()
         self.last_store = 0.0

@@ -85,7 +85,7 @@ class Record:
         self.ghz = machine.options.clock_ghz
         self.c, self.chip, self.sms = machine.c, machine.chip, machine.placement.sms
         self.code, self.launch, self.hits = machine.code, launch, machine.hits
-        self.overrides = machine.options.constants
+        self.options = machine.options
         self.executed = {
             index: {
                 mnemonic(op.ins) for block in blocks for op in machine.code.structure[block].ops

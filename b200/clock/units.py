@@ -108,21 +108,23 @@ class Units(Machine):
         sm.pages |= new
         return self.c.page_walk if new and self.chip.cold else 0.0
 
-    def _fetch(self, sm, at: float, spans, latency: float, late: float | None = None):
-        """Read spans of global memory; (first, last) arrival. late: as Memory.draw gave it."""
+    def _fetch(self, sm, at: float, spans, latency: float, late=None, fan_out: bool = False):
+        """Read spans of global memory; (first, last) arrival. late: as Memory.draw gave it;
+        fan_out: see Memory.read.
+        """
         first, last = np.inf, at
         for starts, nbytes in spans:
             region = self.memory.region(int(starts[0]))
             self.chip.late = self.chip.draw(region, int(starts[0])) if late is None else late
             walk = self._translate(sm, region, starts, nbytes)
-            early, end = self.chip.read(at + walk, sm, region, starts, nbytes, latency)
+            early, end = self.chip.read(at + walk, sm, region, starts, nbytes, latency, fan_out)
             first, last = min(first, early), max(last, end)
             fences.asked(sm, len(starts) * nbytes, last)
         if first == np.inf:  # nothing in bounds
             first = last = at + latency
         return first, last
 
-    def _request(self, sm, at: float, spans, latency: float, land):
+    def _request(self, sm, at: float, spans, latency: float, land, fan_out: bool = False):
         """Read spans as the TMA does: copy after copy, tma_chunk bytes at a time, each when the
         ones before have been asked for, so that the SMs' requests mix. Calls land(first, last) when
         the first and the last arrival are known.
@@ -138,14 +140,14 @@ class Units(Machine):
         width = sum(len(starts) * self._row_clk(nbytes) for starts, nbytes in spans)
         when = sm.tma.serve(at, width)
         if not pieces or (len(pieces) == 1 and when <= Clock.now):
-            land(*self._fetch(sm, when, pieces, latency))
+            land(*self._fetch(sm, when, pieces, latency, fan_out=fan_out))
             return
         arrivals: list[tuple[float, float]] = []
         at = int(pieces[0][0][0])
         late = self.chip.draw(self.memory.region(at), at)
 
         def ask(piece):
-            arrivals.append(self._fetch(sm, Clock.now, [piece], latency, late))
+            arrivals.append(self._fetch(sm, Clock.now, [piece], latency, late, fan_out))
             if len(arrivals) == len(pieces):
                 land(min(a for a, _ in arrivals), max(b for _, b in arrivals))
 
@@ -168,7 +170,6 @@ class Units(Machine):
 
     def _tensormap_prefetch(self, prefetch: TensormapPrefetch, warp, apply: Effect):
         self._descriptor(warp.cta.sm, prefetch.tensormap, warp.time)
-        warp.time += self.c.descriptor_prefetch
 
     def _row_clk(self, row_bytes: int) -> float:
         """clk that a row takes to be filled in."""
@@ -209,7 +210,7 @@ class Units(Machine):
         def land(first, last):
             self._land(warp, apply, load.places, first, last, width, nbytes, "tensor copy")
 
-        self._request(sm, at, access.spans(), c.tma_l2, land)
+        self._request(sm, at, access.spans(), c.tma_l2, land, len(load.places) > 1)
 
     def _bulk_load(self, load: BulkLoad, warp, apply: Effect):
         sm, c, nbytes = warp.cta.sm, self.c, load.nbytes
@@ -221,7 +222,7 @@ class Units(Machine):
             width = self._row_clk(nbytes)
             self._land(warp, apply, load.places, first, last, width, nbytes, "bulk copy")
 
-        self._request(sm, begin, spans, c.tma_l2, land)
+        self._request(sm, begin, spans, c.tma_l2, land, len(load.places) > 1)
 
     def _tma_prefetch(self, prefetch: TmaPrefetch, warp, apply: Effect):
         sm, access = warp.cta.sm, prefetch.access
@@ -267,7 +268,7 @@ class Units(Machine):
     def _to_peer(self, copy: BulkToPeer | StAsync | RedAsync, warp, apply: Effect):
         """A copy into another CTA's shared memory."""
         width = copy.nbytes / self.c.dsmem_bytes
-        self.at(warp.cta.sm.dsmem.serve(warp.time, width) + width + self.c.dsmem, apply)
+        self.at(warp.cta.sm.dsmem.serve(warp.time, width) + width + self.c.dsmem_way, apply)
 
     def _try_cancel(self, cancel: TryCancel, warp, apply: Effect):
         self.at(warp.time + self.c.tma_l2, apply)
@@ -360,6 +361,9 @@ class Units(Machine):
         if len(sectors):
             spans = [(starts, c.l2_sector) for _, starts in self._by_region(sectors << 5)]
             done = max(done, self._fetch(sm, begin + width, spans, c.ldg_l2)[1])
+            if kind == "atom":  # the L2 puts the result where the operand was
+                for region, starts in self._by_region(sectors << 5):
+                    self.chip.write(done, sm.die, region, starts, c.l2_sector)
         warp.state.load_done = done
         self.record.landed(warp, done, len(sectors) * 32)
 

@@ -14,18 +14,24 @@ from b200.chip.memory.loads_stores import space_of as memory_space
 from b200.chip.sync.mbarrier import barrier_operand
 from b200.clock import membar as fences
 from b200.clock.constants import Constants
-from b200.contract import active, as_bools
+from b200.contract import active, as_bools, find
 from b200.hardware import RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Vec
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
-# Instructions that only take their warp a fixed time: leading words -> clk to add.
-FIXED: dict[tuple[str, ...], Callable[[Constants], float]] = {
+# Instructions that one thread issues in PTX and a warp in SASS (sm_100a, nvcc 13.0: SYNCS.EXCH,
+# SYNCS.ARRIVE, UTMACCTL.PF): the clk are paid once for all lanes that name the same address.
+ONCE_A_WARP: dict[tuple[str, ...], Callable[[Constants], float]] = {
     ("mbarrier", "init"): lambda c: c.mbarrier_init,
     ("mbarrier", "arrive"): lambda c: c.mbarrier_arrive,
     ("mbarrier", "arrive_drop"): lambda c: c.mbarrier_arrive,
     ("mbarrier", "expect_tx"): lambda c: c.mbarrier_arrive,
     ("mbarrier", "complete_tx"): lambda c: c.mbarrier_arrive,
+    ("prefetch", "tensormap"): lambda c: c.descriptor_prefetch,
+}
+# Instructions that only take their warp a fixed time: leading words -> clk to add. Those of one
+# thread take it for every lane: SASS has a loop of ELECT, UTCHMMA or UTCBAR, BRA.U.ANY.
+FIXED: dict[tuple[str, ...], Callable[[Constants], float]] = {
     ("tcgen05", "mma"): lambda c: c.mma_issue,
     ("tcgen05", "commit"): lambda c: c.mma_issue,
     ("tcgen05", "cp"): lambda c: c.cp_issue,
@@ -41,7 +47,12 @@ CTA_BARRIERS = ("bar", "barrier")
 def wrap(ins: Instr, run):
     """The run function of an instruction, with the time it takes."""
     timed = _wrap(ins, run)
-    return _after_fence(ins, timed) if fences.is_wide(ins) else timed
+    if not fences.is_wide(ins):
+        return timed
+    entry = find(ins.opcode)
+    if entry is not None and entry.style == "lane":
+        return _after_fence_of_a_warp(ins, timed)
+    return _after_fence(ins, timed)
 
 
 def _wrap(ins: Instr, run):
@@ -60,6 +71,11 @@ def _wrap(ins: Instr, run):
         return _memory_access(ins, run)
     if ins.mods[:2] == ("tcgen05", "alloc"):
         return _alloc(run)
+    if name == "mbarrier" and ins.mods[1] == "arrive" and ins.has("shared::cluster"):
+        run = _over_the_cluster(ins, run)
+    for words, clk in ONCE_A_WARP.items():
+        if ins.mods[: len(words)] == words:
+            return _once_a_warp(run, clk)
     for words, clk in FIXED.items():
         if ins.mods[: len(words)] == words:
             return _fixed(run, clk)
@@ -78,6 +94,69 @@ def _after_fence(ins: Instr, run):
     return timed
 
 
+def _after_fence_of_a_warp(ins: Instr, run):
+    """MEMBAR.ALL.GPU is of the warp, however many lanes what comes after it is carried out for."""
+    lanes = LanesOfAWarp()
+
+    def timed(w, lane, *args):
+        if lanes.first(w, lane):
+            fences.wait(w, ins)
+        got = run(w, lane, *args)
+        lanes.done(w, lane)
+        return got
+
+    return timed
+
+
+class LanesOfAWarp:
+    """Tells where an instruction that is carried out lane by lane begins anew: a warp goes through
+    its lanes in order, and no time passes in between but what `done` has seen.
+    """
+
+    def __init__(self):
+        self.last: tuple = (None, 0, 0.0)
+        self.addresses: set[int] = set()
+
+    def first(self, w, lane: int) -> bool:
+        warp, before, time = self.last
+        if warp is w and lane > before and w.time == time:
+            return False
+        self.addresses.clear()
+        return True
+
+    def done(self, w, lane: int):
+        self.last = (w, lane, w.time)
+
+
+def _once_a_warp(run, clk: Callable[[Constants], float]):
+    """Lanes that name one address share an issue."""
+    lanes = LanesOfAWarp()
+
+    def timed(w, lane, address, *rest):
+        lanes.first(w, lane)
+        got = run(w, lane, address, *rest)
+        if address not in lanes.addresses:
+            lanes.addresses.add(address)
+            w.time += clk(w.machine.constants)
+        lanes.done(w, lane)
+        return got
+
+    return timed
+
+
+def _over_the_cluster(ins: Instr, run):
+    """An arrive at another CTA's barrier, which returns nothing, is there a while later."""
+
+    def timed(w, lane, address, *rest):
+        if address >> RANK_SHIFT == w.cta.rank:
+            return run(w, lane, address, *rest)
+        machine = w.machine
+        machine.at(w.time + machine.constants.dsmem_way, lambda: run(w, lane, address, *rest))
+        return None
+
+    return timed
+
+
 def _fixed(run, clk: Callable[[Constants], float]):
     def timed(w, *args):
         got = run(w, *args)
@@ -91,7 +170,7 @@ def _mbarrier_wait(ins: Instr, run):
     """A phase that is complete is seen after mbarrier_try; one that completes meanwhile,
     mbarrier_wake later.
     """
-    find = barrier_operand(ins)
+    barrier_at = barrier_operand(ins)
 
     def timed(w, mask, address, *rest):
         done = run(w, mask, address, *rest)
@@ -99,7 +178,7 @@ def _mbarrier_wait(ins: Instr, run):
         if done:
             if isinstance(address, np.ndarray):
                 address = int(address[active(mask)[0]])
-            at = find(w, address).time + c.mbarrier_wake - c.mbarrier_try
+            at = barrier_at(w, address).time + c.mbarrier_wake - c.mbarrier_try
             if at > w.time:
                 w.machine.stall(w, at, ins, "an mbarrier")
         w.time += c.mbarrier_try

@@ -159,16 +159,7 @@ class Kernel:
 
     def carried_over(self, params: bytes) -> bytes:
         """The parameters with tensormaps as Hopper takes them. Raises HopperError."""
-        carried = bytearray(params)
-        for at in maps_in(params, self.image.places):
-            found = params[at : at + MAP_BYTES]
-            if self.program.edits_maps and is_four_bit(found):
-                raise HopperError(
-                    "unsupported",
-                    "a tensormap of 4-bit elements whose size is changed on the device",
-                )
-            carried[at : at + MAP_BYTES] = to_hopper(found)
-        return bytes(carried)
+        return carried_over(params, self.image.places, self.program)
 
     def _tensor_memory(self, shape: Shape):
         """Tensor memory for every CTA of the grid, all ones (NaN); its allocation bitmaps, zero."""
@@ -189,6 +180,19 @@ class Kernel:
             checked(driver.cuMemcpyHtoD(pointer, ctypes.addressof(value), size))
         torch.cuda.synchronize()
         return slots, bitmaps
+
+
+def carried_over(params: bytes, places: list[tuple[int, int, int]], program: Retargeted) -> bytes:
+    """Parameters as packed for a B200, with tensormaps as Hopper takes them. Raises HopperError."""
+    converted = bytearray(params)
+    for at in maps_in(params, places):
+        found = params[at : at + MAP_BYTES]
+        if program.edits_maps and is_four_bit(found):
+            raise HopperError(
+                "unsupported", "a tensormap of 4-bit elements whose size is changed on the device"
+            )
+        converted[at : at + MAP_BYTES] = to_hopper(found)
+    return bytes(converted)
 
 
 def config_of(shape: Shape):

@@ -42,7 +42,10 @@ START = """
     setp.eq.u32 %p1, %r1, 0;"""
 
 
-def bandwidth_kernel(height: int, stages: int, loads: int, warm: int) -> str:
+def bandwidth_kernel(
+    height: int, stages: int, loads: int, warm: int, ctas: int = CTAS, step: int = 1, group: int = 1
+) -> str:
+    """PTX. step: 0 loads the same tile again and again; group: CTAs that load the same tiles."""
     tile = WIDTH * 4 * height
     barriers = stages * tile
     init = "\n".join(
@@ -59,8 +62,9 @@ def bandwidth_kernel(height: int, stages: int, loads: int, warm: int) -> str:
     bar.sync 0;
     fence.mbarrier_init.release.cluster;
     bar.sync 0;
-    mul.lo.u32 %r5, %r2, {height};
-    mov.b32 %r6, {CTAS * height};
+    div.u32 %r5, %r2, {group};
+    mul.lo.u32 %r5, %r5, {height};
+    mov.b32 %r6, {step * (ctas // group) * height};
     {first}
     mov.b32 %r7, 0;
     LOOP:
@@ -106,16 +110,16 @@ def latency_kernel(height: int) -> str:
     return ptx(body, [".u64 out", ".align 64 .b8 map[128]"], 32)
 
 
-def run(gpu, text: str, height: int, tiles: int, smem: int) -> list[int]:
+def run(gpu, text: str, height: int, tiles: int, smem: int, ctas: int = CTAS) -> list[int]:
     """Clk that each CTA reports; `tiles` tiles a CTA."""
-    rows = CTAS * tiles * height
+    rows = ctas * tiles * height
     matrix = torch.empty(rows * WIDTH, dtype=torch.float32)
-    out = torch.zeros(CTAS, dtype=torch.int64)
+    out = torch.zeros(ctas, dtype=torch.int64)
     launch(
         gpu,
         text,
         [pointer(out), tensormap(matrix, WIDTH, rows, (WIDTH, height))],
-        CTAS,
+        ctas,
         32,
         smem=smem,
     )

@@ -76,6 +76,61 @@ def test_loads_wait_where_they_are_used_and_overlap():
     assert 600 <= a <= 1300 and b < 1.75 * a
 
 
+@pytest.mark.parametrize(
+    "text, issues",
+    [  # SASS of sm_100a, nvcc 13.0: how often the instruction is issued for 32 lanes
+        ("mbarrier.init.shared::cta.b64 [%r50], 64;", 1),  # SYNCS.EXCH.64
+        ("mbarrier.arrive.shared::cta.b64 _, [%r50];", 1),  # SYNCS.ARRIVE.TRANS64.A1T0
+        ("mbarrier.arrive.release.cluster.shared::cta.b64 _, [%r50];", 1),  # and MEMBAR.ALL.GPU
+        ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r50];", 32),
+    ],
+    ids=lambda v: v.split(" ")[0] if isinstance(v, str) else "",
+)
+def test_what_a_warp_issues_once_for_all_lanes(text, issues):
+    """SYNCS with an address that is the same in all lanes is one instruction; a UTCBAR stands in a
+    loop of ELECT and BRA.U.ANY over the lanes.
+    """
+    start = "mov.b32 %r50, 1024; elect.sync _|%p1, 0xffffffff;"
+    start += "@%p1 mbarrier.init.shared::cta.b64 [%r50], 100;" if "init" not in text else ""
+
+    def cost(body: str) -> float:
+        return clocks(start + body, smem=4096)[0]
+
+    nothing, one, everyone = cost(""), cost("@%p1 " + text), cost(text)
+    assert one - nothing > 5
+    assert everyone - nothing == pytest.approx(issues * (one - nothing), rel=0.3, abs=5)
+
+
+def test_a_warp_prefetches_a_tensormap_once():
+    """UTMACCTL.PF, 40 to 57 clk (QRC): once for the lanes that name the same tensormap."""
+    encoded = TensorMap(1 << 20, 7, (128, 8), (512,), (128, 8), (1, 1)).encode()
+
+    def cost(body: str) -> int:
+        out = torch.zeros(1, dtype=torch.int64)
+        text = kernel(
+            f"""ld.param.u64 %rd1, [out]; mov.b64 %rd2, one; cvta.param.u64 %rd2, %rd2;
+            mov.b64 %rd3, two; cvta.param.u64 %rd3, %rd3; mov.u32 %r1, %tid.x;
+            setp.eq.u32 %p1, %r1, 0; selp.b64 %rd4, %rd2, %rd3, %p1; mov.u64 %rd40, %clock64;
+            {body} mov.u64 %rd41, %clock64; sub.u64 %rd42, %rd41, %rd40;
+            @%p1 st.global.u64 [%rd1], %rd42;""",
+            [".u64 out", ".align 64 .b8 one[128]", ".align 64 .b8 two[128]"],
+        )
+        run(text, out, encoded, encoded, gpu=timed())
+        return out.item()
+
+    nothing = cost("")
+    lane, warp, both = (
+        cost(f"{text};") - nothing
+        for text in (
+            "@%p1 prefetch.tensormap [%rd2]",
+            "prefetch.tensormap [%rd2]",
+            "prefetch.tensormap [%rd4]",
+        )
+    )
+    assert 40 <= warp <= 57 and warp <= lane  # a lane alone waits for its predicate, too
+    assert both - lane == pytest.approx(48, abs=10)
+
+
 def test_bar_sync_takes_22_and_2_a_warp():
     got = clocks("bar.sync 0; bar.sync 0; bar.sync 0; bar.sync 0;", threads=256)
     assert 4 * (22 + 16) <= got[0] <= 4 * (22 + 16) + 80

@@ -2,12 +2,17 @@
 
 import numpy as np
 import pytest
+import torch
 
 from b200.clock import Constants
 from b200.clock.coalescer import Coalescer
+from b200.clock.costs import pure_cost
 from b200.clock.memory_system import Memory, Server
 from b200.clock.placement import Placement
 from b200.clock.rates import TABLE, rate
+from b200.program.module import Instr
+from tests.b200.clock.test_timing import timed
+from tests.b200.ptx_support import kernel, run
 
 
 @pytest.fixture(autouse=True)
@@ -74,13 +79,81 @@ def test_with_much_under_way_a_share_is_merged():
     gpc, index = Coalescer(capacity=1000.0), np.array([3])
     assert gpc.merge(0.0, Region, 100, index, 0.5) is None
     gpc.sent(Region, index, 900.0, 1500)
-    assert gpc.merge(0.0, Region, 100, index, 0.5) == (900.0, 900.0)
-    assert gpc.merge(0.0, Region, 100, index, 0.9) is None
-    assert gpc.merge(900.0, Region, 100, index, 0.0) is None
+    assert gpc.merge(0.0, Region, 100, index, 0.5, sm=1) == (900.0, 900.0)
+    assert gpc.merge(0.0, Region, 100, index, 0.9, sm=2) is None
+    assert gpc.merge(900.0, Region, 100, index, 0.0, sm=2) is None
+
+
+def test_what_an_sm_asks_for_again_it_gets_again():
+    """H200: SMs that load a tile of their own again and again take 1081 clk for 32 KB, what the L2
+    can deliver; two of a GPC that load the same take 561 to 607, two of different GPCs 1070.
+    """
+    gpc, index = Coalescer(capacity=1e9), np.array([3])
+    assert gpc.merge(0.0, Region, 100, index, 0.0, sm=0) is None
+    gpc.sent(Region, index, 900.0, 1500, sm=0)
+    assert gpc.merge(1.0, Region, 100, index, 0.0, sm=0) is None
+    assert gpc.merge(1.0, Region, 100, index, 0.0, sm=1) == (900.0, 900.0)
+    assert gpc.merge(2.0, Region, 100, index, 0.0, sm=1) is None
+
+
+def test_a_multicast_shares_no_answer():
+    """H200: of a dual GEMM whose clusters multicast the L2 delivers 102 MB, without clusters 59."""
+    chip = Memory(Constants.make(), 1.965, dirty=False, cold=True)
+    for sm in Placement().sms[:2]:
+        chip.read(0.0, sm, Region, np.array([Region.base]), 4096, 400.0, fan_out=True)
+    assert chip.l2_bytes == 8192 and chip.coalesced_bytes == 0
+
+
+def test_ctas_without_clusters_fill_gpc_after_gpc():
+    """%smid on an H200 and a B300: 16 to 20 consecutive CTAs in a GPC; clusters by turns."""
+
+    def gpcs(cluster: int) -> list[int]:
+        class Launch:
+            smem_bytes, block = 200_000, (192, 1, 1)
+
+        Launch.cluster = (cluster, 1, 1)
+        place = Placement()
+        return [place.place(Launch)[0].gpc for _ in range(16)]
+
+    assert len(set(gpcs(1))) == 1
+    assert gpcs(2)[:8] == list(range(8))
 
 
 def test_every_rate_has_a_name_of_its_own_and_a_grade():
     assert len({r.name for r in TABLE}) == len(TABLE)
-    assert all(r.grade in ("published", "fitted", "derived", "unknown") for r in TABLE)
+    assert all(r.grade in ("measured", "published", "fitted", "derived", "unknown") for r in TABLE)
     assert rate("float") == (1.0, 4.0)  # 128 lanes a clk and SM, 4 clk (QuickRunCUDA)
     assert rate("integer")[0] == 2 * rate("float")[0]
+
+
+@pytest.mark.parametrize(
+    "text, sass",
+    [  # nvcc 13.0, sm_100a; rates of the SASS by QuickRunCUDA (B300) and issue_cost (H200)
+        ("cvt.f32.f16 %r1, %rs1;", "half to float"),  # HADD2.F32
+        ("cvt.rn.f16.f32 %rs1, %r1;", "pack"),  # F2FP.F16.F32.PACK_AB
+        ("cvt.rn.f16x2.f32 %r1, %r2, %r3;", "pack"),
+        ("cvt.rn.bf16x2.f32 %r1, %r2, %r3;", "pack"),
+        ("cvt.f32.bf16 %r1, %rs1;", "integer"),  # SHF.L
+        ("cvt.rn.f16x2.e4m3x2 %r1, %rs1;", "unpack"),  # F2FP.F16.E4M3.UNPACK_B
+        ("cvt.rn.satfinite.e4m3x2.f32 %rs1, %r1, %r2;", "pack"),
+        ("cvt.rn.f32.s32 %r1, %r2;", "integer to float"),  # I2FP
+        ("cvt.rn.f32.u8 %r1, %r2;", "integer to float"),
+        ("cvt.rzi.s32.f32 %r1, %r2;", "float to integer"),  # F2I
+        ("fma.rn.f16x2 %r1, %r2, %r3, %r4;", "half"),  # HFMA2
+        ("add.rn.bf16x2 %r1, %r2, %r3;", "half"),
+        ("fma.rn.f32 %r1, %r2, %r3, %r4;", "float"),
+    ],
+)
+def test_conversions_and_half_arithmetic_cost_what_their_sass_does(text, sass):
+    opcode, operands = text.rstrip(";").split(" ", 1)
+    found = Instr(opcode, tuple(operands.split(", ")), None, False, None, text)
+    assert pure_cost(found) == rate(sass)
+
+
+def test_an_atomic_writes_what_it_reads():
+    """It is carried out in the L2: 32 lanes of four bytes, read and written."""
+    out = torch.zeros(32, dtype=torch.int32)
+    body = """ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4;
+    add.u64 %rd3, %rd1, %rd2; atom.global.add.u32 %r2, [%rd3], 1; st.shared.u32 [1024], %r2;"""
+    launch = run(kernel(body, [".u64 out"]), out, smem=64, gpu=timed())
+    assert launch.time.chip.written_bytes == 128

@@ -1,0 +1,68 @@
+"""The GPUs that the clock knows: how many SMs in which GPCs, how many clusters fit, and the
+constants that differ from the B200's (constants.py).
+
+The H200 is the twin: the same simulator with what was measured on one, so that predictions can be
+held against silicon (`python -m b200 twin`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from b200.clock.constants import Constant, Constants
+from b200.hardware import SM_COUNT
+
+
+@dataclass(frozen=True)
+class Device:
+    """gpcs: SMs of each GPC, the first half of them on die (or L2 partition) 0. clusters: how many
+    clusters of a size are resident at most where an SM holds one of their CTAs. table: constants in
+    place of the B200's.
+    """
+
+    name: str
+    clock_ghz: float
+    gpcs: tuple[int, ...]
+    clusters: dict[int, int] = field(default_factory=dict)
+    table: tuple[Constant, ...] = ()
+
+    def constants(self, end: str, overrides: dict[str, float]) -> Constants:
+        """Raises KeyError for an override that is not in the table."""
+        here = {c.name: c.value if (v := getattr(c, end, None)) is None else v for c in self.table}
+        return Constants.make(end, **{**here, **overrides})
+
+
+def _h200(name, value, unit, grade, source) -> Constant:
+    return Constant(name, value, unit, grade, source)
+
+
+B200 = Device("B200", 1.965, (18, 18, 18, 20, 18, 18, 18, 20), {4: 33})
+assert sum(B200.gpcs) == SM_COUNT
+
+H200 = Device(
+    "H200",
+    1.98,
+    (16, 16, 16, 18, 16, 16, 16, 18),
+    {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 16: 7},
+    (
+        _h200("dram_bandwidth", 4.7e12, "B/s", "measured", "hopper_memory, shared: no_sharing"),
+        _h200("dram_extra_clk", 53.0, "clk", "measured", "hopper_memory, dram less l2 (1, 1)"),
+        _h200("dram_channels", 48, "", "unknown", "six stacks where the B200 has eight"),
+        _h200("tma_l2", 281.0, "clk", "measured", "hopper_memory, l2 (1, 1): 339 cycles a load"),
+        _h200("row_clk", 1.14, "clk", "measured", "hopper_memory, alone: at most, rows of 64 B"),
+        _h200("row128_clk", 1.34, "clk", "measured", "hopper_memory, alone: 95.5 B a clk"),
+        _h200("l2_clock", 1.98e9, "Hz", "measured", "SM clock"),
+        _h200("l2_bandwidth", 9.3e12, "B/s", "measured", "hopper_memory, hot: tiles of their own"),
+        _h200(
+            "lrc_bytes",
+            1e9,
+            "B",
+            "measured",
+            "hopper_clusters: no loss up to 128 KB an SM",
+        ),
+        _h200("event_floor_us", 2.82, "us", "measured", "empty kernel between two events"),
+        _h200("launch_gap_us", 0.46, "us", "measured", "hopper_memory, empty: 0.76 in a graph"),
+    ),
+)
+
+DEVICES = {device.name: device for device in (B200, H200)}

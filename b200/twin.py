@@ -1,0 +1,120 @@
+"""Load pipelines of packed kernels by the clock of the H200, the B200's twin.
+
+    python -m b200 twin packs/*.npz [--measured FILE] [--json FILE] [--jobs N] [--set NAME=VALUE]
+
+The programs are those that `python -m b200.hopper.pipeline` measures: rewritten for Hopper, with
+tcgen05 left out. Modelled microseconds a call, back to back on cold inputs; with the results of
+that command beside them, and the errors. Programs whose loads signal the other CTA of a pair are
+left out: Hopper cannot do that, and what stands for it says nothing of a B200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """us: a call, from launch to launch. l2_gb, dram_gb: moved by the L2 and by DRAM. l2, dram: how
+    busy, 0 to 1. message: why there is no time.
+    """
+
+    pack: str
+    us: float | None
+    kernel_us: float = 0.0
+    dram_mb: float = 0.0
+    l2_mb: float = 0.0
+    coalesced_mb: float = 0.0
+    message: str = ""
+
+
+def model(path: Path, constants: dict[str, float]) -> Modelled:
+    """The time of a pack's first launch."""
+    import torch
+
+    from b200.chip.gpu import Gpu
+    from b200.clock import Options, TimedMachine
+    from b200.clock.call_time import reported
+    from b200.errors import EmulatorError
+    from b200.hopper.errors import HopperError
+    from b200.hopper.pack import load
+    from b200.hopper.rewrite import without_tensor_core
+    from b200.hopper.run import carried_over, places_of
+
+    pack = load(path)
+    launch = pack.launches[0]
+    tensors = [torch.zeros(n, dtype=torch.uint8) for n in pack.sizes]
+    try:
+        program = without_tensor_core(pack.programs[launch.program], ".version 8.8\n")
+        if program.private_bytes:
+            return Modelled(path.stem, None, message="loads that signal the other CTA of a pair")
+        params = launch.relocated([t.data_ptr() for t in tensors])
+        params = carried_over(params, places_of(program.text, launch.kernel), program)
+        gpu = Gpu()
+        gpu.machine = TimedMachine(gpu.memory, Options(device="H200", constants=constants))
+        done = gpu.launch(
+            program.text, launch.kernel, launch.grid, launch.block, launch.cluster, launch.smem,
+            params,
+        )  # fmt: skip
+    except (EmulatorError, HopperError) as error:
+        return Modelled(path.stem, None, message=str(error).splitlines()[0])
+    chip = done.time.chip
+    return Modelled(
+        path.stem,
+        reported([done], 40).time_us,
+        done.time.time_us,
+        chip.dram_bytes / 1e6,
+        chip.l2_bytes / 1e6,
+        chip.coalesced_bytes / 1e6,
+    )
+
+
+def table(results: list[Modelled], measured: dict[str, float]) -> str:
+    lines = ["| kernel | modelled us | measured us | error |", "|---|---|---|---|"]
+    errors = []
+    for r in results:
+        real = measured.get(r.pack)
+        if r.us is None:
+            lines.append(f"| {r.pack} | - | {real or '-'} | {r.message} |")
+            continue
+        text = ""
+        if real:
+            errors.append(r.us / real - 1)
+            text = f"{errors[-1]:+.1%}"
+        lines.append(f"| {r.pack} | {r.us:.2f} | {f'{real:.2f}' if real else '-'} | {text} |")
+    if errors:
+        off = [abs(e) for e in errors]
+        lines.append(
+            f"\n{len(off)} kernels: mean error {statistics.mean(off):.1%}, worst {max(off):.1%}, "
+            f"mean of modelled over measured {1 + statistics.mean(errors):.2f}"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m b200 twin", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("packs", nargs="+", type=Path)
+    parser.add_argument("--measured", type=Path, help="what b200.hopper.pipeline --json wrote")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    options = parser.parse_args(argv)
+    constants = {n: float(v) for n, v in (pair.split("=") for pair in options.set)}
+    measured = {}
+    if options.measured:
+        found = json.loads(options.measured.read_text())["measured"]
+        measured = {m["pack"]: m["us"] for m in found}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        results = list(pool.map(model, options.packs, [constants] * len(options.packs)))
+    print(f"modelled on the twin, H200\n{table(results, measured)}")
+    if options.json:
+        written = {"constants": constants, "modelled": [asdict(r) for r in results]}
+        options.json.write_text(json.dumps(written, indent=1) + "\n")
+    return 0

@@ -1,0 +1,66 @@
+"""Pack the official benchmark shapes in several families of configurations, to be measured on a
+Hopper GPU and modelled on its twin.
+
+    PYTHONPATH=. python tests/submission/pack_families.py -o packs     with the DSL; needs no GPU
+    python -m b200.hopper.pipeline packs/family-*.npz                  on a machine with a Hopper GPU
+    python -m b200 twin packs/family-*.npz                             anywhere
+
+Of each family the legal configuration with the best estimate, whatever the rule would pick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import b200
+from b200.hopper.pack import Recorder, record
+from harness import cases
+from harness.packs import bytes_read, make_data
+from submission import Config, Launcher, estimate, legal_configs, normal_form, unpack
+from task import PROBLEMS
+
+FAMILIES = {
+    "plain": lambda c: c.cluster == 1 and c.ctas_per_sm == 1,
+    "two_an_sm": lambda c: c.cluster == 1 and c.ctas_per_sm == 2,
+    "multicast_2": lambda c: c.cluster == c.cluster_n == 2,
+    "multicast_4": lambda c: c.cluster == c.cluster_n == 4,
+    "split_2": lambda c: c.cluster == c.split_k == 2,
+    "split_4": lambda c: c.cluster == c.split_k == 4,
+    "multicast_2_split_2": lambda c: c.cluster_n == c.split_k == 2 and c.cluster == 4,
+}
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="tests/submission/pack_families.py", description=__doc__)
+    parser.add_argument("-o", "--out", default="packs", type=Path)
+    parser.add_argument("problems", nargs="*", help="short names; all by default")
+    arguments = parser.parse_args(argv)
+    recorder = Recorder()
+    b200.install(check=False, gpu=recorder)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for problem in PROBLEMS.values():
+        if arguments.problems and problem.short not in arguments.problems:
+            continue
+        for i, case in enumerate(cases.official(problem, "benchmark")):
+            recipe = {"problem": problem.name, **case.args}
+            data = make_data(recipe)
+            form = normal_form(data)
+            legal = legal_configs(form)
+            for name, belongs in FAMILIES.items():
+                family = [config for config in legal if config.cta_group == 1 and belongs(config)]
+                if not family:
+                    continue
+                config = min(family, key=lambda config: estimate(config, form))
+
+                def kernel(data, config: Config = config):
+                    Launcher(normal_form(data), config)(unpack(data)[0])
+
+                path = arguments.out / f"family-{problem.short}-{i}-{name}.npz"
+                record(recorder, kernel, data, recipe, bytes_read(recipe)).save(path)
+                print(f"{path}: {config}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
