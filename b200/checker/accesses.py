@@ -52,6 +52,7 @@ class Barrier:
     completed phase.
 
     phases: completed so far. announced, signalled: bytes of expect_tx, and of copies issued to it.
+    lane: of the warp that initialised it last.
     """
 
     __slots__ = (
@@ -68,10 +69,13 @@ class Barrier:
         "copies",
         "events",
         "strict",
+        "lane",
     )
 
-    def __init__(self, mbarrier, component: int, record: Record, strict: bool = False):
-        self.strict = strict
+    def __init__(
+        self, mbarrier, component: int, record: Record, strict: bool = False, lane: int = 0
+    ):
+        self.strict, self.lane = strict, lane
         self.object, self.component, self.record = mbarrier, component, record
         self.phases = self.announced = self.signalled = 0
         self.gathered = self.passed = NOTHING
@@ -79,6 +83,18 @@ class Barrier:
         self.expects: dict = {}  # instruction -> bytes it announced last
         self.copies: dict = {}  # instruction -> bytes it signalled last
         self.events: deque = deque(maxlen=EVENTS)
+
+    def again(self, agent, ins, lane: int, count: int) -> bool:
+        """Whether an initialisation is another lane's part of the one that is recorded: lanes are
+        executed in order, so a second execution begins with a lane that is not higher.
+        """
+        return (
+            self.record.ins is ins
+            and self.record.agent is agent
+            and lane > self.lane
+            and self.object.expected == count
+            and len(self.events) == 1
+        )
 
     def gather(self, clock: np.ndarray):
         """An arrival publishes a clock; tensor memory is handed over with everything else."""

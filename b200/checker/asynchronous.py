@@ -16,7 +16,7 @@ from b200.checker.accesses import Barrier, ClusterState, Record
 from b200.checker.clocks import HB, NEVER, ORDER, SHARED_ROWS, TENSOR, Agent, join
 from b200.checker.coverage import Coverage
 from b200.checker.global_memory import GlobalRules
-from b200.checker.shadow import GRANULE, SHUFFLED
+from b200.checker.shadow import GRANULE, SHUFFLED, WORD
 from b200.checker.shared_memory import SharedRules
 from b200.checker.tensor_memory import ALL, TensorRules
 from b200.chip.copies import tma_box
@@ -58,6 +58,12 @@ from b200.program.module import Instr
 def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
     """Index and first and last granule of contiguous bytes."""
     low, high = offset // GRANULE, (offset + nbytes - 1) // GRANULE
+    return slice(low, high + 1), low, high
+
+
+def _words(offset: int, nbytes: int) -> tuple[slice, int, int]:
+    """Index and first and last word of contiguous bytes."""
+    low, high = offset // WORD, (offset + nbytes - 1) // WORD
     return slice(low, high + 1), low, high
 
 
@@ -159,8 +165,13 @@ class Asynchronous(ABC):
             self.visible(agent, barrier, asynchronous=True)
         return barrier
 
-    def _landing(self, agent: Agent, apply, places, nbytes: int, kind: str, text: str, index_of):
-        """Writes into shared memory of `places`, each completing `nbytes` on an mbarrier."""
+    def _landing(
+        self, agent: Agent, apply, places, nbytes: int, kind: str, text: str, index_of, words=False
+    ):
+        """Writes into shared memory of `places`, each completing `nbytes` on an mbarrier.
+
+        words: index_of gives words, not granules: stores of the generic proxy (PTX ISA 9.7.9.12).
+        """
         clock, records = None, []
         for place in places:
             cta = place.cta
@@ -169,7 +180,10 @@ class Asynchronous(ABC):
             record = Record(agent, self.ins, component, NEVER, kind, text, barrier)
             self.state(cta).add(record)
             index, low, high = index_of(place.offset)
-            self.shared(cta).async_write(record, index, low, high)
+            if words:
+                self.shared(cta).generic_write(record, index, low, high, SHUFFLED)
+            else:
+                self.shared(cta).async_write(record, index, low, high)
             self.reach(record, cta)
             if barrier is not None:
                 barrier.signalled += nbytes
@@ -232,27 +246,18 @@ class Asynchronous(ABC):
         return read_and_land
 
     def _st_async(self, agent: Agent, store: StAsync, apply: Effect):
-        n = store.nbytes
-        return self._landing(
-            agent,
-            apply,
-            (store.place,),
-            n,
-            "st.async",
-            f"stores {n} bytes in another CTA",
-            lambda at: _granules(at, n),
-        )
+        return self._stored(agent, store, apply, "st.async", "stores")
 
     def _red_async(self, agent: Agent, reduction: RedAsync, apply: Effect):
-        """Reductions into one place commute: they are no conflict among themselves and are not
-        recorded.
-        """
-        place = reduction.place
-        barrier = self._known_barrier(agent, place.signal, place.mbarrier)
-        if barrier is not None:
-            barrier.signalled += reduction.nbytes
-            barrier.copies[id(self.ins)] = self.ins, reduction.nbytes
-        return self._signalling(apply, agent.release(), [barrier], (), "reduction", agent)
+        return self._stored(agent, reduction, apply, "red.async", "reduces")
+
+    def _stored(self, agent: Agent, store: StAsync | RedAsync, apply: Effect, kind: str, verb: str):
+        """Neighbouring words are told apart."""
+        n = store.nbytes
+        text = f"{verb} {n} bytes in another CTA"
+        return self._landing(
+            agent, apply, (store.place,), n, kind, text, lambda at: _words(at, n), words=True
+        )
 
     def _try_cancel(self, agent: Agent, cancel: TryCancel, apply: Effect):
         return self._landing(

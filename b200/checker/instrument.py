@@ -81,7 +81,7 @@ def _init(ins: Instr, run):
         observer.ins = ins
         before = observer.barrier_at(w, address)
         run(w, lane, address, count)
-        observer.initialised(w, find(w, address), before)
+        observer.initialised(w, find(w, address), before, lane)
 
     return observed
 

@@ -41,6 +41,7 @@ def thing(record: Record) -> str:
         "tma_store": "the TMA store",
         "bulk_store": "the bulk store",
         "st.async": "the st.async",
+        "red.async": "the red.async",
         "load": "tcgen05.ld",
         "store": "tcgen05.st",
     }.get(record.kind, mnemonic(record.ins) if record.ins is not None else "an access")

@@ -135,11 +135,17 @@ class Observer(Asynchronous):
         announced, brought = tuple(barrier.expects.values()), tuple(barrier.copies.values())
         return BarrierHistory(barrier.name(), announced, brought, events)
 
-    def initialised(self, warp, mbarrier, before: Barrier | None):
+    def initialised(self, warp, mbarrier, before: Barrier | None, lane: int):
+        """An mbarrier.init. Lanes of one execution that all initialise it, with one count, do so
+        once: the words they store are the same.
+        """
         agent, state = self.agent(warp), self.state(mbarrier.cta)
+        if before is not None and before.again(agent, self.ins, lane, mbarrier.expected):
+            before.object, before.lane = mbarrier, lane
+            return
         record = Record(agent, self.ins, agent.component, 0, "generic", "initialises an mbarrier")
         record.step = record.epoch
-        barrier = Barrier(mbarrier, state.components.new(), record, self.strict)
+        barrier = Barrier(mbarrier, state.components.new(), record, self.strict, lane)
         state.barriers[mbarrier.cta.rank, mbarrier.offset] = barrier
         self.shared(mbarrier.cta).shadow.barriers_in.add(mbarrier.offset, mbarrier.offset + 7)
         self.event(barrier, agent, f"init, count {mbarrier.expected}")

@@ -15,6 +15,9 @@ from b200.checker.clocks import AFTER, ASYNC
 from b200.checker.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 
 
+COMMUTE = ("atomic", "red.async")  # no conflict among themselves
+
+
 def place(cta, low: int, high: int, unit: int) -> str:
     """A range of cells of a CTA's shared memory."""
     return f"shared memory [{low * unit:#x}, {(high + 1) * unit:#x}) of CTA {cta.index}"
@@ -48,7 +51,7 @@ class SharedRules:
                 and not known(new.agent, old := self.state.records[number])
                 and old is not new
             ):
-                if new.narrow and old.narrow or new.kind == old.kind == "atomic":
+                if new.narrow and old.narrow or new.kind == old.kind in COMMUTE:
                     continue
                 missing = (
                     words.missing_wait(new, old)
