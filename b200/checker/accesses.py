@@ -52,7 +52,7 @@ class Barrier:
     completed phase.
 
     phases: completed so far. announced, signalled: bytes of expect_tx, and of copies issued to it.
-    lane: of the warp that initialised it last.
+    lane: of the warp that initialised it last. users: warp -> its epoch at its latest use.
     """
 
     __slots__ = (
@@ -70,12 +70,14 @@ class Barrier:
         "events",
         "strict",
         "lane",
+        "users",
     )
 
     def __init__(
         self, mbarrier, component: int, record: Record, strict: bool = False, lane: int = 0
     ):
         self.strict, self.lane = strict, lane
+        self.users: dict = {}
         self.object, self.component, self.record = mbarrier, component, record
         self.phases = self.announced = self.signalled = 0
         self.gathered = self.passed = NOTHING
@@ -94,6 +96,13 @@ class Barrier:
             and lane > self.lane
             and self.object.expected == count
             and len(self.events) == 1
+        )
+
+    def at_rest(self, agent) -> bool:
+        """Whether every use of it by a warp comes before what `agent` does now."""
+        return all(
+            user is agent or agent.knows(HB, user.component, epoch)
+            for user, epoch in self.users.items()
         )
 
     def gather(self, clock: np.ndarray):

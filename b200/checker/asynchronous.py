@@ -376,19 +376,25 @@ class Asynchronous(ABC):
 
     def _read_operand(self, record: Record, cta, operand):
         if isinstance(operand, SharedOperand):
-            self._read_tile(record, cta, operand.matrix, operand.tile)
+            self._read_tile(record, cta, operand.matrix, operand.tile, not operand.mn_major)
         else:
             column = operand.taddr & 0xFFFF
             halves = slice(operand.taddr >> 20, 8, 2) if operand.half else ALL
             self.tensor(cta).read(record, halves, slice(column, column + 8))
 
-    def _read_tile(self, record: Record, cta, matrix, tile):
+    def _read_tile(self, record: Record, cta, matrix, tile, rows: bool = True):
         origin = matrix.start - matrix.start % PERIOD
         rules = self.shared(cta)
         low, high = (origin + tile.low) // CHUNK, (origin + tile.high) // CHUNK - 1
         rules.strict = self.strict
         rules.async_read(
-            record, tile.chunks + origin // CHUNK, low, high, rules.shadow.core, lane=self.lane
+            record,
+            tile.chunks + origin // CHUNK,
+            low,
+            high,
+            rules.shadow.core,
+            lane=self.lane,
+            rows=rows,
         )
 
     def _tmem_copy(self, agent: Agent, copy: TmemCopy, apply: Effect):

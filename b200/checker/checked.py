@@ -31,6 +31,7 @@ class Checked(Machine):
         except EmulatorError as error:
             raise self._with_findings(error) from None
         self.observer.finish()
+        self.observer.findings.arrange()
         launch.findings = self.observer.findings
         return launch
 
@@ -39,6 +40,7 @@ class Checked(Machine):
         findings = self.observer.findings
         if not findings:
             return error
+        findings.arrange()
         found = "\n".join(str(f) for f in findings[:SHOWN])
         more = f"\n... {len(findings) - SHOWN} more" if len(findings) > SHOWN else ""
         first, _, rest = str(error).partition("\n")

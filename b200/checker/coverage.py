@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.checker import naming as words
+from b200.checker.finding import NOTE
 
 LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at
 
@@ -91,6 +92,7 @@ class Coverage:
                 "element may be taken for a tile",
             ),
             ins,
+            severity=NOTE,
         )
 
     def _columns(self, mma, load, first: int, last: int, holes: tuple):
@@ -108,4 +110,5 @@ class Coverage:
             ),
             load.ins,
             mma.ins,
+            NOTE,
         )

@@ -16,6 +16,7 @@ import numpy as np
 from b200 import sparse
 from b200.checker import naming as words
 from b200.checker.clocks import HB
+from b200.checker.finding import NOTE
 from b200.checker.tensormap_edits import TensorMaps
 from b200.chip.copies.tma_box import Window
 
@@ -262,6 +263,7 @@ class GlobalRules:
                 ),
                 ins,
                 first[1],
+                NOTE,
             )
 
     def synchronise(self, agent):

@@ -19,7 +19,7 @@ from b200.checker.accesses import Barrier, ClusterState, Meeting, Record
 from b200.checker.asynchronous import Asynchronous
 from b200.checker.clocks import HB, INIT, Agent
 from b200.checker.coverage import Coverage
-from b200.checker.finding import Finding, Findings
+from b200.checker.finding import ERROR, NOTE, PORTABILITY, Finding, Findings
 from b200.checker.global_memory import GlobalRules
 from b200.checker.quantise import unrounded_scales
 from b200.checker.shadow import SharedShadow
@@ -87,7 +87,15 @@ class Observer(Asynchronous):
             )
         return found
 
-    def report(self, kind: str, diagnosis: str, details, new: Record | None, old: Record | None):
+    def report(
+        self,
+        kind: str,
+        diagnosis: str,
+        details,
+        new: Record | None,
+        old: Record | None,
+        severity: str = ERROR,
+    ):
         """A finding about what record `new` does, against `old`."""
         self.found(
             kind,
@@ -95,14 +103,17 @@ class Observer(Asynchronous):
             details,
             new.ins if new is not None else self.ins,
             old.ins if old is not None else None,
+            severity,
         )
 
-    def found(self, kind: str, diagnosis: str, details, ins, other=None):
+    def found(
+        self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR
+    ):
         loc, also = words.line(ins), words.line(other) if other is not None else ""
         key = (kind, loc, also) if ins is not None else (kind, diagnosis)
         if self.findings.new(*key) and self.alike[kind, loc] < ALIKE:
             self.alike[kind, loc] += 1
-            self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also))
+            self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also, severity))
 
     # --- mbarriers ------------------------------------------------------------------------------
     def barrier(self, mbarrier) -> Barrier | None:
@@ -161,6 +172,7 @@ class Observer(Asynchronous):
                 ),
                 self.ins,
                 before.record.ins,
+                PORTABILITY if before.at_rest(agent) else ERROR,
             )
 
     def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False):
@@ -199,6 +211,7 @@ class Observer(Asynchronous):
                 ),
                 self.ins,
                 record.ins,
+                PORTABILITY,
             )
 
     def arrived(self, warp, mbarrier, phase: int, what: str, nbytes: int = 0):
@@ -212,6 +225,7 @@ class Observer(Asynchronous):
             barrier.announced += nbytes
             barrier.expects[id(self.ins)] = self.ins, nbytes
         self.event(barrier, agent, what)
+        barrier.users[agent] = agent.epoch
         if mbarrier.cta is not agent.cta:
             self._arrived_remotely(agent, mbarrier.cta)
         barrier.gather(agent.release())
@@ -246,6 +260,7 @@ class Observer(Asynchronous):
         self.visible(agent, barrier)
         self.event(barrier, agent, f"wait for parity {parity} over")
         agent.waits[barrier] = (parity, barrier.phases, self.ins)
+        barrier.users[agent] = agent.epoch
         self.exercised.add(barrier.record.ins.text)
         (agent.acquire_barrier if self.strict else agent.acquire)(barrier.passed)
 
@@ -346,4 +361,5 @@ class Observer(Asynchronous):
                     ),
                     element,
                     scale,
+                    NOTE,
                 )

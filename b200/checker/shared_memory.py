@@ -12,6 +12,7 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker.accesses import Record, known
 from b200.checker.clocks import AFTER, ASYNC
+from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 
 
@@ -119,10 +120,18 @@ class SharedRules:
 
     # --- asynchronous proxy ---------------------------------------------------------------------
     def async_read(
-        self, new: Record, index, low: int, high: int, readers: np.ndarray, partly=False, lane=None
+        self,
+        new: Record,
+        index,
+        low: int,
+        high: int,
+        readers: np.ndarray,
+        partly=False,
+        lane=None,
+        rows=False,
     ):
         """partly: only a source nothing of which was written is uninitialised. lane: that issues
-        it, None if not one.
+        it, None if not one. rows: index is [rows of the result, granules].
         """
         shadow = self.shadow
         at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
@@ -143,7 +152,8 @@ class SharedRules:
             if stored is not None:
                 empty = empty & (stored == 0).reshape(*empty.shape, 4).all(-1)
             if empty.all() if partly else empty.any():
-                self._uninitialised(new, at, int(np.count_nonzero(empty)) * GRANULE)
+                nbytes = int(np.count_nonzero(empty)) * GRANULE
+                self._uninitialised(new, at, nbytes, rows and self._some_rows(empty))
         readers[index] = new.number
         (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
 
@@ -168,6 +178,7 @@ class SharedRules:
                         ),
                         new,
                         old,
+                        PORTABILITY,
                     )
 
     def _proxy(self, new: Record, numbers, at: tuple):
@@ -321,11 +332,20 @@ class SharedRules:
                 )
                 return
 
-    def _uninitialised(self, new: Record, at: tuple, nbytes: int):
+    @staticmethod
+    def _some_rows(empty: np.ndarray) -> bool:
+        """Whether whole rows of a tensor core's operand are empty and others are not: what comes of
+        them stays in its own rows or columns of the result, which nobody need use.
+        """
+        rows = empty.reshape(empty.shape[0], -1)
+        return bool((rows.all(1) | ~rows.any(1)).all() and not rows.all())
+
+    def _uninitialised(self, new: Record, at: tuple, nbytes: int, some_rows: bool = False):
         new.empty = True
+        what = "rows in shared memory" if some_rows else "shared memory"
         self.report(
             "uninitialised",
-            f"{words.thing(new)} reads shared memory that nothing has written",
+            f"{words.thing(new)} reads {what} that nothing has written",
             (
                 f"this access: {words.act(new)}",
                 f"{nbytes} bytes of it, in {place(self.cta, *at)}, were never written",
@@ -334,4 +354,5 @@ class SharedRules:
             ),
             new,
             None,
+            NOTE if some_rows else ERROR,
         )

@@ -12,6 +12,7 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker.accesses import Record, known
 from b200.checker.clocks import HB, NEVER, TENSOR
+from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.shadow import LOAD_READERS, TensorShadow, distinct
 
 ALL = slice(0, 8)
@@ -71,6 +72,7 @@ class TensorRules:
             ),
             new,
             old,
+            NOTE,
         )
 
     def write(self, new: Record, halves, columns: slice):
@@ -206,6 +208,7 @@ class TensorRules:
             ),
             new,
             old,
+            PORTABILITY,
         )
 
     def _uninitialised(self, new: Record, columns: slice, cells: int, of: int):

@@ -7,7 +7,8 @@ fence.proxy.tensormap; 9.7.9.28, tensormap.replace).
 from __future__ import annotations
 
 from b200.checker import naming as words
-from b200.checker.accesses import Record, known
+from b200.checker.accesses import Record, issued_before, known
+from b200.checker.finding import ERROR, PORTABILITY
 from b200.chip.copies.tensormap import BYTES
 from b200.spaces import WINDOW_MASK
 
@@ -63,6 +64,7 @@ class TensorMaps:
                     edit,
                     use,
                     words.missing_step(agent, use),
+                    PORTABILITY if use.agent.cta is agent.cta and issued_before(agent, use) else ERROR,
                 )
         self.edits[address] = edit
 
@@ -72,7 +74,7 @@ class TensorMaps:
         if edit is not None and known(agent, edit):
             self.acquired[agent, address] = edit
 
-    def _found(self, diagnosis: str, new: Record, old: Record, missing: str):
+    def _found(self, diagnosis: str, new: Record, old: Record, missing: str, severity: str = ERROR):
         self.observer.report(
             "tensormap",
             diagnosis,
@@ -84,4 +86,5 @@ class TensorMaps:
             ),
             new,
             old,
+            severity,
         )
