@@ -53,6 +53,8 @@ class Barrier:
 
     phases: completed so far. announced, signalled: bytes of expect_tx, and of copies issued to it.
     lane: of the warp that initialised it last. users: warp -> its epoch at its latest use.
+    uses: instruction -> who arrives with it (arrivals.py). completer: the warp whose arrival was
+    the last of the latest phase, None where bytes were.
     """
 
     __slots__ = (
@@ -71,6 +73,8 @@ class Barrier:
         "strict",
         "lane",
         "users",
+        "uses",
+        "completer",
     )
 
     def __init__(
@@ -78,6 +82,8 @@ class Barrier:
     ):
         self.strict, self.lane = strict, lane
         self.users: dict = {}
+        self.uses: dict = {}
+        self.completer = None
         self.object, self.component, self.record = mbarrier, component, record
         self.phases = self.announced = self.signalled = 0
         self.gathered = self.passed = NOTHING
@@ -113,9 +119,10 @@ class Barrier:
                 np.copyto(self.gathered[TENSOR], self.gathered[HB])
             self.last = clock
 
-    def complete(self):
+    def complete(self, completer=None):
         """The phase is over."""
         self.phases += 1
+        self.completer = completer
         if self.component >= self.gathered.shape[1]:
             self.gathered = join(
                 np.zeros((SHARED_ROWS, self.component + 1), np.int32), self.gathered
@@ -137,9 +144,10 @@ class Meeting:
     knew.
     """
 
-    __slots__ = ("clock", "last")
+    __slots__ = ("clock", "last", "arrivals")
 
     def __init__(self):
+        self.arrivals: list[tuple] = []  # (warp, its epoch, instruction, threads counted)
         self.clock = np.zeros((SHARED_ROWS, 32), np.int32)
         self.last: np.ndarray | None = None
 
@@ -161,6 +169,7 @@ class ClusterState:
         self.meetings: dict = {}  # (what, generation) -> Meeting
         self.flags: dict = {}  # (CTA rank, offset) -> clock of the latest release there
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
+        self.outgoing: dict[int, list] = {cta.rank: [] for cta in cluster.ctas}
         self.exits: dict[int, np.ndarray] = {}  # CTA rank -> clock of its warps that have exited
         self.left: dict[int, int] = {cta.rank: 0 for cta in cluster.ctas}
 

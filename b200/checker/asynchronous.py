@@ -127,14 +127,22 @@ class Asynchronous(ABC):
 
     # --- completion on mbarriers ----------------------------------------------------------------
     def _signalling(
-        self, apply, clock: np.ndarray, barriers, records=(), what: str = "", agent=None
+        self,
+        apply,
+        clock: np.ndarray,
+        barriers,
+        records=(),
+        what: str = "",
+        agent=None,
+        arrives: bool = False,
     ):
         """`apply`, which signals `barriers`, with the clock it publishes there; `records` complete
         with it.
 
-        barriers: Barrier, or None where nothing is known; records: (record, barrier).
+        barriers: Barrier, or None where nothing is known; records: (record, barrier). arrives: it
+        is an arrival, not bytes.
         """
-        ins = self.ins
+        ins, lane = self.ins, self.lane
 
         def observed():
             phases = [b.object.phase if b is not None else 0 for b in barriers]
@@ -146,12 +154,14 @@ class Asynchronous(ABC):
                 for barrier in barriers:
                     if barrier is not None:
                         self.event(barrier, agent, what)
+                        if arrives:
+                            self.arrivals.comes(barrier, agent, ins, lane)
                 apply()
                 for barrier, phase in zip(barriers, phases, strict=True):
                     if barrier is not None:
                         barrier.gather(clock)
                         if barrier.object.phase != phase:
-                            barrier.complete()
+                            barrier.complete(agent if arrives else None)
             finally:
                 self.ins = mine
 
@@ -235,6 +245,7 @@ class Asynchronous(ABC):
             agent, self.ins, component, NEVER, "bulk", f"reads {n} bytes of shared memory", barrier
         )
         self.state(agent.cta).add(reading)
+        self.state(agent.cta).outgoing[agent.cta.rank].append(reading)
         rules = self.shared(agent.cta)
         rules.async_read(reading, *_granules(offset, n), rules.shadow.copied, lane=self.lane)
 
@@ -430,7 +441,7 @@ class Asynchronous(ABC):
                 self.reach(
                     Record(agent, self.ins, stream.component, stream.issued, "commit", text), cta
                 )
-        return self._signalling(apply, clock, barriers, (), "commit", agent)
+        return self._signalling(apply, clock, barriers, (), "commit", agent, arrives=True)
 
 
 # What is recorded of each operation: rule(observer, agent, operation, apply) returns the effect to

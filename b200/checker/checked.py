@@ -37,6 +37,7 @@ class Checked(Machine):
 
     def _with_findings(self, error: EmulatorError) -> EmulatorError:
         """The error with what was found before it, which often is its cause."""
+        self.observer.arrivals.finish()
         findings = self.observer.findings
         if not findings:
             return error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from b200.checker.accesses import Record, issued_before
+from b200.checker.accesses import Record, issued_before, known
 from b200.chip.describe import mnemonic
 
 ROLES = ("load", "MMA", "store", "epilogue")  # what a warp is called, the first that fits
@@ -52,6 +52,12 @@ def wait_for_landing(agent, old: Record) -> str:
     barrier = old.barrier
     if barrier is None:
         return f"missing: a wait for {thing(old)} by {name(agent)}"
+    if (short := barrier.signalled - barrier.announced) > 0:
+        return (
+            f"missing: {short} bytes in expect_tx: so far {barrier.announced} bytes were announced "
+            f"on the {barrier.name()}, and copies of {barrier.signalled} bytes issued; its phases "
+            "end before all bytes are there"
+        )
     where = f"{barrier.name()}, phase {old.step - 1 if old.step < 1 << 30 else barrier.phases}"
     last = agent.waits.get(barrier)
     if last is None:
@@ -82,6 +88,11 @@ def wait_for_core(agent, old: Record) -> str:
 
 def wait_for_store(agent, old: Record) -> str:
     """Why a warp does not know that a bulk copy has read its source."""
+    if old.agent is not agent and known(old.agent, old):
+        return (
+            f"missing: a barrier between cp.async.bulk.wait_group.read, where {name(old.agent)} "
+            f"has waited for the copy, and {name(agent)}"
+        )
     if old.agent is agent or issued_before(agent, old):
         return (
             "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group.read by the warp "

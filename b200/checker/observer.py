@@ -16,6 +16,7 @@ import numpy as np
 from b200.checker import lifetime
 from b200.checker import naming as words
 from b200.checker.accesses import Barrier, ClusterState, Meeting, Record
+from b200.checker.arrivals import Arrivals
 from b200.checker.asynchronous import Asynchronous
 from b200.checker.clocks import HB, INIT, Agent
 from b200.checker.coverage import Coverage
@@ -49,6 +50,7 @@ class Observer(Asynchronous):
         self.alike: Counter = Counter()
         self.globals = GlobalRules(self)
         self.coverage = Coverage(self)
+        self.arrivals = Arrivals(self)
         self.states: list[ClusterState] = []
         self.events = 0
 
@@ -214,6 +216,18 @@ class Observer(Asynchronous):
                 PORTABILITY,
             )
 
+    def comes(self, warp, mbarrier, lane: int):
+        """A lane is about to arrive."""
+        barrier = self.barrier(mbarrier)
+        if barrier is not None:
+            self.arrivals.comes(barrier, self.agent(warp), self.ins, lane)
+
+    def refused(self, warp, mbarrier):
+        """An arrival was a fault: the phase expects no more."""
+        barrier = self.barrier(mbarrier)
+        if barrier is not None and id(self.ins) in barrier.uses:
+            self.arrivals.too_many(barrier, self.agent(warp), self.ins)
+
     def arrived(self, warp, mbarrier, phase: int, what: str, nbytes: int = 0):
         """A warp has arrived, or announced bytes; `phase`: parity before."""
         barrier = self.barrier(mbarrier)
@@ -230,7 +244,7 @@ class Observer(Asynchronous):
             self._arrived_remotely(agent, mbarrier.cta)
         barrier.gather(agent.release())
         if mbarrier.phase != phase:
-            barrier.complete()
+            barrier.complete(agent)
 
     def _arrived_remotely(self, agent: Agent, target):
         last = self.state(target).remote[target.rank].get(agent.component)
@@ -341,6 +355,7 @@ class Observer(Asynchronous):
 
     def finish(self):
         """The launch has ended."""
+        self.arrivals.finish()
         self.coverage.finish()
         self.globals.finish()
         self._scales()

@@ -34,9 +34,11 @@ class TensorMaps:
         uses.append(record)
         del uses[:-16]
         edit = self.edits.get(address)
-        if edit is None or edit.agent.cta.cluster is not agent.cta.cluster:
+        if edit is None:
             return
-        if not known(agent, edit):
+        if edit.agent.cta.cluster is not agent.cta.cluster:
+            self._of_another_cta(agent, record, edit, "used")
+        elif not known(agent, edit):
             self._found(
                 "a tensormap is used that another warp edits, with nothing to order the two",
                 record,
@@ -57,6 +59,9 @@ class TensorMaps:
         state = self.observer.state(agent.cta)
         edit = Record(agent, self.observer.ins, agent.component, 0, "generic", "edits a tensormap")
         edit.step = edit.epoch
+        before = self.edits.get(address)
+        if before is not None and before.agent.cta is not agent.cta:
+            self._of_another_cta(agent, edit, before, "edited")
         for use in self.uses.get(address, ()):
             if use.agent.cta.cluster is state.cluster and not known(agent, use):
                 self._found(
@@ -67,6 +72,19 @@ class TensorMaps:
                     PORTABILITY if use.agent.cta is agent.cta and issued_before(agent, use) else ERROR,
                 )
         self.edits[address] = edit
+
+    def _of_another_cta(self, agent, new: Record, edit: Record, how: str):
+        """Whose object is it? Only a flag in global memory or a barrier could tell."""
+        if agent.cta in self.observer.globals.synchronised or (
+            edit.agent.cta.cluster is agent.cta.cluster and known(agent, edit)
+        ):
+            return
+        self._found(
+            f"a tensormap is {how} that another CTA edits, with nothing to order the two",
+            new,
+            edit,
+            "missing: a tensormap of its own for each CTA (a slot by its index), or an order",
+        )
 
     def fenced(self, agent, address: int):
         """fence.proxy.tensormap::generic.acquire."""
