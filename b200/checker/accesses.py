@@ -36,6 +36,8 @@ class Record:
         "narrow",
         "empty",
         "turn",
+        "box",
+        "overwritten",
     )
 
     def __init__(self, agent, ins, component, step, kind, text, barrier=None, narrow=False):
@@ -45,6 +47,8 @@ class Record:
         self.turn = agent.turn
         self.number = 0
         self.empty = False  # it read what nothing had written
+        self.box = None  # tensormap of a TMA load
+        self.overwritten = None  # the latest load that has overwritten a part of this one
 
 
 class Barrier:

@@ -176,11 +176,21 @@ class Asynchronous(ABC):
         return barrier
 
     def _landing(
-        self, agent: Agent, apply, places, nbytes: int, kind: str, text: str, index_of, words=False
+        self,
+        agent: Agent,
+        apply,
+        places,
+        nbytes: int,
+        kind: str,
+        text: str,
+        index_of,
+        words=False,
+        box=None,
     ):
         """Writes into shared memory of `places`, each completing `nbytes` on an mbarrier.
 
         words: index_of gives words, not granules: stores of the generic proxy (PTX ISA 9.7.9.12).
+        box: the tensormap of a TMA load.
         """
         clock, records = None, []
         for place in places:
@@ -188,6 +198,7 @@ class Asynchronous(ABC):
             barrier = self._known_barrier(agent, place.signal, place.mbarrier)
             component = barrier.component if barrier is not None else agent.component
             record = Record(agent, self.ins, component, NEVER, kind, text, barrier)
+            record.box = box
             self.state(cta).add(record)
             index, low, high = index_of(place.offset)
             if words:
@@ -211,7 +222,14 @@ class Asynchronous(ABC):
             f"loads a box of {'x'.join(map(str, access.tensormap.box))} elements into shared memory"
         )
         observed = self._landing(
-            agent, apply, load.places, access.tx_bytes, "tma", text, lambda at: _box(access, at)
+            agent,
+            apply,
+            load.places,
+            access.tx_bytes,
+            "tma",
+            text,
+            lambda at: _box(access, at),
+            box=access.tensormap,
         )
         self.globals.maps.used(agent, access.address, self.state(agent.cta).records[-1])
         self.coverage.loaded(agent, access, self.ins)
@@ -371,6 +389,7 @@ class Asynchronous(ABC):
         op, members = operation.mma, operation.members
         text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
         record = self._core_record(agent, members, "mma", text)
+        self.products.multiplied(record, members[0], op)
         for cta in members:
             for operand in (op.a, op.b):
                 self._read_operand(record, cta, operand)
@@ -418,6 +437,7 @@ class Asynchronous(ABC):
         )
         for cta in members:
             self._read_tile(record, cta, copy.matrix, copy.tile)
+            self.products.copied(record, cta, slice(column, column + shape.nbytes // 4))
             self.tensor(cta).write(record, ALL, slice(column, column + shape.nbytes // 4))
 
     def _tmem_shift(self, agent: Agent, shift: TmemShift, apply: Effect):

@@ -66,7 +66,25 @@ class Coverage:
         found = self.loads.get(key)
         if found is None:
             found = self.loads[key] = Loads(t)
+            self._strides(agent, t, ins)
         found.add(agent, ins, tuple(access.boxes[0]))
+
+    def _strides(self, agent, t, ins):
+        """Rows that lie over each other: a stride in elements where bytes are meant, or half."""
+        row = t.dims[0] * t.element.bits // 8
+        if t.rank < 2 or t.dims[1] == 1 or t.strides[0] >= row:
+            return
+        self.observer.found(
+            "coverage",
+            "the rows of a tensormap overlap: its stride is smaller than a row",
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"{t}: a row is {row} bytes, the next begins {t.strides[0]} bytes behind it",
+                "missing: the stride of the tensor, in bytes",
+            ),
+            ins,
+            severity=NOTE,
+        )
 
     def finish(self):
         for loads in self.loads.values():

@@ -22,6 +22,7 @@ from b200.checker.clocks import HB, INIT, Agent
 from b200.checker.coverage import Coverage
 from b200.checker.finding import ERROR, NOTE, PORTABILITY, Finding, Findings
 from b200.checker.global_memory import GlobalRules
+from b200.checker.products import Products
 from b200.checker.quantise import unrounded_scales
 from b200.checker.shadow import SharedShadow
 from b200.checker.shared_memory import SharedRules
@@ -51,6 +52,7 @@ class Observer(Asynchronous):
         self.globals = GlobalRules(self)
         self.coverage = Coverage(self)
         self.arrivals = Arrivals(self)
+        self.products = Products(self)
         self.states: list[ClusterState] = []
         self.events = 0
 
@@ -74,7 +76,7 @@ class Observer(Asynchronous):
         found = cta.shared_rules
         if found is None:
             found = cta.shared_rules = SharedRules(
-                cta, self.state(cta), self.report, self._shadow(cta.smem.size)
+                cta, self.state(cta), self.report, self._shadow(cta.smem.size), self.products
             )
         return found
 

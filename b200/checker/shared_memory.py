@@ -36,9 +36,9 @@ class SharedRules:
     old).
     """
 
-    def __init__(self, cta, state, report, shadow: SharedShadow):
+    def __init__(self, cta, state, report, shadow: SharedShadow, products):
         self.cta, self.state, self.report = cta, state, report
-        self.shadow = shadow
+        self.shadow, self.products = shadow, products
         self.strict = False
 
     # --- conflicts ------------------------------------------------------------------------------
@@ -137,6 +137,7 @@ class SharedRules:
         at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
         numbers = distinct(shadow.written[index])
         self._conflict(new, numbers, at, "read")
+        self._stale(new, numbers, at)
         if self.strict and new.kind in words.CORE:
             self._fenced(new, numbers, at)
         stored = None
@@ -156,6 +157,14 @@ class SharedRules:
                 self._uninitialised(new, at, nbytes, rows and self._some_rows(empty))
         readers[index] = new.number
         (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
+
+    def _stale(self, new: Record, numbers, at: tuple):
+        """Bytes of a load that a load of a later phase of the same mbarrier replaced in part."""
+        for number in numbers:
+            old = self.state.records[number]
+            if old is not None and (later := old.overwritten) is not None:
+                if later.barrier is old.barrier is not None and later.step > old.step:
+                    self.products.stale(new, old, place(self.cta, *at))
 
     def _fenced(self, new: Record, numbers, at: tuple):
         """The tensor core reads what a wait made visible: tcgen05.fence::after_thread_sync
@@ -219,6 +228,13 @@ class SharedRules:
             if blocks.meet(first, last):
                 numbers = distinct(cells[index])
                 self._conflict(new, numbers, at, how)
+                if cells is shadow.written:
+                    for number in numbers:
+                        if number:
+                            self.state.records[number].overwritten = new
+                    replaced = cells[index].copy() if new.box is not None else None
+                elif cells is shadow.core and 0 in numbers and len(numbers) > 1:
+                    self._part_unread(replaced, cells[index])
                 if numbers != (0,):
                     cells[index] = 0
         if shadow.stored_in.meet(first, last):
@@ -232,6 +248,24 @@ class SharedRules:
         shadow.written[index] = new.number
         shadow.written_in.add(first, last)
         self._over_barrier(new, first, last + 1)
+
+    def _part_unread(self, written: np.ndarray | None, read: np.ndarray):
+        """written: loads of some granules; read: by the tensor core, after them."""
+        if written is None:
+            return
+        for number in distinct(written):
+            old = self.state.records[number]
+            if old is None or old.box is None:
+                continue
+            cells = written == number
+            unread = cells & (read == 0)
+            if unread.any() and not (unread == cells).all():
+                self.products.part_unread(old, cells, unread)
+
+    def ended(self):
+        """The CTA's cluster has ended: what the last loads brought."""
+        if self.shadow.core_in.bits:
+            self._part_unread(self.shadow.written, self.shadow.core)
 
     # --- generic proxy --------------------------------------------------------------------------
     def generic_read(self, new: Record, index: np.ndarray, low: int, high: int, lanes: np.ndarray):

@@ -42,6 +42,8 @@ class TensorRules:
         self._conflict(new, numbers, columns, "read")
         if 0 in numbers and (not partly or not cells.any()):
             self._uninitialised(new, columns, int(np.count_nonzero(cells == 0)), cells.size)
+        elif 0 in numbers and partly:
+            self._columns_empty(new, columns, cells)
         if not keep:
             return
         if new.kind == "load":
@@ -209,6 +211,28 @@ class TensorRules:
             new,
             old,
             PORTABILITY,
+        )
+
+    def _columns_empty(self, new: Record, columns: slice, cells: np.ndarray):
+        """A load of some columns that were written and some that nobody has written."""
+        empty = np.flatnonzero(~cells.any(axis=0))
+        if not empty.size:
+            return
+        first, last = columns.start + int(empty[0]), columns.start + int(empty[-1])
+        writer = self.state.records[int(cells.max())]
+        self.report(
+            "uninitialised",
+            f"{words.thing(new)} reads tensor-memory columns that nothing has written",
+            (
+                f"this access: {words.act(new)}",
+                f"columns [{first}, {last + 1}) of [{columns.start}, {columns.stop}); the others "
+                f"were written by: {words.act(writer)}",
+                "missing: N of the instruction descriptor as wide as the tile, or fewer columns to "
+                "load",
+            ),
+            new,
+            writer,
+            NOTE,
         )
 
     def _uninitialised(self, new: Record, columns: slice, cells: int, of: int):
