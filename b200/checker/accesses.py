@@ -38,6 +38,8 @@ class Record:
         "turn",
         "box",
         "overwritten",
+        "source",
+        "parts",
     )
 
     def __init__(self, agent, ins, component, step, kind, text, barrier=None, narrow=False):
@@ -48,6 +50,8 @@ class Record:
         self.number = 0
         self.empty = False  # it read what nothing had written
         self.box = None  # tensormap of a TMA load
+        self.source = ""  # tensor that a load reads
+        self.parts: tuple = ()  # (operand, record number of the load that brought it) of an MMA
         self.overwritten = None  # the latest load that has overwritten a part of this one
 
 

@@ -186,11 +186,12 @@ class Asynchronous(ABC):
         index_of,
         words=False,
         box=None,
+        source: str = "",
     ):
         """Writes into shared memory of `places`, each completing `nbytes` on an mbarrier.
 
         words: index_of gives words, not granules: stores of the generic proxy (PTX ISA 9.7.9.12).
-        box: the tensormap of a TMA load.
+        box: the tensormap of a TMA load. source: the tensor that is loaded.
         """
         clock, records = None, []
         for place in places:
@@ -198,7 +199,7 @@ class Asynchronous(ABC):
             barrier = self._known_barrier(agent, place.signal, place.mbarrier)
             component = barrier.component if barrier is not None else agent.component
             record = Record(agent, self.ins, component, NEVER, kind, text, barrier)
-            record.box = box
+            record.box, record.source = box, source
             self.state(cta).add(record)
             index, low, high = index_of(place.offset)
             if words:
@@ -218,9 +219,9 @@ class Asynchronous(ABC):
     def _tma_load(self, agent: Agent, load: TmaLoad, apply: Effect):
         agent.roles.add("load")
         access = load.access
-        text = (
-            f"loads a box of {'x'.join(map(str, access.tensormap.box))} elements into shared memory"
-        )
+        t = access.tensormap
+        source = self.operand(t.address)
+        text = f"loads a box of {'x'.join(map(str, t.box))} elements of {source} into shared memory"
         observed = self._landing(
             agent,
             apply,
@@ -229,7 +230,8 @@ class Asynchronous(ABC):
             "tma",
             text,
             lambda at: _box(access, at),
-            box=access.tensormap,
+            box=t,
+            source=source,
         )
         self.globals.maps.used(agent, access.address, self.state(agent.cta).records[-1])
         self.coverage.loaded(agent, access, self.ins)
@@ -238,7 +240,7 @@ class Asynchronous(ABC):
 
     def _bulk_load(self, agent: Agent, load: BulkLoad, apply: Effect):
         agent.roles.add("load")
-        n = load.nbytes
+        n, source = load.nbytes, self.operand(load.source)
         self.globals.loaded(agent, load.source, n, self.ins)
         return self._landing(
             agent,
@@ -246,8 +248,9 @@ class Asynchronous(ABC):
             load.places,
             n,
             "bulk",
-            f"copies {n} bytes into shared memory",
+            f"copies {n} bytes of {source} into shared memory",
             lambda at: _granules(at, n),
+            source=source,
         )
 
     def _bulk_to_peer(self, agent: Agent, copy: BulkToPeer | BulkReduceToPeer, apply: Effect):
@@ -314,7 +317,8 @@ class Asynchronous(ABC):
     def _tma_store(self, agent: Agent, store: TmaStore, apply: Effect):
         access = store.access
         where = _box(access, store.offset)
-        copy = self._copy_out(agent, "tma_store", "stores a box from shared memory", where)
+        text = f"stores a box of {self.operand(access.tensormap.address)} from shared memory"
+        copy = self._copy_out(agent, "tma_store", text, where)
         self.globals.maps.used(agent, access.address, copy)
         self.globals.stored_box(agent, access, self.ins)
 
@@ -437,8 +441,9 @@ class Asynchronous(ABC):
         )
         for cta in members:
             self._read_tile(record, cta, copy.matrix, copy.tile)
-            self.products.copied(record, cta, slice(column, column + shape.nbytes // 4))
-            self.tensor(cta).write(record, ALL, slice(column, column + shape.nbytes // 4))
+            columns = slice(column, column + shape.nbytes // 4)
+            self.products.copied(record, cta, copy.matrix.start, columns)
+            self.tensor(cta).write(record, ALL, columns)
 
     def _tmem_shift(self, agent: Agent, shift: TmemShift, apply: Effect):
         record = self._core_record(agent, shift.members, "shift", "shifts rows of tensor memory")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from b200.checker.accesses import Record, issued_before, known
-from b200.chip.describe import mnemonic
+from b200.chip.describe import called_from, mnemonic
 
 ROLES = ("load", "MMA", "store", "epilogue")  # what a warp is called, the first that fits
 LOADS = ("tma", "bulk", "cp.async")
@@ -17,6 +17,14 @@ def line(ins) -> str:
     return str(ins.loc)
 
 
+def calls(*instructions) -> list[str]:
+    """A line for each instruction in a helper: who called it."""
+    found = dict.fromkeys(
+        f"{line(ins)} is {called}" for ins in instructions if (called := called_from(ins))
+    )
+    return list(found)
+
+
 def name(agent) -> str:
     """A warp by its role, number and CTA."""
     role = next((f"{r} warp" for r in ROLES if r in agent.roles), "warp")
@@ -25,8 +33,20 @@ def name(agent) -> str:
 
 
 def act(record: Record) -> str:
-    """One access: line, instruction, what it does, who."""
-    return f"{line(record.ins)}: {mnemonic(record.ins)} {record.text}, by {name(record.agent)}"
+    """One access: line, instruction, what it does, with which operands, who."""
+    what = f"{line(record.ins)}: {mnemonic(record.ins)} {record.text}{operands(record)}"
+    return f"{what}, by {name(record.agent)}"
+
+
+def operands(record: Record) -> str:
+    """ " (A: weights, B: tokens)", " (of sfa)": the tensors that a tensor core's operands are of."""
+    records = record.agent.cta.cluster.checked.records if record.parts else []
+    found = [
+        f"{operand or 'of'}{':' if operand else ''} {records[number].source}"
+        for operand, number in record.parts
+        if 0 < number < len(records) and records[number].source
+    ]
+    return f" ({', '.join(found)})" if found else ""
 
 
 def thing(record: Record) -> str:

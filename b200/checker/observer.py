@@ -29,6 +29,7 @@ from b200.checker.shared_memory import SharedRules
 from b200.checker.tensor_memory import TensorRules
 from b200.chip.describe import mnemonic
 from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier
+from b200.chip.tensors import LiveTensors
 from b200.hardware import OFFSET_MASK
 
 ALIKE = 3  # findings of one kind about one line
@@ -53,6 +54,7 @@ class Observer(Asynchronous):
         self.coverage = Coverage(self)
         self.arrivals = Arrivals(self)
         self.products = Products(self)
+        self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there
         self.states: list[ClusterState] = []
         self.events = 0
 
@@ -117,6 +119,7 @@ class Observer(Asynchronous):
         key = (kind, loc, also) if ins is not None else (kind, diagnosis)
         if self.findings.new(*key) and self.alike[kind, loc] < ALIKE:
             self.alike[kind, loc] += 1
+            details = (*details, *words.calls(ins, other))
             self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also, severity))
 
     # --- mbarriers ------------------------------------------------------------------------------
@@ -133,6 +136,17 @@ class Observer(Asynchronous):
         if offset not in cta.mbarriers:
             return None
         return self.state(cta).barriers.get((cta.rank, offset))
+
+    def operand(self, address: int) -> str:
+        """The tensor that a global address belongs to, by the name that its program has for it."""
+        region = self.machine.memory.find(address, 1)
+        if region is None:
+            return "global memory"
+        found = self.operands.get(region.base)
+        if found is None:
+            name = LiveTensors.variable(region.base, region.size)
+            found = self.operands[region.base] = name or region.name
+        return found
 
     def event(self, barrier: Barrier, agent: Agent | None, what: str):
         self.events += 1

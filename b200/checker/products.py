@@ -47,6 +47,7 @@ class Products:
             written = shared.shadow.written
             places = op.a.matrix.start, op.b.matrix.start
             bytes_ = tuple(int(written[at // GRANULE]) for at in places)
+            record.parts = tuple(zip("AB", bytes_))
             self._step(record, cta, op, places, (*places, *bytes_, *scales), scales)
         self._discarded(record, tensor, op)
 
@@ -163,10 +164,11 @@ class Products:
                 return
 
     # --- tcgen05.cp -----------------------------------------------------------------------------
-    def copied(self, record: Record, cta, columns: slice):
-        """Before the shadow knows of the copy."""
+    def copied(self, record: Record, cta, start: int, columns: slice):
+        """Before the shadow knows of the copy of what lies at offset `start`."""
         tensor = self.observer.tensor(cta)
         thing = words.thing(record)
+        record.parts = (("", int(self.observer.shared(cta).shadow.written[start // GRANULE])),)
         self._unread(
             record,
             tensor,
