@@ -40,6 +40,7 @@ class Record:
         "overwritten",
         "source",
         "parts",
+        "inside",
     )
 
     def __init__(self, agent, ins, component, step, kind, text, barrier=None, narrow=False):
@@ -50,6 +51,7 @@ class Record:
         self.number = 0
         self.empty = False  # it read what nothing had written
         self.box = None  # tensormap of a TMA load
+        self.inside = 0  # share of a load's box that lies inside of the tensor, 0 for no load
         self.source = ""  # tensor that a load reads
         self.parts: tuple = ()  # (operand, record number of the load that brought it) of an MMA
         self.overwritten = None  # the latest load that has overwritten a part of this one

@@ -73,7 +73,7 @@ class Arrivals:
 
     def _tell(self, barrier: Barrier, agent, ins):
         count = barrier.object.expected
-        every = [uses.text() for uses in barrier.uses.values()]
+        every = barrier.uses.values()
         here = barrier.uses[id(ins)]
         total = sum(here.lanes.values())
         if max(here.lanes.values()) > count:
@@ -92,8 +92,7 @@ class Arrivals:
                 "count of all that arrive"
             )
         lines = "; ".join(
-            f"{text} at {words.line(uses.ins)}"
-            for text, uses in zip(every, barrier.uses.values(), strict=True)
+            dict.fromkeys(f"{uses.text()} at {words.line(uses.ins)}" for uses in every)
         )
         self.observer.found(
             "protocol",

@@ -83,6 +83,14 @@ def _box(access, at: int):
     return _granules(at, access.smem_bytes)
 
 
+def _inside(t, start) -> float:
+    """The share of a box that lies inside of the tensor."""
+    share = 1.0
+    for at, size, dim in zip(start, t.box, t.dims):
+        share *= max(0, min(at + size, dim) - max(at, 0)) / size
+    return share
+
+
 class Asynchronous(ABC):
     """The part of the Observer that the machine's `issue` calls, and what it needs of the rest."""
 
@@ -153,7 +161,8 @@ class Asynchronous(ABC):
                         record.step = barrier.phases + 1
                 for barrier in barriers:
                     if barrier is not None:
-                        self.event(barrier, agent, what)
+                        if what:
+                            self.event(barrier, agent, what)
                         if arrives:
                             self.arrivals.comes(barrier, agent, ins, lane)
                 apply()
@@ -187,11 +196,13 @@ class Asynchronous(ABC):
         words=False,
         box=None,
         source: str = "",
+        inside: float = 0.0,
     ):
         """Writes into shared memory of `places`, each completing `nbytes` on an mbarrier.
 
         words: index_of gives words, not granules: stores of the generic proxy (PTX ISA 9.7.9.12).
-        box: the tensormap of a TMA load. source: the tensor that is loaded.
+        box: the tensormap of a TMA load. source: the tensor that is loaded,
+        inside: the share of the box that lies in it.
         """
         clock, records = None, []
         for place in places:
@@ -199,7 +210,7 @@ class Asynchronous(ABC):
             barrier = self._known_barrier(agent, place.signal, place.mbarrier)
             component = barrier.component if barrier is not None else agent.component
             record = Record(agent, self.ins, component, NEVER, kind, text, barrier)
-            record.box, record.source = box, source
+            record.box, record.source, record.inside = box, source, inside
             self.state(cta).add(record)
             index, low, high = index_of(place.offset)
             if words:
@@ -232,6 +243,7 @@ class Asynchronous(ABC):
             lambda at: _box(access, at),
             box=t,
             source=source,
+            inside=_inside(t, access.boxes[0]) if len(access.boxes) == 1 else 0.0,
         )
         self.globals.maps.used(agent, access.address, self.state(agent.cta).records[-1])
         self.coverage.loaded(agent, access, self.ins)
@@ -251,6 +263,7 @@ class Asynchronous(ABC):
             f"copies {n} bytes of {source} into shared memory",
             lambda at: _granules(at, n),
             source=source,
+            inside=1.0,
         )
 
     def _bulk_to_peer(self, agent: Agent, copy: BulkToPeer | BulkReduceToPeer, apply: Effect):
@@ -284,12 +297,28 @@ class Asynchronous(ABC):
         return self._stored(agent, reduction, apply, "red.async", "reduces")
 
     def _stored(self, agent: Agent, store: StAsync | RedAsync, apply: Effect, kind: str, verb: str):
-        """Neighbouring words are told apart."""
-        n = store.nbytes
+        """Neighbouring words are told apart. The lanes of one execution share a record: they are
+        many.
+        """
+        n, place, lane = store.nbytes, store.place, self.lane or 0
         text = f"{verb} {n} bytes in another CTA"
-        return self._landing(
-            agent, apply, (store.place,), n, kind, text, lambda at: _words(at, n), words=True
-        )
+        where = self.ins, place.cta, place.signal, place.mbarrier
+        if agent.stored is None or agent.stored[:2] != (where, agent.epoch):
+            agent.stored = None
+        if agent.stored is not None and lane > agent.stored[2]:
+            record = agent.stored[3]
+            self.shared(place.cta).generic_write(record, *_words(place.offset, n), SHUFFLED)
+            if (barrier := record.barrier) is not None:
+                barrier.signalled += n
+            clock = agent.release()
+            observed = self._signalling(apply, clock, [barrier], [(record, barrier)], "", agent)
+        else:
+            observed = self._landing(
+                agent, apply, (place,), n, kind, text, lambda at: _words(at, n), words=True
+            )
+            record = self.state(place.cta).records[-1]
+        agent.stored = where, agent.epoch, lane, record
+        return observed
 
     def _try_cancel(self, agent: Agent, cancel: TryCancel, apply: Effect):
         return self._landing(

@@ -57,6 +57,8 @@ class Coverage:
             tuple
         ] = []  # (record of the MMA, of a load, first and last column unread)
 
+        self.empty: list[tuple] = []  # (load, MMA, columns it reads, those that nobody has written)
+
     def loaded(self, agent, access, ins):
         """A TMA load."""
         t = access.tensormap
@@ -90,10 +92,29 @@ class Coverage:
         for loads in self.loads.values():
             if loads.outside is not None and (missed := loads.missed()):
                 self._coordinates(loads, missed, *loads.outside)
+        if self.observer.products.unread:
+            for load, writer, columns, empty in self.empty:
+                self._columns_empty(load, writer, columns, empty)
         holes = self.observer.globals.holes() if self.unread else None
         if holes is not None:
             for mma, load, first, last in self.unread:
                 self._columns(mma, load, first, last, holes)
+
+    def _columns_empty(self, load, writer, columns: slice, empty: slice):
+        self.observer.found(
+            "uninitialised",
+            f"{words.thing(load)} reads tensor-memory columns that nothing has written",
+            (
+                f"this access: {words.act(load)}",
+                f"columns [{empty.start}, {empty.stop}) of [{columns.start}, {columns.stop}); the "
+                f"others were written by: {words.act(writer)}",
+                "missing: N of the instruction descriptor as wide as the tile, or fewer columns to "
+                "load",
+            ),
+            load.ins,
+            writer.ins,
+            NOTE,
+        )
 
     def _coordinates(self, loads: Loads, missed: int, agent, ins, box):
         t = loads.tensormap

@@ -241,7 +241,7 @@ def _registers(ins: Instr, run):
 
     def observed(w, mask, n):
         run(w, mask, n)
-        w.state.registers_moved = n, ins
+        w.machine.observer.agent(w).registers = n, ins
 
     return observed
 

@@ -157,8 +157,8 @@ def _cluster_ended(observer, cluster, state):
             ins,
         )
     for cta in cluster.ctas:
-        if (rules := cta.__dict__.get("shared_rules")) is not None:
-            rules.ended()
+        if cta.shared_rules is not None:
+            cta.shared_rules.ended()
     state.records.clear()
     state.records.append(None)
     for cta in cluster.ctas:

@@ -39,7 +39,7 @@ def act(record: Record) -> str:
 
 
 def operands(record: Record) -> str:
-    """ " (A: weights, B: tokens)", " (of sfa)": the tensors that a tensor core's operands are of."""
+    """ " (A: weights, B: tokens)", " (of sfa)": the tensors that an MMA's operands are of."""
     records = record.agent.cta.cluster.checked.records if record.parts else []
     found = [
         f"{operand or 'of'}{':' if operand else ''} {records[number].source}"

@@ -88,9 +88,7 @@ class Observer(Asynchronous):
     def tensor(self, cta) -> TensorRules:
         found = cta.tensor_rules
         if found is None:
-            found = cta.tensor_rules = TensorRules(
-                cta, self.state(cta), self.report, self.coverage.unread
-            )
+            found = cta.tensor_rules = TensorRules(cta, self.state(cta), self.report, self.coverage)
         return found
 
     def report(
@@ -112,9 +110,7 @@ class Observer(Asynchronous):
             severity,
         )
 
-    def found(
-        self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR
-    ):
+    def found(self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR):
         loc, also = words.line(ins), words.line(other) if other is not None else ""
         key = (kind, loc, also) if ins is not None else (kind, diagnosis)
         if self.findings.new(*key) and self.alike[kind, loc] < ALIKE:

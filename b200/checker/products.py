@@ -7,8 +7,6 @@ is thrown away, bytes in another layout than the operand's descriptor says.
 
 from __future__ import annotations
 
-import numpy as np
-
 from b200.checker import naming as words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, NOTE
@@ -24,13 +22,15 @@ class Products:
     """The rules of one launch.
 
     steps: (CTA, accumulator) -> what was multiplied into it since it was started: operands, their
-    bytes and scale factors -> record. latest: (CTA, accumulator) -> the MMA before.
+    bytes and scale factors -> record. latest: (CTA, accumulator) -> the MMA before. unread: whether
+    a load was found of which a part is never read.
     """
 
     def __init__(self, observer):
         self.observer = observer
         self.steps: dict[tuple, dict] = {}
         self.latest: dict[tuple, tuple] = {}
+        self.unread = False
 
     def note(self, diagnosis: str, details, new: Record, old: Record | None, severity=NOTE):
         self.observer.report("product", diagnosis, details, new, old, severity)
@@ -250,17 +250,15 @@ class Products:
             old,
         )
 
-    def part_unread(self, old: Record, cells: np.ndarray, unread: np.ndarray):
-        """A load of which the tensor core has read a part. cells: bool, granules of the load;
-        unread: bool, of the same shape.
-        """
-        total, left = int(cells.sum()), int(unread.sum())
+    def part_unread(self, old: Record, total: int, used: int):
+        """A load of which the tensor core has read a part: granules of it."""
+        self.unread = True
         self.note(
             f"a part of what {words.thing(old)} brings is never read",
             (
                 f"the load: {words.act(old)}",
-                f"{left * GRANULE} of {total * GRANULE} bytes are overwritten, or left when the "
-                "CTA ends, and no tcgen05.mma or tcgen05.cp has read them",
+                f"{(total - used) * GRANULE} of {total * GRANULE} bytes are overwritten, or left "
+                "when the CTA ends, and no tcgen05.mma or tcgen05.cp has read them",
                 "missing: a k-block (their number, or the index of one), or N or M of the "
                 "instruction descriptor is smaller than the tile",
             ),

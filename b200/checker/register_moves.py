@@ -15,7 +15,7 @@ REGISTERS = 65536  # of an SM
 
 def cta_exited(observer, cta):
     """Every warp of a CTA has exited."""
-    moves = {w.index: w.__dict__.get("registers_moved") for w in cta.warps}
+    moves = {w.index: w.agent and w.agent.registers for w in cta.warps}
     if not any(moves.values()):
         return
     for first in range(0, len(cta.warps), WARPGROUP):

@@ -15,7 +15,6 @@ from b200.checker.clocks import AFTER, ASYNC
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 
-
 COMMUTE = ("atomic", "red.async")  # no conflict among themselves
 
 
@@ -232,7 +231,7 @@ class SharedRules:
                     for number in numbers:
                         if number:
                             self.state.records[number].overwritten = new
-                    replaced = cells[index].copy() if new.box is not None else None
+                    replaced = cells[index].copy()
                 elif cells is shadow.core and 0 in numbers and len(numbers) > 1:
                     self._part_unread(replaced, cells[index])
                 if numbers != (0,):
@@ -249,18 +248,16 @@ class SharedRules:
         shadow.written_in.add(first, last)
         self._over_barrier(new, first, last + 1)
 
-    def _part_unread(self, written: np.ndarray | None, read: np.ndarray):
+    def _part_unread(self, written: np.ndarray, read: np.ndarray):
         """written: loads of some granules; read: by the tensor core, after them."""
-        if written is None:
-            return
         for number in distinct(written):
             old = self.state.records[number]
-            if old is None or old.box is None:
+            if old is None or not old.inside:
                 continue
             cells = written == number
-            unread = cells & (read == 0)
-            if unread.any() and not (unread == cells).all():
-                self.products.part_unread(old, cells, unread)
+            total, used = int(cells.sum()), int((cells & (read != 0)).sum())
+            if 0 < used < total * old.inside:
+                self.products.part_unread(old, total, used)
 
     def ended(self):
         """The CTA's cluster has ended: what the last loads brought."""

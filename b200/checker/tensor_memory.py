@@ -16,6 +16,7 @@ from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.shadow import LOAD_READERS, TensorShadow, distinct
 
 ALL = slice(0, 8)
+MANY = 64  # loads of empty columns that are remembered
 
 
 def halves_of(row: int, height: int) -> slice:
@@ -25,11 +26,11 @@ def halves_of(row: int, height: int) -> slice:
 
 class TensorRules:
     """The rules for one CTA's tensor memory. `report`: function of (kind, diagnosis, details, new,
-    old). unread: where accumulators that were read in part are noted.
+    old). coverage: where accumulators that were read in part are noted.
     """
 
-    def __init__(self, cta, state, report, unread: list):
-        self.cta, self.state, self.report, self.unread = cta, state, report, unread
+    def __init__(self, cta, state, report, coverage):
+        self.cta, self.state, self.report, self.coverage = cta, state, report, coverage
         self.shadow = TensorShadow()
 
     def place(self, columns: slice) -> str:
@@ -121,7 +122,7 @@ class TensorRules:
             if left.size and taken.any():
                 load = records[int(loaded[mine].max())]
                 first, last = int(left[0]), int(left[-1])
-                self.unread.append(
+                self.coverage.unread.append(
                     (records[number], load, columns.start + first, columns.start + last)
                 )
 
@@ -214,26 +215,14 @@ class TensorRules:
         )
 
     def _columns_empty(self, new: Record, columns: slice, cells: np.ndarray):
-        """A load of some columns that were written and some that nobody has written."""
+        """A load of some columns that were written and some that nobody has written. A tail that is
+        not stored may read them; coverage.py tells of it if operands were not read, either.
+        """
         empty = np.flatnonzero(~cells.any(axis=0))
-        if not empty.size:
-            return
-        first, last = columns.start + int(empty[0]), columns.start + int(empty[-1])
-        writer = self.state.records[int(cells.max())]
-        self.report(
-            "uninitialised",
-            f"{words.thing(new)} reads tensor-memory columns that nothing has written",
-            (
-                f"this access: {words.act(new)}",
-                f"columns [{first}, {last + 1}) of [{columns.start}, {columns.stop}); the others "
-                f"were written by: {words.act(writer)}",
-                "missing: N of the instruction descriptor as wide as the tile, or fewer columns to "
-                "load",
-            ),
-            new,
-            writer,
-            NOTE,
-        )
+        if empty.size and len(self.coverage.empty) < MANY:
+            first, last = columns.start + int(empty[0]), columns.start + int(empty[-1])
+            writer = self.state.records[int(cells.max())]
+            self.coverage.empty.append((new, writer, columns, slice(first, last + 1)))
 
     def _uninitialised(self, new: Record, columns: slice, cells: int, of: int):
         new.empty = True

@@ -69,7 +69,9 @@ class TensorMaps:
                     edit,
                     use,
                     words.missing_step(agent, use),
-                    PORTABILITY if use.agent.cta is agent.cta and issued_before(agent, use) else ERROR,
+                    PORTABILITY
+                    if use.agent.cta is agent.cta and issued_before(agent, use)
+                    else ERROR,
                 )
         self.edits[address] = edit
 

@@ -73,7 +73,7 @@ def place(ins: Instr | None) -> str:
 
 
 def called_from(ins: Instr | None) -> str:
-    """ "in load, called by kernel at file:line"; "" where the line is not known to be a helper's."""
+    """ "in load, called by kernel at file:line"; "" where no helper is known."""
     if ins is None or ins.loc is None or ins.loc.inlined_at is None:
         return ""
     parts = [f"in {ins.loc.function}"] if ins.loc.function else []

@@ -56,18 +56,19 @@ class LiveTensors:
             return value.layout == torch.strided and base <= value.data_ptr() < base + nbytes
 
         frame = sys._getframe(1)
-        while frame is not None:
-            if not frame.f_code.co_filename.startswith(_PACKAGE):
-                variables = list(frame.f_locals.items())
-                for name, value in variables:
-                    if holds(value):
-                        return name
-                for name, value in variables:
-                    if isinstance(value, (list, tuple)) and len(value) <= LONGEST:
-                        for i, item in enumerate(value):
-                            if holds(item):
-                                return f"{name}[{i}]"
-            frame = frame.f_back
+        with torch._C.DisableTorchFunctionSubclass():
+            while frame is not None:
+                if not frame.f_code.co_filename.startswith(_PACKAGE):
+                    variables = list(frame.f_locals.items())
+                    for name, value in variables:
+                        if holds(value):
+                            return name
+                    for name, value in variables:
+                        if isinstance(value, (list, tuple)) and len(value) <= LONGEST:
+                            for i, item in enumerate(value):
+                                if holds(item):
+                                    return f"{name}[{i}]"
+                frame = frame.f_back
         return ""
 
     def find(self, memory: GlobalMemory, address: int):

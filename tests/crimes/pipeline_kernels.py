@@ -92,11 +92,11 @@ def multiply_tiles(
     state = pipeline.make_pipeline_state(Role.Consumer, STAGES)
     out = pipeline.make_pipeline_state(Role.Producer, 1)
     mma.set(tcgen05.Field.ACCUMULATE, False)
-    for tile in cutlass.range_constexpr(tiles):
+    for _ in cutlass.range_constexpr(tiles):
         done.producer_acquire(out)
         if cutlass.const_expr(bug != "accumulate_not_reset"):
             mma.set(tcgen05.Field.ACCUMULATE, False)
-        for k in cutlass.range_constexpr(k_tiles):
+        for _ in cutlass.range_constexpr(k_tiles):
             ab.consumer_wait(state)  # mark: wait full
             if cutlass.const_expr(bug == "accumulate_reset"):
                 mma.set(tcgen05.Field.ACCUMULATE, False)
@@ -194,9 +194,7 @@ def kernel(
     tSFB = cute.make_tensor(cute.recast_ptr(pointer + behind, dtype=SCALE), t_sfb)
 
     part = mma.get_slice(0)
-    tile_m, tile_n = (1, None, 1), (None, 1, 1)
-    whole = (None, None, None)
-    grouped, loads = [], ()
+    loads = ()
     for i, (tensor, shared) in enumerate(zip(tensors, (sA, sB, sSFA, sSFB))):
         is_a = i % 2 == 0
         cut = cute.slice_(MNK, (None, 0, None) if is_a else (0, None, None))
@@ -216,9 +214,6 @@ def kernel(
     tiles, k_tiles = cute.size(gC, mode=[4]), cute.size(loads[0][1], mode=[2])
 
     tA = mma.make_fragment_A(sA)
-    if cutlass.const_expr(bug == "swizzle"):
-        narrow = cute.recast_ptr(sA.iterator, cute.make_swizzle(2, 4, 3), dtype=FP4)
-        tA = mma.make_fragment_A(cute.make_tensor(narrow, a_layout.outer))
     operands, scales = (tA, mma.make_fragment_B(sB)), (tSFA, tSFB)
     if warp == LOADER:
         if cutlass.const_expr(bug == "registers_of_one_warp"):
@@ -270,6 +265,8 @@ def gemm(
     atoms, tensors, nbytes = (), (), 0
     for i, (tensor, layout) in enumerate(zip((*pair, *factors), layouts)):
         one = cute.slice_(layout, (None, None, None, 0))
+        if cutlass.const_expr(bug == "no_swizzle" and i == 0):
+            one = one.outer
         make = cute.nvgpu.make_tiled_tma_atom_A if i % 2 == 0 else cute.nvgpu.make_tiled_tma_atom_B
         kind = {"internal_type": cutlass.Int16} if i >= 2 else {}
         if cutlass.const_expr(i >= 2):
