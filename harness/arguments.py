@@ -137,6 +137,16 @@ def _parser(description: str | None) -> _Parser:
         help="emulator: look for races and protocol errors, which fail a case (default: on)",
     )
     parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="emulator: what the checker finds fails a case below the severity of an error, too",
+    )
+    parser.add_argument(
+        "--all-findings",
+        action="store_true",
+        help="emulator: show everything that the checker found, of every severity",
+    )
+    parser.add_argument(
         "--schedule",
         metavar="ORDER",
         help="emulator: early, late or random:SEED, the order of warps and of completions",

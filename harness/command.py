@@ -104,6 +104,8 @@ def _jobs(arguments: argparse.Namespace, chosen: list[Case], device: Device, thr
             plot=_numbered(arguments.plot, i, len(chosen)),
             check=arguments.check,
             schedule=arguments.schedule,
+            strict=arguments.strict,
+            all_findings=arguments.all_findings,
             allowed=tuple(arguments.allow),
         )
         for i, case in enumerate(chosen)

@@ -17,6 +17,7 @@ from utils import ATOM_ROWS, MAGNITUDES
 
 K_TILES = (256, 512, 1024)  # stages that may be dropped or doubled
 MAX_STAGES = 64
+BLOCK, STEP = 16, 64  # of K under a scale factor, in an instruction
 TAILS = (64, 128, 192, 256, 512)
 _VALUES = np.array([*MAGNITUDES, *(-v for v in MAGNITUDES)])
 HYPOTHESES: list[Callable[[View], Iterator[tuple[str, np.ndarray]]]] = []
@@ -53,12 +54,14 @@ class Operand:
         grid = padded.reshape(-1, 4, 32, padded.shape[1] // 4, 4, batches)
         return grid.transpose(5, 0, 3, 2, 1, 4).reshape(batches, -1)
 
-    def scales_at(self, rows: np.ndarray, batch: np.ndarray, transposed=False, shift=0):
+    def scales_at(
+        self, rows: np.ndarray, batch: np.ndarray, transposed=False, shift=0, blocks=None
+    ):
         """float64 [S, K/16] read from memory; transposed: row group and scale index of an atom
-        exchanged; shift: bytes too far.
+        exchanged; shift: bytes too far; blocks: the K block whose scale each K block takes.
         """
         columns = self.scales.shape[1]
-        k = np.arange(columns)
+        k = np.arange(columns) if blocks is None else blocks
         atom = (rows // ATOM_ROWS)[:, None] * -(-columns // 4) + k // 4
         group, inner = np.broadcast_arrays((rows % ATOM_ROWS // 32)[:, None], k % 4)
         if transposed:
@@ -184,6 +187,28 @@ def scale_factors(v: View):
             yield text, v.value(scales={name: {"rows": rows}})
 
 
+@hypothesis
+def scales_of_an_instruction(v: View):
+    """An instruction's K-step has four scale factors; they are not advanced, or not reloaded."""
+    for name, of in (("a", v.a), ("b", v.b[0])):
+        columns = np.arange(of.scales.shape[1])
+        for size in K_TILES:
+            per = size // BLOCK
+            if len(columns) <= STEP // BLOCK:
+                continue
+            first = columns // per * per + columns % (STEP // BLOCK)
+            text = f"scale factors of {name} are not advanced: each K-step of {STEP} takes those of"
+            yield (
+                f"{text} the first of its K tile (of {size})",
+                v.value(scales={name: {"blocks": first}}),
+            )
+            if len(columns) > per:
+                yield (
+                    f"{text} its place in the first K tile (of {size})",
+                    v.value(scales={name: {"blocks": columns % per}}),
+                )
+
+
 def _rotate(by: int) -> Callable[[np.ndarray], np.ndarray]:
     """Row -> the row `by` quarters of 32 further in its 128."""
     return lambda r: r // 128 * 128 + (r % 128 + 32 * by) % 128
@@ -210,6 +235,28 @@ def parts_of_k(v: View):
             where = f"the K tile {i} of {stages} (of {size})"
             yield f"{where} is dropped", v.finish([x - p for x, p in zip(whole, part)])
             yield f"{where} is counted twice", v.finish([x + p for x, p in zip(whole, part)])
+
+
+@hypothesis
+def steps_of_k(v: View):
+    """K-steps of one instruction, in every K tile alike; sums that are started too often."""
+    terms = [v.terms(w) for w in range(len(v.b))]
+    k = terms[0].shape[1]
+    whole = [t.sum(1) for t in terms]
+    step = np.arange(k) // STEP
+    for size in K_TILES:
+        if size > k:
+            continue
+        for i in range(size // STEP):
+            part = [t[:, step % (size // STEP) == i].sum(1) for t in terms]
+            where = f"the K-step {i} of {size // STEP} (of {STEP}) of every K tile"
+            yield f"{where} is dropped", v.finish([x - p for x, p in zip(whole, part)])
+            yield f"{where} is counted twice", v.finish([x + p for x, p in zip(whole, part)])
+        last = slice((k - 1) // size * size, None)
+        text = f"the accumulator is reset for each K tile: only the last (of {size}) counts"
+        yield text, v.finish([t[:, last].sum(1) for t in terms])
+    text = f"nothing is accumulated: only the last K-step (of {STEP}) counts"
+    yield text, v.finish([t[:, step == step[-1]].sum(1) for t in terms])
 
 
 @hypothesis

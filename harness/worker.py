@@ -21,6 +21,7 @@ from typing import Any
 from harness.cases import format_args
 from harness.checks import call_and_check, check_twice, recheck
 from harness.configs import NoConfigs, Ranked, fix, rank
+from harness.findings import verdict
 from harness.guard import Guard, ProgramStarted
 from harness.timing import Bench, CudaClock, WrongResult, plan
 from task import CaseArgs
@@ -30,7 +31,6 @@ NO_LAUNCH = (
     "custom_kernel launched nothing {where}: what it returns was computed elsewhere, and says"
     " nothing of a kernel"
 )
-FINDINGS = 6  # of a case that are shown
 ROWS_OF_PROFILE = 20
 LONGEST_TEXT = 2_000  # characters of an exception's text
 
@@ -44,6 +44,7 @@ class Job:
 
     trace, plot: files for the timeline of a modelled launch, if any. check, schedule: of the
     emulator: races are looked for; the order in which things happen (b200/chip/schedules.py).
+    strict, all_findings: findings of every severity fail the case; all of them are shown.
     allowed: programs that the submission may start, besides compilers (harness/guard.py).
 
     Of tune (harness/tune.py): count: rank so many configurations; else config: run with the
@@ -62,6 +63,8 @@ class Job:
     plot: str = ""
     check: bool = True
     schedule: str | None = None
+    strict: bool = False
+    all_findings: bool = False
     allowed: tuple[str, ...] = ()
     count: int = 0
     config: tuple[tuple[str, Any], ...] = ()
@@ -197,8 +200,10 @@ def _diff(job: Job) -> Outcome:
     what = f"{job.problem} {format_args(job.args)}"
     right, report = explain(data, kernel(clone_data(data)), picture, what)
     missing = [] if launches is None or launches else [_no_launch(job)]
-    found = "\n".join(missing + list(filter(None, [_findings(launches or ())])))
-    return Outcome("pass" if right and not found else "fail", found, report=report)
+    failed, found = verdict(launches or (), job.strict, job.all_findings, not right)
+    message = "\n".join(filter(None, [*missing, found]))
+    passed = right and not failed and not missing
+    return Outcome("pass" if passed else "fail", message, report=report)
 
 
 def _tune(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
@@ -287,10 +292,12 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
                 recheck(job.problem, kernel, lambda s: _generate(job, s), job.seed)
         except WrongResult as error:
             wrong = str(error)
-        if message := "\n".join(filter(None, [wrong, _findings(gpu.launches[before:])])):
-            return Outcome("fail", message)
+        launches = gpu.launches[before:]
+        failed, remarks = verdict(launches, job.strict, job.all_findings, bool(wrong))
+        if wrong or failed:
+            return Outcome("fail", "\n".join(filter(None, [wrong, remarks])))
         if job.mode == "test":
-            return Outcome("pass", note)
+            return Outcome("pass", "\n".join(filter(None, [note, remarks])))
     what = f"{job.problem} {format_args(job.args)}"
     found, report = model(job.problem, kernel, _generate(job), job.trace, job.plot, what)
     if found is None:
@@ -311,18 +318,6 @@ def _test_launching(
         return output
 
     return check_twice(counted, lambda s: _generate(job, s), job.seed, wait)
-
-
-def _findings(launches) -> str:
-    """What the checker found in the launches, "" if nothing."""
-    found = [finding for launch in launches for finding in launch.findings or ()]
-    if not found:
-        return ""
-    shown = [str(finding) for finding in found[:FINDINGS]]
-    more = [f"... {len(found) - FINDINGS} more"] if len(found) > FINDINGS else []
-    return "\n".join(
-        [f"the checker found {len(found)} thing(s) that hardware may not forgive:", *shown, *more]
-    )
 
 
 def _on_hopper(job: Job) -> Outcome:

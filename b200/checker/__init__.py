@@ -1,9 +1,10 @@
 """Finds, while a kernel runs, what it does wrong with memory and barriers.
 
 checked.py puts the checker into a machine; instrument.py tells observer.py of everything; clocks.py
-says who knows of what. shared_memory.py, tensor_memory.py, global_memory.py and lifetime.py are the
-rules; coverage.py and quantise.py find results that are wrong with no wrong access; naming.py says
-it to a person.
+says who knows of what. shared_memory.py, tensor_memory.py, global_memory.py, tensormap_edits.py and
+lifetime.py are the rules of accesses; arrivals.py, named_barriers.py and register_moves.py those of
+counts; products.py, coverage.py and quantise.py find results that are wrong with no wrong access;
+naming.py says it to a person, finding.py how bad it is.
 
 What it costs: CPU seconds of `eval.py test`, ten official cases each, --no-check -> --check, with
 compilation, inputs and reference (2-core machine, other work beside it): gemv 15.3 -> 17.1, gemm

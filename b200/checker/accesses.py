@@ -36,6 +36,11 @@ class Record:
         "narrow",
         "empty",
         "turn",
+        "box",
+        "overwritten",
+        "source",
+        "parts",
+        "inside",
     )
 
     def __init__(self, agent, ins, component, step, kind, text, barrier=None, narrow=False):
@@ -45,6 +50,11 @@ class Record:
         self.turn = agent.turn
         self.number = 0
         self.empty = False  # it read what nothing had written
+        self.box = None  # tensormap of a TMA load
+        self.inside = 0  # share of a load's box that lies inside of the tensor, 0 for no load
+        self.source = ""  # tensor that a load reads
+        self.parts: tuple = ()  # (operand, record number of the load that brought it) of an MMA
+        self.overwritten = None  # the latest load that has overwritten a part of this one
 
 
 class Barrier:
@@ -52,6 +62,9 @@ class Barrier:
     completed phase.
 
     phases: completed so far. announced, signalled: bytes of expect_tx, and of copies issued to it.
+    lane: of the warp that initialised it last. users: warp -> its epoch at its latest use.
+    uses: instruction -> who arrives with it (arrivals.py). completer: the warp whose arrival was
+    the last of the latest phase, None where bytes were.
     """
 
     __slots__ = (
@@ -68,10 +81,19 @@ class Barrier:
         "copies",
         "events",
         "strict",
+        "lane",
+        "users",
+        "uses",
+        "completer",
     )
 
-    def __init__(self, mbarrier, component: int, record: Record, strict: bool = False):
-        self.strict = strict
+    def __init__(
+        self, mbarrier, component: int, record: Record, strict: bool = False, lane: int = 0
+    ):
+        self.strict, self.lane = strict, lane
+        self.users: dict = {}
+        self.uses: dict = {}
+        self.completer = None
         self.object, self.component, self.record = mbarrier, component, record
         self.phases = self.announced = self.signalled = 0
         self.gathered = self.passed = NOTHING
@@ -79,6 +101,25 @@ class Barrier:
         self.expects: dict = {}  # instruction -> bytes it announced last
         self.copies: dict = {}  # instruction -> bytes it signalled last
         self.events: deque = deque(maxlen=EVENTS)
+
+    def again(self, agent, ins, lane: int, count: int) -> bool:
+        """Whether an initialisation is another lane's part of the one that is recorded: lanes are
+        executed in order, so a second execution begins with a lane that is not higher.
+        """
+        return (
+            self.record.ins is ins
+            and self.record.agent is agent
+            and lane > self.lane
+            and self.object.expected == count
+            and len(self.events) == 1
+        )
+
+    def at_rest(self, agent) -> bool:
+        """Whether every use of it by a warp comes before what `agent` does now."""
+        return all(
+            user is agent or agent.knows(HB, user.component, epoch)
+            for user, epoch in self.users.items()
+        )
 
     def gather(self, clock: np.ndarray):
         """An arrival publishes a clock; tensor memory is handed over with everything else."""
@@ -88,9 +129,10 @@ class Barrier:
                 np.copyto(self.gathered[TENSOR], self.gathered[HB])
             self.last = clock
 
-    def complete(self):
+    def complete(self, completer=None):
         """The phase is over."""
         self.phases += 1
+        self.completer = completer
         if self.component >= self.gathered.shape[1]:
             self.gathered = join(
                 np.zeros((SHARED_ROWS, self.component + 1), np.int32), self.gathered
@@ -112,9 +154,10 @@ class Meeting:
     knew.
     """
 
-    __slots__ = ("clock", "last")
+    __slots__ = ("clock", "last", "arrivals")
 
     def __init__(self):
+        self.arrivals: list[tuple] = []  # (warp, its epoch, instruction, threads counted)
         self.clock = np.zeros((SHARED_ROWS, 32), np.int32)
         self.last: np.ndarray | None = None
 
@@ -136,6 +179,7 @@ class ClusterState:
         self.meetings: dict = {}  # (what, generation) -> Meeting
         self.flags: dict = {}  # (CTA rank, offset) -> clock of the latest release there
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
+        self.outgoing: dict[int, list] = {cta.rank: [] for cta in cluster.ctas}
         self.exits: dict[int, np.ndarray] = {}  # CTA rank -> clock of its warps that have exited
         self.left: dict[int, int] = {cta.rank: 0 for cta in cluster.ctas}
 

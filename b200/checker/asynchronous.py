@@ -16,7 +16,7 @@ from b200.checker.accesses import Barrier, ClusterState, Record
 from b200.checker.clocks import HB, NEVER, ORDER, SHARED_ROWS, TENSOR, Agent, join
 from b200.checker.coverage import Coverage
 from b200.checker.global_memory import GlobalRules
-from b200.checker.shadow import GRANULE, SHUFFLED
+from b200.checker.shadow import GRANULE, SHUFFLED, WORD
 from b200.checker.shared_memory import SharedRules
 from b200.checker.tensor_memory import ALL, TensorRules
 from b200.chip.copies import tma_box
@@ -61,6 +61,12 @@ def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
     return slice(low, high + 1), low, high
 
 
+def _words(offset: int, nbytes: int) -> tuple[slice, int, int]:
+    """Index and first and last word of contiguous bytes."""
+    low, high = offset // WORD, (offset + nbytes - 1) // WORD
+    return slice(low, high + 1), low, high
+
+
 def _box(access, at: int):
     """Index and range of a TMA box at an offset of shared memory: a swizzle moves granules inside
     128-byte lines.
@@ -75,6 +81,14 @@ def _box(access, at: int):
         index = index // per + (at - phase) // GRANULE
         return index, int(index.min()), int(index.max())
     return _granules(at, access.smem_bytes)
+
+
+def _inside(t, start) -> float:
+    """The share of a box that lies inside of the tensor."""
+    share = 1.0
+    for at, size, dim in zip(start, t.box, t.dims):
+        share *= max(0, min(at + size, dim) - max(at, 0)) / size
+    return share
 
 
 class Asynchronous(ABC):
@@ -121,14 +135,22 @@ class Asynchronous(ABC):
 
     # --- completion on mbarriers ----------------------------------------------------------------
     def _signalling(
-        self, apply, clock: np.ndarray, barriers, records=(), what: str = "", agent=None
+        self,
+        apply,
+        clock: np.ndarray,
+        barriers,
+        records=(),
+        what: str = "",
+        agent=None,
+        arrives: bool = False,
     ):
         """`apply`, which signals `barriers`, with the clock it publishes there; `records` complete
         with it.
 
-        barriers: Barrier, or None where nothing is known; records: (record, barrier).
+        barriers: Barrier, or None where nothing is known; records: (record, barrier). arrives: it
+        is an arrival, not bytes.
         """
-        ins = self.ins
+        ins, lane = self.ins, self.lane
 
         def observed():
             phases = [b.object.phase if b is not None else 0 for b in barriers]
@@ -139,13 +161,16 @@ class Asynchronous(ABC):
                         record.step = barrier.phases + 1
                 for barrier in barriers:
                     if barrier is not None:
-                        self.event(barrier, agent, what)
+                        if what:
+                            self.event(barrier, agent, what)
+                        if arrives:
+                            self.arrivals.comes(barrier, agent, ins, lane)
                 apply()
                 for barrier, phase in zip(barriers, phases, strict=True):
                     if barrier is not None:
                         barrier.gather(clock)
                         if barrier.object.phase != phase:
-                            barrier.complete()
+                            barrier.complete(agent if arrives else None)
             finally:
                 self.ins = mine
 
@@ -159,17 +184,39 @@ class Asynchronous(ABC):
             self.visible(agent, barrier, asynchronous=True)
         return barrier
 
-    def _landing(self, agent: Agent, apply, places, nbytes: int, kind: str, text: str, index_of):
-        """Writes into shared memory of `places`, each completing `nbytes` on an mbarrier."""
+    def _landing(
+        self,
+        agent: Agent,
+        apply,
+        places,
+        nbytes: int,
+        kind: str,
+        text: str,
+        index_of,
+        words=False,
+        box=None,
+        source: str = "",
+        inside: float = 0.0,
+    ):
+        """Writes into shared memory of `places`, each completing `nbytes` on an mbarrier.
+
+        words: index_of gives words, not granules: stores of the generic proxy (PTX ISA 9.7.9.12).
+        box: the tensormap of a TMA load. source: the tensor that is loaded,
+        inside: the share of the box that lies in it.
+        """
         clock, records = None, []
         for place in places:
             cta = place.cta
             barrier = self._known_barrier(agent, place.signal, place.mbarrier)
             component = barrier.component if barrier is not None else agent.component
             record = Record(agent, self.ins, component, NEVER, kind, text, barrier)
+            record.box, record.source, record.inside = box, source, inside
             self.state(cta).add(record)
             index, low, high = index_of(place.offset)
-            self.shared(cta).async_write(record, index, low, high)
+            if words:
+                self.shared(cta).generic_write(record, index, low, high, SHUFFLED)
+            else:
+                self.shared(cta).async_write(record, index, low, high)
             self.reach(record, cta)
             if barrier is not None:
                 barrier.signalled += nbytes
@@ -183,11 +230,20 @@ class Asynchronous(ABC):
     def _tma_load(self, agent: Agent, load: TmaLoad, apply: Effect):
         agent.roles.add("load")
         access = load.access
-        text = (
-            f"loads a box of {'x'.join(map(str, access.tensormap.box))} elements into shared memory"
-        )
+        t = access.tensormap
+        source = self.operand(t.address)
+        text = f"loads a box of {'x'.join(map(str, t.box))} elements of {source} into shared memory"
         observed = self._landing(
-            agent, apply, load.places, access.tx_bytes, "tma", text, lambda at: _box(access, at)
+            agent,
+            apply,
+            load.places,
+            access.tx_bytes,
+            "tma",
+            text,
+            lambda at: _box(access, at),
+            box=t,
+            source=source,
+            inside=_inside(t, access.boxes[0]) if len(access.boxes) == 1 else 0.0,
         )
         self.globals.maps.used(agent, access.address, self.state(agent.cta).records[-1])
         self.coverage.loaded(agent, access, self.ins)
@@ -196,7 +252,7 @@ class Asynchronous(ABC):
 
     def _bulk_load(self, agent: Agent, load: BulkLoad, apply: Effect):
         agent.roles.add("load")
-        n = load.nbytes
+        n, source = load.nbytes, self.operand(load.source)
         self.globals.loaded(agent, load.source, n, self.ins)
         return self._landing(
             agent,
@@ -204,8 +260,10 @@ class Asynchronous(ABC):
             load.places,
             n,
             "bulk",
-            f"copies {n} bytes into shared memory",
+            f"copies {n} bytes of {source} into shared memory",
             lambda at: _granules(at, n),
+            source=source,
+            inside=1.0,
         )
 
     def _bulk_to_peer(self, agent: Agent, copy: BulkToPeer | BulkReduceToPeer, apply: Effect):
@@ -221,6 +279,7 @@ class Asynchronous(ABC):
             agent, self.ins, component, NEVER, "bulk", f"reads {n} bytes of shared memory", barrier
         )
         self.state(agent.cta).add(reading)
+        self.state(agent.cta).outgoing[agent.cta.rank].append(reading)
         rules = self.shared(agent.cta)
         rules.async_read(reading, *_granules(offset, n), rules.shadow.copied, lane=self.lane)
 
@@ -232,27 +291,34 @@ class Asynchronous(ABC):
         return read_and_land
 
     def _st_async(self, agent: Agent, store: StAsync, apply: Effect):
-        n = store.nbytes
-        return self._landing(
-            agent,
-            apply,
-            (store.place,),
-            n,
-            "st.async",
-            f"stores {n} bytes in another CTA",
-            lambda at: _granules(at, n),
-        )
+        return self._stored(agent, store, apply, "st.async", "stores")
 
     def _red_async(self, agent: Agent, reduction: RedAsync, apply: Effect):
-        """Reductions into one place commute: they are no conflict among themselves and are not
-        recorded.
+        return self._stored(agent, reduction, apply, "red.async", "reduces")
+
+    def _stored(self, agent: Agent, store: StAsync | RedAsync, apply: Effect, kind: str, verb: str):
+        """Neighbouring words are told apart. The lanes of one execution share a record: they are
+        many.
         """
-        place = reduction.place
-        barrier = self._known_barrier(agent, place.signal, place.mbarrier)
-        if barrier is not None:
-            barrier.signalled += reduction.nbytes
-            barrier.copies[id(self.ins)] = self.ins, reduction.nbytes
-        return self._signalling(apply, agent.release(), [barrier], (), "reduction", agent)
+        n, place, lane = store.nbytes, store.place, self.lane or 0
+        text = f"{verb} {n} bytes in another CTA"
+        where = self.ins, place.cta, place.signal, place.mbarrier
+        if agent.stored is None or agent.stored[:2] != (where, agent.epoch):
+            agent.stored = None
+        if agent.stored is not None and lane > agent.stored[2]:
+            record = agent.stored[3]
+            self.shared(place.cta).generic_write(record, *_words(place.offset, n), SHUFFLED)
+            if (barrier := record.barrier) is not None:
+                barrier.signalled += n
+            clock = agent.release()
+            observed = self._signalling(apply, clock, [barrier], [(record, barrier)], "", agent)
+        else:
+            observed = self._landing(
+                agent, apply, (place,), n, kind, text, lambda at: _words(at, n), words=True
+            )
+            record = self.state(place.cta).records[-1]
+        agent.stored = where, agent.epoch, lane, record
+        return observed
 
     def _try_cancel(self, agent: Agent, cancel: TryCancel, apply: Effect):
         return self._landing(
@@ -280,7 +346,8 @@ class Asynchronous(ABC):
     def _tma_store(self, agent: Agent, store: TmaStore, apply: Effect):
         access = store.access
         where = _box(access, store.offset)
-        copy = self._copy_out(agent, "tma_store", "stores a box from shared memory", where)
+        text = f"stores a box of {self.operand(access.tensormap.address)} from shared memory"
+        copy = self._copy_out(agent, "tma_store", text, where)
         self.globals.maps.used(agent, access.address, copy)
         self.globals.stored_box(agent, access, self.ins)
 
@@ -355,6 +422,7 @@ class Asynchronous(ABC):
         op, members = operation.mma, operation.members
         text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
         record = self._core_record(agent, members, "mma", text)
+        self.products.multiplied(record, members[0], op)
         for cta in members:
             for operand in (op.a, op.b):
                 self._read_operand(record, cta, operand)
@@ -371,19 +439,25 @@ class Asynchronous(ABC):
 
     def _read_operand(self, record: Record, cta, operand):
         if isinstance(operand, SharedOperand):
-            self._read_tile(record, cta, operand.matrix, operand.tile)
+            self._read_tile(record, cta, operand.matrix, operand.tile, not operand.mn_major)
         else:
             column = operand.taddr & 0xFFFF
             halves = slice(operand.taddr >> 20, 8, 2) if operand.half else ALL
             self.tensor(cta).read(record, halves, slice(column, column + 8))
 
-    def _read_tile(self, record: Record, cta, matrix, tile):
+    def _read_tile(self, record: Record, cta, matrix, tile, rows: bool = True):
         origin = matrix.start - matrix.start % PERIOD
         rules = self.shared(cta)
         low, high = (origin + tile.low) // CHUNK, (origin + tile.high) // CHUNK - 1
         rules.strict = self.strict
         rules.async_read(
-            record, tile.chunks + origin // CHUNK, low, high, rules.shadow.core, lane=self.lane
+            record,
+            tile.chunks + origin // CHUNK,
+            low,
+            high,
+            rules.shadow.core,
+            lane=self.lane,
+            rows=rows,
         )
 
     def _tmem_copy(self, agent: Agent, copy: TmemCopy, apply: Effect):
@@ -396,7 +470,9 @@ class Asynchronous(ABC):
         )
         for cta in members:
             self._read_tile(record, cta, copy.matrix, copy.tile)
-            self.tensor(cta).write(record, ALL, slice(column, column + shape.nbytes // 4))
+            columns = slice(column, column + shape.nbytes // 4)
+            self.products.copied(record, cta, copy.matrix.start, columns)
+            self.tensor(cta).write(record, ALL, columns)
 
     def _tmem_shift(self, agent: Agent, shift: TmemShift, apply: Effect):
         record = self._core_record(agent, shift.members, "shift", "shifts rows of tensor memory")
@@ -419,7 +495,7 @@ class Asynchronous(ABC):
                 self.reach(
                     Record(agent, self.ins, stream.component, stream.issued, "commit", text), cta
                 )
-        return self._signalling(apply, clock, barriers, (), "commit", agent)
+        return self._signalling(apply, clock, barriers, (), "commit", agent, arrives=True)
 
 
 # What is recorded of each operation: rule(observer, agent, operation, apply) returns the effect to

@@ -31,14 +31,17 @@ class Checked(Machine):
         except EmulatorError as error:
             raise self._with_findings(error) from None
         self.observer.finish()
+        self.observer.findings.arrange()
         launch.findings = self.observer.findings
         return launch
 
     def _with_findings(self, error: EmulatorError) -> EmulatorError:
         """The error with what was found before it, which often is its cause."""
+        self.observer.arrivals.finish()
         findings = self.observer.findings
         if not findings:
             return error
+        findings.arrange()
         found = "\n".join(str(f) for f in findings[:SHOWN])
         more = f"\n... {len(findings) - SHOWN} more" if len(findings) > SHOWN else ""
         first, _, rest = str(error).partition("\n")

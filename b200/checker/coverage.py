@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.checker import naming as words
+from b200.checker.finding import NOTE
 
 LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at
 
@@ -56,6 +57,8 @@ class Coverage:
             tuple
         ] = []  # (record of the MMA, of a load, first and last column unread)
 
+        self.empty: list[tuple] = []  # (load, MMA, columns it reads, those that nobody has written)
+
     def loaded(self, agent, access, ins):
         """A TMA load."""
         t = access.tensormap
@@ -65,16 +68,53 @@ class Coverage:
         found = self.loads.get(key)
         if found is None:
             found = self.loads[key] = Loads(t)
+            self._strides(agent, t, ins)
         found.add(agent, ins, tuple(access.boxes[0]))
+
+    def _strides(self, agent, t, ins):
+        """Rows that lie over each other: a stride in elements where bytes are meant, or half."""
+        row = t.dims[0] * t.element.bits // 8
+        if t.rank < 2 or t.dims[1] == 1 or t.strides[0] >= row:
+            return
+        self.observer.found(
+            "coverage",
+            "the rows of a tensormap overlap: its stride is smaller than a row",
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"{t}: a row is {row} bytes, the next begins {t.strides[0]} bytes behind it",
+                "missing: the stride of the tensor, in bytes",
+            ),
+            ins,
+            severity=NOTE,
+        )
 
     def finish(self):
         for loads in self.loads.values():
             if loads.outside is not None and (missed := loads.missed()):
                 self._coordinates(loads, missed, *loads.outside)
+        if self.observer.products.unread:
+            for load, writer, columns, empty in self.empty:
+                self._columns_empty(load, writer, columns, empty)
         holes = self.observer.globals.holes() if self.unread else None
         if holes is not None:
             for mma, load, first, last in self.unread:
                 self._columns(mma, load, first, last, holes)
+
+    def _columns_empty(self, load, writer, columns: slice, empty: slice):
+        self.observer.found(
+            "uninitialised",
+            f"{words.thing(load)} reads tensor-memory columns that nothing has written",
+            (
+                f"this access: {words.act(load)}",
+                f"columns [{empty.start}, {empty.stop}) of [{columns.start}, {columns.stop}); the "
+                f"others were written by: {words.act(writer)}",
+                "missing: N of the instruction descriptor as wide as the tile, or fewer columns to "
+                "load",
+            ),
+            load.ins,
+            writer.ins,
+            NOTE,
+        )
 
     def _coordinates(self, loads: Loads, missed: int, agent, ins, box):
         t = loads.tensormap
@@ -91,6 +131,7 @@ class Coverage:
                 "element may be taken for a tile",
             ),
             ins,
+            severity=NOTE,
         )
 
     def _columns(self, mma, load, first: int, last: int, holes: tuple):
@@ -108,4 +149,5 @@ class Coverage:
             ),
             load.ins,
             mma.ins,
+            NOTE,
         )

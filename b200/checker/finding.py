@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LIMIT = 100  # findings kept of one launch
+ERROR, PORTABILITY, NOTE = SEVERITIES = ("error", "portability", "note")
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,9 @@ class Finding:
     "lifetime" (exit, dealloc),
     "global" (writes of two CTAs), "order" (a result that depends on who comes first), "tensormap".
     diagnosis: one line in the user's words. details: further lines: who, where, what is missing.
+    severity: ERROR: hardware can give wrong numbers or hang. PORTABILITY: outside what the PTX ISA
+    promises, though today's chips do it. NOTE: legal, and more often a mistake than meant. What is
+    which, and why: docs/semantics.md.
     loc: "file:line" of the access that showed it; other: of the access it conflicts with, "" if
     there is none.
     """
@@ -24,10 +28,12 @@ class Finding:
     details: tuple[str, ...]
     loc: str
     other: str = ""
+    severity: str = ERROR
 
     @property
     def message(self) -> str:
-        return "\n  ".join((f"{self.loc}: {self.kind}: {self.diagnosis}", *self.details))
+        kind = self.kind if self.severity == ERROR else f"{self.kind} ({self.severity})"
+        return "\n  ".join((f"{self.loc}: {kind}: {self.diagnosis}", *self.details))
 
     def __str__(self) -> str:
         return self.message
@@ -42,6 +48,10 @@ class Findings(list):
         super().__init__()
         self.keys: set[tuple] = set()
         self.dropped = 0
+
+    def arrange(self):
+        """Errors first, then by severity; otherwise in the order in which they were found."""
+        self.sort(key=lambda finding: SEVERITIES.index(finding.severity))
 
     def new(self, *key) -> bool:
         """Whether a finding with this key is still to be reported."""

@@ -16,6 +16,7 @@ import numpy as np
 from b200 import sparse
 from b200.checker import naming as words
 from b200.checker.clocks import HB
+from b200.checker.finding import NOTE
 from b200.checker.tensormap_edits import TensorMaps
 from b200.chip.copies.tma_box import Window
 
@@ -101,7 +102,7 @@ class GlobalRules:
                 (
                     f"this access: {words.line(ins)}, by {words.name(agent)}",
                     f"written: {words.line(where)}, by {words.name(other)}",
-                    f"in {region.name}",
+                    f"in {self.observer.operand(region.base)}",
                     "missing: a second launch, or a flag between the two CTAs (st.release or red "
                     "behind the write, ld.acquire before the read)",
                 ),
@@ -161,7 +162,7 @@ class GlobalRules:
                 (
                     f"this access: {words.line(ins)}, by {words.name(agent)}",
                     f"written before: {words.line(where)}, by {words.name(other)}",
-                    f"in {region.name}",
+                    f"in {self.observer.operand(region.base)}",
                     "missing: an output tile of its own for each CTA (coordinates, or the number "
                     "of CTAs), or a guard at the "
                     "tensor's edge",
@@ -256,12 +257,13 @@ class GlobalRules:
                 (
                     f"this access: {words.line(ins)}, by {words.name(agent)}",
                     f"and: {words.line(first[1])}, by {words.name(first[0])}",
-                    f"in {region.name}",
+                    f"in {self.observer.operand(region.base)}",
                     "missing: an order of the partial sums (a buffer for each, added up by one "
                     "CTA)",
                 ),
                 ins,
                 first[1],
+                NOTE,
             )
 
     def synchronise(self, agent):

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from b200.checker import generic
+from b200.checker import generic, named_barriers
 from b200.checker.accesses import Record
 from b200.checker.clocks import Agent
 from b200.checker.registers import first_reads
@@ -21,6 +21,7 @@ from b200.chip.sync.mbarrier import barrier_operand
 from b200.chip.tensor.tmem import Access as TensorAccess
 from b200.chip.tensor.tmem import cells, split
 from b200.contract import active, lanes
+from b200.errors import Fault
 from b200.program.module import Instr
 from b200.program.writer import Writer
 
@@ -81,7 +82,7 @@ def _init(ins: Instr, run):
         observer.ins = ins
         before = observer.barrier_at(w, address)
         run(w, lane, address, count)
-        observer.initialised(w, find(w, address), before)
+        observer.initialised(w, find(w, address), before, lane)
 
     return observed
 
@@ -103,6 +104,7 @@ def _inval(ins: Instr, run):
 def _arrive(ins: Instr, run):
     find = barrier_operand(ins)
     expects = ins.has("expect_tx")
+    arrives = ins.mods[1] != "expect_tx"
     what = (
         "expect_tx"
         if ins.mods[1] == "expect_tx"
@@ -116,7 +118,13 @@ def _arrive(ins: Instr, run):
         observer.ins = ins
         mbarrier = find(w, address)
         phase = mbarrier.phase
-        result = run(w, lane, address, count)
+        if arrives:
+            observer.comes(w, mbarrier, lane)
+        try:
+            result = run(w, lane, address, count)
+        except Fault:
+            observer.refused(w, mbarrier)
+            raise
         text = f"{what} of {count} bytes" if expects else f"{what}, count {count}"
         observer.arrived(w, mbarrier, phase, text, count if expects else 0)
         return result
@@ -168,6 +176,7 @@ def _wait(ins: Instr, run):
 def _named(ins: Instr, run):
     """bar.sync, bar.red (which may be executed again when woken), bar.arrive."""
     waits = not ins.has("arrive")
+    counted = not ins.has("red") or len(ins.operands) == 4
 
     def observed(w, mask, number, *rest):
         observer = w.machine.observer
@@ -182,9 +191,14 @@ def _named(ins: Instr, run):
         if first:
             generation = bar.generation
             agent = observer.agent(w)
-            observer.meeting(w.cta, ("cta", w.cta.rank, bar.number, generation)).gather(
-                agent.release()
-            )
+            key = ("cta", w.cta.rank, bar.number, generation)
+            meeting = observer.meeting(w.cta, key)
+            meeting.gather(agent.release())
+            before = observer.state(w.cta).meetings.get((*key[:-1], generation - 1))
+            threads = rest[0] if rest and counted else 0
+            if not isinstance(threads, int):
+                threads = int(lanes(threads, threads.dtype)[active(mask)[0]])
+            named_barriers.arrived(observer, agent, ins, bar.number, threads, meeting, before)
         else:
             generation = w.token[1]
         result = run(w, mask, number, *rest)
@@ -218,6 +232,16 @@ def _cluster_wait(ins: Instr, run):
         run(w, mask)
         clock = observer.meeting(w.cta, ("cluster", w.state.cluster_phase)).clock
         observer.agent(w).acquire_barrier(clock)
+
+    return observed
+
+
+def _registers(ins: Instr, run):
+    """setmaxnreg."""
+
+    def observed(w, mask, n):
+        run(w, mask, n)
+        w.machine.observer.agent(w).registers = n, ins
 
     return observed
 
@@ -374,6 +398,7 @@ WRAPPERS: tuple[tuple[tuple[str, ...], Callable | None], ...] = (
     (("bar", "warp"), _warp_sync),
     (("bar",), _named),
     (("barrier",), _named),
+    (("setmaxnreg",), _registers),
     (("fence", "proxy", "tensormap::generic"), generic.tensormap_fence),
     (("fence",), _fence),
     (("membar",), _fence),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.checker import naming as words
+from b200.checker import register_moves
 from b200.checker.clocks import HB, NEVER, ORDER, join
 
 
@@ -75,7 +76,27 @@ def _cta_exited(observer, cta, state):
             ),
             record.ins,
         )
+    _outgoing(observer, cta, state, clock)
     _tensor_memory(observer, cta)
+    register_moves.cta_exited(observer, cta)
+
+
+def _outgoing(observer, cta, state, clock):
+    """Copies to other CTAs that still read the shared memory of the one that exits."""
+    for record in state.outgoing[cta.rank]:
+        known = record.component < clock.shape[1] and clock[ORDER, record.component] >= record.step
+        if not known or record.step == NEVER:
+            observer.found(
+                "lifetime",
+                f"the CTA may exit while {words.thing(record)} still reads its shared memory",
+                (
+                    f"CTA {cta.index}, rank {cta.rank} of its cluster; the access: "
+                    f"{words.act(record)}",
+                    "missing: a wait by the CTA for what the receiver does behind its wait for the "
+                    "bytes (barrier.cluster.arrive and wait at the end)",
+                ),
+                record.ins,
+            )
 
 
 def gone(observer, record, target):
@@ -113,6 +134,10 @@ def _cluster_ended(observer, cluster, state):
         if barrier.announced == barrier.signalled or not barrier.copies:
             continue
         difference = barrier.signalled - barrier.announced
+        each = ""
+        if barrier.phases > 1 and difference % barrier.phases == 0:
+            difference //= barrier.phases
+            each = " in each phase"
         expects = "; ".join(
             f"expect_tx of {n} bytes at {words.line(ins)}" for ins, n in barrier.expects.values()
         )
@@ -121,7 +146,8 @@ def _cluster_ended(observer, cluster, state):
         more = "more" if difference > 0 else "fewer"
         observer.found(
             "protocol",
-            f"copies bring {abs(difference)} bytes {more} to an mbarrier than expect_tx announced",
+            f"copies bring {abs(difference)} bytes {more} to an mbarrier{each} than expect_tx "
+            "announced",
             (
                 f"it is {barrier.name()}, {barrier.phases} phases completed",
                 f"announced: {expects or 'nothing'}",
@@ -130,6 +156,9 @@ def _cluster_ended(observer, cluster, state):
             ),
             ins,
         )
+    for cta in cluster.ctas:
+        if cta.shared_rules is not None:
+            cta.shared_rules.ended()
     state.records.clear()
     state.records.append(None)
     for cta in cluster.ctas:

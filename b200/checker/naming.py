@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from b200.checker.accesses import Record, issued_before
-from b200.chip.describe import mnemonic
+from b200.checker.accesses import Record, issued_before, known
+from b200.chip.describe import called_from, mnemonic
 
 ROLES = ("load", "MMA", "store", "epilogue")  # what a warp is called, the first that fits
 LOADS = ("tma", "bulk", "cp.async")
@@ -17,6 +17,14 @@ def line(ins) -> str:
     return str(ins.loc)
 
 
+def calls(*instructions) -> list[str]:
+    """A line for each instruction in a helper: who called it."""
+    found = dict.fromkeys(
+        f"{line(ins)} is {called}" for ins in instructions if (called := called_from(ins))
+    )
+    return list(found)
+
+
 def name(agent) -> str:
     """A warp by its role, number and CTA."""
     role = next((f"{r} warp" for r in ROLES if r in agent.roles), "warp")
@@ -25,8 +33,20 @@ def name(agent) -> str:
 
 
 def act(record: Record) -> str:
-    """One access: line, instruction, what it does, who."""
-    return f"{line(record.ins)}: {mnemonic(record.ins)} {record.text}, by {name(record.agent)}"
+    """One access: line, instruction, what it does, with which operands, who."""
+    what = f"{line(record.ins)}: {mnemonic(record.ins)} {record.text}{operands(record)}"
+    return f"{what}, by {name(record.agent)}"
+
+
+def operands(record: Record) -> str:
+    """ " (A: weights, B: tokens)", " (of sfa)": the tensors that an MMA's operands are of."""
+    records = record.agent.cta.cluster.checked.records if record.parts else []
+    found = [
+        f"{operand or 'of'}{':' if operand else ''} {records[number].source}"
+        for operand, number in record.parts
+        if 0 < number < len(records) and records[number].source
+    ]
+    return f" ({', '.join(found)})" if found else ""
 
 
 def thing(record: Record) -> str:
@@ -41,6 +61,7 @@ def thing(record: Record) -> str:
         "tma_store": "the TMA store",
         "bulk_store": "the bulk store",
         "st.async": "the st.async",
+        "red.async": "the red.async",
         "load": "tcgen05.ld",
         "store": "tcgen05.st",
     }.get(record.kind, mnemonic(record.ins) if record.ins is not None else "an access")
@@ -51,6 +72,12 @@ def wait_for_landing(agent, old: Record) -> str:
     barrier = old.barrier
     if barrier is None:
         return f"missing: a wait for {thing(old)} by {name(agent)}"
+    if (short := barrier.signalled - barrier.announced) > 0:
+        return (
+            f"missing: {short} bytes in expect_tx: so far {barrier.announced} bytes were announced "
+            f"on the {barrier.name()}, and copies of {barrier.signalled} bytes issued; its phases "
+            "end before all bytes are there"
+        )
     where = f"{barrier.name()}, phase {old.step - 1 if old.step < 1 << 30 else barrier.phases}"
     last = agent.waits.get(barrier)
     if last is None:
@@ -81,6 +108,11 @@ def wait_for_core(agent, old: Record) -> str:
 
 def wait_for_store(agent, old: Record) -> str:
     """Why a warp does not know that a bulk copy has read its source."""
+    if old.agent is not agent and known(old.agent, old):
+        return (
+            f"missing: a barrier between cp.async.bulk.wait_group.read, where {name(old.agent)} "
+            f"has waited for the copy, and {name(agent)}"
+        )
     if old.agent is agent or issued_before(agent, old):
         return (
             "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group.read by the warp "

@@ -16,17 +16,20 @@ import numpy as np
 from b200.checker import lifetime
 from b200.checker import naming as words
 from b200.checker.accesses import Barrier, ClusterState, Meeting, Record
+from b200.checker.arrivals import Arrivals
 from b200.checker.asynchronous import Asynchronous
 from b200.checker.clocks import HB, INIT, Agent
 from b200.checker.coverage import Coverage
-from b200.checker.finding import Finding, Findings
+from b200.checker.finding import ERROR, NOTE, PORTABILITY, Finding, Findings
 from b200.checker.global_memory import GlobalRules
+from b200.checker.products import Products
 from b200.checker.quantise import unrounded_scales
 from b200.checker.shadow import SharedShadow
 from b200.checker.shared_memory import SharedRules
 from b200.checker.tensor_memory import TensorRules
 from b200.chip.describe import mnemonic
 from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier
+from b200.chip.tensors import LiveTensors
 from b200.hardware import OFFSET_MASK
 
 ALIKE = 3  # findings of one kind about one line
@@ -49,6 +52,9 @@ class Observer(Asynchronous):
         self.alike: Counter = Counter()
         self.globals = GlobalRules(self)
         self.coverage = Coverage(self)
+        self.arrivals = Arrivals(self)
+        self.products = Products(self)
+        self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there
         self.states: list[ClusterState] = []
         self.events = 0
 
@@ -72,7 +78,7 @@ class Observer(Asynchronous):
         found = cta.shared_rules
         if found is None:
             found = cta.shared_rules = SharedRules(
-                cta, self.state(cta), self.report, self._shadow(cta.smem.size)
+                cta, self.state(cta), self.report, self._shadow(cta.smem.size), self.products
             )
         return found
 
@@ -82,12 +88,18 @@ class Observer(Asynchronous):
     def tensor(self, cta) -> TensorRules:
         found = cta.tensor_rules
         if found is None:
-            found = cta.tensor_rules = TensorRules(
-                cta, self.state(cta), self.report, self.coverage.unread
-            )
+            found = cta.tensor_rules = TensorRules(cta, self.state(cta), self.report, self.coverage)
         return found
 
-    def report(self, kind: str, diagnosis: str, details, new: Record | None, old: Record | None):
+    def report(
+        self,
+        kind: str,
+        diagnosis: str,
+        details,
+        new: Record | None,
+        old: Record | None,
+        severity: str = ERROR,
+    ):
         """A finding about what record `new` does, against `old`."""
         self.found(
             kind,
@@ -95,14 +107,16 @@ class Observer(Asynchronous):
             details,
             new.ins if new is not None else self.ins,
             old.ins if old is not None else None,
+            severity,
         )
 
-    def found(self, kind: str, diagnosis: str, details, ins, other=None):
+    def found(self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR):
         loc, also = words.line(ins), words.line(other) if other is not None else ""
         key = (kind, loc, also) if ins is not None else (kind, diagnosis)
         if self.findings.new(*key) and self.alike[kind, loc] < ALIKE:
             self.alike[kind, loc] += 1
-            self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also))
+            details = (*details, *words.calls(ins, other))
+            self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also, severity))
 
     # --- mbarriers ------------------------------------------------------------------------------
     def barrier(self, mbarrier) -> Barrier | None:
@@ -118,6 +132,17 @@ class Observer(Asynchronous):
         if offset not in cta.mbarriers:
             return None
         return self.state(cta).barriers.get((cta.rank, offset))
+
+    def operand(self, address: int) -> str:
+        """The tensor that a global address belongs to, by the name that its program has for it."""
+        region = self.machine.memory.find(address, 1)
+        if region is None:
+            return "global memory"
+        found = self.operands.get(region.base)
+        if found is None:
+            name = LiveTensors.variable(region.base, region.size)
+            found = self.operands[region.base] = name or region.name
+        return found
 
     def event(self, barrier: Barrier, agent: Agent | None, what: str):
         self.events += 1
@@ -135,11 +160,17 @@ class Observer(Asynchronous):
         announced, brought = tuple(barrier.expects.values()), tuple(barrier.copies.values())
         return BarrierHistory(barrier.name(), announced, brought, events)
 
-    def initialised(self, warp, mbarrier, before: Barrier | None):
+    def initialised(self, warp, mbarrier, before: Barrier | None, lane: int):
+        """An mbarrier.init. Lanes of one execution that all initialise it, with one count, do so
+        once: the words they store are the same.
+        """
         agent, state = self.agent(warp), self.state(mbarrier.cta)
+        if before is not None and before.again(agent, self.ins, lane, mbarrier.expected):
+            before.object, before.lane = mbarrier, lane
+            return
         record = Record(agent, self.ins, agent.component, 0, "generic", "initialises an mbarrier")
         record.step = record.epoch
-        barrier = Barrier(mbarrier, state.components.new(), record, self.strict)
+        barrier = Barrier(mbarrier, state.components.new(), record, self.strict, lane)
         state.barriers[mbarrier.cta.rank, mbarrier.offset] = barrier
         self.shared(mbarrier.cta).shadow.barriers_in.add(mbarrier.offset, mbarrier.offset + 7)
         self.event(barrier, agent, f"init, count {mbarrier.expected}")
@@ -155,6 +186,7 @@ class Observer(Asynchronous):
                 ),
                 self.ins,
                 before.record.ins,
+                PORTABILITY if before.at_rest(agent) else ERROR,
             )
 
     def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False):
@@ -193,7 +225,20 @@ class Observer(Asynchronous):
                 ),
                 self.ins,
                 record.ins,
+                PORTABILITY,
             )
+
+    def comes(self, warp, mbarrier, lane: int):
+        """A lane is about to arrive."""
+        barrier = self.barrier(mbarrier)
+        if barrier is not None:
+            self.arrivals.comes(barrier, self.agent(warp), self.ins, lane)
+
+    def refused(self, warp, mbarrier):
+        """An arrival was a fault: the phase expects no more."""
+        barrier = self.barrier(mbarrier)
+        if barrier is not None and id(self.ins) in barrier.uses:
+            self.arrivals.too_many(barrier, self.agent(warp), self.ins)
 
     def arrived(self, warp, mbarrier, phase: int, what: str, nbytes: int = 0):
         """A warp has arrived, or announced bytes; `phase`: parity before."""
@@ -206,11 +251,12 @@ class Observer(Asynchronous):
             barrier.announced += nbytes
             barrier.expects[id(self.ins)] = self.ins, nbytes
         self.event(barrier, agent, what)
+        barrier.users[agent] = agent.epoch
         if mbarrier.cta is not agent.cta:
             self._arrived_remotely(agent, mbarrier.cta)
         barrier.gather(agent.release())
         if mbarrier.phase != phase:
-            barrier.complete()
+            barrier.complete(agent)
 
     def _arrived_remotely(self, agent: Agent, target):
         last = self.state(target).remote[target.rank].get(agent.component)
@@ -240,6 +286,7 @@ class Observer(Asynchronous):
         self.visible(agent, barrier)
         self.event(barrier, agent, f"wait for parity {parity} over")
         agent.waits[barrier] = (parity, barrier.phases, self.ins)
+        barrier.users[agent] = agent.epoch
         self.exercised.add(barrier.record.ins.text)
         (agent.acquire_barrier if self.strict else agent.acquire)(barrier.passed)
 
@@ -320,6 +367,7 @@ class Observer(Asynchronous):
 
     def finish(self):
         """The launch has ended."""
+        self.arrivals.finish()
         self.coverage.finish()
         self.globals.finish()
         self._scales()
@@ -340,4 +388,5 @@ class Observer(Asynchronous):
                     ),
                     element,
                     scale,
+                    NOTE,
                 )

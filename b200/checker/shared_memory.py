@@ -12,7 +12,10 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker.accesses import Record, known
 from b200.checker.clocks import AFTER, ASYNC
+from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
+
+COMMUTE = ("atomic", "red.async")  # no conflict among themselves
 
 
 def place(cta, low: int, high: int, unit: int) -> str:
@@ -32,9 +35,9 @@ class SharedRules:
     old).
     """
 
-    def __init__(self, cta, state, report, shadow: SharedShadow):
+    def __init__(self, cta, state, report, shadow: SharedShadow, products):
         self.cta, self.state, self.report = cta, state, report
-        self.shadow = shadow
+        self.shadow, self.products = shadow, products
         self.strict = False
 
     # --- conflicts ------------------------------------------------------------------------------
@@ -48,7 +51,7 @@ class SharedRules:
                 and not known(new.agent, old := self.state.records[number])
                 and old is not new
             ):
-                if new.narrow and old.narrow or new.kind == old.kind == "atomic":
+                if new.narrow and old.narrow or new.kind == old.kind in COMMUTE:
                     continue
                 missing = (
                     words.missing_wait(new, old)
@@ -116,15 +119,24 @@ class SharedRules:
 
     # --- asynchronous proxy ---------------------------------------------------------------------
     def async_read(
-        self, new: Record, index, low: int, high: int, readers: np.ndarray, partly=False, lane=None
+        self,
+        new: Record,
+        index,
+        low: int,
+        high: int,
+        readers: np.ndarray,
+        partly=False,
+        lane=None,
+        rows=False,
     ):
         """partly: only a source nothing of which was written is uninitialised. lane: that issues
-        it, None if not one.
+        it, None if not one. rows: index is [rows of the result, granules].
         """
         shadow = self.shadow
         at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
         numbers = distinct(shadow.written[index])
         self._conflict(new, numbers, at, "read")
+        self._stale(new, numbers, at)
         if self.strict and new.kind in words.CORE:
             self._fenced(new, numbers, at)
         stored = None
@@ -140,9 +152,18 @@ class SharedRules:
             if stored is not None:
                 empty = empty & (stored == 0).reshape(*empty.shape, 4).all(-1)
             if empty.all() if partly else empty.any():
-                self._uninitialised(new, at, int(np.count_nonzero(empty)) * GRANULE)
+                nbytes = int(np.count_nonzero(empty)) * GRANULE
+                self._uninitialised(new, at, nbytes, rows and self._some_rows(empty))
         readers[index] = new.number
         (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
+
+    def _stale(self, new: Record, numbers, at: tuple):
+        """Bytes of a load that a load of a later phase of the same mbarrier replaced in part."""
+        for number in numbers:
+            old = self.state.records[number]
+            if old is not None and (later := old.overwritten) is not None:
+                if later.barrier is old.barrier is not None and later.step > old.step:
+                    self.products.stale(new, old, place(self.cta, *at))
 
     def _fenced(self, new: Record, numbers, at: tuple):
         """The tensor core reads what a wait made visible: tcgen05.fence::after_thread_sync
@@ -165,6 +186,7 @@ class SharedRules:
                         ),
                         new,
                         old,
+                        PORTABILITY,
                     )
 
     def _proxy(self, new: Record, numbers, at: tuple):
@@ -205,6 +227,13 @@ class SharedRules:
             if blocks.meet(first, last):
                 numbers = distinct(cells[index])
                 self._conflict(new, numbers, at, how)
+                if cells is shadow.written:
+                    for number in numbers:
+                        if number:
+                            self.state.records[number].overwritten = new
+                    replaced = cells[index].copy()
+                elif cells is shadow.core and 0 in numbers and len(numbers) > 1:
+                    self._part_unread(replaced, cells[index])
                 if numbers != (0,):
                     cells[index] = 0
         if shadow.stored_in.meet(first, last):
@@ -218,6 +247,22 @@ class SharedRules:
         shadow.written[index] = new.number
         shadow.written_in.add(first, last)
         self._over_barrier(new, first, last + 1)
+
+    def _part_unread(self, written: np.ndarray, read: np.ndarray):
+        """written: loads of some granules; read: by the tensor core, after them."""
+        for number in distinct(written):
+            old = self.state.records[number]
+            if old is None or not old.inside:
+                continue
+            cells = written == number
+            total, used = int(cells.sum()), int((cells & (read != 0)).sum())
+            if 0 < used < total * old.inside:
+                self.products.part_unread(old, total, used)
+
+    def ended(self):
+        """The CTA's cluster has ended: what the last loads brought."""
+        if self.shadow.core_in.bits:
+            self._part_unread(self.shadow.written, self.shadow.core)
 
     # --- generic proxy --------------------------------------------------------------------------
     def generic_read(self, new: Record, index: np.ndarray, low: int, high: int, lanes: np.ndarray):
@@ -318,11 +363,20 @@ class SharedRules:
                 )
                 return
 
-    def _uninitialised(self, new: Record, at: tuple, nbytes: int):
+    @staticmethod
+    def _some_rows(empty: np.ndarray) -> bool:
+        """Whether whole rows of a tensor core's operand are empty and others are not: what comes of
+        them stays in its own rows or columns of the result, which nobody need use.
+        """
+        rows = empty.reshape(empty.shape[0], -1)
+        return bool((rows.all(1) | ~rows.any(1)).all() and not rows.all())
+
+    def _uninitialised(self, new: Record, at: tuple, nbytes: int, some_rows: bool = False):
         new.empty = True
+        what = "rows in shared memory" if some_rows else "shared memory"
         self.report(
             "uninitialised",
-            f"{words.thing(new)} reads shared memory that nothing has written",
+            f"{words.thing(new)} reads {what} that nothing has written",
             (
                 f"this access: {words.act(new)}",
                 f"{nbytes} bytes of it, in {place(self.cta, *at)}, were never written",
@@ -331,4 +385,5 @@ class SharedRules:
             ),
             new,
             None,
+            NOTE if some_rows else ERROR,
         )

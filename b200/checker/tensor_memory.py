@@ -12,9 +12,11 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker.accesses import Record, known
 from b200.checker.clocks import HB, NEVER, TENSOR
+from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.shadow import LOAD_READERS, TensorShadow, distinct
 
 ALL = slice(0, 8)
+MANY = 64  # loads of empty columns that are remembered
 
 
 def halves_of(row: int, height: int) -> slice:
@@ -24,11 +26,11 @@ def halves_of(row: int, height: int) -> slice:
 
 class TensorRules:
     """The rules for one CTA's tensor memory. `report`: function of (kind, diagnosis, details, new,
-    old). unread: where accumulators that were read in part are noted.
+    old). coverage: where accumulators that were read in part are noted.
     """
 
-    def __init__(self, cta, state, report, unread: list):
-        self.cta, self.state, self.report, self.unread = cta, state, report, unread
+    def __init__(self, cta, state, report, coverage):
+        self.cta, self.state, self.report, self.coverage = cta, state, report, coverage
         self.shadow = TensorShadow()
 
     def place(self, columns: slice) -> str:
@@ -41,6 +43,8 @@ class TensorRules:
         self._conflict(new, numbers, columns, "read")
         if 0 in numbers and (not partly or not cells.any()):
             self._uninitialised(new, columns, int(np.count_nonzero(cells == 0)), cells.size)
+        elif 0 in numbers and partly:
+            self._columns_empty(new, columns, cells)
         if not keep:
             return
         if new.kind == "load":
@@ -71,6 +75,7 @@ class TensorRules:
             ),
             new,
             old,
+            NOTE,
         )
 
     def write(self, new: Record, halves, columns: slice):
@@ -117,7 +122,7 @@ class TensorRules:
             if left.size and taken.any():
                 load = records[int(loaded[mine].max())]
                 first, last = int(left[0]), int(left[-1])
-                self.unread.append(
+                self.coverage.unread.append(
                     (records[number], load, columns.start + first, columns.start + last)
                 )
 
@@ -206,7 +211,18 @@ class TensorRules:
             ),
             new,
             old,
+            PORTABILITY,
         )
+
+    def _columns_empty(self, new: Record, columns: slice, cells: np.ndarray):
+        """A load of some columns that were written and some that nobody has written. A tail that is
+        not stored may read them; coverage.py tells of it if operands were not read, either.
+        """
+        empty = np.flatnonzero(~cells.any(axis=0))
+        if empty.size and len(self.coverage.empty) < MANY:
+            first, last = columns.start + int(empty[0]), columns.start + int(empty[-1])
+            writer = self.state.records[int(cells.max())]
+            self.coverage.empty.append((new, writer, columns, slice(first, last + 1)))
 
     def _uninitialised(self, new: Record, columns: slice, cells: int, of: int):
         new.empty = True

@@ -7,7 +7,8 @@ fence.proxy.tensormap; 9.7.9.28, tensormap.replace).
 from __future__ import annotations
 
 from b200.checker import naming as words
-from b200.checker.accesses import Record, known
+from b200.checker.accesses import Record, issued_before, known
+from b200.checker.finding import ERROR, PORTABILITY
 from b200.chip.copies.tensormap import BYTES
 from b200.spaces import WINDOW_MASK
 
@@ -33,9 +34,11 @@ class TensorMaps:
         uses.append(record)
         del uses[:-16]
         edit = self.edits.get(address)
-        if edit is None or edit.agent.cta.cluster is not agent.cta.cluster:
+        if edit is None:
             return
-        if not known(agent, edit):
+        if edit.agent.cta.cluster is not agent.cta.cluster:
+            self._of_another_cta(agent, record, edit, "used")
+        elif not known(agent, edit):
             self._found(
                 "a tensormap is used that another warp edits, with nothing to order the two",
                 record,
@@ -56,6 +59,9 @@ class TensorMaps:
         state = self.observer.state(agent.cta)
         edit = Record(agent, self.observer.ins, agent.component, 0, "generic", "edits a tensormap")
         edit.step = edit.epoch
+        before = self.edits.get(address)
+        if before is not None and before.agent.cta is not agent.cta:
+            self._of_another_cta(agent, edit, before, "edited")
         for use in self.uses.get(address, ()):
             if use.agent.cta.cluster is state.cluster and not known(agent, use):
                 self._found(
@@ -63,8 +69,24 @@ class TensorMaps:
                     edit,
                     use,
                     words.missing_step(agent, use),
+                    PORTABILITY
+                    if use.agent.cta is agent.cta and issued_before(agent, use)
+                    else ERROR,
                 )
         self.edits[address] = edit
+
+    def _of_another_cta(self, agent, new: Record, edit: Record, how: str):
+        """Whose object is it? Only a flag in global memory or a barrier could tell."""
+        if agent.cta in self.observer.globals.synchronised or (
+            edit.agent.cta.cluster is agent.cta.cluster and known(agent, edit)
+        ):
+            return
+        self._found(
+            f"a tensormap is {how} that another CTA edits, with nothing to order the two",
+            new,
+            edit,
+            "missing: a tensormap of its own for each CTA (a slot by its index), or an order",
+        )
 
     def fenced(self, agent, address: int):
         """fence.proxy.tensormap::generic.acquire."""
@@ -72,7 +94,7 @@ class TensorMaps:
         if edit is not None and known(agent, edit):
             self.acquired[agent, address] = edit
 
-    def _found(self, diagnosis: str, new: Record, old: Record, missing: str):
+    def _found(self, diagnosis: str, new: Record, old: Record, missing: str, severity: str = ERROR):
         self.observer.report(
             "tensormap",
             diagnosis,
@@ -84,4 +106,5 @@ class TensorMaps:
             ),
             new,
             old,
+            severity,
         )

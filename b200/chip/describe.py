@@ -64,13 +64,22 @@ def instruction_of(code, fragment, error: BaseException) -> Instr | None:
 
 
 def place(ins: Instr | None) -> str:
-    """Source line of an instruction, with the line it was inlined into."""
+    """Source line of an instruction, with the lines that called it."""
     if ins is None or ins.loc is None:
         return "(no line information)"
     text = str(ins.loc)
-    if ins.loc.inlined_at is not None:
-        text += f" (inlined at {ins.loc.inlined_at})"
-    return text
+    called = called_from(ins)
+    return f"{text} ({called})" if called else text
+
+
+def called_from(ins: Instr | None) -> str:
+    """ "in load, called by kernel at file:line"; "" where no helper is known."""
+    if ins is None or ins.loc is None or ins.loc.inlined_at is None:
+        return ""
+    parts = [f"in {ins.loc.function}"] if ins.loc.function else []
+    for loc in ins.loc.chain()[1:]:
+        parts.append(f"called by {loc.function} at {loc}" if loc.function else f"inlined at {loc}")
+    return ", ".join(parts)
 
 
 def lanes_text(mask: int) -> str:

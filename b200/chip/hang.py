@@ -24,11 +24,15 @@ def explain(machine) -> list[str]:
                 for fragment in warp.fragments:
                     if fragment.waits_for is not None:
                         waits.setdefault(fragment.waits_for, []).append(fragment)
-    waits = dict(sorted(waits.items(), key=lambda item: _rank(item[0]))[:SHOWN])
+    alike: dict = {}  # waits of several CTAs that have one cause
+    for waitable, fragments in sorted(waits.items(), key=lambda item: _rank(item[0])):
+        alike.setdefault(_likeness(machine, waitable, fragments), []).append(waitable)
+    groups = list(alike.values())[:SHOWN]
+    waits = {group[0]: waits[group[0]] for group in groups}
     causes = [
-        cause
-        for waitable, fragments in waits.items()
-        if (cause := _cause(machine, waitable, fragments))
+        f"{cause} (alike {len(group) - 1} more times)" if len(group) > 1 else cause
+        for group in groups
+        if (cause := _cause(machine, group[0], waits[group[0]]))
     ]
     history = [line for waitable in waits for line in _timeline(machine, waitable)]
     lines = (
@@ -41,6 +45,16 @@ def explain(machine) -> list[str]:
         else []
     )
     return lines + (["timeline of the barriers:", *history] if history else [])
+
+
+def _likeness(machine, waitable, fragments) -> object:
+    """Equal for the barriers of several CTAs that hang alike."""
+    where = _where(machine, fragments[0])
+    if isinstance(waitable, MBarrier):
+        return MBarrier, waitable.offset, waitable.pending, waitable.tx, where
+    if isinstance(waitable, NamedBarrier):
+        return NamedBarrier, waitable.number, waitable.arrived, where
+    return id(waitable)
 
 
 def _rank(waitable) -> int:

@@ -15,9 +15,11 @@ import random
 from collections import deque
 from dataclasses import dataclass
 
+from b200.chip.describe import who
 from b200.chip.fragment import Fragment
 from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation, TensorCoreOperation
+from b200.errors import EmulatorError, Fault
 
 TURNS = (1, 4, 32, 4096)  # blocks a warp executes before others get a turn
 
@@ -64,15 +66,20 @@ class Scheduled(Machine):
         if at_once and queue not in self.waiting_effects:
             apply()
         else:
-            self.waiting_effects.setdefault(queue, deque()).append(apply)
+            effect = type(operation).__name__, warp, apply
+            self.waiting_effects.setdefault(queue, deque()).append(effect)
 
     def _complete(self, queue):
         """The oldest effect of a queue happens."""
         effects = self.waiting_effects[queue]
-        apply = effects.popleft()
+        name, warp, apply = effects.popleft()
         if not effects:
             del self.waiting_effects[queue]
-        apply()
+        try:
+            apply()
+        except Fault as fault:
+            text = f"{fault}\n  when the operation {name} took effect, issued by {who(warp)}"
+            raise EmulatorError("fault", text) from None
 
     def settle(self) -> bool:
         if not self.waiting_effects:

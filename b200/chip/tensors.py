@@ -6,9 +6,14 @@ An address is legal while a tensor holds the storage it lies in.
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
+from pathlib import Path
 
 from b200.chip.state import GlobalMemory
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+LONGEST = 64  # list or tuple of tensors that is looked into
 
 
 class LiveTensors:
@@ -37,6 +42,34 @@ class LiveTensors:
             return False
         storage = tensor.untyped_storage()
         return storage.data_ptr() == start and storage.nbytes() == nbytes
+
+    @staticmethod
+    def variable(base: int, nbytes: int) -> str:
+        """The variable by which the functions that are being executed know a tensor on a storage,
+        "" if none does: the innermost function's, and a name of its own before a place in a list.
+        """
+        import torch
+
+        def holds(value) -> bool:
+            if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
+                return False
+            return value.layout == torch.strided and base <= value.data_ptr() < base + nbytes
+
+        frame = sys._getframe(1)
+        with torch._C.DisableTorchFunctionSubclass():
+            while frame is not None:
+                if not frame.f_code.co_filename.startswith(_PACKAGE):
+                    variables = list(frame.f_locals.items())
+                    for name, value in variables:
+                        if holds(value):
+                            return name
+                    for name, value in variables:
+                        if isinstance(value, (list, tuple)) and len(value) <= LONGEST:
+                            for i, item in enumerate(value):
+                                if holds(item):
+                                    return f"{name}[{i}]"
+                frame = frame.f_back
+        return ""
 
     def find(self, memory: GlobalMemory, address: int):
         """Register the storages of all live CPU tensors (a `find_more` of GlobalMemory)."""

@@ -18,6 +18,7 @@ from typing import Any
 from b200.errors import EmulatorError
 from b200.host.cpu_tensors import patch_host_code
 from b200.host.runtime import ARGUMENTS, Runtime
+from b200.host.source_lines import keep_chains
 
 _ARCH = "sm_100a"
 _FAILED = 719  # cudaErrorLaunchFailure
@@ -44,6 +45,7 @@ def _configure():
         settings.disable_file_caching = True
         settings.enable_tvm_ffi = False
     patch_host_code()
+    keep_chains()
 
     def fresh_directory():
         directory = tempfile.mkdtemp(prefix="b200-ptx-")

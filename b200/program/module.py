@@ -71,6 +71,14 @@ class Loc:
     file: str
     line: int
     inlined_at: Loc | None = None
+    function: str = ""  # whose line it is, where that is known
+
+    def chain(self) -> list[Loc]:
+        """This line and those that called it, innermost first."""
+        found: list[Loc] = [self]
+        while found[-1].inlined_at is not None:
+            found.append(found[-1].inlined_at)
+        return found
 
     def __str__(self):
         return f"{self.file}:{self.line}"

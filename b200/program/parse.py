@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from b200.errors import Unsupported
+from b200.program import calls
 from b200.program.module import (
     SINK,
     Addr,
@@ -193,7 +194,11 @@ class _Body:
             if inlined
             else None
         )
-        return Loc(self.files.get(int(match.group(1)), "?"), line, outer)
+        file = self.files.get(int(match.group(1)), "?")
+        found: Loc | None = None
+        for call in reversed(calls.chain(file, line, int(match.group(3)))):
+            found = Loc(call.file, call.line, found, call.function)
+        return found or Loc(file, line, outer)
 
     def _label(self, name: str) -> str:
         for scope in reversed(self.scopes[1:]):

@@ -21,10 +21,10 @@ MARK = re.compile(r"#\s*mark:\s*(.*\S)")
 
 
 class Listing:
-    """The lines of dsl_kernels.py, and those that a comment marks."""
+    """The lines of a module of kernels, and those that a comment marks."""
 
-    def __init__(self):
-        self.lines = Path(dsl_kernels.__file__).read_text().splitlines()
+    def __init__(self, path: str):
+        self.lines = Path(path).read_text().splitlines()
         self.marks: dict[str, list[int]] = {}
         for number, line in enumerate(self.lines, 1):
             if match := MARK.search(line):
@@ -72,7 +72,7 @@ class DslCrime:
     def run(self, bug: bool, schedule: str | None = None) -> tuple[Listing, Outcome]:
         gpu = b200.install(check=True, schedule=schedule or self.schedule)
         try:
-            return Listing(), self._run(gpu, bug)
+            return Listing(self.kernel.__wrapped__.__code__.co_filename), self._run(gpu, bug)
         finally:
             b200.install(check=True)
 
@@ -155,6 +155,33 @@ CRIMES = [
         "lifetime",
         ("tensor memory is not deallocated",),
         ("alloc",),
+    ),
+    DslCrime(
+        "dsl_commit_of_all_lanes",
+        "tcgen05.commit without elect_one",
+        GEMM,
+        "commit_of_all_lanes",
+        "protocol",
+        ("32 lanes of one warp arrive on an mbarrier of count 1", "MMA warp 1"),
+        ("commit of all lanes", "init empty"),
+    ),
+    DslCrime(
+        "dsl_expect_of_all_lanes",
+        "mbarrier_arrive_and_expect_tx without elect_one",
+        GEMM,
+        "expect_of_all_lanes",
+        "fault",
+        ("lanes of one warp arrive on an mbarrier of count 1", "there are more arrivals"),
+        ("expect", "init full"),
+    ),
+    DslCrime(
+        "dsl_half_stride",
+        "the tensor of a TMA load has half of the rows' stride",
+        NEGATE,
+        "half_stride",
+        "coverage",
+        ("the rows of a tensormap overlap", "a row is 512 bytes, the next begins 256 bytes"),
+        ("load",),
     ),
     DslCrime(
         "dsl_coordinates_swapped",

@@ -53,7 +53,7 @@ def gemm_kernel(
         with cute.arch.elect_one():
             for s in cutlass.range_constexpr(STAGES):
                 cute.arch.mbarrier_init(full + s, 1)  # mark: init full
-                cute.arch.mbarrier_init(empty + s, 1)
+                cute.arch.mbarrier_init(empty + s, 1)  # mark: init empty
             cute.arch.mbarrier_init(done, 1)  # mark: init done
         if cutlass.const_expr(bug != "no_init_fence"):
             cute.arch.mbarrier_init_fence()
@@ -67,8 +67,11 @@ def gemm_kernel(
             s, phase = k % STAGES, k // STAGES % 2
             if cutlass.const_expr(bug != "no_empty_wait"):
                 cute.arch.mbarrier_wait(empty + s, phase ^ 1)
-            with cute.arch.elect_one():
-                cute.arch.mbarrier_arrive_and_expect_tx(full + s, STAGE_BYTES)
+            if cutlass.const_expr(bug == "expect_of_all_lanes"):
+                cute.arch.mbarrier_arrive_and_expect_tx(full + s, STAGE_BYTES)  # mark: expect
+            else:
+                with cute.arch.elect_one():
+                    cute.arch.mbarrier_arrive_and_expect_tx(full + s, STAGE_BYTES)
             cute.copy(load_a, from_a[(None, k)], to_a[(None, s)], tma_bar_ptr=full + s)  # mark: a
             cute.copy(load_b, from_b[(None, k)], to_b[(None, s)], tma_bar_ptr=full + s)  # mark: b
     if warp == 1:
@@ -80,8 +83,11 @@ def gemm_kernel(
                 at = (None, None, step, s)
                 mma.set(tcgen05.Field.ACCUMULATE, k + step > 0)
                 cute.gemm(mma, acc, tA[at], tB[at], acc)  # mark: mma
-            with cute.arch.elect_one():
-                tcgen05.commit(empty + s)
+            if cutlass.const_expr(bug == "commit_of_all_lanes"):
+                tcgen05.commit(empty + s)  # mark: commit of all lanes
+            else:
+                with cute.arch.elect_one():
+                    tcgen05.commit(empty + s)
         if cutlass.const_expr(bug != "no_commit"):
             with cute.arch.elect_one():
                 tcgen05.commit(done)
@@ -175,6 +181,9 @@ def negate_kernel(
 def negate(source: cute.Tensor, target: cute.Tensor, bug: cutlass.Constexpr):
     """target = -source, both [rows, columns] f32; a CTA a tile."""
     layout = cute.make_ordered_layout(TILE, (1, 0))
+    if cutlass.const_expr(bug == "half_stride"):
+        rows = cute.make_layout(source.shape, stride=(source.shape[1] // 2, 1))
+        source = cute.make_tensor(source.iterator, rows)
     load, source_map = cpasync.make_tiled_tma_atom(
         cpasync.CopyBulkTensorTileG2SOp(), source, layout, TILE
     )

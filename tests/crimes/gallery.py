@@ -13,7 +13,7 @@ from pathlib import Path
 import b200
 from harness.diff import explain
 from reference import generate_input, ref_kernel
-from tests.crimes import clusters, cta, dsl, gemm, grid, numbers, tmem, waits
+from tests.crimes import clusters, cta, dsl, gemm, grid, numbers, pipelines, rules, tmem, waits
 
 CRIMES = [
     *gemm.CRIMES,
@@ -23,7 +23,9 @@ CRIMES = [
     *numbers.CRIMES,
     *tmem.CRIMES,
     *waits.CRIMES,
+    *rules.CRIMES,
     *dsl.CRIMES,
+    *pipelines.CRIMES,
 ]
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHOWN = (  # in docs/gallery.md: one of each kind of report

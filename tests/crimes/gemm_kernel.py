@@ -16,7 +16,7 @@ A_BYTES, B_BYTES = 128 * 32, 32 * 32
 STAGE = A_BYTES + B_BYTES
 FULL, EMPTY, ACC, ACC_EMPTY, SLOT = 0x4000, 0x4010, 0x4020, 0x4028, 0x4040
 COLUMNS = 32
-IDESC = 1 << 4 | 32 // 8 << 17 | 128 // 16 << 24
+IDESC = 1 << 4 | 128 // 16 << 24
 PARAMS = ".param .u64 a, .param .u64 b, .param .u64 out"
 
 
@@ -49,6 +49,8 @@ class Options:
         self.commit_stage = True
         self.a_rows = 128
         self.b_bytes = B_BYTES
+        self.n = COLUMNS  # of the instruction descriptor
+        self.tail = A_BYTES  # bytes of A that the load of the last k-tile brings
         for name, value in changed.items():
             assert hasattr(self, name), name
             setattr(self, name, value)
@@ -109,13 +111,15 @@ def _load(k, o):
         if o.again and i == STAGES:
             k(f"mbarrier.init.shared::cta.b64 [%r1+{FULL}], 1;", "init again")
         copies = [("a", 0, A_BYTES), ("b", A_BYTES, o.b_bytes)][: 1 if o.b_generic else 2]
-        expected = A_BYTES if o.b_generic else o.expected
+        if t == K_TILES - 1:
+            copies[0] = ("a", 0, o.tail)
+        expected = (A_BYTES if o.b_generic else o.expected) - A_BYTES + copies[0][2]
         k(
             f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+{FULL + 8 * s}], {expected};",
             "expect",
         )
         for j, (name, at, size) in enumerate(copies):
-            k(f"add.u64 %rd10, %rd{j}, {size * t};")
+            k(f"add.u64 %rd10, %rd{j}, {(A_BYTES if name == 'a' else size) * t};")
             k(f"add.u32 %r10, %r1, {s * STAGE + at};")
             k(
                 "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%rd10], "
@@ -149,7 +153,7 @@ def _multiply(k, o):
         accumulate = starts if first else 1
         k(f"setp.ne.u32 %p5, {accumulate}, 0;")
         k(
-            f"tcgen05.mma.cta_group::1.kind::f16 [{d}], %rd20, %rd22, {IDESC}, %p5;",
+            f"tcgen05.mma.cta_group::1.kind::f16 [{d}], %rd20, %rd22, {IDESC | o.n // 8 << 17}, %p5;",
             "mma first" if first else "mma",
         )
         if not o.early_commit and o.commit_stage:

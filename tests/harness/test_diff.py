@@ -266,3 +266,30 @@ def test_what_no_hypothesis_explains():
     output = ref_kernel(data) * 1.5 + 7
     _, report = explain(data, output)
     assert "hypotheses reproduces it" in report
+
+
+@pytest.mark.parametrize("index, name", [(2, "a"), (3, "b")])
+def test_scales_not_advanced(index, name):
+    """Every instruction takes the four scale factors of its K tile's first."""
+    data = gemm()
+    k = torch.arange(GEMM["k"] // 16)
+    first = k // 16 * 16 + k % 4
+    output = with_bytes(data, index, lambda raw: raw[:, first])
+    text = explained(data, output)
+    assert f"scale factors of {name} are not advanced" in text
+    assert "the first of its K tile (of 256)" in text
+
+
+@pytest.mark.parametrize(
+    "keep, words",
+    [
+        (lambda k: k // 64 % 4 != 3, "the K-step 3 of 4 (of 64) of every K tile is dropped"),
+        (lambda k: k >= 256, "is reset for each K tile: only the last (of 256) counts"),
+        (lambda k: k >= 448, "nothing is accumulated: only the last K-step (of 64) counts"),
+    ],
+)
+def test_steps_of_k(keep, words):
+    data = gemm()
+    some = keep(torch.arange(GEMM["k"]))
+    parts = [x[:, some] @ y[:, some].T for x, y in matrices(data)]
+    assert words in explained(data, torch.stack(parts, 2).half())

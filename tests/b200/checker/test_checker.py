@@ -190,3 +190,55 @@ def test_crimes_in_one_process_do_not_disturb_each_other():
     _, first = crime(cta, "no_barrier").run(True)
     _, second = crime(cta, "no_barrier").run(False)
     assert not first.clean and second.clean
+
+
+def findings_of(body: str, threads: int = 32, smem: int = 2048, **launch):
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    text = kernel(body, [], reqntid=threads)
+    return run(text, block=(threads, 1, 1), smem=smem, gpu=gpu, **launch).findings
+
+
+def test_all_lanes_of_a_warp_initialise_an_mbarrier_once():
+    """cutlass/pipeline/helpers.py of the CuTe DSL 4.5.2 does; twice in a row is another matter."""
+    init = "mov.u32 %r1, dyn;\nmbarrier.init.shared.b64 [%r1], 4;\n"
+    assert findings_of(init) == []
+    (again,) = findings_of(f"{init}mbarrier.init.shared.b64 [%r1], 4;")
+    assert "initialised again" in again.diagnosis and again.severity == "portability"
+
+
+def neighbours(distance: int):
+    """Lanes of both CTAs of a pair store words into CTA 0, `distance` bytes from lane to lane."""
+    body = f"""
+    mov.u32 %r1, dyn;
+    mov.u32 %r2, %tid.x;
+    mov.u32 %r3, %cluster_ctarank;
+    setp.ne.u32 %p1, %r2, 0;
+    @%p1 bra READY;
+    mbarrier.init.shared::cta.b64 [%r1+1024], 1;
+    fence.mbarrier_init.release.cluster;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+1024], 256;
+    READY:
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    mapa.shared::cluster.u32 %r4, %r1, 0;
+    shl.b32 %r5, %r2, 1;
+    add.u32 %r5, %r5, %r3;
+    mul.lo.u32 %r5, %r5, {distance};
+    add.u32 %r6, %r4, %r5;
+    add.u32 %r7, %r4, 1024;
+    st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r6], %r2, [%r7];
+    setp.ne.u32 %p2, %r3, 0;
+    @%p2 bra DONE;
+    WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r1+1024], 0;
+    @!%p3 bra WAIT;
+    DONE:
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    """
+    return findings_of(body, grid=(2, 1, 1), cluster=(2, 1, 1))
+
+
+def test_neighbouring_words_of_st_async_do_not_meet():
+    assert neighbours(4) == []
+    assert any(f.kind == "race" for f in neighbours(0))

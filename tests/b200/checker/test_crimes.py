@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.crimes import clusters, cta, gemm, grid, numbers, tmem, waits
+from tests.crimes import clusters, cta, gemm, grid, numbers, rules, tmem, waits
 
 CRIMES = [
     *gemm.CRIMES,
@@ -12,6 +12,7 @@ CRIMES = [
     *numbers.CRIMES,
     *tmem.CRIMES,
     *waits.CRIMES,
+    *rules.CRIMES,
 ]
 SCHEDULES = (None, "early", "late", "random:1", "random:2")
 

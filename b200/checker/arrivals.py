@@ -1,0 +1,109 @@
+"""Arrivals on an mbarrier that may be counted into a phase that they are not meant for.
+
+Whoever arrives for a phase must know that the phase before is over, or the arrival may count there
+(PTX ISA 9.7.13.15: a phase is over with its last expected arrival). So an arrival of a warp that
+neither completed the phase before nor has been told of it is one too many: a count too small, a
+missing elect, an arrive in the wrong place. It is found whatever came first in this run, and told
+at the end, when it is known how many arrive.
+"""
+
+from __future__ import annotations
+
+from b200.checker import naming as words
+from b200.checker.accesses import Barrier
+from b200.checker.clocks import ORDER
+
+
+class Uses:
+    """Who arrives on an mbarrier at one line. lanes: warp -> lanes of one execution, at most."""
+
+    __slots__ = ("ins", "lanes", "agent", "lane", "run")
+
+    def __init__(self, ins):
+        self.ins = ins
+        self.lanes: dict = {}
+        self.agent, self.lane, self.run = None, 32, 0
+
+    def add(self, agent, lane: int | None):
+        """Lanes of an execution come in order: one that is not higher begins another."""
+        same = agent is self.agent and lane is not None and lane > self.lane
+        self.run = self.run + 1 if same else 1
+        self.agent, self.lane = agent, 32 if lane is None else lane
+        if self.run > self.lanes.get(agent, 0):
+            self.lanes[agent] = self.run
+
+    def text(self) -> str:
+        """ "4 warps, 32 lanes of each"."""
+        most = max(self.lanes.values())
+        warps = len(self.lanes)
+        who = f"{most} lanes of one warp" if most > 1 else "1 warp"
+        return who if warps == 1 else f"{warps} warps, {most} lane{'s' * (most > 1)} of each"
+
+
+class Arrivals:
+    """The rule for one launch. early: barriers with an arrival that may count into the phase
+    before, and the line and warp of the first.
+    """
+
+    def __init__(self, observer):
+        self.observer = observer
+        self.early: dict[Barrier, tuple] = {}
+
+    def comes(self, barrier: Barrier, agent, ins, lane: int | None):
+        """A warp is about to arrive."""
+        uses = barrier.uses.get(id(ins))
+        if uses is None:
+            uses = barrier.uses[id(ins)] = Uses(ins)
+        uses.add(agent, lane)
+        if (
+            barrier.phases
+            and (barrier.completer is not agent or uses.run > 1)
+            and not agent.knows(ORDER, barrier.component, barrier.phases)
+        ):
+            self.too_many(barrier, agent, ins)
+
+    def too_many(self, barrier: Barrier, agent, ins):
+        self.early.setdefault(barrier, (agent, ins))
+
+    def finish(self):
+        """Tell of what was seen so far."""
+        for barrier, (agent, ins) in self.early.items():
+            self._tell(barrier, agent, ins)
+        self.early.clear()
+
+    def _tell(self, barrier: Barrier, agent, ins):
+        count = barrier.object.expected
+        every = barrier.uses.values()
+        here = barrier.uses[id(ins)]
+        total = sum(here.lanes.values())
+        if max(here.lanes.values()) > count:
+            diagnosis = f"{here.text()} arrive on an mbarrier of count {count}"
+            missing = "missing: elect_one around the arrival, or a count of all that arrive"
+        elif total > count:
+            diagnosis = f"{total} arrivals ({here.text()}) come to an mbarrier of count {count}"
+            missing = "missing: a count of all that arrive in a phase, or arrivals of fewer"
+        else:
+            diagnosis = (
+                f"{words.name(agent)} arrives on an mbarrier (count {count}) without knowing that "
+                "its phase before is over"
+            )
+            missing = (
+                "missing: a wait before the arrival (it may count into the phase before), or a "
+                "count of all that arrive"
+            )
+        lines = "; ".join(
+            dict.fromkeys(f"{uses.text()} at {words.line(uses.ins)}" for uses in every)
+        )
+        self.observer.found(
+            "protocol",
+            diagnosis,
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"it is {barrier.name()}, initialised with count {count} at "
+                f"{words.line(barrier.record.ins)}, {barrier.phases} phases completed",
+                f"arrivals: {lines}",
+                missing,
+            ),
+            ins,
+            barrier.record.ins,
+        )

@@ -1,0 +1,54 @@
+"""Barriers of a CTA: who uses one again must know that its use before is over.
+
+PTX ISA 9.7.13.1: a barrier is used again once it is complete. A warp that arrives for the next use
+without knowing of every arrival of the use before may be counted into that one: two groups of
+warps under one number, or a count lower than the threads that use it.
+"""
+
+from __future__ import annotations
+
+from b200.checker import naming as words
+from b200.checker.accesses import Meeting
+from b200.checker.clocks import HB
+
+
+def arrived(observer, agent, ins, number: int, threads: int, now: Meeting, before: Meeting | None):
+    """A warp arrives at barrier `number` for `threads` threads (0: all of the CTA)."""
+    now.arrivals.append((agent, agent.epoch, ins, threads))
+    if before is None:
+        return
+    for other, epoch, where, count in before.arrivals:
+        if other is not agent and not agent.knows(HB, other.component, epoch):
+            _tell(observer, agent, ins, number, threads, (other, where, count), before, now)
+            return
+
+
+def _tell(observer, agent, ins, number, threads, first, before: Meeting, now: Meeting):
+    other, where, count = first
+    users = {a for a, *_ in (*before.arrivals, *now.arrivals)}
+    alone = len({i.text for _, _, i, _ in (*before.arrivals, *now.arrivals)}) == 1
+    if where is ins or alone and threads:
+        diagnosis = (
+            f"barrier {number} of the CTA counts {threads} threads, but {32 * len(users)} or more "
+            "use it at once"
+        )
+        missing = f"missing: a count of all threads that meet there, or a number for each {threads}"
+    else:
+        diagnosis = (
+            f"barrier {number} of the CTA is used again with nothing to order it behind its use "
+            "before"
+        )
+        missing = "missing: a number of its own for each group of warps, or a barrier between"
+    observer.found(
+        "protocol",
+        diagnosis,
+        (
+            f"this access: {words.line(ins)}: for {threads or 'all'} threads, by "
+            f"{words.name(agent)}",
+            f"used before: {words.line(where)}: for {count or 'all'} threads, by "
+            f"{words.name(other)}",
+            missing,
+        ),
+        ins,
+        where,
+    )

@@ -1,0 +1,267 @@
+"""What the tensor core multiplies: legal, ordered, and more often a mistake than meant.
+
+Nothing here fails a kernel whose numbers are right. Where they are wrong, this is where to look:
+scale factors that are not those of the K-step, a K-step that counts twice or not at all, a sum that
+is thrown away, bytes in another layout than the operand's descriptor says.
+"""
+
+from __future__ import annotations
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record
+from b200.checker.finding import ERROR, NOTE
+from b200.checker.shadow import GRANULE, distinct
+from b200.chip.copies.tensormap import SPANS
+from b200.chip.tensor.descriptors import SWIZZLES
+from b200.chip.tensor.mma_operands import SharedOperand
+
+GROUP = 8  # rows that a stride byte offset steps over
+
+
+class Products:
+    """The rules of one launch.
+
+    steps: (CTA, accumulator) -> what was multiplied into it since it was started: operands, their
+    bytes and scale factors -> record. latest: (CTA, accumulator) -> the MMA before. unread: whether
+    a load was found of which a part is never read.
+    """
+
+    def __init__(self, observer):
+        self.observer = observer
+        self.steps: dict[tuple, dict] = {}
+        self.latest: dict[tuple, tuple] = {}
+        self.unread = False
+
+    def note(self, diagnosis: str, details, new: Record, old: Record | None, severity=NOTE):
+        self.observer.report("product", diagnosis, details, new, old, severity)
+
+    # --- tcgen05.mma ----------------------------------------------------------------------------
+    def multiplied(self, record: Record, cta, op):
+        """Before the shadow of `cta`, the issuing CTA, knows of the MMA."""
+        tensor, shared = self.observer.tensor(cta), self.observer.shared(cta)
+        for operand in (op.a, op.b):
+            if isinstance(operand, SharedOperand):
+                self._layout(record, cta, shared, operand)
+        scales = self._scales(record, tensor, op) if op.sfa is not None else ()
+        if isinstance(op.a, SharedOperand):
+            written = shared.shadow.written
+            places = op.a.matrix.start, op.b.matrix.start
+            bytes_ = tuple(int(written[at // GRANULE]) for at in places)
+            record.parts = tuple(zip("AB", bytes_))
+            self._step(record, cta, op, places, (*places, *bytes_, *scales), scales)
+        self._discarded(record, tensor, op)
+
+    def _scales(self, record: Record, tensor, op) -> tuple:
+        """(column, byte, number of the copy that brought it) of both operands' scale factors."""
+        found = []
+        for name, sf in (("A", op.sfa), ("B", op.sfb)):
+            cells = tensor.shadow.written[0, sf.column : sf.column + sf.columns]
+            for number in distinct(cells):
+                old = tensor.state.records[number] if number else None
+                if old is not None and old.kind == "mma":
+                    self._scales_of_an_mma(record, tensor, sf, name, old)
+            found.append((sf.column, sf.first, int(cells[0])))
+        (a, _, _), (b, _, _) = found
+        if a < b + op.sfb.columns and b < a + op.sfa.columns:
+            self.note(
+                "the scale factors of A and of B are read from the same columns",
+                (
+                    f"this access: {words.act(record)}",
+                    f"A: {tensor.place(slice(a, a + op.sfa.columns))}; B: from column {b} on",
+                    "missing: columns of their own for the scale factors of each operand",
+                ),
+                record,
+                None,
+            )
+        return tuple(found)
+
+    def _scales_of_an_mma(self, record, tensor, sf, name: str, old: Record):
+        self.note(
+            f"the scale factors of {name} lie where {words.thing(old)} has put its accumulator",
+            (
+                f"this access: {words.act(record)}",
+                f"written by: {words.act(old)}",
+                f"in {tensor.place(slice(sf.column, sf.column + sf.columns))}",
+                "missing: columns for the scale factors behind the accumulator's, or a tcgen05.cp "
+                "after it",
+            ),
+            record,
+            old,
+            ERROR,
+        )
+
+    def _step(self, record: Record, cta, op, places, key: tuple, scales: tuple):
+        accumulator = cta, op.acc.taddr
+        if not op.accumulate:
+            self.steps[accumulator] = {}
+        steps = self.steps.setdefault(accumulator, {})
+        before = self.latest.get(accumulator)
+        self.latest[accumulator] = places, scales, record
+        old = steps.setdefault(key, record)
+        if old is not record:
+            self.note(
+                "a K-step is counted twice: the same bytes of A and B, multiplied into one sum",
+                (
+                    f"this access: {words.act(record)}",
+                    f"multiplied before: {words.act(old)}",
+                    f"A at {places[0]:#x}, B at {places[1]:#x} of CTA {cta.index}'s shared memory",
+                    "missing: another k-block in the descriptors (its index is not advanced)",
+                ),
+                record,
+                old,
+            )
+            return
+        if before is None or not op.accumulate or not scales:
+            return
+        (a, b), old_scales, old = before
+        if a == places[0] or b == places[1]:
+            return
+        for name, mine, other in zip("AB", scales, old_scales):
+            if mine == other:
+                self.note(
+                    f"the scale factors of {name} are those of the K-step before: they are not "
+                    "advanced",
+                    (
+                        f"this access: {words.act(record)}",
+                        f"the K-step before: {words.act(old)}",
+                        f"both read column {mine[0]}, byte {mine[1]}, which nothing has written in "
+                        "between",
+                        "missing: the next k-block in the scale factors' address, or a tcgen05.cp",
+                    ),
+                    record,
+                    old,
+                )
+
+    def _discarded(self, record: Record, tensor, op):
+        """A sum is started over one that nobody has read."""
+        if op.accumulate:
+            return
+        column = op.acc.taddr & 0xFFFF
+        columns = slice(column, column + op.acc.columns // op.acc.parts)
+        self._unread(
+            record,
+            tensor,
+            columns,
+            f"{words.thing(record)} starts a new sum over one that nobody has read",
+            "missing: enable-input-d true for all but the first MMA of a tile (the accumulate flag "
+            "is never set, or reset for each k-tile)",
+        )
+
+    def _unread(self, record, tensor, columns: slice, diagnosis: str, missing: str):
+        cells = tensor.shadow.written[:, columns]
+        for number in distinct(cells):
+            old = tensor.state.records[number] if number else None
+            if old is None or old.kind != "mma":
+                continue
+            if not tensor.shadow.loaded[:, :, columns][:, cells == number].any():
+                details = (
+                    f"this access: {words.act(record)}",
+                    f"the sum: {words.act(old)}",
+                    f"in {tensor.place(columns)}",
+                    missing,
+                )
+                self.note(diagnosis, details, record, old)
+                return
+
+    # --- tcgen05.cp -----------------------------------------------------------------------------
+    def copied(self, record: Record, cta, start: int, columns: slice):
+        """Before the shadow knows of the copy of what lies at offset `start`."""
+        tensor = self.observer.tensor(cta)
+        thing = words.thing(record)
+        record.parts = (("", int(self.observer.shared(cta).shadow.written[start // GRANULE])),)
+        self._unread(
+            record,
+            tensor,
+            columns,
+            f"{thing} overwrites an accumulator that nobody has read",
+            "missing: columns for the scale factors that no accumulator has",
+        )
+        cells, used = tensor.shadow.written[0, columns], tensor.shadow.core[0, columns]
+        for number in distinct(cells):
+            old = tensor.state.records[number] if number else None
+            if old is not None and old.kind == "cp" and not used[cells == number].any():
+                self.note(
+                    f"{thing} overwrites scale factors that no tcgen05.mma has used",
+                    (
+                        f"this access: {words.act(record)}",
+                        f"written by: {words.act(old)}",
+                        f"in {tensor.place(columns)}",
+                        "missing: columns of their own for the scale factors of each operand and "
+                        "k-block",
+                    ),
+                    record,
+                    old,
+                )
+
+    # --- operands in shared memory --------------------------------------------------------------
+    def _layout(self, record: Record, cta, shared, operand: SharedOperand):
+        """The descriptor against the tensormap of the load that brought the bytes."""
+        matrix = operand.matrix
+        number = int(shared.shadow.written[matrix.start // GRANULE])
+        old = self.observer.state(cta).records[number] if number else None
+        box = old.box if old is not None else None
+        if box is None:
+            return
+        have, span = SPANS[box.swizzle], SWIZZLES[matrix.mode].span if matrix.mode else 0
+        if have != span:
+            said = f"{span}-byte swizzle" if span else "no swizzle"
+            did = f"a {have}-byte swizzle" if have else "none"
+            self._differs(
+                record, old, operand, f"with {said}, and was loaded with {did}", "one swizzle"
+            )
+        elif span and not operand.mn_major and box.counts[1] >= 2 * GROUP:
+            if matrix.sbo != GROUP * span:
+                self._differs(
+                    record,
+                    old,
+                    operand,
+                    f"with {matrix.sbo} bytes between its groups of 8 rows, and was loaded with "
+                    f"{GROUP * span}",
+                    "one stride byte offset",
+                )
+
+    def _differs(self, record: Record, old: Record, operand, how: str, one: str):
+        self.note(
+            f"operand {operand.name} is read {how}",
+            (
+                f"this access: {words.act(record)}",
+                f"loaded by: {words.act(old)}",
+                f"missing: {one} for the tensormap and the matrix descriptor (both from the same "
+                "shared-memory layout)",
+            ),
+            record,
+            old,
+        )
+
+    def stale(self, new: Record, old: Record, place: str):
+        """`new` reads what is left of a load that a later phase's load has overwritten in part."""
+        later = old.overwritten
+        self.note(
+            f"{words.thing(new)} reads what an earlier phase has left: the load of the later phase "
+            "did not reach it",
+            (
+                f"this access: {words.act(new)}",
+                f"loaded by: {words.act(old)}",
+                f"overwritten in part by: {words.act(later)}",
+                f"in {place}",
+                "missing: a load of the whole stage, or fewer k-blocks or rows for the tail",
+            ),
+            new,
+            old,
+        )
+
+    def part_unread(self, old: Record, total: int, used: int):
+        """A load of which the tensor core has read a part: granules of it."""
+        self.unread = True
+        self.note(
+            f"a part of what {words.thing(old)} brings is never read",
+            (
+                f"the load: {words.act(old)}",
+                f"{(total - used) * GRANULE} of {total * GRANULE} bytes are overwritten, or left "
+                "when the CTA ends, and no tcgen05.mma or tcgen05.cp has read them",
+                "missing: a k-block (their number, or the index of one), or N or M of the "
+                "instruction descriptor is smaller than the tile",
+            ),
+            old,
+            None,
+        )

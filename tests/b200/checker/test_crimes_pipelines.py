@@ -1,0 +1,30 @@
+"""Planted bugs in a kernel on the CuTe DSL's pipelines; the twin is clean in every order."""
+
+import pytest
+
+pytest.importorskip("cutlass")
+
+from tests.crimes import pipelines  # noqa: E402
+
+SCHEDULES = (None, "early", "late", "random:1", "random:2")
+CRIMES = [
+    pytest.param(c, id=c.name, marks=[pytest.mark.slow] if c.slow else []) for c in pipelines.CRIMES
+]
+
+
+@pytest.mark.parametrize("crime", CRIMES)
+def test_the_bug_is_named(crime):
+    listing, outcome = crime.run(True)
+    assert crime.kind in outcome.kinds, outcome.text
+    for words in crime.words:
+        assert words in outcome.text, outcome.text
+    for mark in crime.marks:
+        places = [f"{crime.file}:{n}" for n in listing.marks[mark]]
+        assert any(place in outcome.text for place in places), (mark, outcome.text)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_corrected_twin_is_clean(schedule):
+    _, outcome = pipelines.CRIMES[0].run(False, schedule)
+    assert outcome.clean, outcome.text
+    assert outcome.right is True

@@ -1,0 +1,251 @@
+"""Crimes of counting: arrivals, named barriers, registers; and of what is left behind."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.crimes.case import Crime, Source
+from tests.crimes.clusters import PAIR, cluster_start, cluster_sync, store_ranked
+from tests.crimes.cta import ints, start, store_own
+from tests.crimes.gemm import crime as gemm_crime
+from tests.crimes.grid import KEEP, SOURCE, tensormap
+
+
+def relay(warps: int, count: int, elected: bool) -> Source:
+    """Warps arrive on an mbarrier for which thread 0 waits."""
+    k = start(32 * warps + 32)
+
+    def init():
+        k(f"mbarrier.init.shared::cta.b64 [%r1+1024], {count};", "init")
+
+    k.only(0, init)
+    k("bar.sync 0;")
+    last = 32 * warps + 31
+
+    def arrive():
+        if elected:
+            k("and.b32 %r6, %r0, 31;")
+            k("setp.ne.u32 %p4, %r6, 0;")
+            k("@%p4 bra GONE;")
+        k("mbarrier.arrive.shared::cta.b64 _, [%r1+1024];", "arrive")
+        if elected:
+            k("GONE: mov.u32 %r6, 0;")
+
+    k.only(32, arrive, last)
+    k.only(0, lambda: k.wait("%r1+1024", 0, "wait"))
+    store_own(k, "%r0")
+    return k
+
+
+def two_groups(bug: bool) -> Source:
+    """Two warps meet at a named barrier, then four."""
+    k = start(128)
+    k.only(0, lambda: k(f"bar.sync {1 if bug else 2}, 64;", "first"), 63)
+    k("bar.sync 1, 128;", "second")
+    store_own(k, "%r0")
+    return k
+
+
+def too_few(bug: bool) -> Source:
+    """Four warps meet at a barrier that counts two."""
+    k = start(128)
+    k(f"bar.sync 1, {64 if bug else 128};", "barrier")
+    store_own(k, "%r0")
+    return k
+
+
+def registers(bug: bool) -> Source:
+    """Two warpgroups of three take what the third gives."""
+    k = start(384)
+
+    def most():
+        k(f"setmaxnreg.inc.sync.aligned.u32 {240 if bug else 232};", "inc")
+
+    k.only(0, most, 255)
+    k.only(256, lambda: k("setmaxnreg.dec.sync.aligned.u32 40;", "dec"), 383)
+    store_own(k, "%r0")
+    return k
+
+
+def copied_out(bug: bool) -> Source:
+    """A thread copies what two warps have written and waits for it; they write again."""
+    k = start(64)
+    k("st.shared.u32 [%r3], %r0;", "write")
+    k("fence.proxy.async.shared::cta;")
+    k("bar.sync 0;")
+
+    def copy():
+        k("cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r1], 256;", "copy")
+        k("cp.async.bulk.commit_group;")
+        k("cp.async.bulk.wait_group.read 0;", "wait group")
+
+    k.only(32, copy)
+    if not bug:
+        k("bar.sync 0;")
+    k("st.shared.u32 [%r3], 0;", "write again")
+    return k
+
+
+def slots(bug: bool) -> Source:
+    """Each CTA writes the address of its tensor into a tensormap: of its own, or one for all."""
+    k = start(32, ".param .u64 map, .param .u64 next, .param .u64 out")
+    k("mov.u32 %r50, %ctaid.x;")
+    k(f"mul.wide.u32 %rd4, %r50, {0 if bug else 128};")
+    k("add.u64 %rd0, %rd0, %rd4;")
+
+    def edit():
+        k("tensormap.replace.tile.global_address.global.b1024.b64 [%rd0], %rd1;", "edit")
+
+    k.only(0, edit)
+    k("fence.proxy.tensormap::generic.acquire.gpu [%rd0], 128;")
+    k("mad.lo.u32 %r53, %r50, 32, %r0;")
+    k("mul.wide.u32 %rd8, %r53, 4;")
+    k("add.u64 %rd9, %rd2, %rd8;")
+    k("st.global.u32 [%rd9], %r53;")
+    return k
+
+
+def slots_args() -> list:
+    raw = torch.zeros(512, dtype=torch.uint8)
+    at = -raw.data_ptr() % 64
+    for i in range(2):
+        raw[at + 128 * i :][:128] = torch.frombuffer(bytearray(tensormap()), dtype=torch.uint8)
+    out = torch.zeros(64, dtype=torch.int32)
+    KEEP.append((raw, out))
+    return [raw.data_ptr() + at, SOURCE, out]
+
+
+def to_peer(bug: bool) -> Source:
+    """Each CTA copies its numbers into the other's shared memory; the other waits for them."""
+    k = cluster_start()
+
+    def init():
+        k("mbarrier.init.shared::cta.b64 [%r1+1024], 1;", "init")
+        k("fence.mbarrier_init.release.cluster;")
+        k("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+1024], 128;")
+
+    k("st.shared.u32 [%r3], %r53;", "write")
+    k("fence.proxy.async.shared::cta;")
+    k.only(0, init)
+    cluster_sync(k)
+    k("mapa.shared::cluster.u32 %r55, %r1, %r51;")
+
+    def copy():
+        k("add.u32 %r56, %r55, 512;")
+        k("add.u32 %r57, %r55, 1024;")
+        k(
+            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r56], [%r1], "
+            "128, [%r57];",
+            "copy",
+        )
+
+    k.only(0, copy)
+    k.wait("%r1+1024", 0, "wait")
+    k("ld.shared.u32 %r5, [%r3+512];", "read")
+    store_ranked(k, "%r5")
+    if not bug:
+        cluster_sync(k)
+    return k
+
+
+def plain(name, title, build, kind, words, marks, threads, expected=None, **more) -> Crime:
+    def numbers(args):
+        return torch.arange(threads, dtype=torch.int32)
+
+    return Crime(name, title, build, kind, words, marks, ints(threads), expected or numbers, **more)
+
+
+CRIMES = [
+    plain(
+        "all_lanes_relay",
+        "a warp hands a signal on without elect.sync",
+        lambda bug: relay(1, 1, not bug),
+        "deadlock",
+        ("32 lanes of one warp arrive on an mbarrier of count 1", "elect_one"),
+        ("arrive", "init"),
+        64,
+    ),
+    plain(
+        "count_of_half_the_warps",
+        "eight warps arrive on an mbarrier that counts four",
+        lambda bug: relay(8, 4 if bug else 8, True),
+        "deadlock",
+        ("8 arrivals (8 warps, 1 lane of each) come to an mbarrier of count 4",),
+        ("arrive", "init"),
+        288,
+    ),
+    plain(
+        "one_barrier_for_two_groups",
+        "a named barrier serves two warps, then four, with nothing between",
+        two_groups,
+        "protocol",
+        ("barrier 1 of the CTA is used again with nothing to order it behind its use before",),
+        ("first", "second"),
+        128,
+    ),
+    plain(
+        "barrier_counts_too_few",
+        "a named barrier counts half of the threads that meet there",
+        too_few,
+        "protocol",
+        ("barrier 1 of the CTA counts 64 threads, but 96 or more use it at once",),
+        ("barrier",),
+        128,
+    ),
+    plain(
+        "more_registers_than_there_are",
+        "setmaxnreg asks for more registers than an SM has",
+        registers,
+        "protocol",
+        ("setmaxnreg asks for 66,560 registers, an SM has 65,536",),
+        ("inc",),
+        384,
+    ),
+    plain(
+        "no_barrier_behind_wait_group",
+        "only the warp that copied knows that the copy has read its source",
+        copied_out,
+        "race",
+        ("missing: a barrier between cp.async.bulk.wait_group.read",),
+        ("write again", "copy"),
+        64,
+    ),
+    Crime(
+        "one_tensormap_for_all_ctas",
+        "every CTA edits the same tensormap in global memory",
+        slots,
+        "tensormap",
+        ("a tensormap is edited that another CTA edits", "a tensormap of its own for each CTA"),
+        ("edit",),
+        slots_args,
+        lambda args: torch.arange(64, dtype=torch.int32),
+        grid=(2, 1, 1),
+    ),
+    Crime(
+        "exit_before_copy_is_read",
+        "a CTA exits while its copy to another CTA may still read its shared memory",
+        to_peer,
+        "lifetime",
+        ("the CTA may exit while the bulk copy still reads its shared memory",),
+        ("copy",),
+        ints(64),
+        lambda args: torch.arange(64, dtype=torch.int32).reshape(2, 32).flip(0).reshape(-1),
+        **PAIR,
+    ),
+    gemm_crime(
+        "instruction_narrower_than_tile",
+        "N of the instruction descriptor is half of the tile's",
+        "uninitialised",
+        ("reads tensor-memory columns that nothing has written", "columns [16, 32)", "N of the"),
+        ("tmem load", "mma"),
+        n=16,
+    ),
+    gemm_crime(
+        "short_last_load",
+        "the load of the last k-tile brings half of A: an earlier k-tile's is left",
+        "product",
+        ("reads what an earlier phase has left", "overwritten in part by"),
+        ("mma", "load a"),
+        tail=2048,
+    ),
+]
