@@ -80,7 +80,7 @@ def install(
     global _runtime
     if _runtime is None:
         from b200.chip.gpu import Gpu
-        from b200.host import dsl, dsl_hardware, graphs, torch_cuda
+        from b200.host import cuda, dsl, dsl_hardware, graphs, torch_cuda
         from b200.host.runtime import Runtime
 
         _runtime = Runtime(gpu or Gpu())
@@ -89,6 +89,7 @@ def install(
             torch_cuda.patch(_runtime)
             graphs.patch_torch(_runtime)
             dsl_hardware.patch(_runtime)
+        cuda.install(_runtime)
     if gpu is None:
         from b200.host import spawned
 

@@ -88,11 +88,15 @@ class Gpu:
         """`launch` with its arguments resolved; what a GPU of another kind overrides."""
         code = self._translate(program, kernel)
         self.tensors.refresh(self.memory)
-        self.machine.symbols = self._variables.place(program, self.memory)
+        self.machine.symbols = self.variables(program)
         start = time.perf_counter()
         launch = self.machine.launch(code, grid, block, cluster, smem, params)
         launch.seconds = time.perf_counter() - start
         return launch
+
+    def variables(self, program: Program) -> dict[str, int]:
+        """Addresses of a module's `.global` and `.const` variables, by name."""
+        return self._variables.place(program, self.memory)
 
     def _translate(self, program: Program, kernel: Kernel) -> Translated:
         key = (id(program), kernel.name, self.machine.writer_type)

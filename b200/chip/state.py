@@ -54,13 +54,17 @@ class GlobalMemory:
     """Host memory as global memory: an address is legal if it lies in a registered allocation.
 
     `find_more` is called when an address is in none of them and may register further ones (the
-    runtime looks up live torch storages there).
+    runtime looks up live torch storages there); `also_search` adds another such function.
     """
 
     def __init__(self, find_more=None):
         self._bases: list[int] = []
         self._regions: list[Region] = []
-        self._find_more = find_more
+        self._searches = [find_more] if find_more is not None else []
+
+    def also_search(self, find_more):
+        """Ask find_more(memory, address) too, after those that are asked already."""
+        self._searches.append(find_more)
 
     def register(self, address: int, nbytes: int, name: str):
         """Make [address, address + nbytes) legal in place of freed allocations that it overlaps."""
@@ -82,8 +86,10 @@ class GlobalMemory:
     def region(self, address: int, nbytes: int = 1) -> Region:
         """The allocation that holds [address, address + nbytes); Fault if none does."""
         found = self.find(address, nbytes)
-        if found is None and self._find_more is not None:
-            self._find_more(self, address)
+        for find_more in self._searches:
+            if found is not None:
+                break
+            find_more(self, address)
             found = self.find(address, nbytes)
         if found is None:
             raise Fault(

@@ -1,0 +1,286 @@
+"""Compiles the sources of an extension into a library, once for each content.
+
+Device code becomes PTX for the program's own architecture, uncompressed and with line information;
+ptxas runs as well, since it refuses what a B200's assembler refuses and knows the registers. Host
+code is linked with the stand-in for the CUDA runtime and driver (shim/). Libraries are kept in the
+user's cache directory under the hash of everything that went into them.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from b200.host.cuda.architecture import split_flags
+from b200.host.cuda.diagnostics import explain
+from b200.host.cuda.errors import BuildError
+from b200.host.cuda.sources import Origin
+from b200.host.cuda.toolkit import Toolkit, find_toolkit
+
+HERE = Path(__file__).parent
+_CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cudnn|nvml|nvtx)\w*")
+_STAND_INS = ("-lcuda", "-lcudart", "-lcudart_static", "-lcudadevrt", "-lc10_cuda", "-ltorch_cuda")
+_REGISTERS = re.compile(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", re.S)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file to compile. name: "main.cpp", "cuda.cu"; folder: where its includes are looked up
+    first; origin: where its lines come from.
+    """
+
+    name: str
+    text: str
+    folder: str | None = None
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is compiled, with the flags of `load` and `load_inline`."""
+
+    name: str
+    sources: tuple[Source, ...]
+    cflags: tuple[str, ...] = ()
+    cuda_cflags: tuple[str, ...] = ()
+    ldflags: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class Library:
+    """A compiled extension. registers: of each kernel, by its name in the PTX."""
+
+    path: Path
+    registers: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def cache_folder() -> Path:
+    """Where compiled libraries are kept: `$XDG_CACHE_HOME` or ~/.cache, b200/cuda."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(home, "b200", "cuda")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    folder = Path(tempfile.gettempdir(), f"b200-cuda-{os.getuid()}")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def build(request: Request) -> Library:
+    """The library of a request, compiled now or found in the cache; BuildError in one line."""
+    toolkit = find_toolkit()
+    key = _key(request, toolkit)
+    folder = cache_folder() / key
+    with _locked(folder.with_suffix(".lock")):
+        if not _fresh(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            with tempfile.TemporaryDirectory(dir=folder.parent) as work:
+                _compile(request, toolkit, Path(work))
+                os.replace(work, folder)
+                Path(work).mkdir()  # for TemporaryDirectory to remove
+    facts = json.loads((folder / "facts.json").read_text())
+    return Library(folder / f"{request.name}.so", facts["registers"])
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Workers of one program that want the same library compile it once."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _key(request: Request, toolkit: Toolkit) -> str:
+    import torch
+
+    shim = [path.read_text() for path in sorted(HERE.rglob("*")) if path.suffix in (".h", ".cpp")]
+    parts = [
+        request.name,
+        *(f"{s.name}\0{s.text}\0{s.folder}" for s in request.sources),
+        repr((request.cflags, request.cuda_cflags, request.ldflags, request.includes)),
+        toolkit.build,
+        toolkit.cxx_version,
+        torch.__version__,
+        sysconfig.get_config_var("EXT_SUFFIX") or "",
+        Path(__file__).read_text(),
+        *shim,
+    ]
+    return digest_of(*parts)
+
+
+def digest_of(*parts: str) -> str:
+    """A name for the content of texts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() + b"\0\0")
+    return digest.hexdigest()[:24]
+
+
+def _fresh(folder: Path) -> bool:
+    """Whether a kept library is whole and the files it included are as they were."""
+    try:
+        facts = json.loads((folder / "facts.json").read_text())
+        return all(_digest(Path(p)) == known for p, known in facts["included"].items())
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _compile(request: Request, toolkit: Toolkit, work: Path) -> None:
+    jobs = [(source, _command(source, request, toolkit, work)) for source in request.sources]
+    for source in request.sources:
+        (work / source.name).write_text(source.text)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        shim = [pool.submit(_shim, part, toolkit, work) for part in sorted(HERE.glob("shim/*.cpp"))]
+        logs = list(pool.map(lambda job: _run(*job, request, work), jobs))
+        objects = [part.result() for part in shim if part.result() is not None]
+    objects += [str(work / f"{source.name}.o") for source in request.sources]
+    _link(request, toolkit, objects, work)
+    facts = {
+        "registers": {name: int(n) for name, n in _REGISTERS.findall("\n".join(logs))},
+        "included": {str(p): _digest(p) for p in _included(request, toolkit, work)},
+    }
+    (work / "log.txt").write_text("\n".join(logs))
+    (work / "facts.json").write_text(json.dumps(facts))
+    for object_file in work.glob("*.o"):
+        object_file.unlink()
+
+
+def _include_flags(request: Request, toolkit: Toolkit) -> list[str]:
+    from torch.utils.cpp_extension import include_paths
+
+    stand_ins = [str(HERE / "include"), *request.includes]
+    system = [*include_paths("cpu"), sysconfig.get_path("include"), *map(str, toolkit.includes)]
+    flags = [f"-I{path}" for path in stand_ins]
+    for path in system:
+        flags += ["-isystem", path]
+    return flags
+
+
+def _command(source: Source, request: Request, toolkit: Toolkit, work: Path) -> list[str]:
+    """The compiler's command line for one source. Host code runs once a launch: -O1 is enough."""
+    from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
+
+    flags = [f"-DTORCH_EXTENSION_NAME={request.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
+    flags += [f"-I{source.folder}"] if source.folder else []
+    flags += _include_flags(request, toolkit)
+    out = ["-c", source.name, "-o", f"{source.name}.o", "-MD", "-MF", f"{source.name}.d"]
+    if not source.name.endswith(".cu"):
+        user = [flag for flag in request.cflags if not flag.startswith(("-O", "-std="))]
+        return [toolkit.cxx, *flags, *user, "-fPIC", "-std=c++20", "-O1", *out]
+    wanted, user = split_flags(request.cuda_cflags)
+    user = [flag for flag in user if not flag.startswith("-std=")]
+    device = [f"-gencode=arch={wanted},code=[{wanted},{wanted.replace('compute', 'sm')}]"]
+    device += ["-lineinfo", "--no-compress", "-Xptxas", "-v", "-std=c++20"]
+    host = ["-Xcompiler", "-fPIC,-O1", "-ccbin", toolkit.cxx]
+    return [str(toolkit.nvcc), *COMMON_NVCC_FLAGS, *flags, *user, *device, *host, *out]
+
+
+def _run(source: Source, command: list[str], request: Request, work: Path) -> str:
+    if request.verbose:
+        print(shlex.join(command))
+    done = subprocess.run(
+        command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if done.returncode:
+        (message, log) = explain(done.stdout, source, request.name, work)
+        raise BuildError(message, log)
+    return done.stdout
+
+
+def _shim(part: Path, toolkit: Toolkit, work: Path) -> str | None:
+    """One file of the stand-in, as an object; a second or less each."""
+    if part.name in ("table.cpp", "allocator.cpp"):
+        return None
+    out = work / f"shim-{part.stem}.o"
+    includes = [flag for path in toolkit.includes for flag in ("-isystem", str(path))]
+    flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", *includes]
+    check_run([toolkit.cxx, *flags, "-c", str(part), "-o", str(out)], work)
+    return str(out)
+
+
+def check_run(command: Sequence[str], work: Path) -> str:
+    """Run a compiler in a folder; its output, or BuildError with its first error."""
+    done = subprocess.run(
+        command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if done.returncode:
+        first = next((x for x in done.stdout.splitlines() if "error" in x.lower()), done.stdout)
+        raise BuildError(f"{Path(command[0]).name} failed: {first.strip()[:300]}", done.stdout)
+    return done.stdout
+
+
+def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) -> None:
+    """The library. -Bsymbolic: its CUDA calls are ours, whatever else the process has loaded."""
+    import torch
+
+    torch_libraries = str(Path(torch.__file__).parent / "lib")
+    libraries = [f"-L{torch_libraries}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+    user = [flag for flag in request.ldflags if flag not in _STAND_INS]
+    command = [toolkit.cxx, "-shared", "-Wl,-Bsymbolic", *objects, *libraries]
+    optional = [flag for flag in user if flag.startswith("-lcu") or flag.startswith("-lnv")]
+    kept = [flag for flag in user if flag not in optional]
+    out = work / f"{request.name}.so"
+    check_run([*command, *kept, "-o", str(out)], work)
+    missing = _missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
+    if missing:
+        stub = work / "missing.cpp"
+        stub.write_text(_stubs(missing))
+        check_run(
+            [toolkit.cxx, "-fPIC", "-O1", "-c", str(stub), f"-I{HERE / 'shim'}", "-o", "missing.o"],
+            work,
+        )
+        check_run([*command, "missing.o", *kept, "-o", str(out)], work)
+
+
+def _missing(symbols: str) -> list[str]:
+    """CUDA functions that a library calls and the stand-in does not have."""
+    words = (line.split()[-1].split("@")[0] for line in symbols.splitlines() if line.split())
+    return sorted({word for word in words if _CUDA_SYMBOL.fullmatch(word)})
+
+
+def _stubs(names: list[str]) -> str:
+    """A function for each name that says, when it is called, that it is not there."""
+    body = "".join(
+        f'int {name}() {{ b200::call("missing", {{b200::word("{name}")}}); return 1; }}\n'
+        for name in names
+    )
+    return f'#include "backend.h"\nextern "C" {{\n{body}}}\n'
+
+
+def _included(request: Request, toolkit: Toolkit, work: Path) -> list[Path]:
+    """The user's own headers, which decide whether a kept library is still good."""
+    import torch
+
+    system = [Path(torch.__file__).parent, HERE, work, *toolkit.includes, Path("/usr")]
+    system.append(Path(sysconfig.get_path("include")))
+    found = []
+    for source in request.sources:
+        text = (work / f"{source.name}.d").read_text()
+        for word in text.replace("\\\n", " ").split(":", 1)[-1].split():
+            path = Path(os.path.join(work, word)).resolve()
+            if not any(path.is_relative_to(root.resolve()) for root in system) and path.is_file():
+                found.append(path)
+    return sorted(set(found))

@@ -1,0 +1,56 @@
+"""What compilers say, as one line with the place in the user's file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from b200.host.cuda.sources import Origin
+
+if TYPE_CHECKING:
+    from b200.host.cuda.build import Source
+
+# nvcc: "cuda.cu(35): error: ..."; g++: "main.cpp:3:5: error: ..."; ptxas: "..., line 9; error : ..."
+_PATTERNS = (
+    re.compile(
+        r"^(?P<file>[^\s(]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<text>.*)"
+    ),
+    re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)"),
+    re.compile(r"^ptxas (?P<file>[^,\s]+), line (?P<line>\d+); error\s*: (?P<text>.*)"),
+)
+
+
+def explain(output: str, source: Source, extension: str, work: Path) -> tuple[str, str]:
+    """One line for a failed compile, and the whole log with the user's file and lines."""
+    log = locate(output, source)
+    errors = [found for line in log.splitlines() if (found := _parse(line))]
+    if not errors:
+        plain = [line for line in log.splitlines() if re.search(r"error|fatal", line, re.I)]
+        reason = (plain or log.strip().splitlines() or ["the compiler failed"])[0].strip()
+        return f"extension {extension!r} does not compile: {reason[:300]}", log
+    file, line, text = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    where = f"{file}:{line}" if not file.endswith(".ptx") else f"line {line} of its PTX (ptxas)"
+    return f"extension {extension!r} does not compile: {where}: {text.strip()[:300]}{more}", log
+
+
+def _parse(line: str) -> tuple[str, int, str] | None:
+    for pattern in _PATTERNS:
+        if match := pattern.match(line):
+            return match["file"], int(match["line"]), match["text"]
+    return None
+
+
+def locate(output: str, source: Source) -> str:
+    """A compiler's output with the lines of the user's file in place of the compiled file's."""
+    known: Origin | None = source.origin
+    if known is None:
+        return output
+    pattern = re.compile(rf"(?:[^\s:(]*/)?{re.escape(source.name)}(?P<open>[(:])(?P<line>\d+)")
+
+    def place(match: re.Match) -> str:
+        line = known.line(int(match["line"]))
+        return f"{known.file}{match['open']}{line}" if line else match.group(0)
+
+    return pattern.sub(place, output)

@@ -1,0 +1,265 @@
+"""`torch.utils.cpp_extension.load_inline` and `load` with CUDA sources, for a B200 in software."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import BuiltinFunctionType, ModuleType
+from typing import Any
+
+from b200.host.cuda import build
+from b200.host.cuda.driver import Driver, Loading
+from b200.host.cuda.errors import BuildError
+from b200.host.cuda.sources import on_cpu, origin
+from b200.host.cuda.toolkit import Toolkit, find_toolkit
+
+_CALL = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
+)
+_TEXT = ctypes.CFUNCTYPE(ctypes.c_void_p)
+
+
+class Extensions:
+    """Builds and loads extensions; `driver` answers the CUDA calls of their code."""
+
+    def __init__(self, driver: Driver):
+        self.driver = driver
+        self._callbacks = (_CALL(driver.answer), _TEXT(driver.error_text))
+        self._connected = False
+        self._find_allocation = None
+
+    # --- what torch.utils.cpp_extension offers
+    def load_inline(
+        self,
+        name: str,
+        cpp_sources: str | Sequence[str],
+        cuda_sources: str | Sequence[str] | None = None,
+        sycl_sources: Any = None,
+        functions: str | Sequence[str] | dict[str, str] | None = None,
+        extra_cflags: Sequence[str] | None = None,
+        extra_cuda_cflags: Sequence[str] | None = None,
+        extra_sycl_cflags: Any = None,
+        extra_ldflags: Sequence[str] | None = None,
+        extra_include_paths: Sequence[str] | None = None,
+        build_directory: str | None = None,
+        verbose: bool = False,
+        with_cuda: bool | None = None,
+        with_sycl: bool | None = None,
+        is_python_module: bool = True,
+        with_pytorch_error_handling: bool = True,
+        keep_intermediates: bool = True,
+        use_pch: bool = False,
+        no_implicit_headers: bool = False,
+    ) -> Any:
+        """See torch. Compiled libraries are kept by content, whatever build_directory says."""
+        cpp, cuda = _texts(cpp_sources), _texts(cuda_sources)
+        if not no_implicit_headers:
+            cpp.insert(0, "#include <torch/extension.h>")
+            if cuda:
+                cuda[:0] = [
+                    f"#include <{h}>" for h in ("torch/types.h", "cuda.h", "cuda_runtime.h")
+                ]
+        if functions is not None:
+            cpp.append(_bindings(functions, with_pytorch_error_handling))
+        user_file = _caller()
+        sources = [_source("main.cpp", "\n".join(cpp), user_file)]
+        if cuda:
+            sources.append(_source("cuda.cu", "\n".join(cuda), user_file))
+        request = build.Request(
+            name,
+            tuple(sources),
+            tuple(extra_cflags or ()),
+            tuple(extra_cuda_cflags or ()),
+            tuple(extra_ldflags or ()),
+            tuple(map(os.path.abspath, extra_include_paths or ())),
+            bool(verbose),
+        )
+        return self._load(request, is_python_module)
+
+    def load(
+        self,
+        name: str,
+        sources: str | Sequence[str],
+        extra_cflags: Sequence[str] | None = None,
+        extra_cuda_cflags: Sequence[str] | None = None,
+        extra_sycl_cflags: Any = None,
+        extra_ldflags: Sequence[str] | None = None,
+        extra_include_paths: Sequence[str] | None = None,
+        build_directory: str | None = None,
+        verbose: bool = False,
+        with_cuda: bool | None = None,
+        with_sycl: bool | None = None,
+        is_python_module: bool = True,
+        is_standalone: bool = False,
+        keep_intermediates: bool = True,
+    ) -> Any:
+        """See torch: an extension of .cpp and .cu files."""
+        if is_standalone:
+            raise BuildError(f"extension {name!r}: is_standalone is not in the software B200")
+        files = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+        request = build.Request(
+            name,
+            tuple(_file_source(i, Path(file)) for i, file in enumerate(files)),
+            tuple(extra_cflags or ()),
+            tuple(extra_cuda_cflags or ()),
+            tuple(extra_ldflags or ()),
+            tuple(map(os.path.abspath, extra_include_paths or ())),
+            bool(verbose),
+        )
+        return self._load(request, is_python_module)
+
+    # --- loading
+    def _load(self, request: build.Request, is_python_module: bool) -> Any:
+        library = build.build(request)
+        self._connect()
+        origins = {s.name: s.origin for s in request.sources if s.origin is not None}
+        self.driver.loading = loading = Loading(library.registers, origins)
+        try:
+            ctypes.CDLL(str(library.path))  # its registration runs here
+        except OSError as error:
+            raise BuildError(f"extension {request.name!r} does not load: {error}") from None
+        finally:
+            self.driver.loading = None
+        if loading.error is not None:
+            raise loading.error
+        if is_python_module:
+            return self._module(request.name, library.path)
+        import torch
+
+        torch.ops.load_library(str(library.path))
+        return str(library.path)
+
+    def _module(self, name: str, path: Path) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise BuildError(f"extension {name!r}: {path} is not a Python module")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for attribute, value in list(vars(module).items()):
+            if isinstance(value, BuiltinFunctionType):
+                setattr(module, attribute, self._raising_ours(value))
+        return module
+
+    def _raising_ours(self, function):
+        """The function, raising the exception itself where C++ could only carry its text."""
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            self.driver.error = None
+            try:
+                return function(*args, **kwargs)
+            except RuntimeError as error:
+                ours, self.driver.error = self.driver.error, None
+                if ours is not None and str(ours) in str(error):
+                    raise ours from None
+                raise
+
+        return call
+
+    # --- the C++ parts every program shares
+    def _connect(self) -> None:
+        """Put the table of callbacks, and the account of allocations, into this process."""
+        if self._connected:
+            return
+        toolkit = find_toolkit()
+        table = ctypes.CDLL(str(_shared("table", toolkit)), mode=ctypes.RTLD_GLOBAL)
+        for name, callback in zip(
+            ("b200_cuda_call", "b200_cuda_error"), self._callbacks, strict=True
+        ):
+            slot = ctypes.c_void_p.in_dll(table, name)
+            slot.value = ctypes.cast(callback, ctypes.c_void_p).value
+        account = ctypes.CDLL(str(_shared("allocator", toolkit)))
+        if account.b200_account_for_allocations():
+            self._find_allocation = account.b200_find_allocation
+        self._connected = True
+        self._keep = (table, account)
+
+    def find(self, memory: Any, address: int) -> None:
+        """Make the allocation that holds an address legal (a `find_more` of GlobalMemory)."""
+        found = self.driver.region_at(address)
+        if found is None and self._find_allocation is not None:
+            first, size = ctypes.c_uint64(), ctypes.c_uint64()
+            if self._find_allocation(
+                ctypes.c_uint64(address), ctypes.byref(first), ctypes.byref(size)
+            ):
+                found = (first.value, size.value, f"a tensor of {size.value} bytes made in C++")
+        if found is not None:
+            memory.register(*found)
+
+
+def _shared(part: str, toolkit: Toolkit) -> Path:
+    """A library of one file of shim/, compiled once for this torch and compiler."""
+    import torch
+
+    source = build.HERE / "shim" / f"{part}.cpp"
+    key = build.digest_of(
+        source.read_text(),
+        (source.parent / "backend.h").read_text(),
+        torch.__version__,
+        toolkit.cxx_version,
+    )
+    out = build.cache_folder() / f"{part}-{key}.so"
+    if not out.exists():
+        home = Path(torch.__file__).parent
+        with tempfile.TemporaryDirectory(dir=out.parent) as work:
+            made = Path(work, out.name)
+            build.check_run(
+                [toolkit.cxx, "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{source.parent}"]
+                + ["-isystem", str(home / "include"), str(source), "-o", str(made)]
+                + [f"-L{home / 'lib'}", "-lc10"],
+                Path(work),
+            )
+            os.replace(made, out)
+    return out
+
+
+def _texts(sources: str | Sequence[str] | None) -> list[str]:
+    return [sources] if isinstance(sources, str) else list(sources or ())
+
+
+def _bindings(functions: str | Sequence[str] | dict[str, str], safe: bool) -> str:
+    """The pybind11 module that torch writes for `functions`."""
+    if isinstance(functions, str):
+        functions = [functions]
+    if not isinstance(functions, dict):
+        functions = {name: name for name in functions}
+    lines = ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    for name, text in functions.items():
+        target = f"torch::wrap_pybind_function({name})" if safe else name
+        lines.append(f'm.def("{name}", {target}, "{text}");')
+    return "\n".join([*lines, "}"])
+
+
+def _source(name: str, text: str, user_file: str | None) -> build.Source:
+    return build.Source(name, on_cpu(text) + "\n", None, origin(text, user_file))
+
+
+def _file_source(index: int, path: Path) -> build.Source:
+    """A file of `load`, compiled from a copy that says the CPU where it says CUDA."""
+    if not path.is_file():
+        raise BuildError(f"source file {str(path)!r} does not exist")
+    text = path.read_text()
+    suffix = ".cu" if path.suffix in (".cu", ".cuh") else ".cpp"
+    return build.Source(
+        f"source{index}_{path.stem}{suffix}",
+        on_cpu(text),
+        str(path.resolve().parent),
+        origin(text, str(path.resolve())),
+    )
+
+
+def _caller() -> str | None:
+    """The Python file that called load_inline."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if "b200/host/" not in file and "functools" not in file and os.path.isfile(file):
+            return os.path.abspath(file)
+        frame = frame.f_back
+    return None

@@ -1,0 +1,35 @@
+"""How many CTAs of a kernel an SM holds, and what a B200 refuses to launch.
+
+Source of the rules: CUDA C++ programming guide, "Compute Capabilities", table of technical
+specifications, 10.0; registers are allotted to a warp in units of 256.
+"""
+
+from __future__ import annotations
+
+from b200.hardware import MAX_THREADS, SMEM_BYTES, SMEM_OPT_IN
+
+SMEM_DEFAULT = 49_152  # bytes a CTA may have before the kernel's limit is raised
+SMEM_RESERVED = 1024  # bytes of each resident CTA that are the system's
+REGISTERS = 65_536  # 32-bit registers of an SM, and of a CTA
+REGISTER_UNIT = 256
+THREADS_SM = 2048
+CTAS_SM = 32
+PORTABLE_CLUSTER = 8
+GRID = (2**31 - 1, 65_535, 65_535)
+BLOCK = (1024, 1024, 64)
+
+
+def registers_of(threads: int, registers: int) -> int:
+    """Registers a CTA takes of an SM."""
+    warps = -(-threads // 32)
+    return warps * (-(-registers * 32 // REGISTER_UNIT) * REGISTER_UNIT)
+
+
+def ctas_per_sm(threads: int, smem: int, registers: int) -> int:
+    """CTAs of a kernel that fit an SM. smem: static and dynamic bytes a CTA."""
+    if not 0 < threads <= MAX_THREADS or smem > SMEM_OPT_IN:
+        return 0
+    limits = [CTAS_SM, THREADS_SM // (-(-threads // 32) * 32), SMEM_BYTES // (smem + SMEM_RESERVED)]
+    if registers:
+        limits.append(REGISTERS // registers_of(threads, registers))
+    return min(limits)

@@ -1,0 +1,72 @@
+// Keeps account of torch's CPU allocations, so that a pointer into a tensor that only C++ code
+// holds is known to be legal global memory, and how far it reaches.
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <map>
+#include <mutex>
+
+namespace {
+
+std::mutex guard;
+std::map<uintptr_t, size_t>& live() {
+  static auto* blocks = new std::map<uintptr_t, size_t>;  // outlives every tensor
+  return *blocks;
+}
+
+class Accounting final : public c10::Allocator {
+ public:
+  explicit Accounting(c10::Allocator* base) : base_(base), free_(base->raw_deleter()) {
+    instance = this;
+  }
+
+  c10::DataPtr allocate(size_t nbytes) override {
+    auto block = base_->allocate(nbytes);
+    void* address = block.get();
+    if (address == nullptr) return block;
+    {
+      std::lock_guard<std::mutex> lock(guard);
+      live()[reinterpret_cast<uintptr_t>(address)] = nbytes;
+    }
+    block.release_context();
+    return {address, address, &Accounting::release, block.device()};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &Accounting::release; }
+  void copy_data(void* to, const void* from, size_t nbytes) const override {
+    base_->copy_data(to, from, nbytes);
+  }
+
+ private:
+  static void release(void* address) {
+    {
+      std::lock_guard<std::mutex> lock(guard);
+      live().erase(reinterpret_cast<uintptr_t>(address));
+    }
+    instance->free_(address);
+  }
+
+  static inline Accounting* instance = nullptr;
+  c10::Allocator* base_;
+  c10::DeleterFnPtr free_;
+};
+
+}  // namespace
+
+// From now on torch's CPU memory is accounted for; 0 if its allocator cannot be wrapped.
+extern "C" int b200_account_for_allocations() {
+  auto* base = c10::GetCPUAllocator();
+  if (base->raw_deleter() == nullptr) return 0;
+  c10::SetCPUAllocator(new Accounting(base), 1);
+  return 1;
+}
+
+// The allocation that holds `address`: its first byte and size; 0 if there is none.
+extern "C" int b200_find_allocation(uint64_t address, uint64_t* first, uint64_t* nbytes) {
+  std::lock_guard<std::mutex> lock(guard);
+  auto at = live().upper_bound(address);
+  if (at == live().begin()) return 0;
+  --at;
+  *first = at->first;
+  *nbytes = at->second;
+  return address < at->first + at->second;
+}

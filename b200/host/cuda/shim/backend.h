@@ -1,0 +1,53 @@
+// The way from the CUDA calls of a compiled program to the Python side (../driver.py).
+//
+// Every call goes through one function: a name and its arguments as 64-bit words; results are
+// written through addresses among them. A status other than 0 means that Python has an exception,
+// which leaves here as a C++ exception with the same text, so that it reaches the caller through
+// pybind11 or torch.ops and no program can overlook it.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <stdexcept>
+
+extern "C" {
+extern int (*b200_cuda_call)(const char* name, const uint64_t* words, int count);
+extern const char* (*b200_cuda_error)();
+}
+
+namespace b200 {
+
+inline int try_call(const char* name, std::initializer_list<uint64_t> words) {
+  return b200_cuda_call(name, words.begin(), static_cast<int>(words.size()));
+}
+
+inline void call(const char* name, std::initializer_list<uint64_t> words) {
+  if (try_call(name, words)) throw std::runtime_error(b200_cuda_error());
+}
+
+template <typename T>
+uint64_t word(T* pointer) {
+  return reinterpret_cast<uint64_t>(pointer);
+}
+template <typename T>
+uint64_t word(T value) {
+  return static_cast<uint64_t>(value);
+}
+
+// What a launch asks for besides its kernel. A dimension of 0 stands for "not given".
+struct Launch {
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t cluster[3] = {0, 0, 0};
+  uint32_t cooperative = 0;
+  uint64_t dynamic_smem;
+  void** arguments;
+  void** packed = nullptr;  // CU_LAUNCH_PARAM_BUFFER_POINTER and its companions
+};
+
+inline void launch(const void* kernel, const Launch& launch) {
+  call("launch", {word(kernel), word(&launch)});
+}
+
+}  // namespace b200

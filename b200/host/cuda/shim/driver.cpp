@@ -1,0 +1,254 @@
+// The CUDA driver API over a B200 in software: tensormaps, modules from PTX, launches, memory.
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "backend.h"
+
+using b200::call;
+using b200::word;
+
+namespace {
+
+CUcontext the_context = reinterpret_cast<CUcontext>(0x10);
+
+b200::Launch plain(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned dynamic_smem, void** arguments, void** packed) {
+  b200::Launch launch{};
+  const uint32_t sizes[6] = {gx, gy, gz, bx, by, bz};
+  std::memcpy(launch.grid, sizes, 12);
+  std::memcpy(launch.block, sizes + 3, 12);
+  launch.dynamic_smem = dynamic_smem;
+  launch.arguments = arguments;
+  launch.packed = packed;
+  return launch;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+CUresult cuDriverGetVersion(int* version) {
+  *version = CUDA_VERSION;
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorString(CUresult error, const char** text) {
+  *text = error == CUDA_SUCCESS ? "no error" : "an error of the CUDA driver";
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorName(CUresult error, const char** text) {
+  *text = error == CUDA_SUCCESS ? "CUDA_SUCCESS" : "CUDA_ERROR";
+  return CUDA_SUCCESS;
+}
+
+// --- device and context: there is one of each
+CUresult cuDeviceGet(CUdevice* device, int) {
+  *device = 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetCount(int* count) {
+  *count = 1;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  call("device_attribute", {word(attribute), word(value)});
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetName(char* name, int length, CUdevice) {
+  call("device_name", {word(name), word(length)});
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+  *context = the_context;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = the_context;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
+CUresult cuCtxGetDevice(CUdevice* device) { return cuDeviceGet(device, 0); }
+CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
+CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+
+// --- tensormaps
+CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuuint32_t rank,
+                                void* address, const cuuint64_t* dims, const cuuint64_t* strides,
+                                const cuuint32_t* box, const cuuint32_t* steps,
+                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  call("tensor_map_encode_tiled",
+       {word(out), word(type), rank, word(address), word(dims), word(strides), word(box),
+        word(steps), word(interleave), word(swizzle), word(promotion), word(fill)});
+  return CUDA_SUCCESS;
+}
+
+// --- modules, kernels and launches
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  call("load_ptx", {word(image), word(module)});
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
+  return cuModuleLoadData(module, image);
+}
+CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+  call("find_kernel", {word(module), word(name), word(function)});
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleGetGlobal(CUdeviceptr* address, size_t* nbytes, CUmodule module, const char* name) {
+  call("find_variable", {word(module), word(name), word(address), word(nbytes)});
+  return CUDA_SUCCESS;
+}
+CUresult cuLibraryLoadData(CUlibrary* library, const void* image, CUjit_option*, void**, unsigned,
+                           CUlibraryOption*, void**, unsigned) {
+  call("load_ptx", {word(image), word(library)});
+  return CUDA_SUCCESS;
+}
+CUresult cuLibraryUnload(CUlibrary) { return CUDA_SUCCESS; }
+CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
+  call("find_kernel", {word(library), word(name), word(kernel)});
+  return CUDA_SUCCESS;
+}
+CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
+  *function = reinterpret_cast<CUfunction>(kernel);
+  return CUDA_SUCCESS;
+}
+CUresult cuFuncSetAttribute(CUfunction kernel, CUfunction_attribute attribute, int value) {
+  call("set_kernel_attribute", {word(kernel), word(attribute), word(static_cast<int64_t>(value))});
+  return CUDA_SUCCESS;
+}
+CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice) {
+  return cuFuncSetAttribute(reinterpret_cast<CUfunction>(kernel), attribute, value);
+}
+CUresult cuFuncSetCacheConfig(CUfunction, CUfunc_cache) { return CUDA_SUCCESS; }
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction kernel, int threads,
+                                                     size_t dynamic_smem) {
+  call("occupancy", {word(kernel), word(threads), dynamic_smem, word(blocks)});
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                        unsigned by, unsigned bz, unsigned dynamic_smem, CUstream, void** arguments,
+                        void** packed) {
+  b200::launch(kernel, plain(gx, gy, gz, bx, by, bz, dynamic_smem, arguments, packed));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction kernel, void** arguments,
+                          void** packed) {
+  auto launch = plain(config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
+                      config->blockDimY, config->blockDimZ, config->sharedMemBytes, arguments,
+                      packed);
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const auto& attribute = config->attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+      launch.cluster[0] = attribute.value.clusterDim.x;
+      launch.cluster[1] = attribute.value.clusterDim.y;
+      launch.cluster[2] = attribute.value.clusterDim.z;
+    } else if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+      launch.cooperative = attribute.value.cooperative;
+    }
+  }
+  b200::launch(kernel, launch);
+  return CUDA_SUCCESS;
+}
+
+// --- memory
+CUresult cuMemAlloc(CUdeviceptr* out, size_t nbytes) {
+  call("allocate", {nbytes, word(out)});
+  return CUDA_SUCCESS;
+}
+CUresult cuMemFree(CUdeviceptr address) {
+  call("release", {address});
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, size_t nbytes) {
+  cudaMemcpy(reinterpret_cast<void*>(to), from, nbytes, cudaMemcpyHostToDevice);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t nbytes) {
+  cudaMemcpy(to, reinterpret_cast<void*>(from), nbytes, cudaMemcpyDeviceToHost);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t nbytes) {
+  cudaMemcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), nbytes,
+             cudaMemcpyDeviceToDevice);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t count) {
+  cudaMemset(reinterpret_cast<void*>(address), value, count);
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"
+
+// --- entry points by name
+namespace {
+
+#define ENTRY(name) {#name, reinterpret_cast<void*>(&name)}
+const struct {
+  const char* name;
+  void* function;
+} entries[] = {
+    ENTRY(cuInit), ENTRY(cuDriverGetVersion), ENTRY(cuGetErrorString), ENTRY(cuGetErrorName),
+    ENTRY(cuDeviceGet), ENTRY(cuDeviceGetCount), ENTRY(cuDeviceGetAttribute),
+    ENTRY(cuDeviceGetName), ENTRY(cuDevicePrimaryCtxRetain), ENTRY(cuDevicePrimaryCtxRelease),
+    ENTRY(cuCtxGetCurrent), ENTRY(cuCtxSetCurrent), ENTRY(cuCtxGetDevice), ENTRY(cuCtxSynchronize),
+    ENTRY(cuStreamSynchronize), ENTRY(cuTensorMapEncodeTiled), ENTRY(cuModuleLoadData),
+    ENTRY(cuModuleLoadDataEx), ENTRY(cuModuleUnload), ENTRY(cuModuleGetFunction),
+    ENTRY(cuModuleGetGlobal), ENTRY(cuLibraryLoadData), ENTRY(cuLibraryUnload),
+    ENTRY(cuLibraryGetKernel), ENTRY(cuKernelGetFunction), ENTRY(cuFuncSetAttribute),
+    ENTRY(cuKernelSetAttribute), ENTRY(cuFuncSetCacheConfig),
+    ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor), ENTRY(cuLaunchKernel),
+    ENTRY(cuLaunchKernelEx), ENTRY(cuMemAlloc), ENTRY(cuMemFree), ENTRY(cuMemcpyHtoD),
+    ENTRY(cuMemcpyDtoH), ENTRY(cuMemcpyDtoD), ENTRY(cuMemsetD8),
+};
+#undef ENTRY
+
+// cuda.h renames some functions ("cuMemAlloc" is cuMemAlloc_v2); a program may ask for either.
+bool same_function(const std::string& entry, const std::string& asked) {
+  const auto plain_name = [](const std::string& name) {
+    const auto at = name.rfind("_v");
+    return at != std::string::npos && at + 3 == name.size() ? name.substr(0, at) : name;
+  };
+  return plain_name(entry) == plain_name(asked);
+}
+
+void* entry_point(const char* name) {
+  for (const auto& entry : entries)
+    if (same_function(entry.name, name)) return entry.function;
+  call("missing", {word(name)});
+  return nullptr;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuGetProcAddress(const char* name, void** out, int, cuuint64_t,
+                          CUdriverProcAddressQueryResult* status) {
+  *out = entry_point(name);
+  if (status) *status = CU_GET_PROC_ADDRESS_SUCCESS;
+  return CUDA_SUCCESS;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** out, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* status) {
+  *out = entry_point(name);
+  if (status) *status = cudaDriverEntryPointSuccess;
+  return cudaSuccess;
+}
+
+#undef cudaGetDriverEntryPoint
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+cudaError_t cudaGetDriverEntryPoint(const char* name, void** out, unsigned long long flags,
+                                    cudaDriverEntryPointQueryResult* status) {
+  return cudaGetDriverEntryPointByVersion(name, out, 0, flags, status);
+}
+
+}  // extern "C"

@@ -1,0 +1,78 @@
+// What nvcc's host code calls before main: modules, kernels, variables; and launches with <<<>>>.
+//
+// Registration runs while the library is being loaded, where an exception would end the process:
+// the Python side keeps the first error and raises it when the library is in place.
+#include <cuda_runtime.h>
+
+#include "backend.h"
+
+using b200::try_call;
+using b200::word;
+
+namespace {
+struct Configuration {
+  dim3 grid, block;
+  size_t dynamic_smem = 0;
+  cudaStream_t queue = nullptr;
+};
+thread_local Configuration pushed;
+}  // namespace
+
+extern "C" {
+
+void** __cudaRegisterFatBinary(void* wrapper) {
+  auto* handle = new uint64_t(0);
+  try_call("register_module", {word(wrapper), word(handle)});
+  return reinterpret_cast<void**>(handle);
+}
+
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+char __cudaInitModule(void**) { return 0; }
+
+void __cudaRegisterFunction(void** module, const char* host, char*, const char* name, int, uint3*,
+                            uint3*, dim3*, dim3*, int*) {
+  try_call("register_kernel", {*reinterpret_cast<uint64_t*>(module), word(host), word(name)});
+}
+
+void __cudaRegisterVar(void** module, char* host, char*, const char* name, int, size_t size, int,
+                       int) {
+  try_call("register_variable",
+           {*reinterpret_cast<uint64_t*>(module), word(host), word(name), size});
+}
+
+void __cudaRegisterManagedVar(void** module, void** host, char*, const char* name, int, size_t size,
+                              int, int) {
+  try_call("register_managed", {*reinterpret_cast<uint64_t*>(module), word(host), word(name), size});
+}
+
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t dynamic_smem,
+                                     cudaStream_t queue) {
+  pushed = {grid, block, dynamic_smem, queue};
+  return 0;
+}
+
+cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* dynamic_smem, void* queue) {
+  *grid = pushed.grid;
+  *block = pushed.block;
+  *dynamic_smem = pushed.dynamic_smem;
+  *static_cast<cudaStream_t*>(queue) = pushed.queue;
+  return cudaSuccess;
+}
+
+cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* host) {
+  *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(host));
+  return cudaSuccess;
+}
+
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                               size_t dynamic_smem, cudaStream_t queue) {
+  return cudaLaunchKernel(kernel, grid, block, arguments, dynamic_smem, queue);
+}
+
+cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                                    size_t dynamic_smem, cudaStream_t queue) {
+  return cudaLaunchKernel(kernel, grid, block, arguments, dynamic_smem, queue);
+}
+
+}  // extern "C"

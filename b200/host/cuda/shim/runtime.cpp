@@ -1,0 +1,350 @@
+// The CUDA runtime API over a B200 in software: launches, attributes, memory, queues and events.
+//
+// A device pointer is a host address, and a launch has ended when its call returns. So copies are
+// plain copies, there is nothing to wait for, and queues and events are names.
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "backend.h"
+
+using b200::call;
+using b200::word;
+
+namespace {
+
+thread_local cudaError_t last_error = cudaSuccess;
+
+void read_attribute(b200::Launch& launch, const cudaLaunchAttribute& attribute) {
+  switch (attribute.id) {
+    case cudaLaunchAttributeClusterDimension:
+      launch.cluster[0] = attribute.val.clusterDim.x;
+      launch.cluster[1] = attribute.val.clusterDim.y;
+      launch.cluster[2] = attribute.val.clusterDim.z;
+      break;
+    case cudaLaunchAttributeCooperative:
+      launch.cooperative = attribute.val.cooperative;
+      break;
+    // Where and when CTAs run, not what they do: kernels of one queue run one after the other here.
+    case cudaLaunchAttributeIgnore:
+    case cudaLaunchAttributeAccessPolicyWindow:
+    case cudaLaunchAttributeSynchronizationPolicy:
+    case cudaLaunchAttributeClusterSchedulingPolicyPreference:
+    case cudaLaunchAttributeProgrammaticStreamSerialization:
+    case cudaLaunchAttributePriority:
+    case cudaLaunchAttributeMemSyncDomainMap:
+    case cudaLaunchAttributeMemSyncDomain:
+    case cudaLaunchAttributePreferredClusterDimension:
+    case cudaLaunchAttributePreferredSharedMemoryCarveout:
+      break;
+    default:
+      call("unknown_launch_attribute", {word(attribute.id)});
+  }
+}
+
+b200::Launch plain(dim3 grid, dim3 block, void** arguments, size_t dynamic_smem) {
+  b200::Launch launch{};
+  const uint32_t sizes[6] = {grid.x, grid.y, grid.z, block.x, block.y, block.z};
+  std::memcpy(launch.grid, sizes, 12);
+  std::memcpy(launch.block, sizes + 3, 12);
+  launch.dynamic_smem = dynamic_smem;
+  launch.arguments = arguments;
+  return launch;
+}
+
+b200::Launch configured(const cudaLaunchConfig_t* config, void** arguments) {
+  auto launch = plain(config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes);
+  for (unsigned i = 0; i < config->numAttrs; ++i) read_attribute(launch, config->attrs[i]);
+  return launch;
+}
+
+template <typename Handle>
+cudaError_t new_handle(Handle* out) {
+  static uintptr_t next = 0x100;
+  *out = reinterpret_cast<Handle>(next += 0x10);
+  return cudaSuccess;
+}
+
+int device_attribute(int attribute) {
+  int value = 0;
+  call("device_attribute", {word(attribute), word(&value)});
+  return value;
+}
+
+char* symbol_address(const void* symbol, size_t nbytes) {
+  uint64_t address = 0, size = 0;
+  call("symbol", {word(symbol), word(&address), word(&size), nbytes});
+  return reinterpret_cast<char*>(address);
+}
+
+void check_copy(const void* to, const void* from, size_t nbytes) {
+  call("check_copy", {word(to), word(from), nbytes});
+}
+
+}  // namespace
+
+extern "C" {
+
+// --- launches and what is asked of a kernel
+cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                             size_t dynamic_smem, cudaStream_t) {
+  b200::launch(kernel, plain(grid, block, arguments, dynamic_smem));
+  return cudaSuccess;
+}
+
+cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                                        size_t dynamic_smem, cudaStream_t) {
+  auto launch = plain(grid, block, arguments, dynamic_smem);
+  launch.cooperative = 1;
+  b200::launch(kernel, launch);
+  return cudaSuccess;
+}
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
+                                void** arguments) {
+  b200::launch(kernel, configured(config, arguments));
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  call("set_kernel_attribute", {word(kernel), word(attribute), word(static_cast<int64_t>(value))});
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSuccess; }
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* kernel) {
+  // registers, static shared bytes, constant bytes, local bytes, threads a CTA, dynamic limit
+  int64_t facts[6];
+  call("kernel_facts", {word(kernel), word(facts)});
+  std::memset(out, 0, sizeof *out);
+  out->numRegs = facts[0];
+  out->sharedSizeBytes = facts[1];
+  out->constSizeBytes = facts[2];
+  out->localSizeBytes = facts[3];
+  out->maxThreadsPerBlock = facts[4];
+  out->maxDynamicSharedSizeBytes = facts[5];
+  out->ptxVersion = out->binaryVersion = 100;
+  return cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* kernel,
+                                                                   int threads, size_t dynamic_smem,
+                                                                   unsigned) {
+  call("occupancy", {word(kernel), word(threads), dynamic_smem, word(blocks)});
+  return cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel,
+                                                          int threads, size_t dynamic_smem) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, kernel, threads,
+                                                                dynamic_smem, 0);
+}
+
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* kernel,
+                                           const cudaLaunchConfig_t* config) {
+  const auto launch = configured(config, nullptr);
+  call("occupancy_clusters", {word(kernel), word(&launch), word(clusters)});
+  return cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* kernel,
+                                                 const cudaLaunchConfig_t*) {
+  call("largest_cluster", {word(kernel), word(size)});
+  return cudaSuccess;
+}
+
+// --- memory
+cudaError_t cudaMalloc(void** out, size_t nbytes) {
+  call("allocate", {nbytes, word(out)});
+  return cudaSuccess;
+}
+cudaError_t cudaMallocAsync(void** out, size_t nbytes, cudaStream_t) { return cudaMalloc(out, nbytes); }
+cudaError_t cudaMallocManaged(void** out, size_t nbytes, unsigned) { return cudaMalloc(out, nbytes); }
+cudaError_t cudaMallocHost(void** out, size_t nbytes) { return cudaMalloc(out, nbytes); }
+cudaError_t cudaHostAlloc(void** out, size_t nbytes, unsigned) { return cudaMalloc(out, nbytes); }
+cudaError_t cudaFree(void* address) {
+  call("release", {word(address)});
+  return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* address, cudaStream_t) { return cudaFree(address); }
+cudaError_t cudaFreeHost(void* address) { return cudaFree(address); }
+
+cudaError_t cudaMemcpy(void* to, const void* from, size_t nbytes, cudaMemcpyKind) {
+  check_copy(to, from, nbytes);
+  std::memmove(to, from, nbytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t nbytes, cudaMemcpyKind kind,
+                            cudaStream_t) {
+  return cudaMemcpy(to, from, nbytes, kind);
+}
+cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind) {
+  for (size_t row = 0; row < height; ++row)
+    cudaMemcpy(static_cast<char*>(to) + row * to_pitch,
+               static_cast<const char*>(from) + row * from_pitch, width, kind);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+}
+cudaError_t cudaMemset(void* address, int value, size_t nbytes) {
+  check_copy(address, address, nbytes);
+  std::memset(address, value, nbytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* address, int value, size_t nbytes, cudaStream_t) {
+  return cudaMemset(address, value, nbytes);
+}
+cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t nbytes, size_t offset,
+                               cudaMemcpyKind) {
+  std::memcpy(symbol_address(symbol, offset + nbytes) + offset, from, nbytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t nbytes,
+                                    size_t offset, cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpyToSymbol(symbol, from, nbytes, offset, kind);
+}
+cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t nbytes, size_t offset,
+                                 cudaMemcpyKind) {
+  std::memcpy(to, symbol_address(symbol, offset + nbytes) + offset, nbytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t nbytes, size_t offset,
+                                      cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpyFromSymbol(to, symbol, nbytes, offset, kind);
+}
+cudaError_t cudaGetSymbolAddress(void** out, const void* symbol) {
+  *out = symbol_address(symbol, 0);
+  return cudaSuccess;
+}
+cudaError_t cudaGetSymbolSize(size_t* out, const void* symbol) {
+  uint64_t address = 0;
+  call("symbol", {word(symbol), word(&address), word(out), 0});
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  call("memory_info", {word(free), word(total)});
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* address) {
+  std::memset(out, 0, sizeof *out);
+  out->type = cudaMemoryTypeDevice;
+  out->devicePointer = out->hostPointer = const_cast<void*>(address);
+  return cudaSuccess;
+}
+
+// --- errors: every failure is thrown, so none is left to ask for
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error; }
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "an error of the CUDA runtime";
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaSuccess ? "cudaSuccess" : "cudaError";
+}
+
+// --- the device
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  call("set_device", {word(static_cast<int64_t>(device))});
+  return cudaSuccess;
+}
+cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaDeviceReset() { return cudaSuccess; }
+cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
+cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
+cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = device_attribute(attribute);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int) {
+  std::memset(out, 0, sizeof *out);
+  size_t free = 0;
+  call("memory_info", {word(&free), word(&out->totalGlobalMem)});
+  call("device_name", {word(out->name), sizeof out->name});
+  out->major = device_attribute(cudaDevAttrComputeCapabilityMajor);
+  out->minor = device_attribute(cudaDevAttrComputeCapabilityMinor);
+  out->multiProcessorCount = device_attribute(cudaDevAttrMultiProcessorCount);
+  out->sharedMemPerBlock = device_attribute(cudaDevAttrMaxSharedMemoryPerBlock);
+  out->sharedMemPerBlockOptin = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  out->sharedMemPerMultiprocessor = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  out->reservedSharedMemPerBlock = device_attribute(cudaDevAttrReservedSharedMemoryPerBlock);
+  out->regsPerBlock = device_attribute(cudaDevAttrMaxRegistersPerBlock);
+  out->regsPerMultiprocessor = device_attribute(cudaDevAttrMaxRegistersPerMultiprocessor);
+  out->maxThreadsPerBlock = device_attribute(cudaDevAttrMaxThreadsPerBlock);
+  out->maxThreadsPerMultiProcessor = device_attribute(cudaDevAttrMaxThreadsPerMultiProcessor);
+  out->maxBlocksPerMultiProcessor = device_attribute(cudaDevAttrMaxBlocksPerMultiprocessor);
+  out->l2CacheSize = device_attribute(cudaDevAttrL2CacheSize);
+  out->memoryBusWidth = device_attribute(cudaDevAttrGlobalMemoryBusWidth);
+  out->warpSize = device_attribute(cudaDevAttrWarpSize);
+  out->maxThreadsDim[0] = out->maxThreadsDim[1] = 1024;
+  out->maxThreadsDim[2] = 64;
+  out->maxGridSize[0] = 0x7FFFFFFF;
+  out->maxGridSize[1] = out->maxGridSize[2] = 65535;
+  out->concurrentKernels = out->unifiedAddressing = out->cooperativeLaunch = 1;
+  return cudaSuccess;
+}
+
+// --- queues and events
+cudaError_t cudaStreamCreate(cudaStream_t* out) { return new_handle(out); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned) { return new_handle(out); }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned, int) { return new_handle(out); }
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue*) {
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* out) {
+  uint64_t recording = 0;
+  call("recording", {word(&recording)});
+  *out = recording ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* out) {
+  *out = reinterpret_cast<cudaEvent_t>(new double(-1));
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) { return cudaEventCreate(out); }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  call("now", {word(reinterpret_cast<double*>(event))});
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t queue, unsigned) {
+  return cudaEventRecord(event, queue);
+}
+cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete reinterpret_cast<double*>(event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  *milliseconds = (*reinterpret_cast<double*>(end) - *reinterpret_cast<double*>(start)) * 1e-3;
+  return cudaSuccess;
+}
+
+}  // extern "C"

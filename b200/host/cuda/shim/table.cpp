@@ -1,0 +1,7 @@
+// The two functions every compiled program calls, filled in by ../driver.py before one is loaded.
+#include "backend.h"
+
+extern "C" {
+int (*b200_cuda_call)(const char*, const uint64_t*, int) = nullptr;
+const char* (*b200_cuda_error)() = nullptr;
+}

@@ -1,0 +1,96 @@
+"""Finds nvcc and a C++ compiler, and says in one line what is missing.
+
+nvcc is a toolkit's (CUDA_HOME, PATH, /usr/local/cuda) or the one of its pip packages, which this
+project's extra `cuda` installs into site-packages/nvidia/cu13.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from b200.host.cuda.errors import BuildError
+
+OLDEST = (12, 8)  # the first nvcc that knows sm_100a and tcgen05
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """nvcc, the C++ compiler it works with, and where CUDA's headers are. version: of nvcc."""
+
+    nvcc: Path
+    version: tuple[int, int]
+    build: str
+    includes: tuple[Path, ...]
+    cxx: str
+    cxx_version: str
+
+
+def find_toolkit() -> Toolkit:
+    """The toolkit that compiles; BuildError names what is missing."""
+    nvcc = next(_candidates(), None)
+    if nvcc is None:
+        raise BuildError(
+            "nvcc is missing: raw CUDA is compiled for real; install the extra `cuda`"
+            " (pip install 'nvfp4-b200[cuda]') or a CUDA toolkit, and set CUDA_HOME or PATH"
+        )
+    return _inspect(nvcc, os.environ.get("CXX", "c++"))
+
+
+def _candidates() -> Iterator[Path]:
+    """Places of nvcc, the user's word first."""
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
+    found = [Path(home, "bin", "nvcc") for home in homes if home]
+    on_path = shutil.which("nvcc")
+    if on_path:
+        found.append(Path(on_path))
+    spec = importlib.util.find_spec("nvidia")
+    for root in spec.submodule_search_locations or () if spec else ():
+        found += sorted(Path(root).glob("cu1*/bin/nvcc"), reverse=True)
+    found.append(Path("/usr/local/cuda/bin/nvcc"))
+    yield from (path for path in found if path.is_file())
+
+
+@functools.cache
+def _inspect(nvcc: Path, cxx: str) -> Toolkit:
+    said = _output([str(nvcc), "--version"])
+    match = re.search(r"release (\d+)\.(\d+)", said)
+    if match is None:
+        raise BuildError(f"{nvcc} does not say its version: {said.strip()[:200]!r}")
+    version = (int(match.group(1)), int(match.group(2)))
+    if version < OLDEST:
+        raise BuildError(
+            f"nvcc {version[0]}.{version[1]} ({nvcc}) does not know sm_100a; it takes"
+            f" {OLDEST[0]}.{OLDEST[1]} or later"
+        )
+    if shutil.which(cxx) is None:
+        raise BuildError(
+            f"the C++ compiler {cxx!r} is missing: nvcc compiles host code with it; install g++"
+            " or set CXX"
+        )
+    return Toolkit(nvcc, version, said.strip(), _includes(nvcc), cxx, _output([cxx, "--version"]))
+
+
+def _includes(nvcc: Path) -> tuple[Path, ...]:
+    """The folders with cuda.h and with libcu++, which nvcc itself finds, for the C++ compiler."""
+    listed = _output([str(nvcc), "--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull])
+    found = [Path(p) for p in re.findall(r'-(?:I|isystem\s*)"?([^"\s]+)"?', listed)]
+    roots = dict.fromkeys(path.resolve() for path in found if path.is_dir())
+    if not any((root / "cuda_runtime.h").is_file() for root in roots):
+        raise BuildError(
+            f"the CUDA headers are missing beside {nvcc} (no cuda_runtime.h): install the extra"
+            " `cuda` (pip install 'nvfp4-b200[cuda]') or a whole CUDA toolkit"
+        )
+    return tuple(roots)
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.stdout
