@@ -124,9 +124,25 @@ class GlobalRules:
     def loaded(self, agent, address: int, nbytes: int, ins):
         """Contiguous bytes read by a bulk copy."""
         region = self.observer.machine.memory.region(address, nbytes)
+        if region.behind:
+            self._behind(agent, nbytes, ins, region)
         if (shadow := self.shadows.get(region.base)) is not None:
             at = address - region.base
             self._read(agent, shadow[at // UNIT : (at + nbytes + 1) // UNIT], ins, region)
+
+    def _behind(self, agent, nbytes: int, ins, region):
+        self.observer.found(
+            "global",
+            "a bulk copy reads behind a tensor's end",
+            (
+                f"this access: {words.line(ins)}: {nbytes} bytes, by {words.name(agent)}",
+                f"behind the end of {region.behind}",
+                "on the chip it reads what lies there, and faults where nothing is mapped; here "
+                "all ones",
+                "missing: a guard for the tiles that the tensor does not have",
+            ),
+            ins,
+        )
 
     def loaded_box(self, agent, access, ins):
         """A TMA load."""

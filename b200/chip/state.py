@@ -23,13 +23,20 @@ if TYPE_CHECKING:
     from b200.chip.tensor.tmem_alloc import Pool
 
 
+SEGMENT = 2 << 20  # bytes; the driver maps global memory, and torch takes it, in units of 2 MiB
+BEHIND = 1 << 56  # added to an address behind an allocation: beyond all of the host's
+
+
 class Region:
-    """A guarded range of bytes; `u8` .. `u64` are numpy views of it, `base` its first address."""
+    """A guarded range of bytes; `u8` .. `u64` are numpy views of it, `base` its first address.
 
-    __slots__ = ("base", "size", "name", "u8", "u16", "u32", "u64", "mem")
+    behind: the name of the allocation that this memory lies behind and does not belong to, or "".
+    """
 
-    def __init__(self, base: int, data: np.ndarray, name: str):
-        self.base, self.size, self.name = base, data.size, name
+    __slots__ = ("base", "size", "name", "behind", "u8", "u16", "u32", "u64", "mem")
+
+    def __init__(self, base: int, data: np.ndarray, name: str, behind: str = ""):
+        self.base, self.size, self.name, self.behind = base, data.size, name, behind
         self.u8 = data
         self.mem = data.data
         self.u16, self.u32, self.u64 = (
@@ -70,13 +77,41 @@ class GlobalMemory:
         """Make [address, address + nbytes) legal in place of freed allocations that it overlaps."""
         if nbytes <= 0:
             return
-        keep = [
-            r for r in self._regions if r.base + r.size <= address or r.base >= address + nbytes
-        ]
         data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-        keep.append(Region(address, data, name))
+        self._insert(Region(address, data, name))
+
+    def _insert(self, region: Region):
+        end = region.base + region.size
+        keep = [r for r in self._regions if r.base + r.size <= region.base or r.base >= end]
+        keep.append(region)
         keep.sort(key=lambda r: r.base)
         self._regions, self._bases = keep, [r.base for r in keep]
+
+    def readable(self, address: int, nbytes: int) -> int:
+        """Where a bulk copy of `nbytes` from an address reads: there, or in a region with `behind`.
+
+        Global memory is mapped in units of SEGMENT, so a copy that begins in a tensor or behind it
+        does not fault on the chip, but for a tensor at a segment's end; it reads what lies there.
+        Here that is all ones, as in memory that nothing has written, and it lies at an address
+        that no host memory has.
+        """
+        i = bisect.bisect_right(self._bases, address) - 1
+        if i >= 0 and self._regions[i].base + self._regions[i].size >= address + nbytes:
+            return address
+        try:
+            self.region(address, nbytes)
+        except Fault:
+            i = bisect.bisect_right(self._bases, address) - 1
+            before = self._regions[i] if i >= 0 else None
+            if before is None or address + nbytes > before.base + before.size + SEGMENT:
+                raise
+            data = np.full(nbytes, 0xFF, np.uint8)
+            inside = before.u8[address - before.base : address - before.base + nbytes]
+            data[: inside.size] = inside
+            data.setflags(write=False)
+            self._insert(Region(BEHIND + address, data, f"behind {before.name}", before.name))
+            return BEHIND + address
+        return address
 
     def retain(self, keep):
         """Drop the allocations for which keep(region) is false."""

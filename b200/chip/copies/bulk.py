@@ -84,6 +84,8 @@ def bulk_load(ins: Instr):
     def run(warp, lane, dst, src, nbytes, mbar, *rest):
         warp.spin = None
         check_bulk_size(nbytes)
+        if from_global:
+            src = warp.machine.memory.readable(src, nbytes)
         data = view(warp, src, nbytes)
         places = find(warp, dst, nbytes, mbar, rest[0] if find.multicast else None)
 
@@ -183,6 +185,7 @@ def bulk_prefetch(ins: Instr):
     def run(warp, lane, src, nbytes, *rest):
         warp.spin = None
         check_bulk_size(nbytes)
+        src = warp.machine.memory.readable(src, nbytes)
         global_view(warp, src, nbytes)
         warp.machine.issue(BulkPrefetch(nbytes, src), warp, lambda: None)
 

@@ -1,4 +1,4 @@
-"""Which architecture a program is compiled for, out of its nvcc flags, and whether a B200 runs it."""
+"""Which architecture a program's nvcc flags ask for, and whether a B200 runs it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from b200.host.cuda.sources import Origin
 if TYPE_CHECKING:
     from b200.host.cuda.build import Source
 
-# nvcc: "cuda.cu(35): error: ..."; g++: "main.cpp:3:5: error: ..."; ptxas: "..., line 9; error : ..."
+# nvcc: "cuda.cu(35): error: ..."; g++: "main.cpp:3:5: error: ..."; ptxas: "..., line 9; error : ."
 _PATTERNS = (
     re.compile(
         r"^(?P<file>[^\s(]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<text>.*)"

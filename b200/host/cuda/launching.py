@@ -155,7 +155,8 @@ def _check_smem(function: Function, dynamic: int) -> None:
         raise _refused(
             kernel,
             f"{dynamic} bytes of dynamic shared memory, its limit is {limit}: raise it with"
-            f" cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, {dynamic})",
+            " cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,"
+            f" {dynamic})",
         )
 
 

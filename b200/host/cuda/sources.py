@@ -65,10 +65,14 @@ def origin(text: str, user_file: str | None) -> Origin | None:
 
 _FILE = re.compile(r'^(\s*\.file\s+)(\d+)(\s+)"([^"]*)"', re.M)
 _LOC = re.compile(r"(\.loc\s+|inlined_at\s+)(\d+)(\s+)(\d+)")
+_INLINED = re.compile(r"\.loc\s+(\d+)\s+\d+\s+\d+[^\n]*inlined_at\s+(\d+)(\s+\d+\s+\d+)")
 
 
 def relocate(ptx: str, origins: dict[str, Origin]) -> str:
-    """PTX whose line information names the user's files; origins: by a compiled file's name."""
+    """PTX whose line information names the user's files; origins: by a compiled file's name.
+
+    Code of a header (CUDA's own wrappers) stands at the line that it is inlined into.
+    """
     found: dict[str, Origin] = {}
 
     def rename(match: re.Match) -> str:
@@ -78,10 +82,15 @@ def relocate(ptx: str, origins: dict[str, Origin]) -> str:
         found[match.group(2)] = known
         return f'{match.group(1)}{match.group(2)}{match.group(3)}"{known.file}"'
 
+    def hoist(match: re.Match) -> str:
+        if match.group(1) in found or match.group(2) not in found:
+            return match.group(0)
+        return f".loc {match.group(2)}{match.group(3)}"
+
     def renumber(match: re.Match) -> str:
         known = found.get(match.group(2))
         line = known.line(int(match.group(4))) if known else 0
         return f"{match.group(1)}{match.group(2)}{match.group(3)}{line or match.group(4)}"
 
     renamed = _FILE.sub(rename, ptx)
-    return _LOC.sub(renumber, renamed)
+    return _LOC.sub(renumber, _INLINED.sub(hoist, renamed))
