@@ -13,6 +13,7 @@ from functools import cache
 
 import numpy as np
 
+from b200 import sparse
 from b200.checker import naming as words
 from b200.checker.clocks import HB
 from b200.checker.tensormap_edits import TensorMaps
@@ -63,7 +64,7 @@ class GlobalRules:
         found = self.shadows.get(region.base)
         if found is None or found.size < region.size // UNIT + 1:
             entries = -(-(region.size // UNIT + 1) // 4) * 4
-            found = self.shadows[region.base] = np.zeros(entries, np.uint16)
+            found = self.shadows[region.base] = sparse.zeros(entries, np.uint16)
         return found
 
     def _number(self, agent, ins) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 SEGMENT = 2 << 20  # bytes; the driver maps global memory, and torch takes it, in units of 2 MiB
-BEHIND = 1 << 56  # added to an address behind an allocation: beyond all of the host's
+BEHIND = 1 << 60  # added to an address behind an allocation: in no window, and no host's
 
 
 class Region:

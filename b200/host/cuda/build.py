@@ -33,6 +33,8 @@ from b200.host.cuda.toolkit import Toolkit, find_toolkit
 HERE = Path(__file__).parent
 _CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cudnn|nvml|nvtx)\w*")
 _STAND_INS = ("-lcuda", "-lcudart", "-lcudart_static", "-lcudadevrt", "-lc10_cuda", "-ltorch_cuda")
+_HOST = ("-fPIC", "-std=c++20", "-O1")  # host code runs once a launch: -O1 is enough
+_EXTENSION = "#include <torch/extension.h>"
 _REGISTERS = re.compile(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", re.S)
 
 
@@ -88,15 +90,18 @@ def cache_folder() -> Path:
 def build(request: Request) -> Library:
     """The library of a request, compiled now or found in the cache; BuildError in one line."""
     toolkit = find_toolkit()
-    key = _key(request, toolkit)
-    folder = cache_folder() / key
-    with _locked(folder.with_suffix(".lock")):
-        if not _fresh(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-            with tempfile.TemporaryDirectory(dir=folder.parent) as work:
-                _compile(request, toolkit, Path(work))
+    cache, key = cache_folder(), _key(request, toolkit)
+    with _locked(cache / f"{key}.lock"):
+        folder = next((kept for kept in cache.glob(f"{key}-*") if _fresh(kept)), None)
+        if folder is None:
+            work = Path(tempfile.mkdtemp(dir=cache))
+            try:
+                included = _compile(request, toolkit, work)
+                folder = cache / f"{key}-{digest_of(*included.values())}"  # one path a content
+                shutil.rmtree(folder, ignore_errors=True)
                 os.replace(work, folder)
-                Path(work).mkdir()  # for TemporaryDirectory to remove
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
     facts = json.loads((folder / "facts.json").read_text())
     return Library(folder / f"{request.name}.so", facts["registers"])
 
@@ -148,30 +153,50 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _compile(request: Request, toolkit: Toolkit, work: Path) -> None:
-    jobs = [(source, _command(source, request, toolkit, work)) for source in request.sources]
+def _compile(request: Request, toolkit: Toolkit, work: Path) -> dict[str, str]:
+    """Put the library into a folder; returns the user's headers it included, with their digests."""
     for source in request.sources:
         (work / source.name).write_text(source.text)
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         shim = [pool.submit(_shim, part, toolkit, work) for part in sorted(HERE.glob("shim/*.cpp"))]
-        logs = list(pool.map(lambda job: _run(*job, request, work), jobs))
+        logs = list(pool.map(lambda s: _run(s, request, toolkit, work), request.sources))
         objects = [part.result() for part in shim if part.result() is not None]
     objects += [str(work / f"{source.name}.o") for source in request.sources]
     _link(request, toolkit, objects, work)
-    facts = {
-        "registers": {name: int(n) for name, n in _REGISTERS.findall("\n".join(logs))},
-        "included": {str(p): _digest(p) for p in _included(request, toolkit, work)},
-    }
+    included = {str(p): _digest(p) for p in _included(request, toolkit, work)}
+    registers = {name: int(n) for name, n in _REGISTERS.findall("\n".join(logs))}
+    facts = {"registers": registers, "included": included}
     (work / "log.txt").write_text("\n".join(logs))
     (work / "facts.json").write_text(json.dumps(facts))
     for object_file in work.glob("*.o"):
         object_file.unlink()
+    return included
 
 
-def _include_flags(request: Request, toolkit: Toolkit) -> list[str]:
+def _precompiled(toolkit: Toolkit) -> Path:
+    """torch/extension.h, precompiled by g++ (20 s of every C++ source otherwise), once for this
+    torch. A compiler that cannot use it, with other flags or of another kind, reads the header.
+    """
+    import torch
+
+    flags = _include_flags((), toolkit)
+    key = digest_of(torch.__version__, toolkit.cxx_version, *_HOST, *flags)
+    header = cache_folder() / f"torch-{key}" / "extension.h"
+    with _locked(header.parent.with_suffix(".lock")):
+        if not header.exists():
+            header.parent.mkdir(exist_ok=True)
+            out = header.with_suffix(".part")
+            out.write_text(_EXTENSION + "\n")
+            command = [toolkit.cxx, "-x", "c++-header", *flags, *_HOST, out.name]
+            check_run([*command, "-o", "extension.h.gch"], header.parent)
+            os.replace(out, header)
+    return header
+
+
+def _include_flags(includes: Sequence[str], toolkit: Toolkit) -> list[str]:
     from torch.utils.cpp_extension import include_paths
 
-    stand_ins = [str(HERE / "include"), *request.includes]
+    stand_ins = [str(HERE / "include"), *includes]
     system = [*include_paths("cpu"), sysconfig.get_path("include"), *map(str, toolkit.includes)]
     flags = [f"-I{path}" for path in stand_ins]
     for path in system:
@@ -180,16 +205,17 @@ def _include_flags(request: Request, toolkit: Toolkit) -> list[str]:
 
 
 def _command(source: Source, request: Request, toolkit: Toolkit, work: Path) -> list[str]:
-    """The compiler's command line for one source. Host code runs once a launch: -O1 is enough."""
+    """The compiler's command line for one source."""
     from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
     flags = [f"-DTORCH_EXTENSION_NAME={request.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
     flags += [f"-I{source.folder}"] if source.folder else []
-    flags += _include_flags(request, toolkit)
+    flags += _include_flags(request.includes, toolkit)
     out = ["-c", source.name, "-o", f"{source.name}.o", "-MD", "-MF", f"{source.name}.d"]
     if not source.name.endswith(".cu"):
         user = [flag for flag in request.cflags if not flag.startswith(("-O", "-std="))]
-        return [toolkit.cxx, *flags, *user, "-fPIC", "-std=c++20", "-O1", *out]
+        head = ["-include", str(_precompiled(toolkit))] if _EXTENSION in source.text else []
+        return [toolkit.cxx, *head, *flags, *user, *_HOST, *out]
     wanted, user = split_flags(request.cuda_cflags)
     user = [flag for flag in user if not flag.startswith("-std=")]
     device = [f"-gencode=arch={wanted},code=[{wanted},{wanted.replace('compute', 'sm')}]"]
@@ -198,7 +224,9 @@ def _command(source: Source, request: Request, toolkit: Toolkit, work: Path) -> 
     return [str(toolkit.nvcc), *COMMON_NVCC_FLAGS, *flags, *user, *device, *host, *out]
 
 
-def _run(source: Source, command: list[str], request: Request, work: Path) -> str:
+def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
+    """Compile one source; what the compiler said."""
+    command = _command(source, request, toolkit, work)
     if request.verbose:
         print(shlex.join(command))
     done = subprocess.run(

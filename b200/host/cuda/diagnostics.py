@@ -50,7 +50,7 @@ def locate(output: str, source: Source) -> str:
     pattern = re.compile(rf"(?:[^\s:(]*/)?{re.escape(source.name)}(?P<open>[(:])(?P<line>\d+)")
 
     def place(match: re.Match) -> str:
-        line = known.line(int(match["line"]))
-        return f"{known.file}{match['open']}{line}" if line else match.group(0)
+        place = known.place(int(match["line"]))
+        return f"{place[0]}{match['open']}{place[1]}" if place else match.group(0)
 
     return pattern.sub(place, output)

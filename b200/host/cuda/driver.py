@@ -12,8 +12,16 @@ import struct
 import time
 from dataclasses import dataclass, field
 
+from b200 import sparse
 from b200.errors import EmulatorError
-from b200.hardware import COMPUTE_CAPABILITY, MAX_CLUSTER, MAX_THREADS, SM_COUNT, SMEM_OPT_IN
+from b200.hardware import (
+    COMPUTE_CAPABILITY,
+    MAX_CLUSTER,
+    MAX_THREADS,
+    SM_COUNT,
+    SMEM_BYTES,
+    SMEM_OPT_IN,
+)
 from b200.host.cuda import occupancy
 from b200.host.cuda.fatbin import ptx_of
 from b200.host.cuda.launching import Attributes, LaunchWords, check, cluster_of, parameters
@@ -49,7 +57,7 @@ _DEVICE_ATTRIBUTES = {
     41: 1,  # unified addressing
     75: COMPUTE_CAPABILITY[0],
     76: COMPUTE_CAPABILITY[1],
-    81: occupancy.SMEM_DEFAULT + SMEM_OPT_IN - SMEM_DEFAULT + SMEM_RESERVED,
+    81: SMEM_BYTES,
     82: occupancy.REGISTERS,
     95: 1,  # cooperative launch
     97: SMEM_OPT_IN,
@@ -294,8 +302,7 @@ class Driver:
                 "limit",
                 f"out of memory: cudaMalloc of {nbytes} bytes, {used} of {MEMORY_BYTES} are in use",
             )
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
-        pages = mmap.mmap(-1, max(nbytes, 1), flags=flags)
+        pages = sparse.pages(nbytes)
         address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
         self._memory[address] = (pages, max(nbytes, 1))
         _poke(out, "<Q", address)

@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import os
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,12 @@ _CALL = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
 )
 _TEXT = ctypes.CFUNCTYPE(ctypes.c_void_p)
+
+_LIBRARIES = (
+    str(build.HERE.parent) + os.sep,
+    sysconfig.get_path("stdlib"),
+    os.sep + "site-packages",
+)
 
 
 class Extensions:
@@ -67,10 +74,10 @@ class Extensions:
                 ]
         if functions is not None:
             cpp.append(_bindings(functions, with_pytorch_error_handling))
-        user_file = _caller()
-        sources = [_source("main.cpp", "\n".join(cpp), user_file)]
+        user_files = _callers()
+        sources = [_source("main.cpp", "\n".join(cpp), user_files)]
         if cuda:
-            sources.append(_source("cuda.cu", "\n".join(cuda), user_file))
+            sources.append(_source("cuda.cu", "\n".join(cuda), user_files))
         request = build.Request(
             name,
             tuple(sources),
@@ -236,8 +243,8 @@ def _bindings(functions: str | Sequence[str] | dict[str, str], safe: bool) -> st
     return "\n".join([*lines, "}"])
 
 
-def _source(name: str, text: str, user_file: str | None) -> build.Source:
-    return build.Source(name, on_cpu(text) + "\n", None, origin(text, user_file))
+def _source(name: str, text: str, user_files: Sequence[str]) -> build.Source:
+    return build.Source(name, on_cpu(text) + "\n", None, origin(text, user_files))
 
 
 def _file_source(index: int, path: Path) -> build.Source:
@@ -250,16 +257,16 @@ def _file_source(index: int, path: Path) -> build.Source:
         f"source{index}_{path.stem}{suffix}",
         on_cpu(text),
         str(path.resolve().parent),
-        origin(text, str(path.resolve())),
+        origin(text, [str(path.resolve())]),
     )
 
 
-def _caller() -> str | None:
-    """The Python file that called load_inline."""
-    frame = sys._getframe(1)
+def _callers() -> list[str]:
+    """The Python files on the way to load_inline, the nearest first, libraries left out."""
+    found, frame = {}, sys._getframe(1)
     while frame is not None:
-        file = frame.f_code.co_filename
-        if "b200/host/" not in file and "functools" not in file and os.path.isfile(file):
-            return os.path.abspath(file)
+        file = os.path.abspath(frame.f_code.co_filename)
+        if not any(part in file for part in _LIBRARIES) and os.path.isfile(file):
+            found[file] = True
         frame = frame.f_back
-    return None
+    return list(found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,42 +31,50 @@ def on_cpu(text: str) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the lines of a compiled file come from: `lines[i]` is the line of `file` that line
-    i + 1 stands in, 0 where that is not known.
+    """Where the lines of a compiled file come from: `places[i]` is (file, line) of line i + 1, None
+    where that is not known.
     """
 
-    file: str
-    lines: tuple[int, ...]
+    places: tuple[tuple[str, int] | None, ...]
 
-    def line(self, compiled: int) -> int:
-        return self.lines[compiled - 1] if 0 < compiled <= len(self.lines) else 0
+    def place(self, line: int) -> tuple[str, int] | None:
+        return self.places[line - 1] if 0 < line <= len(self.places) else None
 
 
-def origin(text: str, user_file: str | None) -> Origin | None:
-    """Finds a source string in the Python file that holds it, by its lines.
+def origin(text: str, files: Sequence[str]) -> Origin | None:
+    """Finds a source string in the Python files that may hold it, by its lines.
 
-    Lines that differ there (an f-string's, an escaped one) count on from the line before.
+    files: the likeliest first. Lines that differ there (an f-string's, an escaped one) count on
+    from the line before.
     """
-    if user_file is None or not Path(user_file).is_file():
-        return None
-    theirs = Path(user_file).read_text(errors="replace").splitlines()
     ours = text.splitlines()
-    lines = [0] * len(ours)
-    matcher = difflib.SequenceMatcher(None, ours, theirs, autojunk=False)
-    for at, there, count in matcher.get_matching_blocks():
-        if any(len(line.strip()) > 3 for line in ours[at : at + count]):
-            lines[at : at + count] = range(there + 1, there + count + 1)
-    if not any(lines):
+    places: list[tuple[str, int] | None] = [None] * len(ours)
+    for file in files:
+        if Path(file).is_file() and None in places:
+            _align(ours, places, file)
+    if not any(places):
         return None
-    for i in range(1, len(lines)):
-        if not lines[i] and lines[i - 1]:
-            lines[i] = min(lines[i - 1] + 1, len(theirs))
-    return Origin(user_file, tuple(lines))
+    for i in range(1, len(places)):
+        before = places[i - 1]
+        if places[i] is None and before is not None:
+            places[i] = (before[0], before[1] + 1)
+    return Origin(tuple(places))
 
 
-_FILE = re.compile(r'^(\s*\.file\s+)(\d+)(\s+)"([^"]*)"', re.M)
-_LOC = re.compile(r"(\.loc\s+|inlined_at\s+)(\d+)(\s+)(\d+)")
-_INLINED = re.compile(r"\.loc\s+(\d+)\s+\d+\s+\d+[^\n]*inlined_at\s+(\d+)(\s+\d+\s+\d+)")
+def _align(ours: list[str], places: list[tuple[str, int] | None], file: str) -> None:
+    """Give the lines that a file holds their places; a block counts if it has a telling line."""
+    theirs = Path(file).read_text(errors="replace").splitlines()
+    open_lines = [i for i, place in enumerate(places) if place is None]
+    matcher = difflib.SequenceMatcher(None, [ours[i] for i in open_lines], theirs, autojunk=False)
+    for at, there, count in matcher.get_matching_blocks():
+        if any(len(ours[i].strip()) > 3 for i in open_lines[at : at + count]):
+            for k in range(count):
+                places[open_lines[at + k]] = (file, there + k + 1)
+
+
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
+_LOC = re.compile(r"(\.loc\s+|inlined_at\s+)(\d+)\s+(\d+)")
+_INLINED = re.compile(r"\.loc\s+(\d+)\s+\d+\s+\d+[^\n]*inlined_at\s+(\d+\s+\d+\s+\d+)")
 
 
 def relocate(ptx: str, origins: dict[str, Origin]) -> str:
@@ -73,24 +82,23 @@ def relocate(ptx: str, origins: dict[str, Origin]) -> str:
 
     Code of a header (CUDA's own wrappers) stands at the line that it is inlined into.
     """
-    found: dict[str, Origin] = {}
-
-    def rename(match: re.Match) -> str:
-        known = origins.get(Path(match.group(4)).name)
-        if known is None:
-            return match.group(0)
-        found[match.group(2)] = known
-        return f'{match.group(1)}{match.group(2)}{match.group(3)}"{known.file}"'
+    listed = [(n, origins.get(Path(file).name)) for n, file in _FILE.findall(ptx)]
+    known = {n: found for n, found in listed if found is not None}
+    first = 1 + max((int(n) for n, _ in listed), default=0)
+    files = {place[0] for found in known.values() for place in found.places if place}
+    numbers = {file: first + i for i, file in enumerate(sorted(files))}
 
     def hoist(match: re.Match) -> str:
-        if match.group(1) in found or match.group(2) not in found:
+        if match.group(1) in known or match.group(2).split()[0] not in known:
             return match.group(0)
-        return f".loc {match.group(2)}{match.group(3)}"
+        return f".loc {match.group(2)}"
 
     def renumber(match: re.Match) -> str:
-        known = found.get(match.group(2))
-        line = known.line(int(match.group(4))) if known else 0
-        return f"{match.group(1)}{match.group(2)}{match.group(3)}{line or match.group(4)}"
+        found = known.get(match.group(2))
+        place = found.place(int(match.group(3))) if found else None
+        if place is None:
+            return match.group(0)
+        return f"{match.group(1)}{numbers[place[0]]} {place[1]}"
 
-    renamed = _FILE.sub(rename, ptx)
-    return _LOC.sub(renumber, _INLINED.sub(hoist, renamed))
+    moved = _LOC.sub(renumber, _INLINED.sub(hoist, ptx))
+    return moved + "".join(f'\n.file {n} "{file}"' for file, n in numbers.items()) + "\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from b200.chip import instruction_set as _instruction_set  # noqa: F401  registers every unit
 from b200.chip.operations import Operation
 from b200.chip.state import CTA, Cluster, GlobalMemory
 from b200.contract import find

@@ -92,7 +92,7 @@ def test_store_and_byte_mask(bench):
         (0x808, 0, 64, "not aligned to 16"),
         (0x800, 8, 64, "not aligned to 16"),
         (0x800, 0, 72, "must be a multiple of 16"),
-        (0x800, 4080, 32, "in no tensor's allocation"),
+        (0x800, 4096 + (2 << 20), 32, "in no tensor's allocation"),
         (0x10400, 0, 32, "outside the CTA's shared memory"),
     ],
 )
@@ -100,6 +100,23 @@ def test_bulk_faults(bench, dst, src, size, text):
     machine, warps = bench
     with pytest.raises(Fault, match=text):
         run(LOAD)(warps[0], 0, dst, machine.base + src, size, MBAR)
+
+
+@pytest.mark.parametrize("src, valid", [(4064, 32), (4096, 0), (8192, 0)])
+def test_a_load_behind_a_tensor_reads_all_ones(bench, src, valid):
+    machine, warps = bench
+    run(LOAD)(warps[0], 0, 0x800, machine.base + src, 64, MBAR)
+    machine.flush()
+    got = smem(warps[0], 0x800, 64)
+    assert bytes(got[:valid]) == bytes(machine.data[src : src + valid])
+    assert (got[valid:] == 0xFF).all()
+
+
+def test_a_store_behind_a_tensor_faults(bench):
+    machine, warps = bench
+    store = run("cp.async.bulk.global.shared::cta.bulk_group")
+    with pytest.raises(Fault, match="in no tensor's allocation"):
+        store(warps[0], 0, machine.base + 4096, 0x800, 64)
 
 
 def test_unknown_modifiers_are_refused():

@@ -1,0 +1,26 @@
+"""Zeroed memory that takes no room before it is touched, however large: programs reserve far more
+than they use.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named from Python 3.13 on
+SMALL = 1 << 20  # bytes; below, an ordinary allocation is quicker
+
+
+def pages(nbytes: int) -> mmap.mmap:
+    """An anonymous mapping of at least one byte."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
+    return mmap.mmap(-1, max(nbytes, 1), flags=flags)
+
+
+def zeros(count: int, dtype: type) -> np.ndarray:
+    """np.zeros(count, dtype) that does not fail for want of memory it never touches."""
+    nbytes = count * np.dtype(dtype).itemsize
+    if nbytes < SMALL:
+        return np.zeros(count, dtype)
+    return np.frombuffer(pages(nbytes), dtype, count)

@@ -1,0 +1,68 @@
+"""CUDA programs for the tests: compiled without torch's headers, called through ctypes.
+
+A function of a program returns the text of the C++ exception it ended with, "" if it did not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import pytest
+
+from b200.host.cuda.errors import BuildError
+from b200.host.cuda.toolkit import find_toolkit
+
+HEAD = """
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <cooperative_groups.h>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#define TEST(name, ...) EXPORT const char* name(uint64_t a, uint64_t b) { static std::string said; \\
+  said.clear(); try __VA_ARGS__ catch (const std::exception& error) { said = error.what(); } \\
+  return said.c_str(); }
+"""
+
+
+def missing_toolkit() -> str:
+    """Why no CUDA can be compiled here, "" if it can."""
+    try:
+        find_toolkit()
+    except BuildError as error:
+        return str(error)
+    return ""
+
+
+needs_nvcc = pytest.mark.skipif(bool(missing_toolkit()), reason=missing_toolkit() or "-")
+
+
+def compile_program(name: str, source: str, **options) -> ctypes.CDLL:
+    """A program of one CUDA source, compiled and loaded as load_inline does it."""
+    from torch.utils.cpp_extension import load_inline
+
+    options.setdefault("extra_cuda_cflags", ["-gencode=arch=compute_100a,code=sm_100a"])
+    path = load_inline(
+        name,
+        cpp_sources="",
+        cuda_sources=HEAD + source,
+        is_python_module=False,
+        no_implicit_headers=True,
+        **options,
+    )
+    return ctypes.CDLL(path)
+
+
+def caller(library: ctypes.CDLL) -> Callable[..., str]:
+    """call(function, a, b): the function's exception text, "" without one."""
+
+    def call(name: str, a: int = 0, b: int = 0) -> str:
+        function = getattr(library, name)
+        function.restype = ctypes.c_char_p
+        return function(ctypes.c_uint64(a), ctypes.c_uint64(b)).decode()
+
+    return call

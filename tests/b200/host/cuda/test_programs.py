@@ -1,0 +1,276 @@
+"""Raw CUDA programs, compiled by nvcc, run on the software B200: what is right stays right."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+import torch
+
+import b200
+from tests.b200.host.cuda.support import caller, compile_program, needs_nvcc
+
+pytestmark = needs_nvcc
+
+SOURCE = r"""
+__device__ int counter[4] = {1, 2, 3, 4};
+__constant__ float factor = 2.0f;
+
+__global__ void scale(const float* x, float* y, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = factor * x[i];
+  if (i == 0) counter[2] += n;
+}
+
+TEST(scale_it, {
+  cudaMemcpyToSymbol(factor, std::vector<float>{3.0f}.data(), 4);
+  scale<<<3, 128>>>((const float*)a, (float*)b, 300);
+  int found[4];
+  cudaMemcpyFromSymbol(found, counter, 16);
+  if (found[1] != 2 || found[2] != 303) throw std::runtime_error(std::to_string(found[2]));
+})
+
+TEST(own_memory, {
+  float* buffer;
+  cudaMalloc(&buffer, 300 * 4);
+  cudaMemset(buffer, 0xFF, 300 * 4);
+  cudaMemcpy(buffer, (void*)a, 300 * 4, cudaMemcpyDeviceToDevice);
+  scale<<<dim3(3), dim3(128)>>>(buffer, buffer, 300);
+  cudaMemcpyAsync((void*)b, buffer, 300 * 4, cudaMemcpyDeviceToHost);
+  cudaFree(buffer);
+})
+
+TEST(large_memory, {
+  char* buffer;
+  cudaMalloc(&buffer, 80'000'000'000);
+  scale<<<1, 128>>>((float*)a, (float*)(buffer + 70'000'000'000), 4);
+  cudaMemcpy((void*)b, buffer + 70'000'000'000, 16, cudaMemcpyDeviceToHost);
+  cudaFree(buffer);
+})
+
+__global__ void ranks(int* out) {
+  int rank, size;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  out[blockIdx.x] = 100 * size + rank;
+}
+__global__ void __cluster_dims__(2, 1, 1) fixed_ranks(int* out) {
+  out[blockIdx.x] = 0;
+  int size;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  out[blockIdx.x] = size;
+}
+
+TEST(clusters, {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(8);
+  config.blockDim = dim3(32);
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = 4;
+  attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  cudaLaunchKernelEx(&config, ranks, (int*)a);
+  fixed_ranks<<<4, 32>>>((int*)b);
+})
+
+template <int N>
+__global__ void __launch_bounds__(256) shared_sum(const float* x, float* out) {
+  extern __shared__ float dynamic[];
+  __shared__ float fixed[N];
+  dynamic[threadIdx.x] = x[threadIdx.x];
+  fixed[threadIdx.x % N] = 1.0f;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    float sum = fixed[0];
+    for (int i = 0; i < blockDim.x; ++i) sum += dynamic[i];
+    *out = sum;
+  }
+}
+
+TEST(shared_memory, {
+  auto kernel = shared_sum<8>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 200'000);
+  kernel<<<1, 128, 200'000>>>((const float*)a, (float*)b);
+})
+
+EXPORT void facts(int64_t* out) {
+  cudaFuncAttributes attributes;
+  cudaFuncGetAttributes(&attributes, (const void*)shared_sum<8>);
+  int blocks;
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, shared_sum<8>, 256, 100'000);
+  cudaDeviceProp properties;
+  cudaGetDeviceProperties(&properties, 0);
+  int count;
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0);
+  const int64_t all[] = {(int64_t)attributes.sharedSizeBytes, attributes.maxThreadsPerBlock,
+                         attributes.numRegs, blocks, properties.multiProcessorCount, count,
+                         (int64_t)properties.sharedMemPerBlockOptin, properties.major};
+  std::memcpy(out, all, sizeof all);
+}
+
+__global__ void load_box(const __grid_constant__ CUtensorMap map, float* out) {
+  __shared__ alignas(128) float box[8 * 16];
+  __shared__ uint64_t barrier;
+  const int at = __cvta_generic_to_shared(&barrier), to = __cvta_generic_to_shared(box);
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at));
+    asm volatile("fence.mbarrier_init.release.cluster;");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 512;" ::"r"(at) : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(&map), "r"(16), "r"(8), "r"(at) : "memory");
+  }
+  __syncthreads();
+  asm volatile("{\n.reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0;\n"
+               "@!p bra WAIT;\n}" ::"r"(at) : "memory");
+  for (int i = threadIdx.x; i < 128; i += blockDim.x) out[i] = box[i];
+}
+
+TEST(tensormap, {
+  void* entry;
+  cudaDriverEntryPointQueryResult status;
+  cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault,
+                                   &status);
+  CUtensorMap map;
+  const cuuint64_t dims[] = {32, 16}, strides[] = {128};
+  const cuuint32_t box[] = {16, 8}, steps[] = {1, 1};
+  reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(
+      &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, (void*)a, dims, strides, box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+      CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  load_box<<<1, 32>>>(map, (float*)b);
+})
+
+const char* ptx = R"(
+.version 8.7
+.target sm_100a
+.address_size 64
+.visible .entry add_one(.param .u64 at, .param .u32 value) {
+  .reg .u64 %a; .reg .u32 %v;
+  ld.param.u64 %a, [at]; ld.param.u32 %v, [value];
+  add.u32 %v, %v, 1; st.global.u32 [%a], %v; ret;
+})";
+
+TEST(raw_ptx, {
+  CUmodule module;
+  CUfunction function;
+  cuModuleLoadData(&module, ptx);
+  cuModuleGetFunction(&function, module, "add_one");
+  uint64_t address = a;
+  unsigned value = 41;
+  void* arguments[] = {&address, &value};
+  cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr);
+  struct { uint64_t address; unsigned value; } packed{b, 7};
+  size_t size = sizeof packed;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                   CU_LAUNCH_PARAM_END};
+  cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra);
+})
+
+__global__ void store_outside(int* at) {
+  at[threadIdx.x + 1000] = 1;  // LINE OF THE STORE
+}
+TEST(fault, { store_outside<<<1, 32>>>((int*)a); })
+"""
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    return b200.install()
+
+
+@pytest.fixture(scope="module")
+def library(gpu):
+    return compile_program("programs", SOURCE)
+
+
+@pytest.fixture
+def call(library):
+    return caller(library)
+
+
+def both(*tensors: torch.Tensor) -> tuple[int, ...]:
+    return tuple(t.data_ptr() for t in tensors)
+
+
+def test_a_launch_a_constant_and_a_variable(call, gpu):
+    x, y = torch.randn(300), torch.zeros(300)
+    assert call("scale_it", *both(x, y)) == ""
+    assert torch.equal(y, 3 * x)
+    assert gpu.launches[-1].grid == (3, 1, 1) and not gpu.launches[-1].findings
+
+
+def test_memory_of_the_program_is_legal_and_copied(call):
+    x, y = torch.randn(300), torch.zeros(300)
+    assert call("own_memory", *both(x, y)) == ""
+    assert torch.equal(y / x, torch.full((300,), 3.0)) or torch.allclose(y, 3 * x)
+
+
+def test_memory_that_is_not_touched_takes_no_room(call):
+    x, y = torch.randn(4), torch.zeros(4)
+    assert call("large_memory", *both(x, y)) == ""
+    assert torch.allclose(y, 3 * x)
+
+
+def test_clusters_of_the_launch_and_of_the_kernel(call):
+    a, b = torch.zeros(8, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
+    assert call("clusters", *both(a, b)) == ""
+    assert a.tolist() == [400, 401, 402, 403] * 2 and b.tolist() == [2] * 4
+
+
+def test_dynamic_shared_memory_beside_static(call, gpu):
+    x, out = torch.arange(128.0), torch.zeros(1)
+    assert call("shared_memory", *both(x, out)) == ""
+    assert out.item() == 1 + 127 * 64
+    assert gpu.launches[-1].smem_bytes == 200_032
+
+
+def test_facts_of_a_kernel_and_of_the_device(library):
+    out = np.zeros(8, np.int64)
+    library.facts(out.ctypes.data_as(ctypes.c_void_p))
+    smem, threads, registers, blocks, sms, also_sms, opt_in, major = out.tolist()
+    assert (smem, threads, blocks) == (32, 256, 2)
+    assert 8 <= registers <= 255
+    assert (sms, also_sms, opt_in, major) == (148, 148, 232_448, 10)
+
+
+def test_a_tensormap_through_the_drivers_entry_point(call):
+    x, out = torch.arange(512.0).reshape(16, 32), torch.zeros(8, 16)
+    assert call("tensormap", *both(x, out)) == ""
+    assert torch.equal(out, x[8:, 16:])
+
+
+def test_raw_ptx_through_the_driver(call):
+    a, b = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    assert call("raw_ptx", *both(a, b)) == ""
+    assert (a.item(), b.item()) == (42, 8)
+
+
+def test_a_report_names_the_line_of_the_python_file(call):
+    said = call("fault", *both(torch.zeros(4, dtype=torch.int32), torch.zeros(1)))
+    lines = open(__file__).read().splitlines()
+    line = 1 + next(i for i, text in enumerate(lines) if "// LINE OF THE STORE" in text)
+    assert said.startswith(f"{__file__}:{line}: ")
+    assert "lane" in said and "store_outside" in said
+
+
+def test_the_same_content_is_compiled_once(library, monkeypatch):
+    from b200.host.cuda import build
+
+    monkeypatch.setattr(build, "_compile", lambda *a: pytest.fail("compiled again"))
+    again = compile_program("programs", SOURCE)
+    assert again._name == library._name
+
+
+def test_a_changed_header_is_seen(tmp_path):
+    header = tmp_path / "number.h"
+    source = '#include "number.h"\nEXPORT int number() { return NUMBER; }\n'
+    for number in (1, 2):
+        header.write_text(f"#define NUMBER {number}\n")
+        program = compile_program("header", source, extra_include_paths=[str(tmp_path)])
+        assert program.number() == number
