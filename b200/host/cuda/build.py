@@ -33,8 +33,12 @@ from b200.host.cuda.toolkit import Toolkit, find_toolkit
 HERE = Path(__file__).parent
 _CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cudnn|nvml|nvtx)\w*")
 _STAND_INS = ("-lcuda", "-lcudart", "-lcudart_static", "-lcudadevrt", "-lc10_cuda", "-ltorch_cuda")
-_HOST = ("-fPIC", "-std=c++20", "-O1")  # host code runs once a launch: -O1 is enough
-_EXTENSION = "#include <torch/extension.h>"
+_BINDINGS = re.compile(r"\b(?:PYBIND11_\w+|pybind11|py|wrap_pybind_function)\b")
+# An error that torch's own headers may cure where the light ones (light/) were read.
+_LIGHT_ERROR = re.compile(
+    r"error.*\b(?:torch|at|c10|pybind11|py|Tensor|TensorOptions|TORCH_\w+|AT_\w+|ATen/\S+"
+    r"|torch/\S+|redefinition|already)\b"
+)
 _REGISTERS = re.compile(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", re.S)
 
 
@@ -173,30 +177,11 @@ def _compile(request: Request, toolkit: Toolkit, work: Path) -> dict[str, str]:
     return included
 
 
-def _precompiled(toolkit: Toolkit) -> Path:
-    """torch/extension.h, precompiled by g++ (20 s of every C++ source otherwise), once for this
-    torch. A compiler that cannot use it, with other flags or of another kind, reads the header.
-    """
-    import torch
-
-    flags = _include_flags((), toolkit)
-    key = digest_of(torch.__version__, toolkit.cxx_version, *_HOST, *flags)
-    header = cache_folder() / f"torch-{key}" / "extension.h"
-    with _locked(header.parent.with_suffix(".lock")):
-        if not header.exists():
-            header.parent.mkdir(exist_ok=True)
-            out = header.with_suffix(".part")
-            out.write_text(_EXTENSION + "\n")
-            command = [toolkit.cxx, "-x", "c++-header", *flags, *_HOST, out.name]
-            check_run([*command, "-o", "extension.h.gch"], header.parent)
-            os.replace(out, header)
-    return header
-
-
-def _include_flags(includes: Sequence[str], toolkit: Toolkit) -> list[str]:
+def _include_flags(request: Request, toolkit: Toolkit, light: bool) -> list[str]:
     from torch.utils.cpp_extension import include_paths
 
-    stand_ins = [str(HERE / "include"), *includes]
+    stand_ins = [str(HERE / "light")] if light else []
+    stand_ins += [str(HERE / "include"), *request.includes]
     system = [*include_paths("cpu"), sysconfig.get_path("include"), *map(str, toolkit.includes)]
     flags = [f"-I{path}" for path in stand_ins]
     for path in system:
@@ -204,18 +189,18 @@ def _include_flags(includes: Sequence[str], toolkit: Toolkit) -> list[str]:
     return flags
 
 
-def _command(source: Source, request: Request, toolkit: Toolkit, work: Path) -> list[str]:
-    """The compiler's command line for one source."""
+def _command(source: Source, request: Request, toolkit: Toolkit, light: bool) -> list[str]:
+    """The compiler's command line for one source. Host code runs once a launch: -O1 is enough."""
     from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
     flags = [f"-DTORCH_EXTENSION_NAME={request.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
     flags += [f"-I{source.folder}"] if source.folder else []
-    flags += _include_flags(request.includes, toolkit)
+    flags += ["-DB200_BINDINGS"] if _BINDINGS.search(source.text) else []
+    flags += _include_flags(request, toolkit, light)
     out = ["-c", source.name, "-o", f"{source.name}.o", "-MD", "-MF", f"{source.name}.d"]
     if not source.name.endswith(".cu"):
         user = [flag for flag in request.cflags if not flag.startswith(("-O", "-std="))]
-        head = ["-include", str(_precompiled(toolkit))] if _EXTENSION in source.text else []
-        return [toolkit.cxx, *head, *flags, *user, *_HOST, *out]
+        return [toolkit.cxx, *flags, *user, "-fPIC", "-std=c++20", "-O1", *out]
     wanted, user = split_flags(request.cuda_cflags)
     user = [flag for flag in user if not flag.startswith("-std=")]
     device = [f"-gencode=arch={wanted},code=[{wanted},{wanted.replace('compute', 'sm')}]"]
@@ -225,17 +210,21 @@ def _command(source: Source, request: Request, toolkit: Toolkit, work: Path) -> 
 
 
 def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
-    """Compile one source; what the compiler said."""
-    command = _command(source, request, toolkit, work)
-    if request.verbose:
-        print(shlex.join(command))
-    done = subprocess.run(
-        command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    if done.returncode:
-        (message, log) = explain(done.stdout, source, request.name, work)
-        raise BuildError(message, log)
-    return done.stdout
+    """Compile one source; what the compiler said. With light headers first, which take a fraction
+    of the time, then with torch's own where an error may come from that.
+    """
+    for light in (True, False):
+        command = _command(source, request, toolkit, light)
+        if request.verbose:
+            print(shlex.join(command))
+        done = subprocess.run(
+            command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        if done.returncode == 0:
+            return done.stdout
+        if not _LIGHT_ERROR.search(done.stdout):
+            break
+    raise BuildError(*explain(done.stdout, source, request.name, work))
 
 
 def _shim(part: Path, toolkit: Toolkit, work: Path) -> str | None:

@@ -267,7 +267,7 @@ def test_the_same_content_is_compiled_once(library, monkeypatch):
     assert again._name == library._name
 
 
-def test_a_changed_header_is_seen(tmp_path):
+def test_a_changed_header_is_seen(gpu, tmp_path):
     header = tmp_path / "number.h"
     source = '#include "number.h"\nEXPORT int number() { return NUMBER; }\n'
     for number in (1, 2):

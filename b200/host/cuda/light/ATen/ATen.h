@@ -1,0 +1,72 @@
+// Stands in for torch's header, which costs a compiler ten seconds in each of its passes: tensors,
+// their methods, and the few functions that the host code of a kernel makes tensors with. A program
+// that wants more is compiled again with torch's own header (../../build.py).
+#pragma once
+
+#include <ATen/Dispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat_ops.h>
+#include <ATen/ops/empty_like_ops.h>
+#include <ATen/ops/empty_ops.h>
+#include <ATen/ops/empty_strided_ops.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full_ops.h>
+#include <ATen/ops/ones_like_ops.h>
+#include <ATen/ops/ones_ops.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like_ops.h>
+#include <ATen/ops/zeros_ops.h>
+#include <c10/core/ScalarType.h>
+#include <c10/core/TensorOptions.h>
+#include <c10/util/Exception.h>
+
+namespace at {
+
+#define B200_OPTIONS(o)                                                             \
+  c10::optTypeMetaToScalarType(o.dtype_opt()), o.layout_opt(), o.device_opt(),      \
+      o.pinned_memory_opt()
+
+inline Tensor empty(IntArrayRef size, TensorOptions options = {},
+                    std::optional<MemoryFormat> format = std::nullopt) {
+  return _ops::empty_memory_format::call(
+      c10::fromIntArrayRefSlow(size), B200_OPTIONS(options),
+      c10::impl::check_tensor_options_and_extract_memory_format(options, format));
+}
+inline Tensor empty_strided(IntArrayRef size, IntArrayRef stride, TensorOptions options = {}) {
+  return _ops::empty_strided::call(c10::fromIntArrayRefSlow(size),
+                                   c10::fromIntArrayRefSlow(stride), B200_OPTIONS(options));
+}
+inline Tensor zeros(IntArrayRef size, TensorOptions options = {}) {
+  return _ops::zeros::call(c10::fromIntArrayRefSlow(size), B200_OPTIONS(options));
+}
+inline Tensor ones(IntArrayRef size, TensorOptions options = {}) {
+  return _ops::ones::call(c10::fromIntArrayRefSlow(size), B200_OPTIONS(options));
+}
+inline Tensor full(IntArrayRef size, const Scalar& value, TensorOptions options = {}) {
+  return _ops::full::call(c10::fromIntArrayRefSlow(size), value, B200_OPTIONS(options));
+}
+inline Tensor empty_like(const Tensor& like, TensorOptions options = {},
+                         std::optional<MemoryFormat> format = std::nullopt) {
+  return _ops::empty_like::call(
+      like, B200_OPTIONS(options),
+      c10::impl::check_tensor_options_and_extract_memory_format(options, format));
+}
+inline Tensor zeros_like(const Tensor& like, TensorOptions options = {},
+                         std::optional<MemoryFormat> format = std::nullopt) {
+  return _ops::zeros_like::call(
+      like, B200_OPTIONS(options),
+      c10::impl::check_tensor_options_and_extract_memory_format(options, format));
+}
+inline Tensor ones_like(const Tensor& like, TensorOptions options = {},
+                        std::optional<MemoryFormat> format = std::nullopt) {
+  return _ops::ones_like::call(
+      like, B200_OPTIONS(options),
+      c10::impl::check_tensor_options_and_extract_memory_format(options, format));
+}
+inline Tensor cat(const ITensorListRef& tensors, int64_t dim = 0) {
+  return _ops::cat::call(tensors, dim);
+}
+
+#undef B200_OPTIONS
+
+}  // namespace at
