@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "b200.hardware",
         "b200.pictures",
         "b200.spaces",
+        "b200.sparse",
     ),
     ("b200.program",),
     ("b200.chip.state", "b200.chip.operations"),

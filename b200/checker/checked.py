@@ -7,6 +7,7 @@ What it finds is in `launch.findings`.
 
 from __future__ import annotations
 
+from b200.checker import naming as words
 from b200.checker.instrument import CheckedWriter
 from b200.checker.observer import Observer
 from b200.chip.fragment import Fragment
@@ -49,6 +50,19 @@ class Checked(Machine):
 
     def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
         return self.observer.history(mbarrier)
+
+    def undefined(self, what: str):
+        ins = self.observer.ins
+        self.observer.found(
+            "protocol",
+            what,
+            (
+                f"this access: {words.line(ins)}",
+                "it works on a B200; PTX leaves it undefined, another chip or compiler may differ",
+                "missing: .shared::cluster behind the instruction, or cvta.shared of the address",
+            ),
+            ins,
+        )
 
     def lanes_exited(self, state, lanes: int):
         super().lanes_exited(state, lanes)

@@ -76,11 +76,8 @@ class Machine:
         region = self.memory.region(address, nbytes)
         return bytes(region.mem[address - region.base : address - region.base + nbytes])
 
-    def generic_to_shared(self, warp: Fragment, address: int) -> int:
-        """The shared::cluster address a generic address stands for."""
-        if address & ~WINDOW_MASK != SHARED_WINDOW:
-            raise Fault(f"generic address {address:#x} is not in shared memory")
-        return address & WINDOW_MASK
+    def undefined(self, what: str):
+        """The running instruction does what PTX leaves undefined and the chip defines."""
 
     def settle(self) -> bool:
         """No warp can run: let an effect happen that was put off. False if there is none."""

@@ -160,6 +160,11 @@ def _device_argument(func, args: tuple, kwargs: dict) -> tuple[tuple, dict, str 
     return args, kwargs, wanted
 
 
+def on_device(result: Any, args: tuple, kwargs: dict) -> Any:
+    """What a function of compiled code returned: on cuda:0 where an argument is."""
+    return _results(result, args, kwargs)
+
+
 def _results(result: Any, args: tuple, kwargs: dict) -> Any:
     """Results as CudaTensors, but for those that are arguments (an in-place CPU operation)."""
     if isinstance(result, _Tensor):

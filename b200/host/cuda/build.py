@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from b200.host.cuda.architecture import split_flags
-from b200.host.cuda.diagnostics import explain
+from b200.host.cuda.diagnostics import explain, source_lines
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.sources import Origin
 from b200.host.cuda.toolkit import Toolkit, find_toolkit
@@ -39,6 +39,7 @@ _LIGHT_ERROR = re.compile(
     r"error.*\b(?:torch|at|c10|pybind11|py|Tensor|TensorOptions|TORCH_\w+|AT_\w+|ATen/\S+"
     r"|torch/\S+|redefinition|already)\b"
 )
+_PTXAS_LINE = re.compile(r"^ptxas [^\n]*, line \d+; error", re.M)
 _REGISTERS = re.compile(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", re.S)
 
 
@@ -224,7 +225,14 @@ def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
             return done.stdout
         if not _LIGHT_ERROR.search(done.stdout):
             break
-    raise BuildError(*explain(done.stdout, source, request.name, work))
+    said = done.stdout
+    if _PTXAS_LINE.search(said):
+        ptx = work / f"{source.name}.ptx"
+        again = [word for word in command[: command.index("-c")] if word not in ("-Xptxas", "-v")]
+        again = [word.replace(",sm_", ",compute_") for word in again]
+        subprocess.run([*again, "-ptx", source.name, "-o", str(ptx)], cwd=work, check=False)
+        said = source_lines(said, ptx, source.name)
+    raise BuildError(*explain(said, source, request.name, work))
 
 
 def _shim(part: Path, toolkit: Toolkit, work: Path) -> str | None:

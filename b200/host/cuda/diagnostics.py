@@ -35,6 +35,25 @@ def explain(output: str, source: Source, extension: str, work: Path) -> tuple[st
     return f"extension {extension!r} does not compile: {where}: {text.strip()[:300]}{more}", log
 
 
+def source_lines(output: str, ptx: Path, name: str) -> str:
+    """ptxas's errors with the source's lines in place of the PTX's, out of its .loc directives."""
+    if not ptx.is_file():
+        return output
+    lines = ptx.read_text().splitlines()
+    files = dict(re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', "\n".join(lines)))
+
+    def place(match: re.Match) -> str:
+        for text in reversed(lines[: int(match["line"])]):
+            found = re.search(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)\s+\d+\s*$", text)
+            if found and Path(files.get(found[1], "")).name == name:
+                return f"{name}({found[2]}): error: ptxas: {match['text']}"
+        return match.group(0)
+
+    return re.sub(
+        r"^ptxas [^\n]*?, line (?P<line>\d+); error\s*: (?P<text>.*)", place, output, flags=re.M
+    )
+
+
 def _parse(line: str) -> tuple[str, int, str] | None:
     for pattern in _PATTERNS:
         if match := pattern.match(line):

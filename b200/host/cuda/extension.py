@@ -14,6 +14,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
+from b200.host import torch_devices
 from b200.host.cuda import build
 from b200.host.cuda.driver import Driver, Loading
 from b200.host.cuda.errors import BuildError
@@ -160,7 +161,7 @@ class Extensions:
         def call(*args, **kwargs):
             self.driver.error = None
             try:
-                return function(*args, **kwargs)
+                return torch_devices.on_device(function(*args, **kwargs), args, kwargs)
             except RuntimeError as error:
                 ours, self.driver.error = self.driver.error, None
                 if ours is not None and str(ours) in str(error):

@@ -28,6 +28,9 @@ class FakeMachine:
         self.delayed = False
         self._keep: list[np.ndarray] = []
 
+    def undefined(self, what):
+        self.undefined_uses = [*getattr(self, "undefined_uses", []), what]
+
     def issue(self, operation, warp, apply):
         self.issued.append(operation)
         if self.delayed:

@@ -130,11 +130,13 @@ __global__ void k(int* x) {
 
 
 @needs_nvcc
-def test_what_ptxas_refuses():
+def test_what_ptxas_refuses_names_the_python_line():
     said = refused("""
-__global__ void k(int* x) { asm volatile("tcgen05.nothing %0;" :: "l"(x)); }
+__global__ void k(int* x) {
+  asm volatile("tcgen05.nothing %0;" :: "l"(x));  // MARK: modifier
+}
 """)
-    assert "ptxas" in said and "tcgen05" in said
+    assert f"{__file__}:{line_of('// MARK: modifier')}: ptxas: Unknown modifier '.nothing'" in said
 
 
 @needs_nvcc
@@ -232,7 +234,7 @@ TEST(null_argument, {
 })
 TEST(a_cubin, { CUmodule module; cuModuleLoadData(&module, "\x7f" "ELF...."); })
 TEST(bad_ptx, { CUmodule module; cuModuleLoadData(&module, ".version 8.7\n.target sm_100a\n.address_size 64\n"
-  ".visible .entry k() { frobnicate.b32 %r1, 1; ret; }"); CUfunction f; cuModuleGetFunction(&f, module, "k");
+  ".visible .entry k() { .reg .b32 %r1; frobnicate.b32 %r1, 1; ret; }"); CUfunction f; cuModuleGetFunction(&f, module, "k");
   cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr); })
 TEST(out_of_memory, { void* all; cudaMalloc(&all, 1'000'000'000'000); })
 TEST(free_of_nothing, { cudaFree((void*)0x1000); })
