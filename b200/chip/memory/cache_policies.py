@@ -1,0 +1,64 @@
+"""createpolicy: cache policies of loads, stores and copies (PTX ISA 9.7.9.18).
+
+A policy is an opaque number that changes no result. Those of one priority for all accesses have the
+values of CUTLASS's hints (cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90), which programs write
+as constants, too; evict_unchanged's is ours.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from b200.contract import lane
+from b200.errors import Fault, Unsupported
+from b200.program.module import Instr
+
+PRIORITIES = {
+    "L2::evict_normal": 0x1000_0000_0000_0000,
+    "L2::evict_first": 0x12F0_0000_0000_0000,
+    "L2::evict_last": 0x14F0_0000_0000_0000,
+    "L2::evict_unchanged": 0x16F0_0000_0000_0000,
+}
+SECONDARY = ("L2::evict_first", "L2::evict_unchanged")
+
+
+def _policy(ins: Instr, priorities: list[str]) -> int:
+    """The number of a policy with a primary and perhaps a secondary priority."""
+    if not 1 <= len(priorities) <= 2 or priorities[0] not in PRIORITIES:
+        raise Unsupported(f"{ins.opcode}: priorities {', '.join(priorities) or 'none'}")
+    if len(priorities) == 2 and priorities[1] not in SECONDARY:
+        raise Unsupported(f"{ins.opcode}: secondary priority {priorities[1]}")
+    return PRIORITIES[priorities[0]]
+
+
+@lane("createpolicy.fractional", out=1)
+def createpolicy_fractional(ins: Instr):
+    """createpolicy.fractional.L2::PRIMARY{.L2::SECONDARY}.b64 policy{, fraction}"""
+    policy = _policy(ins, list(ins.mods[2:-1]))
+
+    def run(warp, lane, bits=0x3F800000):
+        (fraction,) = struct.unpack("<f", struct.pack("<I", bits))
+        if not 0.0 < fraction <= 1.0:
+            raise Fault(f"createpolicy.fractional: the fraction is {fraction}, must be in (0, 1]")
+        return policy
+
+    return run
+
+
+@lane("createpolicy.range", out=1)
+def createpolicy_range(ins: Instr):
+    """createpolicy.range{.global}.L2::PRIMARY{.L2::SECONDARY}.b64 policy, [a], primary, total"""
+    policy = _policy(ins, [mod for mod in ins.mods[2:-1] if mod != "global"])
+
+    def run(warp, lane, address, primary, total):
+        if primary > total:
+            raise Fault(f"createpolicy.range: the primary size {primary} exceeds the total {total}")
+        return policy
+
+    return run
+
+
+@lane("createpolicy.cvt.L2", out=1)
+def createpolicy_cvt(ins: Instr):
+    """createpolicy.cvt.L2.b64 policy, access-property: the property of the host's API, opaque."""
+    return lambda warp, lane, access_property: access_property
