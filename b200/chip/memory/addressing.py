@@ -42,7 +42,7 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
     def generic(warp, address, nbytes, align=1):
         if not address >> 32:
             warp.machine.undefined("a shared-memory address where PTX takes a generic one")
-            return warp.cta.cluster.locate(address, warp.cta, nbytes, align)
+            return cluster(warp, address, nbytes, align)
         return warp.cta.cluster.locate(generic_to_shared(address), warp.cta, nbytes, align)
 
     return {"shared::cta": own, "shared::cluster": cluster}.get(space, generic)
