@@ -113,6 +113,12 @@ class GlobalMemory:
             return BEHIND + address
         return address
 
+    def allocations(self) -> list[Region]:
+        """All that can be found, whether it has been asked for or not."""
+        for find_more in self._searches:
+            find_more(self, 0)
+        return [r for r in self._regions if not r.behind]
+
     def retain(self, keep):
         """Drop the allocations for which keep(region) is false."""
         self._regions = [r for r in self._regions if keep(r)]

@@ -104,9 +104,7 @@ class TimedMachine(Units):
         arguments = (code, grid, block, cluster, dynamic_smem, params)
         ends = {}
         if self.options.ranges:
-            if self.memory._find_more is not None:
-                self.memory._find_more(self.memory, 0)
-            before = [(region.u8, region.u8.copy()) for region in self.memory._regions]
+            before = [(region.u8, region.u8.copy()) for region in self.memory.allocations()]
             for self.end in ("low", "high"):
                 ends[self.end] = self._once(*arguments).time.time_us
                 for now, saved in before:

@@ -165,7 +165,7 @@ def _compile(request: Request, toolkit: Toolkit, work: Path) -> dict[str, str]:
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         shim = [pool.submit(_shim, part, toolkit, work) for part in sorted(HERE.glob("shim/*.cpp"))]
         logs = list(pool.map(lambda s: _run(s, request, toolkit, work), request.sources))
-        objects = [part.result() for part in shim if part.result() is not None]
+        objects = [found for part in shim if (found := part.result()) is not None]
     objects += [str(work / f"{source.name}.o") for source in request.sources]
     _link(request, toolkit, objects, work)
     included = {str(p): _digest(p) for p in _included(request, toolkit, work)}

@@ -45,7 +45,8 @@ def cluster_of(kernel: Kernel, words: LaunchWords) -> tuple[int, int, int]:
     asked = tuple(words.cluster)
     own = kernel.directives.get("reqnctapercluster")
     if own:
-        own = (*own, 1, 1)[:3]
+        x, y, z = (*own, 1, 1)[:3]
+        own = (x, y, z)
         if any(asked) and asked != own:
             raise _refused(kernel, f"cluster {asked}, but it is compiled for clusters of {own}")
         return own
