@@ -58,6 +58,7 @@ import ctypes
 import functools
 import itertools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import cutlass
 import cutlass._mlir.dialects.cute as cute_ir
@@ -107,8 +108,7 @@ def batched(items, n: int):  # itertools has it from Python 3.12 on
 # ---- problem and input ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """Sizes in elements. token_rows: rows that the token operand has in memory (128 in gemv)."""
 
     rows: int

@@ -25,7 +25,7 @@ import submission
 from b200.host.runtime import ARGUMENTS
 
 TARGET_US = 100.0
-CALLS, REPEATS = 100, 400  # short runs, so that some are not interrupted
+CALLS, REPEATS = 20, 1000  # short runs, so that some are not interrupted
 
 CASES = {
     "gemv": ("nvfp4_gemv", {"m": 128, "k": 256, "l": 1}),
