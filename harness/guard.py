@@ -77,6 +77,6 @@ def _place() -> str:
     """The innermost line of the submission that is being executed."""
     source = getattr(sys.modules.get("submission"), "__file__", None)
     for frame in reversed(traceback.extract_stack()):
-        if frame.filename == source:
+        if source is not None and frame.filename == source:
             return f" ({Path(source).name}:{frame.lineno}, in {frame.name})"
     return ""
