@@ -98,7 +98,7 @@ def table(results: list[Modelled], measured: dict[str, float]) -> str:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m b200 twin", description=__doc__.splitlines()[0]
+        prog="python -m b200 twin", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("packs", nargs="+", type=Path)
     parser.add_argument("--measured", type=Path, help="what b200.hopper.pipeline --json wrote")

@@ -13,9 +13,11 @@ from collections.abc import Callable
 import numpy as np
 
 from b200.checker.accesses import Barrier, ClusterState, Record
+from b200.checker.arrivals import Arrivals
 from b200.checker.clocks import HB, NEVER, ORDER, SHARED_ROWS, TENSOR, Agent, join
 from b200.checker.coverage import Coverage
 from b200.checker.global_memory import GlobalRules
+from b200.checker.products import Products
 from b200.checker.shadow import GRANULE, SHUFFLED, WORD
 from b200.checker.shared_memory import SharedRules
 from b200.checker.tensor_memory import ALL, TensorRules
@@ -99,6 +101,11 @@ class Asynchronous(ABC):
     strict: bool
     globals: GlobalRules
     coverage: Coverage
+    arrivals: Arrivals
+    products: Products
+
+    @abstractmethod
+    def operand(self, address: int) -> str: ...
 
     @abstractmethod
     def agent(self, warp) -> Agent: ...

@@ -199,9 +199,9 @@ class Products:
         matrix = operand.matrix
         number = int(shared.shadow.written[matrix.start // GRANULE])
         old = self.observer.state(cta).records[number] if number else None
-        box = old.box if old is not None else None
-        if box is None:
+        if old is None or old.box is None:
             return
+        box = old.box
         have, span = SPANS[box.swizzle], SWIZZLES[matrix.mode].span if matrix.mode else 0
         if have != span:
             said = f"{span}-byte swizzle" if span else "no swizzle"
@@ -236,6 +236,7 @@ class Products:
     def stale(self, new: Record, old: Record, place: str):
         """`new` reads what is left of a load that a later phase's load has overwritten in part."""
         later = old.overwritten
+        assert later is not None  # who calls has looked
         self.note(
             f"{words.thing(new)} reads what an earlier phase has left: the load of the later phase "
             "did not reach it",

@@ -289,7 +289,7 @@ class SharedRules:
         shadow.reader[index] = lanes
         shadow.loaded_in[slot].add(first, last)
 
-    def generic_write(self, new: Record, index: np.ndarray, low: int, high: int, lanes):
+    def generic_write(self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes):
         """lanes: that writes each word."""
         shadow = self.shadow
         at, first, last = (low, high, WORD), low * WORD, high * WORD + 3

@@ -9,16 +9,16 @@ from b200.clock.devices import DEVICES, Device
 
 @dataclass(frozen=True)
 class Options:
-    """device: one of b200.clock.devices.DEVICES. clock_ghz: SM clock, None: the device's.
-    arithmetic: False skips tcgen05.mma and tcgen05.cp (tensor memory then
-    holds garbage, the time is the same). ranges: run each launch again with all ranges at their
+    """device: one of b200.clock.devices.DEVICES. clock_ghz: SM clock, 0: the device's. arithmetic:
+    False skips tcgen05.mma and tcgen05.cp (tensor memory then holds garbage, the time is the same).
+    ranges: run each launch again with all ranges at their
     fast and their slow ends. trace: keep the events of the first `trace` CTAs. dirty_l2: the L2
     holds written lines when the kernel starts, as after a memset. constants: overrides of the
     table, by name.
     """
 
     device: str = "B200"
-    clock_ghz: float | None = None
+    clock_ghz: float = 0.0
     arithmetic: bool = True
     ranges: bool = False
     trace: int = 0
@@ -27,7 +27,7 @@ class Options:
     constants: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self):
-        if self.clock_ghz is None:
+        if not self.clock_ghz:
             object.__setattr__(self, "clock_ghz", self.gpu.clock_ghz)
 
     @property

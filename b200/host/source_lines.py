@@ -27,7 +27,7 @@ def keep_chains() -> None:
         except ImportError:
             continue
         if not isinstance(module.ir, _Stand):
-            module.ir = _Stand(module.ir, Location=_Locations(module.ir.Location))
+            setattr(module, "ir", _Stand(module.ir, Location=_Locations(module.ir.Location)))  # noqa: B010
 
 
 class _Stand:
@@ -49,7 +49,7 @@ class _Locations(_Stand):
 
 def _chain(filename: str, line: int) -> calls.Chain:
     """User functions from the one at `line` out to the kernel."""
-    library = os.path.dirname(os.path.abspath(sys.modules["cutlass"].__file__))
+    library = os.path.dirname(os.path.abspath(sys.modules["cutlass"].__file__ or ""))
     found: list[calls.Call] = []
     inner = 0  # line of the innermost block of the function that is looked for
     frame = sys._getframe(2)
