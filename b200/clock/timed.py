@@ -38,6 +38,9 @@ WAITS = {
 }
 
 
+RESERVED = 2 << 30  # bytes from which memory is taken to be reserved, not used: a copy touches it
+
+
 class TimedFragment(Fragment):
     """A fragment that knows how late it is; the methods are called by generated code."""
 
@@ -99,12 +102,13 @@ class TimedMachine(Units):
 
     def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
         """Run a grid; with the option `ranges` also with the constants at their ends, global memory
-        put back after.
+        put back after, except for allocations of RESERVED bytes and more.
         """
         arguments = (code, grid, block, cluster, dynamic_smem, params)
         ends = {}
         if self.options.ranges:
-            before = [(region.u8, region.u8.copy()) for region in self.memory.allocations()]
+            used = [r.u8 for r in self.memory.allocations() if r.size < RESERVED]
+            before = [(data, data.copy()) for data in used]
             for self.end in ("low", "high"):
                 ends[self.end] = self._once(*arguments).time.time_us
                 for now, saved in before:

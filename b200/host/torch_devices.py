@@ -29,7 +29,6 @@ from __future__ import annotations
 import copy
 import ctypes
 import functools
-import mmap
 import re
 import sys
 import weakref
@@ -37,6 +36,8 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
+
+from b200.sparse import pages
 
 DEVICE = torch.device("cuda", 0)
 HUGE = 2 << 30  # bytes from which on a tensor's contents are not drawn or filled at once
@@ -385,9 +386,7 @@ def _huge(function, args: tuple, kwargs: dict) -> torch.Tensor | None:
             f"b200: torch.{function.__name__} of {size / 2**30:.1f} GiB on cuda is left as zeros",
             file=sys.stderr,
         )
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE, of <sys/mman.h>
-    pages = mmap.mmap(-1, size, flags=flags)
-    return torch.frombuffer(pages, dtype=torch.uint8).view(meta.dtype).view(meta.shape)
+    return torch.frombuffer(pages(size), dtype=torch.uint8).view(meta.dtype).view(meta.shape)
 
 
 def _from_dlpack(function):

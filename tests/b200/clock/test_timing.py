@@ -24,6 +24,7 @@ from b200.clock.sm import mma_interval
 from b200.clock.taint import depends_on_arithmetic
 from b200.program.parse import parse
 from b200.program.translate import translate
+from b200.sparse import pages
 from tests.b200.ptx_support import kernel, run
 
 
@@ -340,3 +341,11 @@ def test_a_timeline_as_a_page_says_what_each_wait_is_for(tmp_path):
     assert "waits for" in page and "kernel.py:1" in page and "<h1>four tiles" in page
     assert f"modelled {record.time_us:.2f} us" in page and "floor" in page
     assert "src=" not in page and "<link" not in page and "url(http" not in page
+
+
+def test_a_range_does_not_copy_memory_that_is_only_reserved():
+    reserved = torch.frombuffer(pages(1 << 40), dtype=torch.uint8)  # no machine could
+    launch = run(
+        kernel("ld.param.u64 %rd1, [out];", [".u64 out"]), reserved, gpu=timed(ranges=True)
+    )
+    assert launch.time.low_us <= launch.time.time_us <= launch.time.high_us
