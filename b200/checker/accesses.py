@@ -51,14 +51,10 @@ class Record:
         self.number = 0
         self.empty = False  # it read what nothing had written
         self.box = None  # tensormap of a TMA load
-        self.inside: float = (
-            0  # share of a load's box that lies inside of the tensor, 0 for no load
-        )
+        self.inside: float = 0  # share of a load's box inside of the tensor, 0 for no load
         self.source = ""  # tensor that a load reads
         self.parts: tuple = ()  # (operand, record number of the load that brought it) of an MMA
-        self.overwritten: Record | None = (
-            None  # the latest load that has overwritten a part of this one
-        )
+        self.overwritten: Record | None = None  # the latest load over a part of this one
 
 
 class Barrier:
