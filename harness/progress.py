@@ -40,12 +40,9 @@ class Progress:
             self._live.update(self._region(done, running), refresh=True)
         elif time.monotonic() - self._said >= QUIET:
             self._said = time.monotonic()
-            at_work = ", ".join(
-                f"{self._names[i]} ({age:.0f} s)" for i, age in sorted(running.items())
-            )
-            print(
-                f"[{done}/{len(self._names)} done] running: {at_work}", file=sys.stderr, flush=True
-            )
+            ages = [f"{self._names[i]} ({age:.0f} s)" for i, age in sorted(running.items())]
+            at_work = f" running: {', '.join(ages)}" if ages else ""
+            print(f"[{done}/{len(self._names)} done]{at_work}", file=sys.stderr, flush=True)
 
     def _region(self, done: int, running: dict[int, float]) -> Group:
         bar = Table.grid(padding=(0, 1))
