@@ -65,7 +65,7 @@ def _install(options: argparse.Namespace) -> Gpu:
 def _timing(options: argparse.Namespace) -> Options:
     """The clock with the constants of a file, if one is given."""
     from b200.clock import Options
-    from b200.clock.constants import read_file
+    from b200.clock.overrides import read_file
 
     return Options(constants=read_file(options.constants) if options.constants else {})
 

@@ -7,20 +7,14 @@ tensor-core operations through a commit, copies out of shared memory through wai
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
 
-from b200.checker.accesses import Barrier, ClusterState, Record
-from b200.checker.arrivals import Arrivals
-from b200.checker.clocks import HB, NEVER, ORDER, SHARED_ROWS, TENSOR, Agent, join
-from b200.checker.coverage import Coverage
-from b200.checker.global_memory import GlobalRules
-from b200.checker.products import Products
+from b200.checker.accesses import Record
+from b200.checker.clocks import NEVER, Agent
+from b200.checker.core_operations import CoreOperations
 from b200.checker.shadow import GRANULE, SHUFFLED, WORD
-from b200.checker.shared_memory import SharedRules
-from b200.checker.tensor_memory import ALL, TensorRules
 from b200.chip.copies import tma_box
 from b200.chip.fragment import Fragment
 from b200.chip.operations import (
@@ -47,14 +41,8 @@ from b200.chip.operations import (
     TmemShift,
     TryCancel,
 )
-from b200.chip.state import CTA
-from b200.chip.sync.mbarrier import MBarrier
-from b200.chip.tensor.descriptors import CHUNK, PERIOD
-from b200.chip.tensor.mma_operands import SharedOperand
-from b200.chip.tensor.tmem import split
 from b200.errors import Unsupported
 from b200.hardware import OFFSET_MASK
-from b200.program.module import Instr
 
 
 def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
@@ -93,43 +81,8 @@ def _inside(t, start) -> float:
     return share
 
 
-class Asynchronous(ABC):
-    """The part of the Observer that the machine's `issue` calls, and what it needs of the rest."""
-
-    ins: Instr | None
-    lane: int | None
-    strict: bool
-    globals: GlobalRules
-    coverage: Coverage
-    arrivals: Arrivals
-    products: Products
-
-    @abstractmethod
-    def operand(self, address: int) -> str: ...
-
-    @abstractmethod
-    def agent(self, warp) -> Agent: ...
-
-    @abstractmethod
-    def state(self, cta: CTA) -> ClusterState: ...
-
-    @abstractmethod
-    def shared(self, cta: CTA) -> SharedRules: ...
-
-    @abstractmethod
-    def tensor(self, cta: CTA) -> TensorRules: ...
-
-    @abstractmethod
-    def barrier(self, mbarrier: MBarrier) -> Barrier | None: ...
-
-    @abstractmethod
-    def event(self, barrier: Barrier, agent: Agent | None, what: str) -> None: ...
-
-    @abstractmethod
-    def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False) -> None: ...
-
-    @abstractmethod
-    def reach(self, record: Record, target: CTA) -> None: ...
+class Asynchronous(CoreOperations):
+    """The part of the Observer that the machine's `issue` calls."""
 
     def issued(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
         """Record an operation; returns the effect to be carried out in place of `apply`."""
@@ -139,57 +92,6 @@ class Asynchronous(ABC):
                 f"the checker has no rule for the operation {type(operation).__name__}"
             )
         return rule(self, self.agent(warp), operation, apply) or apply
-
-    # --- completion on mbarriers ----------------------------------------------------------------
-    def _signalling(
-        self,
-        apply,
-        clock: np.ndarray,
-        barriers,
-        records=(),
-        what: str = "",
-        agent=None,
-        arrives: bool = False,
-    ):
-        """`apply`, which signals `barriers`, with the clock it publishes there; `records` complete
-        with it.
-
-        barriers: Barrier, or None where nothing is known; records: (record, barrier). arrives: it
-        is an arrival, not bytes.
-        """
-        ins, lane = self.ins, self.lane
-
-        def observed():
-            phases = [b.object.phase if b is not None else 0 for b in barriers]
-            mine, self.ins = self.ins, ins
-            try:
-                for record, barrier in records:
-                    if barrier is not None:
-                        record.step = barrier.phases + 1
-                for barrier in barriers:
-                    if barrier is not None:
-                        if what:
-                            self.event(barrier, agent, what)
-                        if arrives:
-                            self.arrivals.comes(barrier, agent, ins, lane)
-                apply()
-                for barrier, phase in zip(barriers, phases, strict=True):
-                    if barrier is not None:
-                        barrier.gather(clock)
-                        if barrier.object.phase != phase:
-                            barrier.complete(agent if arrives else None)
-            finally:
-                self.ins = mine
-
-        return observed
-
-    def _known_barrier(self, agent: Agent, cta, offset: int) -> Barrier | None:
-        """The barrier an asynchronous operation will signal."""
-        mbarrier = cta.mbarriers.get(offset)
-        barrier = self.barrier(mbarrier) if mbarrier is not None else None
-        if barrier is not None:
-            self.visible(agent, barrier, asynchronous=True)
-        return barrier
 
     def _landing(
         self,
@@ -233,7 +135,6 @@ class Asynchronous(ABC):
         barriers = list(dict.fromkeys(b for _, b in records if b is not None))
         return self._signalling(apply, clock, barriers, records, f"{nbytes} bytes of {text}", agent)
 
-    # --- TMA and bulk copies --------------------------------------------------------------------
     def _tma_load(self, agent: Agent, load: TmaLoad, apply: Effect):
         agent.roles.add("load")
         access = load.access
@@ -404,105 +305,6 @@ class Asynchronous(ABC):
         clock = self._with(agent, stream.component, stream.issued)
         barrier = self._known_barrier(agent, arrive.cta, arrive.offset)
         return self._signalling(apply, clock, [barrier], (), "cp.async arrive", agent)
-
-    @staticmethod
-    def _with(agent: Agent, component: int, step: int) -> np.ndarray:
-        """The warp's clock with a stream advanced: what completes with it."""
-        clock = join(np.zeros((SHARED_ROWS, component + 1), np.int32), agent.release())
-        for row in (HB, TENSOR, ORDER):
-            if clock[row, component] < step:
-                clock[row, component] = step
-        return clock
-
-    # --- tensor core ----------------------------------------------------------------------------
-    def _core_record(self, agent: Agent, members, kind: str, text: str) -> Record:
-        agent.roles.add("MMA")
-        stream = agent.stream("tensor_core")
-        record = Record(agent, self.ins, stream.component, stream.next(), kind, text)
-        self.state(agent.cta).add(record)
-        for cta in members:
-            if cta is not agent.cta:
-                self.reach(record, cta)
-        return record
-
-    def _mma(self, agent: Agent, operation: Mma, apply: Effect):
-        op, members = operation.mma, operation.members
-        text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
-        record = self._core_record(agent, members, "mma", text)
-        self.products.multiplied(record, members[0], op)
-        for cta in members:
-            for operand in (op.a, op.b):
-                self._read_operand(record, cta, operand)
-            tensor = self.tensor(cta)
-            for sf in (op.sfa, op.sfb):
-                if sf is not None:
-                    tensor.read(record, ALL, slice(sf.column, sf.column + sf.columns))
-            row, column = split(op.acc.taddr)
-            halves = slice(row // 16, 8, 2) if op.acc.half else ALL
-            columns = slice(column, column + op.acc.columns // op.acc.parts)
-            if op.accumulate:
-                tensor.accumulate(record, halves, columns)
-            tensor.write(record, halves, columns)
-
-    def _read_operand(self, record: Record, cta, operand):
-        if isinstance(operand, SharedOperand):
-            self._read_tile(record, cta, operand.matrix, operand.tile, not operand.mn_major)
-        else:
-            column = operand.taddr & 0xFFFF
-            halves = slice(operand.taddr >> 20, 8, 2) if operand.half else ALL
-            self.tensor(cta).read(record, halves, slice(column, column + 8))
-
-    def _read_tile(self, record: Record, cta, matrix, tile, rows: bool = True):
-        origin = matrix.start - matrix.start % PERIOD
-        rules = self.shared(cta)
-        low, high = (origin + tile.low) // CHUNK, (origin + tile.high) // CHUNK - 1
-        rules.strict = self.strict
-        rules.async_read(
-            record,
-            tile.chunks + origin // CHUNK,
-            low,
-            high,
-            rules.shadow.core,
-            lane=self.lane,
-            rows=rows,
-        )
-
-    def _tmem_copy(self, agent: Agent, copy: TmemCopy, apply: Effect):
-        members, shape, column = copy.members, copy.shape, copy.column
-        record = self._core_record(
-            agent,
-            members,
-            "cp",
-            f"copies {shape.rows} rows of {shape.nbytes} bytes to tensor memory",
-        )
-        for cta in members:
-            self._read_tile(record, cta, copy.matrix, copy.tile)
-            columns = slice(column, column + shape.nbytes // 4)
-            self.products.copied(record, cta, copy.matrix.start, columns)
-            self.tensor(cta).write(record, ALL, columns)
-
-    def _tmem_shift(self, agent: Agent, shift: TmemShift, apply: Effect):
-        record = self._core_record(agent, shift.members, "shift", "shifts rows of tensor memory")
-        row, column = shift.row, shift.column
-        for cta in shift.members:
-            self.tensor(cta).read(
-                record, slice(row // 16, 8), slice(column, column + 8), keep=False
-            )
-            self.tensor(cta).write(record, slice(row // 16, 8), slice(column, column + 8))
-
-    def _commit(self, agent: Agent, commit: Commit, apply: Effect):
-        agent.roles.add("MMA")
-        stream = agent.stream("tensor_core")
-        clock = self._with(agent, stream.component, stream.issued)
-        np.maximum(clock[TENSOR], clock[HB], out=clock[TENSOR])  # a commit has the fence in it
-        barriers = [self._known_barrier(agent, cta, commit.offset) for cta in commit.targets]
-        for cta in commit.targets:
-            if cta is not agent.cta:
-                text = "arrives on an mbarrier of another CTA"
-                self.reach(
-                    Record(agent, self.ins, stream.component, stream.issued, "commit", text), cta
-                )
-        return self._signalling(apply, clock, barriers, (), "commit", agent, arrives=True)
 
 
 # What is recorded of each operation: rule(observer, agent, operation, apply) returns the effect to

@@ -17,10 +17,7 @@ chips-and-cheese.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
 
@@ -431,36 +428,3 @@ class Constants(SimpleNamespace):
         for name, value in overrides.items():
             values[BY_NAME[name].name] = value
         return cls(**values)
-
-
-def read_overrides(pairs: Iterable[str]) -> dict[str, float]:
-    """`NAME=VALUE` texts as overrides. Raises ValueError that names what is wrong."""
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"a constant is given as NAME=VALUE, not {pair!r}")
-        found[name] = _checked(name, value)
-    return found
-
-
-def read_file(path: Path) -> dict[str, float]:
-    """Overrides from a JSON file of name -> value, as `b200 measure --out` writes it. Raises
-    ValueError that names the file and what is wrong.
-    """
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is not a file of constants: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is not a file of constants: expected an object of numbers")
-    return {name: _checked(name, value) for name, value in found.items()}
-
-
-def _checked(name: str, value: object) -> float:
-    if name not in BY_NAME:
-        raise ValueError(f"{name!r} is not a constant of the clock (b200/clock/constants.py)")
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} should be a number, not {value!r}") from None

@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from b200.clock.constants import read_overrides
+from b200.clock.overrides import read_overrides
 from b200.hopper.errors import HopperError
 from b200.measure.devices import Clock, Cuda, Device
 from b200.measure.fit import Fitted, as_constants, fit, measure

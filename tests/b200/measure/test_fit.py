@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from b200.clock.constants import BY_NAME, read_file, read_overrides
+from b200.clock.constants import BY_NAME
+from b200.clock.overrides import read_file, read_overrides
 from b200.measure import command
 from b200.measure.devices import Clock
 from b200.measure.fit import as_constants, fit, measure

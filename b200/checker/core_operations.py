@@ -1,0 +1,113 @@
+"""Operations of the tensor core, observed: MMAs, copies to tensor memory, shifts, commits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.checker.accesses import Record
+from b200.checker.clocks import HB, TENSOR, Agent
+from b200.checker.signals import Signals
+from b200.checker.tensor_memory import ALL
+from b200.chip.operations import (
+    Commit,
+    Effect,
+    Mma,
+    TmemCopy,
+    TmemShift,
+)
+from b200.chip.tensor.descriptors import CHUNK, PERIOD
+from b200.chip.tensor.mma_operands import SharedOperand
+from b200.chip.tensor.tmem import split
+
+
+class CoreOperations(Signals):
+    """The part of the Observer that records what the tensor core reads and writes."""
+
+    def _core_record(self, agent: Agent, members, kind: str, text: str) -> Record:
+        agent.roles.add("MMA")
+        stream = agent.stream("tensor_core")
+        record = Record(agent, self.ins, stream.component, stream.next(), kind, text)
+        self.state(agent.cta).add(record)
+        for cta in members:
+            if cta is not agent.cta:
+                self.reach(record, cta)
+        return record
+
+    def _mma(self, agent: Agent, operation: Mma, apply: Effect):
+        op, members = operation.mma, operation.members
+        text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
+        record = self._core_record(agent, members, "mma", text)
+        self.products.multiplied(record, members[0], op)
+        for cta in members:
+            for operand in (op.a, op.b):
+                self._read_operand(record, cta, operand)
+            tensor = self.tensor(cta)
+            for sf in (op.sfa, op.sfb):
+                if sf is not None:
+                    tensor.read(record, ALL, slice(sf.column, sf.column + sf.columns))
+            row, column = split(op.acc.taddr)
+            halves = slice(row // 16, 8, 2) if op.acc.half else ALL
+            columns = slice(column, column + op.acc.columns // op.acc.parts)
+            if op.accumulate:
+                tensor.accumulate(record, halves, columns)
+            tensor.write(record, halves, columns)
+
+    def _read_operand(self, record: Record, cta, operand):
+        if isinstance(operand, SharedOperand):
+            self._read_tile(record, cta, operand.matrix, operand.tile, not operand.mn_major)
+        else:
+            column = operand.taddr & 0xFFFF
+            halves = slice(operand.taddr >> 20, 8, 2) if operand.half else ALL
+            self.tensor(cta).read(record, halves, slice(column, column + 8))
+
+    def _read_tile(self, record: Record, cta, matrix, tile, rows: bool = True):
+        origin = matrix.start - matrix.start % PERIOD
+        rules = self.shared(cta)
+        low, high = (origin + tile.low) // CHUNK, (origin + tile.high) // CHUNK - 1
+        rules.strict = self.strict
+        rules.async_read(
+            record,
+            tile.chunks + origin // CHUNK,
+            low,
+            high,
+            rules.shadow.core,
+            lane=self.lane,
+            rows=rows,
+        )
+
+    def _tmem_copy(self, agent: Agent, copy: TmemCopy, apply: Effect):
+        members, shape, column = copy.members, copy.shape, copy.column
+        record = self._core_record(
+            agent,
+            members,
+            "cp",
+            f"copies {shape.rows} rows of {shape.nbytes} bytes to tensor memory",
+        )
+        for cta in members:
+            self._read_tile(record, cta, copy.matrix, copy.tile)
+            columns = slice(column, column + shape.nbytes // 4)
+            self.products.copied(record, cta, copy.matrix.start, columns)
+            self.tensor(cta).write(record, ALL, columns)
+
+    def _tmem_shift(self, agent: Agent, shift: TmemShift, apply: Effect):
+        record = self._core_record(agent, shift.members, "shift", "shifts rows of tensor memory")
+        row, column = shift.row, shift.column
+        for cta in shift.members:
+            self.tensor(cta).read(
+                record, slice(row // 16, 8), slice(column, column + 8), keep=False
+            )
+            self.tensor(cta).write(record, slice(row // 16, 8), slice(column, column + 8))
+
+    def _commit(self, agent: Agent, commit: Commit, apply: Effect):
+        agent.roles.add("MMA")
+        stream = agent.stream("tensor_core")
+        clock = self._with(agent, stream.component, stream.issued)
+        np.maximum(clock[TENSOR], clock[HB], out=clock[TENSOR])  # a commit has the fence in it
+        barriers = [self._known_barrier(agent, cta, commit.offset) for cta in commit.targets]
+        for cta in commit.targets:
+            if cta is not agent.cta:
+                text = "arrives on an mbarrier of another CTA"
+                self.reach(
+                    Record(agent, self.ins, stream.component, stream.issued, "commit", text), cta
+                )
+        return self._signalling(apply, clock, barriers, (), "commit", agent, arrives=True)

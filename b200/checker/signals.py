@@ -1,0 +1,117 @@
+"""What asynchronous operations signal: clocks published on mbarriers, and what they need for it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from b200.checker.accesses import Barrier, ClusterState, Record
+from b200.checker.arrivals import Arrivals
+from b200.checker.clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, join
+from b200.checker.coverage import Coverage
+from b200.checker.global_memory import GlobalRules
+from b200.checker.products import Products
+from b200.checker.shared_memory import SharedRules
+from b200.checker.tensor_memory import TensorRules
+from b200.chip.state import CTA
+from b200.chip.sync.mbarrier import MBarrier
+from b200.program.module import Instr
+
+
+class Signals(ABC):
+    """The part of the Observer that completes operations on mbarriers; what it needs of others."""
+
+    ins: Instr | None
+    lane: int | None
+    strict: bool
+    globals: GlobalRules
+    coverage: Coverage
+    arrivals: Arrivals
+    products: Products
+
+    @abstractmethod
+    def operand(self, address: int) -> str: ...
+
+    @abstractmethod
+    def agent(self, warp) -> Agent: ...
+
+    @abstractmethod
+    def state(self, cta: CTA) -> ClusterState: ...
+
+    @abstractmethod
+    def shared(self, cta: CTA) -> SharedRules: ...
+
+    @abstractmethod
+    def tensor(self, cta: CTA) -> TensorRules: ...
+
+    @abstractmethod
+    def barrier(self, mbarrier: MBarrier) -> Barrier | None: ...
+
+    @abstractmethod
+    def event(self, barrier: Barrier, agent: Agent | None, what: str) -> None: ...
+
+    @abstractmethod
+    def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False) -> None: ...
+
+    @abstractmethod
+    def reach(self, record: Record, target: CTA) -> None: ...
+
+    def _signalling(
+        self,
+        apply,
+        clock: np.ndarray,
+        barriers,
+        records=(),
+        what: str = "",
+        agent=None,
+        arrives: bool = False,
+    ):
+        """`apply`, which signals `barriers`, with the clock it publishes there; `records` complete
+        with it.
+
+        barriers: Barrier, or None where nothing is known; records: (record, barrier). arrives: it
+        is an arrival, not bytes.
+        """
+        ins, lane = self.ins, self.lane
+
+        def observed():
+            phases = [b.object.phase if b is not None else 0 for b in barriers]
+            mine, self.ins = self.ins, ins
+            try:
+                for record, barrier in records:
+                    if barrier is not None:
+                        record.step = barrier.phases + 1
+                for barrier in barriers:
+                    if barrier is not None:
+                        if what:
+                            self.event(barrier, agent, what)
+                        if arrives:
+                            self.arrivals.comes(barrier, agent, ins, lane)
+                apply()
+                for barrier, phase in zip(barriers, phases, strict=True):
+                    if barrier is not None:
+                        barrier.gather(clock)
+                        if barrier.object.phase != phase:
+                            barrier.complete(agent if arrives else None)
+            finally:
+                self.ins = mine
+
+        return observed
+
+    def _known_barrier(self, agent: Agent, cta, offset: int) -> Barrier | None:
+        """The barrier an asynchronous operation will signal."""
+        mbarrier = cta.mbarriers.get(offset)
+        barrier = self.barrier(mbarrier) if mbarrier is not None else None
+        if barrier is not None:
+            self.visible(agent, barrier, asynchronous=True)
+        return barrier
+
+    @staticmethod
+    def _with(agent: Agent, component: int, step: int) -> np.ndarray:
+        """The warp's clock with a stream advanced: what completes with it."""
+        clock = join(np.zeros((SHARED_ROWS, component + 1), np.int32), agent.release())
+        for row in (HB, TENSOR, ORDER):
+            if clock[row, component] < step:
+                clock[row, component] = step
+        return clock
