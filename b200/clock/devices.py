@@ -50,7 +50,13 @@ H200 = Device(
         _h200("dram_channels", 48, "", "unknown", "six stacks where the B200 has eight"),
         _h200("tma_l2", 281.0, "clk", "measured", "hopper_memory, l2 (1, 1): 339 cycles a load"),
         _h200("row_clk", 1.14, "clk", "measured", "hopper_memory, alone: at most, rows of 64 B"),
-        _h200("row128_clk", 1.34, "clk", "measured", "hopper_memory, alone: 95.5 B a clk"),
+        _h200(
+            "row128_clk",
+            1.34,
+            "clk",
+            "measured",
+            "H200: 95.5 B a clk, tiles of 32 KB in several stages; no command",
+        ),
         _h200("l2_clock", 1.98e9, "Hz", "measured", "SM clock"),
         _h200("l2_bandwidth", 9.3e12, "B/s", "measured", "hopper_memory, hot: tiles of their own"),
         _h200(
