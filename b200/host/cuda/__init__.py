@@ -9,19 +9,62 @@ driver.py  launching.py      Python: their other side, which ends in `Gpu.launch
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+from typing import Any
+
 from b200.host.runtime import Runtime
+
+TORCH_EXTENSION = "torch.utils.cpp_extension"
 
 
 def install(runtime: Runtime) -> None:
     """From now on `load_inline` and `load` of torch.utils.cpp_extension compile for this process's
     software B200. Extensions without CUDA sources are compiled in the same way.
     """
-    import torch.utils.cpp_extension as torch_extension
-
     from b200.host.cuda.driver import Driver
     from b200.host.cuda.extension import Extensions
 
     extensions = Extensions(Driver(runtime))
     runtime.gpu.memory.also_search(extensions.find)
-    torch_extension.load_inline = extensions.load_inline
-    torch_extension.load = extensions.load
+
+    def take_over(module: Any) -> None:
+        module.load_inline = extensions.load_inline
+        module.load = extensions.load
+
+    when_imported(TORCH_EXTENSION, take_over)
+
+
+def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
+    """Call `then` with a module once the program has imported it. torch's is not imported here: it
+    brings setuptools, which refuses a process that has imported the standard distutils.
+    """
+    if name in sys.modules:
+        then(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Watch(name, then))
+
+
+class _Watch(MetaPathFinder):
+    """Finds one module, once, as the other finders do."""
+
+    def __init__(self, name: str, then: Callable[[ModuleType], None]):
+        self.name, self.then = name, then
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        if fullname != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self.then(module)
+
+            spec.loader.exec_module = exec_module
+        return spec

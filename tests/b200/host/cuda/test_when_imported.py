@@ -1,0 +1,36 @@
+"""A module is taken over when the program imports it, and not before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from b200.host.cuda import when_imported
+from tests import ROOT
+
+PROGRAM = """
+import distutils.core, sys, warnings
+import b200
+b200.install()
+assert "torch.utils.cpp_extension" not in sys.modules
+"""
+
+
+def test_installing_imports_no_build_tools():
+    """setuptools, which torch's extensions need, cannot follow the standard distutils."""
+    program = PROGRAM if sys.version_info < (3, 12) else PROGRAM.replace("distutils.core, ", "")
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_module_is_taken_over_once(tmp_path, monkeypatch):
+    (tmp_path / "taken_over_later.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen = []
+    when_imported("taken_over_later", lambda module: seen.append(module))
+    assert not seen
+    import taken_over_later  # type: ignore[import-not-found]
+
+    assert seen == [taken_over_later] and taken_over_later.value == 1
+    when_imported("taken_over_later", lambda module: seen.append(module.value))
+    assert seen == [taken_over_later, 1]
