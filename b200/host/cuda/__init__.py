@@ -40,7 +40,7 @@ def install(runtime: Runtime) -> None:
 
 def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
     """Call `then` with a module once the program has imported it. torch's is not imported here: it
-    brings setuptools, which refuses a process that has imported the standard distutils.
+    brings setuptools, which takes half a second and refuses a process that has looked for pip.
     """
     if name in sys.modules:
         then(sys.modules[name])
