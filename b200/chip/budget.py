@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from b200.hardware import SMEM_OPT_IN, TMEM_COLUMNS
+from b200.hardware import (
+    SM_REGISTERS,
+    SM_THREADS,
+    SMEM_BYTES,
+    SMEM_OPT_IN,
+    SMEM_RESERVED,
+    TMEM_COLUMNS,
+)
 
-SMEM_SM = 233_472  # bytes of a SM (CUDA programming guide, compute capability 10.0)
-SMEM_RESERVED = 1024  # of each resident CTA
-REGISTERS = 65_536  # 32-bit registers of a SM
 REGISTERS_THREAD = 255
 BARRIERS = 16  # named barriers of a CTA
 
@@ -51,8 +55,10 @@ class Budget:
 
     def lines(self) -> list[str]:
         """One line a budget: used, available, share."""
-        resident = min(SMEM_SM // (self.smem_bytes + SMEM_RESERVED), 2048 // max(self.threads, 1))
-        most = min(REGISTERS_THREAD, REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
+        resident = min(
+            SMEM_BYTES // (self.smem_bytes + SMEM_RESERVED), SM_THREADS // max(self.threads, 1)
+        )
+        most = min(REGISTERS_THREAD, SM_REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
         share = f"at most {most} a thread, for {self.ctas_per_sm} CTA(s) of {self.threads} threads"
         changed = f"; setmaxnreg {', '.join(self.reallocations)}" if self.reallocations else ""
         return [

@@ -173,7 +173,6 @@ class TimedMachine(Units):
         return fragment.core
 
     # --- CTAs -------------------------------------------------------------------------------------
-    # ------------
     def _run(self, waiting, launch: Launch):
         self.waiting, self.the_launch = waiting, launch
         self.left = 0
@@ -241,7 +240,6 @@ class TimedMachine(Units):
         self._start_clusters(Clock.now + self.c.cta_relaunch)
 
     # --- a turn -----------------------------------------------------------------------------------
-    # ------------
     def _turn(self, f: TimedFragment, launch: Launch) -> bool:
         """Run a fragment until it waits, ends, or another's time has come."""
         blocks, hits, R, heap = self.code.blocks, self.hits, f.state.R, self.heap

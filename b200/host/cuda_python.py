@@ -16,45 +16,12 @@ import torch
 
 from b200 import hardware
 from b200.errors import EmulatorError
+from b200.host.device_attributes import device_attribute
 from b200.host.runtime import Runtime
 from b200.host.torch_cuda import Clock, missing
 
 CONTEXT = 1  # handle of the one context
 VERSION = 13_000  # of the driver: CUDA 13.0
-
-# CUdevice_attribute, and cudaDeviceAttr which has the same numbers -> value. Source: CUDA driver
-# API; CUDA programming guide, compute capability 10.0; device query on a B200.
-ATTRIBUTES = {
-    1: hardware.MAX_THREADS,
-    2: 1024,  # block x
-    3: 1024,
-    4: 64,
-    5: 2**31 - 1,  # grid x
-    6: 65_535,
-    7: 65_535,
-    8: hardware.SMEM_DEFAULT,
-    9: 65_536,  # bytes of constant memory
-    10: 32,  # threads of a warp
-    12: hardware.SM_REGISTERS,
-    13: hardware.CLOCK_KHZ,
-    16: hardware.SM_COUNT,
-    31: 1,  # concurrent kernels
-    36: hardware.MEMORY_CLOCK_KHZ,
-    37: hardware.MEMORY_BUS_BITS,
-    38: hardware.L2_BYTES,
-    39: hardware.SM_THREADS,
-    41: 1,  # unified addressing
-    75: hardware.COMPUTE_CAPABILITY[0],
-    76: hardware.COMPUTE_CAPABILITY[1],
-    81: hardware.SMEM_BYTES,
-    82: hardware.SM_REGISTERS,
-    95: 1,  # cooperative launch
-    97: hardware.SMEM_OPT_IN,
-    106: hardware.SM_CTAS,
-    111: 1024,  # bytes of a CTA's shared memory that are the system's
-    115: 1,  # memory pools
-    120: 1,  # cluster launch
-}
 
 
 def patch(runtime: Runtime) -> None:
@@ -174,10 +141,7 @@ class _Module:
         return lambda *args, **kwargs: (self.success, action(*args, **kwargs))
 
     def attribute(self, attribute, _device) -> int:
-        number = int(attribute)
-        if number not in ATTRIBUTES:
-            raise EmulatorError("unsupported", f"device attribute {attribute!r} is not known")
-        return ATTRIBUTES[number]
+        return device_attribute(int(attribute))
 
     def event(self, kind):
         def create(*_flags):

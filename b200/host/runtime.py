@@ -10,17 +10,12 @@ import struct
 
 from b200.chip.gpu import Gpu
 from b200.errors import EmulatorError
-from b200.hardware import COMPUTE_CAPABILITY, SMEM_OPT_IN
+from b200.host.device_attributes import device_attribute
 from b200.host.tensor_map import tensor_map_encode_tiled
 from b200.program.module import Program
 
 _ATTRIBUTE_CLUSTER = 4  # cudaLaunchAttributeClusterDimension
 _ATTRIBUTE_BYTES = 72  # sizeof(cudaLaunchAttribute)
-_DEVICE_ATTRIBUTES = {  # cudaDeviceAttr -> value
-    75: COMPUTE_CAPABILITY[0],
-    76: COMPUTE_CAPABILITY[1],
-    97: SMEM_OPT_IN,
-}
 # Name of a CUDA runtime or driver function that the DSL's host code calls -> number of arguments.
 ARGUMENTS = {
     "_cudaLibraryLoadData": 8,
@@ -89,7 +84,7 @@ class Runtime:
         _poke(out, "<Q", handle)
 
     def device_get_attribute(self, out, attribute, _device):
-        _poke(out, "<i", _DEVICE_ATTRIBUTES.get(attribute & 0xFFFFFFFF, 0))
+        _poke(out, "<i", device_attribute(attribute & 0xFFFFFFFF))
 
     def kernel_get_attribute(self, out, *_):
         _poke(out, "<i", 0)

@@ -15,57 +15,23 @@ from dataclasses import dataclass, field
 from b200 import sparse
 from b200.errors import EmulatorError
 from b200.hardware import (
-    COMPUTE_CAPABILITY,
     MAX_CLUSTER,
     MAX_THREADS,
+    MEMORY_BYTES,
     SM_COUNT,
-    SMEM_BYTES,
+    SMEM_DEFAULT,
     SMEM_OPT_IN,
 )
 from b200.host.cuda import occupancy
 from b200.host.cuda.fatbin import ptx_of
 from b200.host.cuda.launching import Attributes, LaunchWords, check, cluster_of, parameters
-from b200.host.cuda.occupancy import SMEM_DEFAULT, SMEM_RESERVED
 from b200.host.cuda.sources import Origin, relocate
+from b200.host.device_attributes import device_attribute
 from b200.host.runtime import Runtime
 from b200.host.tensor_map import tensor_map_encode_tiled
 from b200.program.module import Kernel, Program
 
-MEMORY_BYTES = 191_503_400_960  # of a B200, as its driver reports it
 _MAX_DYNAMIC_SMEM, _NON_PORTABLE_CLUSTER = 8, 14  # cudaFuncAttribute and CUfunction_attribute
-# cudaDeviceAttr, which has the numbers of CUdevice_attribute. Source: CUDA programming guide,
-# compute capability 10.0; device query on a B200.
-_DEVICE_ATTRIBUTES = {
-    1: MAX_THREADS,
-    2: occupancy.BLOCK[0],
-    3: occupancy.BLOCK[1],
-    4: occupancy.BLOCK[2],
-    5: occupancy.GRID[0],
-    6: occupancy.GRID[1],
-    7: occupancy.GRID[2],
-    8: SMEM_DEFAULT,
-    9: 65_536,  # constant memory
-    10: 32,  # threads of a warp
-    12: occupancy.REGISTERS,
-    13: 1_965_000,  # kHz
-    16: SM_COUNT,
-    31: 1,  # concurrent kernels
-    36: 3_996_000,  # kHz of the memory
-    37: 8192,  # bits of the memory bus
-    38: 132_644_864,  # bytes of L2
-    39: occupancy.THREADS_SM,
-    41: 1,  # unified addressing
-    75: COMPUTE_CAPABILITY[0],
-    76: COMPUTE_CAPABILITY[1],
-    81: SMEM_BYTES,
-    82: occupancy.REGISTERS,
-    95: 1,  # cooperative launch
-    97: SMEM_OPT_IN,
-    106: occupancy.CTAS_SM,
-    111: SMEM_RESERVED,
-    115: 1,  # memory pools
-    120: 1,  # cluster launch
-}
 
 
 @dataclass
@@ -342,7 +308,7 @@ class Driver:
 
     # --- device, tensormaps, time
     def device_attribute(self, attribute: int, out: int) -> None:
-        _poke(out, "<i", _DEVICE_ATTRIBUTES.get(attribute, 0))
+        _poke(out, "<i", device_attribute(attribute))
 
     def device_name(self, out: int, length: int) -> None:
         name = b"NVIDIA B200 (software)"[: length - 1] + b"\0"

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from b200.errors import EmulatorError
-from b200.hardware import SM_COUNT, SMEM_OPT_IN
+from b200.hardware import (
+    MAX_BLOCK,
+    MAX_GRID,
+    SM_COUNT,
+    SM_REGISTERS,
+    SMEM_DEFAULT,
+    SMEM_OPT_IN,
+)
 from b200.host.cuda import occupancy
 from b200.program.module import Kernel
 
@@ -97,8 +104,8 @@ def check(function: Function, words: LaunchWords, cluster: tuple[int, int, int])
     kernel, block = function.kernel, tuple(words.block)
     threads = block[0] * block[1] * block[2]
     for name, sizes, limits in (
-        ("grid", tuple(words.grid), occupancy.GRID),
-        ("block", block, occupancy.BLOCK),
+        ("grid", tuple(words.grid), MAX_GRID),
+        ("block", block, MAX_BLOCK),
     ):
         if any(not 1 <= n <= most for n, most in zip(sizes, limits, strict=True)):
             raise _refused(kernel, f"{name} {sizes}, each dimension must be 1..{limits}")
@@ -133,11 +140,11 @@ def _check_threads(function: Function, block: tuple[int, ...], threads: int) -> 
     if bounds and threads > most:
         raise _refused(kernel, f"{threads} threads a CTA, its __launch_bounds__ allow {most}")
     taken = occupancy.registers_of(threads, function.registers)
-    if taken > occupancy.REGISTERS:
+    if taken > SM_REGISTERS:
         raise _refused(
             kernel,
             f"too many resources: {threads} threads of {function.registers} registers take"
-            f" {taken}, an SM has {occupancy.REGISTERS}",
+            f" {taken}, an SM has {SM_REGISTERS}",
         )
 
 
@@ -151,7 +158,7 @@ def _check_smem(function: Function, dynamic: int) -> None:
         )
     limit = function.attributes.dynamic_smem
     if limit is None:
-        limit = max(occupancy.SMEM_DEFAULT - static, 0)
+        limit = max(SMEM_DEFAULT - static, 0)
     if dynamic > limit:
         raise _refused(
             kernel,

@@ -6,17 +6,18 @@ specifications, 10.0; registers are allotted to a warp in units of 256.
 
 from __future__ import annotations
 
-from b200.hardware import MAX_THREADS, SMEM_BYTES, SMEM_OPT_IN
+from b200.hardware import (
+    MAX_THREADS,
+    SM_CTAS,
+    SM_REGISTERS,
+    SM_THREADS,
+    SMEM_BYTES,
+    SMEM_OPT_IN,
+    SMEM_RESERVED,
+)
 
-SMEM_DEFAULT = 49_152  # bytes a CTA may have before the kernel's limit is raised
-SMEM_RESERVED = 1024  # bytes of each resident CTA that are the system's
-REGISTERS = 65_536  # 32-bit registers of an SM, and of a CTA
 REGISTER_UNIT = 256
-THREADS_SM = 2048
-CTAS_SM = 32
 PORTABLE_CLUSTER = 8
-GRID = (2**31 - 1, 65_535, 65_535)
-BLOCK = (1024, 1024, 64)
 
 
 def registers_of(threads: int, registers: int) -> int:
@@ -29,7 +30,7 @@ def ctas_per_sm(threads: int, smem: int, registers: int) -> int:
     """CTAs of a kernel that fit an SM. smem: static and dynamic bytes a CTA."""
     if not 0 < threads <= MAX_THREADS or smem > SMEM_OPT_IN:
         return 0
-    limits = [CTAS_SM, THREADS_SM // (-(-threads // 32) * 32), SMEM_BYTES // (smem + SMEM_RESERVED)]
+    limits = [SM_CTAS, SM_THREADS // (-(-threads // 32) * 32), SMEM_BYTES // (smem + SMEM_RESERVED)]
     if registers:
-        limits.append(REGISTERS // registers_of(threads, registers))
+        limits.append(SM_REGISTERS // registers_of(threads, registers))
     return min(limits)
