@@ -188,19 +188,10 @@ class Machine:
 
     def _turn(self, f: Fragment, launch: Launch) -> bool:
         """Run a fragment until it waits or ends (False) or its turn is over (True)."""
-        blocks, hits, R = self.code.blocks, self.hits, f.state.R
-        pc = f.pc
         try:
-            for _ in range(self.turn):
-                f.pc = pc
-                hits[pc] += 1
-                pc = blocks[pc](f, R)
-                if pc == EXIT or pc == f.reconv:
-                    pc = f.arrive_or_exit(pc)
-                    if pc is None:
-                        return False
+            pc = self.run_blocks(f)
         except Blocked as blocked:
-            hits[f.pc] -= 1
+            self.hits[f.pc] -= 1
             f.waits_for = blocked.waitable
             blocked.waitable.waiters.append(f)
             return False
@@ -213,9 +204,27 @@ class Machine:
                     "unsupported", report.internal(self, launch, f, error)
                 ) from error
             raise EmulatorError(kind, report.fault(self, launch, f, error)) from None
+        if pc is None:
+            return False
         f.pc = pc
         self.enqueue(f)
         return True
+
+    def run_blocks(self, f: Fragment) -> int | None:
+        """Run blocks of a fragment: the block it goes on with in its next turn; None, if it has
+        ended or another fragment of its warp goes on.
+        """
+        blocks, hits, R = self.code.blocks, self.hits, f.state.R
+        pc = f.pc
+        for _ in range(self.turn):
+            f.pc = pc
+            hits[pc] += 1
+            pc = blocks[pc](f, R)
+            if pc == EXIT or pc == f.reconv:
+                pc = f.arrive_or_exit(pc)
+                if pc is None:
+                    return None
+        return pc
 
 
 @functools.cache

@@ -24,8 +24,8 @@ from b200.clock.taint import depends_on_arithmetic
 from b200.clock.timeline import Record
 from b200.clock.units import Units
 from b200.clock.writer import TimedWriter
-from b200.contract import Blocked, Clock, Waitable
-from b200.errors import EmulatorError, Fault, Unsupported
+from b200.contract import Clock, Waitable
+from b200.errors import EmulatorError, Fault
 from b200.program.analysis import EXIT
 
 WAITS = {
@@ -240,39 +240,21 @@ class TimedMachine(Units):
         self._start_clusters(Clock.now + self.c.cta_relaunch)
 
     # --- a turn -----------------------------------------------------------------------------------
-    def _turn(self, f: TimedFragment, launch: Launch) -> bool:
-        """Run a fragment until it waits, ends, or another's time has come."""
+    def run_blocks(self, f: TimedFragment) -> int | None:
+        """Run blocks of a fragment until another's time has come."""
         blocks, hits, R, heap = self.code.blocks, self.hits, f.state.R, self.heap
         seen = self.record.blocks[f.index]
         pc = f.pc
-        try:
-            while True:
-                f.pc = pc
-                hits[pc] += 1
-                seen.add(pc)
-                Clock.now = Server.now = f.time
-                pc = blocks[pc](f, R)
-                if pc == EXIT or pc == f.reconv:
-                    Clock.now = f.time
-                    pc = f.arrive_or_exit(pc)
-                    if pc is None:
-                        return False
-                if heap and heap[0][0] < f.time:
-                    break
-        except Blocked as blocked:
-            hits[f.pc] -= 1
-            f.waits_for = blocked.waitable
-            blocked.waitable.waiters.append(f)
-            return False
-        except EmulatorError:
-            raise
-        except Exception as error:
-            kind = "unsupported" if isinstance(error, Unsupported) else "fault"
-            if not isinstance(error, Fault):
-                raise EmulatorError(
-                    "unsupported", report.internal(self, launch, f, error)
-                ) from error
-            raise EmulatorError(kind, report.fault(self, launch, f, error)) from None
-        f.pc = pc
-        self.enqueue(f)
-        return True
+        while True:
+            f.pc = pc
+            hits[pc] += 1
+            seen.add(pc)
+            Clock.now = Server.now = f.time
+            pc = blocks[pc](f, R)
+            if pc == EXIT or pc == f.reconv:
+                Clock.now = f.time
+                pc = f.arrive_or_exit(pc)
+                if pc is None:
+                    return None
+            if heap and heap[0][0] < f.time:
+                return pc
