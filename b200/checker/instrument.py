@@ -18,8 +18,7 @@ from b200.checker.registers import first_reads
 from b200.checker.tensor_memory import halves_of
 from b200.chip.sync.barriers import barrier_of
 from b200.chip.sync.mbarrier import barrier_operand
-from b200.chip.tensor.tmem import Access as TensorAccess
-from b200.chip.tensor.tmem import cells, split
+from b200.chip.tensor.tmem import TmemAccess, cells, split
 from b200.contract import active, lanes
 from b200.errors import Fault
 from b200.program.module import Instr
@@ -352,7 +351,7 @@ def _tensor_access(ins: Instr, run):
     is_load = ins.mods[1] == "ld"
     registers = ins.operands[0] if is_load else ins.operands[-1]
     packed = ins.has("pack::16b", "unpack::16b")
-    access = TensorAccess(ins, registers, packed)
+    access = TmemAccess(ins, registers, packed)
     height = 32 if access.shape == "32x32b" else 16
     kind, stream_name = ("load", "tmem_load") if is_load else ("store", "tmem_store")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from b200.chip.copies.tensormap import TensorMap
-    from b200.chip.copies.tma import Access
+    from b200.chip.copies.tma import TensorBoxes
     from b200.chip.state import CTA
     from b200.chip.tensor.descriptors import MatrixDescriptor, Tile
     from b200.chip.tensor.mma import DecodedMma
@@ -49,7 +49,7 @@ class Operation:
 class TmaLoad(Operation):
     """cp.async.bulk.tensor to shared memory: a box, at each of `places`."""
 
-    access: Access
+    access: TensorBoxes
     places: tuple[Place, ...]
 
 
@@ -57,7 +57,7 @@ class TmaLoad(Operation):
 class TmaStore(Operation):
     """cp.async.bulk.tensor to global memory: a box from `offset` of the issuing CTA."""
 
-    access: Access
+    access: TensorBoxes
     offset: int
 
 
@@ -65,7 +65,7 @@ class TmaStore(Operation):
 class TmaReduce(Operation):
     """cp.reduce.async.bulk.tensor: a box from `offset` of the issuing CTA, combined."""
 
-    access: Access
+    access: TensorBoxes
     offset: int
 
 
@@ -73,7 +73,7 @@ class TmaReduce(Operation):
 class TmaPrefetch(Operation):
     """cp.async.bulk.prefetch.tensor: a box to the L2."""
 
-    access: Access
+    access: TensorBoxes
 
 
 @dataclass(frozen=True, slots=True)

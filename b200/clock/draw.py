@@ -8,7 +8,7 @@ from pathlib import Path
 from b200 import pictures
 from b200.clock import profile
 from b200.clock.profile import roles
-from b200.clock.timeline import Record
+from b200.clock.timeline import Timeline
 from b200.program.names import readable
 
 WORKS, WAITS = "a warp works", "a warp waits"
@@ -29,7 +29,7 @@ def _line(ins) -> str:
     return str(ins.loc) if ins.loc else ins.opcode
 
 
-def write_trace(record: Record, path: Path):
+def write_trace(record: Timeline, path: Path):
     """Chrome trace events (JSON): a process a traced CTA, a track a warp and a unit, times in
     microseconds.
     """
@@ -100,7 +100,7 @@ def write_trace(record: Record, path: Path):
     path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": meta}))
 
 
-def write_picture(record: Record, path: Path, what: str = ""):
+def write_picture(record: Timeline, path: Path, what: str = ""):
     """The timeline of the first CTA, a row a warp and a unit: PNG, SVG, PDF or HTML by the name.
 
     what: the problem, for the title. An HTML page tells under the mouse what each wait is for and
@@ -151,7 +151,7 @@ def write_picture(record: Record, path: Path, what: str = ""):
     pictures.save(figure, path, title.replace("\n", "; "), profile.text(record), hints)
 
 
-def _title(record: Record, cta: tuple, what: str) -> str:
+def _title(record: Timeline, cta: tuple, what: str) -> str:
     launch = record.launch
     spread = ""
     if record.low_us < record.high_us:

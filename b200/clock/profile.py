@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from b200.clock.timeline import Record
+from b200.clock.timeline import Timeline
 from b200.program.names import readable
 
 SATURATED = 0.7  # of a unit's capacity, from which the kernel counts as bound by it
@@ -16,13 +16,13 @@ ROLES = (
 )
 
 
-def floor_us(record: Record) -> float:
+def floor_us(record: Timeline) -> float:
     """The longer of the bytes read at full DRAM bandwidth and the busiest tensor core's work."""
     dram = record.chip.dram_bytes / record.c.dram_bandwidth * 1e6
     return max(dram, record.us(max(sm.pipe.busy for sm in record.sms)))
 
 
-def utilisation(record: Record) -> dict[str, float]:
+def utilisation(record: Timeline) -> dict[str, float]:
     """Share of the kernel's time that each unit was busy; of the busiest SM for units of an SM."""
     end = record.end or 1.0
     chip = record.chip
@@ -46,7 +46,7 @@ def utilisation(record: Record) -> dict[str, float]:
     }
 
 
-def phases(record: Record) -> list[tuple[str, float]]:
+def phases(record: Timeline) -> list[tuple[str, float]]:
     """(name, microseconds) of the stretches of a kernel, medians over its CTAs, in order."""
     marks = [
         ("start to first load issued", record.first_issue),
@@ -65,7 +65,7 @@ def phases(record: Record) -> list[tuple[str, float]]:
     return out
 
 
-def bound_by(record: Record) -> str:
+def bound_by(record: Timeline) -> str:
     """What limits the kernel, in words."""
     name, share = max(utilisation(record).items(), key=lambda item: item[1])
     if share >= SATURATED:
@@ -74,7 +74,7 @@ def bound_by(record: Record) -> str:
     return f"latency: {phase} {longest:.1f} us ({name} {share:.0%} busy)"
 
 
-def roles(record: Record) -> dict[int, str]:
+def roles(record: Timeline) -> dict[int, str]:
     """Warp index -> name of its role, by the instructions that only it waits at or executes."""
     found: dict[int, str] = {}
     for cta_warp, names in record.executed.items():
@@ -87,7 +87,7 @@ def roles(record: Record) -> dict[int, str]:
     return found
 
 
-def waits(record: Record) -> list[tuple[str, float, str, str]]:
+def waits(record: Timeline) -> list[tuple[str, float, str, str]]:
     """(role, microseconds a warp, what it waits for, source line), longest first."""
     names, ctas = roles(record), max(1, len(record.ctas))
     warps = defaultdict(set)
@@ -103,7 +103,7 @@ def waits(record: Record) -> list[tuple[str, float, str, str]]:
     return sorted(rows, key=lambda row: -row[1])
 
 
-def text(record: Record) -> str:
+def text(record: Timeline) -> str:
     """The profile of one launch as lines for a person."""
     launch, chip = record.launch, record.chip
     end = record.time_us or 1e-9

@@ -21,7 +21,7 @@ from b200.clock.memory_system import Memory, Server
 from b200.clock.options import Options
 from b200.clock.placement import Placement
 from b200.clock.taint import depends_on_arithmetic
-from b200.clock.timeline import Record
+from b200.clock.timeline import Timeline
 from b200.clock.units import Units
 from b200.clock.writer import TimedWriter
 from b200.contract import Clock, Waitable
@@ -130,7 +130,7 @@ class TimedMachine(Units):
         self.heap: list = []
         self.order = itertools.count()
         self.last_store = 0.0
-        self.record = Record(options.trace)
+        self.record = Timeline(options.trace)
         self.arithmetic = options.arithmetic or depends_on_arithmetic(code.structure) is not None
         Clock.now = Server.now = 0.0
         collecting = gc.isenabled()

@@ -13,7 +13,7 @@ import numpy as np
 from b200.chip.describe import mnemonic
 
 
-class Record:
+class Timeline:
     """The times of one launch.
 
     time_us: from the start of the kernel to its end. low_us, high_us: the same with the constants

@@ -41,7 +41,7 @@ from b200.clock import membar as fences
 from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory
 from b200.clock.sm import mma_interval, mma_latency
-from b200.clock.timeline import Record
+from b200.clock.timeline import Timeline
 from b200.contract import Clock
 from b200.errors import Unsupported
 
@@ -83,7 +83,7 @@ class Units(Machine):
 
     c: Constants
     chip: Memory
-    record: Record
+    record: Timeline
     arithmetic: bool
     last_store: float
 

@@ -23,7 +23,7 @@ class HopperGpu(Gpu):
     def __init__(self) -> None:
         run.require_gpu()
         super().__init__()
-        self._loaded: dict[tuple[int, str], run.Kernel] = {}
+        self._loaded: dict[tuple[int, str], run.HopperKernel] = {}
 
     def execute(
         self,
@@ -37,7 +37,7 @@ class HopperGpu(Gpu):
     ) -> Launch:
         key = (id(program), kernel.name)
         if key not in self._loaded:
-            self._loaded[key] = run.Kernel(program.text, kernel.name)
+            self._loaded[key] = run.HopperKernel(program.text, kernel.name)
         start = time.perf_counter()
         self._loaded[key].launch(run.Shape(grid, block, cluster, smem), params)
         seconds = time.perf_counter() - start

@@ -35,7 +35,7 @@ class Relocation:
 
 
 @dataclass(frozen=True)
-class Launch:
+class PackedLaunch:
     """One launch. program: index of its PTX; params: as recorded; smem: dynamic, in bytes."""
 
     program: int
@@ -65,7 +65,7 @@ class Pack:
     """
 
     programs: tuple[str, ...]
-    launches: tuple[Launch, ...]
+    launches: tuple[PackedLaunch, ...]
     digests: tuple[str, ...]
     sizes: tuple[int, ...]
     read_bytes: int
@@ -120,10 +120,10 @@ def load(path: Path) -> Pack:
         raise HopperError("missing", f"{path} is not a pack: {error}") from None
 
 
-def _launch(item: dict[str, Any]) -> Launch:
+def _launch(item: dict[str, Any]) -> PackedLaunch:
     shapes = {key: tuple(item[key]) for key in ("grid", "block", "cluster")}
     relocations = tuple(Relocation(**r) for r in item["relocations"])
-    return Launch(
+    return PackedLaunch(
         **{**item, **shapes, "params": bytes.fromhex(item["params"]), "relocations": relocations}
     )
 
@@ -202,7 +202,9 @@ def record(
         found = relocations(params, places, [(t.data_ptr(), t.numel()) for t in tensors])
         number = programs.index(program.text)
         launches.append(
-            Launch(number, name, tuple(grid), tuple(block), tuple(cluster), smem, params, found)
+            PackedLaunch(
+                number, name, tuple(grid), tuple(block), tuple(cluster), smem, params, found
+            )
         )
     expected = tuple(digest(t) for t in tensors) if recorder.emulate else None
     sizes = tuple(t.numel() for t in tensors)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from b200.hopper.pack import Pack, load
 from b200.hopper.rewrite import without_releases, without_tensor_core
-from b200.hopper.run import Image, Kernel, Shape
+from b200.hopper.run import HopperKernel, Image, Shape
 from b200.hopper.this_gpu import describe
 from b200.hopper.toolchain import DEVICE, with_nvrtc
 
@@ -68,7 +68,7 @@ def measure(pack: Pack, name: str, copy_gb_s: float) -> Measured:
     params = [launch.relocated([t.data_ptr() for t in tensors]) for tensors in sets]
     us = []
     for rewrite in (without_tensor_core, without_releases):
-        kernel = Kernel(pack.programs[launch.program], launch.kernel, rewrite)
+        kernel = HopperKernel(pack.programs[launch.program], launch.kernel, rewrite)
         run = kernel.prepared(shape)
         us.append(_graph_time(lambda i, run=run: run(params[i % copies])))
     read_us, gb_s = read_time(read, copies), read / us[0] / 1e3

@@ -45,7 +45,7 @@ class ScriptRecorder(Gpu):
         contents = tuple(t.numpy().tobytes() for t in tensors)
         before = tuple(digest(t) for t in tensors)
         report = super().execute(program, kernel, grid, block, cluster, smem, params)
-        launch = pack.Launch(0, kernel.name, grid, block, cluster, smem, params, found)
+        launch = pack.PackedLaunch(0, kernel.name, grid, block, cluster, smem, params, found)
         after = tuple(digest(t) for t in tensors)
         sizes = tuple(t.numel() for t in tensors)
         versions = pack.versions()

@@ -127,7 +127,7 @@ class Image:
         checked(driver.cuCtxSynchronize())
 
 
-class Kernel:
+class HopperKernel:
     """A kernel of a PTX module for sm_100a, on this GPU. rewrite: a function like `retarget`."""
 
     def __init__(self, text: str, name: str, rewrite: Callable[[str, str], Retargeted] = retarget):

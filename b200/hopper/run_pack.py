@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from b200.hopper.errors import HopperError
 from b200.hopper.pack import Pack, digest, load, storages
-from b200.hopper.run import Kernel, Shape, require_gpu
+from b200.hopper.run import HopperKernel, Shape, require_gpu
 from b200.hopper.this_gpu import describe
 
 LARGEST_KEPT = 1 << 20
@@ -68,7 +68,9 @@ def run(
     result = Result(name, pack.case, "pass")
     data, tensors = _inputs(pack, cases)
     result.same_inputs = tuple(digest(t) for t in tensors) == pack.digests
-    kernels = [Kernel(pack.programs[launch.program], launch.kernel) for launch in pack.launches]
+    kernels = [
+        HopperKernel(pack.programs[launch.program], launch.kernel) for launch in pack.launches
+    ]
     initial = [t.clone() for t in tensors]
     addresses = [t.data_ptr() for t in tensors]
     outputs, result.seconds = [], []

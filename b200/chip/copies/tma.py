@@ -41,7 +41,7 @@ REDUCE_TYPES: dict[str, str] = dict(
 BITWISE_TYPES = {"u32": "b32", "s32": "b32", "u64": "b64", "s64": "b64"}
 
 
-class Access:
+class TensorBoxes:
     """The tensormap and coordinates of one operation, checked.
 
     boxes: start coordinates, one set for each row with gather4 and scatter4. rows: rows of shared
@@ -136,7 +136,7 @@ def tensor_load(ins: Instr):
 
     def run(warp, lane, dst, address, coords, mbar, *rest):
         warp.spin = None
-        access = Access(warp, form, address, coords)
+        access = TensorBoxes(warp, form, address, coords)
         places = find(warp, dst, access.smem_bytes, mbar, rest[0] if find.multicast else None)
 
         def apply():
@@ -202,7 +202,7 @@ def tensor_reduce(ins: Instr):
 
 
 def _issue_store(warp, lanes: int, ins: Instr, form: Form, address: int, coords: tuple, src: int):
-    access = Access(warp, form, address, coords)
+    access = TensorBoxes(warp, form, address, coords)
     t = access.tensormap
     if t.element.name == "b4x16_p64" or form.op and t.element.bits < 8:
         raise Fault(
@@ -239,7 +239,7 @@ def tensor_prefetch(ins: Instr):
 
     def run(warp, lane, address, coords, *rest):
         warp.spin = None
-        access = Access(warp, form, address, coords)
+        access = TensorBoxes(warp, form, address, coords)
         warp.machine.issue(TmaPrefetch(access), warp, _nothing)
 
     return run

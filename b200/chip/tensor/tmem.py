@@ -59,7 +59,7 @@ def cells(shape: str, repeat: int, packed: bool, second_half: int) -> tuple[np.n
     return np.ascontiguousarray(row), np.ascontiguousarray(column)
 
 
-class Access:
+class TmemAccess:
     """The part of the tensor memory that a tcgen05.ld or .st of a given form reaches."""
 
     def __init__(self, ins: Instr, registers, packed: bool):
@@ -111,7 +111,7 @@ def tcgen05_ld(ins: Instr):
     """tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32 r, [taddr]{, immHalfSplitoff}"""
     registers = ins.operands[0]
     packed = ins.has("pack::16b")
-    access = Access(ins, registers, packed)
+    access = TmemAccess(ins, registers, packed)
     shape, repeat, count = access.shape, access.repeat, access.count
     plain = shape == "32x32b" and not packed
 
@@ -140,7 +140,7 @@ def tcgen05_st(ins: Instr):
     chosen: PTX does not say what the upper half becomes).
     """
     packed = ins.has("unpack::16b")
-    access = Access(ins, ins.operands[-1], packed)
+    access = TmemAccess(ins, ins.operands[-1], packed)
 
     def run(warp, mask, taddr, *rest):
         whole_warp(mask, ins.opcode)

@@ -34,7 +34,7 @@ def recorded(tensors: list[torch.Tensor]) -> pack.Pack:
     ranges = [(x.data_ptr(), x.numel()) for x in tensors]
     found = pack.relocations(bytes(params), parse(TEXT).kernels["k"].params, ranges)
     shape = ((4, 2, 1), (32, 1, 1), (2, 1, 1), 1024)
-    launch = pack.Launch(0, "k", *shape, bytes(params), found)
+    launch = pack.PackedLaunch(0, "k", *shape, bytes(params), found)
     digests = tuple(pack.digest(x) for x in tensors)
     contents = tuple(x.numpy().tobytes() for x in tensors)
     return pack.Pack(
@@ -151,7 +151,7 @@ def test_a_launch(tensors, monkeypatch):
         text = TEXT.replace("tcgen05.wait::ld", "setmaxnreg.dec").replace(
             "aligned;", "aligned.u32 64;\ntcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 32;"
         )
-        kernel_ = run.Kernel(text, "k")
+        kernel_ = run.HopperKernel(text, "k")
         shape = run.Shape(launch.grid, launch.block, launch.cluster, launch.smem)
         kernel_.launch(shape, launch.relocated([0x10000, 0x20000]))
     ((config, (out, n, map_, source)),) = noted.launches
@@ -175,7 +175,7 @@ def test_too_much_is_asked_for(tensors, monkeypatch):
         text = TEXT.replace(
             "wait::ld.sync.aligned", "dealloc.cta_group::1.sync.aligned.b32 %r1, 32"
         )
-        kernel_ = run.Kernel(text, "k")
+        kernel_ = run.HopperKernel(text, "k")
         with pytest.raises(HopperError, match="232449 bytes of shared memory"):
             kernel_.launch(shape, launch.params)
         with pytest.raises(HopperError, match="for tensor memory"):
