@@ -80,7 +80,7 @@ def install(
     global _runtime
     if _runtime is None:
         from b200.chip.gpu import Gpu
-        from b200.host import cuda, dsl, dsl_hardware, graphs, torch_cuda
+        from b200.host import cuda, dsl, dsl_hardware, graphs, torch_cuda, triton
         from b200.host.runtime import Runtime
 
         _runtime = Runtime(gpu or Gpu())
@@ -90,6 +90,7 @@ def install(
             graphs.patch_torch(_runtime)
             dsl_hardware.patch(_runtime)
         cuda.install(_runtime)
+        triton.install()
     if gpu is None:
         from b200.host import spawned
 

@@ -16,7 +16,7 @@ from b200.checker.accesses import Record
 from b200.checker.clocks import Agent
 from b200.checker.registers import first_reads
 from b200.checker.tensor_memory import halves_of
-from b200.chip.sync.barriers import barrier_of
+from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier import barrier_operand
 from b200.chip.tensor.tmem import TmemAccess, cells, split
 from b200.contract import active, lanes
@@ -180,6 +180,8 @@ def _named(ins: Instr, run):
     def observed(w, mask, number, *rest):
         observer = w.machine.observer
         observer.ins = ins
+        if waits:
+            gather(w, mask, ins)
         first = w.token is None
         bar = barrier_of(
             w,

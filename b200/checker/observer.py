@@ -307,6 +307,7 @@ class Observer(Asynchronous):
         record.step = record.epoch
         first = self._slot(warp, agent, address)
         self.state(cta).allocations[cta.rank, first] = record
+        self.tensor(cta).allocated(slice(first, first + columns))
 
     def _slot(self, warp, agent: Agent, address) -> int:
         """The address that tcgen05.alloc wrote to shared memory, and the record of that write."""
@@ -332,9 +333,7 @@ class Observer(Asynchronous):
         )
         record.step = record.epoch
         self.state(cta).add(record)
-        tensor = self.tensor(cta)
-        tensor.freed(record, slice(first, first + columns))
-        tensor.forget(slice(first, first + columns))
+        self.tensor(cta).freed(record, slice(first, first + columns))
 
     def registers_read(self, warp, loads):
         """An instruction reads registers of tcgen05.ld instructions: they are complete."""

@@ -95,3 +95,4 @@ class TensorShadow:
         self.written = np.zeros((HALVES, COLUMNS), np.int32)
         self.core = np.zeros((HALVES, COLUMNS), np.int32)
         self.loaded = np.zeros((LOAD_READERS, HALVES, COLUMNS), np.int32)
+        self.freed = np.zeros(COLUMNS, np.int32)  # tcgen05.dealloc of columns nobody has now

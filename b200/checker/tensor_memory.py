@@ -38,6 +38,8 @@ class TensorRules:
 
     def read(self, new: Record, halves, columns: slice, partly: bool = False, keep: bool = True):
         """partly: only a range nothing of which was written is uninitialised."""
+        if self._gone(new, columns):
+            return
         cells = self.shadow.written[halves, columns]
         numbers = distinct(cells)
         self._conflict(new, numbers, columns, "read")
@@ -79,6 +81,8 @@ class TensorRules:
         )
 
     def write(self, new: Record, halves, columns: slice):
+        if self._gone(new, columns):
+            return
         shadow = self.shadow
         self._conflict(new, distinct(shadow.written[halves, columns]), columns, "overwrite")
         core = shadow.core[halves, columns]
@@ -91,11 +95,35 @@ class TensorRules:
             shadow.loaded[:, halves, columns] = 0
         shadow.written[halves, columns] = new.number
 
-    def forget(self, columns: slice):
+    def allocated(self, columns: slice):
+        """tcgen05.alloc has handed them out."""
+        self.shadow.freed[columns] = 0
+
+    def _forget(self, columns: slice):
         """Freed columns: to whoever gets them next nothing is written."""
         self.shadow.written[:, columns] = 0
         self.shadow.core[:, columns] = 0
         self.shadow.loaded[:, :, columns] = 0
+
+    def _gone(self, new: Record, columns: slice) -> bool:
+        """Whether an access comes after its columns were freed: who allocates next has them."""
+        number = int(self.shadow.freed[columns].max(initial=0))
+        if number:
+            old = self.state.records[number]
+            self.report(
+                "lifetime",
+                f"{words.thing(new)} uses tensor memory that is deallocated",
+                (
+                    f"this access: {words.act(new)}",
+                    f"deallocated by: {words.act(old)}",
+                    f"in {self.place(columns)}; another CTA of the SM may have them by now",
+                    "missing: a barrier with every warp that uses tensor memory before "
+                    "tcgen05.dealloc",
+                ),
+                new,
+                old,
+            )
+        return bool(number)
 
     def freed(self, new: Record, columns: slice):
         """tcgen05.dealloc: every access must have been issued and, by the tensor core, completed
@@ -107,6 +135,8 @@ class TensorRules:
         if (loaded := shadow.loaded[:, :, columns]).any():
             self._conflict(new, distinct(loaded), columns, "free")
             self._note_unread(columns)
+        self._forget(columns)
+        shadow.freed[columns] = new.number
 
     def _note_unread(self, columns: slice):
         """Accumulators of which some columns were loaded since they were written, others not."""

@@ -20,9 +20,8 @@ class TensorMaps:
         self.observer = observer
         self.uses: dict[int, list[Record]] = {}
         self.edits: dict[int, Record] = {}
-        self.acquired: dict[
-            tuple, Record
-        ] = {}  # (agent, address) -> the edit that its fence made visible
+        # (CTA, address) -> the fences that made the latest edit visible to the CTA's TMA unit
+        self.acquired: dict[tuple, list[tuple[Record, Record]]] = {}
 
     def used(self, agent, address: int, record: Record):
         """A TMA operation reads the object at a generic address; only those in global memory can
@@ -45,14 +44,23 @@ class TensorMaps:
                 edit,
                 words.barrier_between(agent, edit),
             )
-        elif self.acquired.get((agent, address)) is not edit:
+        elif not self._acquired(agent, address, edit):
             self._found(
                 "a tensormap is used without a fence behind its edit",
                 record,
                 edit,
                 "missing: fence.proxy.tensormap::generic.acquire.SCOPE [address], 128 by the warp "
-                "that uses it",
+                "that uses it, or by one of its CTA that it has waited for",
             )
+
+    def _acquired(self, agent, address: int, edit: Record) -> bool:
+        """Whether a fence of the CTA lies between an edit and what `agent` does now. Any thread's
+        counts: PTX ISA 8.9.5 (proxy-preserved base causality order) asks for one along the path.
+        """
+        return any(
+            of is edit and known(agent, fence)
+            for of, fence in self.acquired.get((agent.cta, address), ())
+        )
 
     def edited(self, agent, address: int):
         """The device writes the object at a global address."""
@@ -92,7 +100,10 @@ class TensorMaps:
         """fence.proxy.tensormap::generic.acquire."""
         edit = self.edits.get(address)
         if edit is not None and known(agent, edit):
-            self.acquired[agent, address] = edit
+            fence = Record(agent, self.observer.ins, agent.component, 0, "generic", "fences")
+            fence.step = fence.epoch
+            found = self.acquired.setdefault((agent.cta, address), [])
+            found[:] = [pair for pair in found if pair[0] is edit] + [(edit, fence)]
 
     def _found(self, diagnosis: str, new: Record, old: Record, missing: str, severity: str = ERROR):
         self.observer.report(

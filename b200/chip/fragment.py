@@ -1,7 +1,8 @@
 """The parts of a warp that execute together: divergence, reconvergence, exit.
 
 A divergent branch splits a fragment; the parts run independently (a lane that waits does not stop
-its siblings) and meet again at the branch's post-dominator, as compiled code does.
+its siblings) and meet again at the branch's post-dominator, as compiled code does, or before it at
+an aligned barrier that all of them execute.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from b200.chip.state import CTA, Cluster
-from b200.contract import Clock, Waitable
+from b200.contract import Blocked, Clock, Waitable
 from b200.errors import Fault
 from b200.hardware import RANK_SHIFT
 from b200.program.analysis import EXIT
@@ -64,6 +65,7 @@ class WarpState:
         self.live = (1 << lanes) - 1
         self.R = registers.copy()  # arrays are replaced, never written to
         self.fragments: list[Fragment] = []
+        self.gathering: list[Gathering] = []  # of parts that wait for the rest
         self.cluster_arrived = 0  # lanes between barrier.cluster.arrive and .wait
         self.cluster_phase = 0
         self.local: np.ndarray | None = None
@@ -82,6 +84,18 @@ class Join:
     parent: Join | None
     parent_pc: int
     time: float = 0.0  # simulated, of the latest arrival
+
+
+class Gathering(Waitable):
+    """A part of a warp at an aligned instruction, which waits for the lanes that may come there."""
+
+    def __init__(self, fragment: Fragment):
+        super().__init__()
+        self.fragment = fragment
+
+    def describe(self) -> str:
+        missing = self.fragment.live & ~self.fragment.mask
+        return f"lanes {missing:#010x} of its own warp, which have not come to this instruction"
 
 
 class Fragment:
@@ -137,6 +151,37 @@ class Fragment:
             self.machine.enqueue(sibling)
         return target
 
+    def gather(self):
+        """At an aligned instruction, before it is executed: come together with the other lanes of
+        the warp that are on their way to it. Raises Blocked while some are missing; returns if all
+        are here, or cannot come any more.
+
+        A compiler may move the place where the lanes meet again behind the instruction (it knows
+        that a condition there is the same in all lanes); on the chip the barrier itself waits for
+        all threads of the warp.
+        """
+        state, join = self.state, self.join
+        missing = self.live & ~self.mask
+        if not missing or join is None or missing & ~(join.waiting & ~join.arrived):
+            return
+        for place in state.gathering:
+            other = place.fragment
+            if other.pc == self.pc and other.join is join:
+                other.mask |= self.mask
+                other.time = max(other.time, self.time)
+                state.fragments.remove(self)
+                state.gathering.remove(place)
+                place.notify()
+                raise Blocked(place)  # in which nobody waits any more
+        state.gathering.append(Gathering(self))
+        raise Blocked(state.gathering[-1])
+
+    def _reconsider(self):
+        """Lanes have passed or exited: parts that wait for them look again."""
+        gathering, self.state.gathering = self.state.gathering, []
+        for place in gathering:
+            place.notify()
+
     def retire(self, lanes: int):
         """Some lanes exit, the fragment goes on."""
         self.mask &= ~lanes
@@ -156,6 +201,7 @@ class Fragment:
             self.time = join.time = max(join.time, self.time)
             if join.arrived != join.waiting:
                 self.state.fragments.remove(self)
+                self._reconsider()
                 return None
             self.mask, self.join, self.reconv = join.waiting, join.parent, join.parent_pc
             if self.reconv != pc:
@@ -181,6 +227,7 @@ class Fragment:
                 break
             join = join.parent
         self.machine.lanes_exited(self.state, lanes)
+        self._reconsider()
 
     def trap(self):
         raise Fault("trap executed")

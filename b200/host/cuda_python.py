@@ -31,6 +31,7 @@ def patch(runtime: Runtime) -> None:
         from cuda.bindings import runtime as cudart  # pyright: ignore[reportAttributeAccessIssue]
     except ImportError:
         return
+    _refuse_nvrtc()
     state = _State(runtime)
     for module, functions, prefix in (
         (driver, _Driver(driver, state).functions(), "cu"),
@@ -41,6 +42,23 @@ def patch(runtime: Runtime) -> None:
                 if type(getattr(module, name)).__name__ in _FUNCTION_TYPES:
                     new = functions.get(name) or missing(f"{module.__name__}.{name}")
                     setattr(module, name, new)
+
+
+def _refuse_nvrtc() -> None:
+    """Say no where a program begins to compile, before a library is missing or a module loads."""
+    try:
+        from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
+    except ImportError:
+        return
+
+    def nvrtcCreateProgram(*_args, **_kwargs):  # noqa: N802  a function of NVRTC
+        raise EmulatorError(
+            "unsupported",
+            "NVRTC through cuda-python (nvrtcCreateProgram) is not in the software B200, which"
+            " compiles raw CUDA of torch.utils.cpp_extension (load_inline, load)",
+        )
+
+    nvrtc.nvrtcCreateProgram = nvrtcCreateProgram
 
 
 _FUNCTION_TYPES = ("cython_function_or_method", "builtin_function_or_method", "function")

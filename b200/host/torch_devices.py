@@ -5,17 +5,18 @@ for its device. Every torch function that is given one hands back its results as
 the call asks for another device; the arithmetic is that of torch on the CPU. Functions that make
 tensors from nothing are wrapped so that `device="cuda"` reaches them.
 
-Why a subclass. Four ways were tried:
+Why a subclass, and not one of the other ways:
 
-- torch's PrivateUse1 backend renamed to "cuda": refused ("in-tree device name"), and `is_cuda`
-  would be False.
-- Tensors of the C++ device type CUDA over CPU memory (DLPack) with Python kernels for torch's CUDA
-  dispatch key: a torch without CUDA has no device guard for CUDA, which indexing, `.to` and the
-  factories ask for in C++; it takes a C++ library built for each version of torch.
+- torch's PrivateUse1 backend renamed to "cuda": torch refuses the name ("in-tree device name"), and
+  `is_cuda` would be False.
+- Tensors of the C++ device type CUDA over CPU memory, with Python kernels for torch's CUDA dispatch
+  key: a torch without CUDA has no device guard for CUDA, which indexing, `.to` and the factories
+  ask for in C++; it would take a C++ library built for each version of torch.
 - A TorchFunctionMode: belongs to one thread, costs every call of programs that never say cuda, and
   cannot tell a tensor on the CPU from one on the GPU.
-- A subclass: tensors carry what they are through every thread, process and function, programs that
-  never say cuda meet torch as it was, and C++ code sees CPU tensors, which they are.
+
+With a subclass tensors carry what they are through every thread, process and function, programs
+that never say cuda meet torch as it was, and C++ code sees CPU tensors, which they are.
 
 What differs from a GPU: an operation may mix CudaTensors with CPU tensors; both kinds draw from one
 random generator; code in C++ sees the CPU.

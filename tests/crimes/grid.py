@@ -211,22 +211,29 @@ def edited(bug: bool) -> Source:
     return k
 
 
-def replaced(fence: bool, barrier: bool) -> Source:
-    """Warp 0 gives a tensormap another address, warp 1 loads with it."""
+def replaced(fence: str, barrier: bool) -> Source:
+    """Warp 0 gives a tensormap another address, warp 1 loads with it. fence: by the "user" of it,
+    by its "editor", "early" by the editor before the edit, or "".
+    """
+    acquire = "fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;"
     k = Source(".param .u64 map, .param .u64 next, .param .u64 out", 64)
     k("mov.u32 %r0, %tid.x;")
     k("mov.u32 %r1, dyn;")
     for i, name in enumerate(("out", "map", "next")):
         k(f"ld.param.u64 %rd{i}, [{name}];")
+    if fence == "early":
+        k.only(0, lambda: k(acquire))
     k.only(
         0, lambda: k("tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2;", "edit")
     )
+    if fence == "editor":
+        k.only(0, lambda: k(acquire))
     if barrier:
         k("bar.sync 0;")
 
     def load():
-        if fence:
-            k("fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;")
+        if fence == "user":
+            k(acquire)
         _box(k, "%rd1", "{32, 6}")
 
     k.only(32, load)
@@ -252,12 +259,12 @@ def replaced_args():
     return [*edited_args()[:2], torch.zeros(64, dtype=torch.int32)]
 
 
-def edit(name: str, title: str, words: tuple[str, ...], fence: bool, barrier: bool) -> Crime:
-    """A tensormap that one warp edits and another uses."""
+def edit(name, title, words, fence: str, barrier: bool, good: str = "user") -> Crime:
+    """A tensormap that one warp edits and another uses. good: the fence of the right kernel."""
     return Crime(
         name,
         title,
-        lambda bug: replaced(fence or not bug, barrier or not bug),
+        lambda bug: replaced(fence if bug else good, barrier or not bug),
         "tensormap",
         words,
         ("load", "edit"),
@@ -344,14 +351,22 @@ CRIMES = [
         "tensormap_used_without_fence",
         "no tensormap fence between the edit of a tensormap and its use",
         ("used without a fence behind its edit", "fence.proxy.tensormap::generic.acquire"),
-        fence=False,
+        fence="",
         barrier=True,
+    ),
+    edit(
+        "tensormap_fenced_before_its_edit",
+        "the editor's tensormap fence stands before the edit (right: behind it, before the barrier)",
+        ("used without a fence behind its edit", "that it has waited for"),
+        fence="early",
+        barrier=True,
+        good="editor",
     ),
     edit(
         "tensormap_used_without_barrier",
         "nothing orders the edit of a tensormap and its use by another warp",
         ("used that another warp edits, with nothing to order the two",),
-        fence=True,
+        fence="user",
         barrier=False,
     ),
     Crime(

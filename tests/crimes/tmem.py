@@ -9,7 +9,13 @@ from tests.crimes.cta import ints, start
 
 
 def tensor_memory(
-    fences=True, wait_store=True, grow=False, wait_all=True, again=False, other=False
+    fences=True,
+    wait_store=True,
+    grow=False,
+    wait_all=True,
+    again=False,
+    other=False,
+    free_first=False,
 ) -> Source:
     """Warp 0 writes tensor memory, warp 4 (same quarter) reads it behind a CTA barrier."""
     k = start(160)
@@ -45,16 +51,22 @@ def tensor_memory(
         k("add.u64 %rd9, %rd0, %rd8;")
         k("st.global.u32 [%rd9+-512], %r5;")
 
+    def free():
+        k(f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, {columns};", "dealloc")
+
     k.only(0, alloc, 31)
     k("bar.sync 0;")
     k("ld.shared.b32 %r4, [%r1+2048];")
     k.only(0, write, 31)
     if other:  # a warp of the same quarter of the lanes
         k.only(128, write, 159)
+    if free_first:
+        k.only(0, free, 31)
     k("bar.sync 0;")
     k.only(128, read, 159)
     k("bar.sync 0;")
-    k.only(0, lambda: k(f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, {columns};"), 31)
+    if not free_first:
+        k.only(0, free, 31)
     return k
 
 
@@ -114,5 +126,13 @@ CRIMES = [
         ("tcgen05.st overwrites tensor memory that tcgen05.st may still use",),
         ("tmem store",),
         other=True,
+    ),
+    tensor(
+        "used_after_dealloc",
+        "tensor memory is read behind its tcgen05.dealloc",
+        "lifetime",
+        ("tcgen05.ld uses tensor memory that is deallocated", "before tcgen05.dealloc"),
+        ("tmem load", "dealloc"),
+        free_first=True,
     ),
 ]

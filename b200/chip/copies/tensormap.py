@@ -162,18 +162,17 @@ class TensorMap:
                 bits = put_field(bits, place, value - 1)
         return bits.to_bytes(BYTES, "little")
 
-    def check_allocation(self, memory):
-        """Fault unless the whole tensor lies in one allocation of global memory."""
+    def allocation(self, memory):
+        """The allocation of global memory that the tensor begins in. It may end before the tensor
+        does: the chip looks only at what a box touches (tma_box.Window). Fault if there is none.
+        """
         try:
-            memory.region(self.address, self.extent)
-        except Fault:
-            raise Fault(self._outside(memory)) from None
-
-    def _outside(self, memory) -> str:
-        try:
-            region = memory.region(self.address, 1)
+            return memory.region(self.address, 1)
         except Fault as fault:
-            return f"{self}: its global address is wrong: {fault}"
+            raise Fault(f"{self}: its global address is wrong: {fault}") from None
+
+    def too_large(self, region) -> str:
+        """What to say of a box that touches what lies behind the allocation."""
         room = region.base + region.size - self.address
         text = (
             f"{self} spans {self.extent} bytes from {self.address:#x}, but {region.name} "

@@ -76,7 +76,7 @@ def get_shared(t: TensorMap, smem: Region, at: int, rows: int) -> np.ndarray:
 
 
 class Window:
-    """The part of a box inside the tensor.
+    """The part of a box inside the tensor; Fault if it leaves the allocation `region`.
 
     shape: of the box in global memory as bytes, slowest dimension first, [.., row_bytes]. inside:
     slices of the box that are in bounds, None if all of it is. view: uint8 view of these bytes in
@@ -106,6 +106,8 @@ class Window:
         self.inside = None if whole else tuple(reversed(inside))
         self.view = None
         if 0 not in shape:
+            if start + sum((n - 1) * s for n, s in zip(shape, strides)) >= region.size:
+                raise Fault(t.too_large(region))
             self.view = np.ndarray(
                 tuple(reversed(shape)), np.uint8, region.u8, start, tuple(reversed(strides))
             )

@@ -88,6 +88,12 @@ def _form(ins: Instr) -> tuple[str, bool]:
     return action, ins.mods[0] == "bar" or ins.has("aligned")
 
 
+def gather(f, mask: int, ins: Instr):
+    """Bring the warp together at an aligned barrier (Fragment.gather)."""
+    if f.token is None and mask == f.mask and _form(ins)[1]:
+        f.gather()
+
+
 @warp("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync", may_block=True)
 def barrier_sync(ins: Instr):
     """bar{.cta}.sync a{, b}; barrier{.cta}.sync{.aligned} a{, b}"""
@@ -95,6 +101,7 @@ def barrier_sync(ins: Instr):
 
     def run(f, mask, number, threads=0):
         f.spin = None
+        gather(f, mask, ins)
         bar = barrier_of(f, _scalar(number, f))
         wait(
             f,
@@ -149,6 +156,7 @@ def barrier_red(ins: Instr):
 
     def run(f, mask, number, *rest):
         f.spin = None
+        gather(f, mask, ins)
         threads, pred = (_scalar(rest[0], f), rest[1]) if len(rest) == 2 else (0, rest[0])
         bar = barrier_of(f, _scalar(number, f))
 

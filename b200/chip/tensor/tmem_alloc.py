@@ -89,6 +89,8 @@ def _free_columns(ctas: tuple[CTA, ...], columns: int) -> int | None:
 
 def _take(cta: CTA, first: int, columns: int):
     cta.tmem_allocations[first] = columns
+    freed = cta.tmem_freed.items()
+    cta.tmem_freed = {f: n for f, n in freed if f + n <= first or first + columns <= f}
     cta.tmem_peak = max(cta.tmem_peak, sum(cta.tmem_allocations.values()))
     cta.tmem[:, first : first + columns] = POISON
 
@@ -179,7 +181,7 @@ def tcgen05_dealloc(ins: Instr):
                 f"tcgen05.dealloc of {columns} columns at address {taddr:#010x}, which is no "
                 f"allocation of CTA rank {cta.rank}; allocated: {_allocated(cta)}"
             )
-        del cta.tmem_allocations[taddr]
+        cta.tmem_freed[taddr] = cta.tmem_allocations.pop(taddr)
         pool_of(cta.pair[0] if group == 2 else cta).notify()
 
     return run

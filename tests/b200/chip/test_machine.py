@@ -103,6 +103,46 @@ def test_guarded_instruction_keeps_the_other_lanes():
     assert got == [13] * 16 + [4] * 16
 
 
+@pytest.mark.parametrize("first", ["setp.ne.u32 %p1, %r1, 0;", "setp.gt.u32 %p1, %r1, 7;"])
+def test_lanes_meet_at_a_barrier_that_the_post_dominator_lies_behind(first):
+    """%p2 is never true, which the compiler knew: the lanes that leave at it would pass the barrier."""
+    got = output(
+        """
+    mov.b32 %r10, dyn;
+    setp.gt.u32 %p2, %r1, 99;
+    """
+        + first
+        + """
+    @%p1 bra BAR;
+    mov.b32 %r5, 7;
+    st.shared.u32 [%r10], %r5;
+    @%p2 bra END;
+    BAR:
+    bar.sync 0;
+    ld.shared.u32 %r6, [%r10];
+    add.u32 %r6, %r6, %r1;
+    st.global.u32 [%rd3], %r6;
+    END:""",
+        smem=64,
+    )
+    assert got == [7 + t for t in range(32)]
+
+
+def test_a_barrier_that_some_lanes_pass_is_a_fault():
+    error = report(
+        """
+    setp.ne.u32 %p1, %r1, 0;
+    setp.lt.u32 %p2, %r1, 99;
+    @%p1 bra BAR;
+    st.global.u32 [%rd3], %r1;
+    @%p2 bra END;
+    BAR:
+    bar.sync 0;
+    END:"""
+    )
+    assert error.kind == "fault" and "active lanes 0xfffffffe" in str(error)
+
+
 def test_lanes_that_wait_for_their_own_siblings():
     """Lane 0 spins on an mbarrier that lane 1 of the same warp arrives on."""
     got = output(

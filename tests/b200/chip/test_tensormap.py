@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from b200.chip.copies import tma_box
 from b200.chip.copies.tensormap import TensorMap, decode
 from b200.contract import FULL
 from b200.errors import Fault, Unsupported
@@ -110,22 +111,28 @@ def test_rank_and_reserved_bits():
         decode(b"\xff" * 128)
 
 
-def test_extent_outside_the_allocation_explains_itself():
+def test_a_box_outside_the_allocation_explains_itself():
     machine, _ = cluster()
     base = machine.tensor(aligned(128 * 32 * 3), "tensor x")
     fits = TensorMap(base, 6, (64, 32, 3), (128, 4096), (32, 8, 1), (1, 1, 1))
-    fits.check_allocation(machine.memory)
+
+    def touch(t: TensorMap, *coords: int):
+        tma_box.load(t, t.allocation(machine.memory), coords)
+
+    touch(fits, 32, 24, 2)
+    more = replace(fits, dims=(64, 32, 4))
+    touch(more, 32, 24, 2)  # what is declared and not touched need not be there
     with pytest.raises(Fault, match=r"tensor x .* has only 12288 bytes from there: 4096 too few"):
-        replace(fits, dims=(64, 32, 4)).check_allocation(machine.memory)
+        touch(more, 0, 0, 3)
     with pytest.raises(Fault, match=r"order dim1 128 B, dim2 4096 B it would fit"):
-        replace(fits, strides=(4096, 128)).check_allocation(machine.memory)
+        touch(replace(fits, strides=(4096, 128)), 32, 24, 2)
     with pytest.raises(Fault, match="without dim2 it would fit"):
-        replace(fits, strides=(128, 1 << 30)).check_allocation(machine.memory)
+        touch(replace(fits, strides=(128, 1 << 30)), 32, 24, 2)
     with pytest.raises(Fault, match="its global address is wrong"):
-        replace(fits, address=16).check_allocation(machine.memory)
+        touch(replace(fits, address=16), 0, 0, 0)
     fp4 = TensorMap(base, 11, (256, 96), (256,), (256, 1), (1, 1))
     with pytest.raises(Fault, match="taken as elements it would fit"):
-        fp4.check_allocation(machine.memory)
+        touch(fp4, 0, 95)
 
 
 REPLACED = [
