@@ -63,8 +63,7 @@ class Barrier:
 
     phases: completed so far. announced, signalled: bytes of expect_tx, and of copies issued to it.
     lane: of the warp that initialised it last. users: warp -> its epoch at its latest use.
-    uses: instruction -> who arrives with it (arrivals.py). completer: the warp whose arrival was
-    the last of the latest phase, None where bytes were.
+    uses: instruction -> who arrives with it (arrivals.py).
     """
 
     __slots__ = (
@@ -84,7 +83,6 @@ class Barrier:
         "lane",
         "users",
         "uses",
-        "completer",
     )
 
     def __init__(
@@ -93,7 +91,6 @@ class Barrier:
         self.strict, self.lane = strict, lane
         self.users: dict = {}
         self.uses: dict = {}
-        self.completer = None
         self.object, self.component, self.record = mbarrier, component, record
         self.phases = self.announced = self.signalled = 0
         self.gathered = self.passed = NOTHING
@@ -129,10 +126,26 @@ class Barrier:
                 np.copyto(self.gathered[TENSOR], self.gathered[HB])
             self.last = clock
 
-    def complete(self, completer=None):
+    def over(self, clock: np.ndarray) -> bool:
+        """Whether a clock knows that the latest phase is over."""
+        component = self.component
+        known = int(clock[ORDER, component]) if component < clock.shape[1] else 0
+        return known >= self.phases
+
+    def explained(self, clock: np.ndarray) -> bool:
+        """Whether a clock knows of all that the arrivals of the phases so far stand for. Bytes are
+        told of by a wait only.
+        """
+        if self.signalled:
+            return False
+        needed = self.passed[ORDER].copy()
+        needed[self.component] = 0
+        n = min(needed.size, clock.shape[1])
+        return bool((needed[:n] <= clock[ORDER, :n]).all() and not needed[n:].any())
+
+    def complete(self):
         """The phase is over."""
         self.phases += 1
-        self.completer = completer
         if self.component >= self.gathered.shape[1]:
             self.gathered = join(
                 np.zeros((SHARED_ROWS, self.component + 1), np.int32), self.gathered

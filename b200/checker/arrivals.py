@@ -2,33 +2,42 @@
 
 Whoever arrives for a phase must know that the phase before is over, or the arrival may count there
 (PTX ISA 9.7.13.15: a phase is over with its last expected arrival). So an arrival of a warp that
-neither completed the phase before nor has been told of it is one too many: a count too small, a
-missing elect, an arrive in the wrong place. It is found whatever came first in this run, and told
-at the end, when it is known how many arrive.
+has not been told of it is one too many: a count too small, a missing elect, an arrive in the wrong
+place. It is found whatever came first in this run, and told at the end, when it is known how many
+arrive.
+
+A warp is told by a wait, or it knows of everything that the arrivals of the phase before stand
+for: its own ones, or those of a multicast commit that it has seen on another mbarrier. If its own
+is then counted early, those who wait learn no less, and the late one fills its place.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from b200.checker import naming as words
 from b200.checker.accesses import Barrier
 from b200.checker.clocks import ORDER
-from b200.checker.finding import ERROR, NOTE
 
 
 class Uses:
-    """Who arrives on an mbarrier at one line. lanes: warp -> lanes of one execution, at most."""
+    """Who arrives on an mbarrier at one line. lanes: warp -> lanes of one execution, at most.
+    phases: completed when the latest execution began.
+    """
 
-    __slots__ = ("ins", "lanes", "agent", "lane", "run")
+    __slots__ = ("ins", "lanes", "agent", "lane", "run", "phases")
 
     def __init__(self, ins):
         self.ins = ins
         self.lanes: dict = {}
-        self.agent, self.lane, self.run = None, 32, 0
+        self.agent, self.lane, self.run, self.phases = None, 32, 0, 0
 
-    def add(self, agent, lane: int | None):
+    def add(self, agent, lane: int | None, phases: int):
         """Lanes of an execution come in order: one that is not higher begins another."""
         same = agent is self.agent and lane is not None and lane > self.lane
         self.run = self.run + 1 if same else 1
+        if not same:
+            self.phases = phases
         self.agent, self.lane = agent, 32 if lane is None else lane
         if self.run > self.lanes.get(agent, 0):
             self.lanes[agent] = self.run
@@ -50,17 +59,15 @@ class Arrivals:
         self.observer = observer
         self.early: dict[Barrier, tuple] = {}
 
-    def comes(self, barrier: Barrier, agent, ins, lane: int | None):
-        """A warp is about to arrive."""
+    def comes(self, barrier: Barrier, agent, ins, lane: int | None, clock: np.ndarray):
+        """A warp is about to arrive, with the clock that the arrival publishes."""
         uses = barrier.uses.get(id(ins))
         if uses is None:
             uses = barrier.uses[id(ins)] = Uses(ins)
-        uses.add(agent, lane)
-        if (
-            barrier.phases
-            and (barrier.completer is not agent or uses.run > 1)
-            and not agent.knows(ORDER, barrier.component, barrier.phases)
-        ):
+        uses.add(agent, lane, barrier.phases)
+        if barrier.over(clock):
+            return
+        if barrier.phases != uses.phases or not barrier.explained(clock):
             self.too_many(barrier, agent, ins)
 
     def too_many(self, barrier: Barrier, agent, ins):
@@ -77,7 +84,6 @@ class Arrivals:
         every = barrier.uses.values()
         here = barrier.uses[id(ins)]
         total = sum(here.lanes.values())
-        severity = ERROR
         if max(here.lanes.values()) > count:
             diagnosis = f"{here.text()} arrive on an mbarrier of count {count}"
             missing = "missing: elect_one around the arrival, or a count of all that arrive"
@@ -85,9 +91,6 @@ class Arrivals:
             diagnosis = f"{total} arrivals ({here.text()}) come to an mbarrier of count {count}"
             missing = "missing: a count of all that arrive in a phase, or arrivals of fewer"
         else:
-            # No more arrive than are expected: what tells the warp may be data that a peer loaded
-            # after its own wait, which clocks do not carry through a multicast.
-            severity = NOTE
             diagnosis = (
                 f"{words.name(agent)} arrives on an mbarrier (count {count}) without knowing that "
                 "its phase before is over"
@@ -111,5 +114,4 @@ class Arrivals:
             ),
             ins,
             barrier.record.ins,
-            severity,
         )

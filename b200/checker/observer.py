@@ -232,7 +232,8 @@ class Observer(Asynchronous):
         """A lane is about to arrive."""
         barrier = self.barrier(mbarrier)
         if barrier is not None:
-            self.arrivals.comes(barrier, self.agent(warp), self.ins, lane)
+            agent = self.agent(warp)
+            self.arrivals.comes(barrier, agent, self.ins, lane, agent.release())
 
     def refused(self, warp, mbarrier):
         """An arrival was a fault: the phase expects no more."""
@@ -256,7 +257,7 @@ class Observer(Asynchronous):
             self._arrived_remotely(agent, mbarrier.cta)
         barrier.gather(agent.release())
         if mbarrier.phase != phase:
-            barrier.complete(agent)
+            barrier.complete()
 
     def _arrived_remotely(self, agent: Agent, target):
         last = self.state(target).remote[target.rank].get(agent.component)

@@ -87,13 +87,13 @@ class Signals(ABC):
                         if what:
                             self.event(barrier, agent, what)
                         if arrives:
-                            self.arrivals.comes(barrier, agent, ins, lane)
+                            self.arrivals.comes(barrier, agent, ins, lane, clock)
                 apply()
                 for barrier, phase in zip(barriers, phases, strict=True):
                     if barrier is not None:
                         barrier.gather(clock)
                         if barrier.object.phase != phase:
-                            barrier.complete(agent if arrives else None)
+                            barrier.complete()
             finally:
                 self.ins = mine
 

@@ -128,6 +128,35 @@ def remote_arrive(sync: bool, last: bool) -> Source:
     return k
 
 
+def multicast_commits(bug: bool) -> Source:
+    """Two rounds of commits by both CTAs onto the mbarriers of both. A CTA waits for a round on its
+    own mbarrier only: no data of the peer tells it that the peer's has completed the phase, too.
+    """
+    k = cluster_start()
+
+    def init():
+        k("mbarrier.init.shared::cta.b64 [%r1+1024], 2;", "init")
+        k("fence.mbarrier_init.release.cluster;")
+
+    k.only(0, init)
+    cluster_sync(k)
+    k("add.u32 %r12, %r1, 1024;")
+    k("mov.b16 %h1, 3;")
+    for parity in (1 if bug else 0), 1:
+        k.only(
+            0,
+            lambda: k(
+                "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster"
+                ".multicast::cluster.b64 [%r12], %h1;",
+                "commit",
+            ),
+        )
+        k.wait("%r12", parity, "wait")
+    store_ranked(k, "%r53")
+    cluster_sync(k)
+    return k
+
+
 # --- a CTA pair ---------------------------------------------------------------------------------
 
 A_ROWS, N = 64, 32
@@ -222,6 +251,17 @@ CRIMES = [
         "deadlock",
         ("the cluster barrier", "not arrived: warp 0 of CTA (1, 0, 0)"),
         ("wait",),
+        ints(64),
+        lambda a: torch.arange(64, dtype=torch.int32),
+        **PAIR,
+    ),
+    Crime(
+        "multicast_commit_a_phase_early",
+        "a commit arrives on the peer's mbarrier before its warp knows of the phase before",
+        multicast_commits,
+        "protocol",
+        ("protocol: warp 0", "without knowing that its phase before is over", "count 2", "2 warps, 1 lane of each"),
+        ("init", "commit"),
         ints(64),
         lambda a: torch.arange(64, dtype=torch.int32),
         **PAIR,
