@@ -162,14 +162,23 @@ class TensorMap:
                 bits = put_field(bits, place, value - 1)
         return bits.to_bytes(BYTES, "little")
 
-    def check_allocation(self, memory):
-        """Fault unless the whole tensor lies in one allocation of global memory."""
-        try:
-            memory.region(self.address, self.extent)
-        except Fault:
-            raise Fault(self._outside(memory)) from None
+    def allocation(self, memory, reach: int):
+        """The allocation of global memory that holds the tensor, or if that is larger than its
+        allocation its first `reach` bytes; Fault if none does.
 
-    def _outside(self, memory) -> str:
+        Neither encoder nor hardware knows how large an allocation is: what counts is what is
+        touched.
+        """
+        try:
+            return memory.region(self.address, self.extent)
+        except Fault:
+            pass
+        try:
+            return memory.region(self.address, max(1, reach))
+        except Fault:
+            raise Fault(self._outside(memory, reach)) from None
+
+    def _outside(self, memory, reach: int) -> str:
         try:
             region = memory.region(self.address, 1)
         except Fault as fault:
@@ -178,7 +187,7 @@ class TensorMap:
         text = (
             f"{self} spans {self.extent} bytes from {self.address:#x}, but {region.name} "
             f"[{region.base:#x}, {region.base + region.size:#x}) has only {room} bytes from there: "
-            f"{self.extent - room} too few"
+            f"{self.extent - room} too few, and {reach} are reached"
         )
         return text + "".join(f"; {hint}" for hint in self._hints(room))
 

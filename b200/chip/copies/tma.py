@@ -56,11 +56,11 @@ class Access:
         t = self.tensormap = tensormap_at(warp, address)
         if t.interleave:
             raise Unsupported(f"interleaved layouts of TMA are not modelled: {t}")
-        t.check_allocation(warp.machine.memory)
-        self.region = warp.machine.memory.region(t.address, t.extent)
         self.boxes = form.boxes(t, [signed(c) for c in coords])
         for box in self.boxes:
             tma_box.check_coords(t, box)
+        reach = max(tma_box.reach(t, box) for box in self.boxes)
+        self.region = t.allocation(warp.machine.memory, reach)
         self.rows = t.box_rows * len(self.boxes)
         self.smem_bytes = (self.rows - 1) * t.pitch + t.smem_row_bytes
         self.tx_bytes = self.rows * t.row_bytes

@@ -111,6 +111,20 @@ class Window:
             )
 
 
+def reach(t: TensorMap, coords) -> int:
+    """Bytes from the tensor's address to behind the last one that a box touches; 0 if it touches
+    none.
+    """
+    end = min(t.dims[0] * t.element.bits // 8, coords[0] * t.element.bits // 8 + t.row_bytes)
+    found, empty = end, end <= 0 or coords[0] >= t.dims[0]
+    for d in range(1, t.rank):
+        step = t.steps[d] if t.steps else 1
+        last = min(t.counts[d] - 1, (t.dims[d] - 1 - coords[d]) // step)
+        empty = empty or last < 0 or coords[d] + last * step < 0
+        found += (coords[d] + last * step) * t.strides[d - 1]
+    return 0 if empty else found
+
+
 def check_coords(t: TensorMap, coords):
     """Fault for a box that does not start on 16 bytes of its row, in bounds or not.
 

@@ -114,18 +114,22 @@ def test_extent_outside_the_allocation_explains_itself():
     machine, _ = cluster()
     base = machine.tensor(aligned(128 * 32 * 3), "tensor x")
     fits = TensorMap(base, 6, (64, 32, 3), (128, 4096), (32, 8, 1), (1, 1, 1))
-    fits.check_allocation(machine.memory)
-    with pytest.raises(Fault, match=r"tensor x .* has only 12288 bytes from there: 4096 too few"):
-        replace(fits, dims=(64, 32, 4)).check_allocation(machine.memory)
+    reach = 128 * 32 * 3
+    assert fits.allocation(machine.memory, reach).name == "tensor x"
+    larger = replace(fits, dims=(64, 32, 4))
+    assert larger.allocation(machine.memory, reach).base == base  # what is touched is there
+    reach += 1
+    with pytest.raises(Fault, match=r"tensor x .* only 12288 bytes from there: 4096 too few, and"):
+        larger.allocation(machine.memory, reach)
     with pytest.raises(Fault, match=r"order dim1 128 B, dim2 4096 B it would fit"):
-        replace(fits, strides=(4096, 128)).check_allocation(machine.memory)
+        replace(fits, strides=(4096, 128)).allocation(machine.memory, reach)
     with pytest.raises(Fault, match="without dim2 it would fit"):
-        replace(fits, strides=(128, 1 << 30)).check_allocation(machine.memory)
+        replace(fits, strides=(128, 1 << 30)).allocation(machine.memory, reach)
     with pytest.raises(Fault, match="its global address is wrong"):
-        replace(fits, address=16).check_allocation(machine.memory)
+        replace(fits, address=16).allocation(machine.memory, reach)
     fp4 = TensorMap(base, 11, (256, 96), (256,), (256, 1), (1, 1))
     with pytest.raises(Fault, match="taken as elements it would fit"):
-        fp4.check_allocation(machine.memory)
+        fp4.allocation(machine.memory, reach)
 
 
 REPLACED = [

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from b200.chip.copies import tma_box
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.operations import TmaLoad, TmaPrefetch, TmaReduce, TmaStore
+from b200.chip.state import Region
 from b200.contract import FULL, Blocked
 from b200.errors import Fault, Unsupported
 from b200.hardware import SMEM_BASE
@@ -459,7 +462,7 @@ def test_data_moves_when_the_machine_lets_it():
             0x800,
             "1d instruction .* rank 2",
         ),
-        (dict(dims=(1 << 20,)), (0,), 0x800, "65536 bytes from there"),
+        (dict(dims=(1 << 20,)), (1 << 19,), 0x800, "65536 bytes from there"),
         (dict(format=11), (3,), 0x800, "must be a multiple of 32 for b4x16"),
         (dict(format=12, dims=(128,), box=(128,)), (64,), 0x800, "multiple of 128 for b4x16_p64"),
     ],
@@ -469,6 +472,28 @@ def test_load_faults(change, coords, dst, text):
     t = replace(ROW, address=bench.base, **change)
     with pytest.raises(Fault, match=text):
         bench.load(t, coords, dst, LOAD.format(1))
+
+
+def test_a_tensor_may_be_declared_larger_than_it_is():
+    """As a program does that writes a count of bytes into a tensormap of 8-byte elements."""
+    bench = Bench()
+    bench.load(replace(ROW, address=bench.base, dims=(1 << 20,)), (16,), 0x800)
+    read = bench.warp.cta.smem.u8[0x800 : 0x800 + 64]
+    assert read.any() and np.array_equal(read, bench.tensor[16 : 16 + 64])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_reach_of_a_box_is_its_last_byte(seed):
+    rng = random.Random(seed)
+    dims = (16 * rng.randint(1, 4), rng.randint(1, 5), rng.randint(1, 4))
+    strides = (80 + 16 * rng.randint(0, 2), 1024)
+    steps = (1, rng.randint(1, 3), rng.randint(1, 2))
+    t = TensorMap(0, 0, dims, strides, (32, rng.randint(1, 4), rng.randint(1, 3)), steps)
+    coords = (16 * rng.randint(-3, 5), rng.randint(-3, 6), rng.randint(-2, 5))
+    touched = np.zeros(8192, np.uint8)
+    tma_box.store(t, Region(0, touched, ""), coords, np.ones((t.box_rows, 32), np.uint8))
+    last = np.flatnonzero(touched)
+    assert tma_box.reach(t, coords) == (last[-1] + 1 if last.size else 0)
 
 
 def test_a_store_starts_inside_the_tensor():
