@@ -18,7 +18,7 @@ from typing import Any
 ALLOWED = frozenset(
     """
     nvcc cicc ptxas fatbinary nvlink cuobjdump nvdisasm ninja
-    c++ g++ gcc cc clang clang++ ld ld.lld ar objdump
+    c++ g++ gcc cc clang clang++ ld ld.lld ar nm objdump
     ldconfig lscpu uname which
     """.split()
 )
