@@ -324,7 +324,7 @@ def test_data_moves_when_the_machine_lets_it():
             0x800,
             "1d instruction .* rank 2",
         ),
-        (dict(dims=(1 << 20,)), (0,), 0x800, "65536 bytes from there"),
+        (dict(dims=(1 << 20,)), (1 << 19,), 0x800, "65536 bytes from there"),
         (dict(format=11), (3,), 0x800, "must be a multiple of 32 for b4x16"),
         (dict(format=12, dims=(128,), box=(128,)), (64,), 0x800, "multiple of 128 for b4x16_p64"),
     ],
@@ -334,6 +334,14 @@ def test_load_faults(change, coords, dst, text):
     t = replace(ROW, address=bench.base, **change)
     with pytest.raises(Fault, match=text):
         bench.load(t, coords, dst, LOAD.format(1))
+
+
+def test_a_tensor_may_be_declared_larger_than_it_is():
+    """As a program does that writes a count of bytes into a tensormap of 8-byte elements."""
+    bench = Bench()
+    bench.load(replace(ROW, address=bench.base, dims=(1 << 20,)), (16,), 0x800)
+    read = bench.warp.cta.smem.u8[0x800 : 0x800 + 64]
+    assert read.any() and np.array_equal(read, bench.tensor[16 : 16 + 64])
 
 
 def test_a_store_starts_inside_the_tensor():
