@@ -6,6 +6,7 @@ Each handler reserves its servers and schedules the effect; the warp goes on.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -78,7 +79,7 @@ def _wavefronts(relative: bytes, nbytes: int) -> float:
     return float(np.bincount(words % BANKS, minlength=BANKS).max())
 
 
-class Units(Machine):
+class Units(Machine, ABC):
     """The part of TimedMachine that operations and memory accesses go through."""
 
     c: Constants
@@ -87,9 +88,9 @@ class Units(Machine):
     arithmetic: bool
     last_store: float
 
+    @abstractmethod
     def at(self, time: float, action: Effect):
         """Call `action()` at a simulated time."""
-        raise NotImplementedError
 
     def issue(self, operation: Operation, warp: TimedFragment, apply: Effect) -> None:
         """An asynchronous effect: happens when its unit has done it."""

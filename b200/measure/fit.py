@@ -82,7 +82,7 @@ def _solve(probe: Probe, measured: float, constants: dict[str, float]) -> float 
     def error(value: float) -> float:
         return probe.measure(Clock({**constants, probe.constant: value})) - measured
 
-    last, now = constants.get(probe.constant, start), 0.0
+    last = constants.get(probe.constant, start)
     off = error(last)
     if abs(off) <= CLOSE * abs(measured):
         return last
