@@ -11,6 +11,7 @@ software B200, or on a Hopper GPU with only the tensor core in software.
     python eval.py tune gemm -n 6                    the next best configurations against the pick
     python eval.py qualify                           everything this machine can tell, in a report
     python eval.py compare A.py B.py gemm            submissions side by side
+    python eval.py ladder TIMES.csv FOLDER --json F  modelled against published times of versions
     python eval.py official FOLDER test              an organiser's problem folder in its own way
 
 Exit status: 0 all right, 2 bad arguments or set-up, 110 CUDA error, 111 no pipe, 112 wrong result
@@ -28,6 +29,7 @@ from harness import dependencies
 
 COMMANDS = {  # with arguments of their own
     "compare": "harness.compare",
+    "ladder": "harness.ladder",
     "official": "harness.official",
     "--official": "harness.official",
     "qualify": "harness.qualify.run",

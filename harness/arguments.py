@@ -137,6 +137,12 @@ def _parser(description: str | None) -> _Parser:
         help="emulator: look for races and protocol errors, which fail a case (default: on)",
     )
     parser.add_argument(
+        "--ranges",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="emulator: model each time also with the constants at their ends (default: on)",
+    )
+    parser.add_argument(
         "--strict",
         action="store_true",
         help="emulator: what the checker finds fails a case below the severity of an error, too",

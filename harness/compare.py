@@ -7,7 +7,8 @@ Each submission runs in a process of its own (`eval.py leaderboard`, so its resu
 the emulator with the checker on). A wrong or crashing one is reported and the others go on. One
 whose results are right, but in which the checker finds something, is timed all the same and counts
 as failed. In the emulator a time is modelled; on a GPU it is measured in --rounds rounds in which
-the submissions take turns, and the median of the rounds counts.
+the submissions take turns, and the median of the rounds counts. --times in the emulator leaves out
+what takes longest: results (`eval.py test` checks them) and ranges.
 """
 
 from __future__ import annotations
@@ -102,6 +103,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--inputs", choices=INPUT_KINDS, default="official")
     parser.add_argument("--device", choices=devices.CHOICES, default="auto")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="on a GPU (default 3)")
+    parser.add_argument(
+        "--times", action="store_true", help="emulator: modelled times alone, nothing checked"
+    )
     parser.add_argument("--timeout", type=float, metavar="S", help="seconds a case may take")
     parser.add_argument("--json", action="store_true", help="one JSON object a result on stdout")
     parser.add_argument("--plot", metavar="FILE", help="a picture of the times and phases")
@@ -153,19 +157,21 @@ def run(arguments: argparse.Namespace, chosen: Sequence[Case], device: str) -> l
         for index, file in enumerate(arguments.files):
             of = f", round {turn + 1} of {rounds}" if rounds > 1 else ""
             print(f"compare: {names[index]}{of}", file=sys.stderr, flush=True)
-            for row, record in zip(results, _checked_and_timed(arguments, file, chosen)):
+            for row, record in zip(results, _checked_and_timed(arguments, file, chosen, device)):
                 row[index].records.append(record)
     return results
 
 
 def _checked_and_timed(
-    arguments: argparse.Namespace, file: str, chosen: Sequence[Case]
+    arguments: argparse.Namespace, file: str, chosen: Sequence[Case], device: str
 ) -> list[dict[str, Any]]:
     """One record a case; a case that only the checker objects to has its time, too."""
-    records = _leaderboard(arguments, file, chosen)
+    if arguments.times and device == "emulator":
+        return _eval("benchmark", arguments, file, chosen, "--no-ranges")
+    records = _eval("leaderboard", arguments, file, chosen)
     again = [i for i, record in enumerate(records) if record["message"].startswith(CHECKER)]
     if again:
-        timed = _leaderboard(arguments, file, [chosen[i] for i in again], "--no-check")
+        timed = _eval("leaderboard", arguments, file, [chosen[i] for i in again], "--no-check")
         for i, record in zip(again, timed):
             if record["status"] == "pass":
                 verdict = {name: records[i][name] for name in ("status", "message")}
@@ -173,11 +179,11 @@ def _checked_and_timed(
     return records
 
 
-def _leaderboard(
-    arguments: argparse.Namespace, file: str, chosen: Sequence[Case], *options: str
+def _eval(
+    mode: str, arguments: argparse.Namespace, file: str, chosen: Sequence[Case], *options: str
 ) -> list[dict[str, Any]]:
-    """One record a case of `eval.py leaderboard` on a submission, whatever becomes of it."""
-    command = [sys.executable, str(EVAL), "leaderboard", arguments.problem.short, "--json"]
+    """One record a case of eval.py on a submission, whatever becomes of it."""
+    command = [sys.executable, str(EVAL), mode, arguments.problem.short, "--json"]
     command += ["--submission", file, "--device", arguments.device, "--inputs", arguments.inputs]
     command += options
     if arguments.timeout:

@@ -19,13 +19,20 @@ TRACED_CTAS = 8
 
 
 def model(
-    problem: str, kernel: Callable[[Any], Any], data: Any, trace: str, plot: str, what: str = ""
+    problem: str,
+    kernel: Callable[[Any], Any],
+    data: Any,
+    trace: str,
+    plot: str,
+    what: str = "",
+    ranges: bool = True,
 ) -> tuple[dict[str, Any] | None, str]:
     """(fields of b200.clock.call_time.Reported or None if nothing was launched, profile as
     text).
 
     trace, plot: files to write the timeline of the first CTAs to; nothing where empty. what: the
-    case, for the title of the picture.
+    case, for the title of the picture. ranges: without them the time is its own range, in a third
+    of the time.
     """
     import b200
     from b200.clock import Options, draw, profile
@@ -34,7 +41,7 @@ def model(
     # One gemv call follows a write of 4 GiB: the L2 is full of lines that must be written back.
     options = Options(
         arithmetic=False,
-        ranges=True,
+        ranges=ranges,
         trace=TRACED_CTAS if trace or plot else 0,
         dirty_l2=problem == GEMV.name,
     )
@@ -51,6 +58,8 @@ def model(
         draw.write_picture(longest, Path(plot), what)
     text = "\n".join(f"{profile.text(launch.time)}\n{_budget(launch)}" for launch in launches)
     reported = asdict(protocol.reported(launches, plan(problem, "benchmark").calls))
+    if not ranges:
+        reported |= {"low_us": reported["time_us"], "high_us": reported["time_us"]}
     return reported | _where(launches), text
 
 

@@ -45,7 +45,8 @@ class Job:
     trace, plot: files for the timeline of a modelled launch, if any. check, schedule: of the
     emulator: races are looked for; the order in which things happen (b200/chip/schedules.py).
     strict, all_findings: findings of every severity fail the case; all of them are shown.
-    allowed: programs that the submission may start, besides compilers (harness/guard.py).
+    allowed: programs that the submission may start, besides compilers (harness/guard.py). ranges:
+    of a modelled time, also with the constants at their ends.
 
     Of tune (harness/tune.py): count: rank so many configurations; else config: run with the
     configuration that has these fields.
@@ -66,6 +67,7 @@ class Job:
     strict: bool = False
     all_findings: bool = False
     allowed: tuple[str, ...] = ()
+    ranges: bool = True
     count: int = 0
     config: tuple[tuple[str, Any], ...] = ()
 
@@ -299,7 +301,8 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
         if job.mode == "test":
             return Outcome("pass", "\n".join(filter(None, [note, remarks])))
     what = f"{job.problem} {format_args(job.args)}"
-    found, report = model(job.problem, kernel, _generate(job), job.trace, job.plot, what)
+    pictures = (job.trace, job.plot, what)
+    found, report = model(job.problem, kernel, _generate(job), *pictures, ranges=job.ranges)
     if found is None:
         return Outcome("fail", _no_launch(job))
     return Outcome("pass", note, modelled=found, report=report if job.mode == "profile" else "")
