@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from harness import figure_peers, markdown
 from task import DUAL, PROBLEMS, find_problem
 
 
@@ -22,12 +23,6 @@ class Table:
     command: str
     sources: tuple[str, ...]
     render: Callable[..., str]
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table of Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
 
 
 # --- eval.py benchmark --json -------------------------------------------------------------------
@@ -81,7 +76,7 @@ def benchmark(records: list[dict]) -> str:
         f"{below} of {len(records)} are below the best published time; at the slow end of the range"
         f" {slow} are."
     )
-    return f"{markdown(header, rows)}\n\n{text}"
+    return f"{markdown.table(header, rows)}\n\n{text}"
 
 
 def benchmark_means(records: list[dict]) -> str:
@@ -91,7 +86,7 @@ def benchmark_means(records: list[dict]) -> str:
         keys = ("time_us", "low_us", "high_us", "best_known_us")
         us, low, high, best = (mean(r[key] for r in own) for key in keys)
         rows.append((problem.short, f"{us:.2f}", f"{low:.2f} .. {high:.2f}", f"{best:.2f}"))
-    return markdown(("problem", f"{kind(records)} us", "range", "best published us"), rows)
+    return markdown.table(("problem", f"{kind(records)} us", "range", "best published us"), rows)
 
 
 # --- python -m b200 calibrate -------------------------------------------------------------------
@@ -129,7 +124,7 @@ def calibrations(*files: dict) -> str:
         (name, f"`{CALIBRATIONS[i]}`", *(half(files[i], prefix, absolute, odd) for odd in (0, 1)))
         for name, i, prefix, absolute in BARS
     ]
-    return markdown(("measured on a B200", "calibration", "fitted half", "other half"), rows)
+    return markdown.table(("measured on a B200", "calibration", "fitted half", "other half"), rows)
 
 
 def clock_errors(*files: dict) -> str:
@@ -139,7 +134,7 @@ def clock_errors(*files: dict) -> str:
     ]
     errors = [error(kernel) for kernel in public["kernels"]]
     text = f"{min(errors):+.0%} to {max(errors):+.0%} ({len(errors)} times)"
-    return markdown(
+    return markdown.table(
         ("published", "model's error"), [*rows, ("public kernels it was not fitted to", text)]
     )
 
@@ -165,7 +160,7 @@ def public_kernels(record: dict) -> str:
         for k in record["kernels"]
     ]
     header = ("kernel", "shape", "GHz", "published us", "modelled us", "error", "what it is")
-    return markdown(header, rows)
+    return markdown.table(header, rows)
 
 
 # --- python -m harness.tuning -------------------------------------------------------------------
@@ -219,7 +214,7 @@ def tuning(what: str) -> Callable[[dict], str]:
     def render(source: dict) -> str:
         records = source["rows"]
         header = [title for title, *_ in columns(what, records[0])]
-        return markdown(header, (cells(what, record) for record in records))
+        return markdown.table(header, (cells(what, record) for record in records))
 
     return render
 
@@ -271,7 +266,7 @@ def h200_run(record: dict) -> str:
             " the emulator's bits",
         ),
     ]
-    return markdown(("run", "result"), rows)
+    return markdown.table(("run", "result"), rows)
 
 
 def h200_pipeline(record: dict) -> str:
@@ -290,7 +285,7 @@ def h200_pipeline(record: dict) -> str:
     ]
     header = ("shape", "cluster", "MB", "us", "relaxed, us", "ordinary loads, us")
     text = f"A copy from device to device moves {record['copy_gb_s']:.0f} GB/s."
-    return f"{markdown(header, rows)}\n\n{text}"
+    return f"{markdown.table(header, rows)}\n\n{text}"
 
 
 def h200_arrives(record: dict) -> str:
@@ -302,7 +297,7 @@ def h200_arrives(record: dict) -> str:
         for name, found in record["arrives"].items()
         if isinstance(found, dict)
     ]
-    return markdown(("mbarrier.arrive", "CTA idle", "bulk loads in flight in the CTA"), rows)
+    return markdown.table(("mbarrier.arrive", "CTA idle", "bulk loads in flight in the CTA"), rows)
 
 
 def h200_fences(record: dict) -> str:
@@ -321,7 +316,9 @@ def h200_fences(record: dict) -> str:
         text += ", in all SMs" if case["ctas"] != 4 else ""
         peer = "" if result["peer"] is None else f"{result['peer']:.0f}"
         rows.append((text, f"{result['first']:.0f}", f"{result['second']:.0f}", peer))
-    return markdown(("since the last fence", "fence", "the next one", "in the peer CTA"), rows)
+    return markdown.table(
+        ("since the last fence", "fence", "the next one", "in the peer CTA"), rows
+    )
 
 
 def h200_loads(record: dict) -> str:
@@ -331,7 +328,9 @@ def h200_loads(record: dict) -> str:
         for (size, warps), one in found.items()
         if warps == 1
     ]
-    return markdown(("bytes a warp", "one warp", "four warps, mean", "the last of four"), rows)
+    return markdown.table(
+        ("bytes a warp", "one warp", "four warps, mean", "the last of four"), rows
+    )
 
 
 # --- python -m tests.submission.mutations -------------------------------------------------------
@@ -347,9 +346,9 @@ def mutations(record: dict) -> str:
     return "\n\n".join(
         [
             f"{caught} of {count} caught ({caught / count:.0%}), seed {record['seed']}: {how}.",
-            markdown(("mutation", "drawn", "caught"), kinds),
+            markdown.table(("mutation", "drawn", "caught"), kinds),
             "Survivors:",
-            markdown(("launch", "mutation", "PTX", "why it is harmless"), survivors),
+            markdown.table(("launch", "mutation", "PTX", "why it is harmless"), survivors),
         ]
     )
 
@@ -360,7 +359,18 @@ CALIBRATE = "; ".join(
     for name in CALIBRATIONS
 )
 BENCHMARK = "python eval.py benchmark --device emulator --json > docs/results/benchmark.jsonl"
+PEERS = "; ".join(
+    f"python eval.py compare submission.py PEERS {problem.short} --times --json"
+    " >> docs/results/compare.jsonl"
+    for problem in PROBLEMS.values()
+)
+LADDER = "python eval.py ladder TIMES.csv FOLDER --json docs/results/ladder.jsonl"
 TABLES = {
+    "peers": Table(PEERS, ("compare.jsonl", "ladder.jsonl"), figure_peers.peers),
+    "peer-means": Table(PEERS, ("compare.jsonl",), figure_peers.peer_means),
+    "ladder-points": Table(LADDER, ("ladder.jsonl",), figure_peers.ladder_points),
+    "ladder-errors": Table(LADDER, ("ladder.jsonl",), figure_peers.ladder_errors),
+    "ladder-ranks": Table(LADDER, ("ladder.jsonl",), figure_peers.ladder_ranks),
     "benchmark": Table(BENCHMARK, ("benchmark.jsonl",), benchmark),
     "benchmark-means": Table(BENCHMARK, ("benchmark.jsonl",), benchmark_means),
     "calibrations": Table(CALIBRATE, CALIBRATED, calibrations),

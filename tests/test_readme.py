@@ -13,6 +13,7 @@ import sys
 
 import pytest
 
+import eval as eval_py
 from harness import figure_tables, figures
 from tests import ROOT
 
@@ -44,6 +45,7 @@ def commands() -> list[str]:
 def program(words: list[str]) -> tuple[list[str], list[str]]:
     """(program with its subcommands, the rest) of a command without its `python`."""
     start = 2 if words[0] == "-m" else 1
+    start += words[0] == "eval.py" and words[1] in eval_py.COMMANDS
     for name, known in SUBCOMMANDS.items():
         if words[:2] == ["-m", name]:
             start += words[2] in known
