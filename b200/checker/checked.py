@@ -8,6 +8,7 @@ What it finds is in `launch.findings`.
 from __future__ import annotations
 
 from b200.checker import naming as words
+from b200.checker.finding import PORTABILITY
 from b200.checker.instrument import CheckedWriter
 from b200.checker.observer import Observer
 from b200.chip.fragment import Fragment
@@ -15,6 +16,7 @@ from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation
 from b200.chip.sync.mbarrier import BarrierHistory, MBarrier
 from b200.errors import EmulatorError
+from b200.program.module import Instr
 
 SHOWN = 8  # findings quoted in the report of an error
 
@@ -54,17 +56,18 @@ class Checked(Machine):
     def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
         return self.observer.history(mbarrier)
 
-    def undefined(self, what: str):
-        ins = self.observer.ins
+    def undefined(self, what: str, missing: str, ins: Instr | None = None):
+        ins = ins or self.observer.ins
         self.observer.found(
             "protocol",
             what,
             (
                 f"this access: {words.line(ins)}",
-                "it works on a B200; PTX leaves it undefined, another chip or compiler may differ",
-                "missing: .shared::cluster behind the instruction, or cvta.shared of the address",
+                "it works on today's chips; PTX leaves it undefined: another chip may differ",
+                f"missing: {missing}",
             ),
             ins,
+            severity=PORTABILITY,
         )
 
     def lanes_exited(self, state, lanes: int):

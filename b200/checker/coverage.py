@@ -69,6 +69,7 @@ class Coverage:
         if found is None:
             found = self.loads[key] = Loads(t)
             self._strides(agent, t, ins)
+            self._extent(agent, access, ins)
         found.add(agent, ins, tuple(access.boxes[0]))
 
     def _strides(self, agent, t, ins):
@@ -83,6 +84,23 @@ class Coverage:
                 f"this access: {words.line(ins)}, by {words.name(agent)}",
                 f"{t}: a row is {row} bytes, the next begins {t.strides[0]} bytes behind it",
                 "missing: the stride of the tensor, in bytes",
+            ),
+            ins,
+            severity=NOTE,
+        )
+
+    def _extent(self, agent, access, ins):
+        """A tensor that ends behind its memory: boxes that reach there are read, not filled."""
+        t, region = access.tensormap, access.region
+        if t.address + t.extent <= region.base + region.size:
+            return
+        self.observer.found(
+            "tensormap",
+            "a tensormap describes more than its tensor has",
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                t.too_large(region),
+                "missing: the dimensions of the tensor, so that what lies outside reads as zero",
             ),
             ins,
             severity=NOTE,

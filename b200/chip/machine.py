@@ -28,6 +28,7 @@ from b200.contract import Blocked, Waitable
 from b200.errors import EmulatorError, Fault, Unsupported
 from b200.hardware import SM_COUNT
 from b200.program.analysis import EXIT
+from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
@@ -76,8 +77,10 @@ class Machine:
         region = self.memory.region(address, nbytes)
         return bytes(region.mem[address - region.base : address - region.base + nbytes])
 
-    def undefined(self, what: str):
-        """The running instruction does what PTX leaves undefined and the chip defines."""
+    def undefined(self, what: str, missing: str, ins: Instr | None = None):
+        """An instruction (None: the running one) does what PTX leaves undefined and the chip
+        defines; missing: what would be right.
+        """
 
     def settle(self) -> bool:
         """No warp can run: let an effect happen that was put off. False if there is none."""

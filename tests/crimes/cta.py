@@ -88,6 +88,17 @@ def divergent_barrier(bug: bool) -> Source:
     return k
 
 
+def wrong_membermask(bug: bool) -> Source:
+    """Each half of the warp exchanges its neighbours; the bug names the lower half in both."""
+    k = start(32)
+    k("mov.u32 %r5, 65535;")
+    k("setp.lt.u32 %p4, %r0, 16;")
+    k(f"selp.b32 %r6, %r5, {65535 if bug else 0xFFFF0000}, %p4;")
+    k("shfl.sync.bfly.b32 %r7, %r0, 8, 4127, %r6;", "shuffle")
+    store_own(k, "%r7")
+    return k
+
+
 def staged_store(
     fence=True, wait_read=True, wait_end=True, rounds: int = 2, barrier=True
 ) -> Source:
@@ -261,6 +272,16 @@ CRIMES = [
         ("read",),
         ints(64),
         lambda a: THREADS,
+    ),
+    Crime(
+        "shuffle_outside_its_membermask",
+        "the upper half of a warp shuffles with the lower half's membermask",
+        wrong_membermask,
+        "protocol",
+        ("lanes 0xffff0000 execute it but are not in membermask 0x0000ffff",),
+        ("shuffle",),
+        ints(32),
+        lambda a: torch.arange(32, dtype=torch.int32) ^ 8,
     ),
     Crime(
         "barrier_in_divergent_loop",

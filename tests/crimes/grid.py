@@ -392,8 +392,9 @@ CRIMES = [
     wrong_map(
         "strides_in_wrong_order",
         "the dimensions of the tensormap are in the wrong order",
-        ("12096 too few", "its stride"),
+        ("describes more than its tensor has", "12096 too few", "its stride"),
         ("load",),
+        kind="tensormap",
         dims=(16, 64),
         strides=(256,),
         box=(32, 2),

@@ -10,7 +10,7 @@ import numpy as np
 
 from b200.chip.alu.build import Modifiers
 from b200.chip.alu.rounding import FLOATS, is_nan, order_key
-from b200.contract import FULL, as_bools, as_mask, lanes, warp
+from b200.contract import FULL, active, as_bools, as_mask, lanes, warp
 from b200.errors import Fault
 from b200.program.module import Imm, Instr
 
@@ -27,16 +27,41 @@ def participants(w, mask: int, members) -> int:
         members = int(members[first])
     members &= FULL
     if mask & ~members:
-        raise Fault(
-            f"lanes {mask & ~members:#010x} execute it but are not in membermask {members:#010x}"
-        )
+        raise Fault(_outsiders(mask, members))
+    _check_present(w, mask, members)
+    return mask
+
+
+def _outsiders(mask: int, members: int) -> str:
+    return f"lanes {mask & ~members:#010x} execute it but are not in membermask {members:#010x}"
+
+
+def _check_present(w, mask: int, members: int):
+    """Fault if a lane of the membermask is neither here nor gone."""
     missing = members & ~mask & w.state.live
     if missing:
         raise Fault(
             f"membermask {members:#010x} names lanes {missing:#010x}, which have diverged; here are"
             f" {mask:#010x}"
         )
-    return mask
+
+
+def _check_groups(w, mask: int, members, ins: Instr):
+    """The membermasks of a shuffle, which may differ between groups of lanes. Undefined for a lane
+    that is not in its own; the chip's shuffle has no membermask: it moves values among the lanes
+    that are here.
+    """
+    if isinstance(members, np.ndarray):
+        values = {int(members[i]) for i in active(mask)}
+        groups = {value: mask & as_mask(members == value) for value in values}
+    else:
+        groups = {members & FULL: mask}
+    for value, own in groups.items():
+        if own & ~value:
+            w.machine.undefined(
+                _outsiders(own, value), "a membermask with every lane that executes it", ins
+            )
+        _check_present(w, mask, value)
 
 
 def _shuffle_sources(mode: str, b, c) -> tuple[np.ndarray, np.ndarray]:
@@ -73,9 +98,9 @@ def shfl(ins: Instr):
     mods.done()
 
     def run(w, mask, a, b, c, members):
-        here = participants(w, mask, members)
+        _check_groups(w, mask, members, ins)
         source, valid = _shuffle_sources(mode, b, c)
-        absent = ~as_bools(here)[source] & as_bools(here)
+        absent = ~as_bools(mask)[source] & as_bools(mask)
         if absent.any():
             lane = int(np.flatnonzero(absent)[0])
             raise Fault(f"lane {lane} reads lane {int(source[lane])}, which does not take part")

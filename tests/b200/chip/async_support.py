@@ -28,7 +28,7 @@ class FakeMachine:
         self.delayed = False
         self._keep: list[np.ndarray] = []
 
-    def undefined(self, what):
+    def undefined(self, what, missing, ins=None):
         self.undefined_uses = [*getattr(self, "undefined_uses", []), what]
 
     def issue(self, operation, warp, apply):

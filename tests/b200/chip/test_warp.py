@@ -14,6 +14,7 @@ from tests.b200.chip.test_integer import FEW, LANES, cut, signed
 
 LOW_HALF = 0x0000FFFF
 U32 = ["b32"]
+LANE = np.arange(32)
 
 
 def shuffled(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:
@@ -137,6 +138,15 @@ def test_membermask_is_checked():
         run(fake_warp(), FULL, masks)
     with pytest.raises(Fault, match="lane 15 reads lane 16"):
         execute("shfl.sync.down.b32", U32, ["b32", 1, 31, LOW_HALF], np.arange(32), mask=LOW_HALF)
+
+
+def test_groups_of_lanes_shuffle_with_membermasks_of_their_own():
+    masks = np.where(LANE < 16, LOW_HALF, FULL ^ LOW_HALF).astype(np.uint32)
+    sources = ["b32", 8, 0x101F, "b32"]
+    got = execute("shfl.sync.bfly.b32", U32, sources, LANE, masks)
+    assert got.tolist() == [lane ^ 8 for lane in range(32)]
+    with pytest.raises(Fault, match="0xffff0000, which have diverged"):
+        execute("shfl.sync.bfly.b32", U32, ["b32", 8, 0x101F, -1], LANE, mask=LOW_HALF)
 
 
 def test_refuses():
