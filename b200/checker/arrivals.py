@@ -17,7 +17,6 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import Barrier
-from b200.checker.clocks import ORDER
 
 
 class Uses:

@@ -260,7 +260,12 @@ CRIMES = [
         "a commit arrives on the peer's mbarrier before its warp knows of the phase before",
         multicast_commits,
         "protocol",
-        ("protocol: warp 0", "without knowing that its phase before is over", "count 2", "2 warps, 1 lane of each"),
+        (
+            "protocol: warp 0",
+            "without knowing that its phase before is over",
+            "count 2",
+            "2 warps, 1 lane of each",
+        ),
         ("init", "commit"),
         ints(64),
         lambda a: torch.arange(64, dtype=torch.int32),
