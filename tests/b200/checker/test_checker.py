@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import b200
-from b200.checker.coverage import Loads
+from b200.checker.coverage import Loads, crosses
 from b200.checker.finding import LIMIT, Findings
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
@@ -272,3 +272,20 @@ def test_a_last_phase_that_stays_open_is_a_remark():
 def test_neighbouring_words_of_st_async_do_not_meet():
     assert neighbours(4) == []
     assert any(f.kind == "race" for f in neighbours(0))
+
+
+def test_strides_that_leave_a_tensor():
+    """A [64, 2, 128] tensor of 4 bytes; crosses(step, count, strides in bytes)."""
+    strides = 1024, 512, 4
+    for step, count in (
+        (1024, 64),
+        (512, 128),
+        (512, 2),
+        (2048, 32),
+        (64, 8),
+        (256, 256),
+        (4, 128),
+    ):
+        assert not crosses(step, count, strides), step
+    for step, count in ((576, 56), (768, 64), (520, 2), (1152, 4)):
+        assert crosses(step, count, strides), step
