@@ -14,7 +14,9 @@ import numpy as np
 from b200.checker.accesses import Record
 from b200.checker.clocks import NEVER, Agent
 from b200.checker.core_operations import CoreOperations
-from b200.checker.shadow import GRANULE, SHUFFLED, WORD
+from b200.checker.generic import SHUFFLE as ALL_LANES
+from b200.checker.generic import lane_words
+from b200.checker.shadow import GRANULE, SHUFFLED
 from b200.chip.copies import tma_box
 from b200.chip.fragment import Fragment
 from b200.chip.operations import (
@@ -48,12 +50,6 @@ from b200.hardware import OFFSET_MASK
 def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
     """Index and first and last granule of contiguous bytes."""
     low, high = offset // GRANULE, (offset + nbytes - 1) // GRANULE
-    return slice(low, high + 1), low, high
-
-
-def _words(offset: int, nbytes: int) -> tuple[slice, int, int]:
-    """Index and first and last word of contiguous bytes."""
-    low, high = offset // WORD, (offset + nbytes - 1) // WORD
     return slice(low, high + 1), low, high
 
 
@@ -205,28 +201,13 @@ class Asynchronous(CoreOperations):
         return self._stored(agent, reduction, apply, "red.async", "reduces")
 
     def _stored(self, agent: Agent, store: StAsync | RedAsync, apply: Effect, kind: str, verb: str):
-        """Neighbouring words are told apart. The lanes of one execution share a record: they are
-        many.
-        """
-        n, place, lane = store.nbytes, store.place, self.lane or 0
+        """Neighbouring words are told apart; the lanes of one execution share a record."""
+        n, place = store.nbytes, store.place
+        index, low, high, _ = lane_words(store.offsets, store.each, ALL_LANES)
         text = f"{verb} {n} bytes in another CTA"
-        where = self.ins, place.cta, place.signal, place.mbarrier
-        if agent.stored is None or agent.stored[:2] != (where, agent.epoch):
-            agent.stored = None
-        if agent.stored is not None and lane > agent.stored[2]:
-            record = agent.stored[3]
-            self.shared(place.cta).generic_write(record, *_words(place.offset, n), SHUFFLED)
-            if (barrier := record.barrier) is not None:
-                barrier.signalled += n
-            clock = agent.release()
-            observed = self._signalling(apply, clock, [barrier], [(record, barrier)], "", agent)
-        else:
-            observed = self._landing(
-                agent, apply, (place,), n, kind, text, lambda at: _words(at, n), words=True
-            )
-            record = self.state(place.cta).records[-1]
-        agent.stored = where, agent.epoch, lane, record
-        return observed
+        return self._landing(
+            agent, apply, (place,), n, kind, text, lambda at: (index, low, high), words=True
+        )
 
     def _try_cancel(self, agent: Agent, cancel: TryCancel, apply: Effect):
         return self._landing(

@@ -8,7 +8,7 @@ What it finds is in `launch.findings`.
 from __future__ import annotations
 
 from b200.checker import naming as words
-from b200.checker.finding import PORTABILITY
+from b200.checker.finding import ERROR, PORTABILITY, Finding
 from b200.checker.instrument import CheckedWriter
 from b200.checker.observer import Observer
 from b200.chip.fragment import Fragment
@@ -44,10 +44,13 @@ class Checked(Machine):
         if not findings:
             return error
         findings.arrange()
-        found = "\n".join(str(f) for f in findings[:SHOWN])
-        more = f"\n... {len(findings) - SHOWN} more" if len(findings) > SHOWN else ""
         first, _, rest = str(error).partition("\n")
-        text = f"{first}\nfound before this, and perhaps its cause:\n{found}{more}\n{rest}"
+        errors = [f for f in findings if f.severity == ERROR]
+        if errors:
+            first += "; found before this, and perhaps its cause:"
+        text = "\n".join([first, *_quoted(errors), rest])
+        if remarks := [f for f in findings if f.severity != ERROR]:
+            text = "\n".join([text, "remarks on what came before:", *_quoted(remarks)])
         return EmulatorError(error.kind, text, findings)
 
     def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
@@ -74,6 +77,11 @@ class Checked(Machine):
         super().lanes_exited(state, lanes)
         if state.live == 0:
             self.observer.warp_exited(state)
+
+
+def _quoted(findings: list[Finding]) -> list[str]:
+    more = len(findings) - SHOWN
+    return [*map(str, findings[:SHOWN]), *([f"... {more} more"] if more > 0 else [])]
 
 
 class CheckedMachine(Checked, Machine):

@@ -122,7 +122,6 @@ class Agent:
         )
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
         self.last_copy: Record | None = None  # out of shared memory, in a bulk group
-        self.stored: tuple | None = None  # its latest st.async: where, epoch, lane, record
         self.registers: tuple | None = None  # its latest setmaxnreg: (registers, instruction)
         self.global_epoch = 0  # epoch of its latest write to global memory
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.finding import NOTE
+from b200.chip.tensors import LiveTensors
 
 LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at
 
@@ -47,6 +48,14 @@ class Loads:
         return int(np.count_nonzero(left))
 
 
+def crosses(step: int, count: int, pitches: tuple[int, ...]) -> bool:
+    """Whether a dimension of `count` steps of `step` bytes leaves the grid of a tensor whose
+    strides are `pitches`: it goes beyond one of them and is neither a multiple nor a divisor of it.
+    """
+    reach = step * (count - 1)
+    return any(pitch <= reach and step % pitch and pitch % step for pitch in pitches)
+
+
 class Coverage:
     """The rules of one launch."""
 
@@ -68,11 +77,34 @@ class Coverage:
         found = self.loads.get(key)
         if found is None:
             found = self.loads[key] = Loads(t)
-            self._strides(agent, t, ins)
+            self._overlap(agent, t, ins)
+            self._pitch(agent, access, ins)
             self._extent(agent, access, ins)
         found.add(agent, ins, tuple(access.boxes[0]))
 
-    def _strides(self, agent, t, ins):
+    def _pitch(self, agent, access, ins):
+        """Strides that fit none of the tensors that the program has there."""
+        t, region = access.tensormap, access.region
+        steps = [(step, n) for step, n in zip(t.strides, t.dims[1:]) if n > 1]
+        tensors = LiveTensors.pitches(region.base, region.size)
+        wrong = [{step for step, n in steps if crosses(step, n, each)} for each in tensors]
+        if not wrong or not all(wrong):
+            return
+        self.observer.found(
+            "coverage",
+            "a tensormap steps across its tensor's rows: its strides are not the tensor's",
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"{t}: a stride of {min(wrong[0])} bytes in "
+                f"{self.observer.operand(region.base)}, whose strides are "
+                f"{', '.join(map(str, tensors[0]))} bytes",
+                "missing: the strides of the tensor",
+            ),
+            ins,
+            severity=NOTE,
+        )
+
+    def _overlap(self, agent, t, ins):
         """Rows that lie over each other: a stride in elements where bytes are meant, or half."""
         row = t.dims[0] * t.element.bits // 8
         if t.rank < 2 or t.dims[1] == 1 or t.strides[0] >= row:

@@ -32,8 +32,10 @@ class Finding:
 
     @property
     def message(self) -> str:
+        """The diagnosis, what is missing, and then the particulars."""
         kind = self.kind if self.severity == ERROR else f"{self.kind} ({self.severity})"
-        return "\n  ".join((f"{self.loc}: {kind}: {self.diagnosis}", *self.details))
+        details = sorted(self.details, key=lambda line: not line.startswith("missing:"))
+        return "\n  ".join((f"{self.loc}: {kind}: {self.diagnosis}", *details))
 
     def __str__(self) -> str:
         return self.message

@@ -110,7 +110,7 @@ _PATTERNS: dict[tuple, Pattern] = {}
 _LANES: dict[tuple, np.ndarray] = {}
 
 
-def _words(at: np.ndarray, nbytes: int, lanes: np.ndarray):
+def lane_words(at: np.ndarray, nbytes: int, lanes: np.ndarray):
     """(index of the words, the first, the last, lane of each) of accesses of `nbytes` each: a slice
     where they fill a range, in whatever order, as they mostly do.
     """
@@ -142,7 +142,7 @@ def _shared_of(
     observer, agent, w, ins, rank: int, at, nbytes: int, write: bool, lanes, kind: str, text: str
 ):
     cta = w.cta if rank == w.cta.rank else w.cta.cluster.ctas[rank]
-    index, low, high, lanes = _words(at, nbytes, lanes)
+    index, low, high, lanes = lane_words(at, nbytes, lanes)
     kept = agent.records.get((id(ins), rank))
     if (
         kept is not None

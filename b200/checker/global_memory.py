@@ -16,7 +16,7 @@ import numpy as np
 from b200 import sparse
 from b200.checker import naming as words
 from b200.checker.clocks import HB
-from b200.checker.finding import NOTE
+from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.tensormap_edits import TensorMaps
 from b200.chip.copies.tma_box import Window
 
@@ -133,17 +133,20 @@ class GlobalRules:
             self._read(agent, shadow[at // UNIT : (at + nbytes + 1) // UNIT], ins, region)
 
     def _behind(self, agent, nbytes: int, ins, region):
+        where = "inside of what PyTorch rounds its allocation up to" if region.within else ""
         self.observer.found(
             "global",
-            "a bulk copy reads behind a tensor's end",
+            "a bulk copy reads behind a tensor's end" + (f", {where}" if where else ""),
             (
                 f"this access: {words.line(ins)}: {nbytes} bytes, by {words.name(agent)}",
                 f"behind the end of {region.behind}",
-                "on the chip it reads what lies there, and faults where nothing is mapped; here "
-                "all ones",
+                "on the chip it reads what lies there"
+                + ("" if where else ", and faults where nothing is mapped")
+                + "; here all ones",
                 "missing: a guard for the tiles that the tensor does not have",
             ),
             ins,
+            severity=PORTABILITY if region.within else ERROR,
         )
 
     def loaded_box(self, agent, access, ins):

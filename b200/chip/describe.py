@@ -144,7 +144,9 @@ def internal(machine, launch, fragment, error: BaseException) -> str:
 
 
 def deadlock(machine, launch) -> str:
-    """Who waits for what: an entry for each different wait, with the fragments that wait so."""
+    """The likely causes; then who waits for what: an entry for each different wait, with the
+    fragments that wait so; then what last happened at the barriers.
+    """
     groups: dict[tuple, list] = {}
     for cluster in machine.resident:
         for cta in cluster.ctas:
@@ -161,6 +163,8 @@ def deadlock(machine, launch) -> str:
         f"deadlock: no warp can proceed in {launch.kernel}, grid {launch.grid}, cluster "
         f"{launch.cluster}"
     ]
+    causes, history = explain(machine)
+    lines += causes
     for (line, text, waits), fragments in list(groups.items())[:24]:
         more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
         lines += [
@@ -170,5 +174,4 @@ def deadlock(machine, launch) -> str:
         ]
     if len(groups) > 24:
         lines.append(f"  ... {len(groups) - 24} further waits")
-    lines += explain(machine)
-    return "\n".join(lines)
+    return "\n".join(lines + history)

@@ -15,8 +15,8 @@ LAST = 8  # events shown of a barrier
 SHOWN = 8  # barriers explained
 
 
-def explain(machine) -> list[str]:
-    """Lines of a deadlock report: likely causes, then the timeline of each barrier waited on."""
+def explain(machine) -> tuple[list[str], list[str]]:
+    """Lines of a deadlock report: likely causes; the timeline of each barrier waited on."""
     waits: dict = {}
     for cluster in machine.resident:
         for cta in cluster.ctas:
@@ -35,16 +35,9 @@ def explain(machine) -> list[str]:
         if (cause := _cause(machine, group[0], waits[group[0]]))
     ]
     history = [line for waitable in waits for line in _timeline(machine, waitable)]
-    lines = (
-        [
-            "likely causes, the likeliest first:",
-            *(f"  {cause}" for cause in causes),
-            *_exited(machine),
-        ]
-        if causes
-        else []
-    )
-    return lines + (["timeline of the barriers:", *history] if history else [])
+    lines = [f"  {'or' if i else 'likely cause'}: {cause}" for i, cause in enumerate(causes)]
+    timeline = ["timeline of the barriers:", *history] if history else []
+    return lines + (_exited(machine) if causes else []), timeline
 
 
 def _likeness(machine, waitable, fragments) -> object:

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
     from b200.chip.copies.tensormap import TensorMap
     from b200.chip.copies.tma import TensorBoxes
@@ -164,20 +166,32 @@ class CpAsyncArrive(Operation):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+# --- stores of a warp -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StAsync(Operation):
-    """st.async of one thread."""
+    """st.async of the lanes that reach one CTA and one mbarrier: `each` bytes of a lane, `nbytes`
+    together, at `offsets` (int64, one a lane); `place` has the lowest of them.
+    """
 
     nbytes: int
+    each: int
     place: Place
+    offsets: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RedAsync(Operation):
-    """red.async of one thread."""
+    """red.async, as StAsync."""
 
     nbytes: int
+    each: int
     place: Place
+    offsets: np.ndarray
+
+
+# --- cluster launch control -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

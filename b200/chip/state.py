@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 SEGMENT = 2 << 20  # bytes; the driver maps global memory, and torch takes it, in units of 2 MiB
+ROUNDING = 512  # bytes; what an allocation of PyTorch's is a multiple of (kMinBlockSize)
 BEHIND = 1 << 60  # added to an address behind an allocation: in no window, and no host's
 
 
@@ -31,12 +32,16 @@ class Region:
     """A guarded range of bytes; `u8` .. `u64` are numpy views of it, `base` its first address.
 
     behind: the name of the allocation that this memory lies behind and does not belong to, or "".
+    within: whether it ends inside of what PyTorch on a GPU rounds that allocation up to.
     """
 
-    __slots__ = ("base", "size", "name", "behind", "u8", "u16", "u32", "u64", "mem")
+    __slots__ = ("base", "size", "name", "behind", "within", "u8", "u16", "u32", "u64", "mem")
 
-    def __init__(self, base: int, data: np.ndarray, name: str, behind: str = ""):
-        self.base, self.size, self.name, self.behind = base, data.size, name, behind
+    def __init__(
+        self, base: int, data: np.ndarray, name: str, behind: str = "", within: bool = False
+    ):
+        self.base, self.size, self.name = base, data.size, name
+        self.behind, self.within = behind, within
         self.u8 = data
         self.mem = data.data
         self.u16, self.u32, self.u64 = (
@@ -109,7 +114,9 @@ class GlobalMemory:
             inside = before.u8[address - before.base : address - before.base + nbytes]
             data[: inside.size] = inside
             data.setflags(write=False)
-            self._insert(Region(BEHIND + address, data, f"behind {before.name}", before.name))
+            within = address + nbytes <= before.base + -(-before.size // ROUNDING) * ROUNDING
+            name = f"behind {before.name}"
+            self._insert(Region(BEHIND + address, data, name, before.name, within))
             return BEHIND + address
         return address
 

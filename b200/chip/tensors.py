@@ -8,7 +8,9 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from b200.chip.state import GlobalMemory
 
@@ -44,9 +46,9 @@ class LiveTensors:
         return storage.data_ptr() == start and storage.nbytes() == nbytes
 
     @staticmethod
-    def variable(base: int, nbytes: int) -> str:
-        """The variable by which the functions that are being executed know a tensor on a storage,
-        "" if none does: the innermost function's, and a name of its own before a place in a list.
+    def held(base: int, nbytes: int) -> Iterator[tuple[str, Any]]:
+        """(variable, tensor) by which the functions that are being executed know a storage: the
+        innermost function's first, and a name of its own before a place in a list.
         """
         import torch
 
@@ -60,16 +62,26 @@ class LiveTensors:
             while frame is not None:
                 if not frame.f_code.co_filename.startswith(_PACKAGE):
                     variables = list(frame.f_locals.items())
-                    for name, value in variables:
-                        if holds(value):
-                            return name
+                    yield from ((name, value) for name, value in variables if holds(value))
                     for name, value in variables:
                         if isinstance(value, (list, tuple)) and len(value) <= LONGEST:
-                            for i, item in enumerate(value):
-                                if holds(item):
-                                    return f"{name}[{i}]"
+                            items = enumerate(value)
+                            yield from ((f"{name}[{i}]", item) for i, item in items if holds(item))
                 frame = frame.f_back
-        return ""
+
+    @staticmethod
+    def variable(base: int, nbytes: int) -> str:
+        """The first of the names that `held` finds, "" if there is none."""
+        return next((name for name, _ in LiveTensors.held(base, nbytes)), "")
+
+    @staticmethod
+    def pitches(base: int, nbytes: int) -> list[tuple[int, ...]]:
+        """Strides in bytes of the tensors that `held` finds, of dimensions that have any."""
+        found = []
+        for _, tensor in LiveTensors.held(base, nbytes):
+            pairs = zip(tensor.shape, tensor.stride())
+            found.append(tuple(step * tensor.element_size() for n, step in pairs if n > 1 and step))
+        return found
 
     def find(self, memory: GlobalMemory, address: int):
         """Register the storages of all live CPU tensors (a `find_more` of GlobalMemory)."""

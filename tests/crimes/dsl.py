@@ -184,6 +184,15 @@ CRIMES = [
         ("load",),
     ),
     DslCrime(
+        "dsl_padded_stride",
+        "the tensor of a TMA load has the stride of padded rows",
+        NEGATE,
+        "padded_stride",
+        "coverage",
+        ("its strides are not the tensor's", "a stride of 576 bytes", "512, 4 bytes"),
+        ("load",),
+    ),
+    DslCrime(
         "dsl_coordinates_swapped",
         "local_tile takes the tile (column, row)",
         NEGATE,

@@ -184,6 +184,9 @@ def negate(source: cute.Tensor, target: cute.Tensor, bug: cutlass.Constexpr):
     if cutlass.const_expr(bug == "half_stride"):
         rows = cute.make_layout(source.shape, stride=(source.shape[1] // 2, 1))
         source = cute.make_tensor(source.iterator, rows)
+    if cutlass.const_expr(bug == "padded_stride"):
+        rows = cute.make_layout((56, source.shape[1]), stride=(source.shape[1] + 16, 1))
+        source = cute.make_tensor(source.iterator, rows)
     load, source_map = cpasync.make_tiled_tma_atom(
         cpasync.CopyBulkTensorTileG2SOp(), source, layout, TILE
     )

@@ -155,6 +155,36 @@ def plain(name, title, build, kind, words, marks, threads, expected=None, **more
     return Crime(name, title, build, kind, words, marks, ints(threads), expected or numbers, **more)
 
 
+def behind_the_end(right: int, wrong: int) -> Source:
+    """A bulk load of a tensor of `right` bytes, or of `wrong` ones if it is not 0."""
+    k = start(32, ".param .u64 src, .param .u64 out")
+    nbytes = wrong or right
+
+    def load():
+        k("mbarrier.init.shared::cta.b64 [%r1+2048], 1;")
+        k("fence.mbarrier_init.release.cluster;")
+        k(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+2048], {nbytes};")
+        k(
+            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd0], "
+            f"{nbytes}, [%r1+2048];",
+            "load",
+        )
+
+    k.only(0, load)
+    k("bar.sync 0;")
+    k.wait("%r1+2048", 0)
+    k("ld.shared.u32 %r5, [%r3];")
+    k("mul.wide.u32 %rd8, %r0, 4;")
+    k("add.u64 %rd9, %rd1, %rd8;")
+    k("st.global.u32 [%rd9], %r5;")
+    return k
+
+
+def numbered(n: int):
+    """A source of n numbers and an output of 32."""
+    return lambda: [torch.arange(n, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)]
+
+
 CRIMES = [
     plain(
         "all_lanes_relay",
@@ -247,5 +277,25 @@ CRIMES = [
         ("reads what an earlier phase has left", "overwritten in part by"),
         ("mma", "load a"),
         tail=2048,
+    ),
+    Crime(
+        "bulk_load_behind_the_end",
+        "a bulk copy reads 1 KB from a tensor of 128 bytes",
+        lambda bug: behind_the_end(128, 1024 * bug),
+        "global",
+        ("a bulk copy reads behind a tensor's end", "faults where nothing is mapped"),
+        ("load",),
+        numbered(32),
+        lambda args: torch.arange(32, dtype=torch.int32),
+    ),
+    Crime(
+        "bulk_load_into_the_rounding",
+        "a bulk copy reads 256 bytes from a tensor of 240",
+        lambda bug: behind_the_end(240, 256 * bug),
+        "global",
+        ("global (portability)", "inside of what PyTorch rounds its allocation up to"),
+        ("load",),
+        numbered(60),
+        lambda args: torch.arange(32, dtype=torch.int32),
     ),
 ]

@@ -1,6 +1,6 @@
 """Stores and reductions into a CTA of the cluster that count bytes on an mbarrier there.
 
-st.async (PTX ISA 9.7.9.12) and red.async (9.7.13.8): each thread writes at most 16 bytes; the
+st.async (PTX ISA 9.7.9.12) and red.async (9.7.13.7): each thread writes at most 16 bytes; the
 mbarrier lies in the CTA of the destination.
 """
 
@@ -12,8 +12,9 @@ from b200.chip.copies.bulk import check_mods
 from b200.chip.copies.landing import Landing, complete
 from b200.chip.copies.reductions import SHARED, combiner
 from b200.chip.operations import RedAsync, StAsync
-from b200.contract import lane
+from b200.contract import DTYPES, active, lanes, warp
 from b200.errors import Unsupported
+from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
 
 SCALARS = {f"{k}{n}": n // 8 for k in "busf" for n in (32, 64)}
@@ -22,10 +23,33 @@ COMPLETION = "mbarrier::complete_tx::bytes"
 MODS = {"async", "weak", "relaxed", "cluster", "shared::cluster", COMPLETION}
 
 
-def _bytes(value, size: int) -> np.ndarray:
+class Lanes:
+    """Where the lanes of an instruction write `nbytes` each, by CTA and mbarrier."""
+
+    def __init__(self, ins: Instr, nbytes: int):
+        self.nbytes = nbytes
+        self.find = Landing(ins, nbytes, "shared::cluster")
+
+    def __call__(self, warp, mask: int, address, mbar):
+        """Yield (place of the lowest address, offsets of the lanes, the lanes)."""
+        chosen = active(mask)
+        at, signal = lanes(address, np.uint32)[chosen], lanes(mbar, np.uint32)[chosen]
+        ranks = at >> RANK_SHIFT
+        for rank, where in sorted(set(zip(ranks.tolist(), signal.tolist()))):
+            mine = (ranks == rank) & (signal == where)
+            here = at[mine]
+            wrong = here[here % self.nbytes != 0]  # which `find` refuses
+            for some in (here.max(), *wrong[:1], here.min()):
+                (place,) = self.find(warp, int(some), self.nbytes, where)
+            yield place, (here & OFFSET_MASK).astype(np.int64), np.array(chosen)[mine]
+
+
+def _columns(value, size: int) -> np.ndarray:
+    """A scalar or vector operand as [32 lanes, elements] of `size` bytes."""
     items = value if isinstance(value, tuple) else (value,)
-    raw = b"".join((x & ((1 << 8 * size) - 1)).to_bytes(size, "little") for x in items)
-    return np.frombuffer(raw, np.uint8)
+    dtype = DTYPES[8 * size]
+    bits = (1 << 8 * size) - 1
+    return np.stack([lanes(x if isinstance(x, np.ndarray) else x & bits, dtype) for x in items], 1)
 
 
 def _only_mbarrier_form(ins: Instr):
@@ -33,49 +57,51 @@ def _only_mbarrier_form(ins: Instr):
         raise Unsupported(f"{ins.opcode}: only the form with an mbarrier is modelled")
 
 
-@lane("st.async")
+@warp("st.async")
 def st_async(ins: Instr):
     """st.async{.weak}{.shared::cluster}.COMPLETION{.v2|.v4}.TYPE [addr], value, [mbar]"""
     _only_mbarrier_form(ins)
     check_mods(ins, MODS | {"st"} | VECTORS.keys() | SCALARS.keys())
     size = SCALARS[ins.mods[-1]]
-    nbytes = size * VECTORS.get(ins.mods[-2], 1)
-    find = Landing(ins, nbytes, "shared::cluster")
+    each = size * VECTORS.get(ins.mods[-2], 1)
+    groups = Lanes(ins, each)
 
-    def run(warp, lane, address, value, mbar):
+    def run(warp, mask, address, value, mbar):
         warp.spin = None
-        (place,) = find(warp, address, nbytes, mbar)
-        data = _bytes(value, size)
+        for place, offsets, chosen in groups(warp, mask, address, mbar):
+            data, nbytes = _columns(value, size)[chosen], each * offsets.size
 
-        def apply():
-            place.cta.smem.u8[place.offset : place.offset + nbytes] = data
-            complete(place, nbytes, warp, ins)
+            def apply(place=place, offsets=offsets, data=data, nbytes=nbytes):
+                smem = place.cta.smem.u64 if size == 8 else place.cta.smem.u32
+                smem[(offsets // size)[:, None] + np.arange(each // size)] = data
+                complete(place, nbytes, warp, ins)
 
-        warp.machine.issue(StAsync(nbytes, place), warp, apply)
+            warp.machine.issue(StAsync(nbytes, each, place, offsets), warp, apply)
 
     return run
 
 
-@lane("red.async")
+@warp("red.async")
 def red_async(ins: Instr):
     """red.async.relaxed.cluster{.shared::cluster}.COMPLETION.OP.TYPE [addr], value, [mbar]"""
     _only_mbarrier_form(ins)
     op, kind = ins.mods[-2:]
     check_mods(ins, MODS | {"red", op, kind})
     combine = combiner(op, kind, SHARED)
-    nbytes = SCALARS[kind]
-    find = Landing(ins, nbytes, "shared::cluster")
+    each = SCALARS[kind]
+    groups = Lanes(ins, each)
 
-    def run(warp, lane, address, value, mbar):
+    def run(warp, mask, address, value, mbar):
         warp.spin = None
-        (place,) = find(warp, address, nbytes, mbar)
-        data = _bytes(value, nbytes)
+        for place, offsets, chosen in groups(warp, mask, address, mbar):
+            data, nbytes = _columns(value, each)[chosen].view(np.uint8), each * offsets.size
 
-        def apply():
-            to = place.cta.smem.u8[place.offset : place.offset + nbytes]
-            to[:] = combine(to, data)
-            complete(place, nbytes, warp, ins)
+            def apply(place=place, offsets=offsets, data=data, nbytes=nbytes):
+                for at, bytes_ in zip(offsets.tolist(), data):  # lanes may share an address
+                    to = place.cta.smem.u8[at : at + each]
+                    to[:] = combine(to, bytes_)
+                complete(place, nbytes, warp, ins)
 
-        warp.machine.issue(RedAsync(nbytes, place), warp, apply)
+            warp.machine.issue(RedAsync(nbytes, each, place, offsets), warp, apply)
 
     return run

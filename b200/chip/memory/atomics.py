@@ -1,4 +1,4 @@
-"""atom and red on global, shared and generic addresses (PTX ISA 9.7.13.5, 9.7.13.7).
+"""atom and red on global, shared and generic addresses (PTX ISA 9.7.13.5, 9.7.13.6).
 
 The lanes of one instruction take turns, lowest first. f32 addition to global memory flushes
 subnormal inputs and results to zero of their sign, to shared memory it keeps them.

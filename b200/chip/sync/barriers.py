@@ -1,4 +1,4 @@
-"""Barriers of a CTA and of a cluster (PTX ISA 9.7.13.1 barrier.cta, 9.7.13.4 barrier.cluster)."""
+"""Barriers of a CTA and of a cluster (PTX ISA 9.7.13.1 barrier.cta, 9.7.13.3 barrier.cluster)."""
 
 from __future__ import annotations
 

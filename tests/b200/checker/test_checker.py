@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import b200
-from b200.checker.coverage import Loads
+from b200.checker.coverage import Loads, crosses
 from b200.checker.finding import LIMIT, Findings
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
@@ -59,7 +59,8 @@ def test_the_report_of_a_hang_has_causes_and_a_timeline():
     _, outcome = crime(gemm, "full_count_too_high").run(True)
     text = outcome.text
     assert text.startswith("deadlock: no warp can proceed")
-    cause = text[text.index("likely causes") :].splitlines()[1]
+    cause = text.splitlines()[1]
+    assert cause.startswith("  likely cause: ")
     assert "mbarrier 0 of 6" in cause and "1 of 2 arrivals have come" in cause
     timeline = text[text.index("timeline of the barriers:") :]
     assert "load warp 4 of CTA (0, 0, 0): arrive and expect_tx of 5120 bytes" in timeline
@@ -69,8 +70,8 @@ def test_the_report_of_a_hang_has_causes_and_a_timeline():
 def test_what_was_found_before_a_hang_stands_in_its_report():
     _, outcome = crime(gemm, "expect_too_few_bytes").run(True)
     lines = outcome.error.splitlines()
-    assert lines[0].startswith("deadlock") and lines[1].startswith("found before this")
-    assert "race" in lines[2]
+    assert lines[0].startswith("deadlock") and "found before this" in lines[0]
+    assert "race" in lines[1] and lines[2].startswith("  missing: ")
 
 
 def test_a_hang_without_the_checker_has_causes_too():
@@ -239,6 +240,52 @@ def neighbours(distance: int):
     return findings_of(body, grid=(2, 1, 1), cluster=(2, 1, 1))
 
 
+def announced(*expected: int):
+    """Findings of a thread that announces bytes for each phase, stores 4 and waits for the first."""
+    store = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r4], %r2, [%r5];"
+    body = """
+    mov.u32 %r1, dyn;
+    mov.u32 %r2, %tid.x;
+    setp.ne.u32 %p1, %r2, 0;
+    @%p1 bra DONE;
+    mbarrier.init.shared::cta.b64 [%r1+1024], 1;
+    fence.mbarrier_init.release.cluster;
+    mapa.shared::cluster.u32 %r4, %r1, 0;
+    add.u32 %r5, %r4, 1024;
+    """
+    for phase, nbytes in enumerate(expected):
+        body += f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+1024], {nbytes};\n"
+        if phase == 0:
+            body += f"{store}\nWAIT: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r1+1024], 0;\n"
+            body += "@!%p3 bra WAIT;\n"
+    return findings_of(body + "DONE:\n")
+
+
+def test_a_last_phase_that_stays_open_is_a_remark():
+    """producer_tail of CUTLASS's pipelines acquires a stage, with its bytes, that it never loads."""
+    assert announced(4) == []
+    (found,) = announced(4, 512)
+    assert "the last phase of an mbarrier stays open: 512 bytes" in found.diagnosis
+    assert found.severity == "note"
+
+
 def test_neighbouring_words_of_st_async_do_not_meet():
     assert neighbours(4) == []
     assert any(f.kind == "race" for f in neighbours(0))
+
+
+def test_strides_that_leave_a_tensor():
+    """A [64, 2, 128] tensor of 4 bytes; crosses(step, count, strides in bytes)."""
+    strides = 1024, 512, 4
+    for step, count in (
+        (1024, 64),
+        (512, 128),
+        (512, 2),
+        (2048, 32),
+        (64, 8),
+        (256, 256),
+        (4, 128),
+    ):
+        assert not crosses(step, count, strides), step
+    for step, count in ((576, 56), (768, 64), (520, 2), (1152, 4)):
+        assert crosses(step, count, strides), step

@@ -330,18 +330,48 @@ def test_cp_async_mbarrier_arrive(bench, suffix, pending):
 def test_st_async(bench, suffix, value, expected):
     machine, warps = bench
     f = run(f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.{suffix}")
-    f(warps[0], 0, 2 << 24 | 0x800, value, 2 << 24 | MBAR)
+    f(warps[0], 1, 2 << 24 | 0x800, value, 2 << 24 | MBAR)
     assert smem(warps[2], 0x800, 4 * len(expected)).view(np.uint32).tolist() == expected
     assert signalled(warps) == [0, 0, 4 * len(expected), 0]
     with pytest.raises(Fault, match="must be in the same CTA"):
-        f(warps[0], 0, 2 << 24 | 0x800, value, MBAR)
+        f(warps[0], 1, 2 << 24 | 0x800, value, MBAR)
+    with pytest.raises(Fault, match="align"):
+        f(warps[0], 1, 2 << 24 | 0x802, value, 2 << 24 | MBAR)
+
+
+def test_st_async_of_a_warp_is_one_operation_for_each_mbarrier(bench):
+    machine, warps = bench
+    f = run("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32")
+    lane = np.arange(32, dtype=np.uint32)
+    rank = 1 + lane % 2 << 24
+    pairs = lane.astype(np.uint32) * 10, lane.astype(np.uint32) * 10 + 1
+    f(warps[0], 0xFFFF00FF, rank + 0x800 + lane * 8, pairs, rank + MBAR)
+    operations = machine.issued
+    assert [(o.nbytes, o.each, o.place.cta.rank, o.place.offset) for o in operations] == [
+        (96, 8, 1, 0x800),
+        (96, 8, 2, 0x808),
+    ]
+    assert signalled(warps) == [0, 96, 96, 0]
+    for cta, first in ((1, 0), (2, 1)):
+        got = smem(warps[cta], 0x800, 256).view(np.uint32).reshape(32, 2)
+        for i in range(first, 32, 2):
+            assert (got[i].tolist() == [10 * i, 10 * i + 1]) is not (8 <= i < 16)
+
+
+def test_lanes_of_red_async_add_to_one_word(bench):
+    _, warps = bench
+    f = run("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32")
+    warps[1].cta.smem.u32[0x200] = 5
+    f(warps[0], 0xFF, 1 << 24 | 0x800, np.arange(32, dtype=np.uint32), 1 << 24 | MBAR)
+    assert int(warps[1].cta.smem.u32[0x200]) == 5 + sum(range(8))
+    assert signalled(warps) == [0, 32, 0, 0]
 
 
 def test_red_async(bench):
     machine, warps = bench
     f = run("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64")
     warps[1].cta.smem.u64[0x100] = 2**64 - 1
-    f(warps[0], 0, 1 << 24 | 0x800, 3, 1 << 24 | MBAR)
+    f(warps[0], 1, 1 << 24 | 0x800, 3, 1 << 24 | MBAR)
     assert int(warps[1].cta.smem.u64[0x100]) == 2
     assert signalled(warps) == [0, 8, 0, 0]
     with pytest.raises(Unsupported, match="does not exist"):

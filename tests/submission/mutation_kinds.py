@@ -1,0 +1,193 @@
+"""What may be mutated in submission.py's compiled PTX, and the launches it is mutated in."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import submission
+from tests.submission import submission_support as support
+
+SCRATCH = "%mutated"  # a register of the mutation's own
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A compiled launch to mutate. launch: what Gpu.launch takes behind the program."""
+
+    name: str
+    data: tuple
+    text: str
+    launch: tuple
+    result: object
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """kind: what is done; line: index of the line; after: the lines that replace it."""
+
+    kind: str
+    line: int
+    after: tuple[str, ...]
+
+
+# --- what may be mutated ------------------------------------------------------------------------
+
+DROPS = {
+    "drop an arrive": r"mbarrier\.arrive|tcgen05\.commit|barrier\.cta\.arrive",
+    "drop a fence": r"fence\.(proxy|mbarrier_init)|tcgen05\.fence",
+    "drop a wait": r"tcgen05\.wait|barrier\.(cta\.)?sync|bar\.warp\.sync",
+}
+PARITY = re.compile(r"(.*mbarrier\.try_wait\.parity\S*\s+\S+,\s*\[\S+\],\s*)(\S+?)(,.*|;.*)")
+COUNT = re.compile(r"(.*(?:mbarrier\.init|arrive\.expect_tx)\S*\s+.*\],\s*)(\S+?)(;.*)")
+OFFSETS = {
+    "offset of a copy's target": (re.compile(r"(.*cp\.async\.bulk\.\S+\s+\[)(%r\d+)(\].*)"), 1024),
+    "offset of a copy's source": (
+        re.compile(r"(.*cp\.async\.bulk\.shared::\S+\s+\[%r\d+\],\s*\[)(%rd\d+)(\].*)"),
+        512,
+    ),
+    "a copy's barrier": (re.compile(r"(.*cp\.async\.bulk\..*\[)(%r\d+)(\],\s*%rd\d+;.*)"), 8),
+    "a descriptor": (re.compile(r"(.*tcgen05\.(?:mma|cp)\S+\s+\[%r\d+\],\s*)(%rd\d+)([,;].*)"), 2),
+    "a tensor-memory address": (
+        re.compile(r"(.*tcgen05\.(?:mma|cp|ld)\S+\s+.*\[)(%r\d+)(\].*)"),
+        4,
+    ),
+    "a commit's barrier": (re.compile(r"(.*tcgen05\.commit\S+\s+\[)(%r\d+)(\].*)"), 8),
+}
+COORDINATES = re.compile(
+    r"(.*cp\.async\.bulk\.tensor\S+\s+\[\S+\],\s*\[%rd\d+,\s*\{)([^}]*)(\}\].*)"
+)
+WAIT = re.compile(r".*mbarrier\.try_wait\.parity\S*\s+(\S+),")
+
+
+def added(register: str, by: int) -> tuple[str, str]:
+    """(an instruction that adds to a register, the register of the sum)."""
+    wide = register.startswith("%rd")
+    scratch = SCRATCH + ("64" if wide else "32")
+    return f"add.s{64 if wide else 32} {scratch}, {register}, {by};", scratch
+
+
+def candidates(lines: list[str], rng: random.Random) -> dict[str, list[Mutation]]:
+    """Every possible mutation by kind."""
+    found: dict[str, list[Mutation]] = {}
+
+    def add(kind, line, *after):
+        found.setdefault(kind, []).append(Mutation(kind, line, after))
+
+    for i, text in enumerate(lines):
+        for kind, pattern in DROPS.items():
+            if re.match(rf"\s*(@!?%p\d+\s+)?({pattern})", text):
+                add(kind, i)
+        if match := WAIT.match(text):
+            add("drop a wait", i, f"setp.eq.u32 {match.group(1)}, 0, 0;")
+        if match := PARITY.match(text):
+            add(
+                "change a parity",
+                i,
+                f"xor.b32 {SCRATCH}32, {match.group(2)}, 1;",
+                match.group(1) + f"{SCRATCH}32" + match.group(3),
+            )
+        if (match := COUNT.match(text)) and match.group(2).startswith("%"):
+            by = rng.choice((1, 2)) if "init" in text else rng.choice((-512, 512, -16, 1024))
+            first, scratch = added(match.group(2), by)
+            add("change a count", i, first, match.group(1) + scratch + match.group(3))
+        for what, (pattern, by) in OFFSETS.items():
+            if match := pattern.match(text):
+                first, scratch = added(match.group(2), rng.choice((by, -by, 2 * by)))
+                add(
+                    f"change an offset: {what}", i, first, match.group(1) + scratch + match.group(3)
+                )
+        if match := COORDINATES.match(text):
+            add("change a coordinate", i, *_coordinate(match, rng))
+    return found
+
+
+def _coordinate(match, rng: random.Random) -> tuple[str, ...]:
+    """One coordinate moved, or the first two swapped."""
+    parts = [p.strip() for p in match.group(2).split(",")]
+    if rng.random() < 0.3:
+        parts[0], parts[1] = parts[1], parts[0]
+        return (match.group(1) + ", ".join(parts) + match.group(3),)
+    which = rng.randrange(2)
+    first, scratch = added(parts[which], rng.choice((64, 128, -128)))
+    parts[which] = scratch
+    return first, match.group(1) + ", ".join(parts) + match.group(3)
+
+
+def choose(subjects: list[Subject], rng: random.Random) -> tuple[Subject, Mutation]:
+    """A subject, a kind and a place, each with equal chances."""
+    subject = rng.choice(subjects)
+    found = candidates(subject.text.splitlines(), rng)
+    families: dict[str, list[Mutation]] = {}
+    for kind, mutations in found.items():
+        families.setdefault(kind.split(":")[0], []).extend(mutations)
+    return subject, rng.choice(families[rng.choice(sorted(families))])
+
+
+# --- where it is mutated -------------------------------------------------------------------------
+
+
+def subjects(gpu) -> list[Subject]:
+    """Small launches that use the kernel's parts: stages, a CTA pair, a K split, persistence."""
+    config = submission.Config
+    # A chip of 4 small SMs: a persistent CTA gets several tiles of a small problem, and the ring of
+    # stages goes around.
+    submission.clusters_at_once = lambda size: max(1, 4 // size)
+    submission.SMEM_BYTES = 120 * 1024
+    cases = [
+        ("gemm", support.gemm(256, 64, 2304), config()),
+        ("dual, persistent", support.dual(128, 64, 1536, 16), config(persistent=True)),
+        (
+            "CTA pair, persistent",
+            support.gemm(256, 64, 1024, 6),
+            config(cta_group=2, persistent=True),
+        ),
+        ("K split", support.gemm(128, 128, 4096), config(token_tile=128, split_k=2)),
+        (
+            "persistent, one accumulator",
+            support.gemm(128, 256, 512, 12),
+            config(token_tile=256, persistent=True),
+        ),
+    ]
+    return [_subject(gpu, *case) for case in cases]
+
+
+def _subject(gpu, name: str, problem, config) -> Subject:
+    data = support.inputs(problem, 7)
+    groups, result = submission.unpack(data)
+    taken: list[tuple] = []
+    gpu.execute = lambda *arguments: taken.append(arguments)  # of Gpu.execute; nothing runs
+    try:
+        submission.launch(submission.problem_of(data, groups), groups, config)
+    finally:
+        del gpu.execute, gpu.launches[-1:]
+    ((program, kernel, *rest),) = taken
+    return Subject(name, data, program.text, (kernel.name, *rest), result)
+
+
+def draw(
+    all_subjects: list[Subject], rng: random.Random, count: int
+) -> Iterator[tuple[Subject, Mutation]]:
+    """`count` different mutations."""
+    seen = set()
+    while len(seen) < count:
+        subject, mutation = choose(all_subjects, rng)
+        key = subject.name, mutation.line, mutation.after
+        if key not in seen:
+            seen.add(key)
+            yield subject, mutation
+
+
+def mutated(subject: Subject, mutation: Mutation) -> str:
+    return edited(subject, mutation.line, mutation.after)
+
+
+def edited(subject: Subject, line: int, after: tuple[str, ...]) -> str:
+    """The text with a line replaced."""
+    lines = subject.text.splitlines()
+    lines[line : line + 1] = after
+    registers = next(i for i, line in enumerate(lines) if line.strip().startswith(".reg"))
+    lines[registers:registers] = [f".reg .b32 {SCRATCH}32;", f".reg .b64 {SCRATCH}64;"]
+    return "\n".join(lines)

@@ -1,0 +1,212 @@
+"""A mutation runs: what it is caught by, whether its cause is named, why a survivor is harmless.
+
+The cause counts as named if the first three lines of what is said have both the place and the step.
+Place: the line of submission.py that the mutated instruction stands in, or the line of its helper's
+call, or the offset of the mbarrier that it works on in the kernel as it is. Step: a word for what
+is missing (STEPS); a changed offset or coordinate needs the line alone, since nothing is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from unittest import mock
+
+import b200
+import reference
+from b200.checker import checked
+from b200.checker.observer import Observer
+from b200.errors import EmulatorError
+from b200.program.module import Instr, Label
+from b200.program.parse import parse
+from tests.submission import submission_support as support
+from tests.submission.mutation_kinds import Mutation, Subject, mutated
+
+SCHEDULES = (None, "late")
+LINES = 3  # of what is said that must name the cause
+LABEL = "MUTATED_HERE"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """how: "survived", "wrong result", "finding: KIND" or the kind of an error; said: the lines."""
+
+    how: str
+    said: tuple[str, ...] = ()
+
+
+def verdict(gpu, subject: Subject, text: str) -> Verdict:
+    """Of the first schedule that finds something."""
+    for schedule in SCHEDULES:
+        b200.install(check=True, schedule=schedule)
+        program = parse(text)
+        support.poison(subject.result)
+        try:
+            launch = gpu.launch(program, *subject.launch)
+        except EmulatorError as error:
+            return Verdict(error.kind, _first_lines(str(error)))
+        errors = [finding for finding in launch.findings if finding.severity == "error"]
+        if errors:
+            return Verdict(f"finding: {errors[0].kind}", _first_lines(str(errors[0])))
+        right, report = reference.check_implementation(subject.data, subject.result)
+        if not right:  # of which eval.py says one line, then every finding there is
+            said = "\n".join([report.splitlines()[0], *map(str, launch.findings)])
+            return Verdict("wrong result", _first_lines(said))
+    return Verdict("survived")
+
+
+def _first_lines(text: str) -> tuple[str, ...]:
+    return tuple(line.strip() for line in text.splitlines()[:LINES])
+
+
+# --- is the cause named? ------------------------------------------------------------------------
+
+STEPS = {  # kind of the mutation, pattern of the mutated line, pattern of what must be said
+    ("drop an arrive", ""): r"arriv|commit|expect_tx|\d+ of \d+ threads",
+    ("drop a fence", r"fence\.proxy"): r"fence\.proxy|fence\.mbarrier_init",
+    ("drop a fence", r"fence\.mbarrier_init"): r"fence\.proxy|fence\.mbarrier_init",
+    ("drop a fence", r"tcgen05\.fence"): r"tcgen05\.fence",
+    ("drop a wait", r"tcgen05\.wait"): r"tcgen05\.wait",
+    ("drop a wait", r"bar\.warp"): r"bar\.warp\.sync",
+    ("drop a wait", r"barrier\."): r"barrier|bar\.sync",
+    ("drop a wait", r"setp"): r"wait|before .* (landed|committed)",
+    ("change a parity", ""): r"phase off|parity|missing: .*wait",
+    ("change a count", r"init"): r"count|arriv",
+    ("change a count", r"expect_tx"): r"expect_tx|bytes",
+    ("change an offset: a copy's barrier", ""): r"bytes|expect_tx|mbarrier",
+    ("change an offset: a commit's barrier", ""): r"arriv|commit",
+}
+
+
+def places(gpu, subject: Subject) -> dict[str, set[int]]:
+    """Instruction of the kernel as it is -> offsets of the mbarriers that it works on."""
+    found: dict[str, set[int]] = {}
+
+    class Noting(Observer):
+        def event(self, barrier, agent, what):
+            if self.ins is not None:
+                found.setdefault(self.ins.text.rstrip(";"), set()).add(barrier.object.offset)
+            super().event(barrier, agent, what)
+
+    b200.install(check=True)
+    with mock.patch.object(checked, "Observer", Noting):
+        gpu.launch(parse(subject.text), *subject.launch)
+    return found
+
+
+def named(subject: Subject, mutation: Mutation, said: tuple[str, ...], offsets: set[int]) -> bool:
+    """Whether the first lines name place and step of a mutation."""
+    text, line = "\n".join(said), subject.text.splitlines()[mutation.line]
+    lines = any(re.search(rf"submission\.py:{n}\b", text) for n in source_lines(subject, mutation))
+    place = lines or any(re.search(rf"\b{offset:#x}\b", text) for offset in offsets)
+    changed = line + " ".join(mutation.after)
+    steps = [
+        step
+        for (kind, of), step in STEPS.items()
+        if mutation.kind.startswith(kind) and re.search(of, changed)
+    ]
+    if not steps:
+        return lines
+    return place and any(re.search(step, text) for step in steps)
+
+
+def source_lines(subject: Subject, mutation: Mutation) -> list[int]:
+    """Lines of submission.py that a line of PTX stands in, innermost first, but for the kernel's
+    and its roles', which every instruction stands in.
+    """
+    text = subject.text.splitlines()
+    marked = [*text[: mutation.line], f"{LABEL}:", *text[mutation.line :]]
+    (kernel,) = parse("\n".join(marked)).kernels.values()
+    body = iter(kernel.body)
+    next(item for item in body if isinstance(item, Label) and item.name.startswith(LABEL))
+    loc = next(item for item in body if isinstance(item, Instr)).loc
+    return [call.line for call in loc.chain()][:2] if loc is not None else []
+
+
+# --- survivors ----------------------------------------------------------------------------------
+
+UNEXPLAINED = "not explained: the checker or the tests may lack something"
+INIT_FENCE = re.compile(r"\s*fence\.(mbarrier_init|proxy\.async)")
+
+
+def why_harmless(gpu, subject: Subject, mutation: Mutation) -> str:
+    """Why a mutation changes nothing, with what shows it; UNEXPLAINED if no rule says so."""
+    lines = subject.text.splitlines()
+    line = lines[mutation.line].strip()
+    if line.startswith("mbarrier.init"):
+        b200.install(check=True)
+        gpu.launch(parse(subject.text), *subject.launch)
+        waited = {text.rstrip(";") for text in gpu.machine.observer.exercised}
+        if line.rstrip(";") not in waited:
+            return "nobody waits on this barrier in this launch: its role has no work here"
+    if INIT_FENCE.match(line):
+        return _doubled_fence(gpu, subject, mutation, lines)
+    if line.startswith("tcgen05.wait::ld"):
+        return (
+            "what reads the registers waits for them (a true dependency, PTX ISA 9.7.16.6), and "
+            "no MMA writes these columns again before a later tcgen05.wait::ld of the warp, or in "
+            "a launch of one tile a CTA at all"
+        )
+    if line.startswith("tcgen05.fence::after_thread_sync"):
+        following = next((t for t in lines[mutation.line + 1 :] if "tcgen05." in t), "")
+        if "fence::after_thread_sync" in following:
+            return "no tcgen05 instruction stands between it and the next fence of its kind"
+    if line.startswith("tcgen05.commit") and "persistent" not in subject.name:
+        return "the last commits of a stage: the launch has one tile, nobody loads the stage again"
+    if line.startswith("bar.warp.sync") and "persistent" not in subject.name:
+        return "the first use of the staging buffer in this launch: nothing has read it before"
+    return UNEXPLAINED
+
+
+def _doubled_fence(gpu, subject: Subject, mutation: Mutation, lines: list[str]) -> str:
+    """Two fences follow each other, each enough: shown by dropping both."""
+    near = range(max(0, mutation.line - 8), mutation.line + 9)
+    twins = [i for i in near if i != mutation.line and INIT_FENCE.match(lines[i])]
+    for twin in twins:
+        first, last = sorted((mutation.line, twin))
+        both = [*lines[:first], "", *lines[first + 1 : last], "", *lines[last + 1 :]]
+        how = verdict(gpu, subject, "\n".join(both)).how
+        if how != "survived":
+            return f"`{lines[twin].strip()}` beside it publishes the same; without both: {how}"
+    return UNEXPLAINED
+
+
+@dataclass(frozen=True)
+class Result:
+    """A mutation and its fate, as a line of JSON.
+
+    number: of the draw. ptx: the mutated line; line: of submission.py. how, said: of Verdict.
+    named: whether the first lines have the cause. why: of a survivor, why it is harmless.
+    """
+
+    number: int
+    launch: str
+    mutation: str
+    ptx: str
+    line: int
+    how: str
+    said: tuple[str, ...]
+    named: bool
+    why: str
+
+    @property
+    def caught(self) -> bool:
+        return self.how != "survived"
+
+
+def trial(gpu, number: int, subject: Subject, mutation: Mutation, works_on: dict) -> Result:
+    """works_on: `places` of the subject."""
+    found = verdict(gpu, subject, mutated(subject, mutation))
+    ptx = subject.text.splitlines()[mutation.line].strip()
+    caught = found.how != "survived"
+    return Result(
+        number,
+        subject.name,
+        mutation.kind,
+        ptx[:110],
+        (source_lines(subject, mutation) or [0])[-1],
+        found.how,
+        found.said,
+        caught and named(subject, mutation, found.said, works_on.get(ptx.rstrip(";"), set())),
+        "" if caught else why_harmless(gpu, subject, mutation),
+    )
