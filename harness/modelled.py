@@ -6,9 +6,10 @@ simulated time, and `eval.py test` is what checks results.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from harness.timing import plan
@@ -19,13 +20,21 @@ TRACED_CTAS = 8
 
 
 def model(
-    problem: str, kernel: Callable[[Any], Any], data: Any, trace: str, plot: str, what: str = ""
+    problem: str,
+    kernel: Callable[[Any], Any],
+    data: Any,
+    trace: str = "",
+    plot: str = "",
+    what: str = "",
+    constants: Mapping[str, float] = MappingProxyType({}),
+    ranges: bool = True,
 ) -> tuple[dict[str, Any] | None, str]:
     """(fields of b200.clock.call_time.Reported or None if nothing was launched, profile as
     text).
 
     trace, plot: files to write the timeline of the first CTAs to; nothing where empty. what: the
-    case, for the title of the picture.
+    case, for the title of the picture. constants: in place of the clock's. ranges: how far the time
+    moves over the constants' ranges, which takes two runs more.
     """
     import b200
     from b200.clock import Options, draw, profile
@@ -34,9 +43,10 @@ def model(
     # One gemv call follows a write of 4 GiB: the L2 is full of lines that must be written back.
     options = Options(
         arithmetic=False,
-        ranges=True,
+        ranges=ranges,
         trace=TRACED_CTAS if trace or plot else 0,
         dirty_l2=problem == GEMV.name,
+        constants=dict(constants),
     )
     gpu = b200.install(timing=options)
     before = len(gpu.launches)
