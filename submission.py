@@ -80,6 +80,9 @@ SMEM_PER_SM = 233_472  # each resident CTA takes 1 KB more than it asks for
 TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
+# What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles a token, cycles
+COSTS = {"dram": 3700, "l2": 8000, "start": 2800, "pair": 500, "refill": 1500}
+COSTS |= {"epilogue": 16, "dual": 38, "exchange": 800, "restart": 2600}
 
 ROWS = 128  # weight rows of a CTA
 K_TILE = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
@@ -385,27 +388,24 @@ def waves_of(config: Config, problem: Problem) -> int:
 def tile_cycles(plan: Plan, width: int, k: int) -> tuple[float, float]:
     """Rough SM cycles of the k-tiles of `width` tokens and of their epilogue, on an SM alone.
 
-    An MMA takes max(N/2, 32 + N/4) cycles, over a pair max(N/2, 35 + N/8), a scale copy 32 beside
-    it, a TMA box 58 or one a row; a stage is filled again in 1600 or more. The rest is fitted to
-    modelled times.
+    Of MMAs, of scale copies beside them, of TMA boxes, and until a stage is filled again.
     """
     c, weights = plan.config, plan.weights
     mma = max(width / 2, 32 + width / 4 if c.cta_group == 1 else 35 + width / 8)
     block = max(mma, 32 * (1 + ceil_div(width, 128))) + (weights - 1) * max(mma, 32)
     boxes = ceil_div(width // c.cta_group, plan.token_box)
     loads = weights * ROWS / c.cluster_n + boxes * max(58, plan.token_box)
-    refill = (1500 + 100 * c.cluster) / plan.stages
+    refill = (COSTS["refill"] + 100 * c.cluster) / plan.stages
     busy = sum(x**4 for x in (K_BLOCKS * block, loads, refill)) ** 0.25
-    exchange = 800 + 9 * width * weights * (c.split_k - 1) / c.split_k if c.split_k > 1 else 0
-    epilogue = (16 if weights == 1 else 38) * width + exchange
+    exchange = COSTS["exchange"] + 9 * width * weights * (c.split_k - 1) / c.split_k
+    epilogue = COSTS["epilogue" if weights == 1 else "dual"] * width + (c.split_k > 1) * exchange
     return ceil_div(k, K_TILE) / c.split_k * busy, epilogue
 
 
 def estimate(config: Config, problem: Problem) -> float:
     """Rough time in SM cycles, to rank configurations.
 
-    The longest of tensor core, DRAM (3700 bytes a cycle) and L2 (8000), a little more where they
-    are alike, then the start, the last epilogue, and a restart for each wave of CTAs.
+    Tensor core, DRAM or L2, more where they are alike; the start, the last epilogue, more waves.
     """
     c, weights, plan = config, problem.weights, Plan(config, problem)
     clusters, waves = tile_count(c, problem), waves_of(c, problem)
@@ -423,9 +423,9 @@ def estimate(config: Config, problem: Problem) -> float:
         l2 += p.k * 0.5625 * (weight_rows + token_rows)
         dram += p.batch * p.k * 0.5625 * (weights * p.rows + p.tokens)
     busy = max(busy - (0 if hidden else tail), 0)
-    longest = sum(x**5 for x in (busy, dram / 3700, l2 / 8000)) ** 0.2
-    restart = 400 if hidden else 700 if c.persistent else 2600
-    return 2800 + 500 * c.cta_group + longest + tail + (waves - 1) * restart
+    longest = sum(x**5 for x in (busy, dram / COSTS["dram"], l2 / COSTS["l2"])) ** 0.2
+    restart = 400 if hidden else 700 if c.persistent else COSTS["restart"]
+    return COSTS["start"] + COSTS["pair"] * c.cta_group + longest + tail + (waves - 1) * restart
 
 
 def legal_configs(problem: Problem) -> list[Config]:

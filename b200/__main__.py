@@ -115,11 +115,14 @@ def calibrate(options: argparse.Namespace) -> int:
     return 0
 
 
-def measure(options: argparse.Namespace) -> int:
+def measure(argv: list[str]) -> int:
     """Measure the clock's constants."""
     from b200.measure.command import main
 
-    return main(options.arguments)
+    return main(argv)
+
+
+OWN_ARGUMENTS = {"measure": measure, "twin": twin.main}  # argparse passes on no leading option
 
 
 def main(argv: list[str]) -> int:
@@ -158,12 +161,11 @@ def main(argv: list[str]) -> int:
     command.add_argument("name", choices=CALIBRATIONS)
     command.add_argument("arguments", nargs=argparse.REMAINDER)
 
-    command = commands.add_parser("measure", help="the clock's constants on a chip", add_help=False)
-    command.set_defaults(function=measure)
-    command = commands.add_parser("twin", help="load pipelines by the clock of an H200")
-    command.set_defaults(function=lambda options: twin.main(options.arguments))
-    command.add_argument("arguments", nargs=argparse.REMAINDER)
+    commands.add_parser("measure", help="the clock's constants on a chip")
+    commands.add_parser("twin", help="load pipelines by the clock of an H200")
 
+    if argv and argv[0] in OWN_ARGUMENTS:
+        return OWN_ARGUMENTS[argv[0]](argv[1:])
     options = parser.parse_args(argv)
     return options.function(options)
 

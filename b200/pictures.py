@@ -66,6 +66,21 @@ def save(
     of an artist what each of its shapes says under the mouse.
     """
     check(path)
+    if path.suffix != ".html":
+        path.write_bytes(_bytes(figure, path.suffix[1:]))
+        return
+    drawn = svg(figure, hints)
+    page = _PAGE.format(title=html.escape(title), figure=drawn, text=html.escape(text))
+    path.write_text(page, encoding="utf-8")
+
+
+def svg(figure: Figure, hints: Mapping[str, Sequence[str]] | None = None) -> str:
+    """The figure as an <svg> for a page; hints: as `save` takes them."""
+    return _with_hints(_bytes(figure, "svg"), hints or {})
+
+
+def _bytes(figure: Figure, kind: str) -> bytes:
+    """A file of this kind; text stays text, and the same figure gives the same bytes."""
     import matplotlib
 
     undated = {
@@ -73,16 +88,9 @@ def save(
         "pdf": {"CreationDate": None},
     }
     buffer = io.BytesIO()
-    kind = "svg" if path.suffix == ".html" else path.suffix[1:]
-    # Text stays text; the same figure gives the same bytes.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "b200"}):
         figure.savefig(buffer, format=kind, dpi=DPI, metadata=undated.get(kind))
-    if path.suffix != ".html":
-        path.write_bytes(buffer.getvalue())
-        return
-    drawn = _with_hints(buffer.getvalue(), hints or {})
-    page = _PAGE.format(title=html.escape(title), figure=drawn, text=html.escape(text))
-    path.write_text(page, encoding="utf-8")
+    return buffer.getvalue()
 
 
 def _with_hints(svg: bytes, hints: Mapping[str, Sequence[str]]) -> str:

@@ -14,7 +14,7 @@ from harness import devices
 from task import INPUT_KINDS, PROBLEMS
 
 MODES = ("test", "benchmark", "leaderboard", "profile", "diff", "tune")
-MOST = {"random": 10_000, "jobs": 256, "timeout": 1e6, "configs": 10_000}
+MOST = {"random": 10_000, "smallest": 10_000, "jobs": 256, "timeout": 1e6, "configs": 10_000}
 SUBMISSION = Path(__file__).resolve().parents[1] / "submission.py"
 
 
@@ -103,6 +103,9 @@ def _parser(description: str | None) -> _Parser:
         help="N random legal shapes a problem; --seed varies them",
     )
     parser.add_argument(
+        "--smallest", type=int, metavar="N", help="of the official cases of each problem, N"
+    )
+    parser.add_argument(
         "--inputs",
         choices=INPUT_KINDS,
         default="official",
@@ -156,6 +159,12 @@ def _parser(description: str | None) -> _Parser:
         "--schedule",
         metavar="ORDER",
         help="emulator: early, late or random:SEED, the order of warps and of completions",
+    )
+    parser.add_argument(
+        "--constants",
+        type=Path,
+        metavar="FILE",
+        help="emulator: of its clock, as `python -m b200 measure --out` writes them",
     )
     parser.add_argument("--submission", default=str(SUBMISSION), metavar="FILE")
     parser.add_argument(

@@ -189,12 +189,17 @@ def _official_shapes(problem: Problem) -> set[tuple]:
     return {_shape(args) for args in (*problem.tests, *(b.args for b in problem.benchmarks))}
 
 
-def official(problem: Problem, mode: str) -> list[Case]:
-    """The leaderboard's cases: its tests, the first of them for diff, its benchmarks otherwise."""
+def official(problem: Problem, mode: str, smallest: int | None = None) -> list[Case]:
+    """The leaderboard's cases: its tests, the first of them for diff, its benchmarks otherwise.
+
+    smallest: only so many of them, those that take the least memory.
+    """
     if mode == "diff":
         return [make_case(problem, problem.tests[0])]
     rows = problem.tests if mode == "test" else [b.args for b in problem.benchmarks]
-    return [make_case(problem, args) for args in rows]
+    found = [make_case(problem, args) for args in rows]
+    kept = sorted(found, key=bytes_needed)[:smallest]
+    return [case for case in found if case in kept]
 
 
 def with_secret(cases: Iterable[Case], secret: int | None) -> list[Case]:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from b200.clock.overrides import read_file
 from harness import cases, devices, protocol, tune
 from harness.arguments import UsageError, parse
 from harness.cases import Case, CaseError
@@ -47,10 +48,11 @@ def select(arguments: argparse.Namespace, secret: int | None) -> list[Case]:
     lines = list(arguments.case or [])
     for file in files:
         lines += cases.read_lines(Path(file))
-    if lines and arguments.random:
-        raise UsageError(
-            "--random makes its own shapes; it cannot be combined with --case or a case file"
-        )
+    for name in ("random", "smallest"):
+        if lines and getattr(arguments, name):
+            raise UsageError(
+                f"--{name} has its own shapes; it cannot be combined with --case or a case file"
+            )
     if lines:
         return cases.with_secret(_given(lines, problems), secret)
     problems = problems or list(PROBLEMS.values())
@@ -58,7 +60,8 @@ def select(arguments: argparse.Namespace, secret: int | None) -> list[Case]:
         seed = SEED if secret is None else secret
         return [case for p in problems for case in cases.random_cases(p, arguments.random, seed)]
     return cases.with_secret(
-        [case for p in problems for case in cases.official(p, arguments.mode)], secret
+        [c for p in problems for c in cases.official(p, arguments.mode, arguments.smallest)],
+        secret,
     )
 
 
@@ -89,7 +92,16 @@ def _numbered(name: str | None, index: int, count: int) -> str:
     return str(path if count == 1 else path.with_suffix(f".{index}{path.suffix}"))
 
 
+def _constants(path: Path | None) -> tuple[tuple[str, float], ...]:
+    """Of the clock, from a file. Raises UsageError."""
+    try:
+        return tuple(read_file(path).items()) if path else ()
+    except ValueError as error:
+        raise UsageError(f"--constants: {error}") from None
+
+
 def _jobs(arguments: argparse.Namespace, chosen: list[Case], device: Device, threads: int):
+    constants = _constants(arguments.constants)
     return [
         Job(
             mode=arguments.mode,
@@ -108,6 +120,7 @@ def _jobs(arguments: argparse.Namespace, chosen: list[Case], device: Device, thr
             all_findings=arguments.all_findings,
             allowed=tuple(arguments.allow),
             ranges=arguments.ranges,
+            constants=constants,
         )
         for i, case in enumerate(chosen)
     ]
@@ -218,6 +231,8 @@ def _main(argv: Sequence[str], description: str | None, pipe: str | None, secret
         # Cases run side by side: numpy need not be parallel itself.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     device = devices.resolve(arguments.device)
+    if arguments.constants and device.kind != "emulator":
+        raise UsageError(f"--constants is of the emulator's clock; this is {device.name}")
     for case in chosen:
         devices.check_memory(case, device)
     if device.kind == "emulator":

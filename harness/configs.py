@@ -28,14 +28,16 @@ def rank(module: Any, kernel: Kernel, data: Any, count: int) -> Ranked:
     for name in ("legal_configs", "estimate", "pick"):
         if not callable(getattr(module, name, None)):
             raise NoConfigs(f"the submission has no function {name}, which `tune` needs")
-    problem, pick = _problem_of(module, kernel, data), module.pick
+    problem, pick = problem_of(module, kernel, data), module.pick
     chosen = pick(problem)
     others = sorted(module.legal_configs(problem), key=lambda c: module.estimate(c, problem))
     listed = [chosen, *(config for config in others if config != chosen)][:count]
     return [(dataclasses.asdict(c), float(module.estimate(c, problem))) for c in listed]
 
 
-def _problem_of(module: Any, kernel: Kernel, data: Any) -> Any:
+def problem_of(module: Any, kernel: Kernel, data: Any) -> Any:
+    """What `pick` of the module is asked about `data`."""
+
     def ask(problem: Any, *_: Any) -> Any:
         raise _Problem(problem)
 
@@ -49,7 +51,15 @@ def _problem_of(module: Any, kernel: Kernel, data: Any) -> Any:
     raise NoConfigs("custom_kernel does not call pick(problem), which `tune` needs")
 
 
-def fix(module: Any, kernel: Kernel, data: Any, fields: dict[str, Any]) -> None:
-    """From now on the module takes the configuration with these fields in place of its pick."""
-    config = dataclasses.replace(module.pick(_problem_of(module, kernel, data)), **fields)
-    module.pick = lambda problem, *_: config
+def fix(module: Any, fields: dict[str, Any]) -> None:
+    """From now on the module takes the configuration with these fields (all of them) in place of
+    its pick.
+    """
+    pick, made = module.pick, []
+
+    def fixed(problem: Any, *rest: Any) -> Any:
+        if not made:
+            made.append(dataclasses.replace(pick(problem, *rest), **fields))
+        return made[0]
+
+    module.pick = fixed

@@ -128,13 +128,13 @@ def check_memory(case: Case, device: Device) -> None:
 
 
 def parallel_cases(device: Device, mode: str, wanted: int | None) -> tuple[int, int]:
-    """(cases at a time, CPU threads for each); one at a time where a GPU is shared."""
+    """(cases at a time, CPU threads for each); on a GPU one, but for tests as many as `wanted`."""
     cores = len(os.sched_getaffinity(0))
-    if device.kind != "emulator":
+    if device.kind != "emulator" and mode != "test":
         workers = 1
     elif wanted:
         workers = wanted
-    elif mode in ("test", "tune"):
+    elif device.kind == "emulator" and mode in ("test", "tune"):
         workers = max(1, min(cores, (_free_bytes() >> 30) // GIB_A_CASE))
     else:
         workers = 1

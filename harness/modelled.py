@@ -6,9 +6,10 @@ simulated time, and `eval.py test` is what checks results.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from harness.timing import plan
@@ -22,17 +23,18 @@ def model(
     problem: str,
     kernel: Callable[[Any], Any],
     data: Any,
-    trace: str,
-    plot: str,
+    trace: str = "",
+    plot: str = "",
     what: str = "",
+    constants: Mapping[str, float] = MappingProxyType({}),
     ranges: bool = True,
 ) -> tuple[dict[str, Any] | None, str]:
     """(fields of b200.clock.call_time.Reported or None if nothing was launched, profile as
     text).
 
     trace, plot: files to write the timeline of the first CTAs to; nothing where empty. what: the
-    case, for the title of the picture. ranges: without them the time is its own range, in a third
-    of the time.
+    case, for the title of the picture. constants: in place of the clock's. ranges: how far the time
+    moves over the constants' ranges, which takes two runs more.
     """
     import b200
     from b200.clock import Options, draw, profile
@@ -44,6 +46,7 @@ def model(
         ranges=ranges,
         trace=TRACED_CTAS if trace or plot else 0,
         dirty_l2=problem == GEMV.name,
+        constants=dict(constants),
     )
     gpu = b200.install(timing=options)
     before = len(gpu.launches)

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness import configs
 from harness.cases import format_args
 from harness.checks import call_and_check, check_twice, recheck
-from harness.configs import NoConfigs, Ranked, fix, rank
+from harness.configs import Ranked
 from harness.findings import verdict
 from harness.guard import Guard, ProgramStarted
 from harness.timing import Bench, CudaClock, WrongResult, plan
@@ -45,11 +46,11 @@ class Job:
     trace, plot: files for the timeline of a modelled launch, if any. check, schedule: of the
     emulator: races are looked for; the order in which things happen (b200/chip/schedules.py).
     strict, all_findings: findings of every severity fail the case; all of them are shown.
-    allowed: programs that the submission may start, besides compilers (harness/guard.py). ranges:
-    of a modelled time, also with the constants at their ends.
+    allowed: programs that the submission may start, besides compilers (harness/guard.py).
 
-    Of tune (harness/tune.py): count: rank so many configurations; else config: run with the
-    configuration that has these fields.
+    ranges: of a modelled time, also with the constants at their ends. constants: of the emulator's
+    clock, in place of its own. count: tune ranks so many
+    configurations. config: of test and tune: run with the configuration that has these fields.
     """
 
     mode: str
@@ -68,6 +69,7 @@ class Job:
     all_findings: bool = False
     allowed: tuple[str, ...] = ()
     ranges: bool = True
+    constants: tuple[tuple[str, float], ...] = ()
     count: int = 0
     config: tuple[tuple[str, Any], ...] = ()
 
@@ -165,9 +167,9 @@ def _run(job: Job) -> Outcome:
     torch.set_num_threads(job.threads)
     if job.mode == "diff":
         return _diff(job)
-    if job.device == "hopper":
+    if job.device == "hopper" and not job.count:
         return _on_hopper(job)
-    kernel = load_kernel(Path(job.submission))
+    kernel = _load(job)
     if job.mode == "tune":
         return _tune(job, kernel)
     if job.device == "emulator":
@@ -208,6 +210,14 @@ def _diff(job: Job) -> Outcome:
     return Outcome("pass" if passed else "fail", message, report=report)
 
 
+def _load(job: Job) -> Callable[[Any], Any]:
+    """custom_kernel, with the configuration that the job names, if it does."""
+    kernel = load_kernel(Path(job.submission))
+    if job.config:
+        configs.fix(sys.modules["submission"], dict(job.config))
+    return kernel
+
+
 def _tune(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     """Rank configurations, or run with one of them."""
     module, data = sys.modules["submission"], _generate(job)
@@ -217,17 +227,17 @@ def _tune(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
 
         b200.install(check=False)
         kernel = on_gpu(kernel)
-    try:
-        if job.count:
-            return Outcome("pass", ranked=rank(module, kernel, data, job.count))
-        fix(module, kernel, data, dict(job.config))
-    except NoConfigs as error:
-        raise SubmissionError(str(error)) from None
+    if job.count:
+        try:
+            return Outcome("pass", ranked=configs.rank(module, kernel, data, job.count))
+        except configs.NoConfigs as error:
+            raise SubmissionError(str(error)) from None
     if job.device == "cuda":
         return _benchmark(job, kernel)
     from harness.modelled import model
 
-    found, _ = model(job.problem, kernel, data, "", "")
+    constants = dict(job.constants)
+    found, _ = model(job.problem, kernel, data, constants=constants, ranges=False)
     return Outcome("pass", modelled=found) if found else Outcome("fail", _no_launch(job))
 
 
@@ -301,8 +311,10 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
         if job.mode == "test":
             return Outcome("pass", "\n".join(filter(None, [note, remarks])))
     what = f"{job.problem} {format_args(job.args)}"
-    pictures = (job.trace, job.plot, what)
-    found, report = model(job.problem, kernel, _generate(job), *pictures, ranges=job.ranges)
+    data, constants = _generate(job), dict(job.constants)
+    found, report = model(
+        job.problem, kernel, data, job.trace, job.plot, what, constants, ranges=job.ranges
+    )
     if found is None:
         return Outcome("fail", _no_launch(job))
     return Outcome("pass", note, modelled=found, report=report if job.mode == "profile" else "")
@@ -331,7 +343,7 @@ def _on_hopper(job: Job) -> Outcome:
     from b200.hopper.backend import HopperGpu
 
     gpu = b200.install(gpu=HopperGpu())
-    kernel = load_kernel(Path(job.submission))
+    kernel = _load(job)
     note = _test_launching(job, kernel, torch.cuda.synchronize, gpu)
     return Outcome("pass", note if job.mode == "test" else NOT_TIMED)
 

@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     try:
         chip = read_overrides(options.set)
         device = device_of(options.device, chip)
-        fitted = fit(measure(device))
+        fitted = fit(measure(device), chip=device.chip)
     except (ValueError, HopperError) as error:
         print(f"b200 measure: {error}", file=sys.stderr)
         return 2

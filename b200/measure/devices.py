@@ -13,7 +13,7 @@ from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from b200.clock import Options, TimedMachine
 from b200.clock.call_time import reported
-from b200.hardware import SM_COUNT
+from b200.clock.devices import B200, DEVICES
 
 FLOAT32 = 7  # element type of a tensormap
 FLUSH_BYTES = 1 << 28  # written before a cold launch: more than any L2 holds
@@ -61,11 +61,14 @@ class ProbeKernel:
 
 
 class Device(Protocol):
-    """Something that runs probes. target: of their PTX. sms: how many SMs it has."""
+    """Something that runs probes. target: of their PTX. sms: how many SMs it has. chip: the one of
+    b200.clock.devices.DEVICES that its values are held against.
+    """
 
     label: str
     target: str
     sms: int
+    chip: str
 
     def run(self, kernel: ProbeKernel) -> list[int]:
         """What the kernel wrote to `out`."""
@@ -77,18 +80,22 @@ class Device(Protocol):
 
 
 class Clock:
-    """The clock, with some constants of its table replaced."""
+    """The clock of a chip, with some constants of its table replaced."""
 
-    target = "sm_100a"
-    sms = SM_COUNT
-
-    def __init__(self, constants: Mapping[str, float] | None = None):
+    def __init__(self, constants: Mapping[str, float] | None = None, chip: str = B200.name):
         self.constants = dict(constants or {})
+        self.chip = chip
+        self.sms = sum(DEVICES[chip].gpcs)
+        self.target = "sm_100a" if chip == B200.name else "sm_90a"
         self.label = "emulator (modelled)"
+
+    def value(self, constant: str) -> float:
+        """Of a constant, on this chip."""
+        return getattr(DEVICES[self.chip].constants("nominal", self.constants), constant)
 
     def _gpu(self, cold: bool) -> Gpu:
         gpu = Gpu()
-        options = Options(arithmetic=False, cold=cold, constants=self.constants)
+        options = Options(device=self.chip, arithmetic=False, cold=cold, constants=self.constants)
         gpu.machine = TimedMachine(gpu.memory, options)
         return gpu
 
@@ -114,6 +121,7 @@ class Cuda:
         major, minor = torch.cuda.get_device_capability()
         self.label = torch.cuda.get_device_name()
         self.target = f"sm_{major}{minor}a"
+        self.chip = "H200" if major == 9 else B200.name
         self.sms = torch.cuda.get_device_properties(0).multi_processor_count
 
     def _image(self, text: str, places: list[tuple[int, int, int]]):

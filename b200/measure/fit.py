@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from b200.clock.constants import BY_NAME
+from b200.clock.devices import B200
 from b200.measure.devices import Clock, Device
 from b200.measure.probes import PROBES, Probe
 
@@ -43,20 +43,22 @@ def measure(device: Device, probes: Iterable[Probe] = PROBES) -> dict[str, float
     return {probe.name: probe.measure(device) for probe in probes if probe.runs_on(device)}
 
 
-def fit(measured: dict[str, float], probes: Iterable[Probe] = PROBES) -> list[Fitted]:
-    """The constants that explain what was measured, one a probe."""
+def fit(
+    measured: dict[str, float], probes: Iterable[Probe] = PROBES, chip: str = B200.name
+) -> list[Fitted]:
+    """The constants that explain what was measured, one a probe. chip: whose clock it is."""
     used = [probe for probe in probes if probe.name in measured]
-    before = {probe.name: probe.measure(Clock()) for probe in used}
+    before = {probe.name: probe.measure(Clock(chip=chip)) for probe in used}
     found: dict[str, float] = {}
     deaf: set[str] = set()
     for _ in range(SWEEPS):
         for probe in used:
-            value = _solve(probe, measured[probe.name], found)
+            value = _solve(probe, measured[probe.name], found, chip)
             if value is None:
                 deaf.add(probe.constant)
             else:
                 found[probe.constant] = value
-    clock = Clock(found)
+    table, clock = Clock(chip=chip), Clock(found, chip)
     return [
         Fitted(
             probe.name,
@@ -65,22 +67,22 @@ def fit(measured: dict[str, float], probes: Iterable[Probe] = PROBES) -> list[Fi
             measured[probe.name],
             before[probe.name],
             probe.measure(clock),
-            BY_NAME[probe.constant].value,
+            table.value(probe.constant),
             None if probe.constant in deaf else found[probe.constant],
         )
         for probe in used
     ]
 
 
-def _solve(probe: Probe, measured: float, constants: dict[str, float]) -> float | None:
+def _solve(probe: Probe, measured: float, constants: dict[str, float], chip: str) -> float | None:
     """The value of the probe's constant that predicts `measured`; None if it makes no difference.
 
     Secant steps, kept inside a factor FURTHEST of the table's value.
     """
-    start = BY_NAME[probe.constant].value
+    start = Clock(chip=chip).value(probe.constant)
 
     def error(value: float) -> float:
-        return probe.measure(Clock({**constants, probe.constant: value})) - measured
+        return probe.measure(Clock({**constants, probe.constant: value}, chip)) - measured
 
     last = constants.get(probe.constant, start)
     off = error(last)

@@ -6,8 +6,10 @@ python -m harness.qualify.machine --device cuda
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib.metadata
 import json
+import os
 import platform
 from collections.abc import Iterator
 from typing import Any
@@ -31,6 +33,9 @@ def _version(package: str) -> str:
 
 
 def software() -> Iterator[dict[str, Any]]:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    yield {"fact": "date", "value": now.strftime("%Y-%m-%d %H:%M UTC")}
+    yield {"fact": "CPU cores", "value": len(os.sched_getaffinity(0))}
     yield {"fact": "python", "value": platform.python_version()}
     for package in PACKAGES:
         yield {"fact": package, "value": _version(package)}
@@ -83,7 +88,6 @@ def clusters() -> Iterator[dict[str, Any]]:
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.qualify.machine", description=__doc__)
     parser.add_argument("--device", choices=("cuda", "hopper", "emulator"), required=True)
-    parser.add_argument("--submission", help="not used: commands of the plan take the same options")
     options = parser.parse_args(argv)
     rows = list(software())
     if options.device == "emulator":

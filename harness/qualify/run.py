@@ -9,12 +9,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from b200.clock.overrides import read_overrides
 from harness import devices
-from harness.qualify import page
-from harness.qualify.plan import EVAL, STEPS, Command, Scope, plan
+from harness.qualify import page, planted
+from harness.qualify.plan import EVAL, QUICK, REHEARSED, STEPS, Command, Scope, plan
 from harness.qualify.state import Given, State, StateError
 from harness.qualify.summary import summary
 
@@ -64,11 +67,17 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="eval.py qualify", description="Everything this machine can tell, in one report."
     )
-    parser.add_argument("--quick", action="store_true", help="minutes instead of an hour")
+    parser.add_argument("--quick", action="store_true", help="five minutes instead of an hour")
+    parser.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="small sizes, and mistakes planted that the report must name; emulator or Hopper GPU",
+    )
     parser.add_argument("--device", choices=devices.CHOICES, default="auto")
     parser.add_argument("--submission", type=Path, default=EVAL.parent / "submission.py")
     parser.add_argument("--out", type=Path, default=Path("qualify"), metavar="FOLDER")
     parser.add_argument("--resume", action="store_true", help="go on with what FOLDER holds")
+    parser.add_argument("--minutes", type=float, help="begin nothing later (--quick: 5)")
     parser.add_argument(
         "--chip",
         action="append",
@@ -80,28 +89,71 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str]) -> int:
-    """Exit status: 0 nothing is wrong, 112 something is, 2 bad arguments or set-up."""
+    """Exit status: 0 nothing is wrong, or a rehearsal found what was planted and nothing else; 112
+    something is; 2 bad arguments or set-up.
+    """
     options = _arguments(argv)
     try:
         device = devices.resolve(options.device)
-        make = Scope.quick if options.quick else Scope
-        chip = tuple(options.chip)
-        scope = make(device.kind, options.submission.resolve(), options.out.resolve(), chip)
+        scope = _scope(options, device.kind)
         state = State(scope.folder, _comparable(scope), options.resume)
-    except (devices.SetupError, StateError) as error:
+        _prepare(scope, options.submission)
+    except (devices.SetupError, StateError, ValueError) as error:
         print(f"eval.py qualify: {error}", file=sys.stderr)
         return 2
     print(f"qualify on {device.label}; results in {scope.folder}", flush=True)
-    for command in plan(scope):
-        if command.key not in state.given:
-            print(f"  {STEPS[command.step]} {command.title} ...", flush=True)
-            state.add(command.key, run(command))
+    _run_all(scope, state)
     found = summary(scope, state.given)
     report = scope.folder / "report.html"
-    report.write_text(page.page(scope, state.given, found))
+    report.write_text(page.page(scope, state.given, found), encoding="utf-8")
     print("\n".join(f"- {line}" for line in found) or "nothing is wrong")
     print(f"report: {report}")
-    return 112 if found else 0
+    if not scope.rehearsal:
+        return 112 if found else 0
+    missed = list(planted.missed(scope.device, state.given, scope.chip, found))
+    print("\n".join(missed) or "rehearsal: found what was planted, and nothing else")
+    return 112 if missed else 0
+
+
+def _scope(options: argparse.Namespace, device: str) -> Scope:
+    """Raises ValueError for arguments that do not go together."""
+    chosen: dict[str, Any] = dict(QUICK if options.quick else {})
+    if options.rehearse:
+        if device == "cuda":
+            raise ValueError("--rehearse is for --device emulator or hopper; here it is real")
+        chosen = dict(REHEARSED)
+    if options.minutes is not None:
+        chosen["minutes"] = options.minutes
+    folder, submission = options.out.resolve(), options.submission.resolve()
+    chip = tuple(options.chip)
+    if chip and device != "emulator":
+        raise ValueError("--chip is a chip that the emulator plays")
+    if options.rehearse:
+        submission = folder / "planted.py"
+        chip = chip or (planted.chip() if device == "emulator" else ())
+    read_overrides(chip)
+    return Scope(device, submission, folder, chip, **chosen)
+
+
+def _prepare(scope: Scope, submission: Path) -> None:
+    """The files that the commands take. Raises ValueError without the submission."""
+    if not submission.is_file():
+        raise ValueError(f"no submission at {submission}")
+    if scope.rehearsal:
+        planted.write(submission, scope.submission, scope.device)
+    if scope.chip:
+        scope.played.write_text(json.dumps(read_overrides(scope.chip), indent=1) + "\n")
+
+
+def _run_all(scope: Scope, state: State) -> None:
+    """Run what has no result yet; nothing begins after the minutes of the scope."""
+    begun = time.monotonic()
+    for command in plan(scope):
+        late = scope.minutes is not None and time.monotonic() - begun > 60 * scope.minutes
+        if command.key in state.given or late:
+            continue
+        print(f"  {STEPS[command.step]} {command.title} ...", flush=True)
+        state.add(command.key, run(command))
 
 
 def _comparable(scope: Scope) -> dict:

@@ -20,6 +20,18 @@ class Given:
     told: str = ""
 
 
+def read(path: Path) -> dict[str, Given]:
+    """What the commands gave, from a state.json. Raises StateError."""
+    return {key: Given(**value) for key, value in _parsed(path)["given"].items()}
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise StateError(f"{path} cannot be read: {error}") from None
+
+
 class StateError(Exception):
     """The folder's state is not of this run; str() is one line."""
 
@@ -40,16 +52,13 @@ class State:
             raise StateError(f"{self.path} is there: --resume goes on with it, --out names another")
 
     def _read(self) -> None:
-        try:
-            found = json.loads(self.path.read_text())
-        except FileNotFoundError:
+        if not self.path.exists():
             return
-        except ValueError as error:
-            raise StateError(f"{self.path} cannot be read: {error}") from None
+        found = _parsed(self.path)
         if found["scope"] != self.scope:
             odd = [key for key in self.scope if self.scope[key] != found["scope"].get(key)]
             raise StateError(f"{self.path} is of a run with other arguments: {', '.join(odd)}")
-        self.given = {key: Given(**value) for key, value in found["given"].items()}
+        self.given = read(self.path)
 
     def add(self, key: str, given: Given) -> None:
         """Keep a result; the file is whole at any moment."""

@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from harness.qualify.plan import Scope, plan
 from harness.qualify.state import Given
 
 SLOW_PICK = 0.03  # loss of the pick against the best configuration tried
 CONSTANT_OFF = 0.1  # of a constant from the table's value
+CLOCK_OFF = 0.1  # mean of the clock's errors, with its own constants
+BAD = ("fail", "error", "timeout")
 
 
 def summary(scope: Scope, given: Mapping[str, Given]) -> list[str]:
     """Wrong results, hangs, failed commands, slow picks, false assumptions, constants that are
-    off.
+    off, a clock that is; and what was not run.
     """
-    lines = []
+    lines, missing = [], []
     for command in plan(scope):
+        if command.key not in given:
+            missing.append(command.title)
+            continue
         found = given[command.key]
         lines += _failed(command.title, found)
         lines += _rows(found)
+    lines += _clock([row for each in given.values() for row in each.rows])
+    if missing:
+        lines.append(f"not run for want of time: {', '.join(missing)}")
     return lines
+
+
+def errors(rows: Sequence[Mapping[str, Any]], end: str) -> list[float]:
+    """The clock's error on each thing timed; end: "before" or "after" its constants were found."""
+    found = [row for row in rows if row.get("measured_us") and row.get("before_us")]
+    return [row[f"{end}_us"] / row["measured_us"] - 1 for row in found]
+
+
+def _clock(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    off = {end: errors(rows, end) for end in ("before", "after")}
+    if off["before"]:
+        mean = {end: statistics.mean(map(abs, each)) for end, each in off.items()}
+        if max(mean.values()) > CLOCK_OFF:
+            yield (
+                f"the clock is {mean['before']:.1%} off on {len(off['before'])} times, "
+                f"{mean['after']:.1%} with the constants that were found"
+            )
 
 
 def _failed(title: str, given: Given) -> Iterator[str]:
@@ -33,7 +60,7 @@ def _failed(title: str, given: Given) -> Iterator[str]:
 
 def _rows(given: Given) -> Iterator[str]:
     for row in given.rows:
-        if row.get("status") in ("fail", "error", "timeout"):
+        if row.get("status") in BAD:
             message = (row.get("message") or "").strip().splitlines()[:1] or [""]
             yield f"{row['problem']} {row['case']}: {row['status']}: {message[0]}"
         if (row.get("loss") or 0) > SLOW_PICK:

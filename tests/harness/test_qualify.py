@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,18 +17,44 @@ from html.parser import HTMLParser
 
 import pytest
 
+from harness import arguments
 from harness.qualify import page, run
-from harness.qualify.plan import STEPS, Command, Scope, plan
+from harness.qualify.plan import EVAL, QUICK, REHEARSED, STEPS, Command, Scope, plan
 from harness.qualify.state import Given, State, StateError
 from harness.qualify.summary import summary
+from task import PROBLEMS
 from tests import ROOT
 
+GEMM = {"problem": "nvfp4_gemm", "case": "m: 128; n: 4096; k: 7168; l: 1", "status": "pass"}
 OK = {"problem": "nvfp4_gemm", "case": "m: 1", "status": "pass", "message": ""}
 ROWS = {
     "machine": [{"fact": "SMs", "value": 148, "assumed": 148}],
-    "right": [OK],
-    "fast": [{**OK, "kind": "measured", "time_us": 9.5, "best_known_us": 10.0}],
-    "true": [{"probe": "p", "constant": "dsmem", "table": 190.0, "fitted": 191.0, "unit": "clk"}],
+    "right": [{**OK, "mode": "test"}],
+    "fast": [
+        {**GEMM, "mode": "benchmark", "kind": "measured", "time_us": 9.5, "best_known_us": 10.0},
+        {
+            **GEMM,
+            "mode": "tune",
+            "kind": "measured",
+            "config": "split=1",
+            "best": "split=1",
+            "time_us": 9.4,
+            "best_us": 9.4,
+            "loss": 0.0,
+            "tried": [{"config": {"split": 1}, "time_us": 9.4}, {"config": {}, "time_us": None}],
+        },
+    ],
+    "true": [
+        {"probe": "p", "constant": "dsmem", "table": 190.0, "fitted": 191.0, "unit": "clk"},
+        {
+            **GEMM,
+            "mode": "clock",
+            "config": {},
+            "measured_us": 9.5,
+            "before_us": 9.0,
+            "after_us": 9.4,
+        },
+    ],
 }
 
 
@@ -53,10 +84,50 @@ def test_every_official_shape_is_in_the_plan(tmp_path):
     scope = Scope("emulator", ROOT / "submission.py", tmp_path)
     keys = [command.key for command in plan(scope)]
     assert len(keys) == len(set(keys))
-    assert sum(key.startswith("fast.") for key in keys) == 14
-    assert sum(key.startswith("tune.") for key in keys) == 14
-    quick = Scope.quick("emulator", ROOT / "submission.py", tmp_path, ())
-    assert sum(c.key.startswith("fast.") for c in plan(quick)) == 4
+    names = [f"{p.short}.{i + 1}" for p in PROBLEMS.values() for i in range(len(p.benchmarks))]
+    assert len(names) == 14
+    assert {f"{mode}.{name}" for name in names for mode in ("fast", "tune")} <= set(keys)
+
+
+@pytest.mark.parametrize(
+    "device, more",
+    [
+        *((device, more) for device in ("cuda", "hopper", "emulator") for more in ({}, QUICK)),
+        *((device, REHEARSED) for device in ("hopper", "emulator")),
+    ],
+)
+def test_every_command_is_understood_by_its_program(tmp_path, device, more):
+    """None is refused for its arguments, which only the machine that it is for would show."""
+    chip = ("dsmem=240",) if device == "emulator" else ()
+    for command in plan(Scope(device, ROOT / "submission.py", tmp_path, chip, **more)):
+        program, *rest = command.argv[1:]
+        if program == str(EVAL):
+            arguments.parse(rest, None)
+            continue
+        assert program == "-m"
+        module, *rest = rest
+        if module == "b200":
+            module, rest = "b200.measure.command", rest[1:]
+        known = options_of(module)
+        assert {word for word in rest if word.startswith("--")} <= known, command.key
+
+
+@functools.cache
+def options_of(module: str) -> set[str]:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), pytest.raises(SystemExit):
+        importlib.import_module(module).main(["--help"])
+    return set(re.findall(r"--[a-z]+", text.getvalue()))
+
+
+def test_measure_gets_its_arguments_through_the_package(monkeypatch):
+    from b200 import __main__
+    from b200.measure import command
+
+    got = []
+    monkeypatch.setattr(command, "main", lambda argv: got.append(argv) or 0)
+    assert __main__.main(["measure", "--device", "emulator", "--set", "dsmem=240"]) == 0
+    assert got == [["--device", "emulator", "--set", "dsmem=240"]]
 
 
 def test_nothing_wrong(commands, tmp_path, capsys):
@@ -73,7 +144,8 @@ class _Links(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        self.outside += [v for k, v in attrs if k in ("src", "href", "data")]
+        where = ("src", "href", "data", "xlink:href")
+        self.outside += [v for k, v in attrs if k in where and not v.startswith("#")]
 
 
 def test_the_page_needs_nothing_from_outside(commands, tmp_path):
@@ -81,6 +153,7 @@ def test_the_page_needs_nothing_from_outside(commands, tmp_path):
     parser = _Links()
     parser.feed((tmp_path / "q" / "report.html").read_text())
     assert parser.tags.count("h2") == 1 + len(STEPS) and not parser.outside
+    assert parser.tags.count("svg") == 4  # times, choices, constants, the clock's error
 
 
 @pytest.mark.parametrize("ended_at", range(5))
@@ -160,6 +233,30 @@ def test_a_command_that_fails_is_said_with_its_last_words():
     given = {command.key: Given(0) for command in plan(scope)}
     given["machine"] = Given(1, [], "Traceback\nValueError: no driver\n")
     assert summary(scope, given) == ["this machine: ended with status 1: ValueError: no driver"]
+
+
+def test_nothing_begins_when_the_minutes_are_over(commands, tmp_path, capsys):
+    assert qualify(tmp_path / "q", "--minutes", "0") == 112
+    said = capsys.readouterr().out
+    assert "not run for want of time: machine 0, right 1, fast 2" in said
+    assert not (tmp_path / "q" / "state.json").exists()
+
+
+@pytest.mark.parametrize(
+    "device, more, said",
+    [
+        ("cuda", ["--rehearse"], "here it is real"),
+        ("hopper", ["--chip", "dsmem=240"], "a chip that the emulator plays"),
+        ("emulator", ["--chip", "speed=9"], "'speed' is not a constant of the clock"),
+        ("emulator", ["--submission", "nothing.py"], "no submission at"),
+    ],
+)
+def test_arguments_that_make_no_sense(tmp_path, monkeypatch, capsys, device, more, said):
+    from harness.devices import Device
+
+    monkeypatch.setattr("harness.devices.resolve", lambda name: Device(device, name, name))
+    assert run.main(["--out", str(tmp_path), *more]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_folder_of_another_run_is_refused(commands, tmp_path, capsys):

@@ -95,7 +95,7 @@ def test_configurations_are_ranked_by_the_kernels_own_estimate_the_pick_first():
 
 def test_a_configuration_takes_the_place_of_the_pick():
     asked = module()
-    configs.fix(*asking(asked), {"rounds": 300})
+    configs.fix(asked, {"rounds": 300})
     kernel = asked.custom_kernel
     assert (kernel("problem").rounds, kernel("other").rounds) == (300, 300)
 

@@ -62,7 +62,7 @@ def test_probes_of_tcgen05_are_left_out_elsewhere():
 
 def test_the_command_writes_constants_that_the_clock_reads(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(command, "measure", lambda device: measure(device, QUICK[:2]))
-    monkeypatch.setattr(command, "fit", lambda measured: fit(measured, QUICK[:2]))
+    monkeypatch.setattr(command, "fit", lambda measured, chip: fit(measured, QUICK[:2], chip))
     out, every = tmp_path / "constants.json", tmp_path / "probes.json"
     chip = ["--set", "smem_load=35"]
     arguments = ["--device", "emulator", *chip, "--out", str(out), "--json", str(every)]
