@@ -26,11 +26,11 @@ import operator
 import os
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from harness import cases, devices
 from harness.pool import Pool
@@ -43,6 +43,9 @@ TIMEOUT = 1800.0  # seconds a point may take
 CLOCK = Path(__file__).resolve().parents[1] / "b200"
 NOT_CLOCK = ("checker", "hopper")  # parts of it that no modelled time depends on
 FEWEST_TO_RANK = 3  # versions of a shape, for a rank correlation
+
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 class LadderError(Exception):
@@ -238,9 +241,9 @@ def summary(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def groups(records: Iterable[dict], name: Callable[[dict], str]) -> dict[str, list[dict]]:
+def groups(records: Iterable[dict], name: Callable[[dict], Name]) -> dict[Name, list[dict]]:
     """Records by name, in the order in which names come first."""
-    found: dict[str, list[dict]] = {}
+    found: dict[Name, list[dict]] = {}
     for record in records:
         found.setdefault(name(record), []).append(record)
     return found

@@ -49,8 +49,8 @@ class Job:
     allowed: programs that the submission may start, besides compilers (harness/guard.py).
 
     ranges: of a modelled time, also with the constants at their ends. constants: of the emulator's
-    clock, in place of its own. count: tune ranks so many
-    configurations. config: of test and tune: run with the configuration that has these fields.
+    clock, in place of its own. count: tune ranks so many configurations. config: of test and tune:
+    run with the configuration that has these fields.
     """
 
     mode: str
