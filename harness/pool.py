@@ -20,6 +20,7 @@ from concurrent import futures
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from pebble import ProcessExpired, ProcessFuture, concurrent
 
@@ -127,9 +128,9 @@ class Pool:
     def _start(self, job: Job, folder: Path) -> _Running:
         folder.mkdir()
         reader, writer = self._context.Pipe(duplex=False)
-        in_a_process = concurrent.process(
-            daemon=False, timeout=job.timeout + GRACE, mp_context=self._context
-        )
+        # pebble 5.2 documents mp_context and reads context.
+        how: dict[str, Any] = {"context": self._context, "mp_context": self._context}
+        in_a_process = concurrent.process(daemon=False, timeout=job.timeout + GRACE, **how)
         future = in_a_process(_case)(job, str(folder), writer, self._close)
         writer.close()
         return _Running(job, future, Output(reader), folder, time.monotonic())

@@ -310,3 +310,27 @@ def test_a_table_on_a_terminal(stand_in, tmp_path):
     text = shown.decode()
     assert "1/1 done" in text and "\x1b[" in text and "─" in text
     assert "1 of 1 passed" in text and "m: 8; k: 64; l: 1" in text
+
+
+@pytest.mark.parametrize("method, forked", [("fork", True), ("spawn", False)])
+def test_a_case_gets_the_process_that_its_device_needs(tmp_path, method, forked):
+    """CUDA does not survive a fork: a spawned process knows nothing of what its parent did."""
+    submission = tmp_path / "submission.py"
+    submission.write_text("import sys\nraise OSError('only_there' in sys.modules)\n")
+    code = f"""if True:
+        import sys, types
+        from harness.pool import Pool
+        from harness.worker import Job
+        sys.modules["only_there"] = types.ModuleType("only_there")
+        job = Job("test", "cuda", "nvfp4_gemm", {{}}, "official", {str(submission)!r}, 60.0)
+        (outcome,) = Pool({method!r}, 1).run([job])
+        print(outcome.message)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert f"OSError: {forked}" in done.stdout, done.stderr
