@@ -26,7 +26,7 @@ def table(fitted: list[Fitted]) -> str:
         f"{'constant':18} {'table':>10} {'found':>10}"
     ]
     for f in fitted:
-        found = "no effect" if f.fitted is None else f"{f.fitted:.5g}"
+        found = "none fits" if f.fitted is None else f"{f.fitted:.5g}"
         lines.append(
             f"{f.probe:36} {f.measured:10.2f} {f.before:10.2f} {f.after:10.2f} {f.unit:6} "
             f"{f.constant:18} {f.table:10.5g} {found:>10}"

@@ -17,6 +17,7 @@ from b200.measure.probes import PROBES, Probe
 SWEEPS = 2
 STEPS = 8  # predictions a constant and sweep, at most
 CLOSE = 0.002  # of the measured value: found
+REACHED = 0.03  # of the measured value, still: the constant explains it
 DEAF = 0.01  # relative change of a prediction for 10 % of its constant: less tells nothing
 FURTHEST = 8.0  # a constant is looked for within its table value times and over this
 
@@ -25,7 +26,7 @@ FURTHEST = 8.0  # a constant is looked for within its table value times and over
 class Fitted:
     """A probe and the constant it told. measured, before, after: the probe's value on the chip, and
     the clock's with the table's constants and with the fitted ones, in `unit`. table, fitted: the
-    constant; fitted is None where the probe does not depend on it.
+    constant; fitted is None where no value of it explains what was measured.
     """
 
     probe: str
@@ -56,7 +57,9 @@ def fit(
             value = _solve(probe, measured[probe.name], found, chip)
             if value is None:
                 deaf.add(probe.constant)
+                found.pop(probe.constant, None)
             else:
+                deaf.discard(probe.constant)
                 found[probe.constant] = value
     table, clock = Clock(chip=chip), Clock(found, chip)
     return [
@@ -75,7 +78,8 @@ def fit(
 
 
 def _solve(probe: Probe, measured: float, constants: dict[str, float], chip: str) -> float | None:
-    """The value of the probe's constant that predicts `measured`; None if it makes no difference.
+    """The value of the probe's constant that predicts `measured`; None if it makes no difference or
+    none does.
 
     Secant steps, kept inside a factor FURTHEST of the table's value.
     """
@@ -101,7 +105,7 @@ def _solve(probe: Probe, measured: float, constants: dict[str, float], chip: str
         if now == last:
             break
         off_now = error(now)
-    return now
+    return now if abs(off_now) <= REACHED * abs(measured) else None
 
 
 def as_constants(fitted: Iterable[Fitted]) -> dict[str, float]:

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from b200.clock.calibrations import umma
+from b200.clock.calibrations import tma, umma
 from b200.measure.devices import EMPTY_CALLS, Device, ProbeKernel
 from b200.measure.kernels import (
     BULK,
@@ -55,9 +55,11 @@ def _median(make: Callable[[str], ProbeKernel], skip: int = 2) -> Callable[[Devi
 
 
 def _shared_load(target: str) -> ProbeKernel:
-    """16 loads from shared memory, each from the address that the one before it gives."""
+    """16 loads from shared memory, each from the address that the one before it gives; volatile,
+    or ptxas takes the value from the store.
+    """
     setup = "add.u32 %r20, %r9, 1024; st.shared.u32 [%r20], %r20;"
-    return rounds("ld.shared.u32 %r20, [%r20];\n" * 16, target, setup)
+    return rounds("ld.volatile.shared.u32 %r20, [%r20];\n" * 16, target, setup)
 
 
 def _cta_barrier(target: str) -> ProbeKernel:
@@ -86,7 +88,7 @@ def _distributed_load(target: str) -> ProbeKernel:
     setup = """add.u32 %r21, %r9, 1024; mapa.shared::cluster.u32 %r22, %r21, %r3;
     st.shared.u32 [%r21], %r22; mapa.shared::cluster.u32 %r20, %r21, 1;
     barrier.cluster.arrive; barrier.cluster.wait;"""
-    chain = "ld.shared::cluster.u32 %r20, [%r20];\n" * 8
+    chain = "ld.volatile.shared::cluster.u32 %r20, [%r20];\n" * 8
     return rounds(chain, target, setup, after=RENDEZVOUS, ctas=2, cluster=2)
 
 
@@ -144,31 +146,24 @@ def _multicast(target: str) -> ProbeKernel:
 
 
 def _bytes_a_clk(device: Device, cold: bool) -> float:
-    """Bytes a clk of all SMs: each asks for 96 KB in a round, for some rounds."""
-    size, stages, count = 8192, 12, 5
-    distinct = device.sms * stages * count * size if cold else device.sms * stages * size
-    start = "add.u32 %r11, %r9, 1024;" + f"@%p1 {EXPECT}{stages * size};"
-    copies = "".join(
-        f"@%p1 {BULK} [%r11], [%rd2], {size}, [%r10];\nadd.u64 %rd2, %rd2, {size};\n"
-        f"add.u32 %r11, %r11, {size};\n"
-        for _ in range(stages)
-    )
-    setup = f"mul.wide.u32 %rd20, %r2, {stages * size}; add.u64 %rd2, %rd2, %rd20;"
-    step = (device.sms - 1) * stages * size if cold else -stages * size
-    kernel = rounds(
-        f"{start}\n{copies}{WAIT}",
-        device.target,
-        setup,
-        after=f"add.s64 %rd2, %rd2, {step};",
-        count=count,
+    """Bytes a clk of all SMs, each with 128 KB asked for at any time: of lines of its own, again
+    and again, or of others each time. In copies of 32 KB, since the loop takes some 290 clk a copy
+    (H200, docs/results/h200-memory.json).
+    """
+    height, stages, loads, warm = 64, 4, 12, 4
+    tile = 4 * tma.WIDTH * height
+    text = tma.bandwidth_kernel(height, stages, loads, warm, device.sms, step=int(cold))
+    kernel = ProbeKernel(
+        text.replace(".target sm_100a", f".target {device.target}"),
+        words=device.sms,
+        data_bytes=device.sms * tile * (loads + stages if cold else 1),
         ctas=device.sms,
-        smem=(stages * size) + 2048,
-        data_bytes=distinct,
+        smem=stages * tile + 1024,
+        box=(tma.WIDTH, height),
         cold=cold,
     )
-    found = device.run(kernel)
-    totals = [sum(found[i * count + 2 : (i + 1) * count]) for i in range(device.sms)]
-    return device.sms * stages * size * (count - 2) / statistics.mean(totals)
+    each = statistics.mean(device.run(kernel)) / (loads - 1 - warm)
+    return device.sms * tile / each
 
 
 def _mma(depth: int, group: int, m: int, n: int) -> Callable[[Device], float]:

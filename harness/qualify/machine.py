@@ -11,13 +11,16 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from b200.hardware import SM_COUNT, SMEM_OPT_IN
+from harness import worker
 
-PACKAGES = ("torch", "nvidia-cutlass-dsl", "cuda-python", "numpy")
-CLUSTER_SIZES = (1, 2, 4, 8, 16)
+PACKAGES = ("torch", "nvidia-cutlass-dsl", "cuda-python", "cuda-bindings", "numpy", "matplotlib")
+CLUSTER_SIZES = (2, 4, 8, 16)
 KERNEL = """.version 8.0
 .target sm_90
 .address_size 64
@@ -41,8 +44,11 @@ def software() -> Iterator[dict[str, Any]]:
         yield {"fact": package, "value": _version(package)}
 
 
-def gpu() -> Iterator[dict[str, Any]]:
-    """The GPU, as the driver describes it. `assumed`: what the kernel or the clock takes for it."""
+def gpu(assumed_clusters: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """The GPU, as the driver describes it. `assumed`: what the kernel or the clock takes for it.
+
+    assumed_clusters: how many of 1, 2, ... CTAs the submission takes to be resident at a time.
+    """
     import torch
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -68,10 +74,10 @@ def gpu() -> Iterator[dict[str, Any]]:
     ):
         value = checked(driver.cuDeviceGetAttribute(attribute, device))
         yield {"fact": name, "value": value, **({"assumed": assumed} if assumed else {})}
-    yield from clusters()
+    yield from clusters(assumed_clusters)
 
 
-def clusters() -> Iterator[dict[str, Any]]:
+def clusters(assumed: Sequence[int]) -> Iterator[dict[str, Any]]:
     """How many clusters of a size are resident at a time, a CTA of 200 KB an SM."""
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -82,18 +88,26 @@ def clusters() -> Iterator[dict[str, Any]]:
         shape = Shape((size * 1024, 1, 1), (128, 1, 1), (size, 1, 1), 200 << 10)
         image.prepare(shape)
         found = checked(driver.cuOccupancyMaxActiveClusters(image.function, config_of(shape)))
-        yield {"fact": f"clusters of {size} at a time", "value": found}
+        row = {"fact": f"clusters of {size} at a time", "value": found}
+        yield {**row, "assumed": assumed[size - 1]} if size <= len(assumed) else row
+
+
+def assumed_clusters(submission: Path) -> Sequence[int]:
+    """The submission's table CLUSTERS, if it has one."""
+    worker.load_kernel(submission)
+    return getattr(sys.modules["submission"], "CLUSTERS", ())
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.qualify.machine", description=__doc__)
     parser.add_argument("--device", choices=("cuda", "hopper", "emulator"), required=True)
+    parser.add_argument("--submission", type=Path, required=True)
     options = parser.parse_args(argv)
     rows = list(software())
     if options.device == "emulator":
         rows.append({"fact": "device", "value": "a B200 in software", "assumed": None})
     else:
-        rows += gpu()
+        rows += gpu(assumed_clusters(options.submission))
     for row in rows:
         print(json.dumps(row), flush=True)
 

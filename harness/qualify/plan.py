@@ -207,8 +207,7 @@ def _module(
     argv = [sys.executable, "-m", f"harness.qualify.{module}"]
     if module not in ("costs", "clock_error"):  # which need no device
         argv += ["--device", scope.device]
-    if module != "machine":
-        argv += ["--submission", str(scope.submission)]
+    argv += ["--submission", str(scope.submission)]
     return Command(key, step or key.partition(".")[0], title, (*argv, *more), limit)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -96,7 +97,7 @@ def main(argv: list[str]) -> int:
     try:
         device = devices.resolve(options.device)
         scope = _scope(options, device.kind)
-        state = State(scope.folder, _comparable(scope), options.resume)
+        state = State(scope.folder, _comparable(scope, options.submission), options.resume)
         _prepare(scope, options.submission)
     except (devices.SetupError, StateError, ValueError) as error:
         print(f"eval.py qualify: {error}", file=sys.stderr)
@@ -125,6 +126,8 @@ def _scope(options: argparse.Namespace, device: str) -> Scope:
     if options.minutes is not None:
         chosen["minutes"] = options.minutes
     folder, submission = options.out.resolve(), options.submission.resolve()
+    if not submission.is_file():
+        raise ValueError(f"no submission at {submission}")
     chip = tuple(options.chip)
     if chip and device != "emulator":
         raise ValueError("--chip is a chip that the emulator plays")
@@ -136,9 +139,7 @@ def _scope(options: argparse.Namespace, device: str) -> Scope:
 
 
 def _prepare(scope: Scope, submission: Path) -> None:
-    """The files that the commands take. Raises ValueError without the submission."""
-    if not submission.is_file():
-        raise ValueError(f"no submission at {submission}")
+    """The files that the commands take."""
     if scope.rehearsal:
         planted.write(submission, scope.submission, scope.device)
     if scope.chip:
@@ -156,6 +157,8 @@ def _run_all(scope: Scope, state: State) -> None:
         state.add(command.key, run(command))
 
 
-def _comparable(scope: Scope) -> dict:
-    """What a resumed run must have in common with the first."""
-    return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(scope).items()}
+def _comparable(scope: Scope, submission: Path) -> dict:
+    """What a resumed run must have in common with the first; submission: without mistakes."""
+    told = {k: v for k, v in asdict(scope).items() if k not in ("folder", "submission")}
+    digest = hashlib.sha256(submission.read_bytes()).hexdigest()
+    return {**told, "submission": submission.name, "sha256": digest}

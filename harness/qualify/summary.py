@@ -12,6 +12,7 @@ from harness.qualify.state import Given
 SLOW_PICK = 0.03  # loss of the pick against the best configuration tried
 CONSTANT_OFF = 0.1  # of a constant from the table's value
 CLOCK_OFF = 0.1  # mean of the clock's errors, with its own constants
+LONGEST = 300  # characters of a message
 BAD = ("fail", "error", "timeout")
 
 
@@ -58,11 +59,16 @@ def _failed(title: str, given: Given) -> Iterator[str]:
         yield f"{title}: ended with status {given.status}: {last[0]}"
 
 
+def _short(text: str, most: int) -> str:
+    first = (text.strip().splitlines() or [""])[0]
+    return first if len(first) <= most else f"{first[:most]} ..."
+
+
 def _rows(given: Given) -> Iterator[str]:
     for row in given.rows:
         if row.get("status") in BAD:
-            message = (row.get("message") or "").strip().splitlines()[:1] or [""]
-            yield f"{row['problem']} {row['case']}: {row['status']}: {message[0]}"
+            message = _short(row.get("message") or "", LONGEST)
+            yield f"{row['problem']} {row['case']}: {row['status']}: {message}"
         if (row.get("loss") or 0) > SLOW_PICK:
             where = f"{row['problem']} {row['case']}"
             yield f"{where}: the pick loses {row['loss']:.1%} to {row['best']}"
