@@ -19,7 +19,10 @@ from tests import ROOT
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 NOT_OURS = ("pip", "pytest", "ruff")
-SUBCOMMANDS = {"b200": ("run", "info", "calibrate"), "harness.packs": ("make", "run", "pipeline")}
+SUBCOMMANDS = {
+    "b200": ("run", "info", "calibrate", "measure"),
+    "harness.packs": ("make", "run", "pipeline"),
+}
 OWN_PATH = re.compile(
     r"(?:b200|harness|tests|docs|\.ci)/[\w./-]*\w|[\w-]+/[\w/-]+\.(?:py|md|json|cu)"
 )
@@ -50,6 +53,7 @@ def program(words: list[str]) -> tuple[list[str], list[str]]:
         if words[:2] == ["-m", name]:
             start += words[2] in known
             start += words[2] == "calibrate"
+    start += words[:2] == ["eval.py", "qualify"]
     return words[:start], words[start:]
 
 
@@ -73,7 +77,7 @@ json.dump(texts, sys.stdout)
 @functools.cache
 def usages() -> dict[tuple[str, ...], str]:
     """Program -> its --help, of each that a command gives options to."""
-    programs = {("eval.py",), ("-m", "b200", "run")}
+    programs = {("eval.py",), ("eval.py", "qualify"), ("-m", "b200", "run")}
     for command in commands():
         called, options = asked(command)
         programs |= {called} if options else set()
@@ -132,7 +136,7 @@ def test_two_commands_do_all_the_set_up():
 def test_options_of_the_readme_are_all_there():
     """Every --option that README's table and text name is one of eval.py or of `b200 run`."""
     text = re.sub(r"python -m harness[^`\n]*", "", (ROOT / "README.md").read_text())
-    known = usages()["eval.py",] + usages()["-m", "b200", "run"]
+    known = usages()["eval.py",] + usages()["-m", "b200", "run"] + usages()["eval.py", "qualify"]
     for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))):
         assert re.search(rf"{option}(?![\w-])", known), option
 

@@ -82,6 +82,8 @@ def page(scope: Scope, given: Mapping[str, Given], wrong: Sequence[str]) -> str:
     rows = [row for each in given.values() for row in each.rows]
     drawn = dict(plots.drawn(rows)) if plots.possible() else {}
     parts = [f"<h1>Qualification on {escape(_device(scope, rows))}</h1>", _numbers(given, rows)]
+    if scope.rehearsal:
+        parts.append("<p>A rehearsal: a wrong kernel, a hang and a slow pick are planted.</p>")
     if not drawn:
         parts.append(f"<p>{escape(plots.MISSING)}</p>")
     parts.append("<h2>What is wrong</h2>" + (_list(wrong) if wrong else "<p>Nothing.</p>"))

@@ -126,19 +126,17 @@ def missed(
         if each.status not in (0, 112, 114):
             yield f"{key} ended with status {each.status}"
     if device == "emulator":
-        yield from _missed_pick(rows)
+        yield from _missed_pick(wrong)
         yield from _missed_constants(rows, pairs)
     for case, _ in faults:
         if not any(case.problem.name in line and case.text in line for line in wrong):
             yield f"not among what is wrong: {case.problem.name} {case.text}"
 
 
-def _missed_pick(rows: list[dict[str, Any]]) -> Iterator[str]:
-    from harness.qualify.summary import SLOW_PICK
-
+def _missed_pick(wrong: list[str]) -> Iterator[str]:
     slow = slow_case()
-    losses = {(r["problem"], r["case"]): r["loss"] for r in rows if r.get("loss") is not None}
-    if losses.get((slow.problem.name, slow.text), 0) <= SLOW_PICK:
+    said = f"{slow.problem.name} {slow.text}: the pick loses"
+    if not any(line.startswith(said) for line in wrong):
         yield f"planted and not reported: the slow pick of {slow.problem.name} {slow.text}"
 
 

@@ -74,6 +74,11 @@ def _rows(given: Given) -> Iterator[str]:
             yield f"{where}: the pick loses {row['loss']:.1%} to {row['best']}"
         if row.get("assumed") is not None and row["value"] != row["assumed"]:
             yield f"{row['fact']} is {row['value']}, assumed is {row['assumed']}"
+        if "fitted" in row and row["fitted"] is None:
+            yield (
+                f"constant {row['constant']}: no value explains its probe, {row['measured']:.4g} "
+                f"{row['unit']}, {row['before']:.4g} by the clock"
+            )
         if row.get("fitted") and abs(row["fitted"] / row["table"] - 1) > CONSTANT_OFF:
             yield (
                 f"constant {row['constant']} is {row['fitted']:.4g} by its probe, "

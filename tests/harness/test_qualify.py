@@ -218,6 +218,11 @@ def test_a_command_that_hangs_is_stopped_with_its_children_and_the_rest_goes_on(
         ("right", {**OK, "status": "timeout", "message": "hangs"}, 114, "timeout: hangs"),
         ("fast", {**OK, "loss": 0.08, "best": "split 2"}, 0, "the pick loses 8.0% to split 2"),
         ("machine", {"fact": "SMs", "value": 132, "assumed": 148}, 0, "SMs is 132, assumed is 148"),
+        (
+            "true",
+            {**ROWS["true"][0], "fitted": None, "measured": 41.5, "before": 500.0},
+            "constant dsmem: no value explains its probe, 41.5 clk, 500 by the clock",
+        ),
         ("true", {**ROWS["true"][0], "fitted": 240.0}, 0, "constant dsmem is 240 by its probe"),
     ],
 )
@@ -257,6 +262,18 @@ def test_arguments_that_make_no_sense(tmp_path, monkeypatch, capsys, device, mor
     monkeypatch.setattr("harness.devices.resolve", lambda name: Device(device, name, name))
     assert run.main(["--out", str(tmp_path), *more]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_rehearsal(run_eval, tmp_path):
+    """The whole command: three mistakes and 24 altered constants are found, and nothing else."""
+    asked = ["--rehearse", "--device", "emulator", "--out", str(tmp_path / "q")]
+    done = run_eval("qualify", *asked, limit=1800)
+    assert done.status == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("rehearsal: found what was planted, and nothing else\n")
+    parser = _Links()
+    parser.feed((tmp_path / "q" / "report.html").read_text())
+    assert parser.tags.count("svg") == 4 and not parser.outside
 
 
 def test_a_folder_of_another_run_is_refused(commands, tmp_path, capsys):
