@@ -221,6 +221,7 @@ def test_a_command_that_hangs_is_stopped_with_its_children_and_the_rest_goes_on(
         (
             "true",
             {**ROWS["true"][0], "fitted": None, "measured": 41.5, "before": 500.0},
+            0,
             "constant dsmem: no value explains its probe, 41.5 clk, 500 by the clock",
         ),
         ("true", {**ROWS["true"][0], "fitted": 240.0}, 0, "constant dsmem is 240 by its probe"),
