@@ -334,3 +334,32 @@ def test_a_case_gets_the_process_that_its_device_needs(tmp_path, method, forked)
         timeout=120,
     )
     assert f"OSError: {forked}" in done.stdout, done.stderr
+
+
+TIMED = "b200._runtime.gpu.launch(PTX, None, (1, 1, 1), (32, 1, 1))"
+
+
+def test_constants_of_the_clock_from_a_file(run_eval, stand_in, tmp_path):
+    """Ten microseconds more between two kernels are ten more a call."""
+    file = tmp_path / "constants.json"
+    file.write_text('{"launch_gap_us": 11.2}')
+    asked = ["benchmark", "gemm", "--case", "m: 8; n: 40; k: 64; l: 1", "--device", "emulator"]
+    asked += ["--json", "--submission", stand_in(f"{TIMED}\nreturn c")]
+    usual, slow = (run_eval(*asked, *more) for more in ([], ["--constants", str(file)]))
+    assert slow.status == 0, slow.stderr
+    gained = slow.records[0]["time_us"] - usual.records[0]["time_us"]
+    assert gained == pytest.approx(10.0)
+
+
+def test_a_file_of_no_constants_is_refused(run_eval):
+    done = run_eval("benchmark", "gemm", "--device", "emulator", "--constants", "nothing.json")
+    assert done.status == 2 and "--constants: nothing.json is not a file" in done.stderr
+
+
+def test_the_smallest_cases_of_a_problem():
+    for problem in PROBLEMS.values():
+        every = cases.official(problem, "test")
+        few = cases.official(problem, "test", smallest=3)
+        left = [cases.bytes_needed(case) for case in every if case not in few]
+        assert len(few) == 3 and max(map(cases.bytes_needed, few)) <= min(left)
+        assert [case for case in every if case in few] == few
