@@ -127,7 +127,7 @@ def test_boxes_outside_are_no_finding_where_all_of_the_tensor_is_loaded():
     tensormap = TensorMap(0, 2, (64, 16), (256,), (32, 4))
     tiles = [(x, y) for x in (0, 32) for y in range(0, 20, 4)]
     for missing, elements in ((None, 0), (3, 128)):
-        loads = Loads(tensormap)
+        loads = Loads(tensormap, (None, None))
         for i, tile in enumerate(tiles):
             if i != missing:
                 loads.add(None, None, tile)
