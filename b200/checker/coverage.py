@@ -26,13 +26,23 @@ class Loads:
     how often each was loaded.
 
     first: (agent, instruction) of the first load. outside: (agent, instruction, coordinates) of the
-    first box with nothing of the tensor in it.
+    first box with nothing of the tensor in it, alike: of the first that two CTAs of a cluster load.
     """
 
     def __init__(self, tensormap, first: tuple):
         self.tensormap, self.first = tensormap, first
         self.boxes: Counter[tuple[int, ...]] = Counter()
         self.outside: tuple | None = None
+        self.alike: tuple | None = None
+        self.loaders: dict[tuple[int, ...], tuple] = {}  # box -> (cluster, rank) of its latest load
+
+    def by(self, agent, ins, box: tuple[int, ...]):
+        """Who loads a box."""
+        cta = agent.cta
+        cluster, rank = self.loaders.get(box, (None, 0))
+        if cluster == cta.cluster.index and rank != cta.rank and self.alike is None:
+            self.alike = agent, ins, box
+        self.loaders[box] = cta.cluster.index, cta.rank
 
     def add(self, agent, ins, box: tuple[int, ...]):
         self.boxes[box] += 1
@@ -118,6 +128,7 @@ class Coverage:
             self._pitch(agent, access, ins)
             self._extent(agent, access, ins)
         found.add(agent, ins, tuple(access.boxes[0]))
+        found.by(agent, ins, tuple(access.boxes[0]))
 
     def copied(self, agent, address: int, nbytes: int, region, ins):
         """A bulk copy out of an allocation."""
@@ -186,6 +197,8 @@ class Coverage:
                 self._coordinates(loads, missed, *loads.outside)
             elif all(step == 1 for step in loads.tensormap.steps) and (gap := loads.skipped()):
                 self._skipped(loads, gap)
+            elif loads.alike is not None and (missed := loads.missed()):
+                self._alike(loads, missed, *loads.alike)
         for base, spans in self.copies.items():
             self._gaps(base, spans)
         if self.observer.products.unread:
@@ -208,6 +221,22 @@ class Coverage:
                 f"elements [{gap[0]}, {gap[1]}) of the innermost dimension, of {t.dims[0]}",
                 "missing: loads with these coordinates (a k-tile is left out, or the same one is "
                 "loaded again)",
+            ),
+            ins,
+            severity=NOTE,
+        )
+
+    def _alike(self, loads: Loads, missed: int, agent, ins, box):
+        t = loads.tensormap
+        self.observer.found(
+            "coverage",
+            f"CTAs of one cluster load the same box of {self.observer.operand(t.address)}, parts "
+            "of which are never loaded",
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}: a box of "
+                f"{'x'.join(map(str, t.box))} at {box}, which another CTA has loaded for itself",
+                f"{missed} of {int(np.prod(t.dims))} elements are never loaded",
+                "missing: coordinates that depend on the CTA's rank in its cluster",
             ),
             ins,
             severity=NOTE,

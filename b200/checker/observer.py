@@ -286,6 +286,9 @@ class Observer(Asynchronous):
         agent = self.agent(warp)
         self.visible(agent, barrier)
         self.event(barrier, agent, f"wait for parity {parity} over")
+        before = agent.waits.get(barrier)
+        if before is not None and before[::2] == (parity, self.ins):
+            agent.again = barrier, parity, self.ins
         agent.waits[barrier] = (parity, barrier.phases, self.ins)
         barrier.users[agent] = agent.epoch
         self.exercised.add(barrier.record.ins.text)
