@@ -8,9 +8,9 @@ naming.py says it to a person, finding.py how bad it is.
 
 What it costs: `python -m tests.b200.checker.cost` prints CPU seconds of small launches without and
 with it (2-core machine, other work beside it): gemm 0.024 -> 0.058, K split 0.038 -> 0.076, dual
-0.089 -> 0.167, CTA pair 0.029 -> 0.067; that is 1.9 to 2.4 x a launch. `eval.py test`, which
-compiles, makes inputs and computes the reference, too, took 1.34 x when a K split still took 3.1 x.
-So it is on by default.
+0.089 -> 0.167, CTA pair 0.029 -> 0.067; that is 1.9 to 2.4 x a launch, in another run 1.8 to 3.0.
+`eval.py test`, which compiles, makes inputs and computes the reference, too, took 1.34 x when a K
+split still took 3.1 x. So it is on by default.
 
 What it does not see: a read of global memory that came before the other CTA's write in this run
 (another schedule has it after); which of two orders hardware will take; tcgen05 fences missing from
