@@ -339,14 +339,20 @@ def h200_loads(record: dict) -> str:
 def mutations(record: dict) -> str:
     count, caught = record["count"], sum(kind["caught"] for kind in record["kinds"])
     how = ", ".join(f"{n} {name}" for name, n in record["how"].items())
-    kinds = [(k["kind"], k["drawn"], k["caught"]) for k in record["kinds"]]
+    head = f"{caught} of {count} caught ({caught / count:.0%}), seed {record['seed']}: {how}."
+    columns = "kind", "drawn", "caught", "named"
+    columns = [name for name in columns if name in record["kinds"][0]]
+    if "named" in columns:
+        right = sum(kind["named"] for kind in record["kinds"])
+        head += f" The first three lines have the cause of {right} ({right / caught:.0%})."
+    kinds = [tuple(kind[name] for name in columns) for kind in record["kinds"]]
     survivors = [
         (s["launch"], s["mutation"], f"`{s['ptx']}`", s["why"]) for s in record["survivors"]
     ]
     return "\n\n".join(
         [
-            f"{caught} of {count} caught ({caught / count:.0%}), seed {record['seed']}: {how}.",
-            markdown.table(("mutation", "drawn", "caught"), kinds),
+            head,
+            markdown.table(("mutation", *columns[1:]), kinds),
             "Survivors:",
             markdown.table(("launch", "mutation", "PTX", "why it is harmless"), survivors),
         ]
@@ -420,8 +426,8 @@ TABLES = {
         h200_loads,
     ),
     "mutations": Table(
-        "python -m tests.submission.mutations --count 180 --seed 1 "
-        "--json docs/results/mutations.json",
+        "python -m tests.submission.mutations --count 180 --seed 1 --jobs 16 "
+        "--lines mutations.jsonl --json docs/results/mutations.json",
         ("mutations.json",),
         mutations,
     ),

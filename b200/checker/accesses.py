@@ -41,6 +41,7 @@ class Record:
         "source",
         "parts",
         "inside",
+        "start",
     )
 
     def __init__(self, agent, ins, component, step, kind, text, barrier=None, narrow=False):
@@ -54,6 +55,7 @@ class Record:
         self.inside: float = 0  # share of a load's box inside of the tensor, 0 for no load
         self.source = ""  # tensor that a load reads
         self.parts: tuple = ()  # (operand, record number of the load that brought it) of an MMA
+        self.start = 0  # offset in shared memory of what a tcgen05.cp copies
         self.overwritten: Record | None = None  # the latest load over a part of this one
 
 

@@ -115,6 +115,9 @@ class Agent:
         self.roles: set[str] = set()
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
         self.waits: dict = {}
+        self.again: tuple | None = (
+            None  # (mbarrier, parity, instruction) of a wait as the one before
+        )
         self.loads: dict = {}  # tcgen05.ld -> the record of its latest execution
         self.copies: dict = {}  # target of a cp.async -> what it last copied there, and when
         self.turn = (

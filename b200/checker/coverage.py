@@ -2,11 +2,15 @@
 
 Neither is wrong by itself: tiles may reach over an edge, and nobody need read what is not wanted.
 Each is reported only with its counterpart: boxes that lie wholly outside of a tensor while parts of
-it are never loaded; columns of an accumulator that nobody reads while parts of the output are never
+it are never loaded; rows that are loaded from more than once, and not whole; gaps between what bulk
+copies read; columns of an accumulator that nobody reads while parts of the output are never
 written.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -18,20 +22,32 @@ LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at
 
 
 class Loads:
-    """What the TMA loads through one tensormap have touched: start coordinates of their boxes.
+    """What the TMA loads through one tensormap have touched: start coordinates of their boxes, and
+    how often each was loaded.
 
-    outside: (agent, instruction, coordinates) of the first box with nothing of the tensor in it.
+    first: (agent, instruction) of the first load. outside: (agent, instruction, coordinates) of the
+    first box with nothing of the tensor in it, alike: of the first that two CTAs of a cluster load.
     """
 
-    def __init__(self, tensormap):
-        self.tensormap = tensormap
-        self.boxes: set[tuple[int, ...]] = set()
+    def __init__(self, tensormap, first: tuple):
+        self.tensormap, self.first = tensormap, first
+        self.boxes: Counter[tuple[int, ...]] = Counter()
         self.outside: tuple | None = None
+        self.alike: tuple | None = None
+        self.loaders: dict[tuple[int, ...], tuple] = {}  # box -> (cluster, rank) of its latest load
+
+    def by(self, agent, ins, box: tuple[int, ...]):
+        """Who loads a box."""
+        cta = agent.cta
+        cluster, rank = self.loaders.get(box, (None, 0))
+        if cluster == cta.cluster.index and rank != cta.rank and self.alike is None:
+            self.alike = agent, ins, box
+        self.loaders[box] = cta.cluster.index, cta.rank
 
     def add(self, agent, ins, box: tuple[int, ...]):
-        if box in self.boxes:
+        self.boxes[box] += 1
+        if self.boxes[box] > 1:
             return
-        self.boxes.add(box)
         t = self.tensormap
         ends = zip(box, t.box, t.dims, strict=True)
         if self.outside is None and any(at >= n or at + size <= 0 for at, size, n in ends):
@@ -46,6 +62,35 @@ class Loads:
         for box in self.boxes:
             left[tuple(slice(max(0, a), max(0, a + n)) for a, n in zip(box, t.box))] = False
         return int(np.count_nonzero(left))
+
+    def skipped(self) -> tuple[int, int] | None:
+        """The first elements [from, to) of the innermost dimension that no box has touched, in rows
+        that were loaded from more than once.
+        """
+        t, end = self.tensormap, self.tensormap.dims[0]
+        rows: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+        loads: Counter[tuple[int, ...]] = Counter()
+        for (at, *others), count in self.boxes.items():
+            row = tuple(others)
+            if all(0 <= at < n for at, n in zip(row, t.dims[1:])):
+                rows.setdefault(row, []).append((at, at + t.box[0]))
+                loads[row] += count
+        found = (
+            gap for row, spans in rows.items() if loads[row] > 1 for gap in gaps(spans, 0, end)
+        )
+        return next(found, None)
+
+
+def gaps(spans, low: int, high: int) -> Iterator[tuple[int, int]]:
+    """The parts of [low, high) that none of the spans (from, to) covers."""
+    for start, end in sorted(spans):
+        if start > low:
+            yield low, min(start, high)
+        low = max(low, end)
+        if low >= high:
+            return
+    if low < high:
+        yield low, high
 
 
 def crosses(step: int, count: int, pitches: tuple[int, ...]) -> bool:
@@ -62,6 +107,8 @@ class Coverage:
     def __init__(self, observer):
         self.observer = observer
         self.loads: dict[tuple, Loads] = {}
+        # Base of an allocation -> what bulk copies read of it: (from, to) -> (agent, instruction).
+        self.copies: dict[int, dict[tuple[int, int], tuple]] = {}
         self.unread: list[
             tuple
         ] = []  # (record of the MMA, of a load, first and last column unread)
@@ -76,11 +123,17 @@ class Coverage:
         key = t.address, t.dims, t.box
         found = self.loads.get(key)
         if found is None:
-            found = self.loads[key] = Loads(t)
+            found = self.loads[key] = Loads(t, (agent, ins))
             self._overlap(agent, t, ins)
             self._pitch(agent, access, ins)
             self._extent(agent, access, ins)
         found.add(agent, ins, tuple(access.boxes[0]))
+        found.by(agent, ins, tuple(access.boxes[0]))
+
+    def copied(self, agent, address: int, nbytes: int, region, ins):
+        """A bulk copy out of an allocation."""
+        spans = self.copies.setdefault(region.base, {})
+        spans.setdefault((address, address + nbytes), (agent, ins))
 
     def _pitch(self, agent, access, ins):
         """Strides that fit none of the tensors that the program has there."""
@@ -142,6 +195,12 @@ class Coverage:
         for loads in self.loads.values():
             if loads.outside is not None and (missed := loads.missed()):
                 self._coordinates(loads, missed, *loads.outside)
+            elif all(step == 1 for step in loads.tensormap.steps) and (gap := loads.skipped()):
+                self._skipped(loads, gap)
+            elif loads.alike is not None and (missed := loads.missed()):
+                self._alike(loads, missed, *loads.alike)
+        for base, spans in self.copies.items():
+            self._gaps(base, spans)
         if self.observer.products.unread:
             for load, writer, columns, empty in self.empty:
                 self._columns_empty(load, writer, columns, empty)
@@ -149,6 +208,60 @@ class Coverage:
         if holes is not None:
             for mma, load, first, last in self.unread:
                 self._columns(mma, load, first, last, holes)
+
+    def _skipped(self, loads: Loads, gap: tuple[int, int]):
+        agent, ins = loads.first
+        t = loads.tensormap
+        self.observer.found(
+            "coverage",
+            f"a part of the rows of {self.observer.operand(t.address)} is never loaded, and others "
+            "of the same rows are",
+            (
+                f"the first load: {words.line(ins)}, by {words.name(agent)}: {t}",
+                f"elements [{gap[0]}, {gap[1]}) of the innermost dimension, of {t.dims[0]}",
+                "missing: loads with these coordinates (a k-tile is left out, or the same one is "
+                "loaded again)",
+            ),
+            ins,
+            severity=NOTE,
+        )
+
+    def _alike(self, loads: Loads, missed: int, agent, ins, box):
+        t = loads.tensormap
+        self.observer.found(
+            "coverage",
+            f"CTAs of one cluster load the same box of {self.observer.operand(t.address)}, parts "
+            "of which are never loaded",
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}: a box of "
+                f"{'x'.join(map(str, t.box))} at {box}, which another CTA has loaded for itself",
+                f"{missed} of {int(np.prod(t.dims))} elements are never loaded",
+                "missing: coordinates that depend on the CTA's rank in its cluster",
+            ),
+            ins,
+            severity=NOTE,
+        )
+
+    def _gaps(self, base: int, spans: dict):
+        low, high = min(start for start, _ in spans), max(end for _, end in spans)
+        found = list(gaps(spans, low, high))
+        if not found:
+            return
+        agent, ins = next(iter(spans.values()))
+        empty = sum(end - start for start, end in found)
+        self.observer.found(
+            "coverage",
+            f"bulk copies leave out parts of {self.observer.operand(base)} between those that they "
+            "read",
+            (
+                f"the first copy: {words.line(ins)}, by {words.name(agent)}",
+                f"{empty} of {high - low} bytes, the first of them at {found[0][0] - base:#x}",
+                "missing: copies of these bytes (an address that is not advanced, or a k-tile "
+                "left out)",
+            ),
+            ins,
+            severity=NOTE,
+        )
 
     def _columns_empty(self, load, writer, columns: slice, empty: slice):
         self.observer.found(

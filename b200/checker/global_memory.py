@@ -128,6 +128,8 @@ class GlobalRules:
         region = self.observer.machine.memory.region(address, nbytes)
         if region.behind:
             self._behind(agent, nbytes, ins, region)
+        elif ins.has("bulk"):
+            self.observer.coverage.copied(agent, address, nbytes, region, ins)
         if (shadow := self.shadows.get(region.base)) is not None:
             at = address - region.base
             self._read(agent, shadow[at // UNIT : (at + nbytes + 1) // UNIT], ins, region)

@@ -128,7 +128,27 @@ def wait_for_store(agent, old: Record) -> str:
 def barrier_between(agent, old: Record) -> str:
     return (
         f"missing: a barrier (bar.sync, or mbarrier arrive and wait) between {name(old.agent)} and "
-        f"{name(agent)}"
+        f"{name(agent)}{phase_off(old.agent) or phase_off(agent)}"
+    )
+
+
+def latest_wait(agent) -> str:
+    """ "; its latest wait ..." of a warp that may have waited for the wrong thing."""
+    if not agent.waits:
+        return ""
+    barrier, (parity, phases, ins) = next(reversed(agent.waits.items()))
+    passed = "" if phases else ", passed before any phase was over"
+    return f"; its latest wait, at {line(ins)} for parity {parity} of {barrier.name()}{passed}"
+
+
+def phase_off(agent) -> str:
+    """A wait that passed twice on end for one parity, which may be meant, or not."""
+    if agent.again is None:
+        return ""
+    barrier, parity, ins = agent.again
+    return (
+        f"; or {name(agent)}'s wait at {line(ins)} is a phase off: it passed for parity {parity} "
+        f"of the {barrier.name()} twice on end"
     )
 
 

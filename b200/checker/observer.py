@@ -44,7 +44,8 @@ class Observer(Asynchronous):
         self.machine = machine
         ops = (op.ins.mods for block in code.structure for op in block.ops)
         self.strict = any(m[0] == "tcgen05" and m[1].startswith("fence") for m in ops)
-        self.exercised: set = set()  # mbarrier.init of the barriers that somebody waited for
+        # mbarrier.init of the barriers of which somebody waited for a phase that was completed
+        self.exercised: set = set()
         self.ins = None
         self.lane: int | None = None  # that issues an asynchronous operation, None if not one
         self.findings = Findings()
@@ -204,8 +205,8 @@ class Observer(Asynchronous):
                 "protocol",
                 "an mbarrier is used before its initialisation is visible to the warp",
                 (
-                    f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
                     f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+                    f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
                     "missing: fence.mbarrier_init and a barrier of the CTA or cluster between the "
                     "two",
                 ),
@@ -218,8 +219,8 @@ class Observer(Asynchronous):
                 "an mbarrier is used by an asynchronous operation without a fence behind its "
                 "initialisation",
                 (
-                    f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
                     f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+                    f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
                     "missing: fence.mbarrier_init.release.cluster (or fence.proxy.async) behind "
                     "mbarrier.init",
                 ),
@@ -286,9 +287,14 @@ class Observer(Asynchronous):
         agent = self.agent(warp)
         self.visible(agent, barrier)
         self.event(barrier, agent, f"wait for parity {parity} over")
+        before = agent.waits.get(barrier)
+        if before is not None and before[::2] == (parity, self.ins):
+            agent.again = barrier, parity, self.ins
+        agent.waits.pop(barrier, None)  # the latest one comes last
         agent.waits[barrier] = (parity, barrier.phases, self.ins)
         barrier.users[agent] = agent.epoch
-        self.exercised.add(barrier.record.ins.text)
+        if barrier.phases:
+            self.exercised.add(barrier.record.ins.text)
         (agent.acquire_barrier if self.strict else agent.acquire)(barrier.passed)
 
     # --- tensor memory --------------------------------------------------------------------------

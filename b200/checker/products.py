@@ -131,6 +131,35 @@ class Products:
                     record,
                     old,
                 )
+            self._order(record, old, name, (a, b), places, mine[2], other[2])
+
+    def _order(self, record, old, name: str, before, now, copy: int, copy_before: int):
+        """K-steps of one sum: from one load to the next, operand and scale factors go the same way
+        through what was loaded. copy, copy_before: numbers of the copies of the scale factors.
+        """
+        i, records = "AB".index(name), record.agent.cta.cluster.checked.records
+        new, first = records[copy], records[copy_before]
+        if new is None or first is None or new.kind != "cp" or first.kind != "cp":
+            return
+        together = record.parts[i] == old.parts[i] and new.parts == first.parts
+        if not together or not record.parts[i][1] or not new.parts[0][1]:
+            return
+        if new.start != first.start and (new.start > first.start) != (now[i] > before[i]):
+            self.note(
+                f"the scale factors of {name} go the other way through their stage than its "
+                "k-blocks",
+                (
+                    f"this access: {words.act(record)}, {name} at {now[i]:#x}, its scale factors "
+                    f"from {new.start:#x}",
+                    f"the K-step before: {name} at {before[i]:#x}, its scale factors from "
+                    f"{first.start:#x}",
+                    f"copied by: {words.act(new)}",
+                    "missing: the scale factors of this k-block (the index of a tcgen05.cp's "
+                    "source)",
+                ),
+                record,
+                new,
+            )
 
     def _discarded(self, record: Record, tensor, op):
         """A sum is started over one that nobody has read."""
@@ -168,6 +197,7 @@ class Products:
         """Before the shadow knows of the copy of what lies at offset `start`."""
         tensor = self.observer.tensor(cta)
         thing = words.thing(record)
+        record.start = start
         record.parts = (("", int(self.observer.shared(cta).shadow.written[start // GRANULE])),)
         self._unread(
             record,

@@ -181,8 +181,8 @@ class SharedRules:
                             f"conflicts with: {words.act(old)}",
                             f"in {place(self.cta, *at)}",
                             f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} "
-                            "behind its wait (the kernel has "
-                            "tcgen05 fences elsewhere)",
+                            "behind its wait (the kernel has tcgen05 fences elsewhere)"
+                            f"{words.latest_wait(agent)}",
                         ),
                         new,
                         old,
@@ -381,7 +381,7 @@ class SharedRules:
                 f"this access: {words.act(new)}",
                 f"{nbytes} bytes of it, in {place(self.cta, *at)}, were never written",
                 "missing: the load or store that fills them, or a wait for it; or the access "
-                "reaches too far",
+                f"reaches too far{words.latest_wait(new.agent)}",
             ),
             new,
             None,

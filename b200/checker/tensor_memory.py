@@ -265,7 +265,8 @@ class TensorRules:
                 "allocated",
                 "missing: the MMA without accumulation (enable-input-d false) that starts the "
                 "tile, the tcgen05.cp or "
-                "tcgen05.st that fills it, or a wait for it; or the columns are wrong",
+                "tcgen05.st that fills it, or a wait for it; or the columns are wrong"
+                f"{words.latest_wait(new.agent)}",
             ),
             new,
             None,

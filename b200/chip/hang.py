@@ -29,15 +29,23 @@ def explain(machine) -> tuple[list[str], list[str]]:
         alike.setdefault(_likeness(machine, waitable, fragments), []).append(waitable)
     groups = list(alike.values())[:SHOWN]
     waits = {group[0]: waits[group[0]] for group in groups}
-    causes = [
-        f"{cause} (alike {len(group) - 1} more times)" if len(group) > 1 else cause
+    causes = _merged(
+        (f"{name} (alike {len(group) - 1} more times)" if len(group) > 1 else name, why)
         for group in groups
-        if (cause := _cause(machine, group[0], waits[group[0]]))
-    ]
+        for name, why in _cause(machine, group[0], waits[group[0]])
+    )
     history = [line for waitable in waits for line in _timeline(machine, waitable)]
     lines = [f"  {'or' if i else 'likely cause'}: {cause}" for i, cause in enumerate(causes)]
     timeline = ["timeline of the barriers:", *history] if history else []
     return lines + (_exited(machine) if causes else []), timeline
+
+
+def _merged(causes) -> list[str]:
+    """A line for each reason, with all that it is a reason for."""
+    found: dict[str, list[str]] = {}
+    for name, why in causes:
+        found.setdefault(why, []).append(name)
+    return [f"{'; '.join(names)}{why}" for why, names in found.items()]
 
 
 def _likeness(machine, waitable, fragments) -> object:
@@ -72,19 +80,21 @@ def _exited(machine) -> list[str]:
     return [f"  have exited already: {text}"] if gone else []
 
 
-def _cause(machine, waitable, fragments) -> str:
+def _cause(machine, waitable, fragments) -> list[tuple[str, str]]:
+    """(what is waited for, why it may never come), nothing where nothing can be said."""
     if isinstance(waitable, MBarrier):
-        return _mbarrier(machine, waitable, fragments)
+        return [_mbarrier(machine, waitable, fragments)]
     if isinstance(waitable, NamedBarrier):
-        return _named(machine, waitable, fragments)
+        return [(_named(machine, waitable, fragments), "")]
     if isinstance(waitable, Pool):
-        return (
-            f"tensor memory: {waitable.describe()}: an allocation is not freed (tcgen05.dealloc), "
-            "or the peer CTA does not allocate with cta_group::2"
+        why = (
+            ": an allocation is not freed (tcgen05.dealloc), or the peer CTA does not allocate "
+            "with cta_group::2"
         )
+        return [(f"tensor memory: {waitable.describe()}", why)]
     if isinstance(waitable, ClusterBarrier):
-        return _cluster(machine, waitable, fragments)
-    return ""
+        return [(_cluster(machine, waitable, fragments), "")]
+    return []
 
 
 def _where(machine, fragment) -> str:
@@ -92,7 +102,7 @@ def _where(machine, fragment) -> str:
     return str(ins.loc) if ins.loc else ins.opcode
 
 
-def _mbarrier(machine, b: MBarrier, fragments) -> str:
+def _mbarrier(machine, b: MBarrier, fragments) -> tuple[str, str]:
     index, length = b.row()
     name = (
         f"mbarrier {index} of {length} in a row (offset {b.offset:#x})"
@@ -101,40 +111,37 @@ def _mbarrier(machine, b: MBarrier, fragments) -> str:
     )
     name += f", waited for at {_where(machine, fragments[0])}"
     if b.pending == 0 and b.tx > 0:
-        return (
-            f"{name}: more bytes were announced by expect_tx than the copies of the phase bring, "
+        return name, (
+            ": more bytes were announced by expect_tx than the copies of the phase bring, "
             f"{b.tx} too many" + _bytes(machine, b)
         )
     if b.pending == 0 and b.tx < 0:
-        return (
-            f"{name}: the copies of the phase bring more bytes than expect_tx announced, {-b.tx} "
+        return name, (
+            f": the copies of the phase bring more bytes than expect_tx announced, {-b.tx} "
             "too many" + _bytes(machine, b)
         )
     if b.tx < 0 and b.pending == b.expected:
-        return (
-            f"{name}: copies have brought {-b.tx} bytes that no expect_tx announced in this "
+        return name, (
+            f": copies have brought {-b.tx} bytes that no expect_tx announced in this "
             "phase: an expect_tx is missing or too small, so an earlier phase ended before all "
-            "its bytes were there"
-        ) + _bytes(machine, b)
-    init = (
-        f" (initialised with count {b.expected} at {b.init_by[2]})"
-        if b.init_by and b.init_by[2]
-        else ""
-    )
+            "its bytes were there" + _bytes(machine, b)
+        )
+    if b.init_by and b.init_by[2]:
+        name += f" (initialised with count {b.expected} at {b.init_by[2]})"
     if 0 < b.pending < b.expected:
-        return (
-            f"{name}{init}: {b.expected - b.pending} of {b.expected} arrivals have come: the "
+        return name, (
+            f": {b.expected - b.pending} of {b.expected} arrivals have come: the "
             "count of its initialisation is too high, or a warp that should arrive does not get "
             "there"
         )
     if not b.arrivals:
-        return (
-            f"{name}{init}: nobody has ever arrived on it: an arrive, an expect_tx with its load, "
+        return name, (
+            ": nobody has ever arrived on it: an arrive, an expect_tx with its load, "
             "or a tcgen05.commit is missing or names another barrier; or the wait is a phase off "
             "(the first wait of a producer for a free stage must pass: parity 1)"
         )
-    return (
-        f"{name}{init}: earlier phases were completed, for this one nobody has arrived: whoever "
+    return name, (
+        ": earlier phases were completed, for this one nobody has arrived: whoever "
         "arrives there "
         f"({_arrivers(b)}) stopped or is stuck, or the wait is a phase off"
     )

@@ -193,6 +193,15 @@ CRIMES = [
         ("load",),
     ),
     DslCrime(
+        "dsl_column_not_advanced",
+        "every CTA of a row loads its first tile",
+        NEGATE,
+        "column_not_advanced",
+        "coverage",
+        ("a part of the rows of", "is never loaded", "of the innermost dimension, of 128"),
+        ("load",),
+    ),
+    DslCrime(
         "dsl_coordinates_swapped",
         "local_tile takes the tile (column, row)",
         NEGATE,

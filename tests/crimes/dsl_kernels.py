@@ -138,6 +138,7 @@ def negate_kernel(
     barrier = smem.allocate_array(cutlass.Int64)
     one = cute.make_layout(1)
     at = (column, row) if cutlass.const_expr(bug == "swapped") else (row, column)
+    at = (row, 0) if cutlass.const_expr(bug == "column_not_advanced") else at
     to = (row // 2, column) if cutlass.const_expr(bug == "same_tile") else (row, column)
     s_in, g_in = cpasync.tma_partition(
         load,

@@ -68,6 +68,7 @@ def multiply_stage(mma, acc, operands, scales, index, bug: cutlass.Constexpr):
         step = min(k, blocks - 2) if cutlass.const_expr(bug == "k_block_doubled") else k
         step_a = 0 if cutlass.const_expr(bug == "sfa_not_advanced") else step
         step_b = 0 if cutlass.const_expr(bug == "sfb_not_advanced") else step
+        step_a = step ^ 1 if cutlass.const_expr(bug == "sfa_swapped") else step_a
         mma.set(tcgen05.Field.SFA, tSFA[(None, None, step_a)].iterator)
         mma.set(tcgen05.Field.SFB, tSFB[(None, None, step_b)].iterator)
         at = (None, None, step, index)

@@ -156,6 +156,13 @@ CRIMES = [
         slow=False,
     ),
     crime(
+        "sfa_swapped",
+        "neighbouring k-blocks take each other's scale factors of A",
+        "product",
+        ("the scale factors of A go the other way", "weights", STEP),
+        ("mma",),
+    ),
+    crime(
         "sfb_not_advanced",
         "every k-block takes the first scale factors of B",
         "product",

@@ -155,6 +155,31 @@ def plain(name, title, build, kind, words, marks, threads, expected=None, **more
     return Crime(name, title, build, kind, words, marks, ints(threads), expected or numbers, **more)
 
 
+def skipping(bug: bool) -> Source:
+    """Four bulk loads of 128 bytes from a tensor of 512."""
+    k = start(32, ".param .u64 src, .param .u64 out")
+
+    def load():
+        k("mbarrier.init.shared::cta.b64 [%r1+2048], 1;")
+        k("fence.mbarrier_init.release.cluster;")
+        k("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+2048], 512;")
+        for i in range(4):
+            k(
+                "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes "
+                f"[%r1+{128 * i}], [%rd0+{128 * (i & ~1 if bug else i)}], 128, [%r1+2048];",
+                "load",
+            )
+
+    k.only(0, load)
+    k("bar.sync 0;")
+    k.wait("%r1+2048", 0)
+    k("ld.shared.u32 %r5, [%r3+384];")
+    k("mul.wide.u32 %rd8, %r0, 4;")
+    k("add.u64 %rd9, %rd1, %rd8;")
+    k("st.global.u32 [%rd9], %r5;")
+    return k
+
+
 def behind_the_end(right: int, wrong: int) -> Source:
     """A bulk load of a tensor of `right` bytes, or of `wrong` ones if it is not 0."""
     k = start(32, ".param .u64 src, .param .u64 out")
@@ -297,5 +322,15 @@ CRIMES = [
         ("load",),
         numbered(60),
         lambda args: torch.arange(32, dtype=torch.int32),
+    ),
+    Crime(
+        "bulk_load_not_advanced",
+        "every other bulk copy reads what the one before has read",
+        skipping,
+        "coverage",
+        ("bulk copies leave out parts of", "128 of 384 bytes, the first of them at 0x80"),
+        (),
+        numbered(128),
+        lambda args: torch.arange(96, 128, dtype=torch.int32),
     ),
 ]

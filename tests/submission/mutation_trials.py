@@ -2,8 +2,10 @@
 
 The cause counts as named if the first three lines of what is said have both the place and the step.
 Place: the line of submission.py that the mutated instruction stands in, or the line of its helper's
-call, or the offset of the mbarrier that it works on in the kernel as it is. Step: a word for what
-is missing (STEPS); a changed offset or coordinate needs the line alone, since nothing is missing.
+call, or the offset of the mbarrier that it works on in the kernel as it is; of a fence, the line of
+what it stands between: the mbarrier.init before it or the tcgen05 instruction behind. Step: a word
+for what is missing (STEPS); a changed offset or coordinate needs the line alone, since nothing is
+missing.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ LABEL = "MUTATED_HERE"
 
 @dataclass(frozen=True)
 class Verdict:
-    """how: "survived", "wrong result", "finding: KIND" or the kind of an error; said: the lines."""
+    """how: "survived", "wrong result", "finding: KIND", "portability: KIND" of a finding below an
+    error, or the kind of an error of the emulator; said: the lines.
+    """
 
     how: str
     said: tuple[str, ...] = ()
@@ -52,6 +56,9 @@ def verdict(gpu, subject: Subject, text: str) -> Verdict:
         if not right:  # of which eval.py says one line, then every finding there is
             said = "\n".join([report.splitlines()[0], *map(str, launch.findings)])
             return Verdict("wrong result", _first_lines(said))
+        outside = [finding for finding in launch.findings if finding.severity == "portability"]
+        if outside:  # which fails a case under --strict
+            return Verdict(f"portability: {outside[0].kind}", _first_lines(str(outside[0])))
     return Verdict("survived")
 
 
@@ -97,7 +104,9 @@ def places(gpu, subject: Subject) -> dict[str, set[int]]:
 def named(subject: Subject, mutation: Mutation, said: tuple[str, ...], offsets: set[int]) -> bool:
     """Whether the first lines name place and step of a mutation."""
     text, line = "\n".join(said), subject.text.splitlines()[mutation.line]
-    lines = any(re.search(rf"submission\.py:{n}\b", text) for n in source_lines(subject, mutation))
+    at = [mutation.line, *_around_a_fence(subject, mutation)]
+    numbers = {n for i in at for n in source_lines(subject, i)}
+    lines = any(re.search(rf"submission\.py:{n}\b", text) for n in numbers)
     place = lines or any(re.search(rf"\b{offset:#x}\b", text) for offset in offsets)
     changed = line + " ".join(mutation.after)
     steps = [
@@ -110,12 +119,24 @@ def named(subject: Subject, mutation: Mutation, said: tuple[str, ...], offsets: 
     return place and any(re.search(step, text) for step in steps)
 
 
-def source_lines(subject: Subject, mutation: Mutation) -> list[int]:
+def _around_a_fence(subject: Subject, mutation: Mutation) -> list[int]:
+    """Lines of PTX that a dropped fence stood between."""
+    lines, i = subject.text.splitlines(), mutation.line
+    if mutation.kind != "drop a fence":
+        return []
+    if "tcgen05" in lines[i]:
+        behind = (j for j in range(i + 1, len(lines)) if re.match(r"\s*tcgen05\.", lines[j]))
+        return list(behind)[:1]
+    before = [j for j in range(i) if re.match(r"\s*mbarrier\.init", lines[j])]
+    return before[-1:]
+
+
+def source_lines(subject: Subject, line: int) -> list[int]:
     """Lines of submission.py that a line of PTX stands in, innermost first, but for the kernel's
     and its roles', which every instruction stands in.
     """
     text = subject.text.splitlines()
-    marked = [*text[: mutation.line], f"{LABEL}:", *text[mutation.line :]]
+    marked = [*text[:line], f"{LABEL}:", *text[line:]]
     (kernel,) = parse("\n".join(marked)).kernels.values()
     body = iter(kernel.body)
     next(item for item in body if isinstance(item, Label) and item.name.startswith(LABEL))
@@ -138,7 +159,7 @@ def why_harmless(gpu, subject: Subject, mutation: Mutation) -> str:
         gpu.launch(parse(subject.text), *subject.launch)
         waited = {text.rstrip(";") for text in gpu.machine.observer.exercised}
         if line.rstrip(";") not in waited:
-            return "nobody waits on this barrier in this launch: its role has no work here"
+            return "no phase of this barrier is waited for in this launch: it is too short for that"
     if INIT_FENCE.match(line):
         return _doubled_fence(gpu, subject, mutation, lines)
     if line.startswith("tcgen05.wait::ld"):
@@ -204,7 +225,7 @@ def trial(gpu, number: int, subject: Subject, mutation: Mutation, works_on: dict
         subject.name,
         mutation.kind,
         ptx[:110],
-        (source_lines(subject, mutation) or [0])[-1],
+        (source_lines(subject, mutation.line) or [0])[-1],
         found.how,
         found.said,
         caught and named(subject, mutation, found.said, works_on.get(ptx.rstrip(";"), set())),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import torch
 
 import b200
@@ -127,12 +129,25 @@ def test_boxes_outside_are_no_finding_where_all_of_the_tensor_is_loaded():
     tensormap = TensorMap(0, 2, (64, 16), (256,), (32, 4))
     tiles = [(x, y) for x in (0, 32) for y in range(0, 20, 4)]
     for missing, elements in ((None, 0), (3, 128)):
-        loads = Loads(tensormap)
+        loads = Loads(tensormap, (None, None))
         for i, tile in enumerate(tiles):
             if i != missing:
                 loads.add(None, None, tile)
         assert loads.outside == (None, None, (0, 16))
         assert loads.missed() == elements
+
+
+def test_a_box_that_two_ctas_of_a_cluster_load():
+    def agent(cluster: int, rank: int):
+        return SimpleNamespace(
+            cta=SimpleNamespace(rank=rank, cluster=SimpleNamespace(index=cluster))
+        )
+
+    for second, alike in ((agent(0, 1), True), (agent(0, 0), False), (agent(1, 1), False)):
+        loads = Loads(TensorMap(0, 2, (64, 16), (256,), (32, 4)), (None, None))
+        loads.by(agent(0, 0), None, (0, 0))
+        loads.by(second, None, (0, 0))
+        assert (loads.alike is not None) is alike
 
 
 def overwritten_columns(read_first: bool):
