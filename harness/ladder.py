@@ -36,7 +36,7 @@ from harness import cases, devices
 from harness.pool import Pool
 from harness.progress import Progress
 from harness.worker import Job, Outcome
-from task import Problem, find_problem
+from task import PROBLEMS, Problem, find_problem
 
 COLUMNS = ("problem", "version", "benchmark_shape", "published_us")
 TIMEOUT = 1800.0  # seconds a point may take
@@ -250,13 +250,14 @@ def groups(records: Iterable[dict], name: Callable[[dict], Name]) -> dict[Name, 
 
 
 def summaries(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of both halves, of each problem and of each kind of kernel in each half."""
-    found = []
+    """Of both halves, of each problem and of each kind of kernel with a name in each half."""
+    found, shorts = [], {problem.short for problem in PROBLEMS.values()}
     for parity, half in sorted(groups(records, lambda r: r["parity"]).items(), reverse=True):
         found.append(summary(f"{parity} half", half))
         for by in ("problem", "kind"):
             parts = groups(half, operator.itemgetter(by))
-            found += [summary(f"{parity}: {by} {name}", part) for name, part in parts.items()]
+            names = [n for n in parts if by == "problem" or n not in shorts]
+            found += [summary(f"{parity}: {by} {name}", parts[name]) for name in names]
     return found
 
 
