@@ -16,7 +16,7 @@ HEAD = "problem,version,benchmark_shape,published_us,note\n"
 def record(shape: int, version: str, published: float, modelled: float | None, **more) -> dict:
     point = ladder.Point("gemm", version, shape, published, "")
     status = "pass" if modelled is not None else "error"
-    fields = {"name": point.name, "parity": point.parity, "kind": "gemm", "problem": "gemm"}
+    fields = {"name": point.name, "parity": point.parity, "kind": "pairs", "problem": "gemm"}
     return fields | {
         "shape": shape,
         "published_us": published,
@@ -83,6 +83,8 @@ def test_summaries():
     assert odd["median"] == pytest.approx(0.2) and odd["worst"] == pytest.approx(0.3)
     assert odd["mean"] == pytest.approx(-0.1)
     assert (even["name"], even["count"]) == ("even half", 1)
+    plain = ladder.summaries([record(1, "v2", 10, 12, kind="gemm")])
+    assert [s["name"] for s in plain] == ["even half", "even: problem gemm"]  # no kind by name
     failed = record(1, "v4", 10, None)
     shown = ladder.text([*records, failed])
     assert "ERROR: no such thing" in shown and "gemm/v0 1" in shown and "+10.0%" in shown
