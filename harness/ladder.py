@@ -24,6 +24,7 @@ import hashlib
 import json
 import operator
 import os
+import re
 import statistics
 import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -112,8 +113,13 @@ def _point(row: dict[str, Any], where: str) -> Point:
 
 
 def kind(point: Point) -> str:
-    """What sort of kernel a point is of: its note, or else its problem."""
-    return point.note.split(":")[-1].split(",")[0].strip() or point.problem
+    """What sort of kernel a point is of: the first words of its note ("split K, atomics"), which
+    may be about some shapes only ("shapes 1, 2: split K"); without a note its problem.
+    """
+    where, _, what = point.note.rpartition(":")
+    if where and str(point.shape) not in re.findall(r"\d+", where):
+        return point.problem
+    return what.split(",")[0].strip() or point.problem
 
 
 # --- running ------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ def test_published_times_are_read(tmp_path):
     assert first.file(tmp_path) == tmp_path / "nvfp4_gemm" / "submission_v1.py"
     assert first.case().args["n"] == 4096 and last.case().args["g"] == 2
     assert [ladder.kind(p) for p in (first, last)] == ["split K", "group"]
+    some = [ladder.Point("gemm", "v4", n, 8.0, "shapes 1, 2: split K, atomics") for n in (2, 3)]
+    assert [ladder.kind(p) for p in some] == ["split K", "gemm"]
 
 
 @pytest.mark.parametrize(
