@@ -24,6 +24,7 @@ import hashlib
 import json
 import operator
 import os
+import re
 import statistics
 import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -36,7 +37,7 @@ from harness import cases, devices
 from harness.pool import Pool
 from harness.progress import Progress
 from harness.worker import Job, Outcome
-from task import Problem, find_problem
+from task import PROBLEMS, Problem, find_problem
 
 COLUMNS = ("problem", "version", "benchmark_shape", "published_us")
 TIMEOUT = 1800.0  # seconds a point may take
@@ -112,8 +113,13 @@ def _point(row: dict[str, Any], where: str) -> Point:
 
 
 def kind(point: Point) -> str:
-    """What sort of kernel a point is of: its note, or else its problem."""
-    return point.note.split(":")[-1].split(",")[0].strip() or point.problem
+    """What sort of kernel a point is of: the first words of its note ("split K, atomics"), which
+    may be about some shapes only ("shapes 1, 2: split K"); without a note its problem.
+    """
+    where, _, what = point.note.rpartition(":")
+    if where and str(point.shape) not in re.findall(r"\d+", where):
+        return point.problem
+    return what.split(",")[0].strip() or point.problem
 
 
 # --- running ------------------------------------------------------------------------------------
@@ -250,13 +256,14 @@ def groups(records: Iterable[dict], name: Callable[[dict], Name]) -> dict[Name, 
 
 
 def summaries(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of both halves, of each problem and of each kind of kernel in each half."""
-    found = []
+    """Of both halves, of each problem and of each kind of kernel with a name in each half."""
+    found, shorts = [], {problem.short for problem in PROBLEMS.values()}
     for parity, half in sorted(groups(records, lambda r: r["parity"]).items(), reverse=True):
         found.append(summary(f"{parity} half", half))
         for by in ("problem", "kind"):
             parts = groups(half, operator.itemgetter(by))
-            found += [summary(f"{parity}: {by} {name}", part) for name, part in parts.items()]
+            names = [n for n in parts if by == "problem" or n not in shorts]
+            found += [summary(f"{parity}: {by} {name}", parts[name]) for name in names]
     return found
 
 

@@ -16,7 +16,7 @@ HEAD = "problem,version,benchmark_shape,published_us,note\n"
 def record(shape: int, version: str, published: float, modelled: float | None, **more) -> dict:
     point = ladder.Point("gemm", version, shape, published, "")
     status = "pass" if modelled is not None else "error"
-    fields = {"name": point.name, "parity": point.parity, "kind": "gemm", "problem": "gemm"}
+    fields = {"name": point.name, "parity": point.parity, "kind": "pairs", "problem": "gemm"}
     return fields | {
         "shape": shape,
         "published_us": published,
@@ -44,6 +44,8 @@ def test_published_times_are_read(tmp_path):
     assert first.file(tmp_path) == tmp_path / "nvfp4_gemm" / "submission_v1.py"
     assert first.case().args["n"] == 4096 and last.case().args["g"] == 2
     assert [ladder.kind(p) for p in (first, last)] == ["split K", "group"]
+    some = [ladder.Point("gemm", "v4", n, 8.0, "shapes 1, 2: split K, atomics") for n in (2, 3)]
+    assert [ladder.kind(p) for p in some] == ["split K", "gemm"]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +85,8 @@ def test_summaries():
     assert odd["median"] == pytest.approx(0.2) and odd["worst"] == pytest.approx(0.3)
     assert odd["mean"] == pytest.approx(-0.1)
     assert (even["name"], even["count"]) == ("even half", 1)
+    plain = ladder.summaries([record(1, "v2", 10, 12, kind="gemm")])
+    assert [s["name"] for s in plain] == ["even half", "even: problem gemm"]  # no kind by name
     failed = record(1, "v4", 10, None)
     shown = ladder.text([*records, failed])
     assert "ERROR: no such thing" in shown and "gemm/v0 1" in shown and "+10.0%" in shown
