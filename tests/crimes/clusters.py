@@ -261,7 +261,7 @@ CRIMES = [
         multicast_commits,
         "protocol",
         (
-            "protocol: warp 0",
+            "protocol: MMA warp 0",
             "without knowing that its phase before is over",
             "count 2",
             "2 warps, 1 lane of each",
