@@ -318,13 +318,16 @@ class SharedRules:
 
     def _lanes(self, new: Record, numbers, cells, by, index, lanes, at: tuple, verb="reads"):
         """Words that another lane of the warp stored (or read, if this stores) since its lanes last
-        synchronised. cells: their records; by: the shadow of lanes; lanes: of this access.
+        synchronised. cells: their records; by: the shadow of lanes; lanes: of this access. Nothing
+        where both are narrower than a word: they may be neighbouring bytes of it.
         """
         for number in numbers:
             if not number:
                 continue
             old = self.state.records[number]
             if old.agent is not new.agent or old.turn != new.turn or old.kind != "generic":
+                continue
+            if new.narrow and old.narrow:
                 continue
             if ((by[index] != lanes) & (cells == number)).any():
                 done = "stored" if verb == "reads" else "read"

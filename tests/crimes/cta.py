@@ -88,6 +88,22 @@ def divergent_barrier(bug: bool) -> Source:
     return k
 
 
+def own_elements(bug: bool) -> Source:
+    """Each lane stores, reads and overwrites an element of its own, a byte; the bug's are words, and
+    the lane's neighbour reads them.
+    """
+    k = start(32)
+    k("add.u32 %r4, %r1, %r0;" if not bug else "mov.u32 %r4, %r3;")
+    k("xor.b32 %r5, %r2, 4;")
+    k("add.u32 %r5, %r5, %r1;" if bug else "mov.u32 %r5, %r4;")
+    size = "u32" if bug else "u8"
+    k(f"st.shared.{size} [%r4], %r0;", "write")
+    k(f"ld.shared.{size} %r6, [%r5];", "read")
+    k(f"st.shared.{size} [%r4], %r6;")
+    store_own(k, "%r6" if not bug else "%r0")
+    return k
+
+
 def wrong_membermask(bug: bool) -> Source:
     """Each half of the warp exchanges its neighbours; the bug names the lower half in both."""
     k = start(32)
@@ -272,6 +288,16 @@ CRIMES = [
         ("read",),
         ints(64),
         lambda a: THREADS,
+    ),
+    Crime(
+        "neighbours_word_without_syncwarp",
+        "a lane reads its neighbour's word with no bar.warp.sync (right: bytes of its own)",
+        own_elements,
+        "race",
+        ("what another lane of the warp has just stored, without bar.warp.sync",),
+        ("read", "write"),
+        ints(32),
+        lambda a: torch.arange(32, dtype=torch.int32),
     ),
     Crime(
         "shuffle_outside_its_membermask",

@@ -48,8 +48,8 @@ def _check_present(w, mask: int, members: int):
 
 def _check_groups(w, mask: int, members, ins: Instr):
     """The membermasks of a shuffle, which may differ between groups of lanes. Undefined for a lane
-    that is not in its own; the chip's shuffle has no membermask: it moves values among the lanes
-    that are here.
+    that is not in its own; where lanes have not diverged, ptxas for sm_100a makes a SHFL of it,
+    which has no membermask and moves values among the lanes that are here.
     """
     if isinstance(members, np.ndarray):
         values = {int(members[i]) for i in active(mask)}

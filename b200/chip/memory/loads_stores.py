@@ -255,9 +255,9 @@ def load(ins: Instr):
     kind, space = kind_of(ins), space_of(ins)
     dst = ins.operands[0]
     items = dst.items if isinstance(dst, Vec) else (dst,)
-    if kind == "b128":
-        raise Unsupported(f"128-bit registers in a load: {ins.text}")
-    n, dtype = len(items), DTYPES[TYPE_BITS[kind]]
+    if kind == "b128" and isinstance(dst, Vec):
+        raise Unsupported(f"vectors of 128-bit registers in a load: {ins.text}")
+    n, dtype = len(items), DTYPES.get(TYPE_BITS[kind])
     nbytes = n * TYPE_BITS[kind] // 8
     widths = [TYPE_BITS.get(r.type, 32) if r is not None else TYPE_BITS[kind] for r in items]
     signed = kind[0] == "s"
@@ -281,6 +281,8 @@ def load(ins: Instr):
             if space != "local" and address & ~WINDOW_MASK != LOCAL_WINDOW:
                 return scalar(f, address)
             address = address_array(address)
+        if dtype is None:
+            raise Unsupported(f"128-bit registers that differ between lanes: {ins.text}")
         columns = read_columns(f, mask, space, address, n, dtype)
         if not isinstance(dst, Vec):
             return _extend(columns[0], kind, widths[0])

@@ -324,6 +324,31 @@ def test_counters_count_warp_instructions():
     assert launch.counters["st.global"] == 2 and launch.counters["mad"] == 2
 
 
+@pytest.mark.parametrize("word, expected", [(0, -1), (1, 0)])
+@pytest.mark.parametrize("some", ["", "setp.gt.u32 %p6, %r1, 7; @%p6 bra OUT;"])
+def test_a_register_of_128_bits_is_loaded(some, word, expected):
+    """As raw CUDA reads the response of clusterlaunchcontrol.try_cancel; all zeros is a failure."""
+    got = output(
+        f"""
+    .reg .b128 response;
+    .reg .pred q;
+    mov.b32 %r10, dyn;
+    mov.b32 %r5, 0;
+    mov.b32 %r7, {word};
+    st.shared.v4.b32 [%r10], {{%r5, %r5, %r5, %r7}};
+    mov.b32 %r6, -1;
+    {some}
+    ld.shared.b128 response, [%r10];
+    clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 q, response;
+    @!q bra OUT;
+    clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %r6, response;
+    OUT:
+    st.global.u32 [%rd3], %r6;""",
+        smem=64,
+    )
+    assert got == [expected if t < 8 or not some else -1 for t in range(32)]
+
+
 def test_brx_idx_and_local_memory():
     got = output(
         """
