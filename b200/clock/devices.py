@@ -59,14 +59,6 @@ H200 = Device(
         ),
         _h200("l2_clock", 1.98e9, "Hz", "measured", "SM clock"),
         _h200("l2_bandwidth", 10e12, "B/s", "measured", "hopper_ingest: tiles of their own"),
-        _h200(
-            "fabric_bandwidth",
-            2.3e12,
-            "B/s",
-            "measured",
-            "hopper_memory, l2 (64, 1), (128, 1): lines read once, half of them of the other "
-            "partition, come at 4.6 TB/s, lines read again and again at 10",
-        ),
         _h200("store_bandwidth", 4.54e12, "B/s", "measured", "hopper_stores: whole sectors"),
         _h200(
             "lrc_bytes",

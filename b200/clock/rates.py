@@ -40,7 +40,7 @@ TABLE = (
     Rate("predicate", 2, 6, "unknown", "as integer; a predicate is read 2 clk later"),
     Rate("widen", 1, 4, "derived", "cvt between integers of two widths: one move"),
     Rate("f64", 64, 64, "unknown", "two lanes a clk and SM"),
-    Rate("divide", 20, 126, "measured", "H200: 130 clk with an addition; helion: ~22 clk of issue"),
+    Rate("divide", 20, 60, "published", "helion's note: ~22 clk against 2 of a product"),
     Rate("divide approximately", 10, 24, "derived", "reciprocal and product"),
     # --- conversions
     Rate("unpack", 2, 4, "published", "QRC: F2FP.UNPACK_B of e2m1x2, e4m3x2: 64 lanes"),

@@ -39,7 +39,8 @@ class SM:
     tma: the unit that executes tensor and bulk copies; fill: rows that arrive in shared memory;
     lsu: loads and stores of the warps; store_port: stores on their way to the L2; dsmem, dsmem_in:
     what goes to and comes from shared memory of other SMs. pages, descriptors: what its translation
-    and descriptor caches have seen. room: what is left for CTAs (bytes of shared memory, threads, CTAs).
+    and descriptor caches have seen. room: what is left for CTAs (bytes of shared memory, threads,
+    CTAs).
     unfenced: bytes of global memory read or written since the last fence; answered: when they are
     there; fenced: when the last fence is done.
     """
