@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -41,6 +42,7 @@ def model(path: Path, constants: dict[str, float]) -> Modelled:
     from b200.clock import Options, TimedMachine
     from b200.clock.call_time import reported
     from b200.errors import EmulatorError
+    from b200.hopper.byte_tensormaps import four_bit_maps
     from b200.hopper.errors import HopperError
     from b200.hopper.pack import load
     from b200.hopper.rewrite import without_tensor_core
@@ -50,7 +52,9 @@ def model(path: Path, constants: dict[str, float]) -> Modelled:
     launch = pack.launches[0]
     tensors = [torch.zeros(n, dtype=torch.uint8) for n in pack.sizes]
     try:
-        program = without_tensor_core(pack.programs[launch.program], ".version 8.8\n")
+        text = pack.programs[launch.program]
+        four_bit = four_bit_maps(launch.params, places_of(text, launch.kernel))
+        program = without_tensor_core(text, ".version 8.8\n", four_bit, math.prod(launch.cluster))
         if program.private_bytes:
             return Modelled(path.stem, None, message="loads that signal the other CTA of a pair")
         params = launch.relocated([t.data_ptr() for t in tensors])

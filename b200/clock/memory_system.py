@@ -70,16 +70,33 @@ class Server:
         return None
 
 
+def _units(region, starts: np.ndarray, nbytes: int) -> np.ndarray:
+    """Numbers of the UNITs of an allocation that hold `nbytes` from each address on."""
+    origin = region.base & -UNIT
+    first = (starts - origin) >> UNIT_SHIFT
+    last = (starts + (nbytes - 1) - origin) >> UNIT_SHIFT
+    width = int((last - first).max()) + 1
+    if width == 1:
+        return first
+    index = first[:, None] + np.arange(width)
+    if int((last - first).min()) + 1 < width:
+        return index[index <= last[:, None]]
+    return index.ravel()
+
+
 class Memory:
     """L2 and DRAM of the chip for one launch.
 
     l2_bytes, dram_bytes, fabric_bytes: delivered so far; coalesced_bytes: to SMs that shared an
-    answer; written_bytes: by stores; dirty: bytes of the L2 that must be written back before a new
-    line takes their place.
+    answer; written_bytes: by stores; dirty: bytes of the L2 that a memset left and that must be
+    written back before a new line takes their place; owed: the same of stores, by this launch or
+    in its place by the one before.
     """
 
-    def __init__(self, c, ghz: float, dirty: bool, cold: bool):
-        self.c = c
+    def __init__(self, c, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
+        """gpcs: SMs of each GPC."""
+        self.c, self.gpcs = c, gpcs
+        self.fills = [Server() for _ in gpcs]
         self.cold = cold
         self.l2_clk = 2 * c.l2_clock / c.l2_bandwidth  # clk a byte, of one die's partition
         self.fabric_clk = 2 * ghz * 1e9 / c.fabric_bandwidth
@@ -90,6 +107,8 @@ class Memory:
         self.channel = [Server() for _ in range(self.channels)]
         self.late = 0.0  # of the operation being served: what DRAM takes beyond its quickest
         self.l2 = (Server(), Server())
+        self.stores = (Server(), Server())  # the other direction: data on its way to the L2
+        self.sector_clk = 2 * c.l2_sector * c.l2_clock / c.store_bandwidth
         self.fabric = (Server(), Server())
         self.dirty = c.dirty_bytes if dirty else 0.0
         self.present: dict[int, np.ndarray] = {}
@@ -98,6 +117,7 @@ class Memory:
         self.coalescers: dict[int, Coalescer] = defaultdict(lambda: Coalescer(c.lrc_bytes))
         self.l2_bytes = self.dram_bytes = self.fabric_bytes = self.written_bytes = 0
         self.coalesced_bytes = 0
+        self.owed = 0.0
 
     def _lines(self, region) -> np.ndarray:
         """A byte a UNIT of an allocation: bit d set where die d's partition holds it."""
@@ -119,19 +139,7 @@ class Memory:
         at: when the requests leave the SM; latency: of a hit in the near partition, there and back.
         fan_out: for several CTAs of a cluster; such a request shares no answer with others.
         """
-        lines = self._lines(region)
-        origin = region.base & -UNIT
-        first = (starts - origin) >> UNIT_SHIFT
-        last = (starts + (nbytes - 1) - origin) >> UNIT_SHIFT
-        width = int((last - first).max()) + 1
-        if width == 1:
-            index = first
-        else:
-            index = first[:, None] + np.arange(width)
-            if int((last - first).min()) + 1 < width:
-                index = index[index <= last[:, None]]
-            else:
-                index = index.ravel()
+        lines, index = self._lines(region), _units(region, starts, nbytes)
         total, die = len(starts) * nbytes, sm.die
         if fan_out:
             return self._answer(at, die, region, lines, index, total, latency)
@@ -182,6 +190,13 @@ class Memory:
             early, late = min(early, low + latency), max(late, high + latency)
         return early, late
 
+    def into_gpc(self, gpc: int, begin: float, width: float, nbytes: int) -> float:
+        """When `nbytes` that an SM of a GPC takes in from `begin` on, in `width` clk if it were
+        alone, are there.
+        """
+        took = nbytes / (self.c.gpc_fill * self.gpcs[gpc])
+        return max(begin + width, self.fills[gpc].serve(begin, took) + took)
+
     def _cross(self, at: float, die: int, nbytes: int) -> float:
         self.fabric_bytes += nbytes
         return self.fabric[die].serve(at, nbytes * self.fabric_clk)
@@ -201,6 +216,10 @@ class Memory:
         if self.dirty > 0:
             self.dirty -= nbytes
             service = service * (1 + self.c.dirty_fraction)
+        if self.owed > 0:
+            back = min(self.owed, nbytes)
+            self.owed -= back
+            service = service * (1 + back / nbytes)
         start = np.array(
             [self._turn(i, at, s) for i, s in zip(used.tolist(), service, strict=True)]
         )
@@ -236,14 +255,18 @@ class Memory:
         address = self.on_chip(region, host_address)
         return ((address >> UNIT_SHIFT) * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFF) / (1 << 20)
 
-    def write(self, at: float, die: int, region, starts: np.ndarray, nbytes: int) -> float:
-        """Write `nbytes` at each address; returns when the L2 has taken them."""
-        lines = self._lines(region)
-        origin = region.base & -UNIT
-        lines[(starts - origin) >> UNIT_SHIFT] = 3
-        total = len(starts) * nbytes
+    def write(
+        self, at: float, die: int, region, starts: np.ndarray, nbytes: int, part: int, whole: int
+    ) -> float:
+        """Write `nbytes` at each address, `part` sectors in part and `whole` ones; returns when the
+        L2 has taken them. What is written must go to DRAM before other lines take its place.
+        """
+        self._lines(region)[_units(region, starts, nbytes)] = 3
+        total = (part + whole) * self.c.l2_sector
         self.written_bytes += total
-        return self.l2[die].serve(at, total * self.l2_clk) + total * self.l2_clk
+        self.owed += total
+        service = (whole + part * self.c.store_part) * self.sector_clk
+        return self.stores[die].serve(at, service) + service
 
     def on_chip(self, region, address: int) -> int:
         """The device address that a host address stands for."""

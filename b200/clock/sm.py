@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from b200.clock.memory_system import Server
+from b200.clock.stores import StorePort
 
 
 class TensorPipe:
@@ -36,8 +37,10 @@ class SM:
     """A streaming multiprocessor.
 
     tma: the unit that executes tensor and bulk copies; fill: rows that arrive in shared memory;
-    lsu: loads and stores of the warps. pages, descriptors: what its translation and descriptor
-    caches have seen. room: what is left for CTAs (bytes of shared memory, threads, CTAs).
+    lsu: loads and stores of the warps; store_port: stores on their way to the L2; dsmem, dsmem_in:
+    what goes to and comes from shared memory of other SMs. pages, descriptors: what its translation
+    and descriptor caches have seen. room: what is left for CTAs (bytes of shared memory, threads,
+    CTAs).
     unfenced: bytes of global memory read or written since the last fence; answered: when they are
     there; fenced: when the last fence is done.
     """
@@ -45,7 +48,8 @@ class SM:
     def __init__(self, index: int, gpc: int, die: int, smem: int, threads: int, ctas: int):
         self.index, self.gpc, self.die = index, gpc, die
         self.tma, self.fill, self.lsu, self.stores = Server(), Server(), Server(), Server()
-        self.dsmem = Server()
+        self.dsmem, self.dsmem_in = Server(), Server()
+        self.store_port = StorePort()
         self.pipe = TensorPipe()
         self.cores = tuple(SubCore() for _ in range(4))
         self.pages: set[int] = set()

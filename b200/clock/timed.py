@@ -123,7 +123,9 @@ class TimedMachine(Units):
     def _once(self, code, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
         options = self.options
         self.constants = self.c = options.gpu.constants(self.end, options.constants)
-        self.chip = Memory(self.c, options.clock_ghz, options.dirty_l2, options.cold)
+        self.chip = Memory(
+            self.c, options.clock_ghz, options.dirty_l2, options.cold, options.gpu.gpcs
+        )
         for region in self.warm:
             self.chip.warm(region)
         self.placement = Placement(options.gpu)

@@ -42,6 +42,7 @@ from b200.clock import membar as fences
 from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory
 from b200.clock.sm import mma_interval, mma_latency
+from b200.clock.stores import in_part, sectors_of
 from b200.clock.timeline import Timeline
 from b200.contract import Clock
 from b200.errors import Unsupported
@@ -56,9 +57,9 @@ SHIFTED = 128 * 32  # bytes that tcgen05.shift moves: 32 of each lane
 
 
 @lru_cache(maxsize=1 << 14)
-def _sectors(relative: bytes, nbytes: int) -> tuple[np.ndarray, int]:
+def _sectors(relative: bytes, nbytes: int) -> tuple[np.ndarray, int, int]:
     """(numbers of the 32-byte sectors, count of 128-byte lines) that addresses, int64 from a line's
-    start, touch.
+    start, touch; how many of the sectors they cover in part.
     """
     addresses = np.frombuffer(relative, np.int64)
     ends = np.arange(0, max(nbytes, 1), 32)
@@ -66,7 +67,7 @@ def _sectors(relative: bytes, nbytes: int) -> tuple[np.ndarray, int]:
         np.concatenate([((addresses[:, None] + ends) >> 5).ravel(), (addresses + nbytes - 1) >> 5])
     )
     found.flags.writeable = False
-    return found, len(np.unique(found >> 2))
+    return found, len(np.unique(found >> 2)), in_part(addresses, nbytes)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -193,7 +194,7 @@ class Units(Machine, ABC):
                 sm = place.cta.sm
                 begin = sm.fill.serve(first + extra, width)
                 sm.filled_bytes += nbytes
-                done = max(done, begin + width, last + extra)
+                done = max(done, self.chip.into_gpc(sm.gpc, begin, width, nbytes), last + extra)
                 self.record.unit(place.cta, "shared-memory fill", begin, begin + width, what)
             self.record.landed(warp, done, nbytes * len(places))
             self.at(done, apply)
@@ -251,7 +252,8 @@ class Units(Machine, ABC):
         read = self._read_out(sm, begin, nbytes)
         for starts, size in spans:
             region = self.memory.region(int(starts[0]))
-            done = self.chip.write(read + self._store_path(), sm.die, region, starts, size)
+            at = read + self._store_path()
+            done = self.chip.write(at, sm.die, region, starts, size, *sectors_of(starts, size))
             self.stored(warp, len(starts) * size, done)
         self.at(read, apply)
 
@@ -267,9 +269,13 @@ class Units(Machine, ABC):
         self.at(read + self._store_path(), apply)
 
     def _to_peer(self, copy: BulkToPeer | StAsync | RedAsync, warp, apply: Effect):
-        """A copy into another CTA's shared memory."""
+        """A copy into another CTA's shared memory: the SM that sends and the one that takes in can
+        do so at the same rate.
+        """
         width = copy.nbytes / self.c.dsmem_bytes
-        self.at(warp.cta.sm.dsmem.serve(warp.time, width) + width + self.c.dsmem_way, apply)
+        sent = warp.cta.sm.dsmem.serve(warp.time, width)
+        taken = copy.place.cta.sm.dsmem_in.serve(sent, width)
+        self.at(taken + width + self.c.dsmem_way, apply)
 
     def _try_cancel(self, cancel: TryCancel, warp, apply: Effect):
         self.at(warp.time + self.c.tma_l2, apply)
@@ -341,16 +347,12 @@ class Units(Machine, ABC):
         """ld, st, atom or red of the active lanes at global addresses."""
         sm, c = warp.cta.sm, self.c
         origin = int(addresses[0]) & -LINE
-        relative, lines = _sectors((addresses - origin).tobytes(), nbytes)
+        relative, lines, part = _sectors((addresses - origin).tobytes(), nbytes)
         sectors = relative + (origin >> 5)
         width = max(lines, len(addresses) * nbytes / LINE)
         begin = sm.lsu.serve(warp.time, width)
         if kind in ("st", "red"):
-            for region, starts in self._by_region(sectors << 5):
-                done = self.chip.write(
-                    begin + width + self._store_path(), sm.die, region, starts, c.l2_sector
-                )
-                self.stored(warp, len(starts) * c.l2_sector, done)
+            self._pass_on(warp, sectors, begin + width, part if kind == "st" else 0)
             return
         done = begin + width + c.l1_hit
         if kind == "ld" and cached:
@@ -364,9 +366,26 @@ class Units(Machine, ABC):
             done = max(done, self._fetch(sm, begin + width, spans, c.ldg_l2)[1])
             if kind == "atom":  # the L2 puts the result where the operand was
                 for region, starts in self._by_region(sectors << 5):
-                    self.chip.write(done, sm.die, region, starts, c.l2_sector)
+                    self.chip.write(done, sm.die, region, starts, c.l2_sector, 0, len(starts))
         warp.state.load_done = done
         self.record.landed(warp, done, len(sectors) * 32)
+
+    def _pass_on(self, warp, sectors: np.ndarray, at: float, part: int):
+        """Sectors, some of them written in part, go from a warp to the L2; the warp waits for
+        room.
+        """
+        sm, c = warp.cta.sm, self.c
+        at = sm.store_port.room(at, c.store_queue)
+        warp.time = max(warp.time, at)
+        sm.store_port.free = at = max(at, sm.store_port.free) + len(sectors) * c.store_sector
+        for region, starts in self._by_region(sectors << 5):
+            few = part * len(starts) // len(sectors)
+            arrival = at + self._store_path()
+            done = self.chip.write(
+                arrival, sm.die, region, starts, c.l2_sector, few, len(starts) - few
+            )
+            self.stored(warp, len(starts) * c.l2_sector, done)
+            sm.store_port.sent(done, len(starts))
 
     def _by_region(self, starts: np.ndarray):
         while len(starts):

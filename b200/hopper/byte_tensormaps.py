@@ -68,6 +68,14 @@ def maps_in(params: bytes, places: list[tuple[int, int, int]]) -> list[int]:
     ]
 
 
+def four_bit_maps(params: bytes, places: list[tuple[int, int, int]]) -> bool | None:
+    """Whether the tensormaps among parameters, as packed for a B200, are of 4-bit elements: all of
+    them (True), none (False), or it has to be told by their marks (None).
+    """
+    found = {is_four_bit(params[at : at + BYTES]) for at in maps_in(params, places)}
+    return found.pop() if len(found) == 1 else None
+
+
 def _is_map(params: bytes, offset: int) -> bool:
     try:
         decode(params[offset : offset + BYTES])

@@ -18,11 +18,14 @@ import struct
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
+from math import prod
 from pathlib import Path
 
+from b200.hopper.byte_tensormaps import four_bit_maps
 from b200.hopper.pack import Pack, load
 from b200.hopper.rewrite import without_releases, without_tensor_core
-from b200.hopper.run import HopperKernel, Image, Shape
+from b200.hopper.run import HopperKernel, Image, Shape, places_of
 from b200.hopper.this_gpu import describe
 from b200.hopper.toolchain import DEVICE, with_nvrtc
 
@@ -66,9 +69,11 @@ def measure(pack: Pack, name: str, copy_gb_s: float) -> Measured:
         for _ in range(copies)
     ]
     params = [launch.relocated([t.data_ptr() for t in tensors]) for tensors in sets]
-    us = []
+    us, text = [], pack.programs[launch.program]
+    four_bit = four_bit_maps(launch.params, places_of(text, launch.kernel))
     for rewrite in (without_tensor_core, without_releases):
-        kernel = HopperKernel(pack.programs[launch.program], launch.kernel, rewrite)
+        rewrite = partial(rewrite, four_bit=four_bit, cluster=prod(launch.cluster))
+        kernel = HopperKernel(text, launch.kernel, rewrite)
         run = kernel.prepared(shape)
         us.append(_graph_time(lambda i, run=run: run(params[i % copies])))
     read_us, gb_s = read_time(read, copies), read / us[0] / 1e3

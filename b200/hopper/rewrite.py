@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from b200.hopper import tmem_text
 from b200.hopper.byte_tensormaps import MARK, MARK_OFFSET
@@ -26,6 +27,7 @@ from b200.hopper.errors import HopperError
 from b200.hopper.statements import Block, Statement, elements, finder, statement, without_comments
 
 TARGET = "sm_90a"
+LARGEST_CLUSTER = tmem_text.LARGEST_CLUSTER
 Writer = Callable[[Statement, Block], None]  # writes what takes the place of an instruction
 PRIVATE_BYTES = 256  # of shared memory, behind the kernel's own; as in device/barriers.cu
 
@@ -45,10 +47,16 @@ class Retargeted:
     edits_maps: bool
 
 
-def retarget(text: str, device: str, tcgen05: Writer = tmem_text.replace) -> Retargeted:
+def retarget(
+    text: str,
+    device: str,
+    tcgen05: Writer = tmem_text.replace,
+    four_bit: bool | None = None,
+) -> Retargeted:
     """Rewrite a PTX module and add the device functions (PTX for sm_90a). Raises HopperError.
 
-    tcgen05: writes what takes the place of these instructions.
+    tcgen05: writes what takes the place of these instructions. four_bit: whether the module's
+    tensormaps are of 4-bit elements, if all are alike; else the program looks for their marks.
     """
     text = without_comments(text).replace("\0", "")
     if not re.search(r"\.target\s+sm_10[03][af]?\b", text):
@@ -56,7 +64,7 @@ def retarget(text: str, device: str, tcgen05: Writer = tmem_text.replace) -> Ret
         raise HopperError(
             "unsupported", f"PTX for {target[1] if target else 'no target'}: expected sm_100a"
         )
-    module = _Module(_dynamic_symbol(text), tcgen05)
+    module = _Module(_dynamic_symbol(text), tcgen05, four_bit)
     body = _PATTERN.sub(module.replace, text)
     return Retargeted(
         _merge(body, device) if module.calls else _retarget_header(body, _version(body)),
@@ -66,16 +74,20 @@ def retarget(text: str, device: str, tcgen05: Writer = tmem_text.replace) -> Ret
     )
 
 
-def without_tensor_core(text: str, device: str) -> Retargeted:
+def without_tensor_core(
+    text: str, device: str, four_bit: bool | None = None, cluster: int = LARGEST_CLUSTER
+) -> Retargeted:
     """As retarget, with tcgen05 left out but for its arrives: what remains is the load pipeline and
-    an epilogue of zeros."""
-    return retarget(text, device, tmem_text.leave_out)
+    an epilogue of zeros. cluster: CTAs of a cluster, at most."""
+    return retarget(text, device, partial(tmem_text.leave_out, cluster=cluster), four_bit)
 
 
-def without_releases(text: str, device: str) -> Retargeted:
+def without_releases(
+    text: str, device: str, four_bit: bool | None = None, cluster: int = LARGEST_CLUSTER
+) -> Retargeted:
     """As without_tensor_core, and the kernel's own arrives at other CTAs do not release, either:
     what is faster by that, they cost."""
-    found = without_tensor_core(text, device)
+    found = without_tensor_core(text, device, four_bit, cluster)
     relaxed = found.text.replace(tmem_text.RELEASING_ARRIVE, tmem_text.RELAXED_ARRIVE)
     return replace(found, text=relaxed)
 
@@ -112,8 +124,8 @@ def _merge(text: str, device: str) -> str:
 class _Module:
     """One rewriting. calls: a device function is called; private: a private barrier is needed."""
 
-    def __init__(self, dynamic: str | None, tcgen05: Writer):
-        self.dynamic, self.tcgen05 = dynamic, tcgen05
+    def __init__(self, dynamic: str | None, tcgen05: Writer, four_bit: bool | None):
+        self.dynamic, self.tcgen05, self.four_bit = dynamic, tcgen05, four_bit
         self.calls, self.private, self.number = False, False, 0
 
     def replace(self, match: re.Match) -> str:
@@ -172,7 +184,8 @@ def _three_operands(module: _Module, s: Statement, block: Block) -> None:
 
 
 def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
-    """A tensor TMA operation: coordinate 0 scaled as the tensormap is marked."""
+    """A tensor TMA operation: coordinate 0 scaled as the tensormap is marked. A mark is a load from
+    the parameters that every CTA waits for, 250 clk the first time (docs/hopper.md)."""
     if any(m in s.opcode for m in ("gather4", "scatter4", "im2col")):
         raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
     place = next(i for i, o in enumerate(s.operands) if re.match(r"\[[^\]]*,\s*\{", o))
@@ -182,15 +195,15 @@ def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
     pointer, vector = found.groups()
     first, *others = elements(vector)
     map_ = block.address(f"[{pointer}]", "b64")
-    mark, coordinate, four_bit = (
-        block.register("b32"),
-        block.register("b32"),
-        block.register("pred"),
-    )
-    block.emit(f"ld.b32 {mark}, [{map_}+{MARK_OFFSET}]")
-    block.emit(f"setp.eq.u32 {four_bit}, {mark}, {MARK:#x}")
+    coordinate = block.register("b32")
     block.emit(f"mov.b32 {coordinate}, {first}")
-    block.emit(f"@{four_bit} shr.s32 {coordinate}, {coordinate}, 1")
+    if module.four_bit is None:
+        mark, four_bit = block.register("b32"), block.register("pred")
+        block.emit(f"ld.b32 {mark}, [{map_}+{MARK_OFFSET}]")
+        block.emit(f"setp.eq.u32 {four_bit}, {mark}, {MARK:#x}")
+        block.emit(f"@{four_bit} shr.s32 {coordinate}, {coordinate}, 1")
+    elif module.four_bit:
+        block.emit(f"shr.s32 {coordinate}, {coordinate}, 1")
     operands = list(s.operands)
     operands[place] = f"[{map_}, {{{', '.join([coordinate, *others])}}}]"
     opcode = re.sub(r"\.cta_group::[12]", "", s.opcode)

@@ -7,6 +7,7 @@ import torch
 from b200.clock import Constants
 from b200.clock.coalescer import Coalescer
 from b200.clock.costs import pure_cost
+from b200.clock.devices import B200
 from b200.clock.memory_system import Memory, Server
 from b200.clock.placement import Placement
 from b200.clock.rates import TABLE, rate
@@ -56,7 +57,7 @@ def test_sms_of_a_gpc_share_the_answer_to_what_is_under_way():
     """
     sms = Placement().sms
     for second, requests in ((sms[1], 1), (sms[-1], 2)):
-        chip = Memory(Constants.make(), 1.965, dirty=False, cold=True)
+        chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
         arrivals = [
             chip.read(at, sm, Region, np.array([Region.base]), 4096, 400.0)
             for at, sm in ((0.0, sms[0]), (10.0, second))
@@ -68,7 +69,7 @@ def test_sms_of_a_gpc_share_the_answer_to_what_is_under_way():
 
 
 def test_what_has_arrived_is_asked_for_again():
-    chip = Memory(Constants.make(), 1.965, dirty=False, cold=True)
+    chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
     sm = Placement().sms[0]
     _, last = chip.read(0.0, sm, Region, np.array([Region.base]), 4096, 400.0)
     chip.read(last + 1.0, sm, Region, np.array([Region.base]), 4096, 400.0)
@@ -98,10 +99,34 @@ def test_what_an_sm_asks_for_again_it_gets_again():
 
 def test_a_multicast_shares_no_answer():
     """H200: of a dual GEMM whose clusters multicast the L2 delivers 102 MB, without clusters 59."""
-    chip = Memory(Constants.make(), 1.965, dirty=False, cold=True)
+    chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
     for sm in Placement().sms[:2]:
         chip.read(0.0, sm, Region, np.array([Region.base]), 4096, 400.0, fan_out=True)
     assert chip.l2_bytes == 8192 and chip.coalesced_bytes == 0
+
+
+def test_a_channel_that_stood_idle_opens_a_row_first():
+    """`dram_open` is paid by a request that finds its channel idle, not by one that queues."""
+    c = Constants.make(dram_open=1000.0)
+    chip = Memory(c, 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
+    assert chip._turn(0, 10.0, 5.0) == 10.0
+    assert chip._turn(0, 10.0, 5.0) == 10.0 + 5.0 + c.dram_open  # behind the first and its row
+    assert chip._turn(0, 20.0, 5.0) == 10.0 + 10.0 + c.dram_open  # the row is open
+    assert chip.channel_busy == 15.0 + c.dram_open
+
+
+def test_a_gpc_takes_in_less_than_its_sms_could():
+    """H200: one SM takes in 116 B a clk, each of all that load the same 95."""
+    chip = Memory(Constants.make(), 1.965, dirty=False, cold=False, gpcs=(2,))
+    alone = chip.into_gpc(0, 0.0, 100.0, 11600)
+    both = chip.into_gpc(0, 0.0, 100.0, 11600)
+    assert alone == 100.0
+    assert both == pytest.approx(2 * 11600 / (2 * chip.c.gpc_fill))
+
+
+def test_an_l2_policy_costs_an_instruction_and_no_memory():
+    fractional = Instr("createpolicy.fractional.L2::evict_last.b64", ())
+    assert pure_cost(fractional) == rate("uniform integer")
 
 
 def test_ctas_without_clusters_fill_gpc_after_gpc():

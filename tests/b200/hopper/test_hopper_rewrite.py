@@ -16,7 +16,7 @@ import torch
 
 from b200.chip.copies.tensormap import ELEMENT_TYPES, TensorMap
 from b200.hopper import HopperError, toolchain
-from b200.hopper.byte_tensormaps import MARK, MARK_OFFSET, maps_in, to_hopper
+from b200.hopper.byte_tensormaps import MARK, MARK_OFFSET, four_bit_maps, maps_in, to_hopper
 from b200.hopper.rewrite import retarget, without_releases, without_tensor_core
 from b200.hopper.tmem_text import register_cells
 from tests.b200.ptx_support import kernel, run
@@ -95,6 +95,40 @@ def test_arrives_of_the_load_pipeline():
     assert kept.count("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _,") == 1
     assert kept.count(own) == 1
     assert relaxed == kept.replace(own, own.replace("release", "relaxed"))
+
+
+@pytest.mark.parametrize(
+    ("four_bit", "marks", "halved"), [(None, 1, 1), (True, 0, 1), (False, 0, 0)]
+)
+def test_marks_are_looked_for_where_maps_differ(four_bit, marks, halved):
+    load = (
+        "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes "
+        "[%r1], [%rd1, {%r2, %r3}], [%r4];"
+    )
+    text = without_tensor_core(program(load), DEVICE, four_bit).text
+    assert text.count(f"+{MARK_OFFSET}]") == marks and text.count("shr.s32") == halved
+
+
+def test_a_commit_arrives_at_the_ctas_of_its_cluster():
+    commit = (
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 "
+        "[%r1], %rs1;"
+    )
+    for ctas in (2, 4, 16):
+        text = without_tensor_core(program(commit), DEVICE, True, ctas).text
+        assert text.count("mbarrier.arrive.relaxed.cluster") == text.count("mapa.") == ctas
+
+
+def test_maps_of_one_kind_need_no_marks():
+    bytes_, nibbles = (
+        TensorMap(1 << 20, i, (256, 64), (stride,), (128, 8), (1, 1)).encode()
+        for i, stride in ((0, 256), (FOUR_BIT, 128))
+    )
+    places = [(0, 128, 64), (128, 128, 64)]
+    assert four_bit_maps(nibbles + nibbles, places) is True
+    assert four_bit_maps(bytes_ + bytes_, places) is False
+    assert four_bit_maps(bytes_ + nibbles, places) is None
+    assert four_bit_maps(bytes(256), []) is None
 
 
 def test_what_a_module_needs():

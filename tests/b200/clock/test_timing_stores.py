@@ -1,0 +1,108 @@
+"""Stores to global memory by the clock of an H200, held against one (docs/results/h200-stores.json
+has what `python -m b200.measure.hopper_stores` measured).
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from b200.clock import Constants
+from b200.clock.stores import StorePort, in_part, sectors_of
+from b200.hopper.rewrite import TARGET
+from b200.measure import hopper_stores
+from tests.b200.clock.test_timing import timed
+from tests.b200.ptx_support import kernel, run
+
+CTAS, STEPS = 132, 8
+EMPTY_US = 0.83  # a launch of as many CTAs that store nothing, in the same graph on the H200
+
+
+def kernel_us(pattern: str) -> float:
+    """Of 4.3 MB stored by all SMs, from the first CTA's start on."""
+    data = torch.zeros(CTAS * STEPS * hopper_stores.STEP, dtype=torch.uint8)
+    out = torch.zeros(CTAS, dtype=torch.int64)
+    gpu = timed(device="H200")
+    text = hopper_stores.kernel(pattern, CTAS, STEPS, TARGET)
+    done = run(text, out, data, grid=(CTAS, 1, 1), block=(128, 1, 1), gpu=gpu)
+    time = done.time
+    assert time.chip.owed == time.chip.written_bytes  # nothing was read, nothing written back
+    return time.time_us - Constants.make().cta_start_us
+
+
+@pytest.mark.parametrize(
+    ("pattern", "measured"), [("halves", 3.91), ("rows", 2.20), ("lines", 2.15)]
+)
+def test_stores_of_all_sms(pattern, measured):
+    assert kernel_us(pattern) == pytest.approx(measured - EMPTY_US, rel=0.15)
+
+
+def test_sectors_written_in_part():
+    assert sectors_of(np.array([0, 128]), 64) == (0, 4)
+    assert sectors_of(np.array([16]), 32) == (2, 0)
+    assert sectors_of(np.array([16]), 64) == (2, 1)
+    lanes = np.arange(32) * 32
+    assert in_part(lanes, 16) == 32  # half of each
+    assert in_part(np.arange(32) * 16, 16) == 0
+    assert in_part(np.zeros(32, np.int64), 4) == 1
+
+
+def test_warps_wait_when_much_is_under_way():
+    port = StorePort()
+    assert port.room(5.0, capacity=10) == 5.0
+    port.sent(100.0, 8)
+    port.sent(200.0, 8)
+    assert port.room(5.0, capacity=10) == 100.0
+    assert port.room(300.0, capacity=10) == 300.0 and port.sectors == 0
+
+
+def test_what_is_stored_is_written_back_while_something_is_read():
+    """A store of a line, then loads of others: DRAM moves both, and owes nothing in the end."""
+    text = """ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data]; mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd1, %rd3; add.u64 %rd5, %rd2, %rd3;
+    {store}
+    bar.sync 0; mov.b32 %r3, 0;
+    LOOP: ld.global.u32 %r2, [%rd5]; add.u64 %rd5, %rd5, 128; add.u32 %r4, %r4, %r2;
+    add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 64; @%p1 bra LOOP;
+    st.shared.u32 [dyn], %r4;"""
+    busy = {}
+    for name, store in (("stored", "st.global.u32 [%rd4], %r1;"), ("not", "")):
+        data, out = torch.zeros(64 * 32, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
+        body = text.format(store=store)
+        done = run(kernel(body, [".u64 out", ".u64 data"]), out, data, smem=64, gpu=timed())
+        assert done.time.chip.owed == 0
+        busy[name] = done.time.chip.channel_busy
+    assert busy["stored"] > busy["not"]
+
+
+def push_clk(senders: int) -> int:
+    """Until CTA 0 of a cluster of 4 has 16 KB from each of `senders` others."""
+    nbytes = 16384
+    out = torch.zeros(1, dtype=torch.int64)
+    body = f"""ld.param.u64 %rd1, [out]; mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, %tid.x;
+    mov.b32 %r3, dyn; add.u32 %r4, %r3, {4 * nbytes};
+    setp.eq.u32 %p1, %r2, 0; setp.eq.and.u32 %p2, %r1, 0, %p1;
+    @%p2 mbarrier.init.shared::cta.b64 [%r4], 1;
+    @%p2 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r4], {senders * nbytes};
+    fence.mbarrier_init.release.cluster; barrier.cluster.arrive; barrier.cluster.wait;
+    mov.u64 %rd3, %clock64;
+    setp.ge.u32 %p3, %r1, 1; setp.le.and.u32 %p3, %r1, {senders}, %p3; and.pred %p3, %p3, %p1;
+    mad.lo.u32 %r5, %r1, {nbytes}, %r3;
+    mapa.shared::cluster.u32 %r6, %r5, 0; mapa.shared::cluster.u32 %r7, %r4, 0;
+    @%p3 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r6], [%r3],
+        {nbytes}, [%r7];
+    @!%p2 bra END;
+    WAIT: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p4, [%r4], 0; @!%p4 bra WAIT;
+    mov.u64 %rd4, %clock64; sub.u64 %rd4, %rd4, %rd3; st.global.u64 [%rd1], %rd4;
+    END: barrier.cluster.arrive; barrier.cluster.wait;"""
+    text = kernel(body, [".u64 out"])
+    run(text, out, grid=(4, 1, 1), cluster=(4, 1, 1), smem=4 * nbytes + 64, gpu=timed())
+    return out.item()
+
+
+def test_partial_tiles_of_several_ctas_arrive_one_after_the_other():
+    """H200: 16 KB from one SM to another take 1035 to 1061 clk; the owner of a K split by 4 waits
+    for the partial tiles of three.
+    """
+    one, three = push_clk(1), push_clk(3)
+    assert one == pytest.approx(1050, rel=0.1)
+    assert three == pytest.approx(one + 2 * 16384 / 19.6, rel=0.1)
