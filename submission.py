@@ -14,20 +14,20 @@ NORMAL FORM   out[l, t, r] = f(sum over k of weights[l, r, k] * tokens[l, t, k])
 
 ROLES   a CTA computes 128 weight rows of a tile, a pair of neighbouring cluster ranks 256
     warps 0-3  epilogue: tensor memory lanes 32w... -> registers -> global
-    warp 4     load: TMA boxes of weights and tokens, bulk copies of scale-factor atoms
-    warp 5     MMA: scales to tensor memory, block-scaled MMAs; in the odd CTA of a pair: relay
+    warp 4     load: TMA boxes of weights, tokens and scale-factor atoms
+    warp 5     MMA: scales to tensor memory, block-scaled MMAs; idle in the odd CTA of a pair
 
 PIPELINES (mbarriers)
     barrier       from -> to            arrivals of a phase
     full[s]       load -> MMA           1 expect_tx of the load warp, and the bytes of the stage;
-                                        even CTA of a pair: 1 more, relayed by the odd CTA
+                                        pair: on the even CTA, of the load warps of both CTAs
     empty[s]      MMA -> load           1 commit of each MMA warp that reads what this CTA sends
     gate[a]       MMA -> epilogue       1 commit: the first product of a dual tile is complete
     acc_full[a]   MMA -> epilogue       1 commit: the tile is complete
     acc_empty[a]  epilogue -> MMA       4 warps of each CTA of the pair, on the even CTA
     partials      epilogue -> epilogue  1 expect_tx, and the bytes of the other CTAs' partial sums
-    The MMAs of a pair are issued by its even CTA and read shared memory of both. What the odd CTA
-    loads completes on its own full[s]; its MMA warp waits there and arrives on the even CTA's.
+    The MMAs of a pair are issued by its even CTA and read shared memory of both, so what the odd
+    CTA loads, all of it behind the barrier of the cluster, completes on full[s] of the even one.
 
 TIMELINE of a role
     load      prefetch descriptors, init full | loads of the first stages, without waits or
@@ -82,7 +82,10 @@ PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
 # What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles a token, cycles
 COSTS = {"dram": 3700, "l2": 8000, "start": 2800, "pair": 500, "refill": 1500}
-COSTS |= {"epilogue": 16, "dual": 38, "exchange": 800, "restart": 2600}
+COSTS |= {"epilogue": 16, "dual": 38, "exchange": 1000, "restart": 2600}
+# Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
+EDGE, EDGE_CHANCE = 0.9, 0.05
+CLOSE = 1.015  # estimates within this ratio are alike
 
 ROWS = 128  # weight rows of a CTA
 K_TILE = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
@@ -136,7 +139,7 @@ class Problem:
     def parameter_bytes(self) -> int:
         """Kernel parameters: for each group descriptors, addresses and sizes."""
         operands = self.weights + 1
-        return len(self.groups) * (128 * operands + 8 * (operands + 1) + 4 * 5) + 64
+        return len(self.groups) * (256 * operands + 8 * (operands + 1) + 4 * 5) + 64
 
 
 class Operand:
@@ -270,7 +273,6 @@ class Plan:
     def __init__(self, config: Config, problem: Problem):
         c, groups, weights, tile = config, problem.groups, problem.weights, config.token_tile
         self.config, self.weights, self.groups = config, weights, len(groups)
-        self.whole_k = all(p.k % K_TILE == 0 for p in groups)
         self.one_token_tile = problem.tokens <= tile * c.cluster_n  # no weights are read twice
         self.one_batch = all(p.batch == 1 for p in groups)
         aligned_rows = all(p.rows % 16 == 0 for p in groups)  # 16 of c are 32 aligned bytes
@@ -281,8 +283,9 @@ class Plan:
         # A TMA box; a tile loads only the boxes that hold tokens.
         self.token_box = next(box for box in boxes if self.token_rows % box == 0)
         self.token_atoms = ceil_div(tile, 128)
-        # Tokens that the epilogue reads from tensor memory at a time.
-        self.chunk = next((n for n in (64 // weights, 32, 16) if tile % n == 0), 8)
+        # Tokens that the epilogue reads at a time; each part of a K split has some.
+        sizes = (n for n in (64 // weights, 32, 16) if tile % n == 0 and n * c.split_k <= tile)
+        self.chunk = next(sizes, 8)
         # Stores of 32 bytes a lane, 16 tokens at a time, else 2 bytes of 32 neighbouring lanes.
         self.wide_stores = aligned_rows and self.chunk % 16 == 0
         # Dual: k-tiles at the end whose first product is finished first.
@@ -333,11 +336,8 @@ class Plan:
 
 @functools.cache
 def clusters_at_once(size: int) -> int:
-    """Clusters of `size` CTAs that are resident at a time, one CTA an SM.
-
-    The driver's answer, for chips differ in the SMs of their GPCs, and a grid one cluster larger
-    takes twice as long; without such a GPU the table's.
-    """
+    """Clusters of `size` CTAs, one an SM, that are resident at a time: what the driver answers at
+    once, for chips differ; without such a GPU the table's."""
     if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 10:
         return HardwareInfo(torch.cuda.current_device()).get_max_active_clusters(size)
     return CLUSTERS[size - 1]
@@ -379,10 +379,10 @@ def check(config: Config, problem: Problem) -> Plan:
     return plan
 
 
-def waves_of(config: Config, problem: Problem) -> int:
-    """How often the chip is filled with clusters, one tile each."""
-    at_once = clusters_at_once(config.cluster) * config.ctas_per_sm
-    return ceil_div(tile_count(config, problem), at_once)
+def waves_of(config: Config, problem: Problem, resident: float = 1) -> int:
+    """How often the chip, or this part of it, is filled with clusters, one tile each."""
+    at_once = int(resident * clusters_at_once(config.cluster)) * config.ctas_per_sm
+    return ceil_div(tile_count(config, problem), max(at_once, 1))
 
 
 def tile_cycles(plan: Plan, width: int, k: int) -> tuple[float, float]:
@@ -395,10 +395,12 @@ def tile_cycles(plan: Plan, width: int, k: int) -> tuple[float, float]:
     block = max(mma, 32 * (1 + ceil_div(width, 128))) + (weights - 1) * max(mma, 32)
     boxes = ceil_div(width // c.cta_group, plan.token_box)
     loads = weights * ROWS / c.cluster_n + boxes * max(58, plan.token_box)
-    refill = (COSTS["refill"] + 100 * c.cluster) / plan.stages
+    refill = (COSTS["refill"] + 100 * c.cluster + 200 * (c.cluster_n > 1)) / plan.stages
     busy = sum(x**4 for x in (K_BLOCKS * block, loads, refill)) ** 0.25
-    exchange = COSTS["exchange"] + 9 * width * weights * (c.split_k - 1) / c.split_k
-    epilogue = COSTS["epilogue" if weights == 1 else "dual"] * width + (c.split_k > 1) * exchange
+    sent = width * weights * (c.split_k - 1) / c.split_k  # tokens of each part
+    stored = min(width, ceil_div(ceil_div(width, plan.chunk), c.split_k) * plan.chunk)
+    exchange = (COSTS["exchange"] + 27 * sent) * (c.split_k > 1)
+    epilogue = COSTS["epilogue" if weights == 1 else "dual"] * stored + exchange
     return ceil_div(k, K_TILE) / c.split_k * busy, epilogue
 
 
@@ -409,6 +411,8 @@ def estimate(config: Config, problem: Problem) -> float:
     """
     c, weights, plan = config, problem.weights, Plan(config, problem)
     clusters, waves = tile_count(c, problem), waves_of(c, problem)
+    if c.cluster > 2:  # of more than a TPC, chips differ in how many fit
+        waves += EDGE_CHANCE * (waves_of(c, problem, EDGE) - waves)
     crowd = min(c.ctas_per_sm, ceil_div(clusters * c.cluster, SM_COUNT))
     hidden = plan.accumulators == 2  # epilogues, but for the last
     busy = dram = l2 = tail = 0
@@ -448,8 +452,13 @@ def legal_configs(problem: Problem) -> list[Config]:
 
 
 def pick(problem: Problem) -> Config:
-    """The configuration for a problem: of the legal ones above, the one with the best estimate."""
-    return min(legal_configs(problem), key=lambda config: estimate(config, problem))
+    """The configuration for a problem: of those whose estimates are close to the best one, that
+    with the fewest CTAs in a cluster, then the fewest mechanisms.
+    """
+    estimates = {config: estimate(config, problem) for config in legal_configs(problem)}
+    close = [c for c, cycles in estimates.items() if cycles <= CLOSE * min(estimates.values())]
+    used = {c: (c.cta_group > 1, c.split_k > 1, c.cluster_n > 1, c.persistent) for c in close}
+    return min(close, key=lambda c: (c.cluster, sum(used[c]), estimates[c]))
 
 
 # ---- PTX and arithmetic --------------------------------------------------------------------------
@@ -498,6 +507,9 @@ fence_async_smem = ptx("fence.proxy.async.shared::cta;")
 
 mbarrier_init = ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "rr")
 mbarrier_expect = ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "rr")
+mbarrier_expect_remote = ptx(
+    "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [$0], $1;", "rr"
+)
 mbarrier_arrive_remote = ptx("mbarrier.arrive.release.cta.shared::cluster.b64 _, [$0];", "r")
 mbarrier_wait = ptx(
     "{\n.reg .pred P;\nLAB_WAIT:\n"
@@ -534,26 +546,22 @@ silu = ptx(
 )
 
 
-def _copy(text, tail, letters, operands, policy, mask):
-    """A global -> shared copy, to every CTA of `mask` at the same offset where there is one."""
-    text = text.format("cta" if mask is None else "cluster")
+def tma_load(to, tensormap, coordinates, barrier, policy, pair, mask=None):
+    """A box from global to shared memory, of each CTA of `mask` at the same offset if it is given.
+
+    pair: the barrier is one of the even CTA of the pair, or of each pair that `mask` has a CTA of.
+    """
+    text = "cp.async.bulk.tensor.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
+    tail, letters = "[$0], [$1, {$2, $3, $4}], [$5]", "rlrrrr"
+    operands = [to, tensormap, *coordinates, barrier]
+    if pair or mask is not None:
+        text = text.replace("cta", "cluster")
     suffixes = (".multicast::cluster", "h", mask), (".L2::cache_hint", "l", policy)
     for suffix, letter, value in suffixes:
         if value is not None:
             text, letters, operands = text + suffix, letters + letter, [*operands, value]
             tail += f", ${len(operands) - 1}"
-    ptx(f"{text} {tail};", letters)(*operands)
-
-
-def tma_load(to, tensormap, coordinates, barrier, policy, mask=None):
-    text = "cp.async.bulk.tensor.3d.shared::{}.global.tile.mbarrier::complete_tx::bytes"
-    operands = [to, tensormap, *coordinates, barrier]
-    _copy(text, "[$0], [$1, {$2, $3, $4}], [$5]", "rlrrrr", operands, policy, mask)
-
-
-def bulk_load(to, address, size, barrier, policy, mask=None):
-    text = "cp.async.bulk.shared::{}.global.mbarrier::complete_tx::bytes"
-    _copy(text, "[$0], [$1], $2, [$3]", "rlrr", [to, address, size, barrier], policy, mask)
+    ptx(f"{text}{'.cta_group::2' if pair else ''} {tail};", letters)(*operands)
 
 
 def tcgen05_cp(group, address, descriptor):
@@ -639,6 +647,7 @@ def descriptor_address(atom, *, loc=None, ip=None):
 OPERAND_DESCRIPTOR = 0x4000404000010000  # K-major, 128-byte swizzle, 8-row groups 1024 bytes apart
 SCALE_DESCRIPTOR = 0x0000400800010000  # no swizzle, 8-row groups 128 bytes apart
 INSTRUCTION = 1 << 7 | 1 << 10  # A and B e2m1, scales ue4m3; N >> 3 at bit 17, M >> 7 at bit 27
+EVEN_CTA = 0xFEFFFFFF - 2**32  # of a pair: bit 24 of a shared address is bit 0 of the rank
 EVICT_FIRST, EVICT_LAST = 0x12F0000000000000, 0x14F0000000000000  # L2 cache policies
 
 
@@ -660,11 +669,10 @@ class Tile:
     k_begin: Int32  # first k-tile of this part of a K split
     k_count: Int32  # k-tiles of this part
 
-    def scales_at(self, operand, row, rows, k_tile):
-        """Address of the scale factors of a row, of `rows`; beyond the last one of the last."""
+    def atom(self, row, rows):
+        """Number of the scale-factor atoms of a row, of `rows`; beyond the last one of the last."""
         atoms = (rows + 127) >> 7
-        atom = self.batch * atoms + cutlass.min(row >> 7, atoms - 1)
-        return self.scales[operand] + (Int64(atom) * self.k_blocks + k_tile * K_BLOCKS) * ATOM_BYTES
+        return self.batch * atoms + cutlass.min(row >> 7, atoms - 1)
 
 
 class Kernel:
@@ -683,9 +691,10 @@ class Kernel:
             group = words[g * (2 * operands + 6) : (g + 1) * (2 * operands + 6)]
             rows, tokens, k, batch, token_rows = [Int32(size) for size in group[-5:]]
             sides = [(rows, rows, ROWS)] * plan.weights + [(tokens, token_rows, plan.token_box)]
-            for i in cutlass.range_constexpr(operands):
-                maps.append(self.tensormap(group[2 * i], *sides[i], k, batch))
-            addresses.extend([*group[1 : 2 * operands : 2], group[2 * operands]])
+            codes, scales = group[: 2 * operands : 2], group[1 : 2 * operands : 2]
+            maps += [self.tensormap(a, *side, k, batch) for a, side in zip(codes, sides)]
+            maps += [self.scale_tensormap(a, side[1], k, batch) for a, side in zip(scales, sides)]
+            addresses.extend([*scales, group[2 * operands]])
             sizes.extend([tiles, rows, tokens, k, batch])
             row_tiles = div_up(rows, ROWS * c.cta_group)
             tiles = tiles + row_tiles * batch * div_up(tokens, c.token_tile * c.cluster_n)
@@ -705,22 +714,33 @@ class Kernel:
         row = cute.assume(Int64(k), K_BLOCK)
         plane = cute.assume(Int64(stored_rows) * Int64(k), K_BLOCK)
         shape, strides = (rows, cute.assume(k, K_BLOCK), batch), (row, 1, plane)
-        pointer = cute.make_ptr(Float4E2M1FN, address, cute.AddressSpace.gmem, assumed_align=16)
-        operand = cute.make_tensor(pointer, cute.make_layout(shape, stride=strides))
         swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
         box = (box_rows, K_TILE)
         layout = cute.tile_to_shape(swizzle, box, order=(0, 1))
+        return self.tma_atom(Float4E2M1FN, address, shape, strides, box, layout)
+
+    def scale_tensormap(self, address, rows, k, batch):
+        """TMA atom for boxes of the scale-factor atoms of a k-tile of 128 rows, 256 Int16 each."""
+        k_blocks, words = k >> 6, ATOM_BYTES // 2
+        shape, box = (words, k_blocks, batch * ((rows + 127) >> 7)), (words, K_BLOCKS, 1)
+        strides = (1, words, cute.assume(Int64(k_blocks) * words, words))
+        layout = cute.make_layout(box)
+        return self.tma_atom(Int16, address, shape, strides, box, layout)
+
+    def tma_atom(self, dtype, address, shape, strides, box, layout):
+        pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
+        tensor = cute.make_tensor(pointer, cute.make_layout(shape, stride=strides))
         load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
-        return cpasync.make_tiled_tma_atom(load, operand, layout, box)[0]
+        return cpasync.make_tiled_tma_atom(load, tensor, layout, box)[0]
 
     @cute.kernel
     def kernel(self, maps, addresses, sizes, tiles):
         c, operands = self.config, self.plan.weights + 1
-        lists = batched(maps, operands), batched(addresses, operands + 1), batched(sizes, 5)
+        lists = batched(maps, 2 * operands), batched(addresses, operands + 1), batched(sizes, 5)
         self.groups = [[*map(descriptor_address, m), *a, *s] for m, a, s in zip(*lists)]
         if const_expr(self.plan.groups == 1):  # which the first tile needs is known already
             if cute.arch.thread_idx()[0] == 32 * DESCRIPTOR_WARP:
-                self.prefetch_tensormaps(self.groups[0][:operands])
+                self.prefetch_tensormaps(self.groups[0][: 2 * operands])
         warp = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
         self.smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
         self.tiles = tiles
@@ -796,15 +816,9 @@ class Kernel:
         k_tiles = div_up(k, K_TILE)
         k_begin = div(self.part * k_tiles, c.split_k)
         k_count = div((self.part + 1) * k_tiles, c.split_k) - k_begin
-        maps, scales, out = group[:operands], group[operands : 2 * operands], group[2 * operands]
+        maps, scales, out = group[: 2 * operands], group[2 * operands : -6], group[-6]
         position = batch, row, token, width, ((token & 127) + width + 127) >> 7
         return Tile(maps, scales, out, rows, tokens, *position, k >> 6, k_begin, k_count)
-
-    def k_blocks_in(self, t, k_tile):
-        """K blocks of a k-tile; the last one may have fewer."""
-        if self.plan.whole_k:
-            return Int32(K_BLOCKS)
-        return cutlass.min(t.k_blocks - k_tile * K_BLOCKS, Int32(K_BLOCKS))
 
     def within(self, index, count):
         """Whether there is an item `index`, of one at least."""
@@ -817,16 +831,16 @@ class Kernel:
         c, plan = self.config, self.plan
         first, count, distance = self.my_tiles()
         start = self.locate(first)
-        ahead = cutlass.min(start.k_count, Int32(plan.stages))  # filled before the cluster meets
+        # Filled before the cluster meets; the odd CTA of a pair needs the even one's barriers.
+        ahead = select(self.half == 0, cutlass.min(start.k_count, Int32(plan.stages)), 0)
         with cute.arch.elect_one():
-            arrivals = 2 - self.half if c.cta_group == 2 else 1
-            self.init_barriers(plan.full_at, plan.stages, arrivals)
+            self.init_barriers(plan.full_at, plan.stages, c.cta_group)
             cute.arch.mbarrier_init_fence()
             fence_async_smem()
         self.join(False)
         with cute.arch.elect_one():
             for i in cutlass.range(ahead, unroll=1):
-                self.load_stage(start, start.k_begin + i, i, 1)
+                self.load_stage(start, start.k_begin + i, i, True)
         if const_expr(c.cluster > 1):
             cute.arch.cluster_wait()
         else:
@@ -841,7 +855,7 @@ class Kernel:
                     self.prefetch_tensormaps(following.maps)
                 for j in cutlass.range(select(i == 0, ahead, 0), t.k_count, unroll=1):
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
-                    self.load_stage(t, t.k_begin + j, stage, c.cluster_n)
+                    self.load_stage(t, t.k_begin + j, stage, False)
                     stage, phase = advance(stage, phase, plan.stages)
             if const_expr(self.plan.team > 1):  # commits of other CTAs are on their way
                 for _ in cutlass.range(plan.stages, unroll=1):
@@ -850,43 +864,47 @@ class Kernel:
         self.leave()
 
     @cute.jit
-    def load_stage(self, t, k_tile, stage, sharers):
+    def load_stage(self, t, k_tile, stage, alone):
         """Fill a stage: expect its bytes, whoever sends them, then send this CTA's share of them.
 
-        sharers: CTAs that take turns in sending weights to all of them (see `my_turn`); 1: alone.
+        alone: without the cluster; else CTAs that share weights take turns in sending them (see
+        `my_turn`), and a pair's loads complete on the barrier of its even CTA.
         """
         c, plan, weights = self.config, self.plan, self.plan.weights
         base, full = self.smem + stage * plan.stage_bytes, self.barrier(plan.full_at, stage)
+        pair, sharers = c.cta_group == 2 and not alone, 1 if alone else c.cluster_n
         share = div(t.width, c.cta_group)  # of the tokens, which this CTA of a pair loads
         boxes, box_bytes = div_up(share, plan.token_box), plan.token_box * K_TILE // 2
-        scale_bytes = self.k_blocks_in(t, k_tile) * ATOM_BYTES
-        operand_bytes = weights * WEIGHT_BYTES + boxes * box_bytes
-        mbarrier_expect(full, operand_bytes + (weights + t.token_atoms) * scale_bytes)
-        k, mask = k_tile * K_TILE, None
+        scale_bytes = (weights + t.token_atoms) * (K_BLOCKS * ATOM_BYTES)
+        expected = weights * WEIGHT_BYTES + boxes * box_bytes + scale_bytes
+        full = full & EVEN_CTA if pair else full
+        (mbarrier_expect_remote if pair else mbarrier_expect)(full, expected)
+        k, k_block, mask = k_tile * K_TILE, k_tile * K_BLOCKS, None
         policy = EVICT_FIRST if plan.one_token_tile else None  # None: they are read again
         if const_expr(sharers > 1):
             alike = sum(1 << (i * c.cta_group) for i in range(sharers))
             mask = Int32(alike) << (self.part * self.plan.team + self.half)
+        atom = t.atom(t.row, t.rows)
         for w in cutlass.range_constexpr(weights):
             if self.my_turn(k_tile + w, sharers):
                 to = base + w * WEIGHT_BYTES
-                tma_load(to, t.maps[w], (k, t.row, t.batch), full, policy, mask)
+                tma_load(to, t.maps[w], (k, t.row, t.batch), full, policy, pair, mask)
         for w in cutlass.range_constexpr(weights):
             if self.my_turn(k_tile + w + 1, sharers):
                 to = base + (plan.weight_scales_at + w * K_BLOCKS * ATOM_BYTES)
-                address = t.scales_at(w, t.row, t.rows, k_tile)
-                bulk_load(to, address, scale_bytes, full, policy, mask)
+                scales = t.maps[weights + 1 + w]
+                tma_load(to, scales, (0, k_block, atom), full, policy, pair, mask)
 
         for box in cutlass.range_constexpr(plan.token_rows // plan.token_box):
             if self.within(box, boxes):
                 to = base + (plan.tokens_at + box * box_bytes)
                 token = t.token + self.half * share + box * plan.token_box
-                tma_load(to, t.maps[-1], (k, token, t.batch), full, EVICT_LAST)
+                tma_load(to, t.maps[weights], (k, token, t.batch), full, EVICT_LAST, pair)
         for a in cutlass.range_constexpr(plan.token_atoms):
             if self.within(a, t.token_atoms):
                 to = base + (plan.token_scales_at + a * K_BLOCKS * ATOM_BYTES)
-                address = t.scales_at(-1, t.token + 128 * a, t.tokens, k_tile)
-                bulk_load(to, address, scale_bytes, full, EVICT_LAST)
+                token_atom = t.atom(t.token + 128 * a, t.tokens)
+                tma_load(to, t.maps[-1], (0, k_block, token_atom), full, EVICT_LAST, pair)
 
     def my_turn(self, copy, sharers):
         """Whether this CTA issues copy number `copy` of weights, a multicast to all sharers: they
@@ -906,31 +924,15 @@ class Kernel:
         self.join(True)
         tmem = ld_shared_b32(self.smem + plan.tmem_address_at)
         first, count, distance = self.my_tiles()
+        count = select(self.half == 0, count, 0)  # the even CTA of a pair issues for both
         stage, phase, acc, acc_phase = Int32(0), Int32(0), Int32(0), Int32(0)
         for i in cutlass.range(count, unroll=1):
             t = self.locate(first + i * distance)
-            if const_expr(c.cta_group == 1):
-                stage, phase = self.multiply_tile(t, tmem, acc, acc_phase, stage, phase)
-            else:
-                if self.half == 0:
-                    stage, phase = self.multiply_tile(t, tmem, acc, acc_phase, stage, phase)
-                else:
-                    stage, phase = self.relay(t, stage, phase)
+            stage, phase = self.multiply_tile(t, tmem, acc, acc_phase, stage, phase)
             acc, acc_phase = advance(acc, acc_phase, plan.accumulators)
         self.leave()
         allocated = cute.arch.retrieve_tmem_ptr(Float32, 16, holder)
         cute.arch.dealloc_tmem(allocated, plan.tmem_columns, is_two_cta=pair)
-
-    @cute.jit
-    def relay(self, t, stage, phase):
-        """The odd CTA of a pair tells the even one that a stage is full."""
-        for _ in cutlass.range(t.k_count, unroll=1):
-            full = self.barrier(self.plan.full_at, stage)
-            mbarrier_wait(full, phase)
-            with cute.arch.elect_one():
-                mbarrier_arrive_remote(mapa(full, self.rank - 1))
-            stage, phase = advance(stage, phase, self.plan.stages)
-        return stage, phase
 
     @cute.jit
     def multiply_tile(self, t, tmem, acc, acc_phase, stage, phase):
@@ -980,39 +982,35 @@ class Kernel:
         """The MMAs of a k-tile for some of the products, each after the scale copies it needs.
 
         The copies stand between the MMAs: an MMA waits for all copies before it, and those of a
-        whole k-tile would keep the tensor core waiting for 256 clk.
+        whole k-tile would keep the tensor core waiting for 256 clk. Beyond K all codes are zeros.
         """
         c, plan = self.config, self.plan
-        blocks = self.k_blocks_in(t, k_tile)
         # Descriptors count 16 bytes. A K block is 32 bytes of the 128 that a row has.
         smem = Int64((self.smem + stage * plan.stage_bytes) >> 4)
         operand, scale = smem + OPERAND_DESCRIPTOR, smem + SCALE_DESCRIPTOR
         instruction = (t.width << 14) + (INSTRUCTION | c.cta_group << 27)
         d = tmem + acc * plan.accumulator_columns
         accumulate = select(k_tile > t.k_begin, 1, 0)
-        mmas = list(itertools.product(range(K_BLOCKS), products))
-        for i in cutlass.range_constexpr(len(mmas)):
-            block, w = mmas[i]
-            if self.plan.whole_k or self.within(block, blocks):
-                atom = w * K_BLOCKS + block
-                weight_scale = tmem + (plan.scales_at_column + 4 * atom)
-                from_atom = scale + (plan.weight_scales_at + atom * ATOM_BYTES >> 4)
-                tcgen05_cp(c.cta_group, weight_scale, from_atom)
-                # Atoms of neighbouring tokens stand side by side, as an MMA of N > 128 reads them.
-                column = plan.token_scale_columns + 4 * block * plan.token_atoms
-                token_scale = tmem + (plan.scales_at_column + column)
-                if const_expr(w == products[0]):
-                    for a in cutlass.range_constexpr(plan.token_atoms):
-                        if self.within(a, t.token_atoms):
-                            atom = a * K_BLOCKS + block
-                            from_atom = scale + (plan.token_scales_at + atom * ATOM_BYTES >> 4)
-                            tcgen05_cp(c.cta_group, token_scale + 4 * a, from_atom)
-                inside_atom = (t.token & 127) >> 5  # column of the tile's first token
-                scales = weight_scale, token_scale + inside_atom
-                a, b = (w * WEIGHT_BYTES >> 4) + 2 * block, (plan.tokens_at >> 4) + 2 * block
-                add = accumulate if block == 0 else 1
-                matrices = d + w * c.token_tile, operand + a, operand + b
-                tcgen05_mma(c.cta_group, *matrices, instruction, *scales, add)
+        for block, w in itertools.product(range(K_BLOCKS), products):
+            atom = w * K_BLOCKS + block
+            weight_scale = tmem + (plan.scales_at_column + 4 * atom)
+            from_atom = scale + (plan.weight_scales_at + atom * ATOM_BYTES >> 4)
+            tcgen05_cp(c.cta_group, weight_scale, from_atom)
+            # Atoms of neighbouring tokens stand side by side, as an MMA of N > 128 reads them.
+            column = plan.token_scale_columns + 4 * block * plan.token_atoms
+            token_scale = tmem + (plan.scales_at_column + column)
+            if const_expr(w == products[0]):
+                for a in cutlass.range_constexpr(plan.token_atoms):
+                    if self.within(a, t.token_atoms):
+                        atom = a * K_BLOCKS + block
+                        from_atom = scale + (plan.token_scales_at + atom * ATOM_BYTES >> 4)
+                        tcgen05_cp(c.cta_group, token_scale + 4 * a, from_atom)
+            inside_atom = (t.token & 127) >> 5  # column of the tile's first token
+            scales = weight_scale, token_scale + inside_atom
+            a, b = (w * WEIGHT_BYTES >> 4) + 2 * block, (plan.tokens_at >> 4) + 2 * block
+            add = accumulate if block == 0 else 1
+            matrices = d + w * c.token_tile, operand + a, operand + b
+            tcgen05_mma(c.cta_group, *matrices, instruction, *scales, add)
 
     # ---- epilogue warps --------------------------------------------------------------------------
 
@@ -1054,7 +1052,8 @@ class Kernel:
         blocks = cutlass.min(t.k_count, Int32(self.plan.stages)) * K_BLOCKS
         blocks = cutlass.min(blocks, t.k_blocks - t.k_begin * K_BLOCKS)
         for w in range(self.plan.weights):
-            bulk_prefetch(t.scales_at(w, t.row, t.rows, t.k_begin), blocks * ATOM_BYTES)
+            first = Int64(t.atom(t.row, t.rows)) * t.k_blocks + t.k_begin * K_BLOCKS
+            bulk_prefetch(t.scales[w] + first * ATOM_BYTES, blocks * ATOM_BYTES)
 
     def init_barriers(self, at, count, arrivals):
         for i in range(count):
@@ -1236,8 +1235,9 @@ def kernel_for(problem: Problem, config: Config | None = None):
 
 def launch(problem: Problem, groups: list[dict[str, torch.Tensor]], config: Config | None = None):
     """Compute a problem on the tensors of each group; TypeError or ValueError if one is illegal."""
-    words = []
-    for p, operands, tensors in zip(problem.groups, operands_of(problem), groups):
+    words, listed = [], [*zip(problem.groups, operands_of(problem), groups)]
+    listed.sort(key=lambda group: -group[0].k * (ROWS + group[0].tokens))  # the longest tiles first
+    for p, operands, tensors in listed:
         words += [operand.address_of(tensors[operand.key]) for operand in operands]
         words += p.rows, p.tokens, p.k, p.batch, p.token_rows
     kernel_for(problem, config)(Words(words))

@@ -1,9 +1,11 @@
-"""Which configuration is fast, modelled: `python -m harness.tuning floors|rule|ablation|sweep`.
+"""Which configuration is fast, modelled: `python -m harness.tuning TABLE`.
 
 floors: for each benchmark shape what no kernel can beat in the model, and what the pick takes.
 rule: the pick against the next best configurations by its own estimate, all modelled.
 ablation: the pick with one lever switched off at a time.
 sweep: modelled time over its floor, for shapes around and between the benchmarks; --plot FILE.
+losses: what the pick loses to the best configuration, for --random N shapes in --jobs N
+processes; a JSON object a shape on stdout and behind those in --json FILE, which are not run again.
 
 Times are modelled microseconds of the kernel alone, without the gap or the events around it, at the
 nominal constants of b200/clock/constants.py. `eval.py benchmark` adds the protocol and ranges.
@@ -12,8 +14,13 @@ nominal constants of b200/clock/constants.py. `eval.py benchmark` adds the proto
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import json
+import math
+import multiprocessing
 import os
+import random
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -152,9 +159,10 @@ def floors(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dic
 
 
 def candidates(problem: Problem, count: int) -> list[Config]:
-    """The pick and the next best configurations by its estimate."""
-    legal = submission.legal_configs(problem)
-    return sorted(legal, key=lambda config: submission.estimate(config, problem))[:count]
+    """The pick and the next best configurations by its estimate; count 0: all legal ones."""
+    pick, legal = submission.pick(problem), submission.legal_configs(problem)
+    others = sorted(legal, key=lambda config: submission.estimate(config, problem))
+    return [pick, *(config for config in others if config != pick)][: count or None]
 
 
 def rule(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict]:
@@ -172,6 +180,66 @@ def rule(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict]
             "lost": times[pick] / times[best] - 1,
             "best": told(best),
         }
+
+
+def random_shapes(count: int) -> dict[str, Problem]:
+    """Shapes of the benchmarks' sizes and around them, the four problems by turns."""
+    rng, found = random.Random(17), {}
+
+    def size(low: int, high: int, multiple: int) -> int:
+        return round(math.exp(rng.uniform(math.log(low), math.log(high))) / multiple) * multiple
+
+    for number in range(count):
+        rows, tokens, k = size(1024, 8192, 128), size(8, 512, 8), size(1024, 16384, 256)
+        turn = number % 4
+        if turn == 0:
+            found[f"{number} gemv"] = gemv(rows, k, rng.choice((1, 2, 4, 8)))
+        elif turn < 3:
+            found[f"{number} {('gemm', 'dual')[turn - 1]}"] = dense(turn, rows, tokens, k)
+        else:
+            sizes = [size(32, 384, 8) for _ in range(rng.choice((2, 4, 8)))]
+            groups = tuple(Product(rows, m, min(k, 8192), 1, m) for m in sizes)
+            found[f"{number} group"] = Problem(1, groups)
+    return found
+
+
+def loss(name: str, problem: Problem, first: int) -> dict:
+    """What the pick of a shape loses to the best of its `first` candidates."""
+    torch.set_num_threads(1)
+    data, listed = operands(problem), candidates(problem, first)
+    times = {config: modelled_us(problem, config, data) for config in listed}
+    best = min(times, key=times.__getitem__)
+    return {
+        "shape": name,
+        "sizes": [list(p) for p in problem.groups],
+        "kind": "modelled",
+        "pick": told(listed[0]),
+        "us": times[listed[0]],
+        "best": told(best),
+        "best_us": times[best],
+        "loss": times[listed[0]] / times[best] - 1,
+        "tried": len(times),
+    }
+
+
+def losses(args: argparse.Namespace) -> None:
+    """Print and keep the loss of each random shape that the file does not have yet."""
+    kept = args.json.read_text().splitlines() if args.json and args.json.exists() else []
+    records = [json.loads(line) for line in kept]
+    done = {record["shape"] for record in records}
+    left = {n: form for n, form in random_shapes(args.random).items() if n not in done}
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(args.jobs, spawn) as pool:
+        running = [pool.submit(loss, name, form, args.first) for name, form in left.items()]
+        for future in concurrent.futures.as_completed(running):
+            records.append(future.result())
+            print(line := json.dumps(records[-1]), flush=True)
+            if args.json:
+                with args.json.open("a") as file:
+                    file.write(line + "\n")
+    worst = max(records, key=lambda record: record["loss"])
+    told_worst = f"the pick loses at most {worst['loss']:.1%}, on {worst['shape']}"
+    print(f"{len(records)} shapes, modelled: {told_worst}", file=sys.stderr)
 
 
 # Lever -> its setting without it.
@@ -253,12 +321,18 @@ TABLES = {"floors": floors, "rule": rule, "ablation": ablation, "sweep": sweep}
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.tuning", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("what", choices=TABLES)
+    parser.add_argument("what", choices=[*TABLES, "losses"])
     parser.add_argument("shapes", nargs="*", help='benchmark shapes, as "gemm 1"; all by default')
-    parser.add_argument("--first", type=int, default=8, help="rule: configurations to model")
+    parser.add_argument(
+        "--first", type=int, default=8, help="rule, losses: configurations to model; 0: all"
+    )
+    parser.add_argument("--random", type=int, default=100, metavar="N", help="losses: shapes")
+    parser.add_argument("--jobs", type=int, default=1, help="losses: processes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table there")
     parser.add_argument("--plot", metavar="FILE", help="sweep: picture to write (PNG)")
     args = parser.parse_args()
+    if args.what == "losses":
+        return losses(args)
     shapes = benchmarks()
     if unknown := set(args.shapes) - set(shapes):
         parser.error(f"unknown shapes {sorted(unknown)}; there are {sorted(shapes)}")

@@ -1,7 +1,7 @@
 """Pack the official benchmark shapes in several families of configurations, to be measured on a
 Hopper GPU and modelled on its twin.
 
-    PYTHONPATH=. python tests/submission/pack_families.py -o packs     with the DSL; needs no GPU
+    python -m tests.submission.pack_families -o packs                  with the DSL; needs no GPU
     python -m b200.hopper.pipeline packs/family-*.npz                  on a machine with a Hopper GPU
     python -m b200 twin packs/family-*.npz                             anywhere
 
@@ -18,7 +18,7 @@ import b200
 from b200.hopper.pack import Recorder, record
 from harness import cases
 from harness.packs import bytes_read, make_data
-from submission import Config, Launcher, estimate, legal_configs, normal_form, unpack
+from submission import Config, estimate, launch, legal_configs, problem_of, unpack
 from task import PROBLEMS
 
 FAMILIES = {
@@ -35,6 +35,7 @@ FAMILIES = {
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="tests/submission/pack_families.py", description=__doc__)
     parser.add_argument("-o", "--out", default="packs", type=Path)
+    parser.add_argument("--family", action="append", choices=FAMILIES, help="all by default")
     parser.add_argument("problems", nargs="*", help="short names; all by default")
     arguments = parser.parse_args(argv)
     recorder = Recorder()
@@ -46,16 +47,18 @@ def main(argv: list[str]) -> None:
         for i, case in enumerate(cases.official(problem, "benchmark")):
             recipe = {"problem": problem.name, **case.args}
             data = make_data(recipe)
-            form = normal_form(data)
+            form = problem_of(data, unpack(data)[0])
             legal = legal_configs(form)
-            for name, belongs in FAMILIES.items():
+            for name in arguments.family or FAMILIES:
+                belongs = FAMILIES[name]
                 family = [config for config in legal if config.cta_group == 1 and belongs(config)]
                 if not family:
                     continue
                 config = min(family, key=lambda config: estimate(config, form))
 
                 def kernel(data, config: Config = config):
-                    Launcher(normal_form(data), config)(unpack(data)[0])
+                    groups, _ = unpack(data)
+                    launch(problem_of(data, groups), groups, config)
 
                 path = arguments.out / f"family-{problem.short}-{i}-{name}.npz"
                 record(recorder, kernel, data, recipe, bytes_read(recipe)).save(path)

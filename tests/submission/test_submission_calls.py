@@ -194,5 +194,5 @@ def test_an_odd_address(gpu):
 def test_too_many_groups(gpu):
     data = inputs(group((8, 128, 64), (8, 128, 64)), seed=1)
     many = tuple(list(part) * 55 for part in data)
-    with pytest.raises(ValueError, match="sizes: expected at most 109 groups.* found 110"):
+    with pytest.raises(ValueError, match="sizes: expected at most 58 groups.* found 110"):
         submission.custom_kernel(many)

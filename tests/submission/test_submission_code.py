@@ -123,17 +123,21 @@ def test_loads_and_stores(code, name):
     problem, config = CASES[name]
     ptx, _ = code[name]
     loads = re.findall(r"cp\.async\.bulk\.tensor\.3d\.\S+", ptx)
-    scales = re.findall(r"cp\.async\.bulk\.shared::\S+?\.global\S+", ptx)
     shares_weights = config.cluster_n > 1
-    assert loads and scales
+    plan = Plan(config, problem)
+    # Codes and scales, of the first stages and of the others, which complete on the even CTA.
+    boxes = plan.token_rows // plan.token_box + plan.token_atoms
+    assert not re.search(r"cp\.async\.bulk\.shared", ptx)
+    assert len(loads) >= 2 * (2 * problem.weights + boxes)  # LLVM may have copied a loop
+    pairs = [load for load in loads if "cta_group::2" in load]
+    assert 0 < len(pairs) < len(loads) if config.cta_group == 2 else not pairs
     read_again = problem.tokens > config.token_tile * config.cluster_n  # weights, from L2
-    assert {"L2::cache_hint" in load for load in loads + scales} == {True, not read_again}
-    multicast = [load for load in loads + scales if "multicast::cluster" in load]
-    assert len(multicast) == (2 * problem.weights if shares_weights else 0)
+    assert {"L2::cache_hint" in load for load in loads} == {True, not read_again}
+    multicast = [load for load in loads if "multicast::cluster" in load]
+    assert len(multicast) % (2 * problem.weights) == 0 and bool(multicast) == shares_weights
     wide = len(re.findall(r"st\.global\.L1::no_allocate\.v8\.b32", ptx))
     narrow = len(re.findall(r"st\.global\.L1::no_allocate\.b16", ptx))
-    wide_stores = Plan(config, problem).wide_stores
-    assert (wide > 0, narrow > 0) == (wide_stores, not wide_stores)
+    assert (wide > 0, narrow > 0) == (plan.wide_stores, not plan.wide_stores)
     partial = "st.async.shared::cluster" in ptx
     assert partial == (config.split_k > 1)
     commits = re.findall(r"tcgen05\.commit\.\S+", ptx)
@@ -160,10 +164,9 @@ def test_sass_has_no_fence_of_all_memory(code, name):
 
 @pytest.mark.parametrize("name", benchmarks())
 def test_benchmark_shapes_take_the_fast_paths(name):
-    """A leaderboard's shape has whole k-tiles and 32-byte stores (gemv has one token)."""
+    """A leaderboard's shape has 32-byte stores (gemv has one token)."""
     problem, config = CASES[name]
     plan = Plan(config, problem)
-    assert plan.whole_k
     assert plan.wide_stores == (problem.tokens > 1)
     assert plan.stages * plan.stage_bytes * config.ctas_per_sm >= 160 * 1024  # in flight on an SM
 

@@ -1,0 +1,55 @@
+"""harness/tuning.py: candidates, and the sweep of random shapes that goes on where it ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import submission
+from harness import tuning
+
+
+def test_random_shapes_are_the_same_ones_however_many():
+    few, many = tuning.random_shapes(8), tuning.random_shapes(12)
+    assert list(few.items()) == list(many.items())[:8]
+    assert [name.split()[1] for name in few] == ["gemv", "gemm", "dual", "group"] * 2
+
+
+def test_candidates_are_the_pick_and_then_the_best_by_estimate():
+    problem = tuning.random_shapes(2)["1 gemm"]
+    first, *others = tuning.candidates(problem, 0)
+    assert first == submission.pick(problem)
+    estimates = [submission.estimate(config, problem) for config in others]
+    assert estimates == sorted(estimates) and first not in others
+    assert {first, *others} == set(submission.legal_configs(problem))
+    assert tuning.candidates(problem, 3) == [first, *others[:2]]
+
+
+def losses(monkeypatch, file, count, *more):
+    arguments = ["tuning", "losses", "--json", str(file), "--random", str(count), *more]
+    monkeypatch.setattr(sys, "argv", arguments)
+    tuning.main()
+
+
+def test_what_is_done_is_not_run_again(monkeypatch, tmp_path, capsys):
+    lines = [
+        json.dumps({"shape": name, "loss": i / 100})
+        for i, name in enumerate(tuning.random_shapes(3))
+    ]
+    file = tmp_path / "losses.jsonl"
+    file.write_text("\n".join(lines) + "\n")
+    losses(monkeypatch, file, 3)
+    shown = capsys.readouterr()
+    assert shown.out == "" and file.read_text().splitlines() == lines
+    assert "3 shapes, modelled: the pick loses at most 2.0%, on 2 dual" in shown.err
+
+
+@pytest.mark.slow
+def test_a_shape_is_added_to_the_file(monkeypatch, tmp_path, capsys):
+    losses(monkeypatch, tmp_path / "losses.jsonl", 1, "--first", "2")
+    (line,) = (tmp_path / "losses.jsonl").read_text().splitlines()
+    assert capsys.readouterr().out == line + "\n"
+    record = json.loads(line)
+    assert record["tried"] == 2 and record["loss"] == record["us"] / record["best_us"] - 1 >= 0
