@@ -96,7 +96,7 @@ def push_clk(senders: int) -> int:
     END: barrier.cluster.arrive; barrier.cluster.wait;"""
     text = kernel(body, [".u64 out"])
     run(text, out, grid=(4, 1, 1), cluster=(4, 1, 1), smem=4 * nbytes + 64, gpu=timed())
-    return out.item()
+    return int(out.item())
 
 
 def test_partial_tiles_of_several_ctas_arrive_one_after_the_other():
