@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.checker import naming as words
-from b200.checker.accesses import Record, known
+from b200.checker.accesses import Record, issued_before, known
 from b200.checker.clocks import HB, NEVER, TENSOR
 from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.shadow import LOAD_READERS, TensorShadow, distinct
@@ -167,6 +167,9 @@ class TensorRules:
             if known(agent, old):
                 self._fences(new, old, columns)
                 continue
+            if how == "free" and old.kind in ("load", "store") and issued_before(agent, old):
+                self._freed_behind_relaxed(new, old, columns)
+                continue
             self.report(
                 "race",
                 self._sentence(new, old, how),
@@ -225,6 +228,25 @@ class TensorRules:
                 "that reads it is complete"
             )
         return f"{words.thing(new)} overwrites tensor memory that {words.thing(old)} may still use"
+
+    def _freed_behind_relaxed(self, new: Record, old: Record, columns: slice):
+        """What a warp has loaded is in its registers, so that it has come to the barrier says that
+        the columns are free; PTX promises it for an arrive with release only.
+        """
+        self.report(
+            "race",
+            "tensor memory is deallocated behind a barrier whose arrive is relaxed",
+            (
+                f"this access: {words.act(new)}",
+                f"conflicts with: {words.act(old)}",
+                f"in {self.place(columns)}",
+                f"missing: release semantics of the arrive of {words.name(old.agent)} "
+                "(barrier.cluster.arrive without .relaxed)",
+            ),
+            new,
+            old,
+            PORTABILITY,
+        )
 
     def _fences(self, new: Record, old: Record, columns: slice):
         """Ordered by a barrier of the CTA or the cluster, but not for tensor memory."""

@@ -151,6 +151,14 @@ CRIMES = [
         last_barrier=False,
     ),
     crime(
+        "freed_behind_relaxed",
+        "the barrier between the epilogue's loads and tcgen05.dealloc has a relaxed arrive",
+        "race",
+        ("tensor memory is deallocated behind a barrier whose arrive is relaxed", "portability"),
+        ("dealloc", "tmem load"),
+        relaxed_last=True,
+    ),
+    crime(
         "accumulates_at_start",
         "the first MMA of the tile accumulates",
         "uninitialised",

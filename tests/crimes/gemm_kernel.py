@@ -46,6 +46,7 @@ class Options:
         self.b_generic = self.b_fence = False
         self.leaves = False
         self.last_barrier = True  # between the epilogue and tcgen05.dealloc
+        self.relaxed_last = False  # it is the cluster's, with a relaxed arrive
         self.commit_stage = True
         self.a_rows = 128
         self.b_bytes = B_BYTES
@@ -73,7 +74,10 @@ def build(o: Options) -> Source:
     k.only(128, lambda: _load(k, o))
     k.only(160, lambda: _multiply(k, o))
     k.only(0, lambda: _epilogue(k, o), 127)
-    if o.last_barrier:
+    if o.relaxed_last:
+        k("barrier.cluster.arrive.relaxed.aligned;")
+        k("barrier.cluster.wait.aligned;")
+    elif o.last_barrier:
         k("bar.sync 1, 192;", "last barrier")
     if o.dealloc:
         k.only(0, lambda: _dealloc(k, o), 31)

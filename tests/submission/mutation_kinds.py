@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import b200
 import submission
+from b200.program.parse import parse
 from tests.submission import submission_support as support
 
 SCRATCH = "%mutated"  # a register of the mutation's own
@@ -15,13 +17,16 @@ SCRATCH = "%mutated"  # a register of the mutation's own
 
 @dataclass(frozen=True)
 class Subject:
-    """A compiled launch to mutate. launch: what Gpu.launch takes behind the program."""
+    """A compiled launch to mutate. launch: what Gpu.launch takes behind the program. idle: PTX that
+    no warp executes in it, such as the loads of a smaller tile: a change there changes nothing.
+    """
 
     name: str
     data: tuple
     text: str
     launch: tuple
     result: object
+    idle: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -69,14 +74,16 @@ def added(register: str, by: int) -> tuple[str, str]:
     return f"add.s{64 if wide else 32} {scratch}, {register}, {by};", scratch
 
 
-def candidates(lines: list[str], rng: random.Random) -> dict[str, list[Mutation]]:
-    """Every possible mutation by kind."""
+def candidates(subject: Subject, rng: random.Random) -> dict[str, list[Mutation]]:
+    """Every possible mutation of what the launch executes, by kind."""
     found: dict[str, list[Mutation]] = {}
 
     def add(kind, line, *after):
         found.setdefault(kind, []).append(Mutation(kind, line, after))
 
-    for i, text in enumerate(lines):
+    for i, text in enumerate(subject.text.splitlines()):
+        if plain(text) in subject.idle:
+            continue
         for kind, pattern in DROPS.items():
             if re.match(rf"\s*(@!?%p\d+\s+)?({pattern})", text):
                 add(kind, i)
@@ -119,7 +126,7 @@ def _coordinate(match, rng: random.Random) -> tuple[str, ...]:
 def choose(subjects: list[Subject], rng: random.Random) -> tuple[Subject, Mutation]:
     """A subject, a kind and a place, each with equal chances."""
     subject = rng.choice(subjects)
-    found = candidates(subject.text.splitlines(), rng)
+    found = candidates(subject, rng)
     families: dict[str, list[Mutation]] = {}
     for kind, mutations in found.items():
         families.setdefault(kind.split(":")[0], []).extend(mutations)
@@ -164,7 +171,26 @@ def _subject(gpu, name: str, problem, config) -> Subject:
     finally:
         del gpu.execute, gpu.launches[-1:]
     ((program, kernel, *rest),) = taken
-    return Subject(name, data, program.text, (kernel.name, *rest), result)
+    launch = (kernel.name, *rest)
+    return Subject(name, data, program.text, launch, result, idle(gpu, program.text, launch))
+
+
+def plain(text: str) -> str:
+    """A line of PTX without its white space and its end."""
+    return " ".join(text.split()).rstrip(";")
+
+
+def idle(gpu, text: str, launch: tuple) -> frozenset[str]:
+    """Lines of PTX that stand only where no warp comes in a launch."""
+    b200.install(check=False)
+    gpu.launch(parse(text), *launch)
+    reached: set[str] = set()
+    every: set[str] = set()
+    for block, hits in zip(gpu.machine.code.structure, gpu.machine.hits):
+        lines = {plain(op.ins.text) for op in block.ops}
+        every |= lines
+        reached |= lines if hits else set()
+    return frozenset(every - reached)
 
 
 def draw(
