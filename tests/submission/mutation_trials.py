@@ -2,10 +2,11 @@
 
 The cause counts as named if the first three lines of what is said have both the place and the step.
 Place: the line of submission.py that the mutated instruction stands in, or the line of its helper's
-call, or the offset of the mbarrier that it works on in the kernel as it is; of a fence, the line of
-what it stands between: the mbarrier.init before it or the tcgen05 instruction behind. Step: a word
-for what is missing (STEPS); a changed offset or coordinate needs the line alone, since nothing is
-missing.
+call, or the offset of the mbarrier that it works on in the kernel as it is. A report cannot name the
+place of a fence or bar.warp.sync that is gone: there it is a line of what it stood between, the
+mbarrier.init before, the tcgen05 instruction behind, or an access of shared memory on either side.
+Step: a word for what is missing (STEPS); a changed offset or coordinate needs the line alone, since
+nothing is missing.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def places(gpu, subject: Subject) -> dict[str, set[int]]:
 def named(subject: Subject, mutation: Mutation, said: tuple[str, ...], offsets: set[int]) -> bool:
     """Whether the first lines name place and step of a mutation."""
     text, line = "\n".join(said), subject.text.splitlines()[mutation.line]
-    at = [mutation.line, *_around_a_fence(subject, mutation)]
+    at = [mutation.line, *_around(subject, mutation)]
     numbers = {n for i in at for n in source_lines(subject, i)}
     lines = any(re.search(rf"submission\.py:{n}\b", text) for n in numbers)
     place = lines or any(re.search(rf"\b{offset:#x}\b", text) for offset in offsets)
@@ -119,16 +120,22 @@ def named(subject: Subject, mutation: Mutation, said: tuple[str, ...], offsets: 
     return place and any(re.search(step, text) for step in steps)
 
 
-def _around_a_fence(subject: Subject, mutation: Mutation) -> list[int]:
-    """Lines of PTX that a dropped fence stood between."""
+def _around(subject: Subject, mutation: Mutation) -> list[int]:
+    """Lines of PTX that a dropped fence or warp barrier stood between: its own place is gone."""
     lines, i = subject.text.splitlines(), mutation.line
+
+    def before(pattern: str) -> list[int]:
+        return [j for j in range(i) if re.match(pattern, lines[j])][-1:]
+
+    def behind(pattern: str) -> list[int]:
+        return [j for j in range(i + 1, len(lines)) if re.match(pattern, lines[j])][:1]
+
+    if "bar.warp.sync" in lines[i]:
+        shared = r"\s*(@!?%p\d+\s+)?((ld|st)\.shared|(ld|st)matrix)"
+        return before(shared) + behind(shared)
     if mutation.kind != "drop a fence":
         return []
-    if "tcgen05" in lines[i]:
-        behind = (j for j in range(i + 1, len(lines)) if re.match(r"\s*tcgen05\.", lines[j]))
-        return list(behind)[:1]
-    before = [j for j in range(i) if re.match(r"\s*mbarrier\.init", lines[j])]
-    return before[-1:]
+    return behind(r"\s*tcgen05\.") if "tcgen05" in lines[i] else before(r"\s*mbarrier\.init")
 
 
 def source_lines(subject: Subject, line: int) -> list[int]:
