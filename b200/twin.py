@@ -53,7 +53,7 @@ def model(path: Path, constants: dict[str, float]) -> Modelled:
     tensors = [torch.zeros(n, dtype=torch.uint8) for n in pack.sizes]
     try:
         text = pack.programs[launch.program]
-        four_bit = four_bit_maps(launch.params, places_of(text, launch.kernel))
+        four_bit = four_bit_maps(launch.params, text, launch.kernel)
         program = without_tensor_core(text, ".version 8.8\n", four_bit, math.prod(launch.cluster))
         if program.private_bytes:
             return Modelled(path.stem, None, message="loads that signal the other CTA of a pair")

@@ -114,8 +114,10 @@ TABLE = (
         14.2e12,
         "B/s",
         "measured",
-        "SA tma_mcast: sectors that the L2 delivers level off at 14.1..14.2 TB/s for groups of 4, "
-        "8 and 16; QRC 17..26 (B300), TileSight 20.5; at 1.965 GHz, scales with the clock",
+        "of the ports to all GPCs together (H200, hopper_ingest: the port of a GPC is the limit, "
+        "whatever the other GPCs do); SA tma_mcast: sectors that the L2 delivers level off at "
+        "14.1..14.2 TB/s for groups of 4, 8 and 16; QRC 17..26 (B300), TileSight 20.5; at 1.965 "
+        "GHz, scales with the clock",
         18e12,
         13.5e12,
     ),
@@ -265,12 +267,12 @@ TABLE = (
     _c("dsmem", 190.0, "clk", "published", "QRC: ld.shared::cluster 165..215 clk", 165.0, 240.0),
     _c(
         "dsmem_way",
-        100.0,
+        75.0,
         "clk",
         "measured",
-        "H200, docs/hopper.md: an arrive at another CTA wakes its waiter after 132..147 clk, of "
-        "which mbarrier_wake is 40; a bulk copy of 128 B is seen after 168",
-        80.0,
+        "H200, hopper_clusters: a hop from CTA to CTA takes 132..147 clk, of which waking, issue "
+        "and the loop are 58 here; a bulk copy of 128 B is seen after 168",
+        70.0,
         130.0,
     ),
     _c(

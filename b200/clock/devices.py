@@ -58,7 +58,13 @@ H200 = Device(
             "hopper_ingest: one SM takes in 116 B a clk",
         ),
         _h200("l2_clock", 1.98e9, "Hz", "measured", "SM clock"),
-        _h200("l2_bandwidth", 10e12, "B/s", "measured", "hopper_ingest: tiles of their own"),
+        _h200(
+            "l2_bandwidth",
+            10.6e12,
+            "B/s",
+            "measured",
+            "hopper_ingest: 40.6 B a clk each for the 16 SMs of one GPC, as for all",
+        ),
         _h200("store_bandwidth", 4.54e12, "B/s", "measured", "hopper_stores: whole sectors"),
         _h200(
             "lrc_bytes",

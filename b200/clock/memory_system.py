@@ -1,4 +1,5 @@
-"""What all SMs share: L2 (two partitions, one a die), the fabric between them, DRAM.
+"""What all SMs share: L2 (two partitions, one a die), the ports through which its answers reach the
+GPCs, the fabric between the dies, DRAM.
 
 Times in clk. A die's partition keeps a copy of what its SMs have read, from whichever die's DRAM; a
 line that only the other partition holds comes over the fabric. DRAM is a set of channels, each a
@@ -20,6 +21,7 @@ from b200.clock.coalescer import Coalescer
 
 UNIT = 64  # bytes: what DRAM delivers for a missing sector
 UNIT_SHIFT = 6
+LINE = 128
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -96,9 +98,11 @@ class Memory:
     def __init__(self, c, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
         """gpcs: SMs of each GPC."""
         self.c, self.gpcs = c, gpcs
+        self.ports = [Server() for _ in gpcs]
+        chip = c.l2_bandwidth / c.l2_clock  # bytes a clk to all GPCs
+        self.port_clk = [sum(gpcs) / (chip * sms) for sms in gpcs]  # clk a byte
         self.fills = [Server() for _ in gpcs]
         self.cold = cold
-        self.l2_clk = 2 * c.l2_clock / c.l2_bandwidth  # clk a byte, of one die's partition
         self.fabric_clk = 2 * ghz * 1e9 / c.fabric_bandwidth
         self.channels = int(c.dram_channels)
         self.dram_clk = self.channels * ghz * 1e9 / c.dram_bandwidth
@@ -106,7 +110,6 @@ class Memory:
         self.grain = int(c.dram_grain).bit_length() - 1
         self.channel = [Server() for _ in range(self.channels)]
         self.late = 0.0  # of the operation being served: what DRAM takes beyond its quickest
-        self.l2 = (Server(), Server())
         self.stores = (Server(), Server())  # the other direction: data on its way to the L2
         self.sector_clk = 2 * c.l2_sector * c.l2_clock / c.store_bandwidth
         self.fabric = (Server(), Server())
@@ -131,39 +134,54 @@ class Memory:
         return found
 
     def read(
-        self, at: float, sm, region, starts: np.ndarray, nbytes: int, latency: float, fan_out=False
+        self,
+        at: float,
+        sm,
+        region,
+        starts: np.ndarray,
+        nbytes: int,
+        latency: float,
+        fan_out: bool = False,
+        rows: bool = False,
     ):
         """Read `nbytes` at each address; returns (first, last): when the first and the last of it
         is at the SM.
 
         at: when the requests leave the SM; latency: of a hit in the near partition, there and back.
-        fan_out: for several CTAs of a cluster; such a request shares no answer with others.
+        fan_out: for several CTAs of a cluster; such a request shares no answer with others. rows:
+        each address is asked for by itself, as the TMA does: less than a line of 128 bytes shares
+        no answer, less than 64 bytes take the port as long as 64 (b200/measure/hopper_ingest.py).
         """
         lines, index = self._lines(region), _units(region, starts, nbytes)
-        total, die = len(starts) * nbytes, sm.die
+        total, asks = len(starts) * nbytes, (region, lines, index, latency)
+        if rows and nbytes < LINE:
+            return self._answer(at, sm, *asks, len(starts) * max(nbytes, UNIT))
         if fan_out:
-            return self._answer(at, die, region, lines, index, total, latency)
+            return self._answer(at, sm, *asks, total)
         gpc = self.coalescers[sm.gpc]
         chance = self._hash(region, int(starts[0]))
         shared = gpc.merge(at, region, len(lines), index, chance, sm.index)
         if shared:
             self.coalesced_bytes += total
             return shared
-        first, last = self._answer(at, die, region, lines, index, total, latency)
+        first, last = self._answer(at, sm, *asks, total)
         gpc.sent(region, index, last, total, sm.index)
         return first, last
 
-    def _answer(self, at, die, region, lines, index, total, latency):
-        """What the L2 answers to a request for units: (first, last) arrival."""
+    def _answer(self, at, sm, region, lines, index, latency, total):
+        """What the L2 answers to a request for units: (first, last) arrival. total: bytes that pass
+        the port of the SM's GPC.
+        """
         self.l2_bytes += total
-        begin = self.l2[die].serve(at, total * self.l2_clk)
+        die, width = sm.die, total * self.port_clk[sm.gpc]
+        begin = self.ports[sm.gpc].serve(at, width)
         state = lines[index]
         mine = np.uint8(1 << die)
         away = (state & mine) == 0
         ready, place = self.ready[region.base], self.place[region.base]
         asked = float(ready[index].max())  # by an earlier read, perhaps still on its way
         early = begin + latency
-        late = max(begin, asked) + latency + total * self.l2_clk
+        late = max(begin, asked) + latency + width
         if away.any():
             early, other = self._elsewhere(
                 begin, die, lines, ready, place, index, state, away, latency

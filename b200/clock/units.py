@@ -110,16 +110,20 @@ class Units(Machine, ABC):
         sm.pages |= new
         return self.c.page_walk if new and self.chip.cold else 0.0
 
-    def _fetch(self, sm, at: float, spans, latency: float, late=None, fan_out: bool = False):
+    def _fetch(
+        self, sm, at: float, spans, latency: float, late=None, fan_out=False, rows=False
+    ) -> tuple[float, float]:
         """Read spans of global memory; (first, last) arrival. late: as Memory.draw gave it;
-        fan_out: see Memory.read.
+        fan_out, rows: see Memory.read.
         """
         first, last = np.inf, at
         for starts, nbytes in spans:
             region = self.memory.region(int(starts[0]))
             self.chip.late = self.chip.draw(region, int(starts[0])) if late is None else late
             walk = self._translate(sm, region, starts, nbytes)
-            early, end = self.chip.read(at + walk, sm, region, starts, nbytes, latency, fan_out)
+            early, end = self.chip.read(
+                at + walk, sm, region, starts, nbytes, latency, fan_out, rows
+            )
             first, last = min(first, early), max(last, end)
             fences.asked(sm, len(starts) * nbytes, last)
         if first == np.inf:  # nothing in bounds
@@ -142,14 +146,14 @@ class Units(Machine, ABC):
         width = sum(len(starts) * self._row_clk(nbytes) for starts, nbytes in spans)
         when = sm.tma.serve(at, width)
         if not pieces or (len(pieces) == 1 and when <= Clock.now):
-            land(*self._fetch(sm, when, pieces, latency, fan_out=fan_out))
+            land(*self._fetch(sm, when, pieces, latency, fan_out=fan_out, rows=True))
             return
         arrivals: list[tuple[float, float]] = []
         at = int(pieces[0][0][0])
         late = self.chip.draw(self.memory.region(at), at)
 
         def ask(piece):
-            arrivals.append(self._fetch(sm, Clock.now, [piece], latency, late, fan_out))
+            arrivals.append(self._fetch(sm, Clock.now, [piece], latency, late, fan_out, True))
             if len(arrivals) == len(pieces):
                 land(min(a for a, _ in arrivals), max(b for _, b in arrivals))
 

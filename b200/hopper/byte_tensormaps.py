@@ -21,6 +21,7 @@ from b200.chip.copies.tensormap import (
 )
 from b200.errors import Fault
 from b200.hopper.errors import HopperError
+from b200.program.parse import parse
 
 MARK_OFFSET = BYTES - 4
 MARK = 0x4234_5048  # "HP4B"
@@ -68,12 +69,14 @@ def maps_in(params: bytes, places: list[tuple[int, int, int]]) -> list[int]:
     ]
 
 
-def four_bit_maps(params: bytes, places: list[tuple[int, int, int]]) -> bool | None:
-    """Whether the tensormaps among parameters, as packed for a B200, are of 4-bit elements: all of
-    them (True), none (False), or it has to be told by their marks (None).
+def four_bit_maps(params: bytes, text: str, kernel: str) -> dict[str, bool]:
+    """Whether each parameter that is a tensormap, as packed for a B200, is of 4-bit elements. text:
+    the PTX module that `kernel` is in.
     """
-    found = {is_four_bit(params[at : at + BYTES]) for at in maps_in(params, places)}
-    return found.pop() if len(found) == 1 else None
+    declared = parse(text).kernels[kernel].params
+    at = {p.offset: p.name for p in declared}
+    maps = maps_in(params, [(p.offset, p.size, p.align) for p in declared])
+    return {at[offset]: is_four_bit(params[offset : offset + BYTES]) for offset in maps}
 
 
 def _is_map(params: bytes, offset: int) -> bool:

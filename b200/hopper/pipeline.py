@@ -25,7 +25,7 @@ from pathlib import Path
 from b200.hopper.byte_tensormaps import four_bit_maps
 from b200.hopper.pack import Pack, load
 from b200.hopper.rewrite import without_releases, without_tensor_core
-from b200.hopper.run import HopperKernel, Image, Shape, places_of
+from b200.hopper.run import HopperKernel, Image, Shape
 from b200.hopper.this_gpu import describe
 from b200.hopper.toolchain import DEVICE, with_nvrtc
 
@@ -70,7 +70,7 @@ def measure(pack: Pack, name: str, copy_gb_s: float) -> Measured:
     ]
     params = [launch.relocated([t.data_ptr() for t in tensors]) for tensors in sets]
     us, text = [], pack.programs[launch.program]
-    four_bit = four_bit_maps(launch.params, places_of(text, launch.kernel))
+    four_bit = four_bit_maps(launch.params, text, launch.kernel)
     for rewrite in (without_tensor_core, without_releases):
         rewrite = partial(rewrite, four_bit=four_bit, cluster=prod(launch.cluster))
         kernel = HopperKernel(text, launch.kernel, rewrite)

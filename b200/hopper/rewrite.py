@@ -17,17 +17,19 @@ Everything that Hopper has stays as it is. In place of the rest:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from b200.hopper import tmem_text
 from b200.hopper.byte_tensormaps import MARK, MARK_OFFSET
 from b200.hopper.errors import HopperError
+from b200.hopper.parameter_flow import parameters_behind
 from b200.hopper.statements import Block, Statement, elements, finder, statement, without_comments
 
 TARGET = "sm_90a"
 LARGEST_CLUSTER = tmem_text.LARGEST_CLUSTER
+NO_MAPS: Mapping[str, bool] = {}
 Writer = Callable[[Statement, Block], None]  # writes what takes the place of an instruction
 PRIVATE_BYTES = 256  # of shared memory, behind the kernel's own; as in device/barriers.cu
 
@@ -51,12 +53,13 @@ def retarget(
     text: str,
     device: str,
     tcgen05: Writer = tmem_text.replace,
-    four_bit: bool | None = None,
+    four_bit: Mapping[str, bool] = NO_MAPS,
 ) -> Retargeted:
     """Rewrite a PTX module and add the device functions (PTX for sm_90a). Raises HopperError.
 
-    tcgen05: writes what takes the place of these instructions. four_bit: whether the module's
-    tensormaps are of 4-bit elements, if all are alike; else the program looks for their marks.
+    tcgen05: writes what takes the place of these instructions. four_bit: parameters that are
+    tensormaps, and whether of 4-bit elements; copies by other maps, or by one of both kinds, look
+    for the map's mark.
     """
     text = without_comments(text).replace("\0", "")
     if not re.search(r"\.target\s+sm_10[03][af]?\b", text):
@@ -64,7 +67,9 @@ def retarget(
         raise HopperError(
             "unsupported", f"PTX for {target[1] if target else 'no target'}: expected sm_100a"
         )
-    module = _Module(_dynamic_symbol(text), tcgen05, four_bit)
+    behind = parameters_behind(text, four_bit)
+    kinds = {register: {four_bit[name] for name in names} for register, names in behind.items()}
+    module = _Module(_dynamic_symbol(text), tcgen05, kinds)
     body = _PATTERN.sub(module.replace, text)
     return Retargeted(
         _merge(body, device) if module.calls else _retarget_header(body, _version(body)),
@@ -75,7 +80,10 @@ def retarget(
 
 
 def without_tensor_core(
-    text: str, device: str, four_bit: bool | None = None, cluster: int = LARGEST_CLUSTER
+    text: str,
+    device: str,
+    four_bit: Mapping[str, bool] = NO_MAPS,
+    cluster: int = LARGEST_CLUSTER,
 ) -> Retargeted:
     """As retarget, with tcgen05 left out but for its arrives: what remains is the load pipeline and
     an epilogue of zeros. cluster: CTAs of a cluster, at most."""
@@ -83,7 +91,10 @@ def without_tensor_core(
 
 
 def without_releases(
-    text: str, device: str, four_bit: bool | None = None, cluster: int = LARGEST_CLUSTER
+    text: str,
+    device: str,
+    four_bit: Mapping[str, bool] = NO_MAPS,
+    cluster: int = LARGEST_CLUSTER,
 ) -> Retargeted:
     """As without_tensor_core, and the kernel's own arrives at other CTAs do not release, either:
     what is faster by that, they cost."""
@@ -122,10 +133,12 @@ def _merge(text: str, device: str) -> str:
 
 
 class _Module:
-    """One rewriting. calls: a device function is called; private: a private barrier is needed."""
+    """One rewriting. calls: a device function is called; private: a private barrier is needed;
+    kinds: registers with the address of a tensormap, and whether it may be of 4-bit elements.
+    """
 
-    def __init__(self, dynamic: str | None, tcgen05: Writer, four_bit: bool | None):
-        self.dynamic, self.tcgen05, self.four_bit = dynamic, tcgen05, four_bit
+    def __init__(self, dynamic: str | None, tcgen05: Writer, kinds: Mapping[str, set[bool]]):
+        self.dynamic, self.tcgen05, self.kinds = dynamic, tcgen05, kinds
         self.calls, self.private, self.number = False, False, 0
 
     def replace(self, match: re.Match) -> str:
@@ -197,12 +210,13 @@ def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
     map_ = block.address(f"[{pointer}]", "b64")
     coordinate = block.register("b32")
     block.emit(f"mov.b32 {coordinate}, {first}")
-    if module.four_bit is None:
+    kinds = module.kinds.get(pointer, {True, False})
+    if len(kinds) == 2:
         mark, four_bit = block.register("b32"), block.register("pred")
         block.emit(f"ld.b32 {mark}, [{map_}+{MARK_OFFSET}]")
         block.emit(f"setp.eq.u32 {four_bit}, {mark}, {MARK:#x}")
         block.emit(f"@{four_bit} shr.s32 {coordinate}, {coordinate}, 1")
-    elif module.four_bit:
+    elif True in kinds:
         block.emit(f"shr.s32 {coordinate}, {coordinate}, 1")
     operands = list(s.operands)
     operands[place] = f"[{map_}, {{{', '.join([coordinate, *others])}}}]"

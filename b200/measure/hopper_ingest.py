@@ -4,7 +4,9 @@
 
 A warp of each CTA issues the copies of a stage as soon as another warp has seen the stage before in
 its place; all stages together hold up to 200 KB and are loaded again and again. `group` CTAs load
-the same. Bytes a clk that land in each SM.
+the same. In clusters the shared boxes of a stage are multicast to all of its CTAs, which take turns
+in issuing them, and the other boxes are the same for CTAs of a rank; a cluster of 16 is a GPC.
+Bytes a clk that land in each SM.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from b200.chip.copies.tensormap import TensorMap
 from b200.hopper.probe import command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
+from b200.measure.hopper_memory import forget
 
 TENSOR = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -28,7 +31,9 @@ FLOAT32, BYTE = 7, 0  # element types
 @dataclass(frozen=True)
 class Stage:
     """What is copied at a time. row: bytes of a row of the boxes; swizzle as in a tensormap;
-    boxes: rows of each box; bulk: bytes of each bulk copy; stages: under way together.
+    boxes: rows of each box; bulk: bytes of each bulk copy; stages: under way together; shared: rows
+    of the boxes that a cluster's CTAs share, turn by turn. fresh: each stage reads from DRAM what
+    no stage has read before.
     """
 
     name: str
@@ -37,10 +42,16 @@ class Stage:
     boxes: tuple[int, ...]
     bulk: tuple[int, ...]
     stages: int
+    shared: tuple[tuple[int, ...], ...] = ()
+    fresh: bool = False
+
+    @property
+    def shared_rows(self) -> int:
+        return sum(map(sum, self.shared))
 
     @property
     def nbytes(self) -> int:
-        return self.row * sum(self.boxes) + sum(self.bulk)
+        return self.row * (sum(self.boxes) + self.shared_rows) + sum(self.bulk)
 
 
 KINDS = (
@@ -52,32 +63,88 @@ KINDS = (
     Stage("bulk copies of 2 KB", 128, 0, (), (2048,) * 8, 8),
     Stage("bulk copies of 16 KB", 128, 0, (), (16384,), 8),
     Stage("a stage of a GEMM", 128, 3, (128, 128), (2048, 2048), 6),
+    Stage("128 rows, 2 stages", 128, 3, (128,), (), 2),
+    Stage("128 rows, 4 stages", 128, 3, (128,), (), 4),
 )
 PLACES = ((1, 1), (16, 1), (132, 1), (132, 2), (132, 4), (132, 16), (132, 132))
+PAIR = ((64, 64),)
+SHARED = (
+    Stage("128 rows by turns", 128, 3, (), (), 12, PAIR),
+    Stage("64 rows by turns", 128, 3, (), (), 12, ((64,), (64,))),
+    Stage("256 rows by turns", 128, 3, (), (), 6, ((128, 128),)),
+    Stage("128 rows by turns, 2 stages", 128, 3, (), (), 2, PAIR),
+    Stage("128 rows by turns, 4 stages", 128, 3, (), (), 4, PAIR),
+    Stage("128 rows by turns, 64 alone", 128, 3, (64,), (), 8, PAIR),
+    Stage("128 rows by turns, 64 alone, 2 stages", 128, 3, (64,), (), 2, PAIR),
+    Stage("128 rows by turns, 128 alone", 128, 3, (64, 64), (), 6, PAIR),
+)
+CLUSTERS = ((2, 1), (2, 66), (4, 1), (4, 30))  # CTAs of each, clusters
+GPC = Stage("128 rows, 12 stages", 128, 3, (64, 64), (), 12)
+GPCS = ((8, 1), (16, 1), (16, 7))
+FRESH = tuple(
+    Stage(f"128 rows from DRAM, {n} stages", 128, 3, (64, 64), (), n, fresh=True) for n in (4, 8)
+)
+FRESH_PLACES = ((1, 1), (60, 1), (132, 1), (132, 4))
+FRESH_SHARED = tuple(
+    Stage(f"128 rows from DRAM by turns, {n} stages", 128, 3, (), (), n, PAIR, True) for n in (4, 8)
+)
 
 
 @dataclass(frozen=True)
 class Measured:
+    """group: CTAs, or clusters, that load the same."""
+
     name: str
     ctas: int
     group: int
     bytes_a_clk: float
+    cluster: int = 1
 
 
-def kernel(stage: Stage, group: int, target: str = TARGET) -> str:
-    """PTX. Parameters: out (a u64 a CTA: clk of LOADS - 1 - WARM stages), map, data."""
+def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> str:
+    """PTX. Parameters: out (a u64 a CTA: clk of LOADS - 1 - WARM stages), map, data.
+
+    In clusters, `group` of them load the same shared boxes, and CTAs of a rank the same others.
+    """
     size, issue, at = -(-stage.nbytes // 1024) * 1024, "", 0
+    for turn, boxes in enumerate(stage.shared):
+        issue += f"add.u32 %r23, %r10, {turn}; and.b32 %r23, %r23, {cluster - 1};\n"
+        issue += f"setp.ne.u32 %p7, %r23, %r24; @%p7 bra PASS{turn};\n"
+        for n, rows in enumerate(boxes):
+            issue += f"add.u32 %r27, %r25, {sum(boxes[:n])};\n"
+            issue += (
+                f"{TENSOR}.multicast::cluster [%r20+{at}], [%rd3, {{0, %r27}}], [%r22], %rs1;\n"
+            )
+            at += rows * stage.row
+        issue += f"PASS{turn}: add.u32 %r25, %r25, {sum(boxes)};\n"
     for rows in stage.boxes:
         issue += f"{TENSOR} [%r20+{at}], [%rd3, {{0, %r21}}], [%r22]; add.u32 %r21, %r21, {rows};\n"
         at += rows * stage.row
     for nbytes in stage.bulk:
         issue += f"{BULK} [%r20+{at}], [%rd8], {nbytes}, [%r22]; add.u64 %rd8, %rd8, {nbytes};\n"
         at += nbytes
+    sets = LOADS if stage.fresh else stage.stages
+    again = "" if stage.fresh else "mov.u32 %r21, %r6; mov.u32 %r25, %r7; mov.u64 %rd8, %rd6;"
     full = stage.stages * size
     empty = full + 8 * stage.stages
+    arrivals = {full: 1, empty: cluster}
     init = "\n".join(
-        f"mbarrier.init.shared::cta.b64 [%r9+{full + 8 * s}], 1;" for s in range(2 * stage.stages)
+        f"mbarrier.init.shared::cta.b64 [%r9+{first + 8 * s}], {count};"
+        for first, count in arrivals.items()
+        for s in range(stage.stages)
     )
+    if cluster == 1:
+        meet = "bar.sync 0;"
+        release = f"mbarrier.arrive.shared::cta.b64 _, [%r32+{empty}];"
+        end, tile = "", "%r2"
+    else:
+        meet = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+        release = "".join(
+            f"mapa.shared::cluster.u32 %r33, %r32, {rank};"
+            f" mbarrier.arrive.release.cta.shared::cluster.b64 _, [%r33+{empty}];"
+            for rank in range(cluster)
+        )
+        end, tile = meet, "%r24"
     return f""".version 8.6
 .target {target}
 .address_size 64
@@ -85,55 +152,63 @@ def kernel(stage: Stage, group: int, target: str = TARGET) -> str:
 .visible .entry k(.param .u64 out, .param .align 64 .b8 map[128], .param .u64 data)
 .reqntid 64, 1, 1
 {{
-    .reg .pred %p<8>; .reg .b32 %r<40>; .reg .b64 %rd<24>;
+    .reg .pred %p<8>; .reg .b16 %rs<2>; .reg .b32 %r<40>; .reg .b64 %rd<24>;
     ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
     mov.b64 %rd4, map; cvta.param.u64 %rd3, %rd4;
     mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn;
     mul.wide.u32 %rd5, %r2, 8; add.u64 %rd1, %rd1, %rd5;
+    mov.b16 %rs1, {(1 << cluster) - 1}; rem.u32 %r24, %r2, {cluster};
     setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
     {init}
     fence.mbarrier_init.release.cluster;
     READY: bar.sync 0;
+    {meet}
     mov.b32 %r10, 0; mov.b32 %r11, 0;
-    setp.eq.u32 %p2, %r1, 32; @%p2 bra CONSUME;
-    @%p1 bra END;
-    div.u32 %r5, %r2, {group}; mul.lo.u32 %r6, %r5, {sum(stage.boxes) * stage.stages};
-    mul.wide.u32 %rd7, %r5, {sum(stage.bulk) * stage.stages}; add.u64 %rd6, %rd2, %rd7;
-    mov.b32 %r12, 1; mov.u32 %r21, %r6; mov.u64 %rd8, %rd6;
+    setp.ge.u32 %p2, %r1, 32; @%p2 bra CONSUME;
+    div.u32 %r5, {tile}, {group if cluster == 1 else 1};
+    mul.lo.u32 %r6, %r5, {sum(stage.boxes) * sets};
+    div.u32 %r7, %r2, {cluster * group};
+    mad.lo.u32 %r7, %r7, {stage.shared_rows * sets}, {cluster * sum(stage.boxes) * sets};
+    mul.wide.u32 %rd7, %r5, {sum(stage.bulk) * sets}; add.u64 %rd6, %rd2, %rd7;
+    mov.b32 %r12, 1; mov.u32 %r21, %r6; mov.u32 %r25, %r7; mov.u64 %rd8, %rd6;
     LOAD: mad.lo.u32 %r22, %r11, 8, %r9; mad.lo.u32 %r20, %r11, {size}, %r9;
     FREE: {TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
     add.u32 %r22, %r22, {full};
+    elect.sync %r26|%p0, -1; @!%p0 bra ISSUED;
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r22], {stage.nbytes};
     {issue}
-    add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
+    ISSUED: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
     setp.ne.u32 %p4, %r11, {stage.stages}; @%p4 bra NEXT;
-    mov.b32 %r11, 0; xor.b32 %r12, %r12, 1; mov.u32 %r21, %r6; mov.u64 %rd8, %rd6;
+    mov.b32 %r11, 0; xor.b32 %r12, %r12, 1; {again}
     NEXT: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra LOAD;
     bra END;
     CONSUME: mov.b32 %r12, 0; mov.u64 %rd20, 0;
     SEE: mad.lo.u32 %r32, %r11, 8, %r9;
     THERE: {TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
-    mbarrier.arrive.shared::cta.b64 _, [%r32+{empty}];
-    setp.ne.u32 %p6, %r10, {WARM}; @%p6 bra LATER; mov.u64 %rd20, %clock64;
+    elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
+    {release}
+    RELEASED: setp.ne.u32 %p6, %r10, {WARM}; @%p6 bra LATER; mov.u64 %rd20, %clock64;
     LATER: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
     setp.ne.u32 %p4, %r11, {stage.stages}; @%p4 bra SAME; mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
     SAME: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra SEE;
     mov.u64 %rd21, %clock64; sub.u64 %rd22, %rd21, %rd20; st.global.u64 [%rd1], %rd22;
-    END: ret;
+    END: bar.sync 0;
+    {end}
+    ret;
 }}
 """
 
 
 def matrix(stage: Stage, ctas: int, group: int) -> tuple[int, int]:
     """(rows of the matrix that the boxes are of, bytes that the bulk copies read)."""
-    sets = (ctas // group + 1) * stage.stages
-    return max(1, sum(stage.boxes)) * sets, sum(stage.bulk) * sets + 16
+    sets = (ctas // group + 1) * (LOADS if stage.fresh else stage.stages)
+    return max(1, sum(stage.boxes) + stage.shared_rows) * sets, sum(stage.bulk) * sets + 16
 
 
 def tensormap(stage: Stage, address: int, rows: int) -> bytes:
     """Of the matrix; elements of 4 bytes where a row has more than a box can have elements."""
     size, kind = (4, FLOAT32) if stage.row > 256 else (1, BYTE)
-    box = (stage.row // size, max(stage.boxes, default=1))
+    box = (stage.row // size, max(stage.boxes + sum(stage.shared, ()), default=1))
     return TensorMap(
         address, kind, (stage.row // size, rows), (stage.row,), box, (1, 1), stage.swizzle
     ).encode()
@@ -143,10 +218,10 @@ def smem(stage: Stage) -> int:
     return stage.stages * (-(-stage.nbytes // 1024) * 1024 + 16)
 
 
-def measure(stage: Stage, ctas: int, group: int) -> Measured:
+def measure(stage: Stage, ctas: int, group: int, cluster: int = 1) -> Measured:
     import torch
 
-    text, (rows, nbytes) = kernel(stage, group), matrix(stage, ctas, group)
+    text, (rows, nbytes) = kernel(stage, group, cluster=cluster), matrix(stage, ctas, group)
     boxes = torch.zeros(rows * stage.row, dtype=torch.uint8, device="cuda")
     bulk = torch.zeros(nbytes, dtype=torch.uint8, device="cuda")
     out = torch.zeros(ctas, dtype=torch.int64, device="cuda")
@@ -157,19 +232,28 @@ def measure(stage: Stage, ctas: int, group: int) -> Measured:
     params = params.ljust(data_at, b"\0") + struct.pack("<Q", bulk.data_ptr())
     found = []
     for _ in range(4):
-        image.launch(Shape((ctas, 1, 1), (64, 1, 1), (1, 1, 1), smem(stage)), params)
+        if stage.fresh:
+            forget()
+        image.launch(Shape((ctas, 1, 1), (64, 1, 1), (cluster, 1, 1), smem(stage)), params)
         found.append(out.double().mean().item() / (LOADS - 1 - WARM))
-    return Measured(stage.name, ctas, group, stage.nbytes / sorted(found[1:])[1])
+    return Measured(stage.name, ctas, group, stage.nbytes / sorted(found[1:])[1], cluster)
 
 
 def measure_all() -> list[Measured]:
-    return [measure(stage, ctas, group) for stage in KINDS for ctas, group in PLACES]
+    alone = [measure(stage, ctas, group) for stage in KINDS for ctas, group in PLACES]
+    alone += [measure(stage, ctas, group) for stage in FRESH for ctas, group in FRESH_PLACES]
+    clusters = [(GPC, *gpcs) for gpcs in GPCS]
+    clusters += [(stage, *of) for stage in SHARED + FRESH_SHARED for of in CLUSTERS]
+    return alone + [measure(stage, size * n, 1, size) for stage, size, n in clusters]
 
 
 def table(results: list[Measured]) -> str:
-    lines = ["| copies | CTAs | of which load the same | B a clk |", "|---|---|---|---|"]
+    lines = [
+        "| copies | CTAs | a cluster | that load the same | B a clk |",
+        "|---|---|---|---|---|",
+    ]
     for r in results:
-        lines.append(f"| {r.name} | {r.ctas} | {r.group} | {r.bytes_a_clk:.1f} |")
+        lines.append(f"| {r.name} | {r.ctas} | {r.cluster} | {r.group} | {r.bytes_a_clk:.1f} |")
     return "\n".join(lines)
 
 

@@ -97,11 +97,27 @@ def test_arrives_of_the_load_pipeline():
     assert relaxed == kept.replace(own, own.replace("release", "relaxed"))
 
 
+COPY_OF_B = "mov.b64 %rd4, b; cvta.param.u64 %rd5, %rd4;\n"
+
+
 @pytest.mark.parametrize(
-    ("four_bit", "marks", "halved"), [(None, 1, 1), (True, 0, 1), (False, 0, 0)]
+    ("before", "four_bit", "marks", "halved"),
+    [
+        ("", {}, 1, 1),
+        ("", {"a": True}, 0, 1),
+        ("", {"a": False}, 0, 0),
+        (COPY_OF_B + "selp.b64 %rd1, %rd5, %rd3, %p1;", {"a": True, "b": True}, 0, 1),
+        (COPY_OF_B + "selp.b64 %rd1, %rd5, %rd3, %p1;", {"a": False, "b": False}, 0, 0),
+        (COPY_OF_B + "@%p1 mov.b64 %rd1, %rd5;", {"a": True, "b": False}, 1, 1),
+        (COPY_OF_B + "@%p1 mov.b64 %rd1, %rd5;", {"a": True}, 1, 1),
+        ("add.s64 %rd1, %rd1, 128;", {"a": True}, 1, 1),
+        ("ld.global.v2.b64 {%rd9, %rd1}, [%rd7];", {"a": True}, 1, 1),
+    ],
 )
-def test_marks_are_looked_for_where_maps_differ(four_bit, marks, halved):
+def test_marks_are_looked_for_where_the_kind_of_map_is_not_known(before, four_bit, marks, halved):
     load = (
+        "mov.b64 %rd2, a;\ncvta.param.u64 %rd3, %rd2;\nmov.b64 %rd1, %rd3;\n"
+        f"{before}\n"
         "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes "
         "[%r1], [%rd1, {%r2, %r3}], [%r4];"
     )
@@ -115,20 +131,24 @@ def test_a_commit_arrives_at_the_ctas_of_its_cluster():
         "[%r1], %rs1;"
     )
     for ctas in (2, 4, 16):
-        text = without_tensor_core(program(commit), DEVICE, True, ctas).text
+        text = without_tensor_core(program(commit), DEVICE, cluster=ctas).text
         assert text.count("mbarrier.arrive.relaxed.cluster") == text.count("mapa.") == ctas
 
 
-def test_maps_of_one_kind_need_no_marks():
+def test_the_kinds_of_maps_among_parameters():
     bytes_, nibbles = (
         TensorMap(1 << 20, i, (256, 64), (stride,), (128, 8), (1, 1)).encode()
         for i, stride in ((0, 256), (FOUR_BIT, 128))
     )
-    places = [(0, 128, 64), (128, 128, 64)]
-    assert four_bit_maps(nibbles + nibbles, places) is True
-    assert four_bit_maps(bytes_ + bytes_, places) is False
-    assert four_bit_maps(bytes_ + nibbles, places) is None
-    assert four_bit_maps(bytes(256), []) is None
+    text = """.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 n, .param .align 64 .b8 a[128], .param .align 64 .b8 b[128])
+{ ret; }
+"""
+    params = bytes(64) + nibbles + bytes_
+    assert four_bit_maps(params, text, "k") == {"a": True, "b": False}
+    assert four_bit_maps(bytes(320), text, "k") == {}
 
 
 def test_what_a_module_needs():
