@@ -80,16 +80,29 @@ def install(
     global _runtime
     if _runtime is None:
         from b200.chip.gpu import Gpu
-        from b200.host import cuda, dsl, dsl_hardware, graphs, torch_cuda, triton
+        from b200.host import (
+            cuda,
+            cuda_python,
+            dsl,
+            dsl_hardware,
+            graphs,
+            nvrtc,
+            torch_cuda,
+            triton,
+        )
+        from b200.host.cuda.modules import Modules
         from b200.host.runtime import Runtime
 
         _runtime = Runtime(gpu or Gpu())
+        modules = Modules(_runtime)
         dsl.connect(_runtime)
         if not torch_cuda.has_own_cuda():
             torch_cuda.patch(_runtime)
             graphs.patch_torch(_runtime)
-            dsl_hardware.patch(_runtime)
-        cuda.install(_runtime)
+            cuda_python.patch(modules)
+            dsl_hardware.patch()
+            nvrtc.patch()
+        cuda.install(modules)
         triton.install()
     if gpu is None:
         from b200.host import spawned

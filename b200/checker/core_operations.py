@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from b200.checker.accesses import Record
 from b200.checker.clocks import HB, TENSOR, Agent
+from b200.checker.shared_memory import SharedRules
 from b200.checker.signals import Signals
 from b200.checker.tensor_memory import ALL
 from b200.chip.operations import (
@@ -40,7 +43,7 @@ class CoreOperations(Signals):
         self.products.multiplied(record, members[0], op)
         for cta in members:
             for operand in (op.a, op.b):
-                self._read_operand(record, cta, operand)
+                self._read_operand(record, cta, operand, members)
             tensor = self.tensor(cta)
             for sf in (op.sfa, op.sfb):
                 if sf is not None:
@@ -52,15 +55,19 @@ class CoreOperations(Signals):
                 tensor.accumulate(record, halves, columns)
             tensor.write(record, halves, columns)
 
-    def _read_operand(self, record: Record, cta, operand):
+    def _read_operand(self, record: Record, cta, operand, members):
         if isinstance(operand, SharedOperand):
-            self._read_tile(record, cta, operand.matrix, operand.tile, not operand.mn_major)
+            others = [self.shared(member) for member in members if member is not cta]
+            rows = None if operand.mn_major else others
+            self._read_tile(record, cta, operand.matrix, operand.tile, rows)
         else:
             column = operand.taddr & 0xFFFF
             halves = slice(operand.taddr >> 20, 8, 2) if operand.half else ALL
             self.tensor(cta).read(record, halves, slice(column, column + 8))
 
-    def _read_tile(self, record: Record, cta, matrix, tile, rows: bool = True):
+    def _read_tile(
+        self, record: Record, cta, matrix, tile, rows: Sequence[SharedRules] | None = ()
+    ):
         origin = matrix.start - matrix.start % PERIOD
         rules = self.shared(cta)
         low, high = (origin + tile.low) // CHUNK, (origin + tile.high) // CHUNK - 1

@@ -7,6 +7,8 @@ first and last granule or word.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from b200.checker import naming as words
@@ -127,10 +129,11 @@ class SharedRules:
         readers: np.ndarray,
         partly=False,
         lane=None,
-        rows=False,
+        rows: Sequence[SharedRules] | None = None,
     ):
         """partly: only a source nothing of which was written is uninitialised. lane: that issues
-        it, None if not one. rows: index is [rows of the result, granules].
+        it, None if not one. rows: index is [rows of the result, granules], and these CTAs hold the
+        operand's other rows there.
         """
         shadow = self.shadow
         at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
@@ -153,7 +156,8 @@ class SharedRules:
                 empty = empty & (stored == 0).reshape(*empty.shape, 4).all(-1)
             if empty.all() if partly else empty.any():
                 nbytes = int(np.count_nonzero(empty)) * GRANULE
-                self._uninitialised(new, at, nbytes, rows and self._some_rows(empty))
+                some_rows = rows is not None and self._some_rows(empty, index, rows)
+                self._uninitialised(new, at, nbytes, some_rows)
         readers[index] = new.number
         (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
 
@@ -367,12 +371,20 @@ class SharedRules:
                 return
 
     @staticmethod
-    def _some_rows(empty: np.ndarray) -> bool:
-        """Whether whole rows of a tensor core's operand are empty and others are not: what comes of
-        them stays in its own rows or columns of the result, which nobody need use.
+    def _some_rows(empty: np.ndarray, index, others: Sequence[SharedRules]) -> bool:
+        """Whether whole rows of a tensor core's operand are empty and others are not, here or in
+        the pair's other CTA: what comes of them stays in its own rows or columns of the result,
+        which nobody need use.
         """
         rows = empty.reshape(empty.shape[0], -1)
-        return bool((rows.all(1) | ~rows.any(1)).all() and not rows.all())
+        if rows.all():
+            return any(other.holds(index) for other in others)
+        return bool((rows.all(1) | ~rows.any(1)).all())
+
+    def holds(self, index) -> bool:
+        """Whether anything has been written to the granules."""
+        shadow = self.shadow
+        return bool(shadow.written[index].any() or shadow.words(shadow.stored, index).any())
 
     def _uninitialised(self, new: Record, at: tuple, nbytes: int, some_rows: bool = False):
         new.empty = True

@@ -2,41 +2,45 @@
 record graphs, over a B200 in software.
 
 Functions return (status, value ...), as there. What is not here raises EmulatorError with its name,
-where cuda.bindings would say that there is no driver. Modules and kernels of cuda.bindings belong
-to raw CUDA.
+where cuda.bindings would say that there is no driver. Modules, kernels and launches:
+cuda_python_kernels.py; the compiler: nvrtc.py.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from b200 import hardware
-from b200.errors import EmulatorError
+from b200.errors import EmulatorError, Fault
+from b200.host.cuda import when_imported
+from b200.host.cuda.modules import Modules
+from b200.host.cuda_python_kernels import Kernels
 from b200.host.device_attributes import device_attribute
-from b200.host.runtime import Runtime
+from b200.host.host_memory import address_of
 from b200.host.torch_cuda import Clock, missing
 
 CONTEXT = 1  # handle of the one context
 VERSION = 13_000  # of the driver: CUDA 13.0
 
 
-def patch(runtime: Runtime) -> None:
+def patch(modules: Modules) -> None:
     """Put the functions into cuda.bindings.driver and cuda.bindings.runtime, if installed."""
     try:
         from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
         from cuda.bindings import runtime as cudart  # pyright: ignore[reportAttributeAccessIssue]
     except ImportError:
         return
-    _refuse_nvrtc()
-    state = _State(runtime)
-    for module, functions, prefix in (
-        (driver, _Driver(driver, state).functions(), "cu"),
-        (cudart, _CudaRuntime(cudart, state).functions(), "cuda"),
+    for name in ("cuda.core", "cuda.core.experimental"):
+        when_imported(name, _refuse_core)
+    state, kernels = _State(modules), Kernels(driver, modules)
+    for part, more, prefix in (
+        (_Driver(driver, state), kernels.driver_functions(), "cu"),
+        (_CudaRuntime(cudart, state), kernels.runtime_functions(cudart), "cuda"),
     ):
+        module, functions = part.module, part.functions() | part.all(more)
         for name in dir(module):
             if name.startswith(prefix) and name[len(prefix) :][:1].isupper():
                 if type(getattr(module, name)).__name__ in _FUNCTION_TYPES:
@@ -44,33 +48,23 @@ def patch(runtime: Runtime) -> None:
                     setattr(module, name, new)
 
 
-def _refuse_nvrtc() -> None:
-    """Say no where a program begins to compile, before a library is missing or a module loads."""
-    try:
-        from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
-    except ImportError:
-        return
-
-    def nvrtcCreateProgram(*_args, **_kwargs):  # noqa: N802  a function of NVRTC
-        raise EmulatorError(
-            "unsupported",
-            "NVRTC through cuda-python (nvrtcCreateProgram) is not in the software B200, which"
-            " compiles raw CUDA of torch.utils.cpp_extension (load_inline, load)",
-        )
-
-    nvrtc.nvrtcCreateProgram = nvrtcCreateProgram
+def _refuse_core(module: Any) -> None:
+    """cuda.core calls the driver from machine code of its own: its names say so, where asked."""
+    for name in ("Device", "Linker", "ObjectCode", "Program", "launch"):
+        setattr(module, name, missing(f"cuda.core.{name}"))
 
 
+_WAYS = ("HtoH", "HtoD", "DtoH", "DtoD", "")  # of a cudaMemcpyKind
 _FUNCTION_TYPES = ("cython_function_or_method", "builtin_function_or_method", "function")
 
 
 class _State:
     """Handles of memory, events, queues and graphs, shared by both modules."""
 
-    def __init__(self, runtime: Runtime):
-        self.runtime = runtime
-        self.clock = Clock(runtime)
-        self.memory: dict[int, torch.Tensor] = {}
+    def __init__(self, modules: Modules):
+        self.modules, self.runtime = modules, modules.runtime
+        self.clock = Clock(self.runtime)
+        self.pinned: dict[int, ctypes.Array] = {}
         self.events: dict[int, tuple[float, int] | None] = {}
         self.graphs: dict[int, list[tuple]] = {}
         self._handles = itertools.count(0x2000, 0x10)
@@ -78,14 +72,40 @@ class _State:
     def handle(self) -> int:
         return next(self._handles)
 
-    def allocate(self, size: int) -> int:
-        block = torch.empty(int(size), dtype=torch.uint8)
-        self.memory[block.data_ptr()] = block
-        return block.data_ptr()
+    def allocate_host(self, size: int) -> int:
+        block = ctypes.create_string_buffer(int(size))
+        self.pinned[ctypes.addressof(block)] = block
+        return ctypes.addressof(block)
 
-    def free(self, address: int) -> None:
-        if address and self.memory.pop(address, None) is None:
-            raise EmulatorError("fault", f"{address:#x} was freed, but never allocated")
+    def free_host(self, address: int) -> None:
+        if address and self.pinned.pop(address, None) is None:
+            raise EmulatorError("limit", f"{address:#x} was freed, which is no host allocation")
+
+    def move(self, to: Any, source: Any, size: int, way: str) -> None:
+        """way: as in cuMemcpyHtoD; "" where unified addresses tell."""
+        if way.endswith("D"):
+            self.on_device(to, size, "a copy to it")
+        if way.startswith("D"):
+            self.on_device(source, size, "a copy from it")
+        ctypes.memmove(address_of(to), address_of(source), int(size))
+
+    def fill(self, to: Any, value: int, count: int, width: int) -> None:
+        """`count` elements of `width` bytes."""
+        pattern = (int(value) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+        self.on_device(to, int(count) * width, "a fill of it")
+        if len(set(pattern)) == 1:
+            ctypes.memset(int(to), pattern[0], int(count) * width)
+        else:
+            ctypes.memmove(int(to), pattern * int(count), int(count) * width)
+
+    def on_device(self, pointer: Any, size: int, what: str) -> None:
+        """EmulatorError where [pointer, pointer + size) is in no allocation."""
+        if not int(size):
+            return
+        try:
+            self.runtime.gpu.memory.region(int(pointer), int(size))
+        except Fault as error:
+            raise EmulatorError("fault", f"{error}: {what} by the host") from None
 
     def elapsed(self, start: int, end: int) -> float:
         first, last = self.events.get(start), self.events.get(end)
@@ -107,30 +127,6 @@ class _State:
     def replay(self, graph: int) -> None:
         for launch in self.graphs[graph]:
             self.runtime.gpu.launch(*launch)
-
-
-def _move(to: Any, source: Any, size: int) -> None:
-    ctypes.memmove(_address(to), _address(source), int(size))
-
-
-def _address(pointer: Any) -> int:
-    """Of an int, a handle, or a buffer."""
-    if isinstance(pointer, (bytes, bytearray, memoryview)) or hasattr(
-        pointer, "__array_interface__"
-    ):
-        view = memoryview(pointer).cast("B")
-        if view.readonly:
-            return ctypes.cast(ctypes.c_char_p(bytes(view)), ctypes.c_void_p).value or 0
-        return ctypes.addressof(ctypes.c_char.from_buffer(view))
-    return int(pointer)
-
-
-def _fill(address: Any, value: int, count: int, width: int) -> None:
-    pattern = int(value).to_bytes(4, "little", signed=value < 0)[:width]
-    if len(set(pattern)) == 1:
-        ctypes.memset(int(address), pattern[0], int(count) * width)
-    else:
-        ctypes.memmove(int(address), pattern * int(count), int(count) * width)
 
 
 class _Module:
@@ -157,6 +153,14 @@ class _Module:
     def makes(self, action):
         """`action` with one result."""
         return lambda *args, **kwargs: (self.success, action(*args, **kwargs))
+
+    def all(self, actions: dict[str, Callable[..., tuple]]) -> dict[str, Any]:
+        """Actions that give a tuple of results."""
+
+        def wrap(action):
+            return lambda *args, **kwargs: (self.success, *action(*args, **kwargs))
+
+        return {name: wrap(action) for name, action in actions.items()}
 
     def attribute(self, attribute, _device) -> int:
         return device_attribute(int(attribute))
@@ -201,9 +205,16 @@ class _Driver(_Module):
             "cuEventRecord": self.does(self.record),
             "cuEventElapsedTime": self.makes(self.elapsed),
             "cuEventDestroy": self.does(lambda event: state.events.pop(int(event), None)),
-            "cuMemAlloc": self.makes(lambda size: d.CUdeviceptr(state.allocate(size))),
-            "cuMemFree": self.does(lambda pointer: state.free(int(pointer))),
+            "cuMemcpy": self.does(lambda to, source, size: state.move(to, source, size, "")),
         }
+        reserve, release = state.modules.reserve, state.modules.release
+        for name in ("cuMemAlloc", "cuMemAllocAsync", "cuMemAllocManaged"):
+            names[name] = self.makes(lambda size, *_: d.CUdeviceptr(reserve(int(size))))
+        for name in ("cuMemFree", "cuMemFreeAsync"):
+            names[name] = self.does(lambda pointer, *_: release(int(pointer)))
+        for name in ("cuMemAllocHost", "cuMemHostAlloc"):
+            names[name] = self.makes(lambda size, *_: state.allocate_host(size))
+        names["cuMemFreeHost"] = self.does(lambda pointer: state.free_host(int(pointer)))
         for name in ("cuCtxGetCurrent", "cuCtxCreate", "cuDevicePrimaryCtxRetain"):
             names[name] = self.gives(context)
         names |= {"cuCtxPopCurrent": self.gives(context), "cuCtxGetDevice": self.gives(device)}
@@ -216,10 +227,10 @@ class _Driver(_Module):
         for name in ("cuStreamCreate", "cuStreamCreateWithPriority"):
             names[name] = self.makes(lambda *_flags: d.CUstream(state.handle()))
         for width, bits in ((1, 8), (2, 16), (4, 32)):
-            fill = self.does(lambda to, value, n, *_queue, w=width: _fill(to, value, n, w))
+            fill = self.does(lambda to, value, n, *_queue, w=width: state.fill(to, value, n, w))
             names[f"cuMemsetD{bits}"] = names[f"cuMemsetD{bits}Async"] = fill
         for way in ("HtoD", "DtoH", "DtoD"):
-            move = self.does(lambda to, source, size, *_queue: _move(to, source, size))
+            move = self.does(lambda to, source, n, *_queue, w=way: state.move(to, source, n, w))
             names[f"cuMemcpy{way}"] = names[f"cuMemcpy{way}Async"] = move
         return names
 
@@ -246,14 +257,20 @@ class _CudaRuntime(_Module):
             "cudaEventRecord": self.does(self.record),
             "cudaEventElapsedTime": self.makes(self.elapsed),
             "cudaEventDestroy": self.does(lambda event: state.events.pop(int(event), None)),
-            "cudaMalloc": self.makes(state.allocate),
-            "cudaFree": self.does(lambda pointer: state.free(int(pointer))),
             "cudaStreamBeginCapture": self.does(lambda *_: state.begin_capture()),
             "cudaStreamEndCapture": self.makes(lambda _: r.cudaGraph_t(state.end_capture())),
             "cudaGraphGetNodes": self._nodes,
             "cudaGraphInstantiate": self.makes(lambda graph, *_: r.cudaGraphExec_t(int(graph))),
             "cudaGraphLaunch": self.does(lambda graph, _queue: state.replay(int(graph))),
         }
+        reserve, release = state.modules.reserve, state.modules.release
+        for name in ("cudaMalloc", "cudaMallocAsync", "cudaMallocManaged"):
+            names[name] = self.makes(lambda size, *_: reserve(int(size)))
+        for name in ("cudaFree", "cudaFreeAsync"):
+            names[name] = self.does(lambda pointer, *_: release(int(pointer)))
+        for name in ("cudaMallocHost", "cudaHostAlloc"):
+            names[name] = self.makes(lambda size, *_: state.allocate_host(size))
+        names["cudaFreeHost"] = self.does(lambda pointer: state.free_host(int(pointer)))
         names |= dict.fromkeys(
             ("cudaSetDevice", "cudaDeviceSynchronize", "cudaGetLastError"), nothing
         )
@@ -267,10 +284,12 @@ class _CudaRuntime(_Module):
             )
         for suffix in ("", "Async"):
             names[f"cudaMemset{suffix}"] = self.does(
-                lambda to, value, n, *_queue: _fill(to, value & 0xFF, n, 1)
+                lambda to, value, n, *_queue: state.fill(to, value, n, 1)
             )
             names[f"cudaMemcpy{suffix}"] = self.does(
-                lambda to, source, size, *_kind: _move(to, source, size)
+                lambda to, source, size, kind, *_queue: state.move(
+                    to, source, size, _WAYS[int(kind)]
+                )
             )
         return names
 

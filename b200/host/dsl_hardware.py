@@ -16,13 +16,10 @@ from types import ModuleType
 
 from b200 import hardware
 from b200.clock.placement import max_clusters
-from b200.host import cuda_python
-from b200.host.runtime import Runtime
 
 
-def patch(runtime: Runtime) -> None:
+def patch() -> None:
     """Put the answers in place."""
-    cuda_python.patch(runtime)
     _patch_hardware_info()
     _patch_compiler()
     _patch_tensor_types()

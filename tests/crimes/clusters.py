@@ -163,12 +163,16 @@ A_ROWS, N = 64, 32
 IDESC_PAIR = 1 << 4 | N // 8 << 17 | 128 // 16 << 24
 
 
-def pair_mma(last: bool) -> Source:
-    """tcgen05.mma over two CTAs (M = 128, N = 32) on ones by generic stores; D is not read."""
+def pair_mma(last: bool, b_of: int = 2) -> Source:
+    """tcgen05.mma over two CTAs (M = 128, N = 32) on ones by generic stores; D is not read.
+
+    b_of: how many of the CTAs write their rows of B.
+    """
     k = cluster_start(32)
     k("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1+8192], 32;", "alloc")
+    k(f"setp.lt.u32 %p6, %r50, {b_of};")
     for i in range(24):  # 64 rows of A and 16 of B, 32 bytes each
-        k(f"st.shared.u32 [%r3+{128 * i}], 0x3c003c00;")
+        k(f"{'' if i < 16 else '@%p6 '}st.shared.u32 [%r3+{128 * i}], 0x3c003c00;")
 
     def init():
         k("mbarrier.init.shared::cta.b64 [%r1+8200], 1;", "init")
@@ -267,6 +271,17 @@ CRIMES = [
             "2 warps, 1 lane of each",
         ),
         ("init", "commit"),
+        ints(64),
+        lambda a: torch.arange(64, dtype=torch.int32),
+        **PAIR,
+    ),
+    Crime(
+        "pair_without_b",
+        "neither CTA of a pair has written its rows of B",
+        lambda bug: pair_mma(True, 0 if bug else 2),
+        "uninitialised",
+        ("tcgen05.mma reads shared memory that nothing has written",),
+        ("mma",),
         ints(64),
         lambda a: torch.arange(64, dtype=torch.int32),
         **PAIR,

@@ -4,7 +4,8 @@ extension.py                 load_inline and load
 build.py  architecture.py    nvcc and the C++ compiler, the cache; diagnostics.py: their errors
 sources.py  fatbin.py        the lines of the user's file; PTX out of a fat binary
 shim/  include/              C++: the CUDA runtime and driver of the compiled host code
-driver.py  launching.py      Python: their other side, which ends in `Gpu.launch`
+driver.py                    Python: their other side
+modules.py  launching.py     what a program has on the device; launches, which end in `Gpu.launch`
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import Any
 
-from b200.host.runtime import Runtime
+from b200.host.cuda.modules import Modules
 
 TORCH_EXTENSION = "torch.utils.cpp_extension"
 
 
-def install(runtime: Runtime) -> None:
+def install(modules: Modules) -> None:
     """From now on `load_inline` and `load` of torch.utils.cpp_extension compile for this process's
     software B200. Extensions without CUDA sources are compiled in the same way.
     """
     from b200.host.cuda.driver import Driver
     from b200.host.cuda.extension import Extensions
 
-    extensions = Extensions(Driver(runtime))
-    runtime.gpu.memory.also_search(extensions.find)
+    extensions = Extensions(Driver(modules))
+    modules.gpu.memory.also_search(extensions.find)
 
     def take_over(module: Any) -> None:
         module.load_inline = extensions.load_inline

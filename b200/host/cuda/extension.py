@@ -6,8 +6,6 @@ import ctypes
 import functools
 import importlib.util
 import os
-import sys
-import sysconfig
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,19 +16,13 @@ from b200.host import torch_devices
 from b200.host.cuda import build
 from b200.host.cuda.driver import Driver, Loading
 from b200.host.cuda.errors import BuildError
-from b200.host.cuda.sources import on_cpu, origin
+from b200.host.cuda.sources import callers, on_cpu, origin
 from b200.host.cuda.toolkit import Toolkit, find_toolkit
 
 _CALL = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
 )
 _TEXT = ctypes.CFUNCTYPE(ctypes.c_void_p)
-
-_LIBRARIES = (
-    str(build.HERE.parent) + os.sep,
-    sysconfig.get_path("stdlib"),
-    os.sep + "site-packages",
-)
 
 
 class Extensions:
@@ -75,7 +67,7 @@ class Extensions:
                 ]
         if functions is not None:
             cpp.append(_bindings(functions, with_pytorch_error_handling))
-        user_files = _callers()
+        user_files = callers()
         sources = [_source("main.cpp", "\n".join(cpp), user_files)]
         if cuda:
             sources.append(_source("cuda.cu", "\n".join(cuda), user_files))
@@ -190,7 +182,7 @@ class Extensions:
 
     def find(self, memory: Any, address: int) -> None:
         """Make the allocation that holds an address legal (a `find_more` of GlobalMemory)."""
-        found = self.driver.region_at(address)
+        found = self.driver.modules.region_at(address)
         if found is None and self._find_allocation is not None:
             first, size = ctypes.c_uint64(), ctypes.c_uint64()
             if self._find_allocation(
@@ -260,14 +252,3 @@ def _file_source(index: int, path: Path) -> build.Source:
         str(path.resolve().parent),
         origin(text, [str(path.resolve())]),
     )
-
-
-def _callers() -> list[str]:
-    """The Python files on the way to load_inline, the nearest first, libraries left out."""
-    found, frame = {}, sys._getframe(1)
-    while frame is not None:
-        file = os.path.abspath(frame.f_code.co_filename)
-        if not any(part in file for part in _LIBRARIES) and os.path.isfile(file):
-            found[file] = True
-        frame = frame.f_back
-    return list(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from b200.host.cuda import occupancy
 from b200.program.module import Kernel
 
 if TYPE_CHECKING:
-    from b200.host.cuda.driver import Function
+    from b200.host.cuda.modules import Function
 
 _END, _POINTER, _SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_*
 
@@ -37,6 +38,13 @@ class LaunchWords(ctypes.Structure):
         ("arguments", ctypes.c_uint64),
         ("packed", ctypes.c_uint64),
     ]
+
+    @classmethod
+    def of(cls, grid: Sequence[int], block: Sequence[int], dynamic_smem: int) -> LaunchWords:
+        """A launch without clusters and, so far, without arguments."""
+        words = cls(dynamic_smem=int(dynamic_smem))
+        words.grid[:], words.block[:] = list(map(int, grid)), list(map(int, block))
+        return words
 
 
 @dataclass

@@ -7,7 +7,10 @@ in place, so that lines keep their numbers.
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import sys
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +22,13 @@ _DEVICE_WORDS = (
     (re.compile(r"\b(DeviceType|DispatchKey|Backend)::CUDA\b"), r"\1::CPU"),
     (re.compile(r"(\bTORCH_LIBRARY_IMPL\s*\(\s*\w+\s*,\s*)CUDA\b"), r"\1CPU"),
     (re.compile(r'(\bDevice\s*[({]\s*)"cuda(:\d+)?"'), r'\1"cpu"'),
+)
+
+
+_LIBRARIES = (
+    str(Path(__file__).resolve().parents[1]) + os.sep,
+    sysconfig.get_path("stdlib"),
+    os.sep + "site-packages",
 )
 
 
@@ -70,6 +80,17 @@ def _align(ours: list[str], places: list[tuple[str, int] | None], file: str) -> 
         if any(len(ours[i].strip()) > 3 for i in open_lines[at : at + count]):
             for k in range(count):
                 places[open_lines[at + k]] = (file, there + k + 1)
+
+
+def callers() -> list[str]:
+    """The Python files on the way to a compile, the nearest first, libraries left out."""
+    found, frame = {}, sys._getframe(1)
+    while frame is not None:
+        file = os.path.abspath(frame.f_code.co_filename)
+        if not any(part in file for part in _LIBRARIES) and os.path.isfile(file):
+            found[file] = True
+        frame = frame.f_back
+    return list(found)
 
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)

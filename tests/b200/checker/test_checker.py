@@ -284,6 +284,18 @@ def test_a_last_phase_that_stays_open_is_a_remark():
     assert found.severity == "note"
 
 
+def test_rows_that_only_one_cta_of_a_pair_has_written_are_a_remark():
+    """A group of 40 tokens in a token tile of 128: the odd CTA has no row to load."""
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    source = clusters.pair_mma(True, b_of=1)
+    out = torch.zeros(64, dtype=torch.int32)
+    gpu.launch(source.text("k"), None, (2, 1, 1), (32, 1, 1), (2, 1, 1), source.smem, [out])
+    (found,) = gpu.launches[-1].findings
+    assert "tcgen05.mma reads rows in shared memory that nothing has written" in found.diagnosis
+    assert found.severity == "note" and "512 bytes of it" in str(found)
+
+
 def test_neighbouring_words_of_st_async_do_not_meet():
     assert neighbours(4) == []
     assert any(f.kind == "race" for f in neighbours(0))

@@ -22,12 +22,6 @@ def refused(function) -> str:
     return str(caught.value)
 
 
-def test_nvrtc():
-    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
-    said = refused(lambda: nvrtc.nvrtcCreateProgram(b"", b"k.cu", 0, [], []))
-    assert "NVRTC through cuda-python (nvrtcCreateProgram)" in said and "load_inline" in said
-
-
 @pytest.fixture
 def fake_triton(tmp_path, monkeypatch):
     """A package with Triton's modules and the names that a launch goes through."""

@@ -226,25 +226,6 @@ def test_scaled_mm_of_nvfp4():
         torch._scaled_mm(fp4[0], fp4[1].t(), atoms(sfb), atoms(sfb), out_dtype=torch.float16)
 
 
-def test_cuda_python():
-    from cuda.bindings import driver, runtime
-
-    ok, done = driver.CUresult.CUDA_SUCCESS, runtime.cudaError_t.cudaSuccess
-    sm_count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-    assert driver.cuInit(0) == (ok,) and driver.cuDeviceGetCount() == (ok, 1)
-    assert driver.cuDeviceGetAttribute(sm_count, driver.cuDeviceGet(0)[1]) == (ok, 148)
-    _, memory = driver.cuMemAlloc(64)
-    assert driver.cuMemsetD32Async(memory, 0x01020304, 16, driver.CUstream(0)) == (ok,)
-    host = np.zeros(16, np.uint32)
-    assert runtime.cudaMemcpy(host, int(memory), 64, 2) == (done,)
-    assert (host == 0x01020304).all()
-    assert driver.cuMemFree(memory) == (ok,)
-    with pytest.raises(EmulatorError, match="never allocated"):
-        driver.cuMemFree(memory)
-    with pytest.raises(EmulatorError, match="driver.cuMulticastCreate is not in the software B200"):
-        driver.cuMulticastCreate(None)
-
-
 def test_the_dsl_knows_the_hardware():
     import cutlass.torch
     from cutlass.utils import HardwareInfo

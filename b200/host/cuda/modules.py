@@ -1,0 +1,251 @@
+"""What a CUDA program has on the device: modules with kernels and variables, memory, launches.
+
+Two callers: the C++ side of compiled programs (driver.py), and cuda-python
+(../cuda_python_kernels.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import re
+from dataclasses import dataclass, field
+
+from b200 import sparse
+from b200.errors import EmulatorError
+from b200.hardware import (
+    MAX_CLUSTER,
+    MAX_THREADS,
+    MEMORY_BYTES,
+    SM_COUNT,
+    SMEM_DEFAULT,
+    SMEM_OPT_IN,
+)
+from b200.host.cuda import occupancy
+from b200.host.cuda.launching import Attributes, LaunchWords, check, cluster_of, parameters
+from b200.host.runtime import Runtime
+from b200.program.module import Kernel, Program
+
+MAX_DYNAMIC_SMEM, NON_PORTABLE_CLUSTER = 8, 14  # cudaFuncAttribute and CUfunction_attribute
+
+
+@dataclass
+class Module:
+    """A module that a library registered, or a program loaded. registers: a thread's, by kernel."""
+
+    program: Program
+    registers: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Function:
+    """A kernel as the host code knows it."""
+
+    module: Module
+    kernel: Kernel
+    attributes: Attributes = field(default_factory=Attributes)
+
+    @property
+    def registers(self) -> int:
+        """Registers a thread, as ptxas said; 0 if it did not run."""
+        return self.module.registers.get(self.kernel.name, 0)
+
+    @property
+    def static_smem(self) -> int:
+        """Bytes of static shared memory."""
+        variables = [*self.kernel.variables.values(), *self.module.program.variables.values()]
+        return sum(v.size for v in variables if v.space == "shared")
+
+    @property
+    def local_bytes(self) -> int:
+        return sum(v.size for v in self.kernel.variables.values() if v.space == "local")
+
+    @property
+    def constant_bytes(self) -> int:
+        return sum(v.size for v in self.module.program.variables.values() if v.space == "const")
+
+    @property
+    def most_threads(self) -> int:
+        """Threads that a CTA may have."""
+        directives = self.kernel.directives
+        most = 1
+        for size in directives.get("maxntid") or directives.get("reqntid") or (MAX_THREADS,):
+            most *= size
+        return most
+
+    @property
+    def dynamic_smem_limit(self) -> int:
+        limit = self.attributes.dynamic_smem
+        return SMEM_DEFAULT - self.static_smem if limit is None else limit
+
+
+class Modules:
+    """Modules, kernels, variables and memory of the CUDA programs of this process, by handle."""
+
+    def __init__(self, runtime: Runtime):
+        self.runtime = runtime
+        self.gpu = runtime.gpu
+        self._modules: dict[int, Module] = {}
+        self._functions: dict[int, Function] = {}
+        self._memory: dict[int, tuple[mmap.mmap, int]] = {}
+        self._handles = 0x7000_0000_0000
+
+    def _handle(self) -> int:
+        self._handles += 16
+        return self._handles
+
+    # --- modules
+    def load(self, ptx: str, registers: dict[str, int] | None = None) -> int:
+        """Handle of the module of a PTX text. EmulatorError if a B200 does not run it."""
+        program = self.gpu.load(ptx)
+        _check_target(program.target)
+        handle = self._handle()
+        self._modules[handle] = Module(program, registers or {})
+        return handle
+
+    def unload(self, module: int) -> None:
+        self.module(module)
+        del self._modules[module]
+
+    def module(self, handle: int) -> Module:
+        if handle not in self._modules:
+            raise EmulatorError("limit", f"no module has the handle {handle:#x}")
+        return self._modules[handle]
+
+    def kernel(self, module: int, name: str, handle: int | None = None) -> int:
+        """Handle of a module's kernel: a new one, or the one that the host code has for it."""
+        found = self.module(module)
+        if name not in found.program.kernels:
+            names = ", ".join(found.program.kernels) or "none"
+            raise EmulatorError("limit", f"no kernel {name!r} in the module; its kernels: {names}")
+        handle = self._handle() if handle is None else handle
+        self._functions[handle] = Function(found, found.program.kernels[name])
+        return handle
+
+    def variable(self, module: int, name: str) -> tuple[int, int]:
+        """Address and bytes of a module's variable."""
+        program = self.module(module).program
+        if name not in program.variables:
+            raise EmulatorError("limit", f"no variable {name!r} in the module")
+        return self.gpu.variables(program)[name], program.variables[name].size
+
+    # --- kernels
+    def function(self, handle: int) -> Function:
+        if handle not in self._functions:
+            raise EmulatorError(
+                "limit",
+                f"launch of a kernel that is not registered ({handle:#x}): was it compiled for"
+                " sm_100a, in this extension?",
+            )
+        return self._functions[handle]
+
+    def launch(self, handle: int, words: LaunchWords) -> None:
+        function = self.function(handle)
+        cluster = cluster_of(function.kernel, words)
+        check(function, words, cluster)
+        launch = (
+            function.module.program,
+            function.kernel.name,
+            tuple(words.grid),
+            tuple(words.block),
+            cluster,
+            words.dynamic_smem,
+            parameters(function.kernel, words),
+        )
+        if self.runtime.recording is not None:
+            self.runtime.recording.append(launch)
+        else:
+            self.gpu.launch(*launch)
+
+    def set_attribute(self, handle: int, attribute: int, value: int) -> None:
+        """attribute: its number as cudaFuncAttribute or CUfunction_attribute."""
+        function = self.function(handle)
+        if attribute == MAX_DYNAMIC_SMEM:
+            most = SMEM_OPT_IN - function.static_smem
+            if not 0 <= value <= most:
+                raise EmulatorError(
+                    "limit",
+                    f"kernel {function.kernel.name}: cudaFuncAttributeMaxDynamicSharedMemorySize"
+                    f" {value} is more than a B200 has: {SMEM_OPT_IN} bytes a CTA, of which"
+                    f" {function.static_smem} are static",
+                )
+            function.attributes.dynamic_smem = value
+        elif attribute == NON_PORTABLE_CLUSTER:
+            function.attributes.non_portable_cluster = bool(value)
+        elif not 9 <= attribute <= 15:
+            raise EmulatorError("limit", f"function attribute {attribute} cannot be set")
+
+    def resident(self, handle: int, threads: int, dynamic_smem: int) -> int:
+        """CTAs of a kernel that an SM holds."""
+        function = self.function(handle)
+        smem = function.static_smem + dynamic_smem
+        return occupancy.ctas_per_sm(threads, smem, function.registers)
+
+    def resident_clusters(self, handle: int, words: LaunchWords) -> int:
+        x, y, z = cluster_of(self.function(handle).kernel, words)
+        threads = words.block[0] * words.block[1] * words.block[2]
+        return SM_COUNT * self.resident(handle, threads, words.dynamic_smem) // (x * y * z)
+
+    def largest_cluster(self, handle: int) -> int:
+        allowed = self.function(handle).attributes.non_portable_cluster
+        return MAX_CLUSTER if allowed else occupancy.PORTABLE_CLUSTER
+
+    # --- memory
+    def reserve(self, nbytes: int) -> int:
+        """Address of pages that take no room until they are touched, and are zero then."""
+        used = self.used
+        if used + nbytes > MEMORY_BYTES:
+            raise EmulatorError(
+                "limit",
+                f"out of memory: cudaMalloc of {nbytes} bytes, {used} of {MEMORY_BYTES} are in use",
+            )
+        pages = sparse.pages(nbytes)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+        self._memory[address] = (pages, max(nbytes, 1))
+        return address
+
+    def release(self, address: int) -> None:
+        if address and self._memory.pop(address, None) is None:
+            raise EmulatorError(
+                "limit", f"cudaFree of {address:#x}, which cudaMalloc has not returned"
+            )
+        self.gpu.memory.retain(lambda region: region.base != address)
+
+    @property
+    def used(self) -> int:
+        return sum(size for _, size in self._memory.values())
+
+    def region_at(self, address: int) -> tuple[int, int, str] | None:
+        """First byte, size and name of the allocation that holds an address."""
+        for first, (_, size) in self._memory.items():
+            if first <= address < first + size:
+                return first, size, f"{size} bytes of cudaMalloc"
+        return None
+
+
+def refuse_launch_attribute(number: int) -> None:
+    raise EmulatorError(
+        "unsupported", f"launch attribute {number} (cudaLaunchAttributeID) is not modelled"
+    )
+
+
+def check_image(head: bytes) -> None:
+    """EmulatorError if a module's image, by its first bytes, is an ELF file or a fat binary."""
+    if head[:4] in (b"\x7fELF", b"\x50\xed\x55\xba", b"\xb1\x43\x62\x46"):
+        raise EmulatorError(
+            "unsupported", "a module of machine code (cubin): the software B200 takes PTX"
+        )
+
+
+def _check_target(target: str) -> None:
+    """PTX of sm_N runs on what came later, of sm_Na on that chip, of sm_Nf on its family (PTX ISA,
+    `.target`).
+    """
+    match = re.fullmatch(r"sm_(\d+)([af]?)", target)
+    if match is None:
+        return
+    number, suffix = int(match[1]), match[2]
+    if (number != 100) if suffix else (number > 100):
+        raise EmulatorError(
+            "limit", f"no kernel image for this device: PTX for {target}, a B200 is sm_100a"
+        )
