@@ -21,15 +21,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from b200.hopper import tmem_text
-from b200.hopper.byte_tensormaps import MARK, MARK_OFFSET
+from b200.hopper import pair_loads, tmem_text, wide_stores
+from b200.hopper.byte_tensormaps import MARK, MARK_OFFSET, LaunchFacts
 from b200.hopper.errors import HopperError
-from b200.hopper.statements import Block, Statement, elements, finder, statement, without_comments
+from b200.hopper.statements import (
+    Block,
+    Statement,
+    closing,
+    elements,
+    finder,
+    statement,
+    without_comments,
+)
 
 TARGET = "sm_90a"
 LARGEST_CLUSTER = tmem_text.LARGEST_CLUSTER
 Writer = Callable[[Statement, Block], None]  # writes what takes the place of an instruction
-PRIVATE_BYTES = 256  # of shared memory, behind the kernel's own; as in device/barriers.cu
+PRIVATE_BYTES = pair_loads.BEHIND  # of shared memory; as in device/barriers.cu
 
 
 @dataclass(frozen=True)
@@ -52,11 +60,15 @@ def retarget(
     device: str,
     tcgen05: Writer = tmem_text.replace,
     four_bit: bool | None = None,
+    facts: LaunchFacts | None = None,
+    whole_sectors: bool = False,
 ) -> Retargeted:
     """Rewrite a PTX module and add the device functions (PTX for sm_90a). Raises HopperError.
 
     tcgen05: writes what takes the place of these instructions. four_bit: whether the module's
     tensormaps are of 4-bit elements, if all are alike; else the program looks for their marks.
+    facts: of the launch of a module's one kernel, whose loads for the other CTA of a pair then do
+    not wait (pair_loads.py). whole_sectors: 256-bit stores write a sector at once (wide_stores.py).
     """
     text = without_comments(text).replace("\0", "")
     if not re.search(r"\.target\s+sm_10[03][af]?\b", text):
@@ -64,8 +76,10 @@ def retarget(
         raise HopperError(
             "unsupported", f"PTX for {target[1] if target else 'no target'}: expected sm_100a"
         )
-    module = _Module(_dynamic_symbol(text), tcgen05, four_bit)
+    module = _Module(_dynamic_symbol(text), tcgen05, four_bit, facts, whole_sectors)
     body = _PATTERN.sub(module.replace, text)
+    if module.private and facts is not None:
+        body = pair_loads.framed(body, module.dynamic or "")
     return Retargeted(
         _merge(body, device) if module.calls else _retarget_header(body, _version(body)),
         tmem=module.calls,
@@ -90,6 +104,29 @@ def without_releases(
     found = without_tensor_core(text, device, four_bit, cluster)
     relaxed = found.text.replace(tmem_text.RELEASING_ARRIVE, tmem_text.RELAXED_ARRIVE)
     return replace(found, text=relaxed)
+
+
+def loads_and_epilogue(
+    text: str, device: str, kernel: str, facts: LaunchFacts | None, cluster: int
+) -> Retargeted:
+    """What two programs are compared by: one kernel with its loads, barriers, schedule and
+    epilogue, without tensor core. facts: None where tensormaps are not parameters. Raises
+    HopperError.
+    """
+    tcgen05 = partial(tmem_text.leave_out, cluster=cluster, values=True)
+    return retarget(only(text, kernel), device, tcgen05, None, facts, whole_sectors=True)
+
+
+def only(text: str, kernel: str) -> str:
+    """The module without its other kernels, and without line information, which names them."""
+    text = re.sub(r"^[ \t]*\.loc\s[^\n]*", "", without_comments(text), flags=re.MULTILINE)
+    text = re.sub(r"\.section\s+\.debug_\w+\s*\{[^}]*\}", "", text)
+    parts, at = [], 0
+    for entry in re.finditer(r"(?:\.(?:visible|weak)\s+)?\.entry\s+([\w$]+)", text):
+        if entry[1] != kernel:
+            parts.append(text[at : entry.start()])
+            at = closing(text, text.index("{", entry.end())) + 1
+    return "".join([*parts, text[at:]])
 
 
 def _dynamic_symbol(text: str) -> str | None:
@@ -124,8 +161,16 @@ def _merge(text: str, device: str) -> str:
 class _Module:
     """One rewriting. calls: a device function is called; private: a private barrier is needed."""
 
-    def __init__(self, dynamic: str | None, tcgen05: Writer, four_bit: bool | None):
+    def __init__(
+        self,
+        dynamic: str | None,
+        tcgen05: Writer,
+        four_bit: bool | None,
+        facts: LaunchFacts | None,
+        whole_sectors: bool,
+    ):
         self.dynamic, self.tcgen05, self.four_bit = dynamic, tcgen05, four_bit
+        self.facts, self.whole_sectors = facts, whole_sectors
         self.calls, self.private, self.number = False, False, 0
 
     def replace(self, match: re.Match) -> str:
@@ -167,7 +212,12 @@ def _wide_access(module: _Module, s: Statement, block: Block) -> None:
     address = s.operands[1] if load else s.operands[0]
     values, rest = elements(vector), list(s.operands[2:])
     half = len(values) // 2
-    opcode = re.sub(r"\.v(8|4)\b", f".v{half}", s.opcode)
+    opcode = re.sub(r"\.L2::evict_\w+", "", s.opcode)  # of 256-bit accesses alone
+    if module.whole_sectors and not load and s.has("global"):
+        opcode = re.sub(r"\.v(8|4)\.\w+", ".v4.b32", opcode)
+        wide_stores.write(block, opcode, address, values, rest, module.number)
+        return
+    opcode = re.sub(r"\.v(8|4)\b", f".v{half}", opcode)
     base = block.address(address, "b64") if "shared" not in s.opcode else block.address(address)
     for i in range(2):
         part = "{" + ", ".join(values[i * half : (i + 1) * half]) + "}"
@@ -197,7 +247,10 @@ def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
     map_ = block.address(f"[{pointer}]", "b64")
     coordinate = block.register("b32")
     block.emit(f"mov.b32 {coordinate}, {first}")
-    if module.four_bit is None:
+    if module.facts is not None:
+        halved = pair_loads.fact(block, module.facts, map_, 1)
+        block.emit(f"shr.s32 {coordinate}, {coordinate}, {halved}")
+    elif module.four_bit is None:
         mark, four_bit = block.register("b32"), block.register("pred")
         block.emit(f"ld.b32 {mark}, [{map_}+{MARK_OFFSET}]")
         block.emit(f"setp.eq.u32 {four_bit}, {mark}, {MARK:#x}")
@@ -222,6 +275,9 @@ def _pair_load(
             "unsupported", f"{s.source}: .cta_group::2 in a kernel without dynamic shared memory"
         )
     module.private = True
+    if module.facts is not None:
+        pair_loads.write(s, block, opcode, operands, module.facts, map_)
+        return
     destination, barrier = block.address(operands[0]), block.address(operands[2])
     base, mask = block.register("b32"), "0"
     rest = operands[3:]
