@@ -86,9 +86,13 @@ def with_nvcc(text: str) -> str:
         return out.read_text()
 
 
+def has_ptxas() -> bool:
+    return shutil.which("ptxas") is not None
+
+
 def assemble(ptx: str) -> bytes:
     """Machine code if ptxas is on the PATH; else the PTX itself, which the driver compiles."""
-    if shutil.which("ptxas") is None:
+    if not has_ptxas():
         return ptx.encode() + b"\0"
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
@@ -100,5 +104,6 @@ def assemble(ptx: str) -> bytes:
 def _call(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        folder = f"{Path(command[-1]).parent}/"  # temporary, of no use to a reader
+        lines = [line for line in done.stderr.replace(folder, "").splitlines() if line.strip()]
         raise HopperError("compile", f"{command[0]} refused the program:\n" + "\n".join(lines[:10]))
