@@ -167,6 +167,16 @@ TABLE = (
         "48 KB in flight an SM, 1.6 at 90 KB, 1.2 at 224 KB",
     ),
     _c(
+        "lrc_beside_multicast",
+        1.0,
+        "",
+        "unknown",
+        "share of repeated requests that a GPC merges while multicasts are on their way to it; "
+        "H200: hardly any",
+        1.0,
+        0.0,
+    ),
+    _c(
         "l2_far",
         200.0,
         "clk",

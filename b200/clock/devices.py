@@ -73,6 +73,14 @@ H200 = Device(
             "measured",
             "hopper_clusters: no loss up to 128 KB an SM",
         ),
+        _h200(
+            "lrc_beside_multicast",
+            0.4,
+            "",
+            "fitted",
+            "hopper_ingest, all SMs, 128 rows by turns and 64 or 128 that all load, clusters of 2 "
+            "and 4: within 7 % (0: up to 31 % too slow, 1: up to 30 % too fast)",
+        ),
         _h200("event_floor_us", 2.82, "us", "measured", "empty kernel between two events"),
         _h200("launch_gap_us", 0.46, "us", "measured", "hopper_memory, empty: 0.76 in a graph"),
     ),

@@ -117,7 +117,9 @@ class Memory:
         self.present: dict[int, np.ndarray] = {}
         self.place: dict[int, int] = {}  # address on the chip, by order of use: runs repeat exactly
         self.ready: dict[int, np.ndarray] = {}  # when the L2 has what it has asked DRAM for
-        self.coalescers: dict[int, Coalescer] = defaultdict(lambda: Coalescer(c.lrc_bytes))
+        self.coalescers: dict[int, Coalescer] = defaultdict(
+            lambda: Coalescer(c.lrc_bytes, c.lrc_beside_multicast)
+        )
         self.l2_bytes = self.dram_bytes = self.fabric_bytes = self.written_bytes = 0
         self.coalesced_bytes = 0
         self.owed = 0.0
@@ -154,11 +156,12 @@ class Memory:
         """
         lines, index = self._lines(region), _units(region, starts, nbytes)
         total, asks = len(starts) * nbytes, (region, lines, index, latency)
-        if rows and nbytes < LINE:
-            return self._answer(at, sm, *asks, len(starts) * max(nbytes, UNIT))
-        if fan_out:
-            return self._answer(at, sm, *asks, total)
         gpc = self.coalescers[sm.gpc]
+        if fan_out or (rows and nbytes < LINE):
+            first, last = self._answer(at, sm, *asks, len(starts) * max(nbytes, UNIT))
+            if fan_out:
+                gpc.multicast = max(gpc.multicast, last)
+            return first, last
         chance = self._hash(region, int(starts[0]))
         shared = gpc.merge(at, region, len(lines), index, chance, sm.index)
         if shared:

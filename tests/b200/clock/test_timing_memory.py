@@ -105,6 +105,49 @@ def test_a_multicast_shares_no_answer():
     assert chip.l2_bytes == 8192 and chip.coalesced_bytes == 0
 
 
+def test_beside_a_multicast_other_loads_share_no_answer():
+    """H200: SMs of clusters that multicast take in as much as if what all load were not shared."""
+    for share, requests in ((1.0, 1), (0.0, 2)):
+        c = Constants.make(lrc_beside_multicast=share)
+        chip = Memory(c, 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
+        one, other, third = Placement().sms[:3]
+        rows = np.array([Region.base]), np.array([Region.base + 8192])
+        chip.read(0.0, one, Region, rows[0], 4096, 400.0, fan_out=True)
+        for sm in (other, third):
+            chip.read(10.0, sm, Region, rows[1], 4096, 400.0)
+        assert chip.l2_bytes == 4096 * (1 + requests)
+
+
+def test_a_gpc_has_one_port():
+    """H200: 8 SMs of a GPC take in 77 B a clk each, 16 of them 40, 16 of each of 7 GPCs 40, too."""
+    c = Constants.make()
+
+    def last(sms) -> float:
+        chip = Memory(c, 1.965, dirty=False, cold=False, gpcs=B200.gpcs)
+        places = Region.base + 4096 * np.arange(len(sms))
+        reads = zip(sms, places, strict=True)
+        return max(
+            chip.read(0.0, sm, Region, np.array([at]), 4096, 0.0, rows=True)[1] for sm, at in reads
+        )
+
+    sms = Placement().sms
+    gpc = [sm for sm in sms if sm.gpc == 0]
+    width = 4096 * sum(B200.gpcs) / len(gpc) * c.l2_clock / c.l2_bandwidth
+    assert last(gpc[:8]) == pytest.approx(8 * width)
+    assert last(gpc[:16]) == pytest.approx(16 * width)
+    assert last(gpc[:8] + [sm for sm in sms if sm.gpc == 1][:8]) == pytest.approx(8 * width)
+
+
+def test_rows_under_a_line_share_no_answer_and_take_64_bytes_of_the_port():
+    """H200: rows of 64 B arrive at 41 B a clk whether 1 or 4 SMs load them, rows of 32 B at 23."""
+    for row, port in ((128, 128), (64, 64), (32, 64)):
+        chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
+        for sm in Placement().sms[:2]:
+            starts = Region.base + row * np.arange(16)
+            chip.read(0.0, sm, Region, starts, row, 400.0, rows=True)
+        assert chip.l2_bytes == 16 * port * (1 if row == 128 else 2)
+
+
 def test_a_channel_that_stood_idle_opens_a_row_first():
     """`dram_open` is paid by a request that finds its channel idle, not by one that queues."""
     c = Constants.make(dram_open=1000.0)
