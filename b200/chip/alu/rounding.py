@@ -143,7 +143,8 @@ def add_odd(x: np.ndarray, y: np.ndarray, mode: str = "rn") -> np.ndarray:
     """float64 sum rounded to odd; the sign of an exact zero follows the rounding mode."""
     s = x + y
     error = sum_error(x, y, s)
-    s = to_odd(s, error > 0, error < 0)
+    if np.count_nonzero(error):
+        s = to_odd(s, error > 0, error < 0)
     if mode == "rm":
         s = np.where((s == 0) & (np.signbit(x) | np.signbit(y)), -0.0, s)
     return s
