@@ -140,10 +140,11 @@ def _parser(description: str | None) -> _Parser:
         help="emulator: look for races and protocol errors, which fail a case (default: on)",
     )
     parser.add_argument(
-        "--ranges",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="emulator: model each time also with the constants at their ends (default: on)",
+        "--sweep-constants",
+        action="store_true",
+        help="emulator: the range beside a modelled time from two runs more, with all constants of"
+        " the clock at their fast and at their slow ends (default: the clock's errors on published"
+        " times of kernels of that kind)",
     )
     parser.add_argument(
         "--strict",

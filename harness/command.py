@@ -119,7 +119,7 @@ def _jobs(arguments: argparse.Namespace, chosen: list[Case], device: Device, thr
             strict=arguments.strict,
             all_findings=arguments.all_findings,
             allowed=tuple(arguments.allow),
-            ranges=arguments.ranges,
+            sweep_constants=arguments.sweep_constants,
             constants=constants,
         )
         for i, case in enumerate(chosen)

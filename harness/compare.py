@@ -8,7 +8,8 @@ the emulator with the checker on). A wrong or crashing one is reported and the o
 whose results are right, but in which the checker finds something, is timed all the same and counts
 as failed. In the emulator a time is modelled; on a GPU it is measured in --rounds rounds in which
 the submissions take turns, and the median of the rounds counts. --times in the emulator leaves out
-what takes longest: results (`eval.py test` checks them) and ranges.
+what takes longest: results (`eval.py test` checks them). A range in the emulator is the clock's
+errors on published times of kernels of that kind.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Result:
         return statistics.median(times) if times and len(times) == len(self.records) else None
 
     def range_us(self) -> tuple[float, float] | None:
-        """Of the model's constants, or of the rounds."""
+        """Of the clock's errors, or of the rounds."""
         if self.time_us is None:
             return None
         return min(r["low_us"] for r in self.records), max(r["high_us"] for r in self.records)
@@ -72,7 +73,7 @@ class Result:
         last = self.failed or self.records[-1]
         low, high = self.range_us() or (None, None)
         kept = ("device", "status", "message", "kind", "floor_us", "sol_us", "best_known_us")
-        kept += ("bound_by", "phases", "dram_bytes", "l2_bytes")
+        kept += ("bound_by", "kernel_kind", "range_from", "phases", "dram_bytes", "l2_bytes")
         return {
             "problem": self.case.problem.name,
             "case": self.case.text,
@@ -167,7 +168,7 @@ def _checked_and_timed(
 ) -> list[dict[str, Any]]:
     """One record a case; a case that only the checker objects to has its time, too."""
     if arguments.times and device == "emulator":
-        return _eval("benchmark", arguments, file, chosen, "--no-ranges")
+        return _eval("benchmark", arguments, file, chosen)
     records = _eval("leaderboard", arguments, file, chosen)
     again = [i for i, record in enumerate(records) if record["message"].startswith(CHECKER)]
     if again:
@@ -222,6 +223,9 @@ def table(results: Sequence[Sequence[Result]]) -> str:
         lines += [f"  {_line(result, row[0], width)}" for result in row]
         lines += _phases(row, width)
     lines += _means(results, width)
+    sources = {r.records[-1].get("range_from"): None for row in results for r in row}
+    if shown := [source for source in sources if source]:
+        lines += ["", f"ranges: {'; '.join(shown)}"]
     return "\n".join(lines)
 
 

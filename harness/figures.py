@@ -1,5 +1,8 @@
 """The figures of README and docs: `python -m harness.figures --write | --check | --commands`.
 
+Also the one data file of the package that is made of docs/results: the clock's errors on published
+times (b200/clock/spread.py).
+
 A table stands between `<!-- table: NAME -->` and `<!-- /table -->` and is rendered from a file of
 docs/results, which the command that measures or models wrote (harness/figure_tables.py has the
 list). Any other figure stands in a section marked `<!-- by hand: REASON -->`, up to the next
@@ -16,9 +19,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from b200.clock import spread
+from harness import ladder
 from harness.figure_tables import TABLES
 
 ROOT = Path(__file__).resolve().parent.parent
+LADDER = "docs/results/ladder.jsonl"
 BLOCK = re.compile(r"<!-- table: (?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /table -->", re.DOTALL)
 BY_HAND = re.compile(r"<!-- by hand: .+ -->")
 FIGURE = re.compile(r"\d ?(?:us|µs|ns|%|clk|cycles|[GT]B/s|[TP]FLOPS?)(?!\w)")
@@ -43,6 +49,13 @@ def block(name: str, results: Path) -> str:
     files = ", ".join(f"`{source}`" for source in table.sources)
     source = f"From {files} in docs/results; `python -m harness.figures --commands` says how."
     return f"<!-- table: {name} -->\n{body}\n\n{source}\n<!-- /table -->"
+
+
+def errors_file(root: Path) -> tuple[Path, str]:
+    """Where the clock's errors by kind of kernel stand, and what the ladder's points say."""
+    points = load(root / LADDER)
+    text = json.dumps(ladder.published_errors(points), indent=1) + "\n"
+    return root / spread.FILE.relative_to(ROOT), text
 
 
 def missing(name: str, results: Path) -> list[str]:
@@ -91,6 +104,10 @@ def problems(root: Path = ROOT) -> list[str]:
         if begun != len(BLOCK.findall(text)):
             found.append(f"{name}: a table begins that does not end in `<!-- /table -->`")
         found += [f"{name}: where is this figure from? {line}" for line in unsourced(text)]
+    if (root / LADDER).is_file():  # without it, a table says so
+        written, text = errors_file(root)
+        if not written.is_file() or written.read_text() != text:
+            found.append(f"{written.relative_to(root)} is not what {LADDER} says")
     return found
 
 
@@ -106,6 +123,8 @@ def main(argv: Sequence[str]) -> int:
             print(command)
         return 0
     if options.write:
+        written, text = errors_file(ROOT)
+        written.write_text(text)
         for page in pages():
             text = page.read_text()
             if (new := rendered(text, ROOT / "docs" / "results")) != text:

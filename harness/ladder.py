@@ -11,6 +11,10 @@ Each point is one run of the clock at its nominal constants, in a process of its
 not looked at (`eval.py test` does that). Points go to --json as they come. A point that stands
 there already, of the same file by the same clock, is not run again.
 
+The kind of kernel is what the clock says of the launch (b200/clock/kind.py). Where the points are
+those of docs/results, `python -m harness.figures --write` makes of them, besides the tables, what
+ranges beside modelled times come from (b200/clock/published_errors.json).
+
 Versions are halved by sha256("problem/version"): mechanisms are looked for and constants fitted on
 the half whose first byte is even; what is said of the clock's error is said of the odd half.
 """
@@ -24,7 +28,6 @@ import hashlib
 import json
 import operator
 import os
-import re
 import statistics
 import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -37,13 +40,17 @@ from harness import cases, devices
 from harness.pool import Pool
 from harness.progress import Progress
 from harness.worker import Job, Outcome
-from task import PROBLEMS, Problem, find_problem
+from task import Problem, find_problem
 
 COLUMNS = ("problem", "version", "benchmark_shape", "published_us")
 TIMEOUT = 1800.0  # seconds a point may take
 CLOCK = Path(__file__).resolve().parents[1] / "b200"
 NOT_CLOCK = ("checker", "hopper")  # parts of it that no modelled time depends on
 FEWEST_TO_RANK = 3  # versions of a shape, for a rank correlation
+PUBLISHED = (  # of what the project keeps points of, docs/results/ladder.jsonl
+    "gau-nernst/gpu-mode-kernels, aee9cda, folder nvidia: times on a B200; eval.py ladder,"
+    " docs/results/ladder.jsonl, the odd half of the versions"
+)
 
 
 Name = TypeVar("Name", bound=Hashable)
@@ -112,16 +119,6 @@ def _point(row: dict[str, Any], where: str) -> Point:
     return Point(problem.short, version, shape, us, (row.get("note") or "").strip())
 
 
-def kind(point: Point) -> str:
-    """What sort of kernel a point is of: the first words of its note ("split K, atomics"), which
-    may be about some shapes only ("shapes 1, 2: split K"); without a note its problem.
-    """
-    where, _, what = point.note.rpartition(":")
-    if where and str(point.shape) not in re.findall(r"\d+", where):
-        return point.problem
-    return what.split(",")[0].strip() or point.problem
-
-
 # --- running ------------------------------------------------------------------------------------
 
 
@@ -168,7 +165,6 @@ def _job(point: Point, folder: Path, timeout: float) -> Job:
         submission=str(point.file(folder).resolve()),
         timeout=timeout,
         check=False,
-        ranges=False,
     )
 
 
@@ -179,7 +175,7 @@ def _record(point: Point, folder: Path, outcome: Outcome) -> dict[str, Any]:
         **key(point, folder),
         **asdict(point),
         "parity": point.parity,
-        "kind": kind(point),
+        "kind": modelled.get("kernel_kind", ""),
         "status": outcome.status,
         "message": outcome.message if outcome.status != "pass" else "",
         "seconds": round(outcome.seconds, 1),
@@ -256,14 +252,13 @@ def groups(records: Iterable[dict], name: Callable[[dict], Name]) -> dict[Name, 
 
 
 def summaries(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of both halves, of each problem and of each kind of kernel with a name in each half."""
-    found, shorts = [], {problem.short for problem in PROBLEMS.values()}
+    """Of both halves, of each problem and of each kind of kernel in each half."""
+    found = []
     for parity, half in sorted(groups(records, lambda r: r["parity"]).items(), reverse=True):
         found.append(summary(f"{parity} half", half))
         for by in ("problem", "kind"):
             parts = groups(half, operator.itemgetter(by))
-            names = [n for n in parts if by == "problem" or n not in shorts]
-            found += [summary(f"{parity}: {by} {name}", parts[name]) for name in names]
+            found += [summary(f"{parity}: {by} {name}", parts[name]) for name in parts]
     return found
 
 
@@ -282,6 +277,19 @@ def shapes(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def published_errors(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """What b200/clock/spread.py makes ranges of: the errors of the odd half by kind of kernel."""
+    odd = [r for r in records if r["parity"] == "odd" and r.get("time_us") is not None]
+    by_kind = groups(odd, operator.itemgetter("kind"))
+    return {
+        "what": "modelled over published time, less one, of B200 kernels nothing was fitted to",
+        "source": PUBLISHED,
+        "grade": "published",
+        "clocks": sorted({r["clock"] for r in odd}),
+        "errors": {k: sorted(round(error(r), 4) for r in by_kind[k]) for k in sorted(by_kind)},
+    }
 
 
 def text(records: Sequence[dict[str, Any]]) -> str:

@@ -27,14 +27,15 @@ def model(
     plot: str = "",
     what: str = "",
     constants: Mapping[str, float] = MappingProxyType({}),
-    ranges: bool = True,
+    sweep_constants: bool = False,
 ) -> tuple[dict[str, Any] | None, str]:
     """(fields of b200.clock.call_time.Reported or None if nothing was launched, profile as
     text).
 
     trace, plot: files to write the timeline of the first CTAs to; nothing where empty. what: the
-    case, for the title of the picture. constants: in place of the clock's. ranges: how far the time
-    moves over the constants' ranges, which takes two runs more.
+    case, for the title of the picture. constants: in place of the clock's. sweep_constants: the
+    range is how far the time moves over the constants' ranges, which takes two runs more; else it
+    is the errors of the clock on published times.
     """
     import b200
     from b200.clock import Options, draw, profile
@@ -43,7 +44,7 @@ def model(
     # One gemv call follows a write of 4 GiB: the L2 is full of lines that must be written back.
     options = Options(
         arithmetic=False,
-        ranges=ranges,
+        sweep_constants=sweep_constants,
         trace=TRACED_CTAS if trace or plot else 0,
         dirty_l2=problem == GEMV.name,
         constants=dict(constants),
@@ -61,8 +62,6 @@ def model(
         draw.write_picture(longest, Path(plot), what)
     text = "\n".join(f"{profile.text(launch.time)}\n{_budget(launch)}" for launch in launches)
     reported = asdict(protocol.reported(launches, plan(problem, "benchmark").calls))
-    if not ranges:
-        reported |= {"low_us": reported["time_us"], "high_us": reported["time_us"]}
     return reported | _where(launches), text
 
 

@@ -64,7 +64,7 @@ def record(case: Case, outcome: Outcome, device: Device, mode: str) -> dict[str,
     if outcome.modelled:
         known = benchmark_of(case)
         names = ("time_us", "low_us", "high_us", "floor_us", "bound_by")
-        names += ("phases", "dram_bytes", "l2_bytes")
+        names += ("kernel_kind", "range_from", "phases", "dram_bytes", "l2_bytes")
         fields |= {"kind": "modelled", **{name: outcome.modelled[name] for name in names}}
         fields |= {
             "sol_us": known.sol_us if known else None,
@@ -113,7 +113,7 @@ COLUMNS = {
         ("range us", 18),
         *TIMED,
         WALL,
-        ("case; bound by", 0),
+        ("case; kind; bound by", 0),
     ),
     "emulated": (STATUS, WALL, ("peak MB", 9), CASE),
 }
@@ -148,7 +148,8 @@ def row(columns: str, case: Case, outcome: Outcome) -> list[str]:
         return [status, "", "", *_known(case, None), wall, case.text]
     spread = f"{m['low_us']:.2f} .. {m['high_us']:.2f}"
     known = _known(case, m["time_us"])
-    return [status, f"{m['time_us']:.2f}", spread, *known, wall, f"{case.text}; {m['bound_by']}"]
+    what = f"{case.text}; {m['kernel_kind']}; {m['bound_by']}"
+    return [status, f"{m['time_us']:.2f}", spread, *known, wall, what]
 
 
 def _known(case: Case, us: float | None) -> list[str]:
@@ -252,6 +253,9 @@ class TextReport:
         for name, mean in self._means().items():
             how = "measured on" if self._device.kind == "cuda" else "modelled in the"
             print(f"\n{name}: geometric mean {mean:.3f} us, {how} {self._device.name}")
+        sources = dict.fromkeys(o.modelled["range_from"] for _, o in self._done if o.modelled)
+        if sources:
+            print("\nranges:", "; ".join(sources))
         left = self._count - len(self._done)
         not_run = f", {left} not finished" if left else ""
         print(

@@ -8,7 +8,7 @@ losses: what the pick loses to the best configuration, for --random N shapes in 
 processes; a JSON object a shape on stdout and behind those in --json FILE, which are not run again.
 
 Times are modelled microseconds of the kernel alone, without the gap or the events around it, at the
-nominal constants of b200/clock/constants.py. `eval.py benchmark` adds the protocol and ranges.
+nominal constants of b200/clock/constants.py. `eval.py benchmark` adds the protocol.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def zeros(operand: submission.Operand) -> torch.Tensor:
 
 def modelled_us(problem: Problem, config: Config, data: list[dict[str, torch.Tensor]]) -> float:
     """Modelled time of one launch on cold inputs, for gemv after a write that fills the L2."""
-    gpu = b200.install(timing=Options(arithmetic=False, ranges=False, dirty_l2=is_gemv(problem)))
+    gpu = b200.install(timing=Options(arithmetic=False, dirty_l2=is_gemv(problem)))
     submission.launch(problem, data, config)
     return gpu.launches[-1].time.time_us
 

@@ -48,9 +48,9 @@ class Job:
     strict, all_findings: findings of every severity fail the case; all of them are shown.
     allowed: programs that the submission may start, besides compilers (harness/guard.py).
 
-    ranges: of a modelled time, also with the constants at their ends. constants: of the emulator's
-    clock, in place of its own. count: tune ranks so many configurations. config: of test and tune:
-    run with the configuration that has these fields.
+    sweep_constants: the range of a modelled time is of the constants at their ends. constants: of
+    the emulator's clock, in place of its own. count: tune ranks so many configurations. config: of
+    test and tune: run with the configuration that has these fields.
     """
 
     mode: str
@@ -68,7 +68,7 @@ class Job:
     strict: bool = False
     all_findings: bool = False
     allowed: tuple[str, ...] = ()
-    ranges: bool = True
+    sweep_constants: bool = False
     constants: tuple[tuple[str, float], ...] = ()
     count: int = 0
     config: tuple[tuple[str, Any], ...] = ()
@@ -237,7 +237,7 @@ def _tune(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     from harness.modelled import model
 
     constants = dict(job.constants)
-    found, _ = model(job.problem, kernel, data, constants=constants, ranges=False)
+    found, _ = model(job.problem, kernel, data, constants=constants)
     return Outcome("pass", modelled=found) if found else Outcome("fail", _no_launch(job))
 
 
@@ -313,7 +313,7 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     what = f"{job.problem} {format_args(job.args)}"
     data, constants = _generate(job), dict(job.constants)
     found, report = model(
-        job.problem, kernel, data, job.trace, job.plot, what, constants, ranges=job.ranges
+        job.problem, kernel, data, job.trace, job.plot, what, constants, job.sweep_constants
     )
     if found is None:
         return Outcome("fail", _no_launch(job))

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from b200.clock import spread
 from harness import figure_tables, figures
 from tests import ROOT
 
@@ -25,8 +26,10 @@ def test_every_table_and_result_is_used():
 
 @pytest.fixture
 def copy(tmp_path):
-    """README, docs and docs/results in a folder of their own."""
+    """README, docs, docs/results and what is made of them in a folder of their own."""
     shutil.copy(ROOT / "README.md", tmp_path)
+    (tmp_path / "b200" / "clock").mkdir(parents=True)
+    shutil.copy(spread.FILE, tmp_path / "b200" / "clock")
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     return tmp_path
 
@@ -72,6 +75,19 @@ def test_a_missing_source_is_said_and_its_table_kept(copy):
     ]
     page = (copy / "docs" / "tuning.md").read_text()
     assert figures.rendered(page, copy / "docs" / "results") == page
+
+
+def test_ranges_that_are_not_the_ladders_are_found(copy):
+    points = copy / "docs" / "results" / "ladder.jsonl"
+    records = figures.load(points)
+    first = next(r for r in records if r["parity"] == "odd")
+    first["time_us"] *= 1.1
+    points.write_text("".join(json.dumps(record) + "\n" for record in records))
+    said = "b200/clock/published_errors.json is not what docs/results/ladder.jsonl says"
+    assert said in figures.problems(copy)
+    path, text = figures.errors_file(copy)
+    path.write_text(text)
+    assert said not in figures.problems(copy)
 
 
 def test_an_unfinished_or_unknown_table_is_found(copy):

@@ -10,12 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from b200.clock import kind
+from b200.clock.profile import bound_by, floor_us
+from b200.clock.spread import spread
+
+SWEPT = "all constants at their fast and at their slow ends"
+
 
 @dataclass(frozen=True)
 class Reported:
-    """Modelled microseconds of a call as a benchmark would report them, with the range that the
-    constants leave.
+    """Modelled microseconds of a call as a benchmark would report them.
 
+    low_us, high_us: the time less the errors that the clock makes on published times of kernels of
+    this kind (spread.py); with `Options.sweep_constants`, the time with the constants at their
+    ends. range_from: which of the two, in words. kernel_kind: of the longest launch (kind.py).
     kernel_us: of the kernels alone. floor_us: bytes from DRAM at full bandwidth, or the busiest
     tensor core, whichever is longer. bound_by: in words. calls: in the mean.
     """
@@ -23,6 +31,8 @@ class Reported:
     time_us: float
     low_us: float
     high_us: float
+    range_from: str
+    kernel_kind: str
     kernel_us: float
     floor_us: float
     bound_by: str
@@ -33,8 +43,6 @@ def reported(launches: Sequence, calls: int) -> Reported:
     """What `calls` calls between two events give for each, where a call makes these (timed)
     launches.
     """
-    from b200.clock.profile import bound_by, floor_us
-
     records = [launch.time for launch in launches]
     longest = max(records, key=lambda r: r.time_us)
 
@@ -52,10 +60,22 @@ def reported(launches: Sequence, calls: int) -> Reported:
             + (c.event_floor_us - start) / calls
         )
 
+    time_us = total("nominal", sum(r.time_us for r in records))
+    kernel_kind = kind.of(longest)
+    if longest.options.sweep_constants:
+        low_us = total("low", sum(r.low_us for r in records))
+        high_us = total("high", sum(r.high_us for r in records))
+        range_from = SWEPT
+    else:
+        found = spread(kernel_kind)
+        low_us, high_us = time_us * found.low, time_us * found.high
+        range_from = found.text
     return Reported(
-        time_us=total("nominal", sum(r.time_us for r in records)),
-        low_us=total("low", sum(r.low_us for r in records)),
-        high_us=total("high", sum(r.high_us for r in records)),
+        time_us=time_us,
+        low_us=low_us,
+        high_us=high_us,
+        range_from=range_from,
+        kernel_kind=kernel_kind,
         kernel_us=sum(r.time_us for r in records),
         floor_us=sum(floor_us(r) for r in records),
         bound_by=bound_by(longest),

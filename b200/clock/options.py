@@ -11,8 +11,8 @@ from b200.clock.devices import DEVICES, Device
 class Options:
     """device: one of b200.clock.devices.DEVICES. clock_ghz: SM clock, 0: the device's. arithmetic:
     False skips tcgen05.mma and tcgen05.cp (tensor memory then holds garbage, the time is the same).
-    ranges: run each launch again with all ranges at their
-    fast and their slow ends. trace: keep the events of the first `trace` CTAs. dirty_l2: the L2
+    sweep_constants: run each launch again with all constants that have a range at their fast and
+    at their slow ends. trace: keep the events of the first `trace` CTAs. dirty_l2: the L2
     holds written lines when the kernel starts, as after a memset. constants: overrides of the
     table, by name.
     """
@@ -20,7 +20,7 @@ class Options:
     device: str = "B200"
     clock_ghz: float = 0.0
     arithmetic: bool = True
-    ranges: bool = False
+    sweep_constants: bool = False
     trace: int = 0
     dirty_l2: bool = False
     cold: bool = True

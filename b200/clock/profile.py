@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from b200.clock import kind
 from b200.clock.timeline import Timeline
 from b200.program.names import readable
 
@@ -108,9 +109,11 @@ def text(record: Timeline) -> str:
     launch, chip = record.launch, record.chip
     end = record.time_us or 1e-9
     mma = sum(sm.pipe.count for sm in record.sms)
+    swept = record.options.sweep_constants
+    ends = f" (constants at their ends {record.low_us:.2f} .. {record.high_us:.2f})" * swept
     lines = [
-        f"kernel {readable(launch.kernel)}: modelled {record.time_us:.2f} us "
-        f"(range {record.low_us:.2f} .. {record.high_us:.2f}) at {record.ghz} GHz",
+        f"kernel {readable(launch.kernel)}: modelled {record.time_us:.2f} us{ends} at"
+        f" {record.ghz} GHz; {kind.of(record)}",
         f"  grid {launch.grid}, cluster {launch.cluster}, block {launch.block}; "
         f"{len(record.ctas)} CTAs on "
         f"{record.used_sms} of 148 SMs",

@@ -101,12 +101,12 @@ class TimedMachine(Units):
         self.warm: list = []  # allocations that the L2 holds when the next launch starts
 
     def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
-        """Run a grid; with the option `ranges` also with the constants at their ends, global memory
-        put back after, except for allocations of RESERVED bytes and more.
+        """Run a grid; with the option `sweep_constants` also with the constants at their ends,
+        global memory put back after, except for allocations of RESERVED bytes and more.
         """
         arguments = (code, grid, block, cluster, dynamic_smem, params)
         ends = {}
-        if self.options.ranges:
+        if self.options.sweep_constants:
             used = [r.u8 for r in self.memory.allocations() if r.size < RESERVED]
             before = [(data, data.copy()) for data in used]
             for self.end in ("low", "high"):

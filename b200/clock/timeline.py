@@ -17,8 +17,11 @@ class Timeline:
     """The times of one launch.
 
     time_us: from the start of the kernel to its end. low_us, high_us: the same with the constants
-    that have a range at their ends (equal to time_us where that was not asked for). Everything
-    else: see `report.py`.
+    that have a range at their ends (equal to time_us where that was not asked for). load_batches:
+    of each CTA, how many loads came before its first MMA and how many between that and the first
+    MMA behind them. resumed: a CTA had MMAs after it had stored what it read from tensor memory
+    (not after it read: a kernel with two products may read one before the other is done). The
+    rest is for `profile.py` and `draw.py`.
     """
 
     def __init__(self, trace: int):
@@ -33,6 +36,11 @@ class Timeline:
         self.first_mma: dict[int, float] = {}
         self.last_mma: dict[int, float] = {}
         self.last_store: dict[int, float] = {}
+        self.first_result: dict[int, float] = {}  # stored after tensor memory was read
+        self.load_batches: dict[int, list[int]] = {}
+        self.resumed = False
+        self._readers: set[int] = set()  # CTAs that have read tensor memory
+        self._loads: dict[int, int] = defaultdict(int)  # of a CTA since its last MMA
         self.low_us = self.high_us = self.time_us = 0.0
         self.blocks: dict[int, set[int]] = defaultdict(
             set
@@ -65,6 +73,7 @@ class Timeline:
 
     def first_load(self, warp, at: float):
         self.first_issue.setdefault(warp.cta.number, at)
+        self._loads[warp.cta.number] += 1
 
     def landed(self, warp, at: float, nbytes: int):
         number = warp.cta.number
@@ -75,9 +84,21 @@ class Timeline:
         number = warp.cta.number
         self.first_mma.setdefault(number, start)
         self.last_mma[number] = done
+        if number in self.first_result and start > self.first_result[number]:
+            self.resumed = True
+        if loads := self._loads.pop(number, 0):
+            batches = self.load_batches.setdefault(number, [])
+            if len(batches) < 2:
+                batches.append(loads)
+
+    def read_tmem(self, warp):
+        self._readers.add(warp.cta.number)
 
     def stored(self, warp, done: float):
-        self.last_store[warp.cta.number] = done
+        number = warp.cta.number
+        self.last_store[number] = done
+        if number in self._readers:
+            self.first_result.setdefault(number, warp.time)
 
     # --- afterwards -------------------------------------------------------------------------------
     def finish(self, machine, launch):

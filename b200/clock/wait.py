@@ -246,6 +246,8 @@ def _tmem_access(ins: Instr, run):
         done = start + width + (c.tmem_ld if load else c.tmem_st)
         w.state.tmem_done = max(w.state.tmem_done, done)
         w.machine.record_unit("tensor memory", w, start, start + width, ins)
+        if load:
+            w.machine.record.read_tmem(w)
         return got
 
     return timed

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from b200.clock.kind import KINDS
 from harness import ladder
 from tests import ROOT
 from tests.harness.test_compare import command
@@ -43,9 +44,6 @@ def test_published_times_are_read(tmp_path):
     assert first == ladder.Point("gemm", "v1", 2, 8.47, "split K, fp32")
     assert first.file(tmp_path) == tmp_path / "nvfp4_gemm" / "submission_v1.py"
     assert first.case().args["n"] == 4096 and last.case().args["g"] == 2
-    assert [ladder.kind(p) for p in (first, last)] == ["split K", "group"]
-    some = [ladder.Point("gemm", "v4", n, 8.0, "shapes 1, 2: split K, atomics") for n in (2, 3)]
-    assert [ladder.kind(p) for p in some] == ["split K", "gemm"]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +83,9 @@ def test_summaries():
     assert odd["median"] == pytest.approx(0.2) and odd["worst"] == pytest.approx(0.3)
     assert odd["mean"] == pytest.approx(-0.1)
     assert (even["name"], even["count"]) == ("even half", 1)
-    plain = ladder.summaries([record(1, "v2", 10, 12, kind="gemm")])
-    assert [s["name"] for s in plain] == ["even half", "even: problem gemm"]  # no kind by name
+    plain = ladder.summaries([record(1, "v2", 10, 12), record(2, "v2", 10, 12, kind="split K")])
+    names = ["even half", "even: problem gemm", "even: kind pairs", "even: kind split K"]
+    assert [s["name"] for s in plain] == names
     failed = record(1, "v4", 10, None)
     shown = ladder.text([*records, failed])
     assert "ERROR: no such thing" in shown and "gemm/v0 1" in shown and "+10.0%" in shown
@@ -108,6 +107,7 @@ def test_a_ladder_is_run_once(tmp_path, capsys):
     assert done.returncode == 112 and "no file for gemm/absent" in done.stderr, done.stderr
     ours, bad = map(json.loads, points.read_text().splitlines())
     assert ours["status"] == "pass" and 2 < ours["time_us"] < 20 and ours["dram_bytes"] > 8e6
+    assert ours["kind"] in KINDS and bad["kind"] == ""
     assert bad["status"] == "error" and "not today" in bad["message"]
     points.write_text(json.dumps({**ours, "time_us": 5.0}) + '\n{"name": "gem')
     (folder / "submission_bad.py").unlink()

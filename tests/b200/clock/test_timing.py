@@ -292,7 +292,7 @@ def test_later_ctas_start_when_earlier_ones_end():
 def test_the_range_holds_the_nominal_time_and_memory_is_put_back():
     out = torch.zeros(64, dtype=torch.int32)
     body = "ld.param.u64 %rd1, [out]; mov.b32 %r5, 1; red.global.add.u32 [%rd1], %r5;"
-    launch = run(kernel(body, [".u64 out"]), out, gpu=timed(ranges=True))
+    launch = run(kernel(body, [".u64 out"]), out, gpu=timed(sweep_constants=True))
     time = launch.time
     assert out[0] == 32 and time.low_us < time.time_us < time.high_us
     shown = protocol.reported([launch], 1)
@@ -346,6 +346,6 @@ def test_a_timeline_as_a_page_says_what_each_wait_is_for(tmp_path):
 def test_a_range_does_not_copy_memory_that_is_only_reserved():
     reserved = torch.frombuffer(pages(1 << 40), dtype=torch.uint8)  # no machine could
     launch = run(
-        kernel("ld.param.u64 %rd1, [out];", [".u64 out"]), reserved, gpu=timed(ranges=True)
+        kernel("ld.param.u64 %rd1, [out];", [".u64 out"]), reserved, gpu=timed(sweep_constants=True)
     )
     assert launch.time.low_us <= launch.time.time_us <= launch.time.high_us

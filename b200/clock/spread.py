@@ -1,0 +1,53 @@
+"""How far off the clock is on kernels that it was not fitted to: what the range beside a modelled
+time is.
+
+published_errors.json has modelled over published, less one, of the reporting half of the published
+B200 times, by kind of kernel (kind.py). `python -m harness.figures --write` writes it from the
+points of `eval.py ladder`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+FILE = Path(__file__).with_name("published_errors.json")
+FEWEST = 4  # points of a kind that make a range; with fewer, those of all kinds do
+
+
+@dataclass(frozen=True)
+class Spread:
+    """low, high: from what to what multiple of a modelled time the published times of `points`
+    kernels went; 1 lies between them. whose: which kernels, in words.
+    """
+
+    low: float
+    high: float
+    points: int
+    whose: str
+
+    @property
+    def text(self) -> str:
+        return f"errors on {self.points} published times of {self.whose}"
+
+
+def spread(kind: str, errors: dict[str, list[float]] | None = None) -> Spread:
+    """Of a kind of kernel. errors: by kind, in place of the file's."""
+    errors = published_errors() if errors is None else errors
+    own = errors.get(kind, [])
+    if len(own) >= FEWEST:
+        return _of(own, f"kind {kind}")
+    every = [error for part in errors.values() for error in part]
+    return _of(every, f"all kinds ({kind}: {len(own) or 'none'})")
+
+
+def _of(errors: list[float], whose: str) -> Spread:
+    ratios = [1.0, *(1 / (1 + error) for error in errors)]
+    return Spread(min(ratios), max(ratios), len(errors), whose)
+
+
+@cache
+def published_errors() -> dict[str, list[float]]:
+    return json.loads(FILE.read_text())["errors"]
