@@ -1,6 +1,8 @@
-"""python -m b200 run|info|calibrate|measure ...
+"""python -m b200 run|pack|pipeline|twin|info|calibrate|measure ...
 
 python -m b200 run SCRIPT.py [arguments]     run a script with a B200 in software in place
+python -m b200 pack --out A.npz SCRIPT.py    its launches in a file, to be timed on a Hopper GPU
+python -m b200 pipeline A.npz B.npz          load pipelines and epilogues side by side on that GPU
 python -m b200 info                          what this machine can do
 python -m b200 calibrate umma --data FOLDER  the clock against published B200 measurements
 """
@@ -35,10 +37,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"b200 run: {script} is not a file", file=sys.stderr)
         return 2
     gpu = _install(options)
-    sys.argv = [str(script), *options.arguments]
-    sys.path[0] = str(script.resolve().parent)  # what `python SCRIPT` puts there
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        _start(script, options.arguments)
     except b200.EmulatorError as error:
         print(f"b200 run: {error}", file=sys.stderr)
         return 1
@@ -79,6 +79,37 @@ def _line(launch) -> str:
     for finding in launch.findings or ():
         text += f"\n{finding}"
     return text
+
+
+def pack(options: argparse.Namespace) -> int:
+    """Run a script and pack what it launches, of which nothing is carried out."""
+    from b200.hopper.errors import HopperError
+    from b200.hopper.pack import Recorder, packed_launches
+
+    script = Path(options.script)
+    if not script.is_file():
+        print(f"b200 pack: {script} is not a file", file=sys.stderr)
+        return 2
+    recorder = Recorder()
+    b200.install(check=False, gpu=recorder)
+    _start(script, options.arguments)
+    try:
+        packed = packed_launches(recorder, options.launch)
+    except HopperError as error:
+        print(f"b200 pack: {error}", file=sys.stderr)
+        return 1
+    packed.save(options.out)
+    for number, launch in enumerate(recorder.launches):
+        print(f"{number}: {_line(launch)}", file=sys.stderr)
+    print(f"{options.out}: {len(packed.launches)} launch(es) as one call")
+    return 0
+
+
+def _start(script: Path, arguments: list[str]) -> None:
+    """Run a script as `python SCRIPT` would."""
+    sys.argv = [str(script), *arguments]
+    sys.path[0] = str(script.resolve().parent)  # what `python SCRIPT` puts there
+    runpy.run_path(str(script), run_name="__main__")
 
 
 def info(_options: argparse.Namespace) -> int:
@@ -122,7 +153,18 @@ def measure(argv: list[str]) -> int:
     return main(argv)
 
 
-OWN_ARGUMENTS = {"measure": measure, "twin": twin.main}  # argparse passes on no leading option
+def pipeline(argv: list[str]) -> int:
+    """Load pipelines and epilogues side by side."""
+    from b200.hopper.duel import main
+
+    return main(argv)
+
+
+OWN_ARGUMENTS = {
+    "measure": measure,
+    "twin": twin.main,
+    "pipeline": pipeline,
+}  # argparse passes on no leading option
 
 
 def main(argv: list[str]) -> int:
@@ -153,6 +195,15 @@ def main(argv: list[str]) -> int:
     command.add_argument("script")
     command.add_argument("arguments", nargs=argparse.REMAINDER)
 
+    command = commands.add_parser("pack", help="a script's launches in a file, for b200 pipeline")
+    command.set_defaults(function=pack)
+    command.add_argument("--out", type=Path, required=True, metavar="FILE.npz")
+    command.add_argument(
+        "--launch", type=int, action="append", metavar="N", help="this one, from 0; repeatable"
+    )
+    command.add_argument("script")
+    command.add_argument("arguments", nargs=argparse.REMAINDER)
+
     command = commands.add_parser("info", help="what this machine can do")
     command.set_defaults(function=info)
 
@@ -162,6 +213,7 @@ def main(argv: list[str]) -> int:
     command.add_argument("arguments", nargs=argparse.REMAINDER)
 
     commands.add_parser("measure", help="the clock's constants on a chip")
+    commands.add_parser("pipeline", help="two packs side by side on a Hopper GPU")
     commands.add_parser("twin", help="load pipelines by the clock of an H200")
 
     if argv and argv[0] in OWN_ARGUMENTS:

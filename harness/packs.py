@@ -17,6 +17,7 @@ from typing import Any
 from b200.hopper import pipeline, run_pack
 from b200.hopper.pack import Recorder, record, to_gpu
 from harness import cases, worker
+from harness.gpu_data import on_gpu
 from reference import check_implementation, generate_input
 from task import DUAL, GROUP, PROBLEMS, find_problem
 
@@ -79,7 +80,8 @@ def make(argv: list[str]) -> int:
         chosen = [cases.make_case(problem, cases.parse(text)) for text in arguments.case or []]
         for i, case in enumerate(chosen or cases.official(problem, arguments.mode)):
             recipe = {"problem": problem.name, **case.args}
-            pack = record(recorder, kernel, make_data(recipe), recipe, bytes_read(recipe))
+            data = make_data(recipe)
+            pack = record(recorder, on_gpu(kernel), data, recipe, bytes_read(recipe))
             path = arguments.out / f"{problem.short}-{arguments.mode}-{i}.npz"
             pack.save(path)
             print(f"{path}: {case.text}, {len(pack.launches)} launch(es)", flush=True)

@@ -8,7 +8,8 @@ mark is in the last four.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import prod
 
 from b200.chip.copies.tensormap import (
     ALIGN,
@@ -61,12 +62,17 @@ def as_bytes(four_bit: TensorMap) -> TensorMap:
 
 
 def maps_in(params: bytes, places: list[tuple[int, int, int]]) -> list[int]:
-    """Offsets of the tensormaps among parameters. places: (offset, size, alignment) of each."""
-    return [
-        offset
-        for offset, size, align in places
-        if size == BYTES and align >= ALIGN and _is_map(params, offset)
-    ]
+    """Offsets of the tensormaps among parameters, in structures, too. places: (offset, size,
+    alignment) of each.
+    """
+    found = []
+    for start, size, align in places:
+        at, end = start, start + size
+        while align >= ALIGN and at + BYTES <= end:
+            here = _is_map(params, at)
+            found += [at] * here
+            at += BYTES if here else ALIGN
+    return found
 
 
 def four_bit_maps(params: bytes, text: str, kernel: str) -> dict[str, bool]:
@@ -76,12 +82,47 @@ def four_bit_maps(params: bytes, text: str, kernel: str) -> dict[str, bool]:
     declared = parse(text).kernels[kernel].params
     at = {p.offset: p.name for p in declared}
     maps = maps_in(params, [(p.offset, p.size, p.align) for p in declared])
-    return {at[offset]: is_four_bit(params[offset : offset + BYTES]) for offset in maps}
+    whole = [offset for offset in maps if offset in at]  # not in a structure
+    return {at[offset]: is_four_bit(params[offset : offset + BYTES]) for offset in whole}
 
 
 def _is_map(params: bytes, offset: int) -> bool:
+    """A map of something: zeros, which lie in structures, would be one of bytes at address 0."""
     try:
-        decode(params[offset : offset + BYTES])
+        return decode(params[offset : offset + BYTES]).address != 0
     except Fault:
         return False
-    return True
+
+
+@dataclass(frozen=True)
+class LaunchFacts:
+    """What is known of a launch when its kernel is rewritten, where all its tensormaps are among
+    its parameters.
+
+    first: name of the first parameter. cluster: CTAs of a cluster. maps: (offset from the first
+    parameter, of 4-bit elements, bytes of the box), ascending: a rewritten program tells them by
+    the address of a map, at no load.
+    """
+
+    first: str
+    cluster: int
+    maps: tuple[tuple[int, bool, int], ...]
+
+    @staticmethod
+    def of(
+        first: str, cluster: int, params: bytes, places: list[tuple[int, int, int]]
+    ) -> LaunchFacts:
+        """Of parameters as packed for a B200."""
+        found = []
+        for at in maps_in(params, places):
+            t = decode(params[at : at + BYTES])
+            found.append((at, t.format == FOUR_BIT, prod(t.counts) * t.element.bits // 8))
+        return LaunchFacts(first, cluster, tuple(found))
+
+    def steps(self, which: int) -> list[tuple[int, int]]:
+        """(offset, value) wherever number `which` of what is known changes from map to map."""
+        found: list[tuple[int, int]] = []
+        for one in self.maps:
+            if not found or found[-1][1] != one[which]:
+                found.append((one[0], int(one[which])))
+        return found

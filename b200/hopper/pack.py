@@ -10,19 +10,21 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from b200.chip.copies.tensormap import ALIGN as MAP_ALIGN
 from b200.chip.copies.tensormap import BYTES as MAP_BYTES
 from b200.chip.gpu import Gpu
+from b200.chip.launch import Launch
+from b200.hopper.byte_tensormaps import maps_in
 from b200.hopper.errors import HopperError
 
-FORMAT = 2
+FORMAT = 3  # 2 is read, too: it has no buffers
+SMALL = 1 << 16  # bytes of a buffer whose contents are packed: lists of sizes and pointers
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,17 @@ class Relocation:
     at: int
     tensor: int
     offset: int
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that a launch is handed besides the tensors of its maker. contents: None for any.
+    relocations: of addresses in the contents.
+    """
+
+    size: int
+    contents: bytes | None = None
+    relocations: tuple[Relocation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,11 +61,8 @@ class PackedLaunch:
     relocations: tuple[Relocation, ...]
 
     def relocated(self, addresses: list[int]) -> bytes:
-        """The parameters with tensors at these addresses."""
-        params = bytearray(self.params)
-        for r in self.relocations:
-            struct.pack_into("<Q", params, r.at, addresses[r.tensor] + r.offset)
-        return bytes(params)
+        """The parameters with tensors and buffers at these addresses."""
+        return relocated(self.params, self.relocations, addresses)
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,8 @@ class Pack:
     or None where there is a case.
 
     digests, sizes: SHA-256 and bytes of every tensor before the launches. read_bytes: what one call
-    must read at least. expected: SHA-256 of every tensor after the launches, or None.
+    must read at least. expected: SHA-256 of every tensor after the launches, or None. buffers:
+    what else the launches are handed; a relocation numbers them behind the tensors.
     """
 
     programs: tuple[str, ...]
@@ -73,6 +84,14 @@ class Pack:
     tensors: tuple[bytes, ...] | None = None
     expected: tuple[str, ...] | None = None
     made_with: dict[str, str] = field(default_factory=dict)
+    buffers: tuple[Buffer, ...] = ()
+
+    def buffer_contents(self, addresses: list[int]) -> list[bytes | None]:
+        """The contents of each buffer, for tensors and then buffers at these addresses."""
+        return [
+            None if b.contents is None else relocated(b.contents, b.relocations, addresses)
+            for b in self.buffers
+        ]
 
     def save(self, path: Path) -> None:
         launches = [{**asdict(launch), "params": launch.params.hex()} for launch in self.launches]
@@ -86,12 +105,19 @@ class Pack:
             "case": self.case,
             "expected": self.expected,
             "made_with": self.made_with,
+            "buffers": [
+                {"size": b.size, "relocations": [asdict(r) for r in b.relocations]}
+                for b in self.buffers
+            ],
         }
         arrays: dict[str, Any] = {
             "manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8)
         }
         for i, data in enumerate(self.tensors or ()):
             arrays[f"tensor{i}"] = np.frombuffer(data, np.uint8)
+        for i, buffer in enumerate(self.buffers):
+            if buffer.contents is not None:
+                arrays[f"buffer{i}"] = np.frombuffer(buffer.contents, np.uint8)
         np.savez_compressed(path, **arrays)
 
 
@@ -100,10 +126,17 @@ def load(path: Path) -> Pack:
     try:
         arrays = np.load(path)
         manifest = json.loads(arrays["manifest"].tobytes())
-        if manifest["format"] != FORMAT:
-            raise ValueError(f"format {manifest['format']}, this version reads {FORMAT}")
-        tensors = (
-            tuple(arrays[f"tensor{i}"].tobytes() for i in range(len(arrays.files) - 1)) or None
+        if manifest["format"] not in (2, FORMAT):
+            raise ValueError(f"format {manifest['format']}, this version reads 2 and {FORMAT}")
+        count = sum(name.startswith("tensor") for name in arrays.files)
+        tensors = tuple(arrays[f"tensor{i}"].tobytes() for i in range(count)) or None
+        buffers = tuple(
+            Buffer(
+                item["size"],
+                arrays[f"buffer{i}"].tobytes() if f"buffer{i}" in arrays.files else None,
+                tuple(Relocation(**r) for r in item["relocations"]),
+            )
+            for i, item in enumerate(manifest.get("buffers", ()))
         )
         return Pack(
             tuple(manifest["programs"]),
@@ -115,9 +148,18 @@ def load(path: Path) -> Pack:
             tensors,
             tuple(manifest["expected"]) if manifest["expected"] else None,
             manifest["made_with"],
+            buffers,
         )
     except (OSError, ValueError, KeyError) as error:
         raise HopperError("missing", f"{path} is not a pack: {error}") from None
+
+
+def relocated(data: bytes, relocations: tuple[Relocation, ...], addresses: list[int]) -> bytes:
+    """Data with the addresses in it as they are where tensors lie at `addresses`."""
+    moved = bytearray(data)
+    for r in relocations:
+        struct.pack_into("<Q", moved, r.at, addresses[r.tensor] + r.offset)
+    return bytes(moved)
 
 
 def _launch(item: dict[str, Any]) -> PackedLaunch:
@@ -164,17 +206,29 @@ def digest(storage) -> str:
 
 
 class Recorder(Gpu):
-    """Records launches under the DSL's host code; with `emulate` the emulator runs them, too."""
+    """Records launches under the host code of a program; with `emulate` the emulator runs them,
+    too. memory_seen: (address, bytes) of what could be in the parameters of a launch, and its
+    contents then, where it is small.
+    """
 
     def __init__(self, emulate: bool = False):
         super().__init__()
         self.emulate = emulate
         self.recorded: list[tuple] = []
+        self.memory_seen: dict[tuple[int, int], bytes | None] = {}
 
-    def launch(self, program, name, grid, block, cluster, dynamic_smem, params):
-        self.recorded.append((program, name, grid, block, cluster, dynamic_smem, params))
+    def execute(self, program, kernel, grid, block, cluster, smem, params) -> Launch:
+        self.recorded.append((program, kernel, grid, block, cluster, smem, params))
+        self.tensors.refresh(self.memory)
+        self.variables(program)
+        for region in self.memory.allocations():
+            key = (region.base, region.size)
+            if key not in self.memory_seen:
+                small = region.size <= SMALL
+                self.memory_seen[key] = region.u8.tobytes() if small else None
         if self.emulate:
-            super().launch(program, name, grid, block, cluster, dynamic_smem, params)
+            return super().execute(program, kernel, grid, block, cluster, smem, params)
+        return Launch(kernel.name, grid, block, cluster, smem)
 
 
 def record(
@@ -193,25 +247,72 @@ def record(
     before = tuple(digest(t) for t in tensors)
     contents = None if case else tuple(t.numpy().tobytes() for t in tensors)
     recorder.recorded.clear()
+    recorder.memory_seen.clear()
     kernel(data)
-    programs, launches = [], []
-    for program, name, grid, block, cluster, smem, params in recorder.recorded:
-        if program.text not in programs:
-            programs.append(program.text)
-        places = program.kernels[name].params
-        found = relocations(params, places, [(t.data_ptr(), t.numel()) for t in tensors])
-        number = programs.index(program.text)
-        launches.append(
-            PackedLaunch(
-                number, name, tuple(grid), tuple(block), tuple(cluster), smem, params, found
-            )
-        )
+    ranges = [(t.data_ptr(), t.numel()) for t in tensors]
+    programs, launches, buffers = _packed(recorder, recorder.recorded, ranges)
     expected = tuple(digest(t) for t in tensors) if recorder.emulate else None
     sizes = tuple(t.numel() for t in tensors)
     read = sum(sizes) if read_bytes is None else read_bytes
     return Pack(
-        tuple(programs), tuple(launches), before, sizes, read, case, contents, expected, versions()
+        programs, launches, before, sizes, read, case, contents, expected, versions(), buffers
     )
+
+
+def packed_launches(recorder: Recorder, chosen: list[int] | None = None) -> Pack:
+    """The launches that were recorded, or some of them by number, as one call, to be timed: memory
+    of more than SMALL bytes is packed as its size. Raises HopperError.
+    """
+    count = len(recorder.recorded)
+    chosen = list(range(count)) if chosen is None else chosen
+    if not chosen or not all(0 <= i < count for i in chosen):
+        asked = f", {', '.join(map(str, chosen))} were asked for" if chosen else ""
+        raise HopperError("missing", f"the program made {count} launches, from 0{asked}")
+    programs, launches, buffers = _packed(recorder, [recorder.recorded[i] for i in chosen], [])
+    read = sum(b.size for b in buffers)
+    return Pack(programs, launches, (), (), read, made_with=versions(), buffers=buffers)
+
+
+def _packed(
+    recorder: Recorder, recorded: list[tuple], ranges: list[tuple[int, int]]
+) -> tuple[tuple[str, ...], tuple[PackedLaunch, ...], tuple[Buffer, ...]]:
+    """Programs, launches, and the memory that they are handed besides `ranges` (address, bytes)."""
+    known = list(ranges)
+    others = [r for r in recorder.memory_seen if not _overlaps(r, ranges)]
+    programs: list[str] = []
+    launches, used = [], []
+    for program, kernel, grid, block, cluster, smem, params in recorded:
+        if program.text not in programs:
+            programs.append(program.text)
+        found = relocations(params, kernel.params, known + others)
+        used.append((programs.index(program.text), kernel, grid, block, cluster, smem, params))
+        _take(known, others, {r.tensor for r in found})
+    at, buffers = len(ranges), []
+    while at < len(known):  # grows: contents name more memory
+        contents = recorder.memory_seen[known[at]] or b""
+        found = words(contents, 0, len(contents), known + others)
+        _take(known, others, {r.tensor for r in found})
+        at += 1
+    for key in known[len(ranges) :]:
+        contents = recorder.memory_seen[key]
+        found = () if contents is None else tuple(words(contents, 0, len(contents), known))
+        buffers.append(Buffer(key[1], contents, found))
+    for number, kernel, grid, block, cluster, smem, params in used:
+        found = relocations(params, kernel.params, known)
+        shapes = (tuple(grid), tuple(block), tuple(cluster))
+        launches.append(PackedLaunch(number, kernel.name, *shapes, smem, params, found))
+    return tuple(programs), tuple(launches), tuple(buffers)
+
+
+def _overlaps(one: tuple[int, int], ranges: list[tuple[int, int]]) -> bool:
+    return any(a < one[0] + one[1] and one[0] < a + n for a, n in ranges)
+
+
+def _take(known: list, others: list, numbers: set[int]) -> None:
+    """Move what is named of known + others to `known`."""
+    for i in sorted(n - len(known) for n in numbers if n >= len(known)):
+        known.append(others[i])
+    others[:] = [r for r in others if r not in known]
 
 
 def relocations(
@@ -221,16 +322,23 @@ def relocations(
 
     Of a tensormap only the first: its second half is whatever was in memory.
     """
+    maps = maps_in(params, [(p.offset, p.size, p.align) for p in places])
     found = []
     for place in places:
-        size = 8 if place.size == MAP_BYTES and place.align >= MAP_ALIGN else place.size
-        for at in range(-(-place.offset // 8) * 8, place.offset + size - 7, 8):
-            (value,) = struct.unpack_from("<Q", params, at)
-            for i, (start, size) in enumerate(ranges):
-                if start <= value < start + size:
-                    found.append(Relocation(at, i, value - start))
-                    break
+        for one in words(params, place.offset, place.offset + place.size, ranges):
+            if not any(at < one.at < at + MAP_BYTES for at in maps):
+                found.append(one)
     return tuple(found)
+
+
+def words(data: bytes, start: int, end: int, ranges: list[tuple[int, int]]) -> Iterator[Relocation]:
+    """The aligned 8-byte words of data that hold an address inside one of `ranges`."""
+    for at in range(-(-start // 8) * 8, end - 7, 8):
+        (value,) = struct.unpack_from("<Q", data, at)
+        for i, (first, size) in enumerate(ranges):
+            if first <= value < first + size:
+                yield Relocation(at, i, value - first)
+                break
 
 
 def versions() -> dict[str, str]:

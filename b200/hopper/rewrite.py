@@ -21,17 +21,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from b200.hopper import tmem_text
-from b200.hopper.byte_tensormaps import MARK, MARK_OFFSET
+from b200.hopper import pair_loads, tmem_text, wide_stores
+from b200.hopper.byte_tensormaps import MARK, MARK_OFFSET, LaunchFacts
 from b200.hopper.errors import HopperError
 from b200.hopper.parameter_flow import parameters_behind
-from b200.hopper.statements import Block, Statement, elements, finder, statement, without_comments
+from b200.hopper.statements import (
+    Block,
+    Statement,
+    closing,
+    elements,
+    finder,
+    statement,
+    without_comments,
+)
 
 TARGET = "sm_90a"
 LARGEST_CLUSTER = tmem_text.LARGEST_CLUSTER
 NO_MAPS: Mapping[str, bool] = {}
 Writer = Callable[[Statement, Block], None]  # writes what takes the place of an instruction
-PRIVATE_BYTES = 256  # of shared memory, behind the kernel's own; as in device/barriers.cu
+PRIVATE_BYTES = pair_loads.BEHIND  # of shared memory; as in device/barriers.cu
 
 
 @dataclass(frozen=True)
@@ -54,12 +62,16 @@ def retarget(
     device: str,
     tcgen05: Writer = tmem_text.replace,
     four_bit: Mapping[str, bool] = NO_MAPS,
+    facts: LaunchFacts | None = None,
+    whole_sectors: bool = False,
 ) -> Retargeted:
     """Rewrite a PTX module and add the device functions (PTX for sm_90a). Raises HopperError.
 
     tcgen05: writes what takes the place of these instructions. four_bit: parameters that are
     tensormaps, and whether of 4-bit elements; copies by other maps, or by one of both kinds, look
-    for the map's mark.
+    for the map's mark. facts: in place of that, of the launch of a module's one kernel, whose loads
+    for the other CTA of a pair then do not wait (pair_loads.py). whole_sectors: 256-bit stores
+    write a sector at once (wide_stores.py).
     """
     text = without_comments(text).replace("\0", "")
     if not re.search(r"\.target\s+sm_10[03][af]?\b", text):
@@ -69,8 +81,10 @@ def retarget(
         )
     behind = parameters_behind(text, four_bit)
     kinds = {register: {four_bit[name] for name in names} for register, names in behind.items()}
-    module = _Module(_dynamic_symbol(text), tcgen05, kinds)
+    module = _Module(_dynamic_symbol(text), tcgen05, kinds, facts, whole_sectors)
     body = _PATTERN.sub(module.replace, text)
+    if module.private and facts is not None:
+        body = pair_loads.framed(body, module.dynamic or "")
     return Retargeted(
         _merge(body, device) if module.calls else _retarget_header(body, _version(body)),
         tmem=module.calls,
@@ -101,6 +115,29 @@ def without_releases(
     found = without_tensor_core(text, device, four_bit, cluster)
     relaxed = found.text.replace(tmem_text.RELEASING_ARRIVE, tmem_text.RELAXED_ARRIVE)
     return replace(found, text=relaxed)
+
+
+def loads_and_epilogue(
+    text: str, device: str, kernel: str, facts: LaunchFacts | None, cluster: int
+) -> Retargeted:
+    """What two programs are compared by: one kernel with its loads, barriers, schedule and
+    epilogue, without tensor core. facts: None where tensormaps are not parameters. Raises
+    HopperError.
+    """
+    tcgen05 = partial(tmem_text.leave_out, cluster=cluster, values=True)
+    return retarget(only(text, kernel), device, tcgen05, NO_MAPS, facts, whole_sectors=True)
+
+
+def only(text: str, kernel: str) -> str:
+    """The module without its other kernels, and without line information, which names them."""
+    text = re.sub(r"^[ \t]*\.loc\s[^\n]*", "", without_comments(text), flags=re.MULTILINE)
+    text = re.sub(r"\.section\s+\.debug_\w+\s*\{[^}]*\}", "", text)
+    parts, at = [], 0
+    for entry in re.finditer(r"(?:\.(?:visible|weak)\s+)?\.entry\s+([\w$]+)", text):
+        if entry[1] != kernel:
+            parts.append(text[at : entry.start()])
+            at = closing(text, text.index("{", entry.end())) + 1
+    return "".join([*parts, text[at:]])
 
 
 def _dynamic_symbol(text: str) -> str | None:
@@ -137,8 +174,16 @@ class _Module:
     kinds: registers with the address of a tensormap, and whether it may be of 4-bit elements.
     """
 
-    def __init__(self, dynamic: str | None, tcgen05: Writer, kinds: Mapping[str, set[bool]]):
+    def __init__(
+        self,
+        dynamic: str | None,
+        tcgen05: Writer,
+        kinds: Mapping[str, set[bool]],
+        facts: LaunchFacts | None,
+        whole_sectors: bool,
+    ):
         self.dynamic, self.tcgen05, self.kinds = dynamic, tcgen05, kinds
+        self.facts, self.whole_sectors = facts, whole_sectors
         self.calls, self.private, self.number = False, False, 0
 
     def replace(self, match: re.Match) -> str:
@@ -180,7 +225,12 @@ def _wide_access(module: _Module, s: Statement, block: Block) -> None:
     address = s.operands[1] if load else s.operands[0]
     values, rest = elements(vector), list(s.operands[2:])
     half = len(values) // 2
-    opcode = re.sub(r"\.v(8|4)\b", f".v{half}", s.opcode)
+    opcode = re.sub(r"\.L2::evict_\w+", "", s.opcode)  # of 256-bit accesses alone
+    if module.whole_sectors and not load and s.has("global"):
+        opcode = re.sub(r"\.v(8|4)\.\w+", ".v4.b32", opcode)
+        wide_stores.write(block, opcode, address, values, rest, module.number)
+        return
+    opcode = re.sub(r"\.v(8|4)\b", f".v{half}", opcode)
     base = block.address(address, "b64") if "shared" not in s.opcode else block.address(address)
     for i in range(2):
         part = "{" + ", ".join(values[i * half : (i + 1) * half]) + "}"
@@ -211,7 +261,10 @@ def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
     coordinate = block.register("b32")
     block.emit(f"mov.b32 {coordinate}, {first}")
     kinds = module.kinds.get(pointer, {True, False})
-    if len(kinds) == 2:
+    if module.facts is not None:
+        halved = pair_loads.fact(block, module.facts, map_, 1)
+        block.emit(f"shr.s32 {coordinate}, {coordinate}, {halved}")
+    elif len(kinds) == 2:
         mark, four_bit = block.register("b32"), block.register("pred")
         block.emit(f"ld.b32 {mark}, [{map_}+{MARK_OFFSET}]")
         block.emit(f"setp.eq.u32 {four_bit}, {mark}, {MARK:#x}")
@@ -236,6 +289,9 @@ def _pair_load(
             "unsupported", f"{s.source}: .cta_group::2 in a kernel without dynamic shared memory"
         )
     module.private = True
+    if module.facts is not None:
+        pair_loads.write(s, block, opcode, operands, module.facts, map_)
+        return
     destination, barrier = block.address(operands[0]), block.address(operands[2])
     base, mask = block.register("b32"), "0"
     rest = operands[3:]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
+from b200.chip.gpu import Dim3
 from b200.hopper import toolchain
 from b200.hopper.byte_tensormaps import BYTES as MAP_BYTES
-from b200.hopper.byte_tensormaps import is_four_bit, maps_in, to_hopper
+from b200.hopper.byte_tensormaps import LaunchFacts, is_four_bit, maps_in, to_hopper
 from b200.hopper.errors import HopperError
 from b200.hopper.rewrite import Retargeted, retarget
 from b200.program.parse import parse
@@ -71,6 +73,15 @@ class Shape:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
+def facts_of(text: str, name: str, cluster: Dim3, params: bytes) -> LaunchFacts | None:
+    """What is known of a launch before it runs; None where it has no tensormaps as parameters."""
+    parameters = parse(text).kernels[name].params
+    places = [(p.offset, p.size, p.align) for p in parameters]
+    if not maps_in(params, places):
+        return None
+    return LaunchFacts.of(parameters[0].name, prod(cluster), params, places)
+
+
 def places_of(text: str, name: str) -> list[tuple[int, int, int]]:
     """(offset, size, alignment) of the parameters of a kernel, in bytes."""
     return [(p.offset, p.size, p.align) for p in parse(text).kernels[name].params]
@@ -128,10 +139,20 @@ class Image:
 
 
 class HopperKernel:
-    """A kernel of a PTX module for sm_100a, on this GPU. rewrite: a function like `retarget`."""
+    """A kernel of a PTX module for sm_100a, on this GPU. rewrite: a function like `retarget`, of
+    the module and the device functions; or what it has made of a module that needs none of them.
+    """
 
-    def __init__(self, text: str, name: str, rewrite: Callable[[str, str], Retargeted] = retarget):
-        self.program = rewrite(text, toolchain.device_functions())
+    def __init__(
+        self,
+        text: str,
+        name: str,
+        rewrite: Callable[[str, str], Retargeted] | Retargeted = retarget,
+    ):
+        if isinstance(rewrite, Retargeted):
+            self.program = rewrite
+        else:
+            self.program = rewrite(text, toolchain.device_functions())
         self.image = Image(self.program.text, name, places_of(text, name))
 
     def launch(self, shape: Shape, params: bytes) -> None:
@@ -155,7 +176,9 @@ class HopperKernel:
         return run
 
     def _with_private_bytes(self, shape: Shape) -> Shape:
-        return replace(shape, smem=shape.smem + self.program.private_bytes)
+        if not self.program.private_bytes:
+            return shape
+        return replace(shape, smem=-(-shape.smem // 8) * 8 + self.program.private_bytes)
 
     def carried_over(self, params: bytes) -> bytes:
         """The parameters with tensormaps as Hopper takes them. Raises HopperError."""

@@ -72,7 +72,8 @@ def run(
         HopperKernel(pack.programs[launch.program], launch.kernel) for launch in pack.launches
     ]
     initial = [t.clone() for t in tensors]
-    addresses = [t.data_ptr() for t in tensors]
+    buffers = buffers_of(pack, tensors)
+    addresses = [t.data_ptr() for t in (*tensors, *buffers)]
     outputs, result.seconds = [], []
     for _ in range(repeat):
         for tensor, contents in zip(tensors, initial, strict=True):
@@ -97,6 +98,20 @@ def run(
     if False in decisive:
         result.status = "fail"
     return result
+
+
+def buffers_of(pack: Pack, tensors: list) -> list:
+    """The buffers of a pack on the GPU, for its tensors there; random where it has no contents."""
+    import torch
+
+    buffers = [
+        torch.randint(0, 256, (b.size,), dtype=torch.uint8, device="cuda") for b in pack.buffers
+    ]
+    contents = pack.buffer_contents([t.data_ptr() for t in (*tensors, *buffers)])
+    for buffer, data in zip(buffers, contents, strict=True):
+        if data is not None:
+            buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+    return buffers
 
 
 def _keep(path: Path, tensors: list, outputs: dict[int, str]) -> None:

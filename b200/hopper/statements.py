@@ -15,6 +15,16 @@ def without_comments(text: str) -> str:
     return _COMMENT.sub("", text)
 
 
+def closing(text: str, opening: int) -> int:
+    """Where the brace closes that opens at a place."""
+    depth = 0
+    for match in re.compile(r"[{}]").finditer(text, opening):
+        depth += 1 if match[0] == "{" else -1
+        if depth == 0:
+            return match.start()
+    raise HopperError("unsupported", "the PTX has a brace that does not close")
+
+
 @dataclass(frozen=True)
 class Statement:
     """One instruction: `@guard opcode operands;`. guard: "" or "@p" or "@!p"."""

@@ -169,17 +169,25 @@ def _commit(s: Statement, block: Block) -> None:
     block.call("hopper_commit", ("b32", barrier), ("b32", mask))
 
 
-def leave_out(s: Statement, block: Block, cluster: int = LARGEST_CLUSTER) -> None:
-    """Write what stands for a tcgen05 instruction where nothing is computed: addresses and values
-    are zero, a commit arrives at the CTAs of its mask, of a cluster of so many. Nothing was read
-    from the stage, so there is nothing to release: a releasing arrive at another CTA costs the
-    issuing thread about half a microsecond, a commit of the tensor core nothing."""
+def leave_out(
+    s: Statement, block: Block, cluster: int = LARGEST_CLUSTER, values: bool = False
+) -> None:
+    """Write what stands for a tcgen05 instruction where nothing is computed: addresses are zero,
+    and what is loaded is, too, or with `values` something that ptxas cannot know, so that it keeps
+    what an epilogue does with it; a commit arrives at the CTAs of its mask, of `cluster` CTAs.
+
+    Nothing was read from the stage, so there is nothing to release: a releasing arrive at another
+    CTA costs the issuing thread about half a microsecond, a commit of the tensor core nothing.
+    """
     action = s.mods[1]
     if action == "alloc":
         block.emit(f"st.shared.b32 [{block.shared(s, s.operands[0])}], 0")
     elif action == "ld":
-        for register in elements(s.operands[0]):
-            block.emit(f"mov.b32 {register}, 0")
+        seed = block.register("b32") if values else ""
+        if values:
+            block.emit(f"mov.u32 {seed}, %laneid")
+        for i, register in enumerate(elements(s.operands[0])):
+            block.emit(f"xor.b32 {register}, {seed}, {i}" if values else f"mov.b32 {register}, 0")
     elif action == "commit":
         barrier = block.shared(s, s.operands[0])
         if len(s.operands) == 1:

@@ -86,9 +86,13 @@ def with_nvcc(text: str) -> str:
         return out.read_text()
 
 
+def has_ptxas() -> bool:
+    return shutil.which("ptxas") is not None
+
+
 def assemble(ptx: str) -> bytes:
     """Machine code if ptxas is on the PATH; else the PTX itself, which the driver compiles."""
-    if shutil.which("ptxas") is None:
+    if not has_ptxas():
         return ptx.encode() + b"\0"
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"

@@ -1,0 +1,426 @@
+"""What two programs are compared by on a Hopper GPU: rewritten text, packs of any program, the
+command as far as it goes without a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from b200.chip.copies.tensormap import ELEMENT_TYPES, TensorMap
+from b200.chip.gpu import Gpu
+from b200.hopper import HopperError, duel
+from b200.hopper import pack as packs
+from b200.hopper.byte_tensormaps import LaunchFacts, maps_in
+from b200.hopper.pack import Buffer, Recorder, Relocation, packed_launches, record
+from b200.hopper.rewrite import loads_and_epilogue, only
+from b200.hopper.run import carried_over, facts_of, places_of
+from b200.program.parse import parse
+from tests import ROOT
+from tests.b200.ptx_support import kernel
+
+NIBBLES = next(i for i, e in enumerate(ELEMENT_TYPES) if e.name == "b4x16")
+STUB = ".version 8.8\n"
+GATHER = (
+    "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
+    " [%r1], [%rd1, {%r2, %r3, %r4, %r5, %r6}], [%r7];"
+)
+
+
+def measured(text: str, params: bytes, name: str = "k", cluster: int = 1):
+    """The rewritten module of a launch."""
+    facts = facts_of(text, name, (cluster, 1, 1), params)
+    return loads_and_epilogue(text, STUB, name, facts, cluster)
+
+
+# --- loads of a pair ----------------------------------------------------------------------------
+
+ROWS, ROW = 8, 128  # of a box, bytes
+BOX = ROWS * ROW
+PAIR = f"""
+ld.param.u64 %rd1, [out];
+mov.b64 %rd2, maps;
+cvta.param.u64 %rd3, %rd2;
+mov.u32 %r1, %tid.x;
+mov.u32 %r2, %cluster_ctarank;
+mov.b32 %r3, dyn;
+add.u32 %r4, %r3, {4 * BOX};
+setp.ne.u32 %p1, %r1, 0;
+@%p1 bra READY;
+mbarrier.init.shared.b64 [%r4], 2;
+fence.mbarrier_init.release.cluster;
+READY:
+barrier.cluster.arrive;
+barrier.cluster.wait;
+@%p1 bra LOADED;
+mov.b32 %r5, %r4;
+cvt.u64.u32 %rd4, %r4;
+mapa.shared::cluster.u32 %r5, %r4, 0;
+setp.ne.u32 %p3, %r2, 0;
+mul.wide.u32 %rd5, %r2, 128;
+add.u64 %rd5, %rd3, %rd5;
+mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%r5], {{BYTES}};
+{{LOADS}}
+LOADED:
+setp.ne.u32 %p4, %r2, 0;
+@%p4 bra BEHIND;
+WAIT:
+mbarrier.try_wait.parity.shared.b64 %p5, [%r4], 0;
+@!%p5 bra WAIT;
+BEHIND:
+barrier.cluster.arrive;
+barrier.cluster.wait;
+mul.lo.u32 %r6, %r2, {4 * BOX};
+mov.b32 %r7, %r1;
+COPY:
+add.u32 %r8, %r3, %r7;
+ld.shared.u8 %r9, [%r8];
+add.u32 %r10, %r6, %r7;
+cvt.u64.u32 %rd7, %r10;
+add.u64 %rd7, %rd7, %rd1;
+st.global.u8 [%rd7], %r9;
+add.u32 %r7, %r7, 32;
+setp.lt.u32 %p6, %r7, {4 * BOX};
+@%p6 bra COPY;
+"""
+TMA = (
+    "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes{mod}.cta_group::2"
+    " [{to}], [{map}, {{0, {y}}}], [%r5]{rest};"
+)
+
+
+def pair_kernel(multicast: bool) -> tuple[str, list[tuple[int, int]]]:
+    """(PTX, what lies where): each CTA of a pair loads its own map to its shared memory, 4-bit
+    values and bytes, and tells the even CTA's barrier; with multicast each loads its map to both.
+    """
+    if multicast:
+        loads = "".join(
+            f"setp.ne.u32 %p7, %r2, {rank}; mov.b16 %rs1, 3; add.u32 %r11, %r3, {rank * BOX}; @!%p7 "
+            + TMA.format(mod=".multicast::cluster", to="%r11", map="%rd5", y=0, rest=", %rs1")
+            for rank in (0, 1)
+        )
+        nbytes, lies = 2 * BOX, [(0, 0), (1, BOX), (0, 4 * BOX), (1, 5 * BOX)]
+    else:
+        loads = TMA.format(mod="", to="%r3", map="%rd5", y=0, rest="")
+        nbytes, lies = BOX, [(0, 0), (1, 4 * BOX)]
+    body = PAIR.replace("{BYTES}", str(nbytes)).replace("{LOADS}", loads)
+    return kernel(body, [".u64 out", ".align 64 .b8 maps[256]"]), lies
+
+
+@pytest.mark.parametrize("multicast", [False, True])
+def test_loads_of_a_pair_land_and_are_counted(multicast):
+    """The even CTA's barrier completes, and all lands, as in the program before."""
+    text, lies = pair_kernel(multicast)
+    sources = [torch.randint(1, 255, (BOX,), dtype=torch.uint8) for _ in range(2)]
+    maps = [
+        TensorMap(sources[0].data_ptr(), NIBBLES, (256, ROWS), (128,), (256, ROWS), (1, 1)),
+        TensorMap(sources[1].data_ptr(), 0, (128, ROWS), (128,), (128, ROWS), (1, 1)),
+    ]
+    out = torch.zeros(8 * BOX, dtype=torch.uint8)
+    params = struct.pack("<Q", out.data_ptr()).ljust(64, b"\0")
+    params += b"".join(t.encode() for t in maps)
+    found = measured(text, params, cluster=2)
+    assert found.private_bytes == 256 and "cta_group" not in found.text
+    assert "tensor.2d" in found.text and "hopper_pair" not in found.text
+    for program, given, smem in (
+        (text, params, 4 * BOX + 64),
+        (found.text, carried_over(params, places_of(text, "k"), found), 4 * BOX + 64 + 256),
+    ):
+        out.zero_()
+        Gpu().launch(parse(program), "k", (2, 1, 1), (32, 1, 1), (2, 1, 1), smem, given)
+        for source, at in lies:
+            assert torch.equal(out[at : at + BOX], sources[source]), (program is text, source, at)
+
+
+def test_what_is_known_of_tensormaps_is_told_by_their_address():
+    facts = LaunchFacts("p", 2, ((64, True, 512), (192, True, 1024), (320, False, 1024)))
+    assert facts.steps(1) == [(64, 1), (320, 0)] and facts.steps(2) == [(64, 512), (192, 1024)]
+    one = LaunchFacts("p", 1, ((0, True, 512), (128, True, 512)))
+    load = (
+        "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes "
+        "[%r1], [%rd1, {%r2, %r3}], [%r4];"
+    )
+    text = loads_and_epilogue(kernel(load, [".u64 p"]), STUB, "k", one, 1).text
+    assert ", 1;" in text.partition("shr.s32")[2] and "setp.ge" not in text and "ld." not in text
+    text = loads_and_epilogue(kernel(load, [".u64 p"]), STUB, "k", facts, 1).text
+    assert text.count("setp.ge.u32") == 1 and "+124]" not in text
+
+
+# --- the epilogue -------------------------------------------------------------------------------
+
+STORES = {
+    "b32": "st.global.L1::no_allocate.L2::evict_last.v8.b32 [%rd3+32], {VALUES};",
+    "f32": "st.global.v8.f32 [%rd3+32], {VALUES};",
+    "b64": "st.global.v4.b64 [%rd3+32], {VALUES};",
+}
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("lanes", [32, 21])
+def test_wide_stores_write_what_they_wrote(kind, lanes):
+    """By all lanes of a warp, sector by sector, or by some of them, in halves."""
+    names = {"b32": "r", "f32": "f", "b64": "rd"}[kind]
+    count = 4 if kind == "b64" else 8
+    values = [f"%{names}{i + 20}" for i in range(count)]
+    sets = "".join(
+        f"mad.lo.u32 %r10, %r1, 100, {i + 7}; "
+        + {"b32": "mov.b32 {0}, %r10;", "f32": "cvt.rn.f32.u32 {0}, %r10;"}.get(
+            kind, "mul.wide.u32 {0}, %r10, 70001;"
+        ).format(value)
+        for i, value in enumerate(values)
+    )
+    body = f"""
+    .reg .f32 %f<40>;
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 32;
+    add.u64 %rd3, %rd1, %rd2;
+    setp.ge.u32 %p1, %r1, {lanes};
+    @%p1 bra OVER;
+    {sets}
+    {STORES[kind].replace("VALUES", ", ".join(values))}
+    OVER:
+    """
+    text = kernel(body, [".u64 out"])
+    changed = loads_and_epilogue(text, STUB, "k", None, 1).text
+    assert not re.search(r"\.v8|v4\.b64|evict_last", changed) and "shfl.sync.bfly" in changed
+    outs = []
+    for program in (text, changed):
+        out = torch.zeros(34 * 32, dtype=torch.uint8)
+        Gpu().launch(program, "k", (1, 1, 1), (32, 1, 1), args=[out])
+        outs.append(out)
+    assert torch.equal(*outs) and outs[0][: 32 * (lanes + 1)].any()
+
+
+def test_an_epilogue_works_on_values_that_are_not_known():
+    load = "tcgen05.ld.sync.aligned.32x32b.x4.b32 {%r1, %r2, %r3, %r4}, [%r5];"
+    text = loads_and_epilogue(kernel(load, [".u64 p"]), STUB, "k", None, 1).text
+    assert re.findall(r"xor\.b32 %r(\d), \w+, (\d)", text) == [*zip("1234", "0123")]
+
+
+def test_other_kernels_of_a_module_are_left_out():
+    """What Hopper cannot run of them is not refused."""
+    entry = kernel("mov.b32 %r1, 7;", [".u64 p"]).partition(".visible")[2]
+    both = kernel(GATHER, [".u64 p"], name="other") + ".visible" + entry
+    assert list(parse(both).kernels) == ["other", "k"]
+    kept = only(both, "k")
+    assert list(parse(kept).kernels) == ["k"] and ".loc" not in kept
+    loads_and_epilogue(both, STUB, "k", None, 1)
+    with pytest.raises(HopperError, match="gather4"):
+        loads_and_epilogue(both, STUB, "other", None, 1)
+
+
+# --- packs of any program -----------------------------------------------------------------------
+
+
+def test_tensormaps_in_structures_are_found():
+    """Two maps in a structure, behind zeros, and pointers behind them."""
+    one, two = (
+        TensorMap(at, NIBBLES, (256, 8), (128,), (256, 8), (1, 1)).encode()[:64] + b"\xff" * 64
+        for at in (0x10000, 0x20000)
+    )
+    struct_ = bytes(64) + one + two + struct.pack("<QQ", 0x10010, 5).ljust(64, b"\0")
+    assert maps_in(b"\0" * 64 + struct_, [(0, 8, 8), (64, len(struct_), 64)]) == [128, 256]
+    text = kernel("", [".u64 p", f".align 64 .b8 all[{len(struct_)}]"])
+    places = parse(text).kernels["k"].params
+    data = struct.pack("<Q", 0x20008).ljust(64, b"\0") + struct_
+    data = bytearray(data)
+    struct.pack_into("<Q", data, 128 + 72, 0x10000)  # behind what of a map matters
+    found = packs.relocations(bytes(data), places, [(0x10000, 4096), (0x20000, 4096)])
+    expected = [(0, 1, 8), (128, 0, 0), (256, 1, 0), (384, 0, 16)]
+    assert found == tuple(Relocation(*one) for one in expected)
+
+
+STORE = """
+ld.param.u64 %rd1, [list];
+ld.global.u64 %rd2, [%rd1+8];
+st.global.u32 [%rd2+4], 7;
+"""
+
+
+def test_memory_besides_the_tensors_is_packed(tmp_path):
+    """A pointer to a list with pointers to a tensor and to memory of the program's own."""
+    data = torch.zeros(64, dtype=torch.int32)
+    kept = []
+
+    def program(tensors):
+        own = torch.arange(1 << 15, dtype=torch.int32)
+        listed = torch.tensor([own.data_ptr() + 8, tensors[0].data_ptr() + 16], dtype=torch.int64)
+        kept.extend((own, listed))
+        recorder.launch(kernel(STORE, [".u64 list"]), "k", (1, 1, 1), (32, 1, 1), args=[listed])
+
+    recorder = Recorder(emulate=True)
+    found = record(recorder, program, (data,))
+    assert data[5] == 7 and found.expected != found.digests
+    listed, own = found.buffers
+    assert own == Buffer(4 << 15) and listed.size == 16
+    assert listed.relocations == (Relocation(0, 2, 8), Relocation(8, 0, 16))
+    assert found.launches[0].relocations == (Relocation(0, 1, 0),)
+    moved = found.buffer_contents([0x1000, 0x2000, 0x3000])
+    assert moved == [struct.pack("<QQ", 0x3008, 0x1010), None]
+    found.save(tmp_path / "p.npz")
+    assert packs.load(tmp_path / "p.npz") == found
+
+
+def test_launches_of_a_script_are_packed_as_one_call():
+    recorder, texts = Recorder(), [kernel(f"mov.b32 %r1, {i};", [".u64 out"]) for i in (1, 2)]
+    small, large = torch.arange(64, dtype=torch.int32), torch.zeros(1 << 16, dtype=torch.int32)
+    for text, tensor in zip((*texts, texts[0]), (small, large, large)):
+        recorder.launch(text, "k", (2, 1, 1), (32, 1, 1), args=[tensor])
+    every = packed_launches(recorder)
+    assert [launch.program for launch in every.launches] == [0, 1, 0]
+    assert [b.contents is None for b in every.buffers] == [False, True]
+    assert every.buffers[0].contents == small.numpy().tobytes()
+    assert every.read_bytes == 256 + (4 << 16) and not large.any()
+    last = packed_launches(recorder, [2])
+    assert len(last.launches) == 1 and [b.size for b in last.buffers] == [4 << 16]
+    with pytest.raises(HopperError, match="made 3 launches, from 0, 3 were asked for"):
+        packed_launches(recorder, [3])
+
+
+def test_a_pack_of_the_format_before_is_read(tmp_path):
+    recorder = Recorder()
+    recorder.launch(kernel("", [".u64 out"]), "k", (1, 1, 1), (32, 1, 1), args=[torch.zeros(4)])
+    packed_launches(recorder).save(tmp_path / "new.npz")
+    arrays = np.load(tmp_path / "new.npz")
+    manifest = json.loads(arrays["manifest"].tobytes())
+    del manifest["buffers"]
+    manifest["format"] = 2
+    old = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
+    np.savez_compressed(tmp_path / "old.npz", manifest=old)
+    assert packs.load(tmp_path / "old.npz").buffers == ()
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def write_pack(path, body: str, cluster=(1, 1, 1), params=(".u64 out",)):
+    recorder, out = Recorder(), torch.zeros(64, dtype=torch.int32)
+    recorder.launch(kernel(body, list(params)), "k", cluster, (32, 1, 1), cluster, 64, [out])
+    packed_launches(recorder).save(path)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        ("tcgen05.shift.cta_group::1.down [%r1];", None),  # is left out, as an MMA is
+        (GATHER, "tile::gather4"),
+        (
+            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+            ".cta_group::2 [%r1], [%rd1, {%r2, %r3}], [%r4];",
+            ".cta_group::2 by a tensormap that is no kernel parameter",
+        ),
+    ],
+)
+def test_what_hopper_cannot_run_is_refused_by_name(tmp_path, capsys, monkeypatch, body, said):
+    monkeypatch.setattr(duel.toolchain, "assemble", lambda text: b"code")
+    fine, other = (write_pack(tmp_path / f"{n}.npz", b) for n, b in (("fine", ""), ("b", body)))
+    status = duel.main(["--assemble", fine, other])
+    captured = capsys.readouterr()
+    if said is None:
+        assert status == 0 and captured.out.count("1 launch(es) for Hopper") == 2
+    else:
+        (line,) = captured.err.splitlines()
+        assert status == 2 and line.startswith("b200 pipeline: b is refused: ") and said in line
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_bad_arguments(tmp_path, capsys):
+    one = write_pack(tmp_path / "one.npz", "")
+    for arguments, said in (
+        ([one], "expected two packs or more"),
+        ([one, one, "--rounds", "0"], "--rounds must be positive, got 0"),
+    ):
+        with pytest.raises(SystemExit):
+            duel.main(arguments)
+        assert said in capsys.readouterr().err
+    for arguments, said in (
+        ([one, one], "no Hopper GPU"),
+        ([str(tmp_path), one], "packs, or folders of packs, not both"),
+        ([str(tmp_path), str(tmp_path.parent)], "no pack of the same name"),
+        ([str(tmp_path / "none.npz"), "--assemble"], "none is refused: "),
+    ):
+        assert duel.main(arguments) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_folders_are_compared_pack_by_pack(tmp_path):
+    for folder, names in (("ours", "ab"), ("theirs", "bca")):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            write_pack(tmp_path / folder / f"{name}.npz", "")
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    (a, of_a), (b, _) = duel.duels_of([ours, theirs])
+    assert (a, b) == ("a", "b")
+    assert of_a == [("ours", ours / "a.npz"), ("theirs", theirs / "a.npz")]
+    ((_, packs_),) = duel.duels_of([ours / "a.npz", theirs / "a.npz"])
+    assert [name for name, _ in packs_] == ["ours/a", "theirs/a"]
+
+
+def test_a_ratio_is_of_one_round(monkeypatch, capsys, tmp_path):
+    """Of three rounds, in which both programs take turns; the slow round is so for both."""
+    fine = write_pack(tmp_path / "a.npz", "")
+    times = {"a": [10.0, 20.0, 11.0], "b": [12.0, 24.0, 13.2]}
+
+    def measure(packs_, names, rounds):
+        ratios = [y / x for x, y in zip(times["a"], times["b"])]
+        return [
+            duel.Contestant(name, None, 1, 2, 1, times[name], [1.0] * 3 if name == "a" else ratios)
+            for name in names
+        ]
+
+    monkeypatch.setattr(duel, "measure", measure)
+    monkeypatch.setattr(duel, "require_gpu", lambda: "GPU")
+    monkeypatch.setattr(duel, "describe", lambda: {"device": "NVIDIA H200"})
+    (tmp_path / "b.npz").write_bytes((tmp_path / "a.npz").read_bytes())
+    out = tmp_path / "duel.json"
+    assert duel.main([fine, str(tmp_path / "b.npz"), "--rounds", "3", "--json", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "3 rounds, measured on NVIDIA H200" in said
+    assert "b     13.20 us (12.00 .. 24.00)   1.200 of the first (1.200 .. 1.200)" in said
+    (written,) = json.loads(out.read_text())["duels"]
+    assert written["contestants"][1]["us"] == times["b"]
+
+
+def test_a_refusal_by_ptxas_is_one_line(tmp_path, capsys):
+    if shutil.which("ptxas") is None:
+        pytest.skip("no ptxas")
+    packed = write_pack(tmp_path / "new.npz", "cvt.rn.satfinite.e2m1x2.f32 %r1, %r2, %r3;")
+    assert duel.main(["--assemble", packed]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "new is refused" in line and "ptxas" in line and "error" in line
+
+
+SCRIPT = """
+import sys
+import torch
+from cutlass.cute.runtime import from_dlpack
+from tests.b200.host.dsl_kernels import scaled_sum
+
+x, y, out = (torch.zeros(1 << 16) for _ in range(3))
+for _ in range(int(sys.argv[1])):
+    scaled_sum(*map(from_dlpack, (x, y, out)), 2.0)
+"""
+
+
+def test_a_script_is_packed_by_the_command(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "b200", "pack", "--out", str(tmp_path / "p.npz")]
+    command += ["--launch", "1", str(tmp_path / "script.py"), "2"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0 and "p.npz: 1 launch(es) as one call" in done.stdout, done.stderr
+    assert done.stderr.count("grid (128, 1, 1)") == 2
+    found = packs.load(tmp_path / "p.npz")
+    assert found.launches[0].grid == (128, 1, 1)
+    assert sorted(b.size for b in found.buffers) == [4 << 16] * 3
