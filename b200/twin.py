@@ -1,22 +1,30 @@
 """Load pipelines of packed kernels by the clock of the H200, the B200's twin.
 
     python -m b200 twin packs/*.npz [--measured FILE] [--json FILE] [--jobs N] [--set NAME=VALUE]
+    python -m b200 twin packs/*.npz --epilogues
 
 The programs are those that `python -m b200.hopper.pipeline` measures: rewritten for Hopper, with
 tcgen05 left out. Modelled microseconds a call, back to back on cold inputs; with the results of
 that command beside them, and the errors. Programs whose loads signal the other CTA of a pair are
-left out: Hopper cannot do that, and what stands for it says nothing of a B200.
+left out: Hopper cannot do that, and what stands for it says nothing of a B200. With --epilogues
+the programs are those that `python -m b200 pipeline` holds against each other, pairs, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import statistics
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from b200.hopper.pack import Pack, PackedLaunch
+    from b200.hopper.rewrite import Retargeted
 
 
 @dataclass(frozen=True)
@@ -34,48 +42,59 @@ class Modelled:
     message: str = ""
 
 
-def model(path: Path, constants: dict[str, float]) -> Modelled:
-    """The time of a pack's first launch."""
+def model(path: Path, constants: dict[str, float], epilogues: bool = False) -> Modelled:
+    """The time of a pack's first launch, or with epilogues of its call."""
     import torch
 
     from b200.chip.gpu import Gpu
     from b200.clock import Options, TimedMachine
     from b200.clock.call_time import reported
     from b200.errors import EmulatorError
-    from b200.hopper.byte_tensormaps import four_bit_maps
+    from b200.hopper import duel
     from b200.hopper.errors import HopperError
     from b200.hopper.pack import load
-    from b200.hopper.rewrite import without_tensor_core
     from b200.hopper.run import carried_over, places_of
 
     pack = load(path)
-    launch = pack.launches[0]
-    tensors = [torch.zeros(n, dtype=torch.uint8) for n in pack.sizes]
+    sizes = (*pack.sizes, *(buffer.size for buffer in pack.buffers))
+    tensors = [torch.zeros(n, dtype=torch.uint8) for n in sizes]
+    addresses = [t.data_ptr() for t in tensors]
+    for tensor, data in zip(tensors[len(pack.sizes) :], pack.buffer_contents(addresses)):
+        if data is not None:
+            tensor.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+    gpu = Gpu()
+    gpu.machine = TimedMachine(gpu.memory, Options(device="H200", constants=constants))
     try:
-        text = pack.programs[launch.program]
-        four_bit = four_bit_maps(launch.params, text, launch.kernel)
-        program = without_tensor_core(text, ".version 8.8\n", four_bit, math.prod(launch.cluster))
-        if program.private_bytes:
-            return Modelled(path.stem, None, message="loads that signal the other CTA of a pair")
-        params = launch.relocated([t.data_ptr() for t in tensors])
-        params = carried_over(params, places_of(program.text, launch.kernel), program)
-        gpu = Gpu()
-        gpu.machine = TimedMachine(gpu.memory, Options(device="H200", constants=constants))
-        done = gpu.launch(
-            program.text, launch.kernel, launch.grid, launch.block, launch.cluster, launch.smem,
-            params,
-        )  # fmt: skip
+        for number, launch in enumerate(pack.launches if epilogues else pack.launches[:1]):
+            program = duel.rewritten(pack, number) if epilogues else _loads(pack, launch)
+            if program.private_bytes and not epilogues:
+                message = "loads that signal the other CTA of a pair"
+                return Modelled(path.stem, None, message=message)
+            params = launch.relocated(addresses)
+            params = carried_over(params, places_of(program.text, launch.kernel), program)
+            shape = (launch.grid, launch.block, launch.cluster, program.smem(launch.smem))
+            gpu.launch(program.text, launch.kernel, *shape, params)
     except (EmulatorError, HopperError) as error:
         return Modelled(path.stem, None, message=str(error).splitlines()[0])
-    chip = done.time.chip
+    chips = [done.time.chip for done in gpu.launches]
     return Modelled(
         path.stem,
-        reported([done], 40).time_us,
-        done.time.time_us,
-        chip.dram_bytes / 1e6,
-        chip.l2_bytes / 1e6,
-        chip.coalesced_bytes / 1e6,
+        reported(gpu.launches, 40).time_us,
+        sum(done.time.time_us for done in gpu.launches),
+        sum(chip.dram_bytes for chip in chips) / 1e6,
+        sum(chip.l2_bytes for chip in chips) / 1e6,
+        sum(chip.coalesced_bytes for chip in chips) / 1e6,
     )
+
+
+def _loads(pack: Pack, launch: PackedLaunch) -> Retargeted:
+    """What is measured of a launch's load pipeline alone."""
+    from b200.hopper.byte_tensormaps import four_bit_maps
+    from b200.hopper.rewrite import without_tensor_core
+
+    text = pack.programs[launch.program]
+    four_bit = four_bit_maps(launch.params, text, launch.kernel)
+    return without_tensor_core(text, ".version 8.8\n", four_bit, math.prod(launch.cluster))
 
 
 def table(results: list[Modelled], measured: dict[str, float]) -> str:
@@ -109,6 +128,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument(
+        "--epilogues", action="store_true", help="what `python -m b200 pipeline` measures"
+    )
     options = parser.parse_args(argv)
     constants = {n: float(v) for n, v in (pair.split("=") for pair in options.set)}
     measured = {}
@@ -116,7 +138,8 @@ def main(argv: list[str]) -> int:
         found = json.loads(options.measured.read_text())["measured"]
         measured = {m["pack"]: m["us"] for m in found}
     with ProcessPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(model, options.packs, [constants] * len(options.packs)))
+        modelled = functools.partial(model, constants=constants, epilogues=options.epilogues)
+        results = list(pool.map(modelled, options.packs))
     print(f"modelled on the twin, H200\n{table(results, measured)}")
     if options.json:
         written = {"constants": constants, "modelled": [asdict(r) for r in results]}

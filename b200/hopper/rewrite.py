@@ -56,6 +56,10 @@ class Retargeted:
     private_bytes: int
     edits_maps: bool
 
+    def smem(self, asked: int) -> int:
+        """Dynamic shared memory to launch it with, where the kernel asks for so many bytes."""
+        return -(-asked // 8) * 8 + self.private_bytes if self.private_bytes else asked
+
 
 def retarget(
     text: str,

@@ -176,9 +176,7 @@ class HopperKernel:
         return run
 
     def _with_private_bytes(self, shape: Shape) -> Shape:
-        if not self.program.private_bytes:
-            return shape
-        return replace(shape, smem=-(-shape.smem // 8) * 8 + self.program.private_bytes)
+        return replace(shape, smem=self.program.smem(shape.smem))
 
     def carried_over(self, params: bytes) -> bytes:
         """The parameters with tensormaps as Hopper takes them. Raises HopperError."""

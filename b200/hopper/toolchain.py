@@ -104,5 +104,6 @@ def assemble(ptx: str) -> bytes:
 def _call(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        folder = f"{Path(command[-1]).parent}/"  # temporary, of no use to a reader
+        lines = [line for line in done.stderr.replace(folder, "").splitlines() if line.strip()]
         raise HopperError("compile", f"{command[0]} refused the program:\n" + "\n".join(lines[:10]))
