@@ -375,7 +375,16 @@ def test_a_ratio_is_of_one_round(monkeypatch, capsys, tmp_path):
     def measure(packs_, names, rounds):
         ratios = [y / x for x, y in zip(times["a"], times["b"])]
         return [
-            duel.Contestant(name, None, 1, 2, 1, times[name], [1.0] * 3 if name == "a" else ratios)
+            duel.Contestant(
+                name,
+                None,
+                1,
+                148,
+                2,
+                132 if name == "b" else 148,
+                times[name],
+                [1.0] * 3 if name == "a" else ratios,
+            )
             for name in names
         ]
 
@@ -387,7 +396,8 @@ def test_a_ratio_is_of_one_round(monkeypatch, capsys, tmp_path):
     assert duel.main([fine, str(tmp_path / "b.npz"), "--rounds", "3", "--json", str(out)]) == 0
     said = capsys.readouterr().out
     assert "3 rounds, measured on NVIDIA H200" in said
-    assert "b     13.20 us (12.00 .. 24.00)   1.200 of the first (1.200 .. 1.200)" in said
+    b = "b     13.20 us (12.00 .. 24.00)   1.200 of the first (1.200 .. 1.200)"
+    assert f"{b}; 148 CTAs, 132 fit at once\n" in said and said.count("at once") == 1
     (written,) = json.loads(out.read_text())["duels"]
     assert written["contestants"][1]["us"] == times["b"]
 
