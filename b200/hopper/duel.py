@@ -28,7 +28,7 @@ from pathlib import Path
 
 from b200.hopper import toolchain
 from b200.hopper.errors import HopperError
-from b200.hopper.pack import Pack, load
+from b200.hopper.pack import Pack, PackedLaunch, load
 from b200.hopper.rewrite import Retargeted, loads_and_epilogue
 from b200.hopper.run import HopperKernel, Shape, carried_over, facts_of, places_of, require_gpu
 from b200.hopper.run_pack import buffers_of
@@ -37,13 +37,15 @@ from b200.hopper.this_gpu import describe
 COLD_BYTES = 8 * (60 << 20)  # of inputs that take turns: eight times the L2 of an H200
 CALLS = 40  # in a CUDA graph
 ROUNDS = 15
+SM_SMEM, CTA_RESERVED, SM_THREADS = 233_472, 1024, 2048  # CUDA programming guide, 9.0
 NO_DEVICE_FUNCTIONS = ".version 8.8\n"
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """us: microseconds a call, from call to call in a CUDA graph, one a round. ratios: over the
-    first contestant's time of the same round.
+    """ctas, cluster: of the largest launch; fit: CTAs of it that this GPU's SMs hold at once, if
+    clusters find room. us: microseconds a call, from call to call in a CUDA graph, one a round.
+    ratios: over the first contestant's time of the same round.
     """
 
     name: str
@@ -51,14 +53,17 @@ class Contestant:
     launches: int
     ctas: int
     cluster: int
+    fit: int
     us: list[float]
     ratios: list[float]
 
     def line(self, width: int) -> str:
         us, ratio = statistics.median(self.us), statistics.median(self.ratios)
+        late = f"; {self.ctas} CTAs, {self.fit} fit at once" if self.ctas > self.fit else ""
         return (
             f"  {self.name:{width}}  {us:8.2f} us ({min(self.us):.2f} .. {max(self.us):.2f})"
             f"  {ratio:6.3f} of the first ({min(self.ratios):.3f} .. {max(self.ratios):.3f})"
+            f"{late}"
         )
 
 
@@ -132,18 +137,27 @@ def measure(packs: Sequence[Pack], names: Sequence[str], rounds: int) -> list[Co
             torch.cuda.synchronize()
             if turn >= 0:
                 times[i].append(start.elapsed_time(end) * 1e3 / CALLS)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    largest = [max(pack.launches, key=lambda launch: prod(launch.grid)) for pack in packs]
     return [
         Contestant(
             name,
             pack.case,
             len(pack.launches),
-            max(prod(launch.grid) for launch in pack.launches),
-            max(prod(launch.cluster) for launch in pack.launches),
+            prod(launch.grid),
+            prod(launch.cluster),
+            sms * ctas_an_sm(launch),
             us,
             [mine / first for mine, first in zip(us, times[0], strict=True)],
         )
-        for name, pack, us in zip(names, packs, times, strict=True)
+        for name, pack, launch, us in zip(names, packs, largest, times, strict=True)
     ]
+
+
+def ctas_an_sm(launch: PackedLaunch) -> int:
+    """By dynamic shared memory and threads."""
+    by_smem = SM_SMEM // (launch.smem + CTA_RESERVED)
+    return max(1, min(by_smem, SM_THREADS // prod(launch.block)))
 
 
 def assembled(pack: Pack) -> str:

@@ -11,6 +11,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from b200.hopper.rewrite import loads_and_epilogue, only
 from b200.hopper.run import carried_over, facts_of, places_of
 from b200.program.parse import parse
 from tests import ROOT
+from tests.b200.hopper.test_hopper_run import Driver, OnCpu
 from tests.b200.ptx_support import kernel
 
 NIBBLES = next(i for i, e in enumerate(ELEMENT_TYPES) if e.name == "b4x16")
@@ -375,7 +377,16 @@ def test_a_ratio_is_of_one_round(monkeypatch, capsys, tmp_path):
     def measure(packs_, names, rounds):
         ratios = [y / x for x, y in zip(times["a"], times["b"])]
         return [
-            duel.Contestant(name, None, 1, 2, 1, times[name], [1.0] * 3 if name == "a" else ratios)
+            duel.Contestant(
+                name,
+                None,
+                1,
+                148,
+                2,
+                132 if name == "b" else 148,
+                times[name],
+                [1.0] * 3 if name == "a" else ratios,
+            )
             for name in names
         ]
 
@@ -387,7 +398,8 @@ def test_a_ratio_is_of_one_round(monkeypatch, capsys, tmp_path):
     assert duel.main([fine, str(tmp_path / "b.npz"), "--rounds", "3", "--json", str(out)]) == 0
     said = capsys.readouterr().out
     assert "3 rounds, measured on NVIDIA H200" in said
-    assert "b     13.20 us (12.00 .. 24.00)   1.200 of the first (1.200 .. 1.200)" in said
+    b = "b     13.20 us (12.00 .. 24.00)   1.200 of the first (1.200 .. 1.200)"
+    assert f"{b}; 148 CTAs, 132 fit at once\n" in said and said.count("at once") == 1
     (written,) = json.loads(out.read_text())["duels"]
     assert written["contestants"][1]["us"] == times["b"]
 
@@ -399,6 +411,60 @@ def test_a_refusal_by_ptxas_is_one_line(tmp_path, capsys):
     assert duel.main(["--assemble", packed]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "new is refused" in line and "ptxas" in line and "error" in line
+
+
+class Graph:
+    """A CUDA graph that does nothing; the clock runs on by 40 calls of 3 us at each replay."""
+
+    now = 0.0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def replay(self):
+        Graph.now += 0.12
+
+
+class Event:
+    def __init__(self, enable_timing):
+        self.at = 0.0
+
+    def record(self):
+        self.at = Graph.now
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+
+def test_programs_take_turns_on_inputs_of_their_own(monkeypatch, tmp_path):
+    """Through a driver that only notes what it is given: what it is told to launch, and where."""
+    noted = Driver(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: graph)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    properties = SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(duel, "COLD_BYTES", 1 << 20)
+    parameters = [".u64 list", ".u32 n", ".align 64 .b8 map[128]", ".u64 x"]  # the driver's
+    text = kernel("ld.param.u64 %rd1, [list];", parameters)
+    x = torch.zeros(1 << 18, dtype=torch.uint8)
+    listed = torch.tensor([5, x.data_ptr() + 8])
+    recorder = Recorder()
+    args = [listed, 7, bytes(128), x]
+    for grid in (7, 300):
+        recorder.launch(text, "k", (grid, 1, 1), (32, 1, 1), smem=120_000, args=args)
+    packed = packed_launches(recorder)
+    with OnCpu():
+        one, other = duel.measure([packed, packed], ["a", "b"], 3)
+    assert one.us == other.us == pytest.approx([3.0] * 3) and other.ratios == [1.0] * 3
+    assert (one.launches, one.ctas, one.fit) == (2, 300, 132)
+    grids = [config.gridDimX for config, _ in noted.launches]
+    assert grids == [7, 300] * 2 * (1 + duel.CALLS)  # two packs; a first call, then the graph's
+    places = {int.from_bytes(values[3], "little") for _, values in noted.launches}
+    assert len(places) == 2 * 4 and x.data_ptr() not in places  # four sets, 1 MiB, for each
 
 
 def test_the_twin_runs_what_is_compared(tmp_path):
