@@ -80,9 +80,9 @@ SMEM_PER_SM = 233_472  # each resident CTA takes 1 KB more than it asks for
 TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
-# What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles a token, cycles
-COSTS = {"dram": 3700, "l2": 8000, "start": 2800, "pair": 500, "refill": 1500}
-COSTS |= {"epilogue": 16, "dual": 38, "exchange": 1000, "restart": 2600}
+# What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a token
+COSTS = {"dram": 3200, "l2": 8800, "start": 4050, "pair": 190, "refill": 1600, "cluster": 60}
+COSTS |= {"restart": 2100, "epilogue": 10, "dual": 36, "exchange": 28}
 # Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
 EDGE, EDGE_CHANCE = 0.9, 0.05
 CLOSE = 1.015  # estimates within this ratio are alike
@@ -339,7 +339,7 @@ def clusters_at_once(size: int) -> int:
     """Clusters of `size` CTAs, one an SM, that are resident at a time: what the driver answers at
     once, for chips differ; without such a GPU the table's."""
     if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 10:
-        return HardwareInfo(torch.cuda.current_device()).get_max_active_clusters(size)
+        return max(1, HardwareInfo(torch.cuda.current_device()).get_max_active_clusters(size))
     return CLUSTERS[size - 1]
 
 
@@ -388,48 +388,47 @@ def waves_of(config: Config, problem: Problem, resident: float = 1) -> int:
 def tile_cycles(plan: Plan, width: int, k: int) -> tuple[float, float]:
     """Rough SM cycles of the k-tiles of `width` tokens and of their epilogue, on an SM alone.
 
-    Of MMAs, of scale copies beside them, of TMA boxes, and until a stage is filled again.
+    Of MMAs, of scale copies beside them, of TMA copies, and until a stage is filled again.
     """
     c, weights = plan.config, plan.weights
     mma = max(width / 2, 32 + width / 4 if c.cta_group == 1 else 35 + width / 8)
     block = max(mma, 32 * (1 + ceil_div(width, 128))) + (weights - 1) * max(mma, 32)
-    boxes = ceil_div(width // c.cta_group, plan.token_box)
-    loads = weights * ROWS / c.cluster_n + boxes * max(58, plan.token_box)
-    refill = (COSTS["refill"] + 100 * c.cluster + 200 * (c.cluster_n > 1)) / plan.stages
+    boxes = ceil_div(width // c.cta_group, plan.token_box) + ceil_div(width, 128)
+    loads = 58 * (2 * weights / c.cluster_n + boxes)
+    refill = (COSTS["refill"] + COSTS["cluster"] * (c.cluster - 1)) / plan.stages
     busy = sum(x**4 for x in (K_BLOCKS * block, loads, refill)) ** 0.25
-    sent = width * weights * (c.split_k - 1) / c.split_k  # tokens of each part
     stored = min(width, ceil_div(ceil_div(width, plan.chunk), c.split_k) * plan.chunk)
-    exchange = (COSTS["exchange"] + 27 * sent) * (c.split_k > 1)
-    epilogue = COSTS["epilogue" if weights == 1 else "dual"] * stored + exchange
-    return ceil_div(k, K_TILE) / c.split_k * busy, epilogue
+    token = COSTS["epilogue" if weights == 1 else "dual"]
+    token += COSTS["exchange"] * weights * (c.split_k - 1)  # partial sums that come in
+    return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, token * stored
 
 
 def estimate(config: Config, problem: Problem) -> float:
-    """Rough time in SM cycles, to rank configurations.
-
-    Tensor core, DRAM or L2, more where they are alike; the start, the last epilogue, more waves.
-    """
+    """Rough time in SM cycles, to rank configurations: the start, tensor core, DRAM or L2, more
+    where they are alike, before the last wave and in it; the last epilogue, more waves."""
     c, weights, plan = config, problem.weights, Plan(config, problem)
-    clusters, waves = tile_count(c, problem), waves_of(c, problem)
-    if c.cluster > 2:  # of more than a TPC, chips differ in how many fit
-        waves += EDGE_CHANCE * (waves_of(c, problem, EDGE) - waves)
-    crowd = min(c.ctas_per_sm, ceil_div(clusters * c.cluster, SM_COUNT))
-    hidden = plan.accumulators == 2  # epilogues, but for the last
-    busy = dram = l2 = tail = 0
-    for p in problem.groups:
-        tiles, across = tiles_of(c, p), ceil_div(p.tokens, c.token_tile)
-        width = round_up(ceil_div(p.tokens, across), 8 * c.cta_group)  # of a tile, the mean
-        main, epilogue = tile_cycles(plan, width, p.k)
-        busy += tiles / clusters * waves * (main * crowd + (0 if hidden else epilogue))
-        tail = max(tail, epilogue)
-        weight_rows = tiles * c.cta_group * ROWS * weights  # loaded, for each once by a cluster
+    waves, tiles, dram, l2 = waves_of(c, problem), [], 0, 0
+    for p in sorted(problem.groups, key=lambda p: -p.k * (ROWS + p.tokens)):  # as `launch` does
+        mean = ceil_div(p.tokens, ceil_div(p.tokens, c.token_tile))
+        width = round_up(mean if waves > 1 else min(p.tokens, c.token_tile), 8 * c.cta_group)
+        tiles += [tile_cycles(plan, width, p.k)] * tiles_of(c, p)
+        weight_rows = tiles_of(c, p) * c.cta_group * ROWS * weights  # for each once by a cluster
         token_rows = p.batch * ceil_div(p.rows, ROWS * c.cta_group) * p.tokens
-        l2 += p.k * 0.5625 * (weight_rows + token_rows)
-        dram += p.batch * p.k * 0.5625 * (weights * p.rows + p.tokens)
-    busy = max(busy - (0 if hidden else tail), 0)
-    longest = sum(x**5 for x in (busy, dram / COSTS["dram"], l2 / COSTS["l2"])) ** 0.2
-    restart = 400 if hidden else 700 if c.persistent else COSTS["restart"]
-    return COSTS["start"] + COSTS["pair"] * c.cta_group + longest + tail + (waves - 1) * restart
+        l2 += p.k * 0.5625 * (weight_rows + token_rows) / COSTS["l2"]
+        dram += p.batch * p.k * 0.5625 * (weights * p.rows + p.tokens) / COSTS["dram"]
+    at_once = clusters_at_once(c.cluster) * c.ctas_per_sm
+    mains, epilogues = zip(*tiles[::at_once])  # of the first cluster, which has the longest
+    hidden = plan.accumulators == 2
+    crowd = min(c.ctas_per_sm, ceil_div(len(tiles) * c.cluster, SM_COUNT))
+    before = sum(mains[:-1]) * crowd + (0 if hidden else sum(epilogues[:-1]))
+    last = 1 - (waves - 1) * at_once / len(tiles)  # part of the bytes that the last wave loads
+    phases = (before, 1 - last), (mains[-1] * crowd, last)
+    cycles = sum(sum(x**5 for x in (busy, part * dram, part * l2)) ** 0.2 for busy, part in phases)
+    if c.cluster > 2:  # of more than a TPC, chips differ in how many fit
+        likely = waves + EDGE_CHANCE * (waves_of(c, problem, EDGE) - waves)
+        cycles, waves = cycles * likely / waves, likely
+    cycles += epilogues[-1] + COSTS["start"] + COSTS["pair"] * c.cta_group
+    return cycles + (waves - 1) * (400 if hidden else 700 if c.persistent else COSTS["restart"])
 
 
 def legal_configs(problem: Problem) -> list[Config]:
@@ -793,20 +792,22 @@ class Kernel:
         return cluster, div_up(self.tiles - cluster, clusters), clusters
 
     def locate(self, index):
-        """The tile with number `index`: token tiles run fastest, then weight rows, batch, group."""
+        """The tile with number `index`. CTAs fill a GPC, which merges requests for the same: their
+        token tiles run fastest. Clusters take GPCs by turns: their row tiles do, to share tokens.
+        """
         c, plan, operands = self.config, self.plan, self.plan.weights + 1
         group = self.groups[0]
         for other in self.groups[1:]:
             reached = index >= other[-5]
             group = [select(reached, new, old) for new, old in zip(other, group)]
         first, rows, tokens, k, _ = group[-5:]
-        row_tile, token_tile, batch = index - first, Int32(0), Int32(0)
-        if not plan.one_token_tile:
-            count = div_up(tokens, c.token_tile * c.cluster_n)
-            row_tile, token_tile = div(row_tile, count), mod(row_tile, count)
+        tile, batch, row_tiles = index - first, Int32(0), div_up(rows, ROWS * c.cta_group)
+        token_tiles = 1 if plan.one_token_tile else div_up(tokens, c.token_tile * c.cluster_n)
         if not plan.one_batch:
-            count = div_up(rows, ROWS * c.cta_group)
-            row_tile, batch = mod(row_tile, count), div(row_tile, count)
+            tile, batch = mod(tile, row_tiles * token_tiles), div(tile, row_tiles * token_tiles)
+        row_tile, token_tile = div(tile, token_tiles), mod(tile, token_tiles)
+        if c.cluster > 1 and not plan.one_token_tile:
+            row_tile, token_tile = mod(tile, row_tiles), div(tile, row_tiles)
         row = (row_tile * c.cta_group + self.half) * ROWS
         token = (token_tile * c.cluster_n + self.sharer) * c.token_tile
         # Tokens in units of what an MMA takes; a tile beyond the last token computes one unit.
@@ -850,9 +851,6 @@ class Kernel:
             stage, phase = select(around, 0, ahead), select(around, 1, 0)
             for i in cutlass.range(count, unroll=1):
                 t = self.locate(first + i * distance)
-                if const_expr(c.persistent and self.plan.groups > 1):
-                    following = self.locate(first + cutlass.min(i + 1, count - 1) * distance)
-                    self.prefetch_tensormaps(following.maps)
                 for j in cutlass.range(select(i == 0, ahead, 0), t.k_count, unroll=1):
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
                     self.load_stage(t, t.k_begin + j, stage, False)
@@ -1037,6 +1035,11 @@ class Kernel:
         acc, acc_phase = Int32(0), Int32(0)
         for i in cutlass.range(count, unroll=1):
             t = self.locate(first + i * distance)
+            if const_expr(c.persistent and self.plan.groups > 1):
+                if warp == DESCRIPTOR_WARP:
+                    following = first + cutlass.min(i + 1, count - 1) * distance
+                    with cute.arch.elect_one():
+                        self.prefetch_tensormaps(self.locate(following).maps)
             self.finish_tile(t, warp, tmem + acc * plan.accumulator_columns, acc, acc_phase)
             if const_expr(c.persistent):
                 if i + plan.accumulators < count:
@@ -1104,24 +1107,21 @@ class Kernel:
         values = products[0]
         if const_expr(len(products) == 2):
             values = [silu(gate) * x for gate, x in zip(*products)]
-        lane = Int32(cute.arch.lane_idx())
-        left = t.tokens - t.token - token
-        row = t.row + warp * 32
-        line = (Int64(t.batch) * t.tokens + (t.token + token)) * t.rows
-        if const_expr(self.plan.wide_stores):
-            token, row, half = lane >> 1, row + (lane & 1) * 16, len(values) // 2
+        lane, half, wide = Int32(cute.arch.lane_idx()), len(values) // 2, self.plan.wide_stores
+        row = t.row + warp * 32 + ((lane & 1) * 16 if wide else lane)
+        token = t.token + token + (lane >> 1 if wide else 0)
+        left = select(row < t.rows, t.tokens - token, 0)
+        to = t.out + ((Int64(t.batch) * t.tokens + token) * t.rows + row) * 2
+        if const_expr(wide):
             for f in cutlass.range_constexpr(self.plan.chunk // 16):
                 # Of tokens 16f to 16f + 15: registers of rows 0-15, and of rows 16-31.
                 rows = values[8 * f : 8 * f + 8], values[half + 8 * f : half + 8 * f + 8]
                 words = self.transpose(warp, lane, rows[0] + rows[1])
-                index = token + 16 * f
-                if (index < left) & (row < t.rows):
-                    st_global_v8(t.out + (line + Int64(index) * t.rows + row) * 2, *words)
+                if left > 16 * f:
+                    st_global_v8(to + Int64(t.rows) * (32 * f), *words)
         else:
-            row = row + lane
-            to, inside = t.out + (line + row) * 2, row < t.rows
             for i in cutlass.range_constexpr(self.plan.chunk):
-                if inside & (left > i):
+                if left > i:
                     st_global_b16(to + Int64(t.rows) * (2 * i), cvt_f16(values[i]))
 
     def transpose(self, warp, lane, values):
