@@ -232,6 +232,26 @@ def test_what_stands_at_the_edge_has_a_price(monkeypatch):
     assert 1.02 < found[0] / found[1] < 1.05
 
 
+def test_one_tile_more_than_fits_costs_a_wave():
+    """Bytes alone would make it half a percent more."""
+    config = Config(cta_group=2, persistent=True)
+    at_once = submission.CLUSTERS[1]
+    full, more = (
+        submission.estimate(config, gemm(256 * tiles, 64, 8192))
+        for tiles in (2 * at_once, 2 * at_once + 1)
+    )
+    assert more > 1.1 * full
+
+
+def test_partial_sums_of_one_chunk_have_one_owner():
+    """Modelled, 1152 x 8 x 2304: a split by 4 takes 2.89 us, one by 8 takes 3.21."""
+    by_4, by_8 = (
+        submission.estimate(Config(token_tile=8, split_k=parts), gemm(1152, 8, 2304))
+        for parts in (4, 8)
+    )
+    assert by_8 > by_4
+
+
 def test_of_close_estimates_the_fewest_ctas_a_cluster_and_mechanisms_win(monkeypatch):
     """Estimates by hand: 1.4 % decide nothing, 2 % do."""
     cycles = {

@@ -17,6 +17,12 @@ def test_random_shapes_are_the_same_ones_however_many():
     assert [name.split()[1] for name in few] == ["gemv", "gemm", "dual", "group"] * 2
 
 
+def test_another_seed_gives_other_shapes_under_other_names():
+    known, others = tuning.random_shapes(8), tuning.random_shapes(8, 18)
+    assert others == tuning.random_shapes(8, 18)
+    assert not known.keys() & others.keys() and list(known.values()) != list(others.values())
+
+
 def test_candidates_are_the_pick_and_then_the_best_by_estimate():
     problem = tuning.random_shapes(2)["1 gemm"]
     first, *others = tuning.candidates(problem, 0)
