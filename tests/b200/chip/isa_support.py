@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from b200.chip import instruction_set as _instruction_set  # noqa: F401  registers every unit
 from b200.chip.alu.build import INLINE_NAMES
 from b200.contract import FULL, Pure, as_bools, as_mask, find
 from b200.program.module import Imm, Instr, Reg, Vec
