@@ -114,12 +114,21 @@ TABLE = (
         14.2e12,
         "B/s",
         "measured",
-        "of the ports to all GPCs together (H200, hopper_ingest: the port of a GPC is the limit, "
-        "whatever the other GPCs do); SA tma_mcast: sectors that the L2 delivers level off at "
-        "14.1..14.2 TB/s for groups of 4, 8 and 16; QRC 17..26 (B300), TileSight 20.5; at 1.965 "
-        "GHz, scales with the clock",
+        "SA tma_mcast: sectors that the L2 delivers level off at 14.1..14.2 TB/s for groups of 4, "
+        "8 and 16; QRC 17..26 (B300), TileSight 20.5; at 1.965 GHz, scales with the clock",
         18e12,
         13.5e12,
+    ),
+    _c(
+        "port_bandwidth",
+        26e12,
+        "B/s",
+        "unknown",
+        "what the ports of all GPCs pass together. On an H200 the port of a GPC is what limits, "
+        "whatever other GPCs do; here that would make kernels of 56 CTAs, which fill three GPCs, a "
+        "quarter slower than published: so no less than the highest rate seen of an L2 (QRC, B300)",
+        40e12,
+        20e12,
     ),
     _c(
         "store_bandwidth",
@@ -165,6 +174,25 @@ TABLE = (
         "fitted",
         "SA tma_mcast, even rows of groups of 16: sectors filled for a sector of the L2, 2.1 up to "
         "48 KB in flight an SM, 1.6 at 90 KB, 1.2 at 224 KB",
+    ),
+    _c(
+        "lrc_row",
+        16,
+        "B",
+        "unknown",
+        "rows of a box that are shorter share no answer. H200: under 128 B; nothing published says "
+        "so of a B200",
+        16,
+        64,
+    ),
+    _c(
+        "port_row",
+        16,
+        "B",
+        "unknown",
+        "what a row of a box takes of the port at least. H200: 64; here see lrc_row",
+        16,
+        64,
     ),
     _c(
         "lrc_beside_multicast",

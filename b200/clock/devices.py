@@ -58,8 +58,9 @@ H200 = Device(
             "hopper_ingest: one SM takes in 116 B a clk",
         ),
         _h200("l2_clock", 1.98e9, "Hz", "measured", "SM clock"),
+        _h200("l2_bandwidth", 26e12, "B/s", "unknown", "not seen: the ports limit before it"),
         _h200(
-            "l2_bandwidth",
+            "port_bandwidth",
             10.6e12,
             "B/s",
             "measured",
@@ -73,6 +74,8 @@ H200 = Device(
             "measured",
             "hopper_clusters: no loss up to 128 KB an SM",
         ),
+        _h200("lrc_row", 128, "B", "measured", "hopper_ingest: rows of 64 B, 1 to 16 SMs alike"),
+        _h200("port_row", 64, "B", "measured", "hopper_ingest: rows of 32 B by all SMs"),
         _h200(
             "lrc_beside_multicast",
             0.4,

@@ -21,7 +21,6 @@ from b200.clock.coalescer import Coalescer
 
 UNIT = 64  # bytes: what DRAM delivers for a missing sector
 UNIT_SHIFT = 6
-LINE = 128
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -99,8 +98,10 @@ class Memory:
         """gpcs: SMs of each GPC."""
         self.c, self.gpcs = c, gpcs
         self.ports = [Server() for _ in gpcs]
-        chip = c.l2_bandwidth / c.l2_clock  # bytes a clk to all GPCs
+        chip = c.port_bandwidth / c.l2_clock  # bytes a clk to all GPCs
         self.port_clk = [sum(gpcs) / (chip * sms) for sms in gpcs]  # clk a byte
+        self.l2 = (Server(), Server())
+        self.l2_clk = 2 * c.l2_clock / c.l2_bandwidth  # clk a byte, of one die's partition
         self.fills = [Server() for _ in gpcs]
         self.cold = cold
         self.fabric_clk = 2 * ghz * 1e9 / c.fabric_bandwidth
@@ -151,14 +152,16 @@ class Memory:
 
         at: when the requests leave the SM; latency: of a hit in the near partition, there and back.
         fan_out: for several CTAs of a cluster; such a request shares no answer with others. rows:
-        each address is asked for by itself, as the TMA does: less than a line of 128 bytes shares
-        no answer, less than 64 bytes take the port as long as 64 (b200/measure/hopper_ingest.py).
+        each address is asked for by itself, as the TMA does: less than `lrc_row` bytes share no
+        answer, and each takes the port as long as `port_row` (b200/measure/hopper_ingest.py).
         """
         lines, index = self._lines(region), _units(region, starts, nbytes)
         total, asks = len(starts) * nbytes, (region, lines, index, latency)
         gpc = self.coalescers[sm.gpc]
-        if fan_out or (rows and nbytes < LINE):
-            first, last = self._answer(at, sm, *asks, len(starts) * max(nbytes, UNIT))
+        if rows:
+            total = len(starts) * max(nbytes, int(self.c.port_row))
+        if fan_out or (rows and nbytes < self.c.lrc_row):
+            first, last = self._answer(at, sm, *asks, total)
             if fan_out:
                 gpc.multicast = max(gpc.multicast, last)
             return first, last
@@ -172,12 +175,14 @@ class Memory:
         return first, last
 
     def _answer(self, at, sm, region, lines, index, latency, total):
-        """What the L2 answers to a request for units: (first, last) arrival. total: bytes that pass
-        the port of the SM's GPC.
+        """What the L2 answers to a request for units: (first, last) arrival. total: bytes that the
+        L2 delivers, and that pass the port of the SM's GPC.
         """
         self.l2_bytes += total
-        die, width = sm.die, total * self.port_clk[sm.gpc]
-        begin = self.ports[sm.gpc].serve(at, width)
+        die, port = sm.die, total * self.port_clk[sm.gpc]
+        width = max(port, total * self.l2_clk)
+        begin = self.l2[die].serve(at, total * self.l2_clk)
+        begin = self.ports[sm.gpc].serve(begin, port)
         state = lines[index]
         mine = np.uint8(1 << die)
         away = (state & mine) == 0

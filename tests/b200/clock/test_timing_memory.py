@@ -7,7 +7,7 @@ import torch
 from b200.clock import Constants
 from b200.clock.coalescer import Coalescer
 from b200.clock.costs import pure_cost
-from b200.clock.devices import B200
+from b200.clock.devices import B200, H200
 from b200.clock.memory_system import Memory, Server
 from b200.clock.placement import Placement
 from b200.clock.rates import TABLE, rate
@@ -120,28 +120,28 @@ def test_beside_a_multicast_other_loads_share_no_answer():
 
 def test_a_gpc_has_one_port():
     """H200: 8 SMs of a GPC take in 77 B a clk each, 16 of them 40, 16 of each of 7 GPCs 40, too."""
-    c = Constants.make()
+    c = H200.constants("nominal", {"l2_bandwidth": 1e18})
 
     def last(sms) -> float:
-        chip = Memory(c, 1.965, dirty=False, cold=False, gpcs=B200.gpcs)
+        chip = Memory(c, 1.98, dirty=False, cold=False, gpcs=H200.gpcs)
         places = Region.base + 4096 * np.arange(len(sms))
         reads = zip(sms, places, strict=True)
         return max(
             chip.read(0.0, sm, Region, np.array([at]), 4096, 0.0, rows=True)[1] for sm, at in reads
         )
 
-    sms = Placement().sms
+    sms = Placement(H200).sms
     gpc = [sm for sm in sms if sm.gpc == 0]
-    width = 4096 * sum(B200.gpcs) / len(gpc) * c.l2_clock / c.l2_bandwidth
+    width = 4096 * sum(H200.gpcs) / len(gpc) * c.l2_clock / c.port_bandwidth
     assert last(gpc[:8]) == pytest.approx(8 * width)
     assert last(gpc[:16]) == pytest.approx(16 * width)
     assert last(gpc[:8] + [sm for sm in sms if sm.gpc == 1][:8]) == pytest.approx(8 * width)
 
 
-def test_rows_under_a_line_share_no_answer_and_take_64_bytes_of_the_port():
+def test_short_rows_share_no_answer_and_take_64_bytes_of_the_port():
     """H200: rows of 64 B arrive at 41 B a clk whether 1 or 4 SMs load them, rows of 32 B at 23."""
     for row, port in ((128, 128), (64, 64), (32, 64)):
-        chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
+        chip = Memory(H200.constants("nominal", {}), 1.98, False, True, gpcs=H200.gpcs)
         for sm in Placement().sms[:2]:
             starts = Region.base + row * np.arange(16)
             chip.read(0.0, sm, Region, starts, row, 400.0, rows=True)
