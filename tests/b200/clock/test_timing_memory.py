@@ -120,7 +120,7 @@ def test_beside_a_multicast_other_loads_share_no_answer():
 
 def test_a_gpc_has_one_port():
     """H200: 8 SMs of a GPC take in 77 B a clk each, 16 of them 40, 16 of each of 7 GPCs 40, too."""
-    c = H200.constants("nominal", {"l2_bandwidth": 1e18})
+    c = H200.constants("nominal", {"l2_bandwidth": 1e22})
 
     def last(sms) -> float:
         chip = Memory(c, 1.98, dirty=False, cold=False, gpcs=H200.gpcs)
