@@ -10,9 +10,13 @@ python -m b200 calibrate umma --data FOLDER  the clock against published B200 me
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
+import gc
 import importlib
 import importlib.metadata
 import importlib.util
+import io
 import os
 import runpy
 import shutil
@@ -107,9 +111,20 @@ def pack(options: argparse.Namespace) -> int:
 
 def _start(script: Path, arguments: list[str]) -> None:
     """Run a script as `python SCRIPT` would."""
+    atexit.register(_flush)
     sys.argv = [str(script), *arguments]
     sys.path[0] = str(script.resolve().parent)  # what `python SCRIPT` puts there
     runpy.run_path(str(script), run_name="__main__")
+
+
+def _flush() -> None:
+    """Write out files that a script has left open, as the interpreter does when it takes the module
+    __main__ apart; names of a script that runpy has run can outlive it.
+    """
+    for file in gc.get_objects():
+        if type(file) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
+            with contextlib.suppress(OSError, ValueError):  # its other end, or the file, is closed
+                file.flush()
 
 
 def info(_options: argparse.Namespace) -> int:

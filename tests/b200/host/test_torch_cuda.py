@@ -282,3 +282,22 @@ def test_workers(tmp_path):
     assert done.stdout.splitlines() == [
         f"{method} [2.0, 2.0] cuda:0 cuda:0" for method in ("fork", "spawn", "forkserver")
     ], done.stderr
+
+
+def test_files_that_a_script_leaves_open_are_written(tmp_path):
+    """As with `python SCRIPT`; a function keeps the script's names, the file among them, alive."""
+    script, out = tmp_path / "leaves.py", tmp_path / "out.txt"
+    script.write_text(
+        "import sys\n"
+        "def work(): pass\n"
+        "out = open(sys.argv[1], 'w')\n"
+        "print('said', file=out)\n"
+        "sys.exit(3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "b200", "run", str(script), str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.returncode == 3 and out.read_text() == "said\n"
