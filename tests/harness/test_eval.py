@@ -234,6 +234,8 @@ def test_finished_cases_are_not_lost_when_interrupted(stand_in, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
+        # a shell starts what runs in its background with SIGINT ignored, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for line in process.stderr:  # a line of progress comes when the others are long done
         if "[2/3 done]" in line:
