@@ -111,13 +111,15 @@ TABLE = (
     # --- L2 and crossbar ------------------------------------------------------------------------
     _c(
         "l2_bandwidth",
-        14.2e12,
+        20.5e12,
         "B/s",
-        "measured",
-        "SA tma_mcast: sectors that the L2 delivers level off at 14.1..14.2 TB/s for groups of 4, "
-        "8 and 16; QRC 17..26 (B300), TileSight 20.5; at 1.965 GHz, scales with the clock",
-        18e12,
-        13.5e12,
+        "published",
+        "TileSight (B200), read; QRC 03_caches (B300): 17.4 with ld.cg, sectors counted, 23 with "
+        "more loads under way. SA tma_mcast's 14.2 is the mean of rounds that end in a wait: from "
+        "160 to 224 KB a round, groups of 4 and 8 take what is added at 17.7. At 1.965 GHz, scales "
+        "with the clock",
+        23e12,
+        14.2e12,
     ),
     _c(
         "port_bandwidth",
@@ -132,12 +134,13 @@ TABLE = (
     ),
     _c(
         "store_bandwidth",
-        6.4e12,
+        8.5e12,
         "B/s",
-        "unknown",
-        "stores of whole sectors; H200: 4.54 TB/s, 0.45 of what its L2 delivers, and so here",
-        14.2e12,
-        5e12,
+        "published",
+        "stores of whole sectors: QRC 01_hbm_bandwidth (B300), 8.5 TB/s where the L2 takes them "
+        "ahead of DRAM; H200: 4.54 TB/s, 0.43 of what its ports deliver",
+        17.4e12,
+        6.4e12,
     ),
     _c(
         "store_part",
@@ -145,6 +148,14 @@ TABLE = (
         "",
         "measured",
         "H200, hopper_stores: a sector written in part, in whole ones (1.56 TB/s of half sectors)",
+    ),
+    _c(
+        "store_add",
+        3.1,
+        "",
+        "measured",
+        "H200, hopper_stores: a sector of red.add.v4.f32, in stored ones (1.39 against 4.26 TB/s, "
+        "rows or lines); QRC (B300): 50 G atomics a second, one a sector, 96 G sectors of lines",
     ),
     _c(
         "store_sector",
@@ -381,20 +392,20 @@ TABLE = (
     # --- tensor memory --------------------------------------------------------------------------
     _c(
         "tmem_ld",
-        100.0,
-        "clk",
-        "unknown",
-        "latency of tcgen05.ld to wait::ld: QRC 38 clk alone on B300, SIG ~200 in "
-        "an epilogue on B200, 420 quoted",
         38.0,
-        200.0,
+        "clk",
+        "published",
+        "QRC: latency of one tcgen05.ld, B300. SIG has ~200 for .x32 in an epilogue on B200, which "
+        "includes what else the warp does; ptxas makes nothing of wait::ld, a scoreboard waits",
+        38.0,
+        130.0,
     ),
     _c(
         "tmem_ld_column",
-        1.2,
+        2.4,
         "clk",
         "published",
-        "QRC: 53 B/clk a warp: a column of 32 lanes in 2.4 clk at .x16; NCU1 16 reads for .x32",
+        "QRC: 53 B/clk a warp at .x16: a column of 32 lanes in 2.4 clk; NCU1 16 reads for .x32",
         0.5,
         2.4,
     ),

@@ -15,7 +15,7 @@ from b200.hardware import SM_COUNT
 
 @dataclass(frozen=True)
 class Device:
-    """gpcs: SMs of each GPC, the first half of them on die (or L2 partition) 0. clusters: how many
+    """gpcs: SMs of each GPC, by turns on die (or L2 partition) 0 and 1. clusters: how many
     clusters of a size are resident at most where an SM holds one of their CTAs. table: constants in
     place of the B200's.
     """

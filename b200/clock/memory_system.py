@@ -282,16 +282,25 @@ class Memory:
         return ((address >> UNIT_SHIFT) * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFF) / (1 << 20)
 
     def write(
-        self, at: float, die: int, region, starts: np.ndarray, nbytes: int, part: int, whole: int
+        self,
+        at: float,
+        die: int,
+        region,
+        starts: np.ndarray,
+        nbytes: int,
+        part: int,
+        whole: int,
+        each: float = 1.0,
     ) -> float:
-        """Write `nbytes` at each address, `part` sectors in part and `whole` ones; returns when the
-        L2 has taken them. What is written must go to DRAM before other lines take its place.
+        """Write `nbytes` at each address, `part` sectors in part and `whole` ones, in `each` times
+        the time of a store; returns when the L2 has taken them. What is written must go to DRAM
+        before other lines take its place.
         """
         self._lines(region)[_units(region, starts, nbytes)] = 3
         total = (part + whole) * self.c.l2_sector
         self.written_bytes += total
         self.owed += total
-        service = (whole + part * self.c.store_part) * self.sector_clk
+        service = (whole + part * self.c.store_part) * self.sector_clk * each
         return self.stores[die].serve(at, service) + service
 
     def on_chip(self, region, address: int) -> int:

@@ -356,7 +356,10 @@ class Units(Machine, ABC):
         width = max(lines, len(addresses) * nbytes / LINE)
         begin = sm.lsu.serve(warp.time, width)
         if kind in ("st", "red"):
-            self._pass_on(warp, sectors, begin + width, part if kind == "st" else 0)
+            if kind == "st":
+                self._pass_on(warp, sectors, begin + width, part, 1.0)
+            else:
+                self._pass_on(warp, sectors, begin + width, 0, c.store_add)
             return
         done = begin + width + c.l1_hit
         if kind == "ld" and cached:
@@ -370,13 +373,16 @@ class Units(Machine, ABC):
             done = max(done, self._fetch(sm, begin + width, spans, c.ldg_l2)[1])
             if kind == "atom":  # the L2 puts the result where the operand was
                 for region, starts in self._by_region(sectors << 5):
-                    self.chip.write(done, sm.die, region, starts, c.l2_sector, 0, len(starts))
+                    whole = len(starts)
+                    self.chip.write(
+                        done, sm.die, region, starts, c.l2_sector, 0, whole, c.store_add
+                    )
         warp.state.load_done = done
         self.record.landed(warp, done, len(sectors) * 32)
 
-    def _pass_on(self, warp, sectors: np.ndarray, at: float, part: int):
-        """Sectors, some of them written in part, go from a warp to the L2; the warp waits for
-        room.
+    def _pass_on(self, warp, sectors: np.ndarray, at: float, part: int, each: float):
+        """Sectors, some of them written in part, go from a warp to the L2, which takes `each` times
+        as long for one as for a store's; the warp waits for room.
         """
         sm, c = warp.cta.sm, self.c
         at = sm.store_port.room(at, c.store_queue)
@@ -386,7 +392,7 @@ class Units(Machine, ABC):
             few = part * len(starts) // len(sectors)
             arrival = at + self._store_path()
             done = self.chip.write(
-                arrival, sm.die, region, starts, c.l2_sector, few, len(starts) - few
+                arrival, sm.die, region, starts, c.l2_sector, few, len(starts) - few, each
             )
             self.stored(warp, len(starts) * c.l2_sector, done)
             sm.store_port.sent(done, len(starts))

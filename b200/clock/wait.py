@@ -1,7 +1,8 @@
 """What a stateful instruction makes its warp wait: its run function with the time around it.
 
-`wrap(ins, run)` gives a function of the same form. `w.time` is where the warp stands when it is
-called; asynchronous effects inside go through the machine's `issue`, which does not stop the warp.
+`wrap(ins, run, unread)` gives a function of the same form. `w.time` is where the warp stands when
+it is called; asynchronous effects inside go through the machine's `issue`, which does not stop the
+warp.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ FIXED: dict[tuple[str, ...], Callable[[Constants], float]] = {
 CTA_BARRIERS = ("bar", "barrier")
 
 
-def wrap(ins: Instr, run):
-    """The run function of an instruction, with the time it takes."""
-    timed = _wrap(ins, run)
+def wrap(ins: Instr, run, unread: bool = False):
+    """The run function of an instruction, with the time it takes. unread: nobody reads its result,
+    so an atom is a RED in SASS (nvcc 13.0).
+    """
+    timed = _wrap(ins, run, unread)
     if not fences.is_wide(ins):
         return timed
     entry = find(ins.opcode)
@@ -55,7 +58,7 @@ def wrap(ins: Instr, run):
     return _after_fence(ins, timed)
 
 
-def _wrap(ins: Instr, run):
+def _wrap(ins: Instr, run, unread: bool):
     name = ins.mods[0]
     if name == "mbarrier" and ins.mods[1] in ("try_wait", "test_wait"):
         return _mbarrier_wait(ins, run)
@@ -68,7 +71,7 @@ def _wrap(ins: Instr, run):
     if ins.mods[:2] in (("tcgen05", "ld"), ("tcgen05", "st")):
         return _tmem_access(ins, run)
     if name in ("ld", "ldu", "ldmatrix", "st", "stmatrix", "red", "atom") and not ins.has("async"):
-        return _memory_access(ins, run)
+        return _memory_access(ins, run, "red" if unread and name == "atom" else name)
     if ins.mods[:2] == ("tcgen05", "alloc"):
         return _alloc(run)
     if name == "mbarrier" and ins.mods[1] == "arrive" and ins.has("shared::cluster"):
@@ -253,12 +256,11 @@ def _tmem_access(ins: Instr, run):
     return timed
 
 
-def _memory_access(ins: Instr, run):
-    """Loads, stores and atomics of a warp: the addresses decide."""
+def _memory_access(ins: Instr, run, kind: str):
+    """Loads, stores and atomics of a warp: the addresses decide. kind: ld, st, red, ..."""
     space = memory_space(ins)
     if space in ("param", "const"):
         return run
-    kind = ins.mods[0]
     if kind in ("ldmatrix", "stmatrix"):
         nbytes, at = 16, (0 if kind == "stmatrix" else 0)
         space = "shared"

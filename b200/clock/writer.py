@@ -27,6 +27,8 @@ class TimedWriter(Writer):
     def __init__(self, out, info):
         super().__init__(out, info)
         self.late = self._late_registers()
+        blocks = self.out.structure
+        self.read = {r.name for block in blocks for op in block.ops for r in op.srcs}
 
     def _late_registers(self) -> set[str]:
         """Registers that may hold the result of a load under way."""
@@ -111,7 +113,8 @@ class TimedWriter(Writer):
         slots, latency = costs.stateful_cost(ins)
         self._issue(op, slots, latency)
         self._flush()
-        super()._op(replace(op, made=wrap(ins, op.made)))
+        unread = not any(r.name in self.read for r in op.dsts)
+        super()._op(replace(op, made=wrap(ins, op.made, unread)))
         if op.entry is not None and costs.result_is_late(ins):
             ids = ", ".join(str(self.info.id[r.name]) for r in op.dsts)
             self.known.difference_update(r.name for r in op.dsts)

@@ -4,8 +4,9 @@
 
 Every CTA, of 128 threads and one an SM, stores 4 KB a step: each warp 16 bytes a lane, twice.
 halves: one half of 32 sectors, then the other half, as the two halves of a 256-bit store on
-Hopper. rows: 64 contiguous bytes of each of 8 rows. lines: 512 contiguous bytes. us: a call, in a
-CUDA graph, on memory that was not stored to lately; clk: of a CTA until its last store is issued.
+Hopper. rows: 64 contiguous bytes of each of 8 rows. lines: 512 contiguous bytes. red rows, red
+lines: the same, added as four floats a lane. us: a call, in a CUDA graph, on memory that was not
+stored to lately; clk: of a CTA until its last store is issued.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
 
 STEP = 4096  # bytes of a CTA
-PATTERNS = ("halves", "rows", "lines")
+PATTERNS = ("halves", "rows", "lines", "red rows", "red lines")
 STEPS = (2, 8, 32, 128)
 FEW, FEW_STEPS = 64, 8  # CTAs that leave the L2 time
 POOL = 480 << 20  # bytes that take turns: more than the L2 holds
@@ -38,7 +39,7 @@ class Measured:
 def _place(pattern: str, ctas: int, steps: int) -> tuple[str, int, int, int]:
     """PTX that puts a lane's offset into %r7; bytes to its second store, of a step, of a CTA."""
     row = ctas * WIDTH
-    if pattern == "lines":
+    if pattern.endswith("lines"):
         return "shl.b32 %r7, %r1, 4; mad.lo.u32 %r7, %r4, 512, %r7;", 512, STEP, STEP * steps
     lanes, wide, second = (1, 32, 16) if pattern == "halves" else (2, 16, 8 * row)
     text = f"""shr.u32 %r5, %r3, {lanes}; and.b32 %r6, %r3, {(1 << lanes) - 1};
@@ -49,21 +50,24 @@ def _place(pattern: str, ctas: int, steps: int) -> tuple[str, int, int, int]:
 def kernel(pattern: str, ctas: int, steps: int, target: str = TARGET) -> str:
     """PTX. Parameters: out (a u64 a CTA: clk), data (`ctas` * STEP * `steps` bytes)."""
     place, second, step, apart = _place(pattern, ctas, steps)
-    store = "st.global.L1::no_allocate.v4.b32"
+    store, data = "st.global.L1::no_allocate.v4.b32", "{%r1, %r2, %r3, %r4}"
+    if pattern.startswith("red"):
+        store, data = "red.global.add.v4.f32", "{%f1, %f1, %f1, %f1}"
     return f""".version 8.6
 .target {target}
 .address_size 64
 .visible .entry k(.param .u64 out, .param .u64 data) .reqntid 128, 1, 1
 {{
-    .reg .pred %p<4>; .reg .b32 %r<20>; .reg .b64 %rd<20>;
+    .reg .pred %p<4>; .reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .f32 %f<2>;
     ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
     mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; and.b32 %r3, %r1, 31; shr.u32 %r4, %r1, 5;
     {place}
     mul.wide.u32 %rd3, %r2, {apart}; add.u64 %rd2, %rd2, %rd3;
     cvt.u64.u32 %rd4, %r7; add.u64 %rd2, %rd2, %rd4;
+    mov.f32 %f1, 0f3F800000;
     mov.b32 %r8, 0; mov.u64 %rd10, %clock64;
-    STEP: {store} [%rd2], {{%r1, %r2, %r3, %r4}};
-    {store} [%rd2+{second}], {{%r1, %r2, %r3, %r4}};
+    STEP: {store} [%rd2], {data};
+    {store} [%rd2+{second}], {data};
     add.u64 %rd2, %rd2, {step};
     add.u32 %r8, %r8, 1; setp.lt.u32 %p1, %r8, {steps}; @%p1 bra STEP;
     mov.u64 %rd11, %clock64; sub.u64 %rd11, %rd11, %rd10;

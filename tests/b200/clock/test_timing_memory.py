@@ -187,6 +187,15 @@ def test_ctas_without_clusters_fill_gpc_after_gpc():
     assert gpcs(2)[:8] == list(range(8))
 
 
+def test_ctas_that_fill_half_of_the_chip_are_on_both_dies():
+    class Launch:
+        smem_bytes, block, cluster = 200_000, (192, 1, 1), (1, 1, 1)
+
+    place = Placement()
+    dies = [place.place(Launch)[0].die for _ in range(74)]
+    assert dies.count(0) == 36 and dies.count(1) == 38  # GPCs of 18, 18, 18 and 20 SMs by turns
+
+
 def test_every_rate_has_a_name_of_its_own_and_a_grade():
     assert len({r.name for r in TABLE}) == len(TABLE)
     assert all(r.grade in ("measured", "published", "fitted", "derived", "unknown") for r in TABLE)

@@ -30,7 +30,8 @@ def kernel_us(pattern: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "measured"), [("halves", 3.91), ("rows", 2.20), ("lines", 2.15)]
+    ("pattern", "measured"),
+    [("halves", 3.91), ("rows", 2.20), ("lines", 2.15), ("red rows", 4.23), ("red lines", 4.37)],
 )
 def test_stores_of_all_sms(pattern, measured):
     assert kernel_us(pattern) == pytest.approx(measured - EMPTY_US, rel=0.15)
@@ -72,6 +73,28 @@ def test_what_is_stored_is_written_back_while_something_is_read():
         assert done.time.chip.owed == 0
         busy[name] = done.time.chip.channel_busy
     assert busy["stored"] > busy["not"]
+
+
+def add_us(instruction: str, behind: str = "") -> float:
+    """Of adding a float a lane, 64 times, to memory that nobody else uses."""
+    out = torch.zeros(64 * 32 + 32)
+    text = f""".reg .f32 %f<4>; ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd3, %r1, 4;
+    add.u64 %rd1, %rd1, %rd3; mov.b32 %f1, 0f3F800000; mov.b32 %f2, %f1; mov.b32 %r3, 0;
+    LOOP: {instruction} {behind}
+    add.u64 %rd1, %rd1, 128; add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 64; @%p1 bra LOOP;
+    st.global.f32 [%rd1], %f2;"""
+    done = run(kernel(text, [".u64 out"]), out, gpu=timed())
+    assert out[: 64 * 32].tolist() == [1.0] * (64 * 32)
+    return done.time.time_us
+
+
+def test_an_atom_whose_result_nobody_reads_is_a_red():
+    """nvcc writes atom.global.add for atomicAdd whose result is not used; SASS has REDG."""
+    red = add_us("red.global.add.f32 [%rd1], %f1;")
+    assert add_us("atom.global.add.f32 %f3, [%rd1], %f1;") == red
+    waited = add_us("atom.global.add.f32 %f3, [%rd1], %f1;", "add.f32 %f2, %f2, %f3;")
+    assert waited > 2 * red
 
 
 def push_clk(senders: int) -> int:
