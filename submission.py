@@ -81,11 +81,11 @@ TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
 # What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a token
-COSTS = {"dram": 3200, "l2": 8800, "start": 4050, "pair": 190, "refill": 1600, "cluster": 60}
-COSTS |= {"restart": 2100, "epilogue": 10, "dual": 36, "exchange": 28}
+COSTS = {"dram": 3400, "l2": 15000, "start": 3600, "refill": 2150, "cluster": 85, "split": 430}
+COSTS |= {"restart": 3300, "epilogue": 9, "dual": 35, "exchange": 36}
 # Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
 EDGE, EDGE_CHANCE = 0.9, 0.05
-CLOSE = 1.015  # estimates within this ratio are alike
+CLOSE = 1.03  # estimates within this ratio are alike
 
 ROWS = 128  # weight rows of a CTA
 K_TILE = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
@@ -385,22 +385,21 @@ def waves_of(config: Config, problem: Problem, resident: float = 1) -> int:
     return ceil_div(tile_count(config, problem), max(at_once, 1))
 
 
-def tile_cycles(plan: Plan, width: int, k: int) -> tuple[float, float]:
-    """Rough SM cycles of the k-tiles of `width` tokens and of their epilogue, on an SM alone.
-
-    Of MMAs, of scale copies beside them, of TMA copies, and until a stage is filled again.
-    """
+def tile_cycles(plan: Plan, width: int, k: int, crowd: int) -> tuple[float, float]:
+    """Rough cycles of the k-tiles of `width` tokens, and of their epilogue, `crowd` CTAs on an SM:
+    of MMAs, scale copies beside them, TMA copies, and until a stage is filled again."""
     c, weights = plan.config, plan.weights
     mma = max(width / 2, 32 + width / 4 if c.cta_group == 1 else 35 + width / 8)
     block = max(mma, 32 * (1 + ceil_div(width, 128))) + (weights - 1) * max(mma, 32)
     boxes = ceil_div(width // c.cta_group, plan.token_box) + ceil_div(width, 128)
     loads = 58 * (2 * weights / c.cluster_n + boxes)
     refill = (COSTS["refill"] + COSTS["cluster"] * (c.cluster - 1)) / plan.stages
-    busy = sum(x**4 for x in (K_BLOCKS * block, loads, refill)) ** 0.25
+    busy = sum(x**4 for x in (crowd * K_BLOCKS * block, crowd * loads, refill)) ** 0.25
     stored = min(width, ceil_div(ceil_div(width, plan.chunk), c.split_k) * plan.chunk)
     token = COSTS["epilogue" if weights == 1 else "dual"]
     token += COSTS["exchange"] * weights * (c.split_k - 1)  # partial sums that come in
-    return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, token * stored
+    exchange = (c.split_k > 1) * COSTS["split"]  # of a K split, however little it is
+    return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, token * stored + exchange
 
 
 def estimate(config: Config, problem: Problem) -> float:
@@ -408,10 +407,11 @@ def estimate(config: Config, problem: Problem) -> float:
     where they are alike, before the last wave and in it; the last epilogue, more waves."""
     c, weights, plan = config, problem.weights, Plan(config, problem)
     waves, tiles, dram, l2 = waves_of(c, problem), [], 0, 0
+    crowd = min(c.ctas_per_sm, ceil_div(tile_count(c, problem) * c.cluster, SM_COUNT))
     for p in sorted(problem.groups, key=lambda p: -p.k * (ROWS + p.tokens)):  # as `launch` does
         mean = ceil_div(p.tokens, ceil_div(p.tokens, c.token_tile))
         width = round_up(mean if waves > 1 else min(p.tokens, c.token_tile), 8 * c.cta_group)
-        tiles += [tile_cycles(plan, width, p.k)] * tiles_of(c, p)
+        tiles += [tile_cycles(plan, width, p.k, crowd)] * tiles_of(c, p)
         weight_rows = tiles_of(c, p) * c.cta_group * ROWS * weights  # for each once by a cluster
         token_rows = p.batch * ceil_div(p.rows, ROWS * c.cta_group) * p.tokens
         l2 += p.k * 0.5625 * (weight_rows + token_rows) / COSTS["l2"]
@@ -419,15 +419,14 @@ def estimate(config: Config, problem: Problem) -> float:
     at_once = clusters_at_once(c.cluster) * c.ctas_per_sm
     mains, epilogues = zip(*tiles[::at_once])  # of the first cluster, which has the longest
     hidden = plan.accumulators == 2
-    crowd = min(c.ctas_per_sm, ceil_div(len(tiles) * c.cluster, SM_COUNT))
-    before = sum(mains[:-1]) * crowd + (0 if hidden else sum(epilogues[:-1]))
+    before = sum(mains[:-1]) + (0 if hidden else sum(epilogues[:-1]))
     last = 1 - (waves - 1) * at_once / len(tiles)  # part of the bytes that the last wave loads
-    phases = (before, 1 - last), (mains[-1] * crowd, last)
+    phases = (before, 1 - last), (mains[-1], last)
     cycles = sum(sum(x**5 for x in (busy, part * dram, part * l2)) ** 0.2 for busy, part in phases)
     if c.cluster > 2:  # of more than a TPC, chips differ in how many fit
         likely = waves + EDGE_CHANCE * (waves_of(c, problem, EDGE) - waves)
         cycles, waves = cycles * likely / waves, likely
-    cycles += epilogues[-1] + COSTS["start"] + COSTS["pair"] * c.cta_group
+    cycles += epilogues[-1] + COSTS["start"]
     return cycles + (waves - 1) * (400 if hidden else 700 if c.persistent else COSTS["restart"])
 
 
@@ -456,8 +455,8 @@ def pick(problem: Problem) -> Config:
     """
     estimates = {config: estimate(config, problem) for config in legal_configs(problem)}
     close = [c for c, cycles in estimates.items() if cycles <= CLOSE * min(estimates.values())]
-    used = {c: (c.cta_group > 1, c.split_k > 1, c.cluster_n > 1, c.persistent) for c in close}
-    return min(close, key=lambda c: (c.cluster, sum(used[c]), estimates[c]))
+    use = {c: (c.cta_group, c.split_k, c.cluster_n, c.ctas_per_sm, 1 + c.persistent) for c in close}
+    return min(close, key=lambda c: (c.cluster, sum(n > 1 for n in use[c]), estimates[c]))
 
 
 # ---- PTX and arithmetic --------------------------------------------------------------------------

@@ -4,8 +4,9 @@ floors: for each benchmark shape what no kernel can beat in the model, and what 
 rule: the pick against the next best configurations by its own estimate, all modelled.
 ablation: the pick with one lever switched off at a time.
 sweep: modelled time over its floor, for shapes around and between the benchmarks; --plot FILE.
-losses: what the pick loses to the best configuration, for --random N shapes in --jobs N
-processes; a JSON object a shape on stdout and behind those in --json FILE, which are not run again.
+losses: what the pick loses to the best configuration, for --random N shapes and those named, in
+--jobs N processes; a JSON object a shape, with the time of each configuration tried, on stdout and
+behind those in --json FILE, which are not run again.
 
 Times are modelled microseconds of the kernel alone, without the gap or the events around it, at the
 nominal constants of b200/clock/constants.py. `eval.py benchmark` adds the protocol.
@@ -219,7 +220,7 @@ def loss(name: str, problem: Problem, first: int) -> dict:
         "best": told(best),
         "best_us": times[best],
         "loss": times[listed[0]] / times[best] - 1,
-        "tried": len(times),
+        "times_us": {told(config): us for config, us in times.items()},
     }
 
 
@@ -228,7 +229,8 @@ def losses(args: argparse.Namespace) -> None:
     kept = args.json.read_text().splitlines() if args.json and args.json.exists() else []
     records = [json.loads(line) for line in kept]
     done = {record["shape"] for record in records}
-    shapes = random_shapes(args.random, args.seed)
+    named = benchmarks()
+    shapes = random_shapes(args.random, args.seed) | {name: named[name] for name in args.shapes}
     left = {name: form for name, form in shapes.items() if name not in done}
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(args.jobs, spawn) as pool:
@@ -324,7 +326,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.tuning", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("what", choices=[*TABLES, "losses"])
-    parser.add_argument("shapes", nargs="*", help='benchmark shapes, as "gemm 1"; all by default')
+    parser.add_argument("shapes", nargs="*", help='benchmark shapes, as "gemm 1"; by default all')
     parser.add_argument(
         "--first", type=int, default=8, help="rule, losses: configurations to model; 0: all"
     )
@@ -333,12 +335,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="losses: processes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table there")
     parser.add_argument("--plot", metavar="FILE", help="sweep: picture to write (PNG)")
-    args = parser.parse_args()
-    if args.what == "losses":
-        return losses(args)
+    args = parser.parse_intermixed_args()
     shapes = benchmarks()
     if unknown := set(args.shapes) - set(shapes):
         parser.error(f"unknown shapes {sorted(unknown)}; there are {sorted(shapes)}")
+    if args.what == "losses":
+        return losses(args)
     named = {name: shapes[name] for name in args.shapes or shapes}
     records = []
     for record in TABLES[args.what](named, args):
