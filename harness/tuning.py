@@ -326,7 +326,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.tuning", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("what", choices=[*TABLES, "losses"])
-    parser.add_argument("shapes", nargs="*", help='benchmark shapes, as "gemm 1"; by default all')
+    parser.add_argument(
+        "shapes", nargs="*", help='benchmark shapes, as "gemm 1"; all by default (losses: none)'
+    )
     parser.add_argument(
         "--first", type=int, default=8, help="rule, losses: configurations to model; 0: all"
     )

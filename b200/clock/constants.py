@@ -394,10 +394,10 @@ TABLE = (
         "tmem_ld",
         38.0,
         "clk",
-        "published",
-        "QRC: latency of one tcgen05.ld, B300. SIG has ~200 for .x32 in an epilogue on B200, which "
-        "includes what else the warp does; ptxas makes nothing of wait::ld, a scoreboard waits",
-        38.0,
+        "unknown",
+        "between the published: QRC (B300) 38.5 clk for .x16 and its wait, alone, 14.4 for "
+        "16x256b.x1; SIG (B200) ~200 for .x32 in an epilogue, with what else the warp does",
+        7.0,
         130.0,
     ),
     _c(

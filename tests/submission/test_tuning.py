@@ -58,4 +58,7 @@ def test_a_shape_is_added_to_the_file(monkeypatch, tmp_path, capsys):
     (line,) = (tmp_path / "losses.jsonl").read_text().splitlines()
     assert capsys.readouterr().out == line + "\n"
     record = json.loads(line)
-    assert record["tried"] == 2 and record["loss"] == record["us"] / record["best_us"] - 1 >= 0
+    times = record["times_us"]
+    assert len(times) == 2 and times[record["pick"]] == record["us"]
+    assert record["best_us"] == times[record["best"]] == min(times.values())
+    assert record["loss"] == record["us"] / record["best_us"] - 1 >= 0
