@@ -76,8 +76,10 @@ def test_what_is_stored_is_written_back_while_something_is_read():
 
 
 def add_us(instruction: str, behind: str = "") -> float:
-    """Of adding a float a lane, 64 times, to memory that nobody else uses."""
-    out = torch.zeros(64 * 32 + 32)
+    """Of adding a float a lane, 64 times, to whole lines that nobody else uses."""
+    room = torch.zeros(64 * 32 + 32 + 32)
+    first = -room.data_ptr() % 128 // 4
+    out = room[first : first + 64 * 32 + 32]
     text = f""".reg .f32 %f<4>; ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x;
     mul.wide.u32 %rd3, %r1, 4;
     add.u64 %rd1, %rd1, %rd3; mov.b32 %f1, 0f3F800000; mov.b32 %f2, %f1; mov.b32 %r3, 0;
