@@ -398,8 +398,8 @@ def tile_cycles(plan: Plan, width: int, k: int, crowd: int) -> tuple[float, floa
     stored = min(width, ceil_div(ceil_div(width, plan.chunk), c.split_k) * plan.chunk)
     token = COSTS["epilogue" if weights == 1 else "dual"]
     token += COSTS["exchange"] * weights * (c.split_k - 1)  # partial sums that come in
-    exchange = (c.split_k > 1) * COSTS["split"]  # of a K split, however little it is
-    return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, token * stored + exchange
+    meet = (c.split_k > 1) * COSTS["split"]  # CTAs of a K split, however little they exchange
+    return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, token * stored + meet
 
 
 def estimate(config: Config, problem: Problem) -> float:

@@ -224,13 +224,12 @@ def loss(name: str, problem: Problem, first: int) -> dict:
     }
 
 
-def losses(args: argparse.Namespace) -> None:
-    """Print and keep the loss of each random shape that the file does not have yet."""
+def losses(named: dict[str, Problem], args: argparse.Namespace) -> None:
+    """Print and keep the loss of each random and named shape that the file does not have yet."""
     kept = args.json.read_text().splitlines() if args.json and args.json.exists() else []
     records = [json.loads(line) for line in kept]
     done = {record["shape"] for record in records}
-    named = benchmarks()
-    shapes = random_shapes(args.random, args.seed) | {name: named[name] for name in args.shapes}
+    shapes = random_shapes(args.random, args.seed) | named
     left = {name: form for name, form in shapes.items() if name not in done}
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(args.jobs, spawn) as pool:
@@ -342,7 +341,7 @@ def main() -> None:
     if unknown := set(args.shapes) - set(shapes):
         parser.error(f"unknown shapes {sorted(unknown)}; there are {sorted(shapes)}")
     if args.what == "losses":
-        return losses(args)
+        return losses({name: shapes[name] for name in args.shapes}, args)
     named = {name: shapes[name] for name in args.shapes or shapes}
     records = []
     for record in TABLES[args.what](named, args):

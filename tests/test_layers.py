@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "b200.spaces",
         "b200.sparse",
     ),
+    ("b200.occupancy",),  # of what hardware says
     ("b200.program",),
     ("b200.chip.state", "b200.chip.operations"),
     ("b200.chip.alu", "b200.chip.memory"),

@@ -36,9 +36,7 @@ class Constant:
     high: float | None = None
 
 
-def _c(name, value, unit, grade, source, low=None, high=None) -> Constant:
-    return Constant(name, value, unit, grade, source, low, high)
-
+_c = Constant
 
 TABLE = (
     # --- DRAM -----------------------------------------------------------------------------------

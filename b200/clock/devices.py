@@ -32,10 +32,6 @@ class Device:
         return Constants.make(end, **{**here, **overrides})
 
 
-def _h200(name, value, unit, grade, source) -> Constant:
-    return Constant(name, value, unit, grade, source)
-
-
 B200 = Device("B200", 1.965, (18, 18, 18, 20, 18, 18, 18, 20), {4: 33})
 assert sum(B200.gpcs) == SM_COUNT
 
@@ -45,38 +41,40 @@ H200 = Device(
     (16, 16, 16, 18, 16, 16, 16, 18),
     {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 16: 7},
     (
-        _h200("dram_bandwidth", 4.7e12, "B/s", "measured", "hopper_memory, shared: no_sharing"),
-        _h200("dram_extra_clk", 53.0, "clk", "measured", "hopper_memory, dram less l2 (1, 1)"),
-        _h200("dram_channels", 48, "", "unknown", "six stacks where the B200 has eight"),
-        _h200("tma_l2", 281.0, "clk", "measured", "hopper_memory, l2 (1, 1): 339 cycles a load"),
-        _h200("row_clk", 1.0, "clk", "measured", "hopper_ingest: rows of 64 and of 32 B, one SM"),
-        _h200(
+        Constant("dram_bandwidth", 4.7e12, "B/s", "measured", "hopper_memory, shared: no_sharing"),
+        Constant("dram_extra_clk", 53.0, "clk", "measured", "hopper_memory, dram less l2 (1, 1)"),
+        Constant("dram_channels", 48, "", "unknown", "six stacks where the B200 has eight"),
+        Constant("tma_l2", 281.0, "clk", "measured", "hopper_memory, l2 (1, 1): 339 cycles a load"),
+        Constant(
+            "row_clk", 1.0, "clk", "measured", "hopper_ingest: rows of 64 and of 32 B, one SM"
+        ),
+        Constant(
             "row128_clk",
             1.1,
             "clk",
             "measured",
             "hopper_ingest: one SM takes in 116 B a clk",
         ),
-        _h200("l2_clock", 1.98e9, "Hz", "measured", "SM clock"),
-        _h200("l2_bandwidth", 26e12, "B/s", "unknown", "not seen: the ports limit before it"),
-        _h200(
+        Constant("l2_clock", 1.98e9, "Hz", "measured", "SM clock"),
+        Constant("l2_bandwidth", 26e12, "B/s", "unknown", "not seen: the ports limit before it"),
+        Constant(
             "port_bandwidth",
             10.6e12,
             "B/s",
             "measured",
             "hopper_ingest: 40.6 B a clk each for the 16 SMs of one GPC, as for all",
         ),
-        _h200("store_bandwidth", 4.54e12, "B/s", "measured", "hopper_stores: whole sectors"),
-        _h200(
+        Constant("store_bandwidth", 4.54e12, "B/s", "measured", "hopper_stores: whole sectors"),
+        Constant(
             "lrc_bytes",
             1e9,
             "B",
             "measured",
             "hopper_clusters: no loss up to 128 KB an SM",
         ),
-        _h200("lrc_row", 128, "B", "measured", "hopper_ingest: rows of 64 B, 1 to 16 SMs alike"),
-        _h200("port_row", 64, "B", "measured", "hopper_ingest: rows of 32 B by all SMs"),
-        _h200(
+        Constant("lrc_row", 128, "B", "measured", "hopper_ingest: rows of 64 B, 1 to 16 SMs alike"),
+        Constant("port_row", 64, "B", "measured", "hopper_ingest: rows of 32 B by all SMs"),
+        Constant(
             "lrc_beside_multicast",
             0.4,
             "",
@@ -84,8 +82,8 @@ H200 = Device(
             "hopper_ingest, all SMs, 128 rows by turns and 64 or 128 that all load, clusters of 2 "
             "and 4: within 7 % (0: up to 31 % too slow, 1: up to 30 % too fast)",
         ),
-        _h200("event_floor_us", 2.82, "us", "measured", "empty kernel between two events"),
-        _h200("launch_gap_us", 0.46, "us", "measured", "hopper_memory, empty: 0.76 in a graph"),
+        Constant("event_floor_us", 2.82, "us", "measured", "empty kernel between two events"),
+        Constant("launch_gap_us", 0.46, "us", "measured", "hopper_memory, empty: 0.76 in a graph"),
     ),
 )
 

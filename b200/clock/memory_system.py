@@ -97,7 +97,7 @@ class Memory:
     def __init__(self, c, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
         """gpcs: SMs of each GPC."""
         self.c, self.gpcs = c, gpcs
-        self.ports = [Server() for _ in gpcs]
+        self.ports = tuple(Server() for _ in gpcs)
         chip = c.port_bandwidth / c.l2_clock  # bytes a clk to all GPCs
         self.port_clk = [sum(gpcs) / (chip * sms) for sms in gpcs]  # clk a byte
         self.l2 = (Server(), Server())

@@ -20,13 +20,8 @@ import numpy as np
 from b200.chip.state import Cluster
 from b200.clock.devices import B200, Device
 from b200.clock.sm import SM
-from b200.hardware import SMEM_BYTES
-
-THREADS, CTAS, RESERVED = (
-    2048,
-    32,
-    1024,
-)  # of an SM; bytes of shared memory the system takes from a CTA
+from b200.hardware import SM_CTAS, SM_THREADS, SMEM_BYTES, SMEM_RESERVED
+from b200.occupancy import ctas_per_sm
 
 
 def max_clusters(size: int, device: Device = B200) -> int:
@@ -43,7 +38,8 @@ class Placement:
         self.gpcs: list[list[SM]] = []
         for gpc, count in enumerate(device.gpcs):
             members = [
-                SM(len(self.sms) + i, gpc, gpc % 2, SMEM_BYTES, THREADS, CTAS) for i in range(count)
+                SM(len(self.sms) + i, gpc, gpc % 2, SMEM_BYTES, SM_THREADS, SM_CTAS)
+                for i in range(count)
             ]
             self.sms += members
             self.gpcs.append(members)
@@ -53,8 +49,8 @@ class Placement:
     def place(self, launch) -> list[SM] | None:
         """SMs for the CTAs of a cluster, rank by rank; None while there is no room."""
         n = int(np.prod(launch.cluster))
-        need = (launch.smem_bytes + RESERVED, int(np.prod(launch.block)))
-        per_sm = self._a_sm_holds(need)
+        need = (launch.smem_bytes + SMEM_RESERVED, int(np.prod(launch.block)))
+        per_sm = max(1, ctas_per_sm(need[1], launch.smem_bytes, 0))
         if self.clusters >= self.device.clusters.get(n, len(self.sms)) * per_sm:
             return None
         best = self._choose(n, need)
@@ -67,10 +63,6 @@ class Placement:
             sm.resident += 1
         self.clusters += 1
         return best
-
-    @staticmethod
-    def _a_sm_holds(need) -> int:
-        return max(1, min(SMEM_BYTES // need[0], THREADS // need[1], CTAS))
 
     @staticmethod
     def _fits(sm: SM, need) -> bool:
@@ -98,7 +90,7 @@ class Placement:
         """Give back what a finished cluster held."""
         threads = int(np.prod(launch.block))
         for cta in cluster.ctas:
-            cta.sm.room[0] += launch.smem_bytes + RESERVED
+            cta.sm.room[0] += launch.smem_bytes + SMEM_RESERVED
             cta.sm.room[1] += threads
             cta.sm.room[2] += 1
             cta.sm.resident -= 1

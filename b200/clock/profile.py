@@ -35,7 +35,7 @@ def utilisation(record: Timeline) -> dict[str, float]:
     used = used or record.sms
     return {
         "DRAM": chip.channel_busy / chip.channels / end,
-        "L2": max(server.busy for server in chip.l2 + tuple(chip.ports)) / end,
+        "L2": max(server.busy for server in chip.l2 + chip.ports) / end,
         "die-to-die fabric": max(server.busy for server in chip.fabric) / end,
         "tensor core": max(sm.pipe.busy for sm in used) / end,
         "tcgen05.cp": max(sm.pipe.copy_busy for sm in used) / end,

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.machine import Machine
 from b200.chip.operations import (
     BulkLoad,
     BulkPrefetch,
@@ -38,56 +36,23 @@ from b200.chip.operations import (
     TmemShift,
     TryCancel,
 )
-from b200.clock import membar as fences
-from b200.clock.constants import Constants
-from b200.clock.memory_system import Memory
+from b200.clock.accesses import LINE, Accesses
 from b200.clock.sm import mma_interval, mma_latency
-from b200.clock.stores import in_part, sectors_of
-from b200.clock.timeline import Timeline
+from b200.clock.stores import sectors_of
 from b200.contract import Clock
 from b200.errors import Unsupported
 
 if TYPE_CHECKING:
     from b200.clock.timed import TimedFragment
 
-LINE = 128
 ROW = 128  # bytes of a row that the fill takes at once: the widest swizzle span
-BANKS = 32
 SHIFTED = 128 * 32  # bytes that tcgen05.shift moves: 32 of each lane
 
 
-@lru_cache(maxsize=1 << 14)
-def _sectors(relative: bytes, nbytes: int) -> tuple[np.ndarray, int, int]:
-    """(numbers of the 32-byte sectors, count of 128-byte lines) that addresses, int64 from a line's
-    start, touch; how many of the sectors they cover in part.
-    """
-    addresses = np.frombuffer(relative, np.int64)
-    ends = np.arange(0, max(nbytes, 1), 32)
-    found = np.unique(
-        np.concatenate([((addresses[:, None] + ends) >> 5).ravel(), (addresses + nbytes - 1) >> 5])
-    )
-    found.flags.writeable = False
-    return found, len(np.unique(found >> 2)), in_part(addresses, nbytes)
+class Units(Accesses, ABC):
+    """The part of TimedMachine that operations go through."""
 
-
-@lru_cache(maxsize=1 << 14)
-def _wavefronts(relative: bytes, nbytes: int) -> float:
-    """Words that the busiest of 32 banks must deliver for addresses (int64, from a multiple of 128
-    bytes).
-    """
-    addresses = np.frombuffer(relative, np.int64)
-    words = np.unique((addresses >> 2)[:, None] + np.arange(max(1, nbytes // 4)))
-    return float(np.bincount(words % BANKS, minlength=BANKS).max())
-
-
-class Units(Machine, ABC):
-    """The part of TimedMachine that operations and memory accesses go through."""
-
-    c: Constants
-    chip: Memory
-    record: Timeline
     arithmetic: bool
-    last_store: float
 
     @abstractmethod
     def at(self, time: float, action: Effect):
@@ -101,35 +66,6 @@ class Units(Machine, ABC):
         rule(self, operation, warp, apply)
 
     # --- TMA and bulk copies ----------------------------------------------------------------------
-    def _translate(self, sm, region, starts: np.ndarray, nbytes: int) -> float:
-        """clk for pages that the SM touches for the first time."""
-        size = int(self.c.page_bytes)
-        ends = int(starts[0]), int(starts[-1]) + nbytes - 1
-        pages = {self.chip.on_chip(region, at) // size for at in ends}
-        new = pages - sm.pages
-        sm.pages |= new
-        return self.c.page_walk if new and self.chip.cold else 0.0
-
-    def _fetch(
-        self, sm, at: float, spans, latency: float, late=None, fan_out=False, rows=False
-    ) -> tuple[float, float]:
-        """Read spans of global memory; (first, last) arrival. late: as Memory.draw gave it;
-        fan_out, rows: see Memory.read.
-        """
-        first, last = np.inf, at
-        for starts, nbytes in spans:
-            region = self.memory.region(int(starts[0]))
-            self.chip.late = self.chip.draw(region, int(starts[0])) if late is None else late
-            walk = self._translate(sm, region, starts, nbytes)
-            early, end = self.chip.read(
-                at + walk, sm, region, starts, nbytes, latency, fan_out, rows
-            )
-            first, last = min(first, early), max(last, end)
-            fences.asked(sm, len(starts) * nbytes, last)
-        if first == np.inf:  # nothing in bounds
-            first = last = at + latency
-        return first, last
-
     def _request(self, sm, at: float, spans, latency: float, land, fan_out: bool = False):
         """Read spans as the TMA does: copy after copy, tma_chunk bytes at a time, each when the
         ones before have been asked for, so that the SMs' requests mix. Calls land(first, last) when
@@ -246,10 +182,6 @@ class Units(Machine, ABC):
         width = nbytes / self.c.bulk_read_bytes
         return sm.stores.serve(at, width) + width + self.c.bulk_read_smem
 
-    def _store_path(self) -> float:
-        """clk from an SM to the L2: half of a load's way there and back."""
-        return self.c.ldg_l2 / 2
-
     def _store(self, warp, apply: Effect, spans, nbytes: int):
         sm = warp.cta.sm
         begin = self._issue(warp, self.c.tma_store_issue, "store")
@@ -340,95 +272,6 @@ class Units(Machine, ABC):
 
     def _commit(self, commit: Commit, warp, apply: Effect):
         self.at(max(warp.time, *(cta.sm.pipe.done for cta in commit.members)), apply)
-
-    # --- loads and stores of warps ----------------------------------------------------------------
-    def stored(self, warp, nbytes: int, done: float):
-        fences.asked(warp.cta.sm, nbytes, done)
-        self.last_store = max(self.last_store, done)
-        self.record.stored(warp, done)
-
-    def access_global(self, warp, kind: str, addresses: np.ndarray, nbytes: int, cached: bool):
-        """ld, st, atom or red of the active lanes at global addresses."""
-        sm, c = warp.cta.sm, self.c
-        origin = int(addresses[0]) & -LINE
-        relative, lines, part = _sectors((addresses - origin).tobytes(), nbytes)
-        sectors = relative + (origin >> 5)
-        width = max(lines, len(addresses) * nbytes / LINE)
-        begin = sm.lsu.serve(warp.time, width)
-        if kind in ("st", "red"):
-            if kind == "st":
-                self._pass_on(warp, sectors, begin + width, part, 1.0)
-            else:
-                self._pass_on(warp, sectors, begin + width, 0, c.store_add)
-            return
-        done = begin + width + c.l1_hit
-        if kind == "ld" and cached:
-            new = [s for s in sectors.tolist() if s not in sm.lines]
-            if len(sm.lines) > c.l1_bytes / c.l2_sector:
-                sm.lines.clear()
-            sm.lines.update(new)
-            sectors = np.array(new, np.int64)
-        if len(sectors):
-            spans = [(starts, c.l2_sector) for _, starts in self._by_region(sectors << 5)]
-            done = max(done, self._fetch(sm, begin + width, spans, c.ldg_l2)[1])
-            if kind == "atom":  # the L2 puts the result where the operand was
-                for region, starts in self._by_region(sectors << 5):
-                    whole = len(starts)
-                    self.chip.write(
-                        done, sm.die, region, starts, c.l2_sector, 0, whole, c.store_add
-                    )
-        warp.state.load_done = done
-        self.record.landed(warp, done, len(sectors) * 32)
-
-    def _pass_on(self, warp, sectors: np.ndarray, at: float, part: int, each: float):
-        """Sectors, some of them written in part, go from a warp to the L2, which takes `each` times
-        as long for one as for a store's; the warp waits for room.
-        """
-        sm, c = warp.cta.sm, self.c
-        at = sm.store_port.room(at, c.store_queue)
-        warp.time = max(warp.time, at)
-        sm.store_port.free = at = max(at, sm.store_port.free) + len(sectors) * c.store_sector
-        for region, starts in self._by_region(sectors << 5):
-            few = part * len(starts) // len(sectors)
-            arrival = at + self._store_path()
-            done = self.chip.write(
-                arrival, sm.die, region, starts, c.l2_sector, few, len(starts) - few, each
-            )
-            self.stored(warp, len(starts) * c.l2_sector, done)
-            sm.store_port.sent(done, len(starts))
-
-    def _by_region(self, starts: np.ndarray):
-        while len(starts):
-            region = self.memory.region(
-                int(max(starts[0], 0)) + 31 if self._outside(starts[0]) else int(starts[0])
-            )
-            inside = (starts + 31 >= region.base) & (starts < region.base + region.size)
-            yield region, np.maximum(starts[inside], region.base)
-            starts = starts[~inside]
-
-    def _outside(self, address) -> bool:
-        """Whether a sector starts before the allocation that its end lies in."""
-        return self.memory.find(int(address), 1) is None
-
-    def access_shared(self, warp, kind: str, addresses: np.ndarray, nbytes: int, remote: bool):
-        """ld, st, atom or red at shared addresses: a wavefront for each word that a bank must
-        deliver.
-        """
-        sm, c = warp.cta.sm, self.c
-        width = _wavefronts((addresses - (int(addresses[0]) & -LINE)).tobytes(), nbytes)
-        if kind in ("atom", "red"):
-            width *= c.shared_atomic
-        begin = sm.lsu.serve(warp.time, width)
-        done = begin + width + (c.dsmem if remote else c.smem_load)
-        if kind in ("ld", "ldmatrix", "atom"):
-            warp.state.load_done = done
-        elif begin - warp.time > c.lsu_queue:
-            warp.time = begin - c.lsu_queue
-
-    def access_local(self, warp, kind: str):
-        begin = warp.cta.sm.lsu.serve(warp.time, 1.0)
-        if kind == "ld":
-            warp.state.load_done = begin + self.c.l1_hit
 
     def record_unit(self, name: str, warp, start: float, end: float, ins):
         self.record.unit(warp.cta, name, start, end, ins.mods[1])

@@ -262,17 +262,16 @@ def _memory_access(ins: Instr, run, kind: str):
     if space in ("param", "const"):
         return run
     if kind in ("ldmatrix", "stmatrix"):
-        nbytes, at = 16, (0 if kind == "stmatrix" else 0)
-        space = "shared"
+        nbytes, space = 16, "shared"
     else:
-        nbytes, at = _access_bytes(ins), 0
+        nbytes = _access_bytes(ins)
     no_allocate = ins.has("L1::no_allocate") or ins.has(
         "cg", "cv", "volatile", "relaxed", "acquire"
     )
 
     def timed(w, mask, *args):
         got = run(w, mask, *args)
-        address = args[at]
+        address = args[0]
         if isinstance(address, np.ndarray):
             addresses = address[as_bools(mask)].astype(np.int64)
         else:

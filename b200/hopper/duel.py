@@ -28,24 +28,24 @@ from pathlib import Path
 
 from b200.hopper import toolchain
 from b200.hopper.errors import HopperError
-from b200.hopper.pack import Pack, PackedLaunch, load
+from b200.hopper.pack import Pack, load
 from b200.hopper.rewrite import Retargeted, loads_and_epilogue
 from b200.hopper.run import HopperKernel, Shape, carried_over, facts_of, places_of, require_gpu
 from b200.hopper.run_pack import buffers_of
 from b200.hopper.this_gpu import describe
+from b200.occupancy import ctas_per_sm
 
 COLD_BYTES = 8 * (60 << 20)  # of inputs that take turns: eight times the L2 of an H200
 CALLS = 40  # in a CUDA graph
 ROUNDS = 15
-SM_SMEM, CTA_RESERVED, SM_THREADS = 233_472, 1024, 2048  # CUDA programming guide, 9.0
 NO_DEVICE_FUNCTIONS = ".version 8.8\n"
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """ctas, cluster: of the largest launch; fit: CTAs of it that this GPU's SMs hold at once, if
-    clusters find room. us: microseconds a call, from call to call in a CUDA graph, one a round.
-    ratios: over the first contestant's time of the same round.
+    """ctas, cluster: of the largest launch; fit: CTAs of it that this GPU's SMs hold at once by
+    threads and dynamic shared memory, if clusters find room. us: microseconds a call, from call to
+    call in a CUDA graph, one a round. ratios: over the first contestant's time of the same round.
     """
 
     name: str
@@ -146,18 +146,12 @@ def measure(packs: Sequence[Pack], names: Sequence[str], rounds: int) -> list[Co
             len(pack.launches),
             prod(launch.grid),
             prod(launch.cluster),
-            sms * ctas_an_sm(launch),
+            sms * ctas_per_sm(prod(launch.block), launch.smem, 0),
             us,
             [mine / first for mine, first in zip(us, times[0], strict=True)],
         )
         for name, pack, launch, us in zip(names, packs, largest, times, strict=True)
     ]
-
-
-def ctas_an_sm(launch: PackedLaunch) -> int:
-    """By dynamic shared memory and threads."""
-    by_smem = SM_SMEM // (launch.smem + CTA_RESERVED)
-    return max(1, min(by_smem, SM_THREADS // prod(launch.block)))
 
 
 def assembled(pack: Pack) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from b200 import occupancy
 from b200.errors import EmulatorError
 from b200.hardware import (
     MAX_BLOCK,
@@ -17,7 +18,6 @@ from b200.hardware import (
     SMEM_DEFAULT,
     SMEM_OPT_IN,
 )
-from b200.host.cuda import occupancy
 from b200.program.module import Kernel
 
 if TYPE_CHECKING:

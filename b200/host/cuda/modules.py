@@ -11,7 +11,7 @@ import mmap
 import re
 from dataclasses import dataclass, field
 
-from b200 import sparse
+from b200 import occupancy, sparse
 from b200.errors import EmulatorError
 from b200.hardware import (
     MAX_CLUSTER,
@@ -21,7 +21,6 @@ from b200.hardware import (
     SMEM_DEFAULT,
     SMEM_OPT_IN,
 )
-from b200.host.cuda import occupancy
 from b200.host.cuda.launching import Attributes, LaunchWords, check, cluster_of, parameters
 from b200.host.runtime import Runtime
 from b200.program.module import Kernel, Program

@@ -1,7 +1,7 @@
 """How many CTAs of a kernel an SM holds, and what a B200 refuses to launch.
 
 Source of the rules: CUDA C++ programming guide, "Compute Capabilities", table of technical
-specifications, 10.0; registers are allotted to a warp in units of 256.
+specifications, 10.0 (9.0 has the same); registers are allotted to a warp in units of 256.
 """
 
 from __future__ import annotations

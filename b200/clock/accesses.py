@@ -1,0 +1,169 @@
+"""Loads and stores of warps, and what copies share with them: the way to global memory and back."""
+
+from __future__ import annotations
+
+from abc import ABC
+from functools import lru_cache
+
+import numpy as np
+
+from b200.chip.machine import Machine
+from b200.clock import membar as fences
+from b200.clock.constants import Constants
+from b200.clock.memory_system import Memory
+from b200.clock.stores import in_part
+from b200.clock.timeline import Timeline
+
+LINE = 128
+BANKS = 32
+
+
+@lru_cache(maxsize=1 << 14)
+def _sectors(relative: bytes, nbytes: int) -> tuple[np.ndarray, int, int]:
+    """(numbers of the 32-byte sectors, count of 128-byte lines) that addresses, int64 from a line's
+    start, touch; how many of the sectors they cover in part.
+    """
+    addresses = np.frombuffer(relative, np.int64)
+    ends = np.arange(0, max(nbytes, 1), 32)
+    found = np.unique(
+        np.concatenate([((addresses[:, None] + ends) >> 5).ravel(), (addresses + nbytes - 1) >> 5])
+    )
+    found.flags.writeable = False
+    return found, len(np.unique(found >> 2)), in_part(addresses, nbytes)
+
+
+@lru_cache(maxsize=1 << 14)
+def _wavefronts(relative: bytes, nbytes: int) -> float:
+    """Words that the busiest of 32 banks must deliver for addresses (int64, from a multiple of 128
+    bytes).
+    """
+    addresses = np.frombuffer(relative, np.int64)
+    words = np.unique((addresses >> 2)[:, None] + np.arange(max(1, nbytes // 4)))
+    return float(np.bincount(words % BANKS, minlength=BANKS).max())
+
+
+class Accesses(Machine, ABC):
+    """The part of TimedMachine that memory accesses go through."""
+
+    c: Constants
+    chip: Memory
+    record: Timeline
+    last_store: float
+
+    # --- global memory ----------------------------------------------------------------------------
+    def _translate(self, sm, region, starts: np.ndarray, nbytes: int) -> float:
+        """clk for pages that the SM touches for the first time."""
+        size = int(self.c.page_bytes)
+        ends = int(starts[0]), int(starts[-1]) + nbytes - 1
+        pages = {self.chip.on_chip(region, at) // size for at in ends}
+        new = pages - sm.pages
+        sm.pages |= new
+        return self.c.page_walk if new and self.chip.cold else 0.0
+
+    def _fetch(
+        self, sm, at: float, spans, latency: float, late=None, fan_out=False, rows=False
+    ) -> tuple[float, float]:
+        """Read spans of global memory; (first, last) arrival. late: as Memory.draw gave it;
+        fan_out, rows: see Memory.read.
+        """
+        first, last = np.inf, at
+        for starts, nbytes in spans:
+            region = self.memory.region(int(starts[0]))
+            self.chip.late = self.chip.draw(region, int(starts[0])) if late is None else late
+            walk = self._translate(sm, region, starts, nbytes)
+            early, end = self.chip.read(
+                at + walk, sm, region, starts, nbytes, latency, fan_out, rows
+            )
+            first, last = min(first, early), max(last, end)
+            fences.asked(sm, len(starts) * nbytes, last)
+        if first == np.inf:  # nothing in bounds
+            first = last = at + latency
+        return first, last
+
+    def _store_path(self) -> float:
+        """clk from an SM to the L2: half of a load's way there and back."""
+        return self.c.ldg_l2 / 2
+
+    def stored(self, warp, nbytes: int, done: float):
+        fences.asked(warp.cta.sm, nbytes, done)
+        self.last_store = max(self.last_store, done)
+        self.record.stored(warp, done)
+
+    def access_global(self, warp, kind: str, addresses: np.ndarray, nbytes: int, cached: bool):
+        """ld, st, atom or red of the active lanes at global addresses."""
+        sm, c = warp.cta.sm, self.c
+        origin = int(addresses[0]) & -LINE
+        relative, lines, part = _sectors((addresses - origin).tobytes(), nbytes)
+        sectors = relative + (origin >> 5)
+        width = max(lines, len(addresses) * nbytes / LINE)
+        begin = sm.lsu.serve(warp.time, width)
+        if kind in ("st", "red"):
+            few, each = (part, 1.0) if kind == "st" else (0, c.store_add)
+            self._pass_on(warp, sectors, begin + width, few, each)
+            return
+        done = begin + width + c.l1_hit
+        if kind == "ld" and cached:
+            new = [s for s in sectors.tolist() if s not in sm.lines]
+            if len(sm.lines) > c.l1_bytes / c.l2_sector:
+                sm.lines.clear()
+            sm.lines.update(new)
+            sectors = np.array(new, np.int64)
+        if len(sectors):
+            spans = [(starts, c.l2_sector) for _, starts in self._by_region(sectors << 5)]
+            done = max(done, self._fetch(sm, begin + width, spans, c.ldg_l2)[1])
+            if kind == "atom":  # the L2 puts the result where the operand was
+                for region, starts in self._by_region(sectors << 5):
+                    size, whole = c.l2_sector, len(starts)
+                    self.chip.write(done, sm.die, region, starts, size, 0, whole, c.store_add)
+        warp.state.load_done = done
+        self.record.landed(warp, done, len(sectors) * 32)
+
+    def _pass_on(self, warp, sectors: np.ndarray, at: float, part: int, each: float):
+        """Sectors, some of them written in part, go from a warp to the L2, which takes `each` times
+        as long for one as for a store's; the warp waits for room.
+        """
+        sm, c = warp.cta.sm, self.c
+        at = sm.store_port.room(at, c.store_queue)
+        warp.time = max(warp.time, at)
+        sm.store_port.free = at = max(at, sm.store_port.free) + len(sectors) * c.store_sector
+        for region, starts in self._by_region(sectors << 5):
+            few = part * len(starts) // len(sectors)
+            arrival = at + self._store_path()
+            done = self.chip.write(
+                arrival, sm.die, region, starts, c.l2_sector, few, len(starts) - few, each
+            )
+            self.stored(warp, len(starts) * c.l2_sector, done)
+            sm.store_port.sent(done, len(starts))
+
+    def _by_region(self, starts: np.ndarray):
+        while len(starts):
+            region = self.memory.region(
+                int(max(starts[0], 0)) + 31 if self._outside(starts[0]) else int(starts[0])
+            )
+            inside = (starts + 31 >= region.base) & (starts < region.base + region.size)
+            yield region, np.maximum(starts[inside], region.base)
+            starts = starts[~inside]
+
+    def _outside(self, address) -> bool:
+        """Whether a sector starts before the allocation that its end lies in."""
+        return self.memory.find(int(address), 1) is None
+
+    def access_shared(self, warp, kind: str, addresses: np.ndarray, nbytes: int, remote: bool):
+        """ld, st, atom or red at shared addresses: a wavefront for each word that a bank must
+        deliver.
+        """
+        sm, c = warp.cta.sm, self.c
+        width = _wavefronts((addresses - (int(addresses[0]) & -LINE)).tobytes(), nbytes)
+        if kind in ("atom", "red"):
+            width *= c.shared_atomic
+        begin = sm.lsu.serve(warp.time, width)
+        done = begin + width + (c.dsmem if remote else c.smem_load)
+        if kind in ("ld", "ldmatrix", "atom"):
+            warp.state.load_done = done
+        elif begin - warp.time > c.lsu_queue:
+            warp.time = begin - c.lsu_queue
+
+    def access_local(self, warp, kind: str):
+        begin = warp.cta.sm.lsu.serve(warp.time, 1.0)
+        if kind == "ld":
+            warp.state.load_done = begin + self.c.l1_hit
