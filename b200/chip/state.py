@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,16 +33,35 @@ class Region:
     """A guarded range of bytes; `u8` .. `u64` are numpy views of it, `base` its first address.
 
     behind: the name of the allocation that this memory lies behind and does not belong to, or "".
-    within: whether it ends inside of what PyTorch on a GPU rounds that allocation up to.
+    within: whether it ends inside of what PyTorch on a GPU rounds that allocation up to. owner: a
+    weak reference to what keeps the memory allocated, None where that outlives any launch.
     """
 
-    __slots__ = ("base", "size", "name", "behind", "within", "u8", "u16", "u32", "u64", "mem")
+    __slots__ = (
+        "base",
+        "size",
+        "name",
+        "behind",
+        "within",
+        "owner",
+        "u8",
+        "u16",
+        "u32",
+        "u64",
+        "mem",
+    )
 
     def __init__(
-        self, base: int, data: np.ndarray, name: str, behind: str = "", within: bool = False
+        self,
+        base: int,
+        data: np.ndarray,
+        name: str,
+        behind: str = "",
+        within: bool = False,
+        owner: weakref.ref | None = None,
     ):
         self.base, self.size, self.name = base, data.size, name
-        self.behind, self.within = behind, within
+        self.behind, self.within, self.owner = behind, within, owner
         self.u8 = data
         self.mem = data.data
         self.u16, self.u32, self.u64 = (
@@ -78,12 +98,15 @@ class GlobalMemory:
         """Ask find_more(memory, address) too, after those that are asked already."""
         self._searches.append(find_more)
 
-    def register(self, address: int, nbytes: int, name: str):
-        """Make [address, address + nbytes) legal in place of freed allocations that it overlaps."""
+    def register(self, address: int, nbytes: int, name: str, owner: weakref.ref | None = None):
+        """Make [address, address + nbytes) legal in place of freed allocations that it overlaps.
+
+        owner: as in Region.
+        """
         if nbytes <= 0:
             return
         data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-        self._insert(Region(address, data, name))
+        self._insert(Region(address, data, name, owner=owner))
 
     def _insert(self, region: Region):
         end = region.base + region.size

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from b200.chip.state import GlobalMemory
+from b200.chip.state import GlobalMemory, Region
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 LONGEST = 64  # list or tuple of tensors that is looked into
@@ -25,25 +25,17 @@ class LiveTensors:
     from launch to launch for as long as the tensor it was found through lives and has not moved.
     """
 
-    def __init__(self):
-        self._owners: dict[int, weakref.ref] = {}  # first address of a storage -> a tensor on it
-
     def refresh(self, memory: GlobalMemory):
         """Before a launch: forget the storages that may be gone."""
-        memory.retain(lambda region: self._holds(region.base, region.size))
-        self._owners = {
-            start: owner
-            for start, owner in self._owners.items()
-            if memory.find(start, 1) is not None
-        }
+        memory.retain(self._is_held)
 
-    def _holds(self, start: int, nbytes: int) -> bool:
-        owner = self._owners.get(start)
-        tensor = owner() if owner is not None else None
+    @staticmethod
+    def _is_held(region: Region) -> bool:
+        tensor = region.owner() if region.owner is not None else None
         if tensor is None:
             return False
         storage = tensor.untyped_storage()
-        return storage.data_ptr() == start and storage.nbytes() == nbytes
+        return storage.data_ptr() == region.base and storage.nbytes() == region.size
 
     @staticmethod
     def held(base: int, nbytes: int) -> Iterator[tuple[str, Any]]:
@@ -105,6 +97,8 @@ class LiveTensors:
         storage = tensor.untyped_storage()
         start, nbytes = storage.data_ptr(), storage.nbytes()
         known = memory.find(start, nbytes)
-        if start and (known is None or (known.base, known.size) != (start, nbytes)):
-            memory.register(start, nbytes, f"a tensor of {tuple(tensor.shape)} {tensor.dtype}")
-            self._owners[start] = weakref.ref(tensor)
+        if known is not None and known.size == nbytes and self._is_held(known):
+            return
+        if start:
+            name = f"a tensor of {tuple(tensor.shape)} {tensor.dtype}"
+            memory.register(start, nbytes, name, weakref.ref(tensor))

@@ -11,12 +11,15 @@ from __future__ import annotations
 import gc
 import heapq
 import itertools
+from collections.abc import Iterable
+
+import numpy as np
 
 from b200.chip import describe as report
 from b200.chip.fragment import Fragment
 from b200.chip.launch import Launch
 from b200.chip.operations import Effect
-from b200.chip.state import Cluster, GlobalMemory
+from b200.chip.state import Cluster, GlobalMemory, Region
 from b200.clock.memory_system import Memory, Server
 from b200.clock.options import Options
 from b200.clock.placement import Placement
@@ -88,6 +91,24 @@ class TimedFragment(Fragment):
         return int(self.time) >> 32 if name == "clock_hi" else int(self.time)
 
 
+class Contents:
+    """What lies in allocations, to be put back there. They are kept alive until then: what is freed
+    may belong to somebody else by now.
+    """
+
+    def __init__(self, regions: Iterable[Region]):
+        self._saved = []
+        for region in regions:
+            owner = region.owner() if region.owner is not None else region
+            if owner is not None:
+                self._saved.append((owner, region.u8, region.u8.copy()))
+
+    def put_back(self) -> None:
+        for _, now, saved in self._saved:
+            if not np.array_equal(now, saved):  # memory that is only read may be read-only
+                now[:] = saved
+
+
 class TimedMachine(Units):
     """A Machine whose launches take simulated time; `launch.time` is a record of it (record.py)."""
 
@@ -107,12 +128,10 @@ class TimedMachine(Units):
         arguments = (code, grid, block, cluster, dynamic_smem, params)
         ends = {}
         if self.options.sweep_constants:
-            used = [r.u8 for r in self.memory.allocations() if r.size < RESERVED]
-            before = [(data, data.copy()) for data in used]
+            before = Contents(r for r in self.memory.allocations() if r.size < RESERVED)
             for self.end in ("low", "high"):
                 ends[self.end] = self._once(*arguments).time.time_us
-                for now, saved in before:
-                    now[:] = saved
+                before.put_back()
         self.end = "nominal"
         launch = self._once(*arguments)
         if ends:

@@ -1,7 +1,9 @@
 """The clock: what published measurements say of single units, what holds of any model."""
 
+import gc
 import json
 import struct
+import weakref
 
 import pytest
 import torch
@@ -298,6 +300,27 @@ def test_the_range_holds_the_nominal_time_and_memory_is_put_back():
     shown = protocol.reported([launch], 1)
     assert shown.low_us < shown.time_us < shown.high_us
     assert shown.time_us > protocol.reported([launch], 50).time_us  # the events' floor is shared
+
+
+def test_a_range_leaves_memory_alone_that_is_freed_meanwhile(monkeypatch):
+    """Found as a crash of whatever had been put into that memory since."""
+    theirs = bytes([7]) * 64
+    memory = bytearray(64)
+    tensor = torch.frombuffer(memory, dtype=torch.uint8)
+    tensor.itself = tensor  # only a garbage collection frees it
+    weakref.finalize(tensor, memory.__setitem__, slice(None), theirs)
+    del tensor
+    once = TimedMachine._once
+
+    def after_a_collection(self, *arguments):
+        gc.collect()
+        return once(self, *arguments)
+
+    monkeypatch.setattr(TimedMachine, "_once", after_a_collection)
+    out = torch.zeros(64, dtype=torch.int32)
+    run(kernel("ld.param.u64 %rd1, [out];", [".u64 out"]), out, gpu=timed(sweep_constants=True))
+    gc.collect()
+    assert memory == theirs
 
 
 def test_every_constant_says_where_it_comes_from():
