@@ -1,12 +1,11 @@
-"""What two programs are compared by on a Hopper GPU: rewritten text, packs of any program, the
-command as far as it goes without a GPU.
+"""What two programs are compared by on a Hopper GPU: packs of any program, the command as far as it
+goes without a GPU. The rewritten text: test_duel_text.py.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import struct
 import subprocess
@@ -17,209 +16,16 @@ import numpy as np
 import pytest
 import torch
 
-from b200.chip.copies.tensormap import ELEMENT_TYPES, TensorMap
-from b200.chip.gpu import Gpu
+from b200.chip.copies.tensormap import TensorMap
 from b200.hopper import HopperError, duel
 from b200.hopper import pack as packs
-from b200.hopper.byte_tensormaps import LaunchFacts, maps_in
+from b200.hopper.byte_tensormaps import maps_in
 from b200.hopper.pack import Buffer, Recorder, Relocation, packed_launches, record
-from b200.hopper.rewrite import loads_and_epilogue, only
-from b200.hopper.run import carried_over, facts_of, places_of
 from b200.program.parse import parse
 from tests import ROOT
+from tests.b200.hopper.test_duel_text import BOX, GATHER, NIBBLES, ROWS, pair_kernel
 from tests.b200.hopper.test_hopper_run import Driver, OnCpu
 from tests.b200.ptx_support import kernel
-
-NIBBLES = next(i for i, e in enumerate(ELEMENT_TYPES) if e.name == "b4x16")
-STUB = ".version 8.8\n"
-GATHER = (
-    "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
-    " [%r1], [%rd1, {%r2, %r3, %r4, %r5, %r6}], [%r7];"
-)
-
-
-def measured(text: str, params: bytes, name: str = "k", cluster: int = 1):
-    """The rewritten module of a launch."""
-    facts = facts_of(text, name, (cluster, 1, 1), params)
-    return loads_and_epilogue(text, STUB, name, facts, cluster)
-
-
-# --- loads of a pair ----------------------------------------------------------------------------
-
-ROWS, ROW = 8, 128  # of a box, bytes
-BOX = ROWS * ROW
-PAIR = f"""
-ld.param.u64 %rd1, [out];
-mov.b64 %rd2, maps;
-cvta.param.u64 %rd3, %rd2;
-mov.u32 %r1, %tid.x;
-mov.u32 %r2, %cluster_ctarank;
-mov.b32 %r3, dyn;
-add.u32 %r4, %r3, {4 * BOX};
-setp.ne.u32 %p1, %r1, 0;
-@%p1 bra READY;
-mbarrier.init.shared.b64 [%r4], 2;
-fence.mbarrier_init.release.cluster;
-READY:
-barrier.cluster.arrive;
-barrier.cluster.wait;
-@%p1 bra LOADED;
-mov.b32 %r5, %r4;
-cvt.u64.u32 %rd4, %r4;
-mapa.shared::cluster.u32 %r5, %r4, 0;
-setp.ne.u32 %p3, %r2, 0;
-mul.wide.u32 %rd5, %r2, 128;
-add.u64 %rd5, %rd3, %rd5;
-mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%r5], {{BYTES}};
-{{LOADS}}
-LOADED:
-setp.ne.u32 %p4, %r2, 0;
-@%p4 bra BEHIND;
-WAIT:
-mbarrier.try_wait.parity.shared.b64 %p5, [%r4], 0;
-@!%p5 bra WAIT;
-BEHIND:
-barrier.cluster.arrive;
-barrier.cluster.wait;
-mul.lo.u32 %r6, %r2, {4 * BOX};
-mov.b32 %r7, %r1;
-COPY:
-add.u32 %r8, %r3, %r7;
-ld.shared.u8 %r9, [%r8];
-add.u32 %r10, %r6, %r7;
-cvt.u64.u32 %rd7, %r10;
-add.u64 %rd7, %rd7, %rd1;
-st.global.u8 [%rd7], %r9;
-add.u32 %r7, %r7, 32;
-setp.lt.u32 %p6, %r7, {4 * BOX};
-@%p6 bra COPY;
-"""
-TMA = (
-    "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes{mod}.cta_group::2"
-    " [{to}], [{map}, {{0, {y}}}], [%r5]{rest};"
-)
-
-
-def pair_kernel(multicast: bool) -> tuple[str, list[tuple[int, int]]]:
-    """(PTX, what lies where): each CTA of a pair loads its own map to its shared memory, 4-bit
-    values and bytes, and tells the even CTA's barrier; with multicast each loads its map to both.
-    """
-    if multicast:
-        loads = "".join(
-            f"setp.ne.u32 %p7, %r2, {rank}; mov.b16 %rs1, 3; add.u32 %r11, %r3, {rank * BOX}; @!%p7 "
-            + TMA.format(mod=".multicast::cluster", to="%r11", map="%rd5", y=0, rest=", %rs1")
-            for rank in (0, 1)
-        )
-        nbytes, lies = 2 * BOX, [(0, 0), (1, BOX), (0, 4 * BOX), (1, 5 * BOX)]
-    else:
-        loads = TMA.format(mod="", to="%r3", map="%rd5", y=0, rest="")
-        nbytes, lies = BOX, [(0, 0), (1, 4 * BOX)]
-    body = PAIR.replace("{BYTES}", str(nbytes)).replace("{LOADS}", loads)
-    return kernel(body, [".u64 out", ".align 64 .b8 maps[256]"]), lies
-
-
-@pytest.mark.parametrize("multicast", [False, True])
-def test_loads_of_a_pair_land_and_are_counted(multicast):
-    """The even CTA's barrier completes, and all lands, as in the program before."""
-    text, lies = pair_kernel(multicast)
-    sources = [torch.randint(1, 255, (BOX,), dtype=torch.uint8) for _ in range(2)]
-    maps = [
-        TensorMap(sources[0].data_ptr(), NIBBLES, (256, ROWS), (128,), (256, ROWS), (1, 1)),
-        TensorMap(sources[1].data_ptr(), 0, (128, ROWS), (128,), (128, ROWS), (1, 1)),
-    ]
-    out = torch.zeros(8 * BOX, dtype=torch.uint8)
-    params = struct.pack("<Q", out.data_ptr()).ljust(64, b"\0")
-    params += b"".join(t.encode() for t in maps)
-    found = measured(text, params, cluster=2)
-    assert found.private_bytes == 256 and "cta_group" not in found.text
-    assert "tensor.2d" in found.text and "hopper_pair" not in found.text
-    for program, given, smem in (
-        (text, params, 4 * BOX + 64),
-        (found.text, carried_over(params, places_of(text, "k"), found), 4 * BOX + 64 + 256),
-    ):
-        out.zero_()
-        Gpu().launch(parse(program), "k", (2, 1, 1), (32, 1, 1), (2, 1, 1), smem, given)
-        for source, at in lies:
-            assert torch.equal(out[at : at + BOX], sources[source]), (program is text, source, at)
-
-
-def test_what_is_known_of_tensormaps_is_told_by_their_address():
-    facts = LaunchFacts("p", 2, ((64, True, 512), (192, True, 1024), (320, False, 1024)))
-    assert facts.steps(1) == [(64, 1), (320, 0)] and facts.steps(2) == [(64, 512), (192, 1024)]
-    one = LaunchFacts("p", 1, ((0, True, 512), (128, True, 512)))
-    load = (
-        "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes "
-        "[%r1], [%rd1, {%r2, %r3}], [%r4];"
-    )
-    text = loads_and_epilogue(kernel(load, [".u64 p"]), STUB, "k", one, 1).text
-    assert ", 1;" in text.partition("shr.s32")[2] and "setp.ge" not in text and "ld." not in text
-    text = loads_and_epilogue(kernel(load, [".u64 p"]), STUB, "k", facts, 1).text
-    assert text.count("setp.ge.u32") == 1 and "+124]" not in text
-
-
-# --- the epilogue -------------------------------------------------------------------------------
-
-STORES = {
-    "b32": "st.global.L1::no_allocate.L2::evict_last.v8.b32 [%rd3+32], {VALUES};",
-    "f32": "st.global.v8.f32 [%rd3+32], {VALUES};",
-    "b64": "st.global.v4.b64 [%rd3+32], {VALUES};",
-}
-
-
-@pytest.mark.parametrize("kind", STORES)
-@pytest.mark.parametrize("lanes", [32, 21])
-def test_wide_stores_write_what_they_wrote(kind, lanes):
-    """By all lanes of a warp, sector by sector, or by some of them, in halves."""
-    names = {"b32": "r", "f32": "f", "b64": "rd"}[kind]
-    count = 4 if kind == "b64" else 8
-    values = [f"%{names}{i + 20}" for i in range(count)]
-    sets = "".join(
-        f"mad.lo.u32 %r10, %r1, 100, {i + 7}; "
-        + {"b32": "mov.b32 {0}, %r10;", "f32": "cvt.rn.f32.u32 {0}, %r10;"}.get(
-            kind, "mul.wide.u32 {0}, %r10, 70001;"
-        ).format(value)
-        for i, value in enumerate(values)
-    )
-    body = f"""
-    .reg .f32 %f<40>;
-    ld.param.u64 %rd1, [out];
-    mov.u32 %r1, %tid.x;
-    mul.wide.u32 %rd2, %r1, 32;
-    add.u64 %rd3, %rd1, %rd2;
-    setp.ge.u32 %p1, %r1, {lanes};
-    @%p1 bra OVER;
-    {sets}
-    {STORES[kind].replace("VALUES", ", ".join(values))}
-    OVER:
-    """
-    text = kernel(body, [".u64 out"])
-    changed = loads_and_epilogue(text, STUB, "k", None, 1).text
-    assert not re.search(r"\.v8|v4\.b64|evict_last", changed) and "shfl.sync.bfly" in changed
-    outs = []
-    for program in (text, changed):
-        out = torch.zeros(34 * 32, dtype=torch.uint8)
-        Gpu().launch(program, "k", (1, 1, 1), (32, 1, 1), args=[out])
-        outs.append(out)
-    assert torch.equal(*outs) and outs[0][: 32 * (lanes + 1)].any()
-
-
-def test_an_epilogue_works_on_values_that_are_not_known():
-    load = "tcgen05.ld.sync.aligned.32x32b.x4.b32 {%r1, %r2, %r3, %r4}, [%r5];"
-    text = loads_and_epilogue(kernel(load, [".u64 p"]), STUB, "k", None, 1).text
-    assert re.findall(r"xor\.b32 %r(\d), \w+, (\d)", text) == [*zip("1234", "0123")]
-
-
-def test_other_kernels_of_a_module_are_left_out():
-    """What Hopper cannot run of them is not refused."""
-    entry = kernel("mov.b32 %r1, 7;", [".u64 p"]).partition(".visible")[2]
-    both = kernel(GATHER, [".u64 p"], name="other") + ".visible" + entry
-    assert list(parse(both).kernels) == ["other", "k"]
-    kept = only(both, "k")
-    assert list(parse(kept).kernels) == ["k"] and ".loc" not in kept
-    loads_and_epilogue(both, STUB, "k", None, 1)
-    with pytest.raises(HopperError, match="gather4"):
-        loads_and_epilogue(both, STUB, "other", None, 1)
-
 
 # --- packs of any program -----------------------------------------------------------------------
 
