@@ -1,5 +1,5 @@
-"""The GPUs that the clock knows: how many SMs in which GPCs, how many clusters fit, and the
-constants that differ from the B200's (constants.py).
+"""The GPUs that the clock knows: how many SMs in which GPCs, and the constants that differ from the
+B200's (constants.py).
 
 The H200 is the twin: the same simulator with what was measured on one, so that predictions can be
 held against silicon (`python -m b200 twin`).
@@ -7,7 +7,7 @@ held against silicon (`python -m b200 twin`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from b200.clock.constants import Constant, Constants
 from b200.hardware import SM_COUNT
@@ -15,15 +15,14 @@ from b200.hardware import SM_COUNT
 
 @dataclass(frozen=True)
 class Device:
-    """gpcs: SMs of each GPC, by turns on die (or L2 partition) 0 and 1. clusters: how many
-    clusters of a size are resident at most where an SM holds one of their CTAs. table: constants in
-    place of the B200's.
+    """gpcs: SMs of each GPC, by turns on die (or L2 partition) 0 and 1. strays: TPCs of the first
+    GPC whose two SMs share clusters with no other SM. table: constants in place of the B200's.
     """
 
     name: str
     clock_ghz: float
     gpcs: tuple[int, ...]
-    clusters: dict[int, int] = field(default_factory=dict)
+    strays: int
     table: tuple[Constant, ...] = ()
 
     def constants(self, end: str, overrides: dict[str, float]) -> Constants:
@@ -32,14 +31,17 @@ class Device:
         return Constants.make(end, **{**here, **overrides})
 
 
-B200 = Device("B200", 1.965, (18, 18, 18, 20, 18, 18, 18, 20), {4: 33})
+# QuickRunCUDA (B300), I6_BLOCK_SCHEDULE_TOPOLOGY and I8_CLUSTER_TOPOLOGY: the SMs of the first 20
+# CTAs and of clusters of 8. GPC 0 has five TPCs and three strays, the others nine, and three of them
+# (which ones is not told) a tenth. NCU1's 33 clusters of 4 on a B200 are what then fits.
+B200 = Device("B200", 1.965, (16, 18, 18, 18, 18, 20, 20, 20), 3)
 assert sum(B200.gpcs) == SM_COUNT
 
 H200 = Device(
     "H200",
     1.98,
-    (16, 16, 16, 18, 16, 16, 16, 18),
-    {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 16: 7},
+    (16, 16, 16, 16, 16, 16, 18, 18),  # hopper_clusters: the order of CTAs, with and without clusters
+    4,
     (
         Constant("dram_bandwidth", 4.7e12, "B/s", "measured", "hopper_memory, shared: no_sharing"),
         Constant("dram_extra_clk", 53.0, "clk", "measured", "hopper_memory, dram less l2 (1, 1)"),
@@ -56,7 +58,13 @@ H200 = Device(
             "hopper_ingest: one SM takes in 116 B a clk",
         ),
         Constant("l2_clock", 1.98e9, "Hz", "measured", "SM clock"),
-        Constant("l2_bandwidth", 26e12, "B/s", "unknown", "not seen: the ports limit before it"),
+        Constant(
+            "l2_bandwidth",
+            11.5e12,
+            "B/s",
+            "fitted",
+            "hopper_sharing, with l2_fill: 1, 2, 4, 8 SMs of different GPCs load the same",
+        ),
         Constant(
             "port_bandwidth",
             10.6e12,

@@ -102,6 +102,7 @@ class Memory:
         self.port_clk = [sum(gpcs) / (chip * sms) for sms in gpcs]  # clk a byte
         self.l2 = (Server(), Server())
         self.l2_clk = 2 * c.l2_clock / c.l2_bandwidth  # clk a byte, of one die's partition
+        self.fill_clk = c.l2_fill * self.l2_clk
         self.fills = [Server() for _ in gpcs]
         self.cold = cold
         self.fabric_clk = 2 * ghz * 1e9 / c.fabric_bandwidth
@@ -181,10 +182,11 @@ class Memory:
         self.l2_bytes += total
         die, port = sm.die, total * self.port_clk[sm.gpc]
         width = max(port, total * self.l2_clk)
-        begin = self.l2[die].serve(at, total * self.l2_clk)
-        begin = self.ports[sm.gpc].serve(begin, port)
         state = lines[index]
         mine = np.uint8(1 << die)
+        fill = int((state == 0).sum()) * UNIT * self.fill_clk
+        begin = self.l2[die].serve(at, total * self.l2_clk + fill)
+        begin = self.ports[sm.gpc].serve(begin, port)
         away = (state & mine) == 0
         ready, place = self.ready[region.base], self.place[region.base]
         asked = float(ready[index].max())  # by an earlier read, perhaps still on its way

@@ -1,0 +1,212 @@
+"""How far CTAs that load the same drift apart on a Hopper GPU, and what that costs.
+
+    python -m b200.measure.hopper_sharing [--json FILE]
+
+Each CTA has a ring of stages; a warp fills a stage again as soon as another warp has seen it full.
+Nothing is read twice by a CTA, and all of it comes from DRAM. `share` clusters load the same: either
+neighbours in the launch, or such whose numbers are as far apart as possible. coupled: a stage is
+filled again when all CTAs of the cluster have seen it, as in a pair of CTAs.
+
+start: us between the first and the last start of CTAs that load the same, the mean; drift: the same
+of the times when they see stages, by stage. The chip's global timer, in steps of 32 ns.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from dataclasses import dataclass
+
+from b200.chip.copies.tensormap import TensorMap
+from b200.hopper.probe import command
+from b200.hopper.rewrite import TARGET
+from b200.hopper.run import Image, Shape, places_of
+from b200.measure.hopper_ingest import BYTE, TENSOR, TRY
+from b200.measure.hopper_memory import forget
+
+LOADS = 48  # stages that a CTA sees
+ROW, ROWS = 128, 128  # of a box, of which a stage has two
+STAGE = 2 * ROWS * ROW
+SHOWN = (0, 7, 23, 47)  # stages
+RUNS = 5
+
+
+@dataclass(frozen=True)
+class Launch:
+    """ctas, cluster: of the grid. share: clusters that load the same, neighbours or apart."""
+
+    ctas: int
+    cluster: int
+    share: int
+    apart: bool
+    stages: int
+    coupled: bool = False
+
+    @property
+    def tiles(self) -> int:
+        return self.ctas // self.cluster // self.share
+
+    def tile_of(self, cluster: int) -> int:
+        return cluster % self.tiles if self.apart else cluster // self.share
+
+
+@dataclass(frozen=True)
+class Measured:
+    """us: from the first start to the last stage seen. bytes_a_ns: that arrive in all SMs."""
+
+    launch: Launch
+    us: float
+    bytes_a_ns: float
+    start: float
+    drift: tuple[float, ...]
+
+
+LAUNCHES = tuple(
+    Launch(128, cluster, share, apart, stages, coupled)
+    for stages in (3, 6)
+    for cluster in (1, 2, 4)
+    for share in (1, 2, 4, 8)
+    for apart in ((False, True) if share > 1 else (False,))
+    for coupled in ((False, True) if cluster > 1 else (False,))
+)
+
+
+def kernel(launch: Launch) -> str:
+    """PTX. Parameters: out (LOADS + 1 u64 a CTA: the timer at the start, then when each stage was
+    full), map.
+    """
+    full = launch.stages * STAGE
+    empty = full + 8 * launch.stages
+    count = launch.cluster if launch.coupled else 1
+    init = "\n".join(
+        f"mbarrier.init.shared::cta.b64 [%r9+{first + 8 * s}], {arrivals};"
+        for first, arrivals in ((full, 1), (empty, count))
+        for s in range(launch.stages)
+    )
+    if launch.cluster > 1:
+        meet = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+    else:
+        meet = "bar.sync 0;"
+    if count > 1:
+        release = "".join(
+            f"mapa.shared::cluster.u32 %r33, %r32, {rank};"
+            f" mbarrier.arrive.release.cta.shared::cluster.b64 _, [%r33+{empty}];"
+            for rank in range(launch.cluster)
+        )
+    else:
+        release = f"mbarrier.arrive.shared::cta.b64 _, [%r32+{empty}];"
+    if launch.apart:
+        tile = f"rem.u32 %r5, %r4, {launch.tiles};"
+    else:
+        tile = f"div.u32 %r5, %r4, {launch.share};"
+    return f""".version 8.6
+.target {TARGET}
+.address_size 64
+.extern .shared .align 1024 .b8 dyn[];
+.visible .entry k(.param .u64 out, .param .align 64 .b8 map[128])
+.reqntid 64, 1, 1
+{{
+    .reg .pred %p<8>; .reg .b32 %r<40>; .reg .b64 %rd<24>;
+    ld.param.u64 %rd1, [out]; mov.b64 %rd4, map; cvta.param.u64 %rd3, %rd4;
+    mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn;
+    mul.wide.u32 %rd5, %r2, {8 * (LOADS + 1)}; add.u64 %rd1, %rd1, %rd5;
+    mov.u64 %rd20, %globaltimer;
+    setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
+    st.global.u64 [%rd1], %rd20;
+    {init}
+    fence.mbarrier_init.release.cluster;
+    READY: bar.sync 0;
+    {meet}
+    mov.b32 %r10, 0; mov.b32 %r11, 0;
+    setp.ge.u32 %p2, %r1, 32; @%p2 bra CONSUME;
+    div.u32 %r4, %r2, {launch.cluster}; rem.u32 %r3, %r2, {launch.cluster};
+    {tile}
+    mad.lo.u32 %r5, %r5, {launch.cluster}, %r3;
+    mul.lo.u32 %r21, %r5, {2 * ROWS * LOADS};
+    mov.b32 %r12, 1;
+    LOAD: mad.lo.u32 %r22, %r11, 8, %r9; mad.lo.u32 %r20, %r11, {STAGE}, %r9;
+    FREE: {TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
+    add.u32 %r22, %r22, {full}; add.u32 %r23, %r21, {ROWS};
+    elect.sync %r26|%p0, -1; @!%p0 bra ISSUED;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r22], {STAGE};
+    {TENSOR} [%r20], [%rd3, {{0, %r21}}], [%r22];
+    {TENSOR} [%r20+{ROWS * ROW}], [%rd3, {{0, %r23}}], [%r22];
+    ISSUED: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1; add.u32 %r21, %r21, {2 * ROWS};
+    setp.ne.u32 %p4, %r11, {launch.stages}; @%p4 bra NEXT;
+    mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
+    NEXT: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra LOAD;
+    bra END;
+    CONSUME: mov.b32 %r12, 0;
+    SEE: mad.lo.u32 %r32, %r11, 8, %r9; add.u64 %rd1, %rd1, 8;
+    THERE: {TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
+    elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
+    {release}
+    mov.u64 %rd20, %globaltimer; st.global.u64 [%rd1], %rd20;
+    RELEASED: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
+    setp.ne.u32 %p4, %r11, {launch.stages}; @%p4 bra SAME; mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
+    SAME: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra SEE;
+    END: bar.sync 0;
+    {meet}
+    ret;
+}}
+"""
+
+
+def smem(launch: Launch) -> int:
+    return launch.stages * (STAGE + 16)
+
+
+def measure(launch: Launch) -> Measured:
+    import torch
+
+    text = kernel(launch)
+    rows = launch.tiles * launch.cluster * 2 * ROWS * LOADS
+    data = torch.zeros(rows * ROW, dtype=torch.uint8, device="cuda")
+    out = torch.zeros(launch.ctas, LOADS + 1, dtype=torch.int64, device="cuda")
+    tensormap = TensorMap(data.data_ptr(), BYTE, (ROW, rows), (ROW,), (ROW, ROWS), (1, 1), 3)
+    image = Image(text, "k", places_of(text, "k"))
+    map_at = image.places[1][0]
+    params = struct.pack("<Q", out.data_ptr()).ljust(map_at, b"\0") + tensormap.encode()
+    shape = Shape((launch.ctas, 1, 1), (64, 1, 1), (launch.cluster, 1, 1), smem(launch))
+    found = []
+    for _ in range(RUNS):
+        forget()
+        image.launch(shape, params)
+        times = out.cpu().double() / 1e3
+        found.append((float(times[:, -1].max() - times[:, 0].min()), times))
+    us, times = sorted(found[1:], key=lambda f: f[0])[(RUNS - 1) // 2]
+    members: dict[tuple[int, int], list[int]] = {}
+    for cta in range(launch.ctas):
+        cluster, rank = divmod(cta, launch.cluster)
+        members.setdefault((launch.tile_of(cluster), rank), []).append(cta)
+    spread = torch.stack(
+        [times[of].max(0).values - times[of].min(0).values for of in members.values()]
+    ).mean(0)
+    delivered = launch.ctas * LOADS * STAGE / (us * 1e3)
+    drift = tuple(round(float(spread[1 + stage]), 3) for stage in SHOWN)
+    return Measured(launch, us, delivered, round(float(spread[0]), 3), drift)
+
+
+def measure_all() -> list[Measured]:
+    return [measure(launch) for launch in LAUNCHES]
+
+
+def table(results: list[Measured]) -> str:
+    stages = ", ".join(str(1 + stage) for stage in SHOWN)
+    lines = [
+        f"| a cluster | stages | coupled | load the same | us | TB/s | start us | {stages}: us |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for r in results:
+        of = r.launch
+        same = f"{of.share} {'apart' if of.apart else 'neighbours'}" if of.share > 1 else "none"
+        lines.append(
+            f"| {of.cluster} | {of.stages} | {'yes' if of.coupled else ''} | {same} | {r.us:.1f} "
+            f"| {r.bytes_a_ns / 1e3:.2f} | {r.start:.2f} "
+            f"| {', '.join(f'{d:.2f}' for d in r.drift)} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(command(__doc__, measure_all, table))
