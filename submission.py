@@ -74,15 +74,15 @@ from cutlass.utils import HardwareInfo
 from task import input_t, output_t
 
 SM_COUNT = 148
-CLUSTERS = 148, 74, 48, 33, 26, 24, 16, 16  # of 1, 2, ... CTAs, resident at a time on 8 GPCs
+CLUSTERS = 148, 74, 45, 33, 26, 22, 15, 15  # of 1, 2, ... CTAs, resident at a time on 8 GPCs
 SMEM_BYTES = 232_448  # what one CTA may ask for
 SMEM_PER_SM = 233_472  # each resident CTA takes 1 KB more than it asks for
 TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
 # What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a token
-COSTS = {"dram": 3400, "l2": 15000, "start": 3600, "refill": 2150, "cluster": 85, "split": 430}
-COSTS |= {"restart": 3300, "epilogue": 9, "dual": 35, "exchange": 36}
+COSTS = {"dram": 3250, "l2": 10900, "start": 3800, "refill": 2010, "cluster": 57, "split": 250}
+COSTS |= {"restart": 3300, "epilogue": 12, "dual": 35, "exchange": 36, "fill": 1.4}
 # Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
 EDGE, EDGE_CHANCE = 0.9, 0.05
 CLOSE = 1.03  # estimates within this ratio are alike
@@ -414,8 +414,9 @@ def estimate(config: Config, problem: Problem) -> float:
         tiles += [tile_cycles(plan, width, p.k, crowd)] * tiles_of(c, p)
         weight_rows = tiles_of(c, p) * c.cta_group * ROWS * weights  # for each once by a cluster
         token_rows = p.batch * ceil_div(p.rows, ROWS * c.cta_group) * p.tokens
-        l2 += p.k * 0.5625 * (weight_rows + token_rows) / COSTS["l2"]
-        dram += p.batch * p.k * 0.5625 * (weights * p.rows + p.tokens) / COSTS["dram"]
+        once = p.batch * (weights * p.rows + p.tokens)  # comes from DRAM, which takes the L2 as well
+        l2 += p.k * 0.5625 * (weight_rows + token_rows + COSTS["fill"] * once) / COSTS["l2"]
+        dram += p.k * 0.5625 * once / COSTS["dram"]
     at_once = clusters_at_once(c.cluster) * c.ctas_per_sm
     mains, epilogues = zip(*tiles[::at_once])  # of the first cluster, which has the longest
     hidden = plan.accumulators == 2
