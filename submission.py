@@ -414,7 +414,7 @@ def estimate(config: Config, problem: Problem) -> float:
         tiles += [tile_cycles(plan, width, p.k, crowd)] * tiles_of(c, p)
         weight_rows = tiles_of(c, p) * c.cta_group * ROWS * weights  # for each once by a cluster
         token_rows = p.batch * ceil_div(p.rows, ROWS * c.cta_group) * p.tokens
-        once = p.batch * (weights * p.rows + p.tokens)  # comes from DRAM, which takes the L2 as well
+        once = p.batch * (weights * p.rows + p.tokens)  # from DRAM, which takes the L2 as well
         l2 += p.k * 0.5625 * (weight_rows + token_rows + COSTS["fill"] * once) / COSTS["l2"]
         dram += p.k * 0.5625 * once / COSTS["dram"]
     at_once = clusters_at_once(c.cluster) * c.ctas_per_sm

@@ -124,9 +124,9 @@ TABLE = (
         1.4,
         "",
         "measured",
-        "what a byte from DRAM takes of the L2, in bytes that it delivers. H200, hopper_sharing: 100 "
-        "MB from DRAM for 64 SMs and as much from the L2 for 64 others take 31 us, alone 23 and 20; "
-        "where 1, 2, 4, 8 SMs of different GPCs load the same from DRAM, 4.5, 5.7, 8.4, 9.1 TB/s",
+        "what a byte from DRAM takes of the L2, in bytes that it delivers. H200, hopper_sharing: "
+        "64 SMs load 100 MB from DRAM in 23 us, in 31 beside 64 that load as much from the L2; "
+        "SMs of 1, 2, 4, 8 GPCs that load the same from DRAM take in 4.5, 5.7, 8.4, 9.1 TB/s",
         1.0,
         2.0,
     ),

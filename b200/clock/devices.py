@@ -32,15 +32,15 @@ class Device:
 
 
 # QuickRunCUDA (B300), I6_BLOCK_SCHEDULE_TOPOLOGY and I8_CLUSTER_TOPOLOGY: the SMs of the first 20
-# CTAs and of clusters of 8. GPC 0 has five TPCs and three strays, the others nine, and three of them
-# (which ones is not told) a tenth. NCU1's 33 clusters of 4 on a B200 are what then fits.
+# CTAs and of clusters of 8. GPC 0 has five TPCs and three strays, the others nine, and three of
+# them (which ones is not told) a tenth. NCU1's 33 clusters of 4 on a B200 are what then fits.
 B200 = Device("B200", 1.965, (16, 18, 18, 18, 18, 20, 20, 20), 3)
 assert sum(B200.gpcs) == SM_COUNT
 
 H200 = Device(
     "H200",
     1.98,
-    (16, 16, 16, 16, 16, 16, 18, 18),  # hopper_clusters: the order of CTAs, with and without clusters
+    (16, 16, 16, 16, 16, 16, 18, 18),  # hopper_clusters: the order of CTAs
     4,
     (
         Constant("dram_bandwidth", 4.7e12, "B/s", "measured", "hopper_memory, shared: no_sharing"),

@@ -23,7 +23,6 @@ from b200.clock.devices import B200, Device
 from b200.clock.sm import SM
 from b200.hardware import SM_CTAS, SM_THREADS, SMEM_BYTES, SMEM_RESERVED
 
-
 TPC = 2  # SMs
 
 

@@ -1,14 +1,15 @@
-"""How far CTAs that load the same drift apart on a Hopper GPU, and what that costs.
+"""What it costs on a Hopper GPU that CTAs load the same, and how far they drift apart.
 
     python -m b200.measure.hopper_sharing [--json FILE]
 
-Each CTA has a ring of stages; a warp fills a stage again as soon as another warp has seen it full.
-Nothing is read twice by a CTA, and all of it comes from DRAM. `share` clusters load the same: either
-neighbours in the launch, or such whose numbers are as far apart as possible. coupled: a stage is
-filled again when all CTAs of the cluster have seen it, as in a pair of CTAs.
+Each CTA has a ring of stages; a warp fills a stage again as soon as another has seen it full. No
+CTA reads anything twice, and all of it comes from DRAM. `share` clusters load the same: neighbours
+in the launch, or such whose numbers are as far apart as possible. coupled: a stage is filled again
+when all CTAs of the cluster have seen it, as in a pair of CTAs. again: only the first `ctas /
+share` CTAs do so, the others load a ring's worth from the L2 again and again.
 
 start: us between the first and the last start of CTAs that load the same, the mean; drift: the same
-of the times when they see stages, by stage. The chip's global timer, in steps of 32 ns.
+of the times when they see stages, by stage. By the chip's global timer, whose steps are coarse.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ RUNS = 5
 
 @dataclass(frozen=True)
 class Launch:
-    """ctas, cluster: of the grid. share: clusters that load the same, neighbours or apart."""
+    """ctas, cluster: of the grid. share: clusters that load the same, neighbours or apart. stages:
+    of a ring.
+    """
 
     ctas: int
     cluster: int
@@ -41,6 +44,7 @@ class Launch:
     apart: bool
     stages: int
     coupled: bool = False
+    again: bool = False
 
     @property
     def tiles(self) -> int:
@@ -68,7 +72,7 @@ LAUNCHES = tuple(
     for share in (1, 2, 4, 8)
     for apart in ((False, True) if share > 1 else (False,))
     for coupled in ((False, True) if cluster > 1 else (False,))
-)
+) + tuple(Launch(128, 1, share, True, stages, again=True) for share in (2, 4) for stages in (3, 6))
 
 
 def kernel(launch: Launch) -> str:
@@ -99,6 +103,11 @@ def kernel(launch: Launch) -> str:
         tile = f"rem.u32 %r5, %r4, {launch.tiles};"
     else:
         tile = f"div.u32 %r5, %r4, {launch.share};"
+    again = ""
+    if launch.again:
+        again = f"""setp.lt.u32 %p6, %r4, {launch.tiles}; @%p6 bra FIRST;
+    mov.b32 %r6, {2 * ROWS * launch.stages}; mul.lo.u32 %r21, %r2, %r6;
+    FIRST:"""
     return f""".version 8.6
 .target {TARGET}
 .address_size 64
@@ -123,7 +132,8 @@ def kernel(launch: Launch) -> str:
     {tile}
     mad.lo.u32 %r5, %r5, {launch.cluster}, %r3;
     mul.lo.u32 %r21, %r5, {2 * ROWS * LOADS};
-    mov.b32 %r12, 1;
+    mov.b32 %r12, 1; mov.b32 %r6, 0;
+    {again}
     LOAD: mad.lo.u32 %r22, %r11, 8, %r9; mad.lo.u32 %r20, %r11, {STAGE}, %r9;
     FREE: {TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
     add.u32 %r22, %r22, {full}; add.u32 %r23, %r21, {ROWS};
@@ -133,7 +143,7 @@ def kernel(launch: Launch) -> str:
     {TENSOR} [%r20+{ROWS * ROW}], [%rd3, {{0, %r23}}], [%r22];
     ISSUED: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1; add.u32 %r21, %r21, {2 * ROWS};
     setp.ne.u32 %p4, %r11, {launch.stages}; @%p4 bra NEXT;
-    mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
+    mov.b32 %r11, 0; xor.b32 %r12, %r12, 1; sub.u32 %r21, %r21, %r6;
     NEXT: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra LOAD;
     bra END;
     CONSUME: mov.b32 %r12, 0;
@@ -200,6 +210,7 @@ def table(results: list[Measured]) -> str:
     for r in results:
         of = r.launch
         same = f"{of.share} {'apart' if of.apart else 'neighbours'}" if of.share > 1 else "none"
+        same = f"none, {of.ctas - of.tiles} from the L2" if of.again else same
         lines.append(
             f"| {of.cluster} | {of.stages} | {'yes' if of.coupled else ''} | {same} | {r.us:.1f} "
             f"| {r.bytes_a_ns / 1e3:.2f} | {r.start:.2f} "

@@ -21,7 +21,6 @@ from b200.clock import (
 from b200.clock import (
     call_time as protocol,
 )
-from b200.clock.placement import Placement
 from b200.clock.sm import mma_interval
 from b200.clock.taint import depends_on_arithmetic
 from b200.program.parse import parse
@@ -266,21 +265,6 @@ def test_kernels_that_decide_by_an_accumulator_are_noticed(use, decides):
     program = parse(text)
     structure = translate(program, program.kernels["k"]).structure
     assert (depends_on_arithmetic(structure) is not None) == decides
-
-
-def test_clusters_of_four_do_not_fill_the_chip():
-    """NCU1: 33 clusters of 4 CTAs are resident together; of 1 and 2 CTAs, all SMs are used."""
-
-    class Shape:
-        smem_bytes, block = 200_000, (192, 1, 1)
-
-    for n, expected in ((1, 148), (2, 74), (4, 33)):
-        Shape.cluster = (n, 1, 1)
-        place, count = Placement(), 0
-        while (sms := place.place(Shape)) is not None:
-            assert len({sm.gpc for sm in sms}) == 1 and len({sm.index for sm in sms}) == n
-            count += 1
-        assert count == expected
 
 
 def test_later_ctas_start_when_earlier_ones_end():
