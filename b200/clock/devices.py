@@ -33,7 +33,8 @@ class Device:
 
 # QuickRunCUDA (B300), I6_BLOCK_SCHEDULE_TOPOLOGY and I8_CLUSTER_TOPOLOGY: the SMs of the first 20
 # CTAs and of clusters of 8. GPC 0 has five TPCs and three strays, the others nine, and three of
-# them (which ones is not told) a tenth. NCU1's 33 clusters of 4 on a B200 are what then fits.
+# them (which ones is not told) a tenth. NCU1's 33 clusters of 4 on a B200 are what then fits, and
+# 15 of 8: I8's 16th begins again at the first one's SMs.
 B200 = Device("B200", 1.965, (16, 18, 18, 18, 18, 20, 20, 20), 3)
 assert sum(B200.gpcs) == SM_COUNT
 

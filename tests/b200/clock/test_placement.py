@@ -32,11 +32,13 @@ def placed(device: Device, cluster: int, smem_bytes: int = 200_000) -> list[list
     [
         (H200, 200_000, {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 16: 7}),
         (H200, 100_000, {4: 62}),
-        (B200, 200_000, {1: 148, 2: 74, 4: 33}),
+        (B200, 200_000, {1: 148, 2: 74, 4: 33, 8: 15}),
     ],
 )
 def test_clusters_that_fit(device, smem_bytes, counts):
-    """What cuOccupancyMaxActiveClusters says on an H200, and NCU1 of clusters of 4 on a B200."""
+    """What cuOccupancyMaxActiveClusters says on an H200, NCU1 of clusters of 4 on a B200, and
+    QuickRunCUDA's I8 of clusters of 8 on a B300.
+    """
     assert {n: len(placed(device, n, smem_bytes)) for n in counts} == counts
     if smem_bytes == 200_000:
         assert {n: max_clusters(n, device) for n in counts} == counts

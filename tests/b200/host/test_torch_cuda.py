@@ -231,8 +231,8 @@ def test_the_dsl_knows_the_hardware():
     from cutlass.utils import HardwareInfo
 
     info = HardwareInfo()
-    # resident clusters: placement.py, its table of SMs a GPC and what was measured
-    assert [info.get_max_active_clusters(n) for n in (1, 2, 4, 8)] == [148, 74, 33, 16]
+    # NCU1: 33 of 4; QuickRunCUDA's I8: on a B300 the 16th cluster of 8 shares SMs with the first
+    assert [info.get_max_active_clusters(n) for n in (1, 2, 4, 8)] == [148, 74, 33, 15]
     assert info.get_device_multiprocessor_count() == 148
     assert int(cutlass.torch.default_stream()) == 0
 
