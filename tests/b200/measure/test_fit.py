@@ -17,7 +17,7 @@ BANDWIDTHS = ("l2_bandwidth", "dram_bandwidth")  # a probe of all SMs takes seco
 QUICK = [probe for probe in PROBES if probe.constant not in BANDWIDTHS]
 
 
-def altered(probes, factors=(0.8, 1.25, 1.15)):
+def altered(probes, factors):
     """A value other than the table's for the constant of each probe."""
     return {
         probe.constant: BY_NAME[probe.constant].value * factors[i % len(factors)]
@@ -25,8 +25,8 @@ def altered(probes, factors=(0.8, 1.25, 1.15)):
     }
 
 
-def found_again(probes):
-    truth = altered(probes)
+def found_again(probes, factors=(0.8, 1.25, 1.15)):
+    truth = altered(probes, factors)
     found = as_constants(fit(measure(Clock(truth), probes), probes))
     assert set(found) == set(truth)
     return {name: found[name] / truth[name] for name in truth}
@@ -39,7 +39,9 @@ def test_altered_constants_are_found_again():
 
 @pytest.mark.slow
 def test_altered_bandwidths_are_found_again():
-    ratios = found_again([probe for probe in PROBES if probe.constant in BANDWIDTHS])
+    """Of a chip whose L2 keeps up with its DRAM; a slower one hides what DRAM could do."""
+    probes = [probe for probe in PROBES if probe.constant in BANDWIDTHS]
+    ratios = found_again(probes, factors=(1.25, 0.8))
     assert all(ratio == pytest.approx(1, rel=0.05) for ratio in ratios.values()), ratios
 
 
