@@ -41,7 +41,6 @@ class Placement:
     """The SMs of the chip and what is free on them."""
 
     def __init__(self, device: Device = B200):
-        self.device = device
         self.sms: list[SM] = []
         self.groups: list[list[SM]] = []
         for gpc, count in _groups(device):

@@ -101,6 +101,43 @@ class Measured:
     cluster: int = 1
 
 
+def meet(cluster: int) -> str:
+    """All threads of a CTA, or of a cluster."""
+    if cluster == 1:
+        return "bar.sync 0;"
+    return "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+
+
+def begin(full: int, stages: int, releases: int, cluster: int) -> str:
+    """Thread 0 makes the barriers of a ring, the others wait at READY; one warp goes on, to fill
+    stages, the other to CONSUME. full: place of the barriers behind %r9, those of empty stages
+    follow; releases: arrivals that empty a stage. %r10: count of stages, %r11: the one at hand.
+    """
+    init = "\n".join(
+        f"mbarrier.init.shared::cta.b64 [%r9+{full + 8 * s}], {1 if s < stages else releases};"
+        for s in range(2 * stages)
+    )
+    return f"""{init}
+    fence.mbarrier_init.release.cluster;
+    READY: bar.sync 0;
+    {meet(cluster)}
+    mov.b32 %r10, 0; mov.b32 %r11, 0;
+    setp.ge.u32 %p2, %r1, 32; @%p2 bra CONSUME;"""
+
+
+def release(empty: int, ctas: int) -> str:
+    """A stage is empty: arrive at its barrier, `empty` behind %r32, in this CTA or in all of a
+    cluster of `ctas`.
+    """
+    if ctas == 1:
+        return f"mbarrier.arrive.shared::cta.b64 _, [%r32+{empty}];"
+    return "".join(
+        f"mapa.shared::cluster.u32 %r33, %r32, {rank};"
+        f" mbarrier.arrive.release.cta.shared::cluster.b64 _, [%r33+{empty}];"
+        for rank in range(ctas)
+    )
+
+
 def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> str:
     """PTX. Parameters: out (a u64 a CTA: clk of LOADS - 1 - WARM stages), map, data.
 
@@ -127,24 +164,7 @@ def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> 
     again = "" if stage.fresh else "mov.u32 %r21, %r6; mov.u32 %r25, %r7; mov.u64 %rd8, %rd6;"
     full = stage.stages * size
     empty = full + 8 * stage.stages
-    arrivals = {full: 1, empty: cluster}
-    init = "\n".join(
-        f"mbarrier.init.shared::cta.b64 [%r9+{first + 8 * s}], {count};"
-        for first, count in arrivals.items()
-        for s in range(stage.stages)
-    )
-    if cluster == 1:
-        meet = "bar.sync 0;"
-        release = f"mbarrier.arrive.shared::cta.b64 _, [%r32+{empty}];"
-        end, tile = "", "%r2"
-    else:
-        meet = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
-        release = "".join(
-            f"mapa.shared::cluster.u32 %r33, %r32, {rank};"
-            f" mbarrier.arrive.release.cta.shared::cluster.b64 _, [%r33+{empty}];"
-            for rank in range(cluster)
-        )
-        end, tile = meet, "%r24"
+    end, tile = ("", "%r2") if cluster == 1 else (meet(cluster), "%r24")
     return f""".version 8.6
 .target {target}
 .address_size 64
@@ -159,12 +179,7 @@ def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> 
     mul.wide.u32 %rd5, %r2, 8; add.u64 %rd1, %rd1, %rd5;
     mov.b16 %rs1, {(1 << cluster) - 1}; rem.u32 %r24, %r2, {cluster};
     setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
-    {init}
-    fence.mbarrier_init.release.cluster;
-    READY: bar.sync 0;
-    {meet}
-    mov.b32 %r10, 0; mov.b32 %r11, 0;
-    setp.ge.u32 %p2, %r1, 32; @%p2 bra CONSUME;
+    {begin(full, stage.stages, cluster, cluster)}
     div.u32 %r5, {tile}, {group if cluster == 1 else 1};
     mul.lo.u32 %r6, %r5, {sum(stage.boxes) * sets};
     div.u32 %r7, %r2, {cluster * group};
@@ -186,7 +201,7 @@ def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> 
     SEE: mad.lo.u32 %r32, %r11, 8, %r9;
     THERE: {TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
     elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
-    {release}
+    {release(empty, cluster)}
     RELEASED: setp.ne.u32 %p6, %r10, {WARM}; @%p6 bra LATER; mov.u64 %rd20, %clock64;
     LATER: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
     setp.ne.u32 %p4, %r11, {stage.stages}; @%p4 bra SAME; mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;

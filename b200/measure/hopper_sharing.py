@@ -22,7 +22,7 @@ from b200.chip.copies.tensormap import TensorMap
 from b200.hopper.probe import command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
-from b200.measure.hopper_ingest import BYTE, TENSOR, TRY
+from b200.measure.hopper_ingest import BYTE, TENSOR, TRY, begin, meet, release
 from b200.measure.hopper_memory import forget
 
 LOADS = 48  # stages that a CTA sees
@@ -50,6 +50,11 @@ class Launch:
     def tiles(self) -> int:
         return self.ctas // self.cluster // self.share
 
+    @property
+    def rows(self) -> int:
+        """Of the matrix that all boxes are of."""
+        return self.tiles * self.cluster * 2 * ROWS * LOADS
+
     def tile_of(self, cluster: int) -> int:
         return cluster % self.tiles if self.apart else cluster // self.share
 
@@ -65,14 +70,18 @@ class Measured:
     drift: tuple[float, ...]
 
 
-LAUNCHES = tuple(
-    Launch(128, cluster, share, apart, stages, coupled)
-    for stages in (3, 6)
-    for cluster in (1, 2, 4)
-    for share in (1, 2, 4, 8)
-    for apart in ((False, True) if share > 1 else (False,))
-    for coupled in ((False, True) if cluster > 1 else (False,))
-) + tuple(Launch(128, 1, share, True, stages, again=True) for share in (2, 4) for stages in (3, 6))
+LAUNCHES = (
+    *(
+        Launch(128, cluster, share, apart, stages, coupled)
+        for stages in (3, 6)
+        for cluster in (1, 2, 4)
+        for share in (1, 2, 4, 8)
+        for apart in ((False, True) if share > 1 else (False,))
+        for coupled in ((False, True) if cluster > 1 else (False,))
+    ),
+    *(Launch(128, 1, share, True, stages, again=True) for share in (2, 4) for stages in (3, 6)),
+    *(Launch(64, 1, 1, False, stages) for stages in (3, 6)),
+)
 
 
 def kernel(launch: Launch) -> str:
@@ -81,24 +90,7 @@ def kernel(launch: Launch) -> str:
     """
     full = launch.stages * STAGE
     empty = full + 8 * launch.stages
-    count = launch.cluster if launch.coupled else 1
-    init = "\n".join(
-        f"mbarrier.init.shared::cta.b64 [%r9+{first + 8 * s}], {arrivals};"
-        for first, arrivals in ((full, 1), (empty, count))
-        for s in range(launch.stages)
-    )
-    if launch.cluster > 1:
-        meet = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
-    else:
-        meet = "bar.sync 0;"
-    if count > 1:
-        release = "".join(
-            f"mapa.shared::cluster.u32 %r33, %r32, {rank};"
-            f" mbarrier.arrive.release.cta.shared::cluster.b64 _, [%r33+{empty}];"
-            for rank in range(launch.cluster)
-        )
-    else:
-        release = f"mbarrier.arrive.shared::cta.b64 _, [%r32+{empty}];"
+    releases = launch.cluster if launch.coupled else 1
     if launch.apart:
         tile = f"rem.u32 %r5, %r4, {launch.tiles};"
     else:
@@ -122,12 +114,7 @@ def kernel(launch: Launch) -> str:
     mov.u64 %rd20, %globaltimer;
     setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
     st.global.u64 [%rd1], %rd20;
-    {init}
-    fence.mbarrier_init.release.cluster;
-    READY: bar.sync 0;
-    {meet}
-    mov.b32 %r10, 0; mov.b32 %r11, 0;
-    setp.ge.u32 %p2, %r1, 32; @%p2 bra CONSUME;
+    {begin(full, launch.stages, releases, launch.cluster)}
     div.u32 %r4, %r2, {launch.cluster}; rem.u32 %r3, %r2, {launch.cluster};
     {tile}
     mad.lo.u32 %r5, %r5, {launch.cluster}, %r3;
@@ -150,16 +137,22 @@ def kernel(launch: Launch) -> str:
     SEE: mad.lo.u32 %r32, %r11, 8, %r9; add.u64 %rd1, %rd1, 8;
     THERE: {TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
     elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
-    {release}
+    {release(empty, releases)}
     mov.u64 %rd20, %globaltimer; st.global.u64 [%rd1], %rd20;
     RELEASED: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
     setp.ne.u32 %p4, %r11, {launch.stages}; @%p4 bra SAME; mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
     SAME: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra SEE;
     END: bar.sync 0;
-    {meet}
+    {meet(launch.cluster)}
     ret;
 }}
 """
+
+
+def tensormap(launch: Launch, address: int) -> bytes:
+    """Of the matrix."""
+    shape = (ROW, launch.rows)
+    return TensorMap(address, BYTE, shape, (ROW,), (ROW, ROWS), (1, 1), 3).encode()
 
 
 def smem(launch: Launch) -> int:
@@ -170,13 +163,12 @@ def measure(launch: Launch) -> Measured:
     import torch
 
     text = kernel(launch)
-    rows = launch.tiles * launch.cluster * 2 * ROWS * LOADS
-    data = torch.zeros(rows * ROW, dtype=torch.uint8, device="cuda")
+    data = torch.zeros(launch.rows * ROW, dtype=torch.uint8, device="cuda")
     out = torch.zeros(launch.ctas, LOADS + 1, dtype=torch.int64, device="cuda")
-    tensormap = TensorMap(data.data_ptr(), BYTE, (ROW, rows), (ROW,), (ROW, ROWS), (1, 1), 3)
     image = Image(text, "k", places_of(text, "k"))
     map_at = image.places[1][0]
-    params = struct.pack("<Q", out.data_ptr()).ljust(map_at, b"\0") + tensormap.encode()
+    params = struct.pack("<Q", out.data_ptr()).ljust(map_at, b"\0")
+    params += tensormap(launch, data.data_ptr())
     shape = Shape((launch.ctas, 1, 1), (64, 1, 1), (launch.cluster, 1, 1), smem(launch))
     found = []
     for _ in range(RUNS):
@@ -204,16 +196,17 @@ def measure_all() -> list[Measured]:
 def table(results: list[Measured]) -> str:
     stages = ", ".join(str(1 + stage) for stage in SHOWN)
     lines = [
-        f"| a cluster | stages | coupled | load the same | us | TB/s | start us | {stages}: us |",
-        "|---|---|---|---|---|---|---|---|",
+        "| CTAs | a cluster | stages | coupled | load the same | us | TB/s | start us "
+        f"| {stages}: us |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for r in results:
         of = r.launch
         same = f"{of.share} {'apart' if of.apart else 'neighbours'}" if of.share > 1 else "none"
         same = f"none, {of.ctas - of.tiles} from the L2" if of.again else same
         lines.append(
-            f"| {of.cluster} | {of.stages} | {'yes' if of.coupled else ''} | {same} | {r.us:.1f} "
-            f"| {r.bytes_a_ns / 1e3:.2f} | {r.start:.2f} "
+            f"| {of.ctas} | {of.cluster} | {of.stages} | {'yes' if of.coupled else ''} | {same} "
+            f"| {r.us:.1f} | {r.bytes_a_ns / 1e3:.2f} | {r.start:.2f} "
             f"| {', '.join(f'{d:.2f}' for d in r.drift)} |"
         )
     return "\n".join(lines)

@@ -57,6 +57,15 @@ def test_gpcs_come_in_the_order_of_an_h200(cluster):
     assert [gpc_of[sm] for sm in first] == [sms[0].gpc for sms in placed(H200, cluster)]
 
 
+def test_ctas_without_clusters_fill_gpc_after_gpc():
+    """%smid on a B300 (QuickRunCUDA's I6): 16 CTAs in the first GPC, then the next one; clusters
+    by turns, after the stray TPCs.
+    """
+    gpcs = [sms[0].gpc for sms in placed(B200, 1)[:20]]
+    assert gpcs == [0] * 16 + [1] * 4
+    assert [sms[0].gpc for sms in placed(B200, 2)[3:11]] == list(range(8))
+
+
 def test_ctas_that_fill_half_of_the_chip_are_on_both_dies():
     dies = [sms[0].die for sms in placed(B200, 1)[:74]]
     assert dies.count(0) == 38 and dies.count(1) == 36  # GPCs of 16, 18, 18 and 18 SMs by turns

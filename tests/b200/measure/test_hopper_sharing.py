@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from b200.clock import Options, TimedMachine
 from b200.measure import hopper_sharing as rings
-from b200.measure.hopper_ingest import BYTE
 from b200.sparse import pages
 
 MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-sharing.json"
@@ -37,15 +35,12 @@ def modelled(ring: rings.Launch) -> float:
     """us from the first start to the last stage seen, by the clock of an H200."""
     gpu = Gpu()
     gpu.machine = TimedMachine(gpu.memory, Options(device="H200"))
-    rows = ring.tiles * ring.cluster * 2 * rings.ROWS * rings.LOADS
-    data = torch.frombuffer(pages(rows * rings.ROW), dtype=torch.uint8)
-    box = (rings.ROW, rings.ROWS)
-    tensormap = TensorMap(data.data_ptr(), BYTE, (rings.ROW, rows), (rings.ROW,), box, (1, 1), 3)
+    data = torch.frombuffer(pages(ring.rows * rings.ROW), dtype=torch.uint8)
     out = torch.zeros(ring.ctas, rings.LOADS + 1, dtype=torch.int64)
     program = gpu.load(rings.kernel(ring))
     params = struct.pack("<Q", out.data_ptr()).ljust(program.kernels["k"].params[1].offset, b"\0")
     shape = (ring.ctas, 1, 1), (64, 1, 1), (ring.cluster, 1, 1), rings.smem(ring)
-    gpu.launch(program, "k", *shape, params + tensormap.encode())
+    gpu.launch(program, "k", *shape, params + rings.tensormap(ring, data.data_ptr()))
     return (out[:, -1].max() - out[:, 0].min()).item() / 1e3
 
 
