@@ -5,8 +5,14 @@ On a B200 such a load may signal a barrier of the other CTA of the pair, on Hopp
 that it writes to. Here the bytes that it writes to the other CTA's side are told that CTA's barrier
 at once; those that land where the barrier is are told by the load itself, as on a B200. So a stage
 counts as full when the half of the CTA that waits has landed: both halves were asked for together,
-and are as large. Bytes that land unannounced are counted by an mbarrier of the warp, which waits
-for them before it exits, or, of a multicast, taken off again by the barrier that the load signals.
+and are as large. Nobody waits for bytes that land elsewhere, as none of the program's barriers is
+signalled where they do: an mbarrier of ours in the CTA that they are for counts them, and its last
+warp waits for them before it exits. What lands in a CTA that has left is a launch failure.
+
+A multicast signals one place in every CTA that it writes to: our mbarrier where all of them are on
+the other side of their pairs than the barrier, else the program's. Of a mask with both sides, what
+goes to the other side is announced to the barrier in the same place there, which nobody waits for,
+and the place is noted: the last warp of a CTA arrives for all that this barrier lacks, and waits.
 """
 
 from __future__ import annotations
@@ -18,7 +24,10 @@ from b200.hopper.errors import HopperError
 from b200.hopper.statements import Block, Statement, closing
 
 RANK_BIT = 24  # of a shared::cluster address, the lowest of its CTA's rank
-BEHIND = 256  # bytes of shared memory behind the kernel's own: an mbarrier a warp
+EVEN_RANKS = 0x5555  # of a multicast's mask
+BEHIND = 256  # bytes of shared memory behind the kernel's own: the mbarrier, notes from NOTES
+NOTES, NOTED = 128, 32  # a note is four bytes, its place by that of the barrier
+POLLS = 1000  # of a noted barrier, some 20 us: a program may have announced bytes that never come
 _EXPECT = "mbarrier.expect_tx.relaxed.{}.b64"
 _COMPLETE = "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64"
 
@@ -44,9 +53,17 @@ def fact(block: Block, facts: LaunchFacts, map_: str, which: int) -> str:
 
 
 def write(
-    s: Statement, block: Block, opcode: str, operands: list[str], facts: LaunchFacts, map_: str
+    s: Statement,
+    block: Block,
+    opcode: str,
+    operands: list[str],
+    facts: LaunchFacts,
+    map_: str,
+    number: int,
 ) -> None:
-    """The load, and what it tells whom. opcode, operands: without `.cta_group`."""
+    """The load, and what it tells whom. opcode, operands: without `.cta_group`. number: of the
+    statement, for its label.
+    """
     nbytes = fact(block, facts, map_, 2)
     barrier, parity = block.address(operands[2]), block.register("b32")
     other = block.register("pred")  # the barrier is the other CTA's
@@ -55,8 +72,17 @@ def write(
     block.emit(f"setp.ne.u32 {other}, {parity}, 0")
     signalled = block.register("b32")
     if s.has("multicast::cluster"):
-        block.emit(f"xor.b32 {signalled}, {barrier}, {parity}")
-        _tell_pairs(block, facts.cluster, block.as_32(operands[3]), signalled, barrier, nbytes)
+        here = block.register("b32")  # the place of the barrier on this CTA's side
+        block.emit(f"xor.b32 {here}, {barrier}, {parity}")
+        mask = block.as_32(operands[3])
+        both, far, others = _sides(block, mask, barrier)
+        block.emit(f"selp.b32 {signalled}, {here}, hopper_own, {both}")
+        block.emit(f"setp.eq.u32 {other}, {others}, 0")
+        block.emit(f"@{other} bra HOPPER_TOLD_{number}")
+        _tell_pairs(block, facts.cluster, far, others, here, signalled, nbytes)
+        block.emit(f"@!{both} bra HOPPER_TOLD_{number}")
+        _note(block, facts.cluster, far, here, f"HOPPER_TOLD_{number}")
+        block.lines.append(f"HOPPER_TOLD_{number}:")
     else:
         block.emit(f"selp.b32 {signalled}, hopper_own, {barrier}, {other}")
         block.emit(f"@{other} {_EXPECT.format('cta.shared::cta')} [hopper_own], {nbytes}")
@@ -64,68 +90,147 @@ def write(
     block.emit(f"{opcode} {', '.join([*operands[:2], f'[{signalled}]', *operands[3:]])}")
 
 
-def _tell_pairs(block: Block, cluster: int, mask: str, own: str, barrier: str, nbytes: str) -> None:
-    """For each CTA that a multicast writes to and whose barrier is that of its pair's other CTA."""
-    bit, side = block.register("b32"), block.register("b32")
-    chosen, wrong = block.register("pred"), block.register("pred")
-    there, told = block.register("b32"), block.register("b32")
-    block.emit(f"shr.u32 {side}, {barrier}, {RANK_BIT}")
-    block.emit(f"and.b32 {side}, {side}, 1")
-    for rank in range(cluster):
-        block.emit(f"and.b32 {bit}, {mask}, {1 << rank}")
+def _sides(block: Block, mask: str, barrier: str) -> tuple[str, str, str]:
+    """(whether CTAs of a mask are on the side of their pairs that the barrier is on; the other
+    side's rank in a pair; the CTAs of the mask on that side, two bits a pair).
+    """
+    both, far, others, same = (block.register(k) for k in ("pred", "b32", "b32", "b32"))
+    block.emit(f"shr.u32 {far}, {barrier}, {RANK_BIT}")
+    block.emit(f"not.b32 {far}, {far}")
+    block.emit(f"and.b32 {far}, {far}, 1")
+    block.emit(f"shl.b32 {others}, {EVEN_RANKS}, {far}")
+    block.emit(f"and.b32 {others}, {mask}, {others}")
+    block.emit(f"xor.b32 {same}, {mask}, {others}")
+    block.emit(f"setp.ne.u32 {both}, {same}, 0")
+    block.emit(f"shr.u32 {others}, {others}, {far}")
+    return both, far, others
+
+
+def _tell_pairs(
+    block: Block, cluster: int, far: str, others: str, here: str, signalled: str, nbytes: str
+) -> None:
+    """For each CTA that a multicast writes to, and which waits by its pair's other CTA: that one's
+    barrier is told the bytes, and what the copy signals is to expect them.
+    """
+    bit, there, told, near = (block.register("b32") for _ in range(4))
+    chosen = block.register("pred")
+    block.emit(f"xor.b32 {near}, {far}, 1")
+    block.emit(f"mapa.shared::cluster.u32 {there}, {signalled}, {far}")
+    block.emit(f"mapa.shared::cluster.u32 {told}, {here}, {near}")
+    for pair in range(cluster // 2):
+        if pair:
+            block.emit(f"add.u32 {there}, {there}, {2 << RANK_BIT}")
+            block.emit(f"add.u32 {told}, {told}, {2 << RANK_BIT}")
+        block.emit(f"and.b32 {bit}, {others}, {1 << 2 * pair}")
         block.emit(f"setp.ne.u32 {chosen}, {bit}, 0")
-        block.emit(f"setp.ne.and.u32 {wrong}, {side}, {rank & 1}, {chosen}")
-        block.emit(f"@{wrong} mapa.shared::cluster.u32 {there}, {own}, {rank}")
-        block.emit(f"@{wrong} mapa.shared::cluster.u32 {told}, {own}, {rank ^ 1}")
-        block.emit(f"@{wrong} {_EXPECT.format('cluster.shared::cluster')} [{there}], {nbytes}")
-        block.emit(f"@{wrong} {_COMPLETE} [{told}], {nbytes}")
+        block.emit(f"@{chosen} {_EXPECT.format('cluster.shared::cluster')} [{there}], {nbytes}")
+        block.emit(f"@{chosen} {_COMPLETE} [{told}], {nbytes}")
 
 
+def _note(block: Block, cluster: int, far: str, here: str, done: str) -> None:
+    """Where a thread uses a barrier for the first time, its place in the CTAs of the other side,
+    whatever the mask. done: a label.
+    """
+    note, bit, place, at = (block.register("b32") for _ in range(4))
+    again = block.register("pred")
+    block.emit(f"shr.u32 {note}, {here}, 3")
+    block.emit(f"and.b32 {note}, {note}, {NOTED - 1}")
+    block.emit(f"shl.b32 {bit}, 1, {note}")
+    block.emit(f"and.b32 {at}, hopper_noted, {bit}")
+    block.emit(f"setp.ne.u32 {again}, {at}, 0")
+    block.emit(f"@{again} bra {done}")
+    block.emit(f"or.b32 hopper_noted, hopper_noted, {bit}")
+    block.emit(f"shl.b32 {note}, {note}, 2")
+    block.emit(f"add.u32 {note}, {note}, hopper_own")
+    block.emit(f"mapa.shared::cluster.u32 {place}, {here}, {far}")
+    block.emit(f"mapa.shared::cluster.u32 {at}, {note}, {far}")
+    for pair in range(cluster // 2):
+        if pair:
+            block.emit(f"add.u32 {place}, {place}, {2 << RANK_BIT}")
+            block.emit(f"add.u32 {at}, {at}, {2 << RANK_BIT}")
+        block.emit(f"st.relaxed.cluster.shared::cluster.b32 [{at}+{NOTES}], {place}")
+
+
+# The barrier of ours completes once: after the last of the CTA's warps has ended, and all landed.
 _BEGIN = """
-	.reg .b32 hopper_own, hopper_rank_bit, hopper_t, hopper_n;
+	.reg .b32 hopper_own, hopper_rank_bit, hopper_noted, hopper_t, hopper_n;
+	.reg .b64 hopper_s;
 	.reg .pred hopper_p;
-	mov.u32 hopper_t, %tid.z;
-	mov.u32 hopper_n, %ntid.y;
-	mul.lo.u32 hopper_t, hopper_t, hopper_n;
-	mov.u32 hopper_n, %tid.y;
-	add.u32 hopper_t, hopper_t, hopper_n;
-	mov.u32 hopper_n, %ntid.x;
-	mul.lo.u32 hopper_t, hopper_t, hopper_n;
-	mov.u32 hopper_n, %tid.x;
-	add.u32 hopper_t, hopper_t, hopper_n;
-	shr.u32 hopper_t, hopper_t, 5;
-	shl.b32 hopper_t, hopper_t, 3;
 	mov.u32 hopper_own, {dynamic};
 	mov.u32 hopper_n, %dynamic_smem_size;
 	add.u32 hopper_own, hopper_own, hopper_n;
-	add.u32 hopper_own, hopper_own, hopper_t;
 	sub.u32 hopper_own, hopper_own, {behind};
 	mov.u32 hopper_rank_bit, %cluster_ctarank;
 	shl.b32 hopper_rank_bit, hopper_rank_bit, {bit};
-	mov.u32 hopper_t, %laneid;
+	mov.u32 hopper_t, %tid.x;
+	mov.u32 hopper_n, %tid.y;
+	or.b32 hopper_t, hopper_t, hopper_n;
+	mov.u32 hopper_n, %tid.z;
+	or.b32 hopper_t, hopper_t, hopper_n;
 	setp.ne.u32 hopper_p, hopper_t, 0;
+	mov.u32 hopper_t, %ntid.x;
+	mov.u32 hopper_n, %ntid.y;
+	mul.lo.u32 hopper_t, hopper_t, hopper_n;
+	mov.u32 hopper_n, %ntid.z;
+	mul.lo.u32 hopper_t, hopper_t, hopper_n;
+	add.u32 hopper_t, hopper_t, 31;
+	shr.u32 hopper_t, hopper_t, 5;
 	@hopper_p bra HOPPER_BEGIN;
-	mbarrier.init.shared.b64 [hopper_own], 1;
+	mbarrier.init.shared.b64 [hopper_own], hopper_t;
 	fence.mbarrier_init.release.cluster;
 HOPPER_BEGIN:
 	bar.warp.sync 0xffffffff;
+{clear}	bar.sync 0;
 """
+_CLEAR = f"""\
+	mov.b32 hopper_noted, 0;
+	mov.u32 hopper_t, %laneid;
+	shl.b32 hopper_t, hopper_t, 2;
+	add.u32 hopper_t, hopper_t, hopper_own;
+	st.relaxed.cta.shared.b32 [hopper_t+{NOTES}], 0;
+"""
+# Only the last warp waits: others may be counted on to have left, by a barrier that counts those
+# that have not. By then all bytes for this CTA are announced: on a B200 it waited for their use.
 _END = """
 HOPPER_END:
+	bar.warp.sync 0xffffffff;
 	mov.u32 hopper_t, %laneid;
-	setp.ne.u32 hopper_p, hopper_t, 0;
+	setp.eq.u32 hopper_p, hopper_t, 0;
+	mov.b32 hopper_n, 0;
+	@hopper_p mbarrier.arrive.shared.b64 hopper_s, [hopper_own];
+	@hopper_p mbarrier.pending_count.b64 hopper_n, hopper_s;
+	shfl.sync.idx.b32 hopper_n, hopper_n, 0, 31, 0xffffffff;
+	setp.ne.u32 hopper_p, hopper_n, 1;
 	@hopper_p bra HOPPER_ENDED;
-	mbarrier.arrive.shared.b64 _, [hopper_own];
-HOPPER_LANDED:
+{noted}HOPPER_LANDED:
 	mbarrier.try_wait.parity.shared.b64 hopper_p, [hopper_own], 0;
 	@!hopper_p bra HOPPER_LANDED;
 HOPPER_ENDED:
 	ret;
 """
+_NOTED = f"""\
+	shl.b32 hopper_t, hopper_t, 2;
+	add.u32 hopper_t, hopper_t, hopper_own;
+	ld.relaxed.cluster.shared.b32 hopper_t, [hopper_t+{NOTES}];
+	setp.eq.u32 hopper_p, hopper_t, 0;
+	@hopper_p bra HOPPER_LANDED;
+	mbarrier.arrive.shared.b64 hopper_s, [hopper_t];
+	mbarrier.pending_count.b64 hopper_n, hopper_s;
+	sub.u32 hopper_n, hopper_n, 1;
+	setp.ne.u32 hopper_p, hopper_n, 0;
+	@hopper_p mbarrier.arrive.shared.b64 _, [hopper_t], hopper_n;
+	mov.b32 hopper_n, {POLLS};
+HOPPER_NOTED:
+	mbarrier.test_wait.shared.b64 hopper_p, [hopper_t], hopper_s;
+	@hopper_p bra HOPPER_LANDED;
+	sub.u32 hopper_n, hopper_n, 1;
+	setp.ne.u32 hopper_p, hopper_n, 0;
+	@hopper_p bra HOPPER_NOTED;
+"""
 
 
 def framed(text: str, dynamic: str) -> str:
-    """The one kernel of a module with a beginning that makes each warp's mbarrier, and an end that
+    """The one kernel of a module with a beginning that makes the CTA's mbarrier, and an end that
     waits for it. dynamic: the symbol of dynamic shared memory.
     """
     entry = re.search(r"\.entry\s+[\w$]+", text)
@@ -133,6 +238,7 @@ def framed(text: str, dynamic: str) -> str:
         raise HopperError("unsupported", "the PTX has no kernel")
     first = text.index("{", entry.end()) + 1
     last = closing(text, first - 1)
-    begin = _BEGIN.format(dynamic=dynamic, behind=BEHIND, bit=RANK_BIT)
+    clear, noted = (_CLEAR, _NOTED) if "multicast::cluster" in text else ("", "")
+    begin = _BEGIN.format(dynamic=dynamic, behind=BEHIND, bit=RANK_BIT, clear=clear)
     body = re.sub(r"\b(?:ret(?:\.uni)?|exit)\s*;", "bra HOPPER_END;", text[first:last])
-    return text[:first] + begin + body + _END + text[last:]
+    return text[:first] + begin + body + _END.format(noted=noted) + text[last:]

@@ -294,7 +294,7 @@ def _pair_load(
         )
     module.private = True
     if module.facts is not None:
-        pair_loads.write(s, block, opcode, operands, module.facts, map_)
+        pair_loads.write(s, block, opcode, operands, module.facts, map_, module.number)
         return
     destination, barrier = block.address(operands[0]), block.address(operands[2])
     base, mask = block.register("b32"), "0"

@@ -10,6 +10,7 @@ import struct
 import pytest
 import torch
 
+from b200.checker.checked import CheckedMachine
 from b200.chip.copies.tensormap import ELEMENT_TYPES, TensorMap
 from b200.chip.gpu import Gpu
 from b200.hopper import HopperError
@@ -107,10 +108,8 @@ def pair_kernel(multicast: bool) -> tuple[str, list[tuple[int, int]]]:
     return kernel(body, [".u64 out", ".align 64 .b8 maps[256]"]), lies
 
 
-@pytest.mark.parametrize("multicast", [False, True])
-def test_loads_of_a_pair_land_and_are_counted(multicast):
-    """The even CTA's barrier completes, and all lands, as in the program before."""
-    text, lies = pair_kernel(multicast)
+def pair_operands() -> tuple[list[torch.Tensor], torch.Tensor, bytes]:
+    """(what the maps are of, out, parameters) of a `pair_kernel`."""
     sources = [torch.randint(1, 255, (BOX,), dtype=torch.uint8) for _ in range(2)]
     maps = [
         TensorMap(sources[0].data_ptr(), NIBBLES, (256, ROWS), (128,), (256, ROWS), (1, 1)),
@@ -118,7 +117,14 @@ def test_loads_of_a_pair_land_and_are_counted(multicast):
     ]
     out = torch.zeros(8 * BOX, dtype=torch.uint8)
     params = struct.pack("<Q", out.data_ptr()).ljust(64, b"\0")
-    params += b"".join(t.encode() for t in maps)
+    return sources, out, params + b"".join(t.encode() for t in maps)
+
+
+@pytest.mark.parametrize("multicast", [False, True])
+def test_loads_of_a_pair_land_and_are_counted(multicast):
+    """The even CTA's barrier completes, and all lands, as in the program before."""
+    text, lies = pair_kernel(multicast)
+    sources, out, params = pair_operands()
     found = measured(text, params, cluster=2)
     assert found.private_bytes == 256 and "cta_group" not in found.text
     assert "tensor.2d" in found.text and "hopper_pair" not in found.text
@@ -130,6 +136,70 @@ def test_loads_of_a_pair_land_and_are_counted(multicast):
         Gpu().launch(parse(program), "k", (2, 1, 1), (32, 1, 1), (2, 1, 1), smem, given)
         for source, at in lies:
             assert torch.equal(out[at : at + BOX], sources[source]), (program is text, source, at)
+
+
+# Two pairs of two warps, of which the second ends at once. CTA r loads 4-bit values for itself and
+# the CTA on its side of the other pair, to box r / 2; the even CTAs wait for both boxes.
+TWO_PAIRS = f"""
+mov.u32 %r1, %tid.x;
+mov.u32 %r2, %cluster_ctarank;
+setp.ge.u32 %p1, %r1, 32;
+@%p1 bra OVER;
+and.b32 %r6, %r2, 1;
+mov.b32 %r3, dyn;
+add.u32 %r4, %r3, {2 * BOX};
+setp.ne.u32 %p2, %r1, 0;
+@%p2 bra READY;
+mbarrier.init.shared.b64 [%r4], 2;
+fence.mbarrier_init.release.cluster;
+READY:
+barrier.cluster.arrive.relaxed;
+barrier.cluster.wait;
+@%p2 bra WAIT;
+mov.b64 %rd2, maps;
+cvta.param.u64 %rd3, %rd2;
+and.b32 %r5, %r4, 0xFEFFFFFF;
+mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%r5], {2 * BOX};
+shr.u32 %r7, %r2, 1;
+shl.b32 %r8, 5, %r6;
+cvt.u16.u32 %rs1, %r8;
+mad.lo.u32 %r9, %r7, {BOX}, %r3;
+{TMA.format(mod=".multicast::cluster", to="%r9", map="%rd3", y=0, rest=", %rs1")}
+WAIT:
+setp.ne.u32 %p3, %r6, 0;
+@%p3 bra TOLD;
+FULL:
+mbarrier.try_wait.parity.shared.b64 %p5, [%r4], 0;
+@!%p5 bra FULL;
+TOLD:
+barrier.cluster.arrive.relaxed;
+barrier.cluster.wait;
+OVER:
+"""
+
+
+@pytest.mark.parametrize("both_sides", [False, True])
+def test_no_cta_leaves_before_what_a_multicast_brings_it_has_landed(both_sides):
+    """What nobody waits for where MMAs are left out; what lands in a CTA that has left is a launch
+    failure. A mask of one side of the pairs, and of both."""
+    *_kept, params = pair_operands()
+    if both_sides:
+        text, ctas, threads, smem = pair_kernel(True)[0], 2, 32, 4 * BOX + 64
+    else:
+        text = kernel(TWO_PAIRS, [".u64 out", ".align 64 .b8 maps[256]"], reqntid=64)
+        ctas, threads, smem = 4, 64, 2 * BOX + 64
+    found = measured(text, params, cluster=ctas)
+    for program, given, dynamic in (
+        (text, params, smem),
+        (found.text, carried_over(params, places_of(text, "k"), found), found.smem(smem)),
+    ):
+        gpu = Gpu()
+        gpu.machine = CheckedMachine(gpu.memory)
+        shape = (ctas, 1, 1), (threads, 1, 1), (ctas, 1, 1)
+        launch = gpu.launch(parse(program), "k", *shape, dynamic, given)
+        assert launch.findings is not None
+        wrong = [str(f) for f in launch.findings if f.kind == "lifetime"]
+        assert not wrong, (program is text, wrong)
 
 
 def test_what_is_known_of_tensormaps_is_told_by_their_address():
