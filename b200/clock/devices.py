@@ -45,7 +45,16 @@ H200 = Device(
     4,
     (
         Constant("dram_bandwidth", 4.7e12, "B/s", "measured", "hopper_memory, shared: no_sharing"),
-        Constant("dram_extra_clk", 53.0, "clk", "measured", "hopper_memory, dram less l2 (1, 1)"),
+        Constant(
+            "dram_extra_clk",
+            150.0,
+            "clk",
+            "fitted",
+            "hopper_ingest, rows 8 KB apart: one SM takes 337 clk for 16 KB of 64 under way",
+        ),
+        Constant(
+            "dram_grain", 1024, "B", "unknown", "a page of an HBM pseudo-channel, as JEDEC has it"
+        ),
         Constant("dram_channels", 48, "", "unknown", "six stacks where the B200 has eight"),
         Constant("tma_l2", 281.0, "clk", "measured", "hopper_memory, l2 (1, 1): 339 cycles a load"),
         Constant(
@@ -99,12 +108,21 @@ H200 = Device(
         ),
         Constant("lrc_row", 128, "B", "measured", "hopper_ingest: rows of 64 B, 1 to 16 SMs alike"),
         Constant("port_row", 64, "B", "measured", "hopper_ingest: rows of 32 B by all SMs"),
+        Constant("mbarrier_asleep", 67.0, "clk", "measured", "hopper_clusters, hand over: 84 clk"),
         Constant(
-            "mbarrier_wake_parted",
-            110.0,
+            "mbarrier_asleep_parted",
+            137.0,
             "clk",
             "measured",
             "hopper_clusters, hand over: 154 clk a turn of lanes behind a branch, 84 of warps",
+        ),
+        Constant("dsmem_way", 48.0, "clk", "measured", "hopper_clusters, arrive: 131..146 a hop"),
+        Constant(
+            "arrive_parted",
+            56.0,
+            "clk",
+            "measured",
+            "hopper_clusters, signal: at 2 and 4 CTAs 53 and 65 clk a round more than by predicate",
         ),
         Constant("event_floor_us", 2.82, "us", "measured", "empty kernel between two events"),
         Constant("launch_gap_us", 0.46, "us", "measured", "hopper_memory, empty: 0.76 in a graph"),

@@ -18,6 +18,7 @@ from operator import itemgetter
 import numpy as np
 
 from b200.clock.coalescer import Coalescer
+from b200.clock.stores import SECTOR_SHIFT
 
 UNIT = 64  # bytes: what DRAM delivers for a missing sector
 UNIT_SHIFT = 6
@@ -71,16 +72,16 @@ class Server:
         return None
 
 
-def _units(region, starts: np.ndarray, nbytes: int) -> np.ndarray:
-    """Numbers of the UNITs of an allocation that hold `nbytes` from each address on; one that
-    holds several of these small pieces counts once.
+def _units(region, starts: np.ndarray, nbytes: int, shift: int = UNIT_SHIFT) -> np.ndarray:
+    """Numbers of the units, of 1 << shift bytes, of an allocation that hold `nbytes` from each
+    address on; one that holds several of these small pieces counts once.
     """
     origin = region.base & -UNIT
-    first = (starts - origin) >> UNIT_SHIFT
-    last = (starts + (nbytes - 1) - origin) >> UNIT_SHIFT
+    first = (starts - origin) >> shift
+    last = (starts + (nbytes - 1) - origin) >> shift
     width = int((last - first).max()) + 1
     if width == 1:
-        return first if nbytes >= UNIT else np.unique(first)  # two sectors of a warp are in one
+        return first if nbytes >= 1 << shift else np.unique(first)
     index = first[:, None] + np.arange(width)
     if int((last - first).min()) + 1 < width:
         return index[index <= last[:, None]]
@@ -93,7 +94,7 @@ class Memory:
     l2_bytes, dram_bytes, fabric_bytes: delivered so far; coalesced_bytes: to SMs that shared an
     answer; written_bytes: by stores; dirty: bytes of the L2 that a memset left and that must be
     written back before a new line takes their place; owed: the same of stores, by this launch or
-    in its place by the one before.
+    in its place by the one before, each sector once however often it is written or added to.
     """
 
     def __init__(self, c, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
@@ -130,6 +131,7 @@ class Memory:
         self.l2_bytes = self.dram_bytes = self.fabric_bytes = self.written_bytes = 0
         self.coalesced_bytes = 0
         self.owed = 0.0
+        self.stored: dict[int, np.ndarray] = {}  # which sectors of an allocation are owed
 
     def _lines(self, region) -> np.ndarray:
         """A byte a UNIT of an allocation: bit d set where die d's partition holds it."""
@@ -266,6 +268,8 @@ class Memory:
         if self.owed > 0:
             back = min(self.owed, nbytes)
             self.owed -= back
+            if not self.owed:
+                self.stored.clear()
             service = service * (1 + back / nbytes)
         rows = dict(zip(channel.tolist(), row.tolist(), strict=True))
         start = np.array(
@@ -323,11 +327,20 @@ class Memory:
         before other lines take its place.
         """
         self._lines(region)[_units(region, starts, nbytes)] = 3
-        total = (part + whole) * self.c.l2_sector
-        self.written_bytes += total
-        self.owed += total
+        self.written_bytes += (part + whole) * self.c.l2_sector
+        self.owed += self._newly_stored(region, starts, nbytes) * self.c.l2_sector
         service = (whole + part * self.c.store_part) * self.sector_clk * each
         return self.stores[die].serve(at, service) + service
+
+    def _newly_stored(self, region, starts: np.ndarray, nbytes: int) -> int:
+        """How many sectors are owed by this store and were not before."""
+        if region.base not in self.stored:
+            self.stored[region.base] = np.zeros((region.size >> SECTOR_SHIFT) + 4, bool)
+        stored = self.stored[region.base]
+        index = _units(region, starts, nbytes, SECTOR_SHIFT)
+        index = np.unique(index[~stored[index]])
+        stored[index] = True
+        return len(index)
 
     def on_chip(self, region, address: int) -> int:
         """The device address that a host address stands for."""

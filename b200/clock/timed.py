@@ -47,13 +47,21 @@ RESERVED = 2 << 30  # bytes from which memory is taken to be reserved, not used:
 class TimedFragment(Fragment):
     """A fragment that knows how late it is; the methods are called by generated code."""
 
-    __slots__ = ("core",)
+    __slots__ = ("core", "held", "woken_by")
 
     machine: TimedMachine
 
     def __init__(self, machine, state, mask: int, pc: int = 0):
         super().__init__(machine, state, mask, pc)
         self.core = state.cta.sm.cores[state.index % 4]
+        self.held = 0.0  # clk that its lanes meet the others of their warp later
+        self.woken_by: Waitable | None = None
+
+    def arrive_or_exit(self, pc: int) -> int | None:
+        if self.held and pc == self.reconv:
+            self.time += self.held
+            self.held = 0.0
+        return super().arrive_or_exit(pc)
 
     def spend(self, clk: float, pipes: tuple[tuple[int, float], ...]):
         """Issue instructions in at least `clk`; they take the issue port and pipes of the sub-core
@@ -181,8 +189,9 @@ class TimedMachine(Units):
         """Call `action()` at a simulated time."""
         heapq.heappush(self.heap, (time, next(self.order), action))
 
-    def wake(self, fragment: Fragment, waitable: Waitable):
+    def wake(self, fragment: TimedFragment, waitable: Waitable):
         """The fragment looks again when it can have noticed."""
+        fragment.woken_by = waitable
         if waitable.time > fragment.time:
             ins = self.code.structure[fragment.pc].ops[0].ins
             self.stall(

@@ -148,12 +148,16 @@ def _once_a_warp(run, clk: Callable[[Constants], float]):
 
 
 def _over_the_cluster(ins: Instr, run):
-    """An arrive at another CTA's barrier, which returns nothing, is there a while later."""
+    """An arrive at another CTA's barrier, which returns nothing, is there a while later. Lanes that
+    a branch has parted from others of their warp meet them the later for it.
+    """
 
     def timed(w, lane, address, *rest):
         if address >> RANK_SHIFT == w.cta.rank:
             return run(w, lane, address, *rest)
         machine = w.machine
+        if w.mask != w.live:
+            w.held = machine.constants.arrive_parted
         machine.at(w.time + machine.constants.dsmem_way, lambda: run(w, lane, address, *rest))
         return None
 
@@ -170,8 +174,9 @@ def _fixed(run, clk: Callable[[Constants], float]):
 
 
 def _mbarrier_wait(ins: Instr, run):
-    """A phase that is complete is seen after mbarrier_try; one that completes meanwhile,
-    mbarrier_wake later, or mbarrier_wake_parted by lanes that wait apart from others of their warp.
+    """A phase that is complete is seen after mbarrier_try, and mbarrier_wake after it is; a warp
+    that waited for it goes on mbarrier_asleep after it is, or mbarrier_asleep_parted, if it is
+    lanes apart from others of their warp.
     """
     barrier_at = barrier_operand(ins)
 
@@ -181,8 +186,11 @@ def _mbarrier_wait(ins: Instr, run):
         if done:
             if isinstance(address, np.ndarray):
                 address = int(address[active(mask)[0]])
-            wake = c.mbarrier_wake if w.mask == w.live else c.mbarrier_wake_parted
-            at = barrier_at(w, address).time + wake - c.mbarrier_try
+            barrier, wake = barrier_at(w, address), c.mbarrier_wake
+            if w.woken_by is barrier:
+                wake = c.mbarrier_asleep if w.mask == w.live else c.mbarrier_asleep_parted
+            w.woken_by = None
+            at = barrier.time + wake - c.mbarrier_try
             if at > w.time:
                 w.machine.stall(w, at, ins, "an mbarrier")
         w.time += c.mbarrier_try

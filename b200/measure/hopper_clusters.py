@@ -9,6 +9,8 @@ load by where the members of a group lie. arrive: cycles from an mbarrier.arrive
 barrier until its waiting thread goes on. push: cycles from a bulk copy of so many bytes into the
 next CTA's shared memory until that CTA sees all of it, all CTAs at once. hand over: cycles from an
 mbarrier.arrive in the own CTA until the warp that waits goes on, by which of its lanes wait.
+signal: cycles of a warp that waits for its CTA's barrier, which is complete, and of which a lane
+then arrives at barriers of so many CTAs, by predicate or behind a branch.
 """
 
 from __future__ import annotations
@@ -181,6 +183,38 @@ def hand_over(lanes: str) -> float:
     return _run(body, 1, 1, 64).double().mean().item() / ROUNDS / 2
 
 
+def signal(ctas: int, ranks: int, how: str) -> float:
+    """Cycles of a round: the first lane completes a phase of the own barrier, all wait for it, and
+    the first arrives at a barrier of each of the first `ranks` CTAs of a cluster of 4, if a mask in
+    a register says so: `by predicate`, or `behind a branch` that parts it from the others.
+    """
+    arrives = "".join(
+        f"""and.b32 %r13, %r12, {1 << rank}; setp.ne.u32 %p5, %r13, 0;
+        {"" if how == "behind a branch" else "and.pred %p5, %p5, %p1;"}
+        @%p5 mapa.shared::cluster.u32 %r14, %r7, {rank};
+        @%p5 mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%r14];
+        """
+        for rank in range(ranks)
+    )
+    if how == "behind a branch":
+        arrives = f"@!%p1 bra MET; {arrives} MET: bar.warp.sync -1;"
+    body = f"""@%p1 mbarrier.init.shared::cta.b64 [%r6], 1;
+    add.u32 %r7, %r6, 8; @%p1 mbarrier.init.shared::cta.b64 [%r7], {1 << 19};
+    fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive; barrier.cluster.wait;
+    ld.global.u32 %r12, [%rd2]; not.b32 %r12, %r12; mov.b32 %r9, 0;
+    mov.u64 %rd5, %clock64;
+    ROUND: and.b32 %r10, %r9, 1;
+    @%p1 mbarrier.arrive.shared::cta.b64 _, [%r6];
+    {WAIT.format(name="OWN", barrier="%r6", parity="%r10")}
+    {arrives}
+    add.u32 %r9, %r9, 1; setp.lt.u32 %p4, %r9, {ROUNDS}; @%p4 bra ROUND;
+    mov.u64 %rd6, %clock64; sub.u64 %rd6, %rd6, %rd5;
+    @%p1 st.global.u64 [%rd1], %rd6;
+    barrier.cluster.arrive; barrier.cluster.wait;"""
+    return _run(body, ctas // 4 * 4, 4).double().mean().item() / ROUNDS
+
+
 def push(ctas: int, cluster: int, nbytes: int, count: int) -> float:
     """Cycles until `count` copies of `nbytes` from one CTA have arrived in the next one."""
     copies = "\n".join(
@@ -220,6 +254,9 @@ def measure_all() -> list[Measured]:
         results.append(Measured("sharing", (name,), round(sharing(tiles), 1)))
     for lanes in ("all", "first", "by turns"):
         results.append(Measured("hand over", (lanes,), round(hand_over(lanes), 1)))
+    for ranks in (1, 2, 4):
+        for how in ("by predicate", "behind a branch"):
+            results.append(Measured("signal", (ranks, how), round(signal(120, ranks, how), 1)))
     for cluster in (2, 4, 8):
         results.append(Measured("arrive", (cluster,), round(arrive(120, cluster), 1)))
         results.append(Measured("arrive alone", (cluster,), round(arrive(cluster, cluster), 1)))
