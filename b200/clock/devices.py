@@ -50,7 +50,7 @@ H200 = Device(
             150.0,
             "clk",
             "fitted",
-            "hopper_ingest, rows 8 KB apart: one SM takes 337 clk for 16 KB of 64 under way",
+            "a probe: 16 KB in rows 8 KB apart, 64 KB under way in one SM, every 337 clk",
         ),
         Constant(
             "dram_grain", 1024, "B", "unknown", "a page of an HBM pseudo-channel, as JEDEC has it"
