@@ -18,6 +18,7 @@ and the place is noted: the last warp of a CTA arrives for all that this barrier
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from b200.hopper.byte_tensormaps import LaunchFacts
 from b200.hopper.errors import HopperError
@@ -106,6 +107,15 @@ def _sides(block: Block, mask: str, barrier: str) -> tuple[str, str, str]:
     return both, far, others
 
 
+def _pairs(block: Block, cluster: int, *addresses: str) -> Iterator[int]:
+    """The pairs of a cluster; the addresses, of the first pair, lead to each in its turn."""
+    for pair in range(cluster // 2):
+        if pair:
+            for address in addresses:
+                block.emit(f"add.u32 {address}, {address}, {2 << RANK_BIT}")
+        yield pair
+
+
 def _tell_pairs(
     block: Block, cluster: int, far: str, others: str, here: str, signalled: str, nbytes: str
 ) -> None:
@@ -117,10 +127,7 @@ def _tell_pairs(
     block.emit(f"xor.b32 {near}, {far}, 1")
     block.emit(f"mapa.shared::cluster.u32 {there}, {signalled}, {far}")
     block.emit(f"mapa.shared::cluster.u32 {told}, {here}, {near}")
-    for pair in range(cluster // 2):
-        if pair:
-            block.emit(f"add.u32 {there}, {there}, {2 << RANK_BIT}")
-            block.emit(f"add.u32 {told}, {told}, {2 << RANK_BIT}")
+    for pair in _pairs(block, cluster, there, told):
         block.emit(f"and.b32 {bit}, {others}, {1 << 2 * pair}")
         block.emit(f"setp.ne.u32 {chosen}, {bit}, 0")
         block.emit(f"@{chosen} {_EXPECT.format('cluster.shared::cluster')} [{there}], {nbytes}")
@@ -144,10 +151,7 @@ def _note(block: Block, cluster: int, far: str, here: str, done: str) -> None:
     block.emit(f"add.u32 {note}, {note}, hopper_own")
     block.emit(f"mapa.shared::cluster.u32 {place}, {here}, {far}")
     block.emit(f"mapa.shared::cluster.u32 {at}, {note}, {far}")
-    for pair in range(cluster // 2):
-        if pair:
-            block.emit(f"add.u32 {place}, {place}, {2 << RANK_BIT}")
-            block.emit(f"add.u32 {at}, {at}, {2 << RANK_BIT}")
+    for _ in _pairs(block, cluster, place, at):
         block.emit(f"st.relaxed.cluster.shared::cluster.b32 [{at}+{NOTES}], {place}")
 
 
