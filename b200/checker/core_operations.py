@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from b200.checker.accesses import Record
-from b200.checker.clocks import HB, TENSOR, Agent
+from b200.checker.clocks import HB, NEVER, TENSOR, Agent
 from b200.checker.shared_memory import SharedRules
 from b200.checker.signals import Signals
 from b200.checker.tensor_memory import ALL
@@ -111,10 +111,17 @@ class CoreOperations(Signals):
         clock = self._with(agent, stream.component, stream.issued)
         np.maximum(clock[TENSOR], clock[HB], out=clock[TENSOR])  # a commit has the fence in it
         barriers = [self._known_barrier(agent, cta, commit.offset) for cta in commit.targets]
-        for cta in commit.targets:
+        arrivals = []
+        text = "arrives on an mbarrier of another CTA"
+        for cta, barrier in zip(commit.targets, barriers, strict=True):
             if cta is not agent.cta:
-                text = "arrives on an mbarrier of another CTA"
                 self.reach(
                     Record(agent, self.ins, stream.component, stream.issued, "commit", text), cta
                 )
-        return self._signalling(apply, clock, barriers, (), "commit", agent, arrives=True)
+                if barrier is not None:
+                    arrival = Record(
+                        agent, self.ins, barrier.component, NEVER, "arrival", text, barrier
+                    )
+                    self.reach(arrival, cta)
+                    arrivals.append((arrival, barrier))
+        return self._signalling(apply, clock, barriers, arrivals, "commit", agent, arrives=True)

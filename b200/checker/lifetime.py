@@ -7,7 +7,7 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker import register_moves
 from b200.checker.clocks import HB, NEVER, ORDER, join
-from b200.checker.finding import NOTE
+from b200.checker.finding import ERROR, NOTE, PORTABILITY
 
 
 def warp_exited(observer, warp_state):
@@ -49,44 +49,53 @@ def _cta_exited(observer, cta, state):
     clock = state.exits.get(cta.rank)
     if clock is None:
         clock = np.zeros((5, 1), np.int32)
-    for component, record in state.remote[cta.rank].items():
-        ordered = (
-            record.step < NEVER
-            and component < clock.shape[1]
-            and clock[ORDER, component] >= record.step
-        )
-        if ordered or record.agent.cta is cta and record.component == record.agent.component:
-            continue
-        who = words.name(record.agent)
+    for record in state.remote[cta.rank].values():
         own = record.agent.cta is cta
-        diagnosis = (
-            f"the CTA may exit while {words.thing(record)} into its own memory is under way"
-            if own
-            else f"the CTA may exit before {words.thing(record)} of another CTA has reached it"
-        )
-        observer.found(
-            "lifetime",
-            diagnosis,
-            (
-                f"CTA {cta.index}, rank {cta.rank} of its cluster; the access: {words.act(record)}",
-                "missing: a wait for it by a warp of the CTA before the CTA exits"
-                if own
-                else "missing: barrier.cluster.arrive and wait by all warps at the end (or a wait "
-                f"that {who} answers) before "
-                "the CTA exits",
-            ),
-            record.ins,
-        )
+        if not _over(record, clock) and not (own and record.component == record.agent.component):
+            _unseen(observer, cta, record, own)
     _outgoing(observer, cta, state, clock)
     _tensor_memory(observer, cta)
     register_moves.cta_exited(observer, cta)
 
 
+def _over(record, clock) -> bool:
+    """Whether a clock knows that the access is complete."""
+    known = record.component < clock.shape[1] and clock[ORDER, record.component] >= record.step
+    return known and record.step < NEVER
+
+
+def _unseen(observer, cta, record, own: bool):
+    """What reaches a CTA may come after its exit."""
+    thing, severity = words.thing(record), ERROR
+    if own:
+        diagnosis = f"the CTA may exit while {thing} into its own memory is under way"
+        missing = "a wait for it by a warp of the CTA before the CTA exits"
+    elif record.kind == "arrival":
+        severity = PORTABILITY
+        diagnosis = f"the CTA may exit before an arrival of {thing} of another CTA has come to it"
+        missing = f"a wait for that phase of {record.barrier.name()} before the CTA exits"
+    else:
+        diagnosis = f"the CTA may exit before {thing} of another CTA has reached it"
+        missing = (
+            "barrier.cluster.arrive and wait by all warps at the end (or a wait that "
+            f"{words.name(record.agent)} answers) before the CTA exits"
+        )
+    observer.found(
+        "lifetime",
+        diagnosis,
+        (
+            f"CTA {cta.index}, rank {cta.rank} of its cluster; the access: {words.act(record)}",
+            f"missing: {missing}",
+        ),
+        record.ins,
+        severity=severity,
+    )
+
+
 def _outgoing(observer, cta, state, clock):
     """Copies to other CTAs that still read the shared memory of the one that exits."""
     for record in state.outgoing[cta.rank]:
-        known = record.component < clock.shape[1] and clock[ORDER, record.component] >= record.step
-        if not known or record.step == NEVER:
+        if not _over(record, clock):
             observer.found(
                 "lifetime",
                 f"the CTA may exit while {words.thing(record)} still reads its shared memory",

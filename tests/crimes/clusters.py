@@ -157,6 +157,40 @@ def multicast_commits(bug: bool) -> Source:
     return k
 
 
+def commits_to_a_peer(seen: int) -> Source:
+    """CTA 0 commits to two mbarriers of CTA 1, which waits for `seen` of them."""
+    k = cluster_start()
+
+    def init():
+        k("mbarrier.init.shared::cta.b64 [%r1+1024], 1;", "init")
+        k("mbarrier.init.shared::cta.b64 [%r1+1032], 1;")
+        k("fence.mbarrier_init.release.cluster;")
+
+    def commit():
+        k("mov.b16 %h1, 2;")
+        for at in (1032, 1024):
+            k(f"add.u32 %r12, %r1, {at};")
+            k(
+                "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster"
+                ".multicast::cluster.b64 [%r12], %h1;",
+                f"commit {at}",
+            )
+
+    k.only(0, init)
+    cluster_sync(k)
+    k("setp.ne.u32 %p4, %r50, 0;")
+    k("@%p4 bra WAIT;")
+    k.only(0, commit)
+    k("bra DONE;")
+    k("WAIT: mov.u32 %r6, 0;")
+    for at in (1024, 1032)[:seen]:
+        k.wait(f"%r1+{at}", 0)
+    k("DONE: mov.u32 %r6, 0;")
+    store_ranked(k, "%r53")
+    cluster_sync(k)
+    return k
+
+
 # --- a CTA pair ---------------------------------------------------------------------------------
 
 A_ROWS, N = 64, 32
@@ -271,6 +305,17 @@ CRIMES = [
             "2 warps, 1 lane of each",
         ),
         ("init", "commit"),
+        ints(64),
+        lambda a: torch.arange(64, dtype=torch.int32),
+        **PAIR,
+    ),
+    Crime(
+        "commit_unseen_at_exit",
+        "a CTA exits without having waited for an arrival that a peer's commit sends it",
+        lambda bug: commits_to_a_peer(1 if bug else 2),
+        "lifetime",
+        ("before an arrival of tcgen05.commit", "a wait for that phase of mbarrier 1 of 2"),
+        ("commit 1032",),
         ints(64),
         lambda a: torch.arange(64, dtype=torch.int32),
         **PAIR,

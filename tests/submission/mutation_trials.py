@@ -154,7 +154,6 @@ def source_lines(subject: Subject, line: int) -> list[int]:
 # --- survivors ----------------------------------------------------------------------------------
 
 UNEXPLAINED = "not explained: the checker or the tests may lack something"
-INIT_FENCE = re.compile(r"\s*fence\.(mbarrier_init|proxy\.async)")
 
 
 def why_harmless(gpu, subject: Subject, mutation: Mutation) -> str:
@@ -167,8 +166,6 @@ def why_harmless(gpu, subject: Subject, mutation: Mutation) -> str:
         waited = {text.rstrip(";") for text in gpu.machine.observer.exercised}
         if line.rstrip(";") not in waited:
             return "no phase of this barrier is waited for in this launch: it is too short for that"
-    if INIT_FENCE.match(line):
-        return _doubled_fence(gpu, subject, mutation, lines)
     if line.startswith("tcgen05.wait::ld"):
         return (
             "what reads the registers waits for them (a true dependency, PTX ISA 9.7.16.6), and "
@@ -181,21 +178,11 @@ def why_harmless(gpu, subject: Subject, mutation: Mutation) -> str:
             return "no tcgen05 instruction stands between it and the next fence of its kind"
     if line.startswith("tcgen05.commit") and "persistent" not in subject.name:
         return "the last commits of a stage: the launch has one tile, nobody loads the stage again"
-    if line.startswith("bar.warp.sync") and "persistent" not in subject.name:
-        return "the first use of the staging buffer in this launch: nothing has read it before"
-    return UNEXPLAINED
-
-
-def _doubled_fence(gpu, subject: Subject, mutation: Mutation, lines: list[str]) -> str:
-    """Two fences follow each other, each enough: shown by dropping both."""
-    near = range(max(0, mutation.line - 8), mutation.line + 9)
-    twins = [i for i in near if i != mutation.line and INIT_FENCE.match(lines[i])]
-    for twin in twins:
-        first, last = sorted((mutation.line, twin))
-        both = [*lines[:first], "", *lines[first + 1 : last], "", *lines[last + 1 :]]
-        how = verdict(gpu, subject, "\n".join(both)).how
-        if how != "survived":
-            return f"`{lines[twin].strip()}` beside it publishes the same; without both: {how}"
+    if line.startswith("bar.warp.sync"):
+        first = "the first use of the staging buffer in a tile: "
+        if "persistent" not in subject.name:
+            return first + "nothing has read it before, for this launch has one tile a CTA"
+        return first + "since it was read, the warp has waited for the next tile's MMAs"
     return UNEXPLAINED
 
 
