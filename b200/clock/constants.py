@@ -569,6 +569,14 @@ TABLE = (
         1000.0,
     ),
     _c(
+        "cluster_relaunch",
+        590.0,
+        "clk",
+        "measured",
+        "the same of a cluster. H200, hopper_clusters, turnover: 594 to 640 where clusters of 2, 4 "
+        "and 8 end all at once, 555 to 563 one after the other, 27 of them the loop; CTAs 443, 424",
+    ),
+    _c(
         "store_drain",
         600.0,
         "clk",

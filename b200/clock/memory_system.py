@@ -107,8 +107,7 @@ class Memory:
         self.l2_clk = 2 * c.l2_clock / c.l2_bandwidth  # clk a byte, of one die's partition
         self.fill_clk = c.l2_fill * self.l2_clk
         self.fills = [Server() for _ in gpcs]
-        self.zeros = Server()  # what lies outside of tensors
-        self.zeros_clk = c.l2_clock / c.outside_bandwidth
+        self.outside_clk = c.l2_clock / c.outside_bandwidth
         self.cold = cold
         self.fabric_clk = 2 * ghz * 1e9 / c.fabric_bandwidth
         self.channels = int(c.dram_channels)
@@ -211,12 +210,12 @@ class Memory:
 
     def outside(self, at: float, sm, nbytes: int, latency: float) -> tuple[float, float]:
         """Ask for `nbytes` of a box that lie outside of its tensor: (first, last) arrival. The L2
-        answers them like others, no two SMs at once, and slower (docs/results/h200-outside.json).
+        answers them like others, no two SMs at once, and both partitions are busy for longer, so
+        that others wait (hopper_sharing, outside; hopper_ingest, 64 alone).
         """
-        port = nbytes * self.port_clk[sm.gpc]
-        begin = self.l2[sm.die].serve(at, nbytes * self.l2_clk)
+        port, busy = nbytes * self.port_clk[sm.gpc], nbytes * self.outside_clk
+        begin = max(partition.serve(at, busy) for partition in self.l2)
         begin = self.ports[sm.gpc].serve(begin, port)
-        begin = self.zeros.serve(begin, nbytes * self.zeros_clk)
         return begin + latency, begin + latency + port
 
     def _elsewhere(self, begin, die, lines, ready, place, index, state, away, latency):

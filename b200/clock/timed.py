@@ -252,6 +252,7 @@ class TimedMachine(Units):
         if cta.sm is None:
             cta.sm = self._pending_sms[cta.rank]
         cta.sm.cores[state.index % 4].warps += 1
+        state.special["smid"] = cta.sm.index
 
     def lanes_exited(self, state, lanes: int):
         super().lanes_exited(state, lanes)
@@ -272,7 +273,9 @@ class TimedMachine(Units):
         self.record.ended(cluster)
         self.resident.remove(cluster)
         self.placement.release(cluster, self.the_launch)
-        self._start_clusters(Clock.now + self.c.cta_relaunch)
+        clustered = len(cluster.ctas) > 1
+        relaunch = self.c.cluster_relaunch if clustered else self.c.cta_relaunch
+        self._start_clusters(Clock.now + relaunch)
 
     # --- a turn -----------------------------------------------------------------------------------
     def run_blocks(self, f: TimedFragment) -> int | None:

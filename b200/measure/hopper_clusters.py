@@ -10,7 +10,9 @@ barrier until its waiting thread goes on. push: cycles from a bulk copy of so ma
 next CTA's shared memory until that CTA sees all of it, all CTAs at once. hand over: cycles from an
 mbarrier.arrive in the own CTA until the warp that waits goes on, by which of its lanes wait.
 signal: cycles of a warp that waits for its CTA's barrier, which is complete, and of which a lane
-then arrives at barriers of so many CTAs, by predicate or behind a branch.
+then arrives at barriers of so many CTAs, by predicate or behind a branch. turnover: cycles from the
+end of a CTA until its SM has the first instruction of the next, in clusters of so many that end all
+at once or one after the other; median and largest.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from __future__ import annotations
 import struct
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 
 from b200.clock.calibrations import tma
 from b200.hopper.probe import command, launch
@@ -26,6 +30,7 @@ from b200.hopper.run import Shape
 from b200.measure.hopper_memory import Runner
 
 ROUNDS = 64
+WORK = 6000  # cycles of a CTA, where CTAs follow each other on an SM
 HEIGHT, STAGES = 64, 4
 WAIT = """{name}: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p2, [{barrier}], {parity};
 @!%p2 bra {name};"""
@@ -54,11 +59,11 @@ class Measured:
     value: object
 
 
-def _run(body: str, ctas: int, cluster: int, threads: int = 32):
-    """What each CTA writes, a u64."""
+def _run(body: str, ctas: int, cluster: int, threads: int = 32, words: int = 1):
+    """What each CTA writes, so many u64."""
     import torch
 
-    out = torch.zeros(ctas, dtype=torch.int64, device="cuda")
+    out = torch.zeros(ctas * words, dtype=torch.int64, device="cuda")
     data = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda")
     launch(HEAD.format(target=TARGET, body=body), ctas, threads, cluster, out, data)
     return out
@@ -241,6 +246,33 @@ def push(ctas: int, cluster: int, nbytes: int, count: int) -> float:
     return _run(body, ctas // cluster * cluster, cluster).double().mean().item() / ROUNDS
 
 
+def turnover(ctas: int, cluster: int, apart: int) -> list[float]:
+    """[median, largest] of the cycles from the end of a CTA, which fills its SM, to the start of
+    the next one there. apart: cycles by which each cluster works longer than the one before.
+    """
+    meets = "barrier.cluster.arrive.relaxed; barrier.cluster.wait;" if cluster > 1 else ""
+    body = f"""mov.u64 %rd5, %clock64;
+    mul.wide.u32 %rd4, %r2, 16; add.u64 %rd1, %rd1, %rd4;
+    {meets}
+    div.u32 %r7, %r2, {cluster}; mad.lo.u32 %r7, %r7, {apart}, {WORK}; cvt.u64.u32 %rd7, %r7;
+    WORK: mov.u64 %rd6, %clock64; sub.u64 %rd8, %rd6, %rd5;
+    setp.lt.u64 %p2, %rd8, %rd7; @%p2 bra WORK;
+    {meets}
+    cvt.u64.u32 %rd4, %r5; mov.u64 %rd6, %clock64;
+    @%p1 st.global.u64 [%rd1], %rd4;
+    @%p1 st.global.u64 [%rd1+8], %rd5;
+    @%p1 st.global.u64 [%rd1+16], %rd6;"""
+    on: dict[int, list[tuple[int, int]]] = {}
+    for sm, start, end in (
+        _run(body, ctas // cluster * cluster, cluster, 192, 3).view(-1, 3).tolist()
+    ):
+        on.setdefault(sm, []).append((start, end))
+    gaps = [
+        after[0] - before[1] for spans in on.values() for before, after in pairwise(sorted(spans))
+    ]
+    return [median(gaps), max(gaps)]
+
+
 def measure_all() -> list[Measured]:
     import torch
 
@@ -257,6 +289,10 @@ def measure_all() -> list[Measured]:
     for ranks in (1, 2, 4):
         for how in ("by predicate", "behind a branch"):
             results.append(Measured("signal", (ranks, how), round(signal(120, ranks, how), 1)))
+    for cluster in (1, 2, 4, 8):
+        for apart in (0, 100):
+            found = turnover(3 * ctas, cluster, apart)
+            results.append(Measured("turnover", (cluster, apart), found))
     for cluster in (2, 4, 8):
         results.append(Measured("arrive", (cluster,), round(arrive(120, cluster), 1)))
         results.append(Measured("arrive alone", (cluster,), round(arrive(cluster, cluster), 1)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from b200.chip.copies.tensormap import TensorMap
 from b200.hopper.probe import command
@@ -26,6 +26,7 @@ BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 TRY = "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64"
 LOADS, WARM = 48, 16
 FLOAT32, BYTE = 7, 0  # element types
+BEYOND = 1 << 27  # a row that no matrix has
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,9 @@ class Stage:
     """What is copied at a time. row: bytes of a row of the boxes; swizzle as in a tensormap;
     boxes: rows of each box; bulk: bytes of each bulk copy; stages: under way together; shared: rows
     of the boxes that a cluster's CTAs share, turn by turn. fresh: each stage reads from DRAM what
-    no stage has read before.
+    no stage has read before. pitch: the rows of the matrix are so many bytes apart, and a stage
+    reads of the same rows what follows; else they follow each other. outside: CTAs of a cluster,
+    the last ones, whose own boxes lie outside of the matrix.
     """
 
     name: str
@@ -44,6 +47,18 @@ class Stage:
     stages: int
     shared: tuple[tuple[int, ...], ...] = ()
     fresh: bool = False
+    pitch: int = 0
+    outside: int = 0
+
+    @property
+    def sets(self) -> int:
+        """Stages whose rows are others."""
+        return 1 if self.pitch else LOADS if self.fresh else self.stages
+
+    @property
+    def stride(self) -> int:
+        """Bytes from row to row of the matrix."""
+        return self.pitch or self.row
 
     @property
     def shared_rows(self) -> int:
@@ -88,6 +103,19 @@ FRESH_PLACES = ((1, 1), (60, 1), (132, 1), (132, 4))
 FRESH_SHARED = tuple(
     Stage(f"128 rows from DRAM by turns, {n} stages", 128, 3, (), (), n, PAIR, True) for n in (4, 8)
 )
+APART = 8192
+
+
+def apart(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    return tuple(
+        replace(s, name=s.name.replace("rows", "rows 8 KB apart"), pitch=APART) for s in stages
+    )
+
+
+def beside(n: int, outside: int) -> Stage:
+    """Of a GEMM whose CTAs share weights, some of them without tokens."""
+    name = f"128 rows 8 KB apart from DRAM by turns, 64 alone, {n} stages, {outside} outside"
+    return Stage(name, 128, 3, (64,), (), n, PAIR, True, APART, outside)
 
 
 @dataclass(frozen=True)
@@ -143,28 +171,31 @@ def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> 
 
     In clusters, `group` of them load the same shared boxes, and CTAs of a rank the same others.
     """
-    size, issue, at = -(-stage.nbytes // 1024) * 1024, "", 0
+    size, issue, at, column = -(-stage.nbytes // 1024) * 1024, "", 0, "0"
+    if stage.pitch:
+        issue, column = f"mul.lo.u32 %r28, %r10, {stage.row};\n", "%r28"
+        issue += "mov.u32 %r21, %r6; mov.u32 %r25, %r7;\n"
     for turn, boxes in enumerate(stage.shared):
         issue += f"add.u32 %r23, %r10, {turn}; and.b32 %r23, %r23, {cluster - 1};\n"
         issue += f"setp.ne.u32 %p7, %r23, %r24; @%p7 bra PASS{turn};\n"
         for n, rows in enumerate(boxes):
             issue += f"add.u32 %r27, %r25, {sum(boxes[:n])};\n"
-            issue += (
-                f"{TENSOR}.multicast::cluster [%r20+{at}], [%rd3, {{0, %r27}}], [%r22], %rs1;\n"
-            )
+            issue += f"{TENSOR}.multicast::cluster [%r20+{at}], [%rd3, {{{column}, %r27}}], [%r22],"
+            issue += " %rs1;\n"
             at += rows * stage.row
         issue += f"PASS{turn}: add.u32 %r25, %r25, {sum(boxes)};\n"
     for rows in stage.boxes:
-        issue += f"{TENSOR} [%r20+{at}], [%rd3, {{0, %r21}}], [%r22]; add.u32 %r21, %r21, {rows};\n"
+        issue += f"{TENSOR} [%r20+{at}], [%rd3, {{{column}, %r21}}], [%r22];\n"
+        issue += f"add.u32 %r21, %r21, {rows};\n"
         at += rows * stage.row
     for nbytes in stage.bulk:
         issue += f"{BULK} [%r20+{at}], [%rd8], {nbytes}, [%r22]; add.u64 %rd8, %rd8, {nbytes};\n"
         at += nbytes
-    sets = LOADS if stage.fresh else stage.stages
     again = "" if stage.fresh else "mov.u32 %r21, %r6; mov.u32 %r25, %r7; mov.u64 %rd8, %rd6;"
-    full = stage.stages * size
+    sets, full = stage.sets, stage.stages * size
     empty = full + 8 * stage.stages
     end, tile = ("", "%r2") if cluster == 1 else (meet(cluster), "%r24")
+    outside = f"setp.ge.u32 %p7, %r24, {cluster - stage.outside}; @%p7 mov.u32 %r6, {BEYOND};"
     return f""".version 8.6
 .target {target}
 .address_size 64
@@ -181,7 +212,7 @@ def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> 
     setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
     {begin(full, stage.stages, cluster, cluster)}
     div.u32 %r5, {tile}, {group if cluster == 1 else 1};
-    mul.lo.u32 %r6, %r5, {sum(stage.boxes) * sets};
+    mul.lo.u32 %r6, %r5, {sum(stage.boxes) * sets}; {outside}
     div.u32 %r7, %r2, {cluster * group};
     mad.lo.u32 %r7, %r7, {stage.shared_rows * sets}, {cluster * sum(stage.boxes) * sets};
     mul.wide.u32 %rd7, %r5, {sum(stage.bulk) * sets}; add.u64 %rd6, %rd2, %rd7;
@@ -216,7 +247,7 @@ def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> 
 
 def matrix(stage: Stage, ctas: int, group: int) -> tuple[int, int]:
     """(rows of the matrix that the boxes are of, bytes that the bulk copies read)."""
-    sets = (ctas // group + 1) * (LOADS if stage.fresh else stage.stages)
+    sets = (ctas // group + 1) * stage.sets
     return max(1, sum(stage.boxes) + stage.shared_rows) * sets, sum(stage.bulk) * sets + 16
 
 
@@ -225,7 +256,7 @@ def tensormap(stage: Stage, address: int, rows: int) -> bytes:
     size, kind = (4, FLOAT32) if stage.row > 256 else (1, BYTE)
     box = (stage.row // size, max(stage.boxes + sum(stage.shared, ()), default=1))
     return TensorMap(
-        address, kind, (stage.row // size, rows), (stage.row,), box, (1, 1), stage.swizzle
+        address, kind, (stage.stride // size, rows), (stage.stride,), box, (1, 1), stage.swizzle
     ).encode()
 
 
@@ -237,7 +268,7 @@ def measure(stage: Stage, ctas: int, group: int, cluster: int = 1) -> Measured:
     import torch
 
     text, (rows, nbytes) = kernel(stage, group, cluster=cluster), matrix(stage, ctas, group)
-    boxes = torch.zeros(rows * stage.row, dtype=torch.uint8, device="cuda")
+    boxes = torch.zeros(rows * stage.stride, dtype=torch.uint8, device="cuda")
     bulk = torch.zeros(nbytes, dtype=torch.uint8, device="cuda")
     out = torch.zeros(ctas, dtype=torch.int64, device="cuda")
     image = Image(text, "k", places_of(text, "k"))
@@ -256,9 +287,17 @@ def measure(stage: Stage, ctas: int, group: int, cluster: int = 1) -> Measured:
 
 def measure_all() -> list[Measured]:
     alone = [measure(stage, ctas, group) for stage in KINDS for ctas, group in PLACES]
-    alone += [measure(stage, ctas, group) for stage in FRESH for ctas, group in FRESH_PLACES]
+    fresh = FRESH + apart(FRESH)
+    alone += [measure(stage, ctas, group) for stage in fresh for ctas, group in FRESH_PLACES]
     clusters = [(GPC, *gpcs) for gpcs in GPCS]
-    clusters += [(stage, *of) for stage in SHARED + FRESH_SHARED for of in CLUSTERS]
+    shared = SHARED + FRESH_SHARED + apart(FRESH_SHARED)
+    clusters += [(stage, *of) for stage in shared for of in CLUSTERS]
+    clusters += [
+        (beside(n, outside), size, count)
+        for size, count in CLUSTERS
+        for n in (4, 8)
+        for outside in (0, size // 2, size)
+    ]
     return alone + [measure(stage, size * n, 1, size) for stage, size, n in clusters]
 
 
