@@ -8,7 +8,7 @@ import math
 import statistics
 from typing import Any
 
-from harness import cases, ladder, markdown
+from harness import cases, ladder, markdown, published_steps
 from task import PROBLEMS, find_problem
 
 # --- eval.py compare --json ---------------------------------------------------------------------
@@ -146,3 +146,16 @@ def ladder_ranks(points: list[dict]) -> str:
     ]
     header = ("shape", "versions", "Spearman", "of the odd half", "Spearman")
     return markdown.table(header, rows)
+
+
+def ladder_steps(points: list[dict]) -> str:
+    """Errors of both halves if published times are rounded up to steps."""
+    rows = []
+    for parity, half in sorted(
+        ladder.groups(timed(points), lambda r: r["parity"]).items(), reverse=True
+    ):
+        errors = [published_steps.outside(record) for record in half]
+        steps = sum(published_steps.on_step(record["published_us"]) for record in half)
+        worst = max(errors, key=abs)
+        rows.append((parity, len(half), steps, errors.count(0), f"{worst:+.1%}"))
+    return markdown.table(("half", "points", "on a step", "inside", "worst outside"), rows)

@@ -379,6 +379,7 @@ TABLES = {
     "ladder-points": Table(LADDER, ("ladder.jsonl",), figure_peers.ladder_points),
     "ladder-errors": Table(LADDER, ("ladder.jsonl",), figure_peers.ladder_errors),
     "ladder-ranks": Table(LADDER, ("ladder.jsonl",), figure_peers.ladder_ranks),
+    "ladder-steps": Table(LADDER, ("ladder.jsonl",), figure_peers.ladder_steps),
     "benchmark": Table(BENCHMARK, ("benchmark.jsonl",), benchmark),
     "benchmark-means": Table(BENCHMARK, ("benchmark.jsonl",), benchmark_means),
     "calibrations": Table(CALIBRATE, CALIBRATED, calibrations),
