@@ -82,8 +82,8 @@ TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
 # What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a token
-COSTS = {"dram": 3320, "l2": 9530, "start": 3260, "refill": 2190, "cluster": 61, "split": 234}
-COSTS |= {"restart": 3350, "epilogue": 8.7, "dual": 30.5, "exchange": 36, "fill": 1.4}
+COSTS = {"dram": 3330, "l2": 9530, "start": 3260, "refill": 2190, "cluster": 69, "split": 273}
+COSTS |= {"restart": 3600, "epilogue": 7.3, "dual": 34, "exchange": 41, "fill": 1.43}
 COSTS |= {"mates": 0.64}  # part of the weights that neighbours without clusters read for themselves
 # Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
 EDGE, EDGE_CHANCE = 0.9, 0.05
@@ -495,7 +495,6 @@ bar_arrive = ptx("barrier.cta.arrive.aligned $0, $1;", "rr")
 mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", "rr", "r")
 prefetch_tensormap = ptx("prefetch.tensormap [$0];", "l")
 bulk_prefetch = ptx("cp.async.bulk.prefetch.L2.global [$0], $1;", "lr")
-fence_async_smem = ptx("fence.proxy.async.shared::cta;")
 
 mbarrier_init = ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "rr")
 mbarrier_expect = ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "rr")
@@ -839,7 +838,6 @@ class Kernel:
         with cute.arch.elect_one():
             self.init_barriers(plan.full_at, plan.stages * plan.weights, c.cta_group)
             cute.arch.mbarrier_init_fence()
-            fence_async_smem()
         self.join(False)
         with cute.arch.elect_one():
             for i in cutlass.range(ahead, unroll=1):
