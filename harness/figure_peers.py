@@ -151,9 +151,7 @@ def ladder_ranks(points: list[dict]) -> str:
 def ladder_steps(points: list[dict]) -> str:
     """Errors of both halves if published times are rounded up to steps."""
     rows = []
-    for parity, half in sorted(
-        ladder.groups(timed(points), lambda r: r["parity"]).items(), reverse=True
-    ):
+    for parity, half in ladder.halves(timed(points)):
         errors = [published_steps.outside(record) for record in half]
         steps = sum(published_steps.on_step(record["published_us"]) for record in half)
         worst = max(errors, key=abs)

@@ -251,10 +251,15 @@ def groups(records: Iterable[dict], name: Callable[[dict], Name]) -> dict[Name, 
     return found
 
 
+def halves(records: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The odd half, which is reported, and the even one."""
+    return sorted(groups(records, lambda r: r["parity"]).items(), reverse=True)
+
+
 def summaries(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of both halves, of each problem and of each kind of kernel in each half."""
     found = []
-    for parity, half in sorted(groups(records, lambda r: r["parity"]).items(), reverse=True):
+    for parity, half in halves(records):
         found.append(summary(f"{parity} half", half))
         for by in ("problem", "kind"):
             parts = groups(half, operator.itemgetter(by))

@@ -195,6 +195,8 @@ class ClusterState:
         self.flags: dict = {}  # (CTA rank, offset) -> clock of the latest release there
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
         self.outgoing: dict[int, list] = {cta.rank: [] for cta in cluster.ctas}
+        # CTA rank -> component of an mbarrier there -> the latest commit of another CTA to it
+        self.arrivals: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
         self.exits: dict[int, np.ndarray] = {}  # CTA rank -> clock of its warps that have exited
         self.left: dict[int, int] = {cta.rank: 0 for cta in cluster.ctas}
 

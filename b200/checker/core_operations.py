@@ -120,8 +120,8 @@ class CoreOperations(Signals):
                 )
                 if barrier is not None:
                     arrival = Record(
-                        agent, self.ins, barrier.component, NEVER, "arrival", text, barrier
+                        agent, self.ins, barrier.component, NEVER, "commit", text, barrier
                     )
-                    self.reach(arrival, cta)
+                    self.state(cta).arrivals[cta.rank][barrier.component] = arrival
                     arrivals.append((arrival, barrier))
         return self._signalling(apply, clock, barriers, arrivals, "commit", agent, arrives=True)

@@ -7,7 +7,7 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker import register_moves
 from b200.checker.clocks import HB, NEVER, ORDER, join
-from b200.checker.finding import ERROR, NOTE, PORTABILITY
+from b200.checker.finding import NOTE, PORTABILITY
 
 
 def warp_exited(observer, warp_state):
@@ -53,6 +53,7 @@ def _cta_exited(observer, cta, state):
         own = record.agent.cta is cta
         if not _over(record, clock) and not (own and record.component == record.agent.component):
             _unseen(observer, cta, record, own)
+    _arrivals(observer, cta, state, clock)
     _outgoing(observer, cta, state, clock)
     _tensor_memory(observer, cta)
     register_moves.cta_exited(observer, cta)
@@ -64,32 +65,44 @@ def _over(record, clock) -> bool:
     return known and record.step < NEVER
 
 
+def _of(cta, record) -> str:
+    return f"CTA {cta.index}, rank {cta.rank} of its cluster; the access: {words.act(record)}"
+
+
 def _unseen(observer, cta, record, own: bool):
     """What reaches a CTA may come after its exit."""
-    thing, severity = words.thing(record), ERROR
+    thing = words.thing(record)
     if own:
         diagnosis = f"the CTA may exit while {thing} into its own memory is under way"
         missing = "a wait for it by a warp of the CTA before the CTA exits"
-    elif record.kind == "arrival":
-        severity = PORTABILITY
-        diagnosis = f"the CTA may exit before an arrival of {thing} of another CTA has come to it"
-        missing = f"a wait for that phase of {record.barrier.name()} before the CTA exits"
     else:
         diagnosis = f"the CTA may exit before {thing} of another CTA has reached it"
         missing = (
             "barrier.cluster.arrive and wait by all warps at the end (or a wait that "
             f"{words.name(record.agent)} answers) before the CTA exits"
         )
-    observer.found(
-        "lifetime",
-        diagnosis,
-        (
-            f"CTA {cta.index}, rank {cta.rank} of its cluster; the access: {words.act(record)}",
-            f"missing: {missing}",
-        ),
-        record.ins,
-        severity=severity,
-    )
+    details = _of(cta, record), f"missing: {missing}"
+    observer.found("lifetime", diagnosis, details, record.ins)
+
+
+def _arrivals(observer, cta, state, clock):
+    """Arrivals of commits may come after the exit of their CTA, if all that it knows is, through
+    another mbarrier, that the tensor core is done.
+    """
+    for record in state.arrivals[cta.rank].values():
+        if not _over(record, clock):
+            observer.found(
+                "lifetime",
+                f"the CTA may exit before an arrival of {words.thing(record)} of another CTA has "
+                "come to it",
+                (
+                    _of(cta, record),
+                    f"missing: a wait for that phase of {record.barrier.name()} before the CTA "
+                    "exits",
+                ),
+                record.ins,
+                severity=PORTABILITY,
+            )
 
 
 def _outgoing(observer, cta, state, clock):
@@ -100,8 +113,7 @@ def _outgoing(observer, cta, state, clock):
                 "lifetime",
                 f"the CTA may exit while {words.thing(record)} still reads its shared memory",
                 (
-                    f"CTA {cta.index}, rank {cta.rank} of its cluster; the access: "
-                    f"{words.act(record)}",
+                    _of(cta, record),
                     "missing: a wait by the CTA for what the receiver does behind its wait for the "
                     "bytes (barrier.cluster.arrive and wait at the end)",
                 ),
@@ -115,8 +127,7 @@ def gone(observer, record, target):
         "lifetime",
         f"the CTA has exited before {words.thing(record)} of another CTA has reached it",
         (
-            f"CTA {target.index}, rank {target.rank} of its cluster; the access: "
-            f"{words.act(record)}",
+            _of(target, record),
             "missing: barrier.cluster.arrive and wait by all warps at the end",
         ),
         record.ins,

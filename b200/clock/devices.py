@@ -50,7 +50,7 @@ H200 = Device(
             150.0,
             "clk",
             "fitted",
-            "a probe: 16 KB in rows 8 KB apart, 64 KB under way in one SM, every 337 clk",
+            "hopper_ingest, rows 8 KB apart from DRAM, 4 stages, one SM: 337 to 343 clk for 16 KB",
         ),
         Constant(
             "dram_grain", 1024, "B", "unknown", "a page of an HBM pseudo-channel, as JEDEC has it"

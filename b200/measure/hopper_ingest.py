@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from b200.chip.copies.tensormap import TensorMap
@@ -195,7 +196,9 @@ def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> 
     sets, full = stage.sets, stage.stages * size
     empty = full + 8 * stage.stages
     end, tile = ("", "%r2") if cluster == 1 else (meet(cluster), "%r24")
-    outside = f"setp.ge.u32 %p7, %r24, {cluster - stage.outside}; @%p7 mov.u32 %r6, {BEYOND};"
+    outside = ""
+    if stage.outside:
+        outside = f"setp.ge.u32 %p7, %r24, {cluster - stage.outside}; @%p7 mov.u32 %r6, {BEYOND};"
     return f""".version 8.6
 .target {target}
 .address_size 64
@@ -260,6 +263,15 @@ def tensormap(stage: Stage, address: int, rows: int) -> bytes:
     ).encode()
 
 
+def parameters(
+    stage: Stage, rows: int, offsets: Sequence[int], out: int, boxes: int, bulk: int
+) -> bytes:
+    """Of a kernel whose parameters are at these offsets; addresses of three allocations."""
+    _, map_at, data_at = offsets
+    params = struct.pack("<Q", out).ljust(map_at, b"\0") + tensormap(stage, boxes, rows)
+    return params.ljust(data_at, b"\0") + struct.pack("<Q", bulk)
+
+
 def smem(stage: Stage) -> int:
     return stage.stages * (-(-stage.nbytes // 1024) * 1024 + 16)
 
@@ -272,10 +284,8 @@ def measure(stage: Stage, ctas: int, group: int, cluster: int = 1) -> Measured:
     bulk = torch.zeros(nbytes, dtype=torch.uint8, device="cuda")
     out = torch.zeros(ctas, dtype=torch.int64, device="cuda")
     image = Image(text, "k", places_of(text, "k"))
-    (_, map_at, data_at) = (offset for offset, _, _ in image.places)
-    params = struct.pack("<Q", out.data_ptr()).ljust(map_at, b"\0")
-    params += tensormap(stage, boxes.data_ptr(), rows)
-    params = params.ljust(data_at, b"\0") + struct.pack("<Q", bulk.data_ptr())
+    offsets = [offset for offset, _, _ in image.places]
+    params = parameters(stage, rows, offsets, out.data_ptr(), boxes.data_ptr(), bulk.data_ptr())
     found = []
     for _ in range(4):
         if stage.fresh:

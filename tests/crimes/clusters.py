@@ -28,6 +28,17 @@ def cluster_sync(k: Source, mark: str | None = None, relaxed: bool = False):
     k("barrier.cluster.wait.aligned;")
 
 
+def mbarriers(k: Source, count: int, *offsets: int):
+    """Thread 0 initialises mbarriers of shared memory; marked `init`."""
+
+    def init():
+        for at in offsets:
+            k(f"mbarrier.init.shared::cta.b64 [%r1+{at}], {count};", "init")
+        k("fence.mbarrier_init.release.cluster;")
+
+    k.only(0, init)
+
+
 def store_ranked(k: Source, register: str):
     """out[rank * threads + thread] = register"""
     k("mul.wide.u32 %rd8, %r53, 4;")
@@ -69,11 +80,7 @@ def mismatched(bug: bool) -> Source:
     """CTA 0 signals behind a cluster barrier at which CTA 1 arrives only after the signal."""
     k = cluster_start()
 
-    def init():
-        k("mbarrier.init.shared::cta.b64 [%r1+1024], 1;", "init")
-        k("fence.mbarrier_init.release.cluster;")
-
-    k.only(0, init)
+    mbarriers(k, 1, 1024)
     cluster_sync(k)
     k("setp.ne.u32 %p4, %r50, 0;")
     k("@%p4 bra PEER;")
@@ -102,11 +109,7 @@ def remote_arrive(sync: bool, last: bool) -> Source:
     """CTA 0 waits for an arrive of CTA 1 on its mbarrier."""
     k = cluster_start()
 
-    def init():
-        k("mbarrier.init.shared::cta.b64 [%r1+1024], 1;", "init")
-        k("fence.mbarrier_init.release.cluster;")
-
-    k.only(0, init)
+    mbarriers(k, 1, 1024)
     if sync:
         cluster_sync(k)
     k("setp.eq.u32 %p4, %r50, 0;")
@@ -134,11 +137,7 @@ def multicast_commits(bug: bool) -> Source:
     """
     k = cluster_start()
 
-    def init():
-        k("mbarrier.init.shared::cta.b64 [%r1+1024], 2;", "init")
-        k("fence.mbarrier_init.release.cluster;")
-
-    k.only(0, init)
+    mbarriers(k, 2, 1024)
     cluster_sync(k)
     k("add.u32 %r12, %r1, 1024;")
     k("mov.b16 %h1, 3;")
@@ -161,11 +160,6 @@ def commits_to_a_peer(seen: int) -> Source:
     """CTA 0 commits to two mbarriers of CTA 1, which waits for `seen` of them."""
     k = cluster_start()
 
-    def init():
-        k("mbarrier.init.shared::cta.b64 [%r1+1024], 1;", "init")
-        k("mbarrier.init.shared::cta.b64 [%r1+1032], 1;")
-        k("fence.mbarrier_init.release.cluster;")
-
     def commit():
         k("mov.b16 %h1, 2;")
         for at in (1032, 1024):
@@ -176,7 +170,7 @@ def commits_to_a_peer(seen: int) -> Source:
                 f"commit {at}",
             )
 
-    k.only(0, init)
+    mbarriers(k, 1, 1024, 1032)
     cluster_sync(k)
     k("setp.ne.u32 %p4, %r50, 0;")
     k("@%p4 bra WAIT;")
@@ -208,11 +202,7 @@ def pair_mma(last: bool, b_of: int = 2) -> Source:
     for i in range(24):  # 64 rows of A and 16 of B, 32 bytes each
         k(f"{'' if i < 16 else '@%p6 '}st.shared.u32 [%r3+{128 * i}], 0x3c003c00;")
 
-    def init():
-        k("mbarrier.init.shared::cta.b64 [%r1+8200], 1;", "init")
-        k("fence.mbarrier_init.release.cluster;")
-
-    k.only(0, init)
+    mbarriers(k, 1, 8200)
     k("fence.proxy.async.shared::cta;")
     cluster_sync(k)
     k("ld.shared.b32 %r4, [%r1+8192];")

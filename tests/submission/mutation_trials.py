@@ -153,6 +153,7 @@ def source_lines(subject: Subject, line: int) -> list[int]:
 
 # --- survivors ----------------------------------------------------------------------------------
 
+PLACE, BRANCH = re.compile(r"\s*(\$?\w+):"), re.compile(r"\bbra\S*\s+(\$?\w+)")
 UNEXPLAINED = "not explained: the checker or the tests may lack something"
 
 
@@ -182,8 +183,23 @@ def why_harmless(gpu, subject: Subject, mutation: Mutation) -> str:
         first = "the first use of the staging buffer in a tile: "
         if "persistent" not in subject.name:
             return first + "nothing has read it before, for this launch has one tile a CTA"
-        return first + "since it was read, the warp has waited for the next tile's MMAs"
+        if _waited_for(lines, mutation.line):
+            return first + "since it was read, the warp has waited for the next tile's MMAs"
     return UNEXPLAINED
+
+
+def _waited_for(lines: list[str], at: int) -> bool:
+    """Whether an mbarrier is waited for before a line each time that it is executed, and the
+    staging buffer not used in between: no branch from below comes back behind the wait.
+    """
+    for start in range(at - 1, -1, -1):
+        if "ld.shared.v" in lines[start] or "stmatrix" in lines[start]:
+            return False
+        if "mbarrier.try_wait" in lines[start]:
+            between = {m[1] for line in lines[start:at] if (m := PLACE.match(line))}
+            below = {m[1] for line in lines[at:] if (m := BRANCH.search(line))}
+            return not between & below
+    return False
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,29 @@
 """What SMs take in while part of it lies outside of the tensor: the twin beside an H200."""
 
 import json
-import struct
 from pathlib import Path
 
 import pytest
 import torch
 
-from b200.chip.gpu import Gpu
-from b200.clock import Options, TimedMachine
 from b200.measure import hopper_ingest as ingest
 from b200.sparse import pages
+from tests.b200.clock.test_timing import timed
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results" / "h200-ingest.json"
 
 
 def modelled(stage: ingest.Stage, clusters: int, cluster: int) -> float:
     """Bytes a clk that land in each SM, by the clock of an H200."""
-    gpu = Gpu()
-    gpu.machine = TimedMachine(gpu.memory, Options(device="H200"))
-    ctas = clusters * cluster
+    gpu, ctas = timed(device="H200"), clusters * cluster
     rows, nbytes = ingest.matrix(stage, ctas, 1)
     boxes = torch.frombuffer(pages(rows * stage.stride), dtype=torch.uint8)
     bulk, out = torch.zeros(nbytes, dtype=torch.uint8), torch.zeros(ctas, dtype=torch.int64)
     program = gpu.load(ingest.kernel(stage, 1, cluster=cluster))
-    _, map_at, data_at = (p.offset for p in program.kernels["k"].params)
-    params = struct.pack("<Q", out.data_ptr()).ljust(map_at, b"\0")
-    params = (params + ingest.tensormap(stage, boxes.data_ptr(), rows)).ljust(data_at, b"\0")
+    offsets = [p.offset for p in program.kernels["k"].params]
+    addresses = out.data_ptr(), boxes.data_ptr(), bulk.data_ptr()
     shape = (ctas, 1, 1), (64, 1, 1), (cluster, 1, 1), ingest.smem(stage)
-    gpu.launch(program, "k", *shape, params + struct.pack("<Q", bulk.data_ptr()))
+    gpu.launch(program, "k", *shape, ingest.parameters(stage, rows, offsets, *addresses))
     return stage.nbytes * (ingest.LOADS - 1 - ingest.WARM) / out.double().mean().item()
 
 

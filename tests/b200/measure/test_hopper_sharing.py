@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from b200.chip.gpu import Gpu
-from b200.clock import Options, TimedMachine
 from b200.measure import hopper_sharing as rings
 from b200.sparse import pages
+from tests.b200.clock.test_timing import timed
 
 MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-sharing.json"
 RINGS = {
@@ -32,8 +31,7 @@ RINGS = {
 
 def modelled(ring: rings.Launch) -> float:
     """us from the first start to the last stage seen, by the clock of an H200."""
-    gpu = Gpu()
-    gpu.machine = TimedMachine(gpu.memory, Options(device="H200"))
+    gpu = timed(device="H200")
     data = torch.frombuffer(pages(ring.rows * rings.ROW), dtype=torch.uint8)
     out = torch.zeros(ring.ctas, rings.LOADS + 1, dtype=torch.int64)
     program = gpu.load(rings.kernel(ring))
