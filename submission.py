@@ -273,9 +273,12 @@ class Plan:
 
         self.team = c.cta_group * c.cluster_n  # CTAs of a cluster with the same part of K
         self.token_rows = tile // c.cta_group  # of this CTA
-        boxes = *range(64, 40, -8), *range(72, 129, 8), *range(40, 0, -8)  # 64 rows, or alike
-        # A TMA box; a tile loads only the boxes that hold tokens.
-        self.token_box = next(box for box in boxes if self.token_rows % box == 0)
+        # Rows of a TMA box, 64 or alike; fewer if more than a sixth that tiles load had no use.
+        boxes = *range(64, 40, -8), *range(72, 129, 8), *range(40, 0, -8)
+        rests = [ceil_div(p.tokens % tile, c.cta_group) for p in groups]
+        useless = {b: sum(-rest % b for rest in rests) for b in boxes if self.token_rows % b == 0}
+        spare = sum(p.tokens for p in groups) // (6 * c.cta_group)
+        self.token_box = next((box for box, rows in useless.items() if rows <= spare), 8)
         self.token_atoms = ceil_div(tile, 128)
         # Tiles of 128 columns or more have two warps a quarter, which take chunks by turns.
         self.turns = 2 if weights * tile >= 128 and c.ctas_per_sm == 1 else 1
@@ -414,23 +417,24 @@ def estimate(config: Config, problem: Problem) -> float:
         dram += p.k * 0.5625 * once / COSTS["dram"]
     at_once = clusters_at_once(c.cluster) * c.ctas_per_sm
     mains, epilogues = zip(*tiles[::at_once])  # of the first cluster, which has the longest
-    hidden = plan.accumulators == 2
-    before = sum(mains[:-1]) + (0 if hidden else sum(epilogues[:-1]))
-    last = 1 - (waves - 1) * at_once / len(tiles)  # part of the bytes that the last wave loads
+    before = sum(mains[:-1]) + (plan.accumulators == 1) * sum(epilogues[:-1])
+    # A last wave loads its part of the bytes itself; of a persistent kernel all load to the end.
+    last = 1 - (waves - 1) * at_once / len(tiles)
     phases = (before, 1 - last), (mains[-1], last)
+    phases = [(before + mains[-1], 1)] if c.persistent else phases
     cycles = sum(sum(x**5 for x in (busy, part * dram, part * l2)) ** 0.2 for busy, part in phases)
     if c.cluster > 2:  # of more than a TPC, chips differ in how many fit
         likely = waves + EDGE_CHANCE * (waves_of(c, problem, EDGE) - waves)
         cycles, waves = cycles * likely / waves, likely
     cycles += epilogues[-1] + COSTS["start"]
-    return cycles + (waves - 1) * (400 if hidden else 700 if c.persistent else COSTS["restart"])
+    return cycles + (waves - 1) * (400 if c.persistent else COSTS["restart"])
 
 
 def legal_configs(problem: Problem) -> list[Config]:
     """The configurations that `pick` weighs."""
     tokens, legal = problem.tokens, []
     tiles = {64, 128, 192, 256} if tokens > 8 else {8}
-    tiles |= {ceil_div(tokens, 16) * 16} if 8 < tokens <= 256 else set()
+    tiles |= {ceil_div(tokens, n) * n for n in (16, 32)} if 8 < tokens <= 256 else set()
     pairs = (1, 2) if tokens > 8 and all(p.rows > ROWS for p in problem.groups) else (1,)
     sharing = (1, 2, 4) if tokens > 8 else (1,)
     choices = sorted(tiles), pairs, range(1, MAX_CLUSTER + 1), sharing, (False, True), (1, 2, 3, 4)
@@ -689,9 +693,8 @@ class Kernel:
             sizes.extend([tiles, rows, tokens, k, batch])
             row_tiles = div_up(rows, ROWS * c.cta_group)
             tiles = tiles + row_tiles * batch * div_up(tokens, c.token_tile * c.cluster_n)
-        clusters = tiles
-        if const_expr(c.persistent):
-            clusters = cutlass.min(tiles, Int32(clusters_at_once(c.cluster) * c.ctas_per_sm))
+        at_once = clusters_at_once(c.cluster) * c.ctas_per_sm
+        clusters = cutlass.min(tiles, Int32(at_once)) if const_expr(c.persistent) else tiles
         self.kernel(maps, addresses, sizes, tiles).launch(
             grid=(clusters * c.cluster, 1, 1),
             block=(plan.threads, 1, 1),
@@ -730,9 +733,6 @@ class Kernel:
         lengths = (maps, 2 * operands), (addresses, operands + 1), (sizes, 5)  # of a group's part
         lists = [zip(*[iter(items)] * n) for items, n in lengths]
         self.groups = [[*map(descriptor_address, m), *a, *s] for m, a, s in zip(*lists)]
-        if const_expr(self.plan.groups == 1):  # which the first tile needs is known already
-            if cute.arch.thread_idx()[0] == 32 * DESCRIPTOR_WARP:
-                self.prefetch_tensormaps(self.groups[0][: 2 * operands])
         warp = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
         self.smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
         self.tiles = tiles
@@ -741,6 +741,7 @@ class Kernel:
         self.half = mod(self.rank, c.cta_group)  # of a pair's rows and tokens
         self.sharer = mod(div(self.rank, c.cta_group), c.cluster_n)  # of weights
         self.part = div(self.rank, self.plan.team)  # of K
+        self.count, self.number, self.stages = self.my_tiles()
         # Of an epilogue warp: its lanes of tensor memory, and which chunks are its own.
         self.quarter, self.turn = warp & 3, select(warp > MMA_WARP, 1, 0)
         if warp == LOAD_WARP:
@@ -774,23 +775,26 @@ class Kernel:
     def barrier(self, at, index):
         return self.smem + at + 8 * index
 
-    def prefetch_tensormaps(self, maps):
-        for address in maps:
-            prefetch_tensormap(address)
-
     def my_tiles(self):
-        """How many tiles this cluster computes, and the number of its i-th as a function.
+        """How many tiles this cluster computes, the number of its i-th as a function, and how many
+        stages it fills.
 
-        In rounds, of the longest tiles first. A last round that is not full is dealt out from the
-        other end: to those that had the shortest tiles of each round before.
+        In rounds, of the longest tiles first. The last round is dealt out from the other end: to
+        those that had the shortest tiles of each round before. Who has no tile in it fills fewer
+        stages, so that the others get more of the bandwidth and all end at about the same time.
         """
-        cluster = div(Int32(cute.arch.block_idx()[0]), self.config.cluster)
+        size, stages = self.config.cluster, self.plan.stages
+        cluster = div(Int32(cute.arch.block_idx()[0]), size)
         if not self.config.persistent:
-            return 1, lambda i: cluster
-        clusters = div(Int32(cute.arch.grid_dim()[0]), self.config.cluster)
-        rounds, other_end = div(self.tiles, clusters), clusters - 1 - cluster
-        count = rounds + select(self.tiles - rounds * clusters > other_end, 1, 0)
-        return count, lambda i: i * clusters + select(i < rounds, cluster, other_end)
+            return Int32(1), lambda i: cluster, Int32(stages)
+        clusters = div(Int32(cute.arch.grid_dim()[0]), size)
+        rounds, other_end = div(self.tiles - 1, clusters), clusters - 1 - cluster
+        last = self.tiles - rounds * clusters  # tiles of the last round
+        # Stages by the tiles of each, rounds to rounds + 1; a few more the more have a tile more.
+        fewer = div(stages * rounds * clusters + 2 * last * (rounds + 1), clusters * (rounds + 1))
+        count = rounds + select(last > other_end, 1, 0)
+        stages = select(last > other_end, stages, cutlass.min(fewer, stages))
+        return count, lambda i: i * clusters + select(i < rounds, cluster, other_end), stages
 
     def locate(self, index):
         """The tile with number `index`. CTAs fill a GPC, which merges requests for the same: their
@@ -831,10 +835,9 @@ class Kernel:
     @cute.jit
     def load_warp(self):
         c, plan = self.config, self.plan
-        count, number = self.my_tiles()
-        start = self.locate(number(Int32(0)))
+        start = self.locate(self.number(Int32(0)))
         # Filled before the cluster meets; the odd CTA of a pair needs the even one's barriers.
-        ahead = select(self.half == 0, cutlass.min(start.k_count, Int32(plan.stages)), 0)
+        ahead = select(self.half == 0, cutlass.min(start.k_count, self.stages), 0)
         with cute.arch.elect_one():
             self.init_barriers(plan.full_at, plan.stages * plan.weights, c.cta_group)
             cute.arch.mbarrier_init_fence()
@@ -847,18 +850,17 @@ class Kernel:
         else:
             bar_sync(EMPTY_BARRIER, 64)
         with cute.arch.elect_one():
-            around = ahead == plan.stages
-            stage, phase = select(around, 0, ahead), select(around, 1, 0)
-            for i in cutlass.range(count, unroll=1):
-                t = self.locate(number(i))
+            stage, phase = advance(ahead - 1, 0, self.stages)
+            for i in cutlass.range(self.count, unroll=1):
+                t = self.locate(self.number(i))
                 for j in cutlass.range(select(i == 0, ahead, 0), t.k_count, unroll=1):
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
                     self.load_stage(t, t.k_begin + j, stage, False)
-                    stage, phase = advance(stage, phase, plan.stages)
+                    stage, phase = advance(stage, phase, self.stages)
             if const_expr(self.plan.team > 1):  # commits of other CTAs are on their way
-                for _ in cutlass.range(plan.stages, unroll=1):
+                for _ in cutlass.range(self.stages, unroll=1):
                     mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
-                    stage, phase = advance(stage, phase, plan.stages)
+                    stage, phase = advance(stage, phase, self.stages)
         self.leave()
 
     @cute.jit
@@ -920,11 +922,10 @@ class Kernel:
         cute.arch.relinquish_tmem_alloc_permit(is_two_cta=pair)
         self.join(True)
         tmem = ld_shared_b32(self.smem + plan.tmem_address_at)
-        count, number = self.my_tiles()
-        count = select(self.half == 0, count, 0)  # the even CTA of a pair issues for both
+        count = select(self.half == 0, self.count, 0)  # the even CTA of a pair issues for both
         stage, phase, acc, acc_phase = Int32(0), Int32(0), Int32(0), Int32(0)
         for i in cutlass.range(count, unroll=1):
-            t = self.locate(number(i))
+            t = self.locate(self.number(i))
             stage, phase = self.multiply_tile(t, tmem, acc, acc_phase, stage, phase)
             acc, acc_phase = advance(acc, acc_phase, plan.accumulators)
         self.leave()
@@ -968,7 +969,7 @@ class Kernel:
                     if const_expr(w == plan.weights - 1):
                         empty = self.barrier(plan.empty_at, stage)
                         tcgen05_commit(self.config.cta_group, empty, senders)
-            stage, phase = advance(stage, phase, plan.stages)
+            stage, phase = advance(stage, phase, self.stages)
         return stage, phase
 
     @cute.jit
@@ -1011,12 +1012,11 @@ class Kernel:
 
     @cute.jit
     def epilogue_warp(self, warp):
-        c, plan = self.config, self.plan
-        count, number = self.my_tiles()
-        if const_expr(self.plan.groups > 1):
-            if warp == DESCRIPTOR_WARP:
-                with cute.arch.elect_one():
-                    self.prefetch_tensormaps(self.locate(number(Int32(0))).maps)
+        c, plan, number = self.config, self.plan, self.number
+        if warp == DESCRIPTOR_WARP:
+            with cute.arch.elect_one():
+                for address in self.locate(number(Int32(0))).maps:
+                    prefetch_tensormap(address)
         if warp == SCALE_WARP:
             with cute.arch.elect_one():
                 self.prefetch_scales(self.locate(number(Int32(0))))
@@ -1030,16 +1030,17 @@ class Kernel:
         self.join(True)
         tmem = ld_shared_b32(self.smem + plan.tmem_address_at) + (self.quarter << 21)
         acc, acc_phase = Int32(0), Int32(0)
-        for i in cutlass.range(count, unroll=1):
+        for i in cutlass.range(self.count, unroll=1):
             t = self.locate(number(i))
             if const_expr(c.persistent and self.plan.groups > 1):
                 if warp == DESCRIPTOR_WARP:
-                    following = number(cutlass.min(i + 1, count - 1))
+                    following = number(cutlass.min(i + 1, self.count - 1))
                     with cute.arch.elect_one():
-                        self.prefetch_tensormaps(self.locate(following).maps)
+                        for address in self.locate(following).maps:
+                            prefetch_tensormap(address)
             self.finish_tile(t, tmem + acc * plan.accumulator_columns, acc, acc_phase)
             if const_expr(c.persistent):
-                if i + plan.accumulators < count:
+                if i + plan.accumulators < self.count:
                     tcgen05_fence_before()
                     with cute.arch.elect_one():  # on the even CTA of a pair
                         empty = mapa(self.barrier(plan.acc_empty_at, acc), self.rank & -c.cta_group)
