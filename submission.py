@@ -82,9 +82,9 @@ TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
 # What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a token
-COSTS = {"dram": 3330, "l2": 9530, "start": 3260, "refill": 2190, "cluster": 69, "split": 273}
-COSTS |= {"restart": 3600, "epilogue": 7.3, "dual": 34, "exchange": 41, "fill": 1.43}
-COSTS |= {"mates": 0.64}  # part of the weights that neighbours without clusters read for themselves
+COSTS = {"dram": 4000, "l2": 9600, "start": 3260, "refill": 2190, "cluster": 69, "split": 273}
+COSTS |= {"restart": 3600, "epilogue": 5.9, "dual": 34, "exchange": 31, "fill": 1.59}
+COSTS |= {"mates": 0.63}  # part of the weights that neighbours without clusters read for themselves
 # Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
 EDGE, EDGE_CHANCE = 0.9, 0.05
 CLOSE = 1.03  # estimates within this ratio are alike
@@ -273,9 +273,9 @@ class Plan:
 
         self.team = c.cta_group * c.cluster_n  # CTAs of a cluster with the same part of K
         self.token_rows = tile // c.cta_group  # of this CTA
-        # Rows of a TMA box, 64 or alike; fewer if more than a sixth that tiles load had no use.
+        # Rows of a TMA box, 64 or alike; fewer if groups had no use for a sixth of what they load.
         boxes = *range(64, 40, -8), *range(72, 129, 8), *range(40, 0, -8)
-        rests = [ceil_div(p.tokens % tile, c.cta_group) for p in groups]
+        rests = [ceil_div(p.tokens % tile, c.cta_group) for p in groups if len(groups) > 1]
         useless = {b: sum(-rest % b for rest in rests) for b in boxes if self.token_rows % b == 0}
         spare = sum(p.tokens for p in groups) // (6 * c.cta_group)
         self.token_box = next((box for box, rows in useless.items() if rows <= spare), 8)
@@ -389,7 +389,7 @@ def tile_cycles(plan: Plan, width: int, k: int, crowd: int) -> tuple[float, floa
     mma = max(width / 2, 32 + width / 4 if c.cta_group == 1 else 35 + width / 8)
     block = max(mma, 32 * (1 + ceil_div(width, 128))) + (weights - 1) * max(mma, 32)
     boxes = ceil_div(width // c.cta_group, plan.token_box) + ceil_div(width, 128)
-    loads = 58 * (2 * weights / c.cluster_n + boxes)
+    loads = 36 * (2 * weights / c.cluster_n + boxes)
     refill = (COSTS["refill"] + COSTS["cluster"] * (c.cluster - 1)) / plan.stages
     busy = sum(x**4 for x in (crowd * K_BLOCKS * block, crowd * loads, refill)) ** 0.25
     stored = min(width, ceil_div(ceil_div(width, plan.chunk), c.split_k) * plan.chunk)
@@ -422,7 +422,7 @@ def estimate(config: Config, problem: Problem) -> float:
     last = 1 - (waves - 1) * at_once / len(tiles)
     phases = (before, 1 - last), (mains[-1], last)
     phases = [(before + mains[-1], 1)] if c.persistent else phases
-    cycles = sum(sum(x**5 for x in (busy, part * dram, part * l2)) ** 0.2 for busy, part in phases)
+    cycles = sum(sum(x**5 for x in (t, part * dram, part * l2)) ** 0.2 for t, part in phases)
     if c.cluster > 2:  # of more than a TPC, chips differ in how many fit
         likely = waves + EDGE_CHANCE * (waves_of(c, problem, EDGE) - waves)
         cycles, waves = cycles * likely / waves, likely
@@ -790,7 +790,7 @@ class Kernel:
         clusters = div(Int32(cute.arch.grid_dim()[0]), size)
         rounds, other_end = div(self.tiles - 1, clusters), clusters - 1 - cluster
         last = self.tiles - rounds * clusters  # tiles of the last round
-        # Stages by the tiles of each, rounds to rounds + 1; a few more the more have a tile more.
+        # In proportion to the tiles; up to two more, the more clusters have a tile in it.
         fewer = div(stages * rounds * clusters + 2 * last * (rounds + 1), clusters * (rounds + 1))
         count = rounds + select(last > other_end, 1, 0)
         stages = select(last > other_end, stages, cutlass.min(fewer, stages))

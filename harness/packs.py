@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from b200.clock.devices import B200, H200
+from b200.clock.placement import max_clusters
 from b200.hopper import pipeline, run_pack
 from b200.hopper.pack import Recorder, record, to_gpu
 from harness import cases, worker
@@ -57,6 +59,19 @@ def bytes_read(case: dict[str, Any]) -> int:
     return rows * case["k"] * 9 // 16 * case["l"]
 
 
+GPUS = {"b200": B200, "h200": H200}
+
+
+def fits_as_on(gpu: str) -> None:
+    """Have submission.py, which is imported already, reckon with the clusters that fit on this GPU
+    at a time. There it would ask the driver; here it would be told a B200's.
+    """
+    module: Any = sys.modules["submission"]
+    if not hasattr(module, "clusters_at_once"):
+        raise SystemExit(f"--gpu {gpu}: the submission does not ask how many clusters fit")
+    module.clusters_at_once = lambda size: max_clusters(size, GPUS[gpu])
+
+
 def make(argv: list[str]) -> int:
     """Pack cases of a problem: official tests, benchmark shapes, or cases given as text."""
     parser = argparse.ArgumentParser(prog="python -m harness.packs make", description=make.__doc__)
@@ -67,6 +82,7 @@ def make(argv: list[str]) -> int:
         "--expected", action="store_true", help="run in the emulator, too, and pack what it gives"
     )
     parser.add_argument("--submission", default="submission.py")
+    parser.add_argument("--gpu", choices=GPUS, help="whose clusters the kernel is picked for")
     parser.add_argument("-o", "--out", default="packs", type=Path)
     arguments = parser.parse_args(argv)
 
@@ -75,6 +91,8 @@ def make(argv: list[str]) -> int:
     recorder = Recorder(arguments.expected)
     b200.install(check=False, gpu=recorder)
     kernel = worker.load_kernel(Path(arguments.submission).resolve())
+    if arguments.gpu:
+        fits_as_on(arguments.gpu)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for problem in [find_problem(name) for name in arguments.problems] or PROBLEMS.values():
         chosen = [cases.make_case(problem, cases.parse(text)) for text in arguments.case or []]

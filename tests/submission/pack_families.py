@@ -17,7 +17,7 @@ from pathlib import Path
 import b200
 from b200.hopper.pack import Recorder, record
 from harness import cases
-from harness.packs import bytes_read, make_data
+from harness.packs import GPUS, bytes_read, fits_as_on, make_data
 from submission import Config, estimate, launch, legal_configs, problem_of, unpack
 from task import PROBLEMS
 
@@ -36,8 +36,11 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="tests/submission/pack_families.py", description=__doc__)
     parser.add_argument("-o", "--out", default="packs", type=Path)
     parser.add_argument("--family", action="append", choices=FAMILIES, help="all by default")
+    parser.add_argument("--gpu", choices=GPUS, help="whose clusters the kernel is picked for")
     parser.add_argument("problems", nargs="*", help="short names; all by default")
     arguments = parser.parse_args(argv)
+    if arguments.gpu:
+        fits_as_on(arguments.gpu)
     recorder = Recorder()
     b200.install(check=False, gpu=recorder)
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections import defaultdict
 
 import pytest
 import torch
 
 import submission
+from b200.checker.checked import Checked
+from b200.chip.operations import TmaLoad
 from submission import Config
 from tests.submission.submission_support import (
     LEVERS,
@@ -87,6 +90,25 @@ def test_a_persistent_cluster_shares_weights_over_several_tiles(four_sms):
     problem = gemm(640, 300, 832)
     assert submission.waves_of(config, problem) >= 3
     verify(problem, config, schedule="late")
+
+
+def test_who_has_a_tile_less_fills_fewer_stages(four_sms, monkeypatch):
+    """9 tiles for 4 CTAs: the one that has three fills all 5 stages, the others 5 * 2 / 3 and half
+    a stage for the quarter of them that has a tile more, rounded down.
+    """
+    config, problem, filled = Config(persistent=True), gemm(9 * 128, 64, 2048), defaultdict(set)
+    plan, issue = submission.Plan(config, problem), Checked.issue
+
+    def watched(machine, operation, warp, apply):
+        if isinstance(operation, TmaLoad):
+            for place in operation.places:
+                filled[place.cta.index].add(place.offset // plan.stage_bytes)
+        issue(machine, operation, warp, apply)
+
+    monkeypatch.setattr(Checked, "issue", watched)
+    verify(problem, config, schedule="random:3")
+    assert plan.stages == 5
+    assert [len(stages) for _, stages in sorted(filled.items())] == [3, 3, 3, 5]
 
 
 def test_the_same_input_gives_the_same_bits():

@@ -1,0 +1,24 @@
+"""Packs of the leaderboards' cases (harness/packs.py)."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+
+import submission
+from harness.packs import fits_as_on
+
+
+def test_packs_for_another_gpu_reckon_with_its_clusters(monkeypatch):
+    """An H200's driver: 132, 66, 39 and 30 of 1 to 4 CTAs (docs/results/h200-clusters.json)."""
+    monkeypatch.setattr(submission, "clusters_at_once", submission.clusters_at_once)
+    fits_as_on("h200")
+    assert [submission.clusters_at_once(size) for size in (1, 2, 3, 4)] == [132, 66, 39, 30]
+
+
+def test_a_submission_that_does_not_ask_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "submission", ModuleType("submission"))
+    with pytest.raises(SystemExit, match="does not ask how many clusters fit"):
+        fits_as_on("h200")
