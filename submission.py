@@ -695,7 +695,12 @@ class Kernel:
             tiles = tiles + row_tiles * batch * div_up(tokens, c.token_tile * c.cluster_n)
         at_once = clusters_at_once(c.cluster) * c.ctas_per_sm
         clusters = cutlass.min(tiles, Int32(at_once)) if const_expr(c.persistent) else tiles
-        self.kernel(maps, addresses, sizes, tiles).launch(
+        rounds = div(tiles - 1, clusters)  # before the last one
+        last = tiles - rounds * clusters  # tiles of the last round
+        # In proportion to the tiles; up to two more, the more clusters have a tile in it.
+        fewer = plan.stages * rounds * clusters + 2 * last * (rounds + 1)
+        fewer = cutlass.min(div(fewer, clusters * (rounds + 1)), Int32(plan.stages))
+        self.kernel(maps, addresses, sizes, [clusters, rounds, last, fewer]).launch(
             grid=(clusters * c.cluster, 1, 1),
             block=(plan.threads, 1, 1),
             cluster=(c.cluster, 1, 1),
@@ -728,14 +733,14 @@ class Kernel:
         return cpasync.make_tiled_tma_atom(load, tensor, layout, box)[0]
 
     @cute.kernel
-    def kernel(self, maps, addresses, sizes, tiles):
+    def kernel(self, maps, addresses, sizes, schedule):
         c, operands = self.config, self.plan.weights + 1
         lengths = (maps, 2 * operands), (addresses, operands + 1), (sizes, 5)  # of a group's part
         lists = [zip(*[iter(items)] * n) for items, n in lengths]
         self.groups = [[*map(descriptor_address, m), *a, *s] for m, a, s in zip(*lists)]
         warp = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
         self.smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
-        self.tiles = tiles
+        self.schedule = schedule
         # cluster rank = (part * cluster_n + sharer) * cta_group + half
         self.rank = cluster_ctarank() if c.cluster > 1 else Int32(0)
         self.half = mod(self.rank, c.cta_group)  # of a pair's rows and tokens
@@ -783,17 +788,13 @@ class Kernel:
         those that had the shortest tiles of each round before. Who has no tile in it fills fewer
         stages, so that the others get more of the bandwidth and all end at about the same time.
         """
-        size, stages = self.config.cluster, self.plan.stages
-        cluster = div(Int32(cute.arch.block_idx()[0]), size)
+        cluster = div(Int32(cute.arch.block_idx()[0]), self.config.cluster)
         if not self.config.persistent:
-            return Int32(1), lambda i: cluster, Int32(stages)
-        clusters = div(Int32(cute.arch.grid_dim()[0]), size)
-        rounds, other_end = div(self.tiles - 1, clusters), clusters - 1 - cluster
-        last = self.tiles - rounds * clusters  # tiles of the last round
-        # In proportion to the tiles; up to two more, the more clusters have a tile in it.
-        fewer = div(stages * rounds * clusters + 2 * last * (rounds + 1), clusters * (rounds + 1))
+            return Int32(1), lambda i: cluster, Int32(self.plan.stages)
+        clusters, rounds, last, fewer = self.schedule
+        other_end = clusters - 1 - cluster
+        stages = select(last > other_end, self.plan.stages, fewer)
         count = rounds + select(last > other_end, 1, 0)
-        stages = select(last > other_end, stages, cutlass.min(fewer, stages))
         return count, lambda i: i * clusters + select(i < rounds, cluster, other_end), stages
 
     def locate(self, index):
