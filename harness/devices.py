@@ -30,8 +30,13 @@ class Device:
 
     @property
     def method(self) -> str:
-        """How a case's process is made: CUDA does not survive a fork."""
-        return "fork" if self.kind == "emulator" else "spawn"
+        """How a case's process is made: CUDA does not survive a fork, also not that of a GPU that
+        nothing here runs on, once it has been asked what it is.
+        """
+        import torch
+
+        forks = self.kind == "emulator" and not torch.cuda.is_initialized()
+        return "fork" if forks else "spawn"
 
 
 def resolve(wanted: str) -> Device:
@@ -40,6 +45,8 @@ def resolve(wanted: str) -> Device:
 
     if wanted == "hopper":
         return _hopper()
+    if wanted == "emulator":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # so that no kernel asks a GPU that is there
     from b200.host.torch_cuda import has_own_cuda
 
     gpu = wanted != "emulator" and has_own_cuda()

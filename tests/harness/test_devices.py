@@ -1,0 +1,43 @@
+"""What the cases run on (harness/devices.py)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from harness.devices import Device, resolve
+from harness.pool import Pool
+from harness.worker import Job
+
+EMULATOR = Device("emulator", "emulator", "emulator")
+
+
+def test_the_emulator_hides_gpus(monkeypatch):
+    """A forked case could not ask them, and their answers are not a B200's."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert resolve("emulator").kind == "emulator"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_no_case_forks_once_cuda_is_there(monkeypatch):
+    assert EMULATOR.method == "fork"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert EMULATOR.method == "spawn"
+
+
+def test_a_case_that_was_not_forked_finds_the_emulator():
+    submission = Path(__file__).parents[2] / "submission.py"
+    shape = {"m": 8, "n": 40, "k": 64, "l": 1, "seed": 1}
+    job = Job(
+        mode="test",
+        device="emulator",
+        problem="nvfp4_gemm",
+        args=shape,
+        inputs="official",
+        submission=str(submission),
+        timeout=120,
+    )
+    (outcome,) = Pool("spawn", workers=1).run([job])
+    assert outcome.status == "pass", outcome
