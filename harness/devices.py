@@ -35,8 +35,10 @@ class Device:
         """
         import torch
 
-        forks = self.kind == "emulator" and not torch.cuda.is_initialized()
-        return "fork" if forks else "spawn"
+        from b200.host.torch_cuda import has_own_cuda
+
+        asked = has_own_cuda() and torch.cuda.is_initialized()
+        return "fork" if self.kind == "emulator" and not asked else "spawn"
 
 
 def resolve(wanted: str) -> Device:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from b200.host import torch_cuda
 from harness.devices import Device, resolve
 from harness.pool import Pool
 from harness.worker import Job
@@ -23,6 +24,7 @@ def test_the_emulator_hides_gpus(monkeypatch):
 
 def test_no_case_forks_once_cuda_is_there(monkeypatch):
     assert EMULATOR.method == "fork"
+    monkeypatch.setattr(torch_cuda, "has_own_cuda", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert EMULATOR.method == "spawn"
 
