@@ -420,8 +420,8 @@ def estimate(config: Config, problem: Problem) -> float:
     before = sum(mains[:-1]) + (plan.accumulators == 1) * sum(epilogues[:-1])
     # A last wave loads its part of the bytes itself; of a persistent kernel all load to the end.
     last = 1 - (waves - 1) * at_once / len(tiles)
-    phases = (before, 1 - last), (mains[-1], last)
-    phases = [(before + mains[-1], 1)] if c.persistent else phases
+    apart = (before, 1 - last), (mains[-1], last)
+    phases = [(before + mains[-1], 1)] if c.persistent else apart
     cycles = sum(sum(x**5 for x in (t, part * dram, part * l2)) ** 0.2 for t, part in phases)
     if c.cluster > 2:  # of more than a TPC, chips differ in how many fit
         likely = waves + EDGE_CHANCE * (waves_of(c, problem, EDGE) - waves)
@@ -1015,9 +1015,7 @@ class Kernel:
     def epilogue_warp(self, warp):
         c, plan, number = self.config, self.plan, self.number
         if warp == DESCRIPTOR_WARP:
-            with cute.arch.elect_one():
-                for address in self.locate(number(Int32(0))).maps:
-                    prefetch_tensormap(address)
+            self.prefetch_tensormaps(number(Int32(0)))
         if warp == SCALE_WARP:
             with cute.arch.elect_one():
                 self.prefetch_scales(self.locate(number(Int32(0))))
@@ -1035,10 +1033,7 @@ class Kernel:
             t = self.locate(number(i))
             if const_expr(c.persistent and self.plan.groups > 1):
                 if warp == DESCRIPTOR_WARP:
-                    following = number(cutlass.min(i + 1, self.count - 1))
-                    with cute.arch.elect_one():
-                        for address in self.locate(following).maps:
-                            prefetch_tensormap(address)
+                    self.prefetch_tensormaps(number(cutlass.min(i + 1, self.count - 1)))
             self.finish_tile(t, tmem + acc * plan.accumulator_columns, acc, acc_phase)
             if const_expr(c.persistent):
                 if i + plan.accumulators < self.count:
@@ -1048,6 +1043,11 @@ class Kernel:
                         mbarrier_arrive_remote(empty)
             acc, acc_phase = advance(acc, acc_phase, plan.accumulators)
         self.leave()
+
+    def prefetch_tensormaps(self, index):
+        with cute.arch.elect_one():
+            for address in self.locate(index).maps:
+                prefetch_tensormap(address)
 
     def prefetch_scales(self, t):
         """DRAM has something to do while the descriptors, which scales need not, are fetched."""

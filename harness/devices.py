@@ -47,8 +47,6 @@ def resolve(wanted: str) -> Device:
 
     if wanted == "hopper":
         return _hopper()
-    if wanted == "emulator":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # so that no kernel asks a GPU that is there
     from b200.host.torch_cuda import has_own_cuda
 
     gpu = wanted != "emulator" and has_own_cuda()
@@ -105,8 +103,11 @@ def _dsl_version() -> str:
 def start_emulator() -> None:
     """Import and install the emulator here, so that every case forked from here has it at once.
 
-    Raises SetupError if the DSL that is installed cannot be taken over.
+    Hides GPUs: asking whether there is one is enough for CUDA not to survive a fork, and a kernel
+    shall not hear of another chip. Raises SetupError if the DSL that is installed cannot be taken
+    over.
     """
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     try:
         import torch
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from b200.clock.devices import B200, H200
+from b200.clock.devices import H200
 from b200.clock.placement import max_clusters
 from b200.hopper import pipeline, run_pack
 from b200.hopper.pack import Recorder, record, to_gpu
@@ -59,7 +59,7 @@ def bytes_read(case: dict[str, Any]) -> int:
     return rows * case["k"] * 9 // 16 * case["l"]
 
 
-GPUS = {"b200": B200, "h200": H200}
+GPUS = {"h200": H200}
 
 
 def fits_as_on(gpu: str) -> None:
@@ -82,7 +82,7 @@ def make(argv: list[str]) -> int:
         "--expected", action="store_true", help="run in the emulator, too, and pack what it gives"
     )
     parser.add_argument("--submission", default="submission.py")
-    parser.add_argument("--gpu", choices=GPUS, help="whose clusters the kernel is picked for")
+    parser.add_argument("--gpu", choices=GPUS, help="whose clusters count; a B200's by default")
     parser.add_argument("-o", "--out", default="packs", type=Path)
     arguments = parser.parse_args(argv)
 

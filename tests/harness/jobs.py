@@ -36,6 +36,18 @@ def custom_kernel(data):
 """
 
 
+def job(submission: Path, timeout: float) -> Job:
+    return Job(
+        mode="test",
+        device="emulator",
+        problem="nvfp4_gemm",
+        args=SHAPE,
+        inputs="official",
+        submission=str(submission),
+        timeout=timeout,
+    )
+
+
 def main() -> None:
     specification = json.load(sys.stdin)
     folder = Path(specification["folder"])
@@ -44,17 +56,7 @@ def main() -> None:
         text = body if whole else BEGIN + KERNEL + "".join(f"    {x}\n" for x in body.splitlines())
         path = folder / f"{name}.py"
         path.write_text(text)
-        jobs.append(
-            Job(
-                mode="test",
-                device="emulator",
-                problem="nvfp4_gemm",
-                args=SHAPE,
-                inputs="official",
-                submission=str(path),
-                timeout=specification["timeout"],
-            )
-        )
+        jobs.append(job(path, specification["timeout"]))
     devices.start_emulator()
     outcomes = Pool("fork", workers=3).run(jobs)
     json.dump([dataclasses.asdict(outcome) for outcome in outcomes], sys.stdout)

@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 
 from b200.host import torch_cuda
-from harness.devices import Device, resolve
+from harness import devices
+from harness.devices import Device
 from harness.pool import Pool
-from harness.worker import Job
+from tests.harness.jobs import job
 
 EMULATOR = Device("emulator", "emulator", "emulator")
 
@@ -18,7 +19,8 @@ EMULATOR = Device("emulator", "emulator", "emulator")
 def test_the_emulator_hides_gpus(monkeypatch):
     """A forked case could not ask them, and their answers are not a B200's."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert resolve("emulator").kind == "emulator"
+    devices.start_emulator()
+    assert devices.resolve("emulator").kind == "emulator"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
@@ -30,16 +32,6 @@ def test_no_case_forks_once_cuda_is_there(monkeypatch):
 
 
 def test_a_case_that_was_not_forked_finds_the_emulator():
-    submission = Path(__file__).parents[2] / "submission.py"
-    shape = {"m": 8, "n": 40, "k": 64, "l": 1, "seed": 1}
-    job = Job(
-        mode="test",
-        device="emulator",
-        problem="nvfp4_gemm",
-        args=shape,
-        inputs="official",
-        submission=str(submission),
-        timeout=120,
-    )
-    (outcome,) = Pool("spawn", workers=1).run([job])
+    work = job(Path(__file__).parents[2] / "submission.py", timeout=120)
+    (outcome,) = Pool("spawn", workers=1).run([work])
     assert outcome.status == "pass", outcome

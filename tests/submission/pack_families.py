@@ -36,7 +36,7 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="tests/submission/pack_families.py", description=__doc__)
     parser.add_argument("-o", "--out", default="packs", type=Path)
     parser.add_argument("--family", action="append", choices=FAMILIES, help="all by default")
-    parser.add_argument("--gpu", choices=GPUS, help="whose clusters the kernel is picked for")
+    parser.add_argument("--gpu", choices=GPUS, help="whose clusters count; a B200's by default")
     parser.add_argument("problems", nargs="*", help="short names; all by default")
     arguments = parser.parse_args(argv)
     if arguments.gpu:

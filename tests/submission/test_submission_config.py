@@ -139,11 +139,7 @@ def test_problems_with_equal_plans_share_a_kernel():
     "tokens, tile, box",
     [
         ((80, 176, 128, 72, 64, 248, 96, 160), 256, 16),  # 64: 384 rows in vain, 32: 192, 16: 64
-        (
-            (40, 76, 168, 72, 164, 148, 196, 160),
-            224,
-            16,
-        ),  # 56: 432, 16: 160, of 1024 a sixth is 170
+        ((40, 76, 168, 72, 164, 148, 196, 160), 224, 16),  # 56: 432, 16: 160; a sixth is 170
         ((192, 320), 128, 32),  # tiles of 64 tokens: 32 rows a CTA
         ((64, 66), 128, 8),  # half of a tile: 32 and 33 rows
     ],
