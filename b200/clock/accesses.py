@@ -11,7 +11,7 @@ from b200.chip.machine import Machine
 from b200.clock import membar as fences
 from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory
-from b200.clock.stores import in_part
+from b200.clock.stores import alone, in_part
 from b200.clock.timeline import Timeline
 
 LINE = 128
@@ -98,7 +98,9 @@ class Accesses(Machine, ABC):
         width = max(lines, len(addresses) * nbytes / LINE)
         begin = sm.lsu.serve(warp.time, width)
         if kind in ("st", "red"):
-            few, each = (part, 1.0) if kind == "st" else (0, c.store_add)
+            few, each = 0, c.store_add
+            if kind == "st":
+                few, each = part, 1 + (c.store_alone - 1) * alone(sectors)
             self._pass_on(warp, sectors, begin + width, few, each)
             return
         done = begin + width + c.l1_hit

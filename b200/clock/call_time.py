@@ -1,8 +1,8 @@
 """From the time of a kernel to the time that a benchmark reports.
 
 "single": one call between a pair of events. "back to back": the mean of n calls in a row, each on
-its own cold inputs, while the queue never runs empty; what a call has stored and not yet written
-back, DRAM writes while the next one reads.
+its own cold inputs, while the queue never runs empty, each of which writes back what the one before
+has stored.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from b200.clock import kind
 from b200.clock.profile import bound_by, floor_us
 from b200.clock.spread import spread
+from b200.clock.write_back import write_back_us
 
 SWEPT = "all constants at their fast and at their slow ends"
 
@@ -52,10 +53,9 @@ def reported(launches: Sequence, calls: int) -> Reported:
         start = c.cta_start_us  # part of an empty kernel, too
         if calls == 1:
             return once + c.event_floor_us - start
-        left = sum(min(r.chip.owed, r.chip.dram_bytes) for r in records)
         return (
             once
-            + left / c.dram_bandwidth * 1e6
+            + sum(write_back_us(r.chip, r.time_us, c) for r in records)
             + c.launch_gap_us
             + (c.event_floor_us - start) / calls
         )

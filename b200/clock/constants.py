@@ -42,6 +42,28 @@ TABLE = (
     # --- DRAM -----------------------------------------------------------------------------------
     _c("dram_bandwidth", 7.26e12, "B/s", "measured", "SA tma2d_tput: largest of 24 configurations"),
     _c(
+        "dram_turn",
+        0.4,
+        "",
+        "measured",
+        "H200, hopper_mixed, boxes: a stored byte costs 1.36 to 1.40 read ones, from a quarter as "
+        "much stored as read on (loads in one piece: 1.28 to 1.35; rows 1 KB apart: 1.5)",
+    ),
+    _c(
+        "dram_mixed",
+        0.11,
+        "",
+        "measured",
+        "H200, hopper_mixed: with 1.6 to 6 % of stores beside them reads take 9 to 11 % longer",
+    ),
+    _c(
+        "dram_mixed_from",
+        0.008,
+        "",
+        "measured",
+        "H200, hopper_mixed: with 0.4, 0.8, 1.6 % of stores 4.4, 6.2, 8.7 % longer",
+    ),
+    _c(
         "dram_extra_ns",
         115.0,
         "ns",
@@ -178,6 +200,14 @@ TABLE = (
         "",
         "measured",
         "H200, hopper_stores: a sector written in part, in whole ones (1.56 TB/s of half sectors)",
+    ),
+    _c(
+        "store_alone",
+        1.45,
+        "",
+        "measured",
+        "H200, hopper_stores: a sector without the other of its 64 bytes, in such that have both "
+        "(3.0 against 4.4 TB/s)",
     ),
     _c(
         "store_add",

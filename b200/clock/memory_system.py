@@ -93,8 +93,9 @@ class Memory:
 
     l2_bytes, dram_bytes, fabric_bytes: delivered so far; coalesced_bytes: to SMs that shared an
     answer; written_bytes: by stores; dirty: bytes of the L2 that a memset left and that must be
-    written back before a new line takes their place; owed: the same of stores, by this launch or
-    in its place by the one before, each sector once however often it is written or added to.
+    written back before a new line takes their place; stored_bytes: of sectors that stores have left
+    to be written back, each once however often it is written or added to; crowded_bytes: read from
+    DRAM or stored while a DRAM channel had something else to do.
     """
 
     def __init__(self, c, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
@@ -129,8 +130,8 @@ class Memory:
         )
         self.l2_bytes = self.dram_bytes = self.fabric_bytes = self.written_bytes = 0
         self.coalesced_bytes = 0
-        self.owed = 0.0
-        self.stored: dict[int, np.ndarray] = {}  # which sectors of an allocation are owed
+        self.stored_bytes = self.crowded_bytes = 0
+        self.stored: dict[int, np.ndarray] = {}  # which sectors of an allocation are
 
     def _lines(self, region) -> np.ndarray:
         """A byte a UNIT of an allocation: bit d set where die d's partition holds it."""
@@ -253,9 +254,7 @@ class Memory:
         latency.
         """
         address = (index.astype(np.uint64) << np.uint64(UNIT_SHIFT)) + np.uint64(place)
-        row = address >> np.uint64(self.grain)
-        mixed = row * _HASH
-        channel = ((mixed >> np.uint64(40)) % np.uint64(self.channels)).astype(np.int64)
+        row, channel = self._places(address)
         units = np.bincount(channel, minlength=self.channels)
         used = np.flatnonzero(units)
         nbytes = len(index) * UNIT
@@ -264,17 +263,12 @@ class Memory:
         if self.dirty > 0:
             self.dirty -= nbytes
             service = service * (1 + self.c.dirty_fraction)
-        if self.owed > 0:
-            back = min(self.owed, nbytes)
-            self.owed -= back
-            if not self.owed:
-                self.stored.clear()
-            service = service * (1 + back / nbytes)
         rows = dict(zip(channel.tolist(), row.tolist(), strict=True))
         start = np.array(
             [self._turn(i, rows[i], at, s) for i, s in zip(used.tolist(), service, strict=True)]
         )
         end = start + service
+        self.crowded_bytes += int(units[used][start > at].sum()) * UNIT
         half = self.c.l2_far / 2  # the measured latency is a mean of both dies
         remote = (used & 1) != die
         far_bytes = int(units[used][remote].sum()) * UNIT
@@ -284,6 +278,12 @@ class Memory:
         extra += self.late
         ready[index] = float((end + extra).max())
         return float((start + extra).min()), float((end + extra).max())
+
+    def _places(self, address: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of addresses on the chip, and the DRAM channels that hold them."""
+        row = address >> np.uint64(self.grain)
+        mixed = row * _HASH
+        return row, ((mixed >> np.uint64(40)) % np.uint64(self.channels)).astype(np.int64)
 
     def _turn(self, channel: int, row: int, at: float, service: float) -> float:
         """Start of a service by a channel. A row that none of its banks has open must be opened
@@ -322,24 +322,30 @@ class Memory:
         each: float = 1.0,
     ) -> float:
         """Write `nbytes` at each address, `part` sectors in part and `whole` ones, in `each` times
-        the time of a store; returns when the L2 has taken them. What is written must go to DRAM
-        before other lines take its place.
+        the time of a store; returns when the L2 has taken them. What is written goes to DRAM when
+        other lines take its place (write_back.py).
         """
         self._lines(region)[_units(region, starts, nbytes)] = 3
         self.written_bytes += (part + whole) * self.c.l2_sector
-        self.owed += self._newly_stored(region, starts, nbytes) * self.c.l2_sector
+        self._store(at, region, starts, nbytes)
         service = (whole + part * self.c.store_part) * self.sector_clk * each
         return self.stores[die].serve(at, service) + service
 
-    def _newly_stored(self, region, starts: np.ndarray, nbytes: int) -> int:
-        """How many sectors are owed by this store and were not before."""
+    def _store(self, at: float, region, starts: np.ndarray, nbytes: int):
+        """Count what this store, and none before it, leaves to be written back."""
         if region.base not in self.stored:
             self.stored[region.base] = np.zeros((region.size >> SECTOR_SHIFT) + 4, bool)
         stored = self.stored[region.base]
         index = _units(region, starts, nbytes, SECTOR_SHIFT)
         index = np.unique(index[~stored[index]])
+        if not len(index):
+            return
         stored[index] = True
-        return len(index)
+        new = len(index) * int(self.c.l2_sector)
+        self.stored_bytes += new
+        first = np.uint64(self.on_chip(region, int(starts[0])))
+        if self.channel[int(self._places(np.array([first]))[1][0])].free > at:
+            self.crowded_bytes += new
 
     def on_chip(self, region, address: int) -> int:
         """The device address that a host address stands for."""

@@ -1,10 +1,10 @@
 """Stores on their way from an SM to the L2.
 
-Data travels the other way than answers do, at about half their rate, and a sector of which only a
-part is written takes longer than a whole one. An SM passes on a sector a clk; when `store_queue`
-sectors have not reached the L2, its warps wait. All three were measured on an H200 (python -m
-b200.measure.hopper_stores), whose stores of half sectors, 16 bytes a lane, run at a third of the
-rate of whole ones.
+Data travels the other way than answers do, at about half their rate. A sector of which only a part
+is written takes longer than a whole one, and so does one that the instruction writes without the
+other of its 64 bytes. An SM passes on a sector a clk; when `store_queue` sectors have not reached
+the L2, its warps wait. All of this was measured on an H200 (python -m b200.measure.hopper_stores),
+whose stores of half sectors, 16 bytes a lane, run at a third of the rate of whole ones.
 """
 
 from __future__ import annotations
@@ -56,3 +56,9 @@ def in_part(addresses: np.ndarray, nbytes: int) -> int:
     """
     _, lanes = np.unique(np.unique(addresses) >> SECTOR_SHIFT, return_counts=True)
     return int((lanes * nbytes < 1 << SECTOR_SHIFT).sum())
+
+
+def alone(sectors: np.ndarray) -> float:
+    """The share of a warp's sectors, by number, that are the only one of their 64 bytes."""
+    _, count = np.unique(sectors >> 1, return_counts=True)
+    return float((count == 1).sum() / len(sectors))

@@ -1,9 +1,10 @@
 """256-bit stores to global memory where stores are timed.
 
 In two stores of 128 bits each sector is written in two halves, which costs an H200 2.9 times the
-time of whole ones (docs/hopper.md), a B200 nothing. So neighbouring lanes exchange halves: the
-first store writes the even lanes' sectors, the second the odd lanes'. Where not all lanes of the
-warp take part, two halves it is.
+time of whole ones (docs/hopper.md), a B200 nothing. So lanes exchange halves: the first store
+writes the sectors of lanes 0 to 15, the second those of lanes 16 to 31, two lanes a sector, and
+sectors that follow one another stay together. Where not all lanes of the warp take part, two
+halves it is.
 """
 
 from __future__ import annotations
@@ -28,27 +29,22 @@ def write(
     """
     base, words = block.address(address, "b64"), _words(block, values)
     all_, odd = block.register("pred"), block.register("pred")
-    mask, lane = block.register("b32"), block.register("b32")
+    mask, lane, half = (block.register("b32") for _ in range(3))
     block.emit(f"activemask.b32 {mask}")
     block.emit(f"setp.ne.u32 {all_}, {mask}, {ALL}")
     block.emit(f"@{all_} bra HOPPER_HALVES_{number}")
     block.emit(f"mov.u32 {lane}, %laneid")
-    block.emit(f"and.b32 {lane}, {lane}, 1")
-    block.emit(f"setp.ne.u32 {odd}, {lane}, 0")
+    block.emit(f"and.b32 {half}, {lane}, 1")
+    block.emit(f"setp.ne.u32 {odd}, {half}, 0")
+    block.emit(f"shr.u32 {lane}, {lane}, 1")
     low, high = words[:4], words[4:]
-    got = [_swapped(block, _choice(block, odd, a, b)) for a, b in zip(low, high, strict=True)]
-    first = [_choice(block, odd, theirs, mine) for theirs, mine in zip(got, low, strict=True)]
-    second = [_choice(block, odd, mine, theirs) for theirs, mine in zip(got, high, strict=True)]
-    other, behind, others_end = (block.register("b64") for _ in range(3))
-    parts = [block.register("b32") for _ in range(2)]
-    block.emit(f"mov.b64 {{{', '.join(parts)}}}, {base}")
-    block.emit(f"mov.b64 {other}, {{{', '.join(_swapped(block, part) for part in parts)}}}")
-    block.emit(f"add.s64 {behind}, {base}, 16")
-    block.emit(f"add.s64 {others_end}, {other}, 16")
-    even_sector = _choice(block, odd, others_end, base, "b64")
-    odd_sector = _choice(block, odd, behind, other, "b64")
-    _store(block, opcode, even_sector, first, rest)
-    _store(block, opcode, odd_sector, second, rest)
+    for _ in range(2):
+        theirs = [
+            _choice(block, odd, _of(block, lane, b), _of(block, lane, a))
+            for a, b in zip(low, high, strict=True)
+        ]
+        _store(block, opcode, _address_of(block, lane, base, half), theirs, rest)
+        block.emit(f"add.u32 {lane}, {lane}, 16")
     block.emit(f"bra HOPPER_STORED_{number}")
     block.lines.append(f"HOPPER_HALVES_{number}:")
     _store(block, opcode, base, low, rest)
@@ -67,17 +63,29 @@ def _words(block: Block, values: Sequence[str]) -> list[str]:
     return words
 
 
-def _choice(block: Block, predicate: str, yes: str, no: str, kind: str = "b32") -> str:
-    found = block.register(kind)
-    block.emit(f"selp.{kind} {found}, {yes}, {no}, {predicate}")
-    return found
-
-
-def _swapped(block: Block, value: str) -> str:
-    """The neighbouring lane's."""
+def _choice(block: Block, predicate: str, yes: str, no: str) -> str:
     found = block.register("b32")
-    block.emit(f"shfl.sync.bfly.b32 {found}, {value}, 1, 31, {ALL}")
+    block.emit(f"selp.b32 {found}, {yes}, {no}, {predicate}")
     return found
+
+
+def _of(block: Block, lane: str, value: str) -> str:
+    """Another lane's value."""
+    found = block.register("b32")
+    block.emit(f"shfl.sync.idx.b32 {found}, {value}, {lane}, 31, {ALL}")
+    return found
+
+
+def _address_of(block: Block, lane: str, base: str, half: str) -> str:
+    """Of the first or the second half of another lane's sector."""
+    parts = [block.register("b32") for _ in range(2)]
+    place = block.register("b64")
+    block.emit(f"mov.b64 {{{', '.join(parts)}}}, {base}")
+    block.emit(f"mov.b64 {place}, {{{', '.join(_of(block, lane, part) for part in parts)}}}")
+    behind = block.register("b64")
+    block.emit(f"mul.wide.u32 {behind}, {half}, 16")
+    block.emit(f"add.s64 {place}, {place}, {behind}")
+    return place
 
 
 def _store(block: Block, opcode: str, at: str, words: Sequence[str], rest: Sequence[str]) -> None:

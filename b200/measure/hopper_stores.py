@@ -4,8 +4,11 @@
 
 Every CTA, of 128 threads and one an SM, stores 4 KB a step: each warp 16 bytes a lane, twice.
 halves: one half of 32 sectors, then the other half, as the two halves of a 256-bit store on
-Hopper. rows: 64 contiguous bytes of each of 8 rows. lines: 512 contiguous bytes. red rows, red
-lines: the same, added as four floats a lane. us: a call, in a CUDA graph, on memory that was not
+Hopper; lone halves: the same of one sector in each of 32 rows. sectors: a whole sector in each of
+16 rows, then the sectors behind them. rows: 64 contiguous bytes of each of 8 rows. lines: 512
+contiguous bytes. red rows, red lines: the same, added as four floats a lane.
+
+us: a call, in a CUDA graph, on memory that was not
 stored to lately; clk: of a CTA until its last store is issued.
 """
 
@@ -20,7 +23,7 @@ from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
 
 STEP = 4096  # bytes of a CTA
-PATTERNS = ("halves", "rows", "lines", "red rows", "red lines")
+PATTERNS = ("halves", "lone halves", "sectors", "rows", "lines", "red rows", "red lines")
 STEPS = (2, 8, 32, 128)
 FEW, FEW_STEPS = 64, 8  # CTAs that leave the L2 time
 POOL = 480 << 20  # bytes that take turns: more than the L2 holds
@@ -41,10 +44,11 @@ def _place(pattern: str, ctas: int, steps: int) -> tuple[str, int, int, int]:
     row = ctas * WIDTH
     if pattern.endswith("lines"):
         return "shl.b32 %r7, %r1, 4; mad.lo.u32 %r7, %r4, 512, %r7;", 512, STEP, STEP * steps
-    lanes, wide, second = (1, 32, 16) if pattern == "halves" else (2, 16, 8 * row)
+    places = {"halves": (1, 32, 16), "lone halves": (0, 0, 16), "sectors": (1, 16, 32)}
+    lanes, wide, second = places.get(pattern, (2, 16, 8 * row))
     text = f"""shr.u32 %r5, %r3, {lanes}; and.b32 %r6, %r3, {(1 << lanes) - 1};
     mul.lo.u32 %r7, %r6, {wide}; mad.lo.u32 %r7, %r5, {row}, %r7; mad.lo.u32 %r7, %r4, 64, %r7;"""
-    return text, second, 16 * row, WIDTH
+    return text, second, (32 if lanes == 0 else 16) * row, WIDTH
 
 
 def kernel(pattern: str, ctas: int, steps: int, target: str = TARGET) -> str:
@@ -90,9 +94,10 @@ def measure(pattern: str, ctas: int, steps: int) -> Measured:
     )
     image.prepare(shape)
     turns = max(2, POOL // size)
-    data = torch.zeros(turns * size, dtype=torch.uint8, device="cuda")
+    room = 2 * size if pattern == "lone halves" else size
+    data = torch.zeros(turns * room, dtype=torch.uint8, device="cuda")
     out = torch.zeros(ctas, dtype=torch.int64, device="cuda")
-    params = [struct.pack("<QQ", out.data_ptr(), data.data_ptr() + i * size) for i in range(turns)]
+    params = [struct.pack("<QQ", out.data_ptr(), data.data_ptr() + i * room) for i in range(turns)]
     us = _graph_time(lambda i: image.enqueue(shape, params[i % turns]))
     return Measured(pattern, ctas, size, us, out.double().mean().item())
 

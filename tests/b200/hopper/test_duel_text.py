@@ -253,7 +253,7 @@ def test_wide_stores_write_what_they_wrote(kind, lanes):
     """
     text = kernel(body, [".u64 out"])
     changed = loads_and_epilogue(text, STUB, "k", None, 1).text
-    assert not re.search(r"\.v8|v4\.b64|evict_last", changed) and "shfl.sync.bfly" in changed
+    assert not re.search(r"\.v8|v4\.b64|evict_last", changed) and "shfl.sync.idx" in changed
     outs = []
     for program in (text, changed):
         out = torch.zeros(34 * 32, dtype=torch.uint8)

@@ -1,0 +1,35 @@
+"""What DRAM pays for the stores of a call.
+
+The L2 keeps what is stored until another line takes its place. In calls back to back each writes
+back as much as it stores, as it reads and stores in turn; where a channel would have stood idle
+that costs nothing. A DRAM that changes between reads and writes loses time at each change: many
+writes cost 1.4 times what reads do, few of them slow down all reads (python -m
+b200.measure.hopper_mixed, on an H200).
+"""
+
+from __future__ import annotations
+
+from math import exp
+
+
+def extra_bytes(read: float, stored: float, c) -> float:
+    """What could be read in the time that a DRAM which reads `read` bytes loses to writing `stored`
+    bytes back between them. c: constants.
+    """
+    if not stored:
+        return 0.0
+    few = c.dram_mixed * read * (1 - exp(-stored / (c.dram_mixed_from * max(read, 1))))
+    return max(stored + c.dram_turn * min(stored, read), few)
+
+
+def write_back_us(chip, kernel_us: float, c) -> float:
+    """Microseconds that writing back adds to a call of `kernel_us`, of calls back to back. chip:
+    the memory of its launch after it; c: constants.
+    """
+    moved = chip.dram_bytes + chip.stored_bytes
+    if not moved:
+        return 0.0
+    us = 1e6 / c.dram_bandwidth
+    shown = min(1.0, chip.crowded_bytes / moved)
+    extra = extra_bytes(chip.dram_bytes, chip.stored_bytes, c) * shown
+    return max(extra * us, moved * us - kernel_us)
