@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from harness import figure_peers, ladder, markdown
+from harness import figure_peers, figure_twin, ladder, markdown
 from task import DUAL, PROBLEMS, find_problem
 
 
@@ -373,7 +373,17 @@ PEERS = "; ".join(
     for problem in PROBLEMS.values()
 )
 LADDER = "python eval.py ladder TIMES.csv FOLDER --json docs/results/ladder.jsonl"
+DUELS = "; ".join(
+    (
+        "python -m b200 pipeline OURS.npz PEER.npz FAMILIES.npz --json FILE  # H200, each shape",
+        "python -m b200 twin --epilogues packs/*.npz --json docs/results/h200-twin.json",
+    )
+)
+TWIN = ("h200-picks.json", "h200-twin.json")
 TABLES = {
+    "twin-errors": Table(DUELS, TWIN, figure_twin.twin_errors),
+    "twin-ranks": Table(DUELS, TWIN, figure_twin.twin_ranks),
+    "h200-picks": Table(DUELS, TWIN, figure_twin.h200_picks),
     "peers": Table(PEERS, ("compare.jsonl", "ladder.jsonl"), figure_peers.peers),
     "peer-means": Table(PEERS, ("compare.jsonl",), figure_peers.peer_means),
     "ladder-points": Table(LADDER, ("ladder.jsonl",), figure_peers.ladder_points),

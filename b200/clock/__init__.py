@@ -2,8 +2,8 @@
 
 `constants` and `rates` are the numbers; `timed` is the event-driven machine; `units` says when an
 asynchronous operation takes effect, on the servers of `sm` and `memory_system`; `costs` what
-instructions cost; `call_time` what a leaderboard would report; `profile` and `draw` what the user
-reads.
+instructions cost; `call_time` what a leaderboard would report, `write_back` what DRAM
+pays for stores; `profile` and `draw` what the user reads.
 """
 
 from b200.clock.constants import TABLE, Constants

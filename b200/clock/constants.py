@@ -46,8 +46,9 @@ TABLE = (
         0.4,
         "",
         "measured",
-        "H200, hopper_mixed, boxes: a stored byte costs 1.36 to 1.40 read ones, from a quarter as "
-        "much stored as read on (loads in one piece: 1.28 to 1.35; rows 1 KB apart: 1.5)",
+        "H200, hopper_mixed: where a quarter as much or more is stored as read, a stored byte "
+        "costs 1.39 to 1.54 read ones (boxes), 1.24 to 1.36 (loads in one piece); a copy on a B200 "
+        "(6.0 to 6.3 TB/s, GN, Dao): 1.30 to 1.42",
     ),
     _c(
         "dram_mixed",
