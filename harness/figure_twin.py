@@ -86,6 +86,8 @@ def twin_errors(measured: dict, modelled: dict) -> str:
     kinds["public kernels, unmodified"] = [p for p in found if p.role == "peer"]
     rows = []
     for words, members in kinds.items():
+        if not members:
+            continue
         errors = [p.error for p in members]
         size = statistics.mean(map(abs, errors))
         signed = (statistics.mean(errors), max(errors, key=abs))

@@ -102,7 +102,7 @@ def modelled_us(problem: Problem, config: Config, data: list[dict[str, torch.Ten
     record = gpu.launches[-1].time
     if is_gemv(problem):
         return record.time_us
-    return record.time_us + write_back_us(record.chip, record.time_us, CONSTANTS)
+    return record.time_us + write_back_us(record.chip.moved, record.time_us, CONSTANTS)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ BANKS = 32
 
 
 @lru_cache(maxsize=1 << 14)
-def _sectors(relative: bytes, nbytes: int) -> tuple[np.ndarray, int, int]:
+def _sectors(relative: bytes, nbytes: int) -> tuple[np.ndarray, int, int, float]:
     """(numbers of the 32-byte sectors, count of 128-byte lines) that addresses, int64 from a line's
-    start, touch; how many of the sectors they cover in part.
+    start, touch; how many of the sectors they cover in part, and which share alone of their 64
+    bytes.
     """
     addresses = np.frombuffer(relative, np.int64)
     ends = np.arange(0, max(nbytes, 1), 32)
@@ -29,7 +30,7 @@ def _sectors(relative: bytes, nbytes: int) -> tuple[np.ndarray, int, int]:
         np.concatenate([((addresses[:, None] + ends) >> 5).ravel(), (addresses + nbytes - 1) >> 5])
     )
     found.flags.writeable = False
-    return found, len(np.unique(found >> 2)), in_part(addresses, nbytes)
+    return found, len(np.unique(found >> 2)), in_part(addresses, nbytes), alone(found)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -93,14 +94,14 @@ class Accesses(Machine, ABC):
         """ld, st, atom or red of the active lanes at global addresses."""
         sm, c = warp.cta.sm, self.c
         origin = int(addresses[0]) & -LINE
-        relative, lines, part = _sectors((addresses - origin).tobytes(), nbytes)
+        relative, lines, part, lone = _sectors((addresses - origin).tobytes(), nbytes)
         sectors = relative + (origin >> 5)
         width = max(lines, len(addresses) * nbytes / LINE)
         begin = sm.lsu.serve(warp.time, width)
         if kind in ("st", "red"):
             few, each = 0, c.store_add
             if kind == "st":
-                few, each = part, 1 + (c.store_alone - 1) * alone(sectors)
+                few, each = part, 1 + (c.store_alone - 1) * lone
             self._pass_on(warp, sectors, begin + width, few, each)
             return
         done = begin + width + c.l1_hit

@@ -55,7 +55,7 @@ def reported(launches: Sequence, calls: int) -> Reported:
             return once + c.event_floor_us - start
         return (
             once
-            + sum(write_back_us(r.chip, r.time_us, c) for r in records)
+            + sum(write_back_us(r.chip.moved, r.time_us, c) for r in records)
             + c.launch_gap_us
             + (c.event_floor_us - start) / calls
         )

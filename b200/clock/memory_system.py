@@ -19,6 +19,7 @@ import numpy as np
 
 from b200.clock.coalescer import Coalescer
 from b200.clock.stores import SECTOR_SHIFT
+from b200.clock.write_back import Moved
 
 UNIT = 64  # bytes: what DRAM delivers for a missing sector
 UNIT_SHIFT = 6
@@ -94,8 +95,8 @@ class Memory:
     l2_bytes, dram_bytes, fabric_bytes: delivered so far; coalesced_bytes: to SMs that shared an
     answer; written_bytes: by stores; dirty: bytes of the L2 that a memset left and that must be
     written back before a new line takes their place; stored_bytes: of sectors that stores have left
-    to be written back, each once however often it is written or added to; crowded_bytes: read from
-    DRAM or stored while a DRAM channel had something else to do.
+    to be written back, each once however often it is written or added to; crowded_bytes: of these
+    and of dram_bytes, while their DRAM channel had something else to do.
     """
 
     def __init__(self, c, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
@@ -295,6 +296,10 @@ class Memory:
             if at > server.free:
                 service += self.c.dram_open
         return server.serve(at, service)
+
+    @property
+    def moved(self) -> Moved:
+        return Moved(self.dram_bytes, self.stored_bytes, self.crowded_bytes)
 
     @property
     def channel_busy(self) -> float:

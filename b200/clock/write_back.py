@@ -9,12 +9,26 @@ b200.measure.hopper_mixed, on an H200).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import exp
 
+from b200.clock.constants import Constants
 
-def extra_bytes(read: float, stored: float, c) -> float:
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes of a launch. read: from DRAM; stored: left to be written back; crowded: of both
+    together, while their DRAM channel had something else to do.
+    """
+
+    read: float
+    stored: float
+    crowded: float
+
+
+def extra_bytes(read: float, stored: float, c: Constants) -> float:
     """What could be read in the time that a DRAM which reads `read` bytes loses to writing `stored`
-    bytes back between them. c: constants.
+    bytes back between them.
     """
     if not stored:
         return 0.0
@@ -22,14 +36,11 @@ def extra_bytes(read: float, stored: float, c) -> float:
     return max(stored + c.dram_turn * min(stored, read), few)
 
 
-def write_back_us(chip, kernel_us: float, c) -> float:
-    """Microseconds that writing back adds to a call of `kernel_us`, of calls back to back. chip:
-    the memory of its launch after it; c: constants.
-    """
-    moved = chip.dram_bytes + chip.stored_bytes
-    if not moved:
+def write_back_us(moved: Moved, kernel_us: float, c: Constants) -> float:
+    """Microseconds that writing back adds to a call of `kernel_us`, of calls back to back."""
+    both = moved.read + moved.stored
+    if not both:
         return 0.0
     us = 1e6 / c.dram_bandwidth
-    shown = min(1.0, chip.crowded_bytes / moved)
-    extra = extra_bytes(chip.dram_bytes, chip.stored_bytes, c) * shown
-    return max(extra * us, moved * us - kernel_us)
+    extra = extra_bytes(moved.read, moved.stored, c) * min(1.0, moved.crowded / both)
+    return max(extra * us, both * us - kernel_us)

@@ -2,15 +2,13 @@
 `python -m b200.measure.hopper_mixed` measured).
 """
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 from b200.clock import Constants
 from b200.clock.call_time import reported
 from b200.clock.devices import H200
-from b200.clock.write_back import extra_bytes, write_back_us
+from b200.clock.write_back import Moved, extra_bytes, write_back_us
 from b200.measure import hopper_mixed
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import run
@@ -54,20 +52,16 @@ def test_what_a_busy_dram_loses(read, stored, longer_us):
     assert lost == pytest.approx(longer_us, rel=0.12)
 
 
-def chip(read: float, stored: float, crowded: float):
-    return SimpleNamespace(dram_bytes=read, stored_bytes=stored, crowded_bytes=crowded)
-
-
 def test_idle_channels_write_back_for_nothing():
     c = Constants.make()
-    busy = write_back_us(chip(50e6, 10e6, 60e6), 20.0, c)
+    busy = write_back_us(Moved(50e6, 10e6, 60e6), 20.0, c)
     assert busy == pytest.approx((10e6 * (1 + c.dram_turn)) / c.dram_bandwidth * 1e6)
-    assert write_back_us(chip(50e6, 10e6, 30e6), 20.0, c) == busy / 2
-    assert write_back_us(chip(50e6, 10e6, 0), 20.0, c) == 0
-    assert write_back_us(chip(50e6, 0, 50e6), 20.0, c) == 0
-    assert write_back_us(chip(0, 0, 0), 20.0, c) == 0
+    assert write_back_us(Moved(50e6, 10e6, 30e6), 20.0, c) == busy / 2
+    assert write_back_us(Moved(50e6, 10e6, 0), 20.0, c) == 0
+    assert write_back_us(Moved(50e6, 0, 50e6), 20.0, c) == 0
+    assert write_back_us(Moved(0, 0, 0), 20.0, c) == 0
 
 
 def test_no_call_is_shorter_than_what_it_moves():
     c = Constants.make()
-    assert write_back_us(chip(0, 72.6e6, 0), 4.0, c) == pytest.approx(72.6e6 / 7.26e6 - 4.0)
+    assert write_back_us(Moved(0, 72.6e6, 0), 4.0, c) == pytest.approx(72.6e6 / 7.26e6 - 4.0)
