@@ -15,6 +15,7 @@ from b200.checker.accesses import Record
 from b200.checker.shadow import SHUFFLED
 from b200.chip.describe import mnemonic
 from b200.chip.memory.loads_stores import kind_of, space_of
+from b200.chip.memory.matrix import matrix_space
 from b200.contract import active
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Vec
@@ -292,7 +293,8 @@ def matrix_access(ins: Instr, run):
 
     def observed(w, mask, address, *rest):
         result = run(w, mask, address, *rest)
-        where, at = _where(space_of(ins), _addresses(0xFFFFFFFF, address))
+        addresses = _addresses(0xFFFFFFFF, address)
+        where, at = _where(matrix_space(ins, addresses), addresses)
         if where == "shared":
             _shared(w, ins, at[: rows * count], 16, write, SHUFFLE)
         return result

@@ -102,9 +102,19 @@ def storing(kind: str, steps: int, stored: int, every: int, ctas: int) -> tuple[
     )
 
 
-def kernel(kind: str, steps: int, stored: int, every: int, ctas: int, target: str = TARGET) -> str:
+def kernel(
+    kind: str,
+    steps: int,
+    stored: int,
+    every: int,
+    ctas: int,
+    target: str = TARGET,
+    first: str = "",
+    last: str = "",
+) -> str:
     """PTX. Parameters: data (`steps` * STAGE bytes a CTA, or a tensormap of boxes), out (`of_cta`
-    bytes a CTA).
+    bytes a CTA, at %rd7). first, last: PTX at its start and end, where %r2 is the CTA and %p1 says
+    not the first thread; %rd11 is theirs, and at the end %rd8 and %rd9.
     """
     load, (begin, store), behind = loading(kind), storing(kind, steps, stored, every, ctas), ""
     if kind == "after":
@@ -130,6 +140,7 @@ def kernel(kind: str, steps: int, stored: int, every: int, ctas: int, target: st
     mov.b32 %r9, dyn; setp.ne.u32 %p1, %r1, 0; mul.lo.u32 %r23, %r2, {blocks(steps)};
     mul.wide.u32 %rd3, %r2, {steps * STAGE}; add.u64 %rd2, %rd1, %rd3; mov.u64 %rd10, %rd2;
     {begin}
+    {first}
     @%p1 bra READY;
     {init}
     fence.mbarrier_init.release.cluster;
@@ -151,6 +162,7 @@ def kernel(kind: str, steps: int, stored: int, every: int, ctas: int, target: st
     mov.b32 %r12, 0; xor.b32 %r16, %r16, 1;
     SAME: add.u32 %r10, %r10, 1; setp.lt.u32 %p5, %r10, {steps}; @%p5 bra STEP;
     {behind}
+    {last}
     ret;
 }}
 """

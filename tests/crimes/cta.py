@@ -43,6 +43,26 @@ def no_barrier(bug: bool) -> Source:
     return k
 
 
+def matrix_without_barrier(bug: bool) -> Source:
+    """Each warp stores a matrix, at an address of 32 bits without a state space, and reads a word of
+    the other's."""
+    k = start(64)
+    k("and.b32 %r4, %r0, 7;")
+    k("shl.b32 %r4, %r4, 4;")
+    k("shr.u32 %r5, %r0, 5;")
+    k("shl.b32 %r5, %r5, 7;")
+    k("add.u32 %r4, %r4, %r5;")
+    k("add.u32 %r4, %r4, %r1;")
+    k("stmatrix.sync.aligned.m8n8.x1.b16 [%r4], {%r0};", "write")
+    if not bug:
+        k("bar.sync 0;")
+    k("xor.b32 %r4, %r2, 128;")
+    k("add.u32 %r4, %r4, %r1;")
+    k("ld.shared.u32 %r5, [%r4];", "read")
+    store_own(k, "%r5")
+    return k
+
+
 def buffer_too_small(bug: bool) -> Source:
     """Four warps leave a partial sum each in front of an mbarrier; there is room for two."""
     k = start(128)
@@ -242,6 +262,17 @@ CRIMES = [
         "no_barrier",
         "one warp reads what another has just written, without bar.sync",
         no_barrier,
+        "race",
+        ("of another warp", "missing: a barrier"),
+        ("write", "read"),
+        ints(64),
+        lambda a: THREADS ^ 32,
+        schedule="early",
+    ),
+    Crime(
+        "matrix_without_barrier",
+        "one warp reads what another has just stored by stmatrix, without bar.sync",
+        matrix_without_barrier,
         "race",
         ("of another warp", "missing: a barrier"),
         ("write", "read"),

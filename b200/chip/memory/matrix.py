@@ -85,19 +85,28 @@ def _widen(rows: np.ndarray, bits: int) -> np.ndarray:
     return np.packbits(flat.reshape(len(rows), 16, bits), axis=2, bitorder="little")[:, :, 0]
 
 
+def matrix_space(ins: Instr, addresses: np.ndarray) -> str:
+    """State space of the rows' addresses. SASS (ptxas 13.0: LDSM, STSM) takes 32 bits of an address
+    and always means shared memory, so one that fits is of shared memory even where the PTX names no
+    space: CuTe DSL stores matrices like that.
+    """
+    space = space_of(ins)
+    return "shared" if space == "generic" and int(addresses.max()) < 1 << 32 else space
+
+
 @warp("ldmatrix", out=1)
 def ldmatrix(ins: Instr):
     """ldmatrix.sync.aligned.shape.num{.trans}{.shared}.type {r..}, [p]; shape and type: m8n8.b16,
     m16n16.trans.b8, and of 4-bit and 6-bit elements m8n16 and m16n16.trans with .b8x16.format. The
     elements of the latter lie in the low bits of their bytes."""
     form, count = _choose(ins)
-    space = space_of(ins)
     row, byte = form.places(count)
     suppliers = (1 << form.rows * count) - 1
     bits = 4 if ins.has("b4x16_p64") else 6 if ins.has("b6x16_p32") else 8
 
     def run(f, mask, address):
-        words = read_columns(f, suppliers, space, address_array(address), 4, np.uint32)
+        at = address_array(address)
+        words = read_columns(f, suppliers, matrix_space(ins, at), at, 4, np.uint32)
         rows = np.stack(words, axis=1).view(np.uint8)
         if bits != 8:
             rows = _widen(rows, bits)
@@ -112,17 +121,17 @@ def ldmatrix(ins: Instr):
 def stmatrix(ins: Instr):
     """stmatrix.sync.aligned.{m8n8|m16n8}.num{.trans}{.shared}.{b16|b8} [p], {r..}"""
     form, count = _choose(ins)
-    space = space_of(ins)
     row, byte = form.places(count)
     suppliers = (1 << form.rows * count) - 1
 
     def run(f, mask, address, regs):
         f.spin = None
+        at = address_array(address)
         regs = regs if isinstance(regs, tuple) else (regs,)
         given = np.stack([lanes(reg, np.uint32) for reg in regs], axis=1).view(np.uint8)
         rows = np.zeros((32, ROW_BYTES), np.uint8)
         rows[row, byte] = given
         words = rows.view(np.uint32)
-        write_columns(f, suppliers, space, address_array(address), [words[:, i] for i in range(4)])
+        write_columns(f, suppliers, matrix_space(ins, at), at, [words[:, i] for i in range(4)])
 
     return run

@@ -269,6 +269,18 @@ def test_stmatrix(form, count):
     assert torch.equal(rows[128 * count :], before[128 * count :])
 
 
+def test_matrices_at_an_address_of_32_bits():
+    """CuTe DSL names no space and gives an address of shared memory (ptxas: LDSM, STSM)."""
+    rows, values = random_bytes(512, seed=12), random_bytes(128, seed=13)
+    text = "stmatrix.sync.aligned.m8n8.x1.b16"
+    run(kernel(matrix_body(text, 1, False), [".u64 a", ".u64 b"]), rows, values, smem=512)
+    assert torch.equal(rows[:128], values)
+    out = torch.zeros(128, dtype=torch.uint8)
+    text = "ldmatrix.sync.aligned.m8n8.x1.b16"
+    run(kernel(matrix_body(text, 1, True), [".u64 a", ".u64 b"]), rows, out, smem=512)
+    assert torch.equal(out, values)
+
+
 @pytest.mark.parametrize(
     "text",
     [
