@@ -109,26 +109,22 @@ TABLE = (
         "this makes is the queueing below saturation",
     ),
     _c(
-        "dirty_fraction",
-        0.75,
+        "dirty_share",
+        0.43,
         "",
         "fitted",
-        "SA tma2d_lat, even rows: bytes written back for a byte read while the L2 "
-        "is full of what a memset before the kernel left",
+        "of what the L2 holds right behind a memset: what must be written back before another line "
+        "takes its place. SA tma2d_lat, 128 KB an SM, an even row; H200, hopper_written: 0.4 to 0.5",
         0.3,
-        1.0,
+        0.6,
     ),
     _c(
-        "dirty_bytes",
-        13e6,
+        "l2_capacity",
+        63e6,
         "B",
-        "fitted",
-        "how much of the L2 is like that: SA tma2d_lat, 128 KB an SM (19.4 MB), an even row, is "
-        "met within 2 % (with 24 MB it is 13 % too slow). At most 22 MB: with more, the best "
-        "published gemv time of 33 MB, 8.2 us after the event floor, would be impossible at "
-        "dram_bandwidth",
-        10e6,
-        22e6,
+        "derived",
+        "of lines that both dies read: 126 MB, of which each die has its copy. What that leaves of a "
+        "memset is 28 MB; with twice as much gemv v2h of the ladder could not read 132 MB in 23 us",
     ),
     _c(
         "page_walk",
@@ -177,13 +173,13 @@ TABLE = (
     ),
     _c(
         "outside_bandwidth",
-        12e12,
+        6.7e12,
         "B/s",
-        "unknown",
-        "rows of a box outside of its tensor, by all SMs. H200 (h200-outside.json): 6.7 TB/s, "
-        "here in proportion to l2_bandwidth; nothing of a B200 was looked at for it",
-        1e15,
+        "measured",
+        "rows of a box outside of its tensor, by all SMs. H200 (h200-outside.json); flashinfer "
+        "04c1b7b9 (GB200), 8192 x 8192 by 1, 16 and 64 tokens in tiles of 128: 5.1 to 6.7",
         8e12,
+        5.1e12,
     ),
     _c(
         "store_bandwidth",
@@ -454,14 +450,24 @@ TABLE = (
     ),
     _c(
         "cp_issue",
+        4.0,
+        "clk",
+        "published",
+        "beside its address arithmetic. flashinfer 517cca9c (B200): 8 of these and 4 MMAs, 15 and 23 "
+        "instructions each in SASS, in at most 250 clk; QRC 44..52 clk in a loop whose floor is 44",
+        2.0,
+        8.0,
+    ),
+    _c(
+        "cp_32x128b",
         16.0,
         "clk",
-        "unknown",
-        "as mma_issue; QRC 44..52 clk in a loop whose floor is 44",
-        12.0,
-        44.0,
+        "published",
+        "flashinfer 517cca9c (B200): 12 of these and 384 clk of MMAs in 484 to 500 clk, 16 and 512 in "
+        "655; NCU1's (127.34 - 64) / 2 clk of the tc pipe, 32, would make them 770 and 1020",
+        8.0,
+        17.0,
     ),
-    _c("cp_32x128b", 32.0, "clk", "published", "NCU1: (127.34 - 64) / 2 on the tc pipe", 8.0, 32.0),
     _c("cp_bytes", 61.0, "B/clk", "measured", "AS: 128x256b 67..70 clk for 4 KB"),
     _c(
         "cp_latency",
@@ -570,13 +576,14 @@ TABLE = (
     ),
     _c(
         "launch_gap_us",
-        1.2,
+        1.87,
         "us",
-        "unknown",
-        "end of a kernel to the start of the next one in the queue; published "
-        "gains of programmatic launch are 0.5..2.2",
-        0.7,
-        2.0,
+        "derived",
+        "end of a kernel to the start of the next one in the queue: 1.2 in a graph (published), and "
+        "0.67 more where calls come from a queue (H200, hopper_launch: 1.40 to 1.59 us a kernel that "
+        "does nothing, 0.73 to 0.92 in a graph; 2.75 between two events, of which a B200 has 4.2)",
+        1.2,
+        2.2,
     ),
     _c(
         "cta_start_us",

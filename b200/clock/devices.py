@@ -67,6 +67,7 @@ H200 = Device(
             "measured",
             "hopper_ingest: one SM takes in 116 B a clk",
         ),
+        Constant("l2_capacity", 62.9e6, "B", "published", "cudaDeviceProp: 60 MB"),
         Constant("l2_clock", 1.98e9, "Hz", "measured", "SM clock"),
         Constant(
             "l2_bandwidth",

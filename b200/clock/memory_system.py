@@ -122,7 +122,7 @@ class Memory:
         self.stores = (Server(), Server())  # the other direction: data on its way to the L2
         self.sector_clk = 2 * c.l2_sector * c.l2_clock / c.store_bandwidth
         self.fabric = (Server(), Server())
-        self.dirty = c.dirty_bytes if dirty else 0.0
+        self.dirty = c.dirty_share if dirty else 0.0
         self.present: dict[int, np.ndarray] = {}
         self.place: dict[int, int] = {}  # address on the chip, by order of use: runs repeat exactly
         self.ready: dict[int, np.ndarray] = {}  # when the L2 has what it has asked DRAM for
@@ -259,11 +259,10 @@ class Memory:
         units = np.bincount(channel, minlength=self.channels)
         used = np.flatnonzero(units)
         nbytes = len(index) * UNIT
-        self.dram_bytes += nbytes
         service = units[used] * (UNIT * self.dram_clk)
-        if self.dirty > 0:
-            self.dirty -= nbytes
-            service = service * (1 + self.c.dirty_fraction)
+        if self.dirty:
+            service *= 1 + (1 + self.c.dram_turn) * self.dirty * self._left()
+        self.dram_bytes += nbytes
         rows = dict(zip(channel.tolist(), row.tolist(), strict=True))
         start = np.array(
             [self._turn(i, rows[i], at, s) for i, s in zip(used.tolist(), service, strict=True)]
@@ -279,6 +278,10 @@ class Memory:
         extra += self.late
         ready[index] = float((end + extra).max())
         return float((start + extra).min()), float((end + extra).max())
+
+    def _left(self) -> float:
+        """Share of what the L2 held at the start that no read has pushed out."""
+        return math.exp(-self.dram_bytes / self.c.l2_capacity)
 
     def _places(self, address: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows of addresses on the chip, and the DRAM channels that hold them."""

@@ -1,11 +1,12 @@
 """Which SM a CTA runs on.
 
-CTAs of a launch without clusters fill the chip GPC after GPC; clusters take the GPCs by turns, TPC
-after TPC (%smid of every CTA, measured on an H200, docs/hopper.md; published for a B300,
-QuickRunCUDA's I6_BLOCK_SCHEDULE_TOPOLOGY and I8_CLUSTER_TOPOLOGY). So neighbouring CTAs without
-clusters share a GPC, and with it the answers of the L2 (coalescer.py); clusters share one with
-those that come as many later as there are GPCs with a free TPC. A few TPCs, of the first GPC as the
-order has it, are in clusters of two at most, and come first. How many clusters fit follows: on an
+CTAs of a launch without clusters come GPC after GPC; clusters take the GPCs by turns, TPC after TPC
+(%smid of every CTA, measured on an H200, docs/hopper.md; published for a B300, QuickRunCUDA's
+I6_BLOCK_SCHEDULE_TOPOLOGY and I8_CLUSTER_TOPOLOGY). So neighbouring CTAs without clusters share a
+GPC, and with it the answers of the L2 (coalescer.py); clusters share one with those that come as
+many later as there are GPCs with a free TPC. Fewer CTAs than SMs are spread: all GPCs get as many
+as each other, and a TPC a second one when all have one (H200, 4 to 132 CTAs). A few TPCs, of the
+first GPC as the order has it, are in clusters of two at most, and come first. How many clusters fit follows: on an
 H200 66, 39, 30, 22, 17, 15 and 15 of 2 to 8 CTAs, as its driver says.
 
 Which GPC of a B200 has how many SMs differs from chip to chip. Which die a GPC is on is not
@@ -37,6 +38,18 @@ def _groups(device: Device) -> list[tuple[int, int]]:
     return [(0, TPC)] * device.strays + list(enumerate(whole))
 
 
+def _share(items: int, room: list[int]) -> list[int]:
+    """How many of the items each group gets: as many as the others as far as it has room."""
+    got = [0] * len(room)
+    while items and got != room:
+        open_ = [i for i, most in enumerate(room) if got[i] < most]
+        each = max(1, min(items // len(open_), min(room[i] - got[i] for i in open_)))
+        for i in open_[:items]:
+            got[i] += each
+            items -= each
+    return got
+
+
 class Placement:
     """The SMs of the chip and what is free on them."""
 
@@ -50,13 +63,15 @@ class Placement:
             ]
             self.sms += members
             self.groups.append(members)
+        self._strays = device.strays
         self._turn = 0
+        self._first: list[SM] | None = None  # where the next CTAs alone go, last one first
 
     def place(self, launch) -> list[SM] | None:
         """SMs for the CTAs of a cluster, rank by rank; None while there is no room."""
         n = int(np.prod(launch.cluster))
         need = (launch.smem_bytes + SMEM_RESERVED, int(np.prod(launch.block)))
-        best = self._choose(n, need)
+        best = self._alone(launch, need) if n == 1 else self._choose(n, need)
         if best is None:
             return None
         for sm in best:
@@ -70,11 +85,31 @@ class Placement:
     def _fits(sm: SM, need) -> bool:
         return sm.room[0] >= need[0] and sm.room[1] >= need[1] and sm.room[2] >= 1
 
+    def _alone(self, launch, need) -> list[SM] | None:
+        """The SM of a CTA without a cluster."""
+        if self._first is None:
+            self._first = self._spread(int(np.prod(launch.grid)))[::-1]
+        if self._first:
+            return [self._first.pop()]
+        free = [sm for sm in self.sms if self._fits(sm, need)]
+        return [min(free, key=lambda sm: (sm.resident, sm.index))] if free else None
+
+    def _spread(self, ctas: int) -> list[SM]:
+        """The SMs of the first CTAs of a launch, at most one each, in their order."""
+        tpcs = [len(group) // TPC for group in self.groups]
+        strays, whole = tpcs[: self._strays], tpcs[self._strays :]
+        counts = []
+        for room in (strays, strays, whole, whole):
+            counts.append(_share(ctas, room))
+            ctas -= sum(counts[-1])
+        found, (first, second) = [], (counts[0] + counts[2], counts[1] + counts[3])
+        for group, ones, twos in zip(self.groups, first, second, strict=True):
+            for tpc in range(ones):
+                found += group[TPC * tpc : TPC * tpc + (2 if tpc < twos else 1)]
+        return found
+
     def _choose(self, n: int, need) -> list[SM] | None:
-        """The n least loaded SMs of a group: of the first one for a CTA alone, else by turns."""
-        if n == 1:
-            free = [sm for sm in self.sms if self._fits(sm, need)]
-            return [min(free, key=lambda sm: (sm.resident, sm.index))] if free else None
+        """The n least loaded SMs of a group, by turns."""
         candidates = []
         for i in range(len(self.groups)):
             group = self.groups[(self._turn + i) % len(self.groups)]

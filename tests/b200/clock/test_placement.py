@@ -13,15 +13,19 @@ from b200.clock.sm import SM
 MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-clusters.json"
 
 
-def placed(device: Device, cluster: int, smem_bytes: int = 200_000) -> list[list[SM]]:
-    """SMs of the clusters that are resident together, in the order of their starts."""
+def placed(
+    device: Device, cluster: int, smem_bytes: int = 200_000, ctas: int = 1 << 16
+) -> list[list[SM]]:
+    """SMs of the clusters that are resident together, in the order of their starts. ctas: of the
+    launch.
+    """
 
     class Launch:
         block = (192, 1, 1)
 
-    Launch.smem_bytes, Launch.cluster = smem_bytes, (cluster, 1, 1)
+    Launch.smem_bytes, Launch.cluster, Launch.grid = smem_bytes, (cluster, 1, 1), (ctas, 1, 1)
     place, found = Placement(device), []
-    while (sms := place.place(Launch)) is not None:
+    while len(found) < ctas and (sms := place.place(Launch)) is not None:
         assert len({sm.gpc for sm in sms}) == 1 and len({sm.index for sm in sms}) == cluster
         found.append(sms)
     return found
