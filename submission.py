@@ -82,9 +82,9 @@ TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
 # What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a token
-COSTS = {"dram": 4000, "l2": 9600, "start": 3260, "refill": 2190, "cluster": 69, "split": 273}
-COSTS |= {"restart": 3600, "epilogue": 5.9, "dual": 34, "exchange": 31, "fill": 1.59}
-COSTS |= {"mates": 0.63}  # part of the weights that neighbours without clusters read for themselves
+COSTS = {"dram": 4000, "l2": 9950, "start": 3860, "refill": 2280, "cluster": 50, "split": 440}
+COSTS |= {"restart": 2700, "epilogue": 11.3, "exchange": 25, "fill": 1.75}
+COSTS |= {"mates": 0.66}  # part of the weights that neighbours without clusters read for themselves
 # Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
 EDGE, EDGE_CHANCE = 0.9, 0.05
 CLOSE = 1.03  # estimates within this ratio are alike
@@ -384,17 +384,15 @@ def waves_of(config: Config, problem: Problem, resident: float = 1) -> int:
 
 def tile_cycles(plan: Plan, width: int, k: int, crowd: int) -> tuple[float, float]:
     """Rough cycles of the k-tiles of `width` tokens, and of their epilogue, `crowd` CTAs on an SM:
-    of MMAs, scale copies beside them, TMA copies, and until a stage is filled again."""
+    of MMAs, TMA copies, and until a stage is filled again."""
     c, weights = plan.config, plan.weights
     mma = max(width / 2, 32 + width / 4 if c.cta_group == 1 else 35 + width / 8)
-    block = max(mma, 32 * (1 + ceil_div(width, 128))) + (weights - 1) * max(mma, 32)
     boxes = ceil_div(width // c.cta_group, plan.token_box) + ceil_div(width, 128)
     loads = 36 * (2 * weights / c.cluster_n + boxes)
     refill = (COSTS["refill"] + COSTS["cluster"] * (c.cluster - 1)) / plan.stages
-    busy = sum(x**4 for x in (crowd * K_BLOCKS * block, crowd * loads, refill)) ** 0.25
+    busy = sum(x**4 for x in (crowd * K_BLOCKS * weights * mma, crowd * loads, refill)) ** 0.25
     stored = min(width, ceil_div(ceil_div(width, plan.chunk), c.split_k) * plan.chunk)
-    token = COSTS["epilogue" if weights == 1 else "dual"]
-    token += COSTS["exchange"] * weights * (c.split_k - 1)  # partial sums that come in
+    token = COSTS["epilogue"] + COSTS["exchange"] * weights * (c.split_k - 1)  # partial sums
     meet = (c.split_k > 1) * COSTS["split"]  # CTAs of a K split, however little they exchange
     return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, token * stored + meet
 

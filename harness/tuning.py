@@ -36,7 +36,7 @@ import submission
 import task
 from b200 import pictures
 from b200.clock import Constants, Options
-from b200.clock.write_back import write_back_us
+from b200.clock.write_back import behind_memset, write_back_us
 from harness import figure_tables
 from submission import Config, Problem, Product
 
@@ -134,7 +134,7 @@ def floor(problem: Problem) -> Floor:
         moved += p.batch * (0.5625 * p.k * (rows + p.tokens) + 2 * p.rows * p.tokens)
         clk += p.batch * p.k / 64 * rows / 128 * max(8, p.tokens) / 2
     if is_gemv(problem):
-        moved += c.dirty_fraction * min(c.dirty_bytes, moved)
+        moved += behind_memset(moved, c)
     first = c.descriptor_fetch + c.tma_l2 + c.dram_extra_clk + c.store_drain
     return Floor(
         moved / c.dram_bandwidth * 1e6,

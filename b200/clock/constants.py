@@ -2,8 +2,8 @@
 
 Grades: "measured" on a B200 with the data or the source at hand; "published" by someone on a B200
 or on its sibling B300/GB300, not cross-checked; "fitted" to the data set that `source` names
-(b200/clock/calibrations/ fits and reports on different halves); "unknown": no public number,
-`low` and `high` span what is plausible. The report's range comes from moving every constant that
+(b200/clock/calibrations/ fits and reports on different halves); "derived" from what `source` names;
+"unknown": no public number, `low` and `high` span what is plausible. The report's range comes from moving every constant that
 has a range to its cheap end at once, and to its dear end at once.
 
 Units: "clk" are cycles of the SM clock; the L2 and the crossbar follow it (the L2 round trip of TMA
@@ -114,7 +114,7 @@ TABLE = (
         "",
         "fitted",
         "of what the L2 holds right behind a memset: what must be written back before another line "
-        "takes its place. SA tma2d_lat, 128 KB an SM, an even row; H200, hopper_written: 0.4 to 0.5",
+        "takes its place. SA tma2d_lat, 128 KB an SM, an even row; an H200 has 0.5",
         0.3,
         0.6,
     ),

@@ -19,7 +19,7 @@ import numpy as np
 
 from b200.clock.coalescer import Coalescer
 from b200.clock.stores import SECTOR_SHIFT
-from b200.clock.write_back import Moved
+from b200.clock.write_back import Moved, next_behind_memset
 
 UNIT = 64  # bytes: what DRAM delivers for a missing sector
 UNIT_SHIFT = 6
@@ -93,10 +93,9 @@ class Memory:
     """L2 and DRAM of the chip for one launch.
 
     l2_bytes, dram_bytes, fabric_bytes: delivered so far; coalesced_bytes: to SMs that shared an
-    answer; written_bytes: by stores; dirty: bytes of the L2 that a memset left and that must be
-    written back before a new line takes their place; stored_bytes: of sectors that stores have left
-    to be written back, each once however often it is written or added to; crowded_bytes: of these
-    and of dram_bytes, while their DRAM channel had something else to do.
+    answer; written_bytes: by stores; dirty: whether a memset came right before; stored_bytes: of
+    sectors that stores have left to be written back, each once however often it is written or added
+    to; crowded_bytes: of these and of dram_bytes, while their DRAM channel had something else to do.
     """
 
     def __init__(self, c, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
@@ -122,7 +121,7 @@ class Memory:
         self.stores = (Server(), Server())  # the other direction: data on its way to the L2
         self.sector_clk = 2 * c.l2_sector * c.l2_clock / c.store_bandwidth
         self.fabric = (Server(), Server())
-        self.dirty = c.dirty_share if dirty else 0.0
+        self.dirty = dirty
         self.present: dict[int, np.ndarray] = {}
         self.place: dict[int, int] = {}  # address on the chip, by order of use: runs repeat exactly
         self.ready: dict[int, np.ndarray] = {}  # when the L2 has what it has asked DRAM for
@@ -261,7 +260,7 @@ class Memory:
         nbytes = len(index) * UNIT
         service = units[used] * (UNIT * self.dram_clk)
         if self.dirty:
-            service *= 1 + (1 + self.c.dram_turn) * self.dirty * self._left()
+            service *= 1 + next_behind_memset(self.dram_bytes, self.c)
         self.dram_bytes += nbytes
         rows = dict(zip(channel.tolist(), row.tolist(), strict=True))
         start = np.array(
@@ -278,10 +277,6 @@ class Memory:
         extra += self.late
         ready[index] = float((end + extra).max())
         return float((start + extra).min()), float((end + extra).max())
-
-    def _left(self) -> float:
-        """Share of what the L2 held at the start that no read has pushed out."""
-        return math.exp(-self.dram_bytes / self.c.l2_capacity)
 
     def _places(self, address: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows of addresses on the chip, and the DRAM channels that hold them."""

@@ -1,16 +1,20 @@
-"""What DRAM pays for the stores of a call.
+"""What DRAM pays for the stores of a call, and for what a memset has left in the L2.
 
 The L2 keeps what is stored until another line takes its place. In calls back to back each writes
 back as much as it stores, as it reads and stores in turn; where a channel would have stood idle
 that costs nothing. A DRAM that changes between reads and writes loses time at each change: many
 writes cost 1.4 times what reads do, few of them slow down all reads (python -m
 b200.measure.hopper_mixed, on an H200).
+
+A memset leaves as many bytes to be written back as half of the L2 holds, however many it wrote; a
+line that is read takes the place of any other, so that ever fewer of them are left, and nothing is
+written back in idle times (python -m b200.measure.hopper_written, on an H200).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp
+from math import exp, expm1
 
 from b200.clock.constants import Constants
 
@@ -24,6 +28,19 @@ class Moved:
     read: float
     stored: float
     crowded: float
+
+
+def behind_memset(read: float, c: Constants) -> float:
+    """What could be read in the time that a DRAM which reads `read` bytes behind a memset loses to
+    writing back what that has left in the L2.
+    """
+    written = -c.dirty_share * c.l2_capacity * expm1(-read / c.l2_capacity)
+    return written * (1 + c.dram_turn)
+
+
+def next_behind_memset(read: float, c: Constants) -> float:
+    """The same for one byte more."""
+    return c.dirty_share * exp(-read / c.l2_capacity) * (1 + c.dram_turn)
 
 
 def extra_bytes(read: float, stored: float, c: Constants) -> float:

@@ -4,7 +4,7 @@ to reach each other.
     python -m b200.measure.hopper_clusters [--json FILE]
 
 gpcs: SMs that were seen in one cluster, joined. order: SMs of a launch's CTAs, in clusters of so
-many. sharing: SMs load 32 KB again and again from the L2, in groups that load the same: cycles a
+many. few: SMs of a launch of so many CTAs, fewer than there are SMs. sharing: SMs load 32 KB again and again from the L2, in groups that load the same: cycles a
 load by where the members of a group lie. arrive: cycles from an mbarrier.arrive at another CTA's
 barrier until its waiting thread goes on. push: cycles from a bulk copy of so many bytes into the
 next CTA's shared memory until that CTA sees all of it, all CTAs at once. hand over: cycles from an
@@ -30,6 +30,7 @@ from b200.hopper.run import Shape
 from b200.measure.hopper_memory import Runner
 
 ROUNDS = 64
+FEW = (4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112)  # CTAs
 WORK = 6000  # cycles of a CTA, where CTAs follow each other on an SM
 HEIGHT, STAGES = 64, 4
 WAIT = """{name}: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p2, [{barrier}], {parity};
@@ -282,6 +283,8 @@ def measure_all() -> list[Measured]:
     results.append(Measured("order", (1,), [sm for (sm,) in places(ctas, 1)]))
     results.append(Measured("order", (2,), places(ctas, 2)))
     results.append(Measured("order", (4,), places(120, 4)))
+    for n in FEW:
+        results.append(Measured("few", (n,), [sm for (sm,) in places(n, 1)]))
     for name, tiles in groupings(found).items():
         results.append(Measured("sharing", (name,), round(sharing(tiles), 1)))
     for lanes in ("all", "first", "by turns"):

@@ -31,6 +31,19 @@ def placed(
     return found
 
 
+def measured(kind: str) -> dict[int, list]:
+    results = json.loads(MEASURED.read_text())["results"]
+    return {r["what"][0]: r["value"] for r in results if r["kind"] == kind}
+
+
+def gpcs_of(sms: list[int]) -> list[int]:
+    """GPCs of SMs of that H200, by the order in which a launch fills it."""
+    order = measured("order")[1]
+    ends = [sum(H200.gpcs[:i]) for i in range(len(H200.gpcs) + 1)]
+    gpc_of = {sm: gpc for gpc, (a, b) in enumerate(pairwise(ends)) for sm in order[a:b]}
+    return [gpc_of[sm] for sm in sms]
+
+
 @pytest.mark.parametrize(
     "device, smem_bytes, counts",
     [
@@ -51,14 +64,17 @@ def test_clusters_that_fit(device, smem_bytes, counts):
 @pytest.mark.parametrize("cluster", [1, 2, 4])
 def test_gpcs_come_in_the_order_of_an_h200(cluster):
     """%smid of every CTA of launches that fill the chip (b200/measure/hopper_clusters.py)."""
-    results = json.loads(MEASURED.read_text())["results"]
-    order = {r["what"][0]: r["value"] for r in results if r["kind"] == "order"}
-    ends = [sum(H200.gpcs[:i]) for i in range(len(H200.gpcs) + 1)]
-    gpc_of = {
-        sm: gpc for gpc, (first, end) in enumerate(pairwise(ends)) for sm in order[1][first:end]
-    }
-    first = [c if cluster == 1 else c[0] for c in order[cluster]]
-    assert [gpc_of[sm] for sm in first] == [sms[0].gpc for sms in placed(H200, cluster)]
+    first = [c if cluster == 1 else c[0] for c in measured("order")[cluster]]
+    assert gpcs_of(first) == [sms[0].gpc for sms in placed(H200, cluster)]
+
+
+@pytest.mark.parametrize("ctas", [4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112])
+def test_fewer_ctas_than_sms_are_spread_as_on_an_h200(ctas):
+    """%smid of every CTA; and that no two are on a TPC before each has one, but for the strays."""
+    sms = measured("few")[ctas]
+    found = [sm for (sm,) in placed(H200, 1, ctas=ctas)]
+    assert gpcs_of(sms) == [sm.gpc for sm in found]
+    assert len({sm // 2 for sm in sms}) == len({sm.index // 2 for sm in found})
 
 
 def test_ctas_without_clusters_fill_gpc_after_gpc():

@@ -339,10 +339,9 @@ def test_a_range_leaves_memory_alone_that_is_freed_meanwhile(monkeypatch):
 
 
 def test_every_constant_says_where_it_comes_from():
+    grades = "measured", "published", "fitted", "derived", "unknown"
     for c in TABLE:
-        assert (
-            c.grade in ("measured", "published", "fitted", "unknown") and c.source and c.value >= 0
-        ), c
+        assert c.grade in grades and c.source and c.value >= 0, c
         if c.grade == "fitted":
             assert any(word in c.source for word in ("SA ", "GN ", "the same", "hopper_")), c
         if c.grade == "unknown":

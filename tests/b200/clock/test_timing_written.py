@@ -1,0 +1,72 @@
+"""What DRAM pays for what a memset left, held against an H200 (docs/results/h200-written.json has
+what `python -m b200.measure.hopper_written` measured).
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from b200.clock import Constants
+from b200.clock.devices import H200
+from b200.clock.write_back import behind_memset, next_behind_memset
+from b200.measure.hopper_mixed import STAGE, STAGES, WARPS, kernel
+from b200.measure.hopper_written import FIRST, LAST
+from tests.b200.clock.test_timing import timed
+from tests.b200.ptx_support import run
+
+MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-written.json"
+SMS = 132
+
+
+def measured(before: str, kind: str, ctas: int) -> dict[int, float]:
+    """Microseconds by bytes read."""
+    results = json.loads(MEASURED.read_text())["results"]
+    same = {"before": before, "kind": kind, "ctas": ctas}
+    return {r["read"]: r["us"] for r in results if same.items() <= r.items()}
+
+
+@pytest.mark.parametrize("kind", ["along", "boxes"])
+def test_what_a_busy_dram_loses(kind):
+    c = H200.constants("nominal", {})
+    clean, written = (measured(before, kind, SMS) for before in ("read", "written"))
+    large = [read for read in clean if read > 8e6]
+    assert len(large) == 5
+    for read in large:
+        longer = written[read] - clean[read]
+        lost = behind_memset(read, c) / c.dram_bandwidth * 1e6
+        assert lost == pytest.approx(longer, abs=0.3 + 0.1 * longer), read
+
+
+def test_a_memset_of_half_as_much_costs_as_much_and_a_pause_gains_nothing():
+    for kind in ("along", "boxes"):
+        for ctas in (32, 64, SMS):
+            written = measured("written", kind, ctas)
+            for before in ("half", "waited"):
+                assert measured(before, kind, ctas) == pytest.approx(written, rel=0.08)
+
+
+@pytest.mark.parametrize("ctas", [32, 64, SMS])
+@pytest.mark.parametrize("steps", [8, 15])
+def test_loads_behind_a_memset(ctas, steps):
+    """From the first CTA's start to the last one's end, some of the SMs and all of them."""
+    read = ctas * steps * STAGE
+    for before in ("read", "written"):
+        data = torch.zeros(read, dtype=torch.uint8)
+        out = torch.zeros(ctas, 2, dtype=torch.int64)
+        text = kernel("along", steps, 0, 1, ctas, first=FIRST, last=LAST)
+        shape = {"grid": (ctas, 1, 1), "block": (32 * WARPS, 1, 1), "smem": STAGES * (STAGE + 8)}
+        run(text, data, out, gpu=timed(device="H200", dirty_l2=before == "written"), **shape)
+        us = int(out[:, 1].max() - out[:, 0].min()) / 1e3
+        assert us == pytest.approx(measured(before, "along", ctas)[read], rel=0.16), before
+
+
+def test_ever_less_is_left_to_be_written_back():
+    c, step = Constants.make(), 1e6
+    lost = [behind_memset(n * step, c) for n in range(1000)]
+    each = [next_behind_memset((n + 0.5) * step, c) for n in range(999)]
+    assert [b - a for a, b in zip(lost, lost[1:], strict=False)] == pytest.approx(
+        [e * step for e in each], rel=1e-3
+    )
+    assert lost[-1] == pytest.approx(c.dirty_share * c.l2_capacity * (1 + c.dram_turn), rel=1e-3)
