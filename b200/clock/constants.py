@@ -3,8 +3,8 @@
 Grades: "measured" on a B200 with the data or the source at hand; "published" by someone on a B200
 or on its sibling B300/GB300, not cross-checked; "fitted" to the data set that `source` names
 (b200/clock/calibrations/ fits and reports on different halves); "derived" from what `source` names;
-"unknown": no public number, `low` and `high` span what is plausible. The report's range comes from moving every constant that
-has a range to its cheap end at once, and to its dear end at once.
+"unknown": no public number, `low` and `high` span what is plausible. The report's range comes from
+moving every constant that has a range to its cheap end at once, and to its dear end at once.
 
 Units: "clk" are cycles of the SM clock; the L2 and the crossbar follow it (the L2 round trip of TMA
 is 400 clk at 1.965 GHz and at 1.3 GHz alike); DRAM does not, so its share of a latency is in ns.
