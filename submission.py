@@ -22,7 +22,7 @@ PIPELINES (mbarriers)
     barrier       from -> to            arrivals of a phase
     full[s][w]    load -> MMA           1 expect_tx of the load warp, and the bytes of product w,
                                         the tokens with w = 0; pair: on the even CTA, of both CTAs
-    empty[s]      MMA -> load           1 commit of each MMA warp that reads what this CTA sends
+    empty[s][w]   MMA -> load           1 commit of each MMA warp that reads what this CTA sends
     gate[a]       MMA -> epilogue       1 commit: the first product of a dual tile is complete
     acc_full[a]   MMA -> epilogue       1 commit: the tile is complete
     acc_empty[a]  epilogue -> MMA       epilogue warps of each CTA of the pair, on the even CTA
@@ -81,10 +81,10 @@ SMEM_PER_SM = 233_472  # each resident CTA takes 1 KB more than it asks for
 TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
-# What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a token
+# What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a token;
+# mates: the part of the weights that neighbours without clusters read for themselves
 COSTS = {"dram": 4000, "l2": 9950, "start": 3860, "refill": 2280, "cluster": 50, "split": 440}
-COSTS |= {"restart": 2700, "epilogue": 11.3, "exchange": 25, "fill": 1.75}
-COSTS |= {"mates": 0.66}  # part of the weights that neighbours without clusters read for themselves
+COSTS |= {"restart": 2700, "epilogue": 11.3, "exchange": 25, "fill": 1.75, "mates": 0.66}
 # Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
 EDGE, EDGE_CHANCE = 0.9, 0.05
 CLOSE = 1.03  # estimates within this ratio are alike
@@ -315,10 +315,10 @@ class Plan:
         staging = self.epilogue_warps * 1024 if self.wide_stores else 0
         single = 8 * (3 * self.accumulators + 1) + 8
         room = min(SMEM_BYTES, SMEM_PER_SM // c.ctas_per_sm - 1024) - staging - incoming - single
-        self.stages = max(0, room // (self.stage_bytes + 8 * weights + 8))
+        self.stages = max(0, room // (self.stage_bytes + 16 * weights))
 
-        sizes = [self.stages * self.stage_bytes, staging, incoming, 8 * self.stages * weights]
-        sizes += [8 * self.stages, *[8 * self.accumulators] * 3, 8, 8]
+        sizes = [self.stages * self.stage_bytes, staging, incoming]
+        sizes += [*[8 * self.stages * weights] * 2, *[8 * self.accumulators] * 3, 8, 8]
         at = itertools.accumulate(sizes)
         self.staging_at, self.incoming_at, self.full_at, self.empty_at, self.acc_full_at, *at = at
         self.gate_at, self.acc_empty_at, self.partials_at, self.tmem_address_at, *at = at
@@ -843,7 +843,7 @@ class Kernel:
         self.join(False)
         with cute.arch.elect_one():
             for i in cutlass.range(ahead, unroll=1):
-                self.load_stage(start, start.k_begin + i, i, True)
+                self.load_stage(start, start.k_begin + i, i, 0, True)
         if const_expr(c.cluster > 1):
             cute.arch.cluster_wait()
         else:
@@ -853,20 +853,23 @@ class Kernel:
             for i in cutlass.range(self.count, unroll=1):
                 t = self.locate(self.number(i))
                 for j in cutlass.range(select(i == 0, ahead, 0), t.k_count, unroll=1):
-                    mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
-                    self.load_stage(t, t.k_begin + j, stage, False)
+                    mbarrier_wait(self.barrier(plan.empty_at, stage * plan.weights), phase ^ 1)
+                    self.load_stage(t, t.k_begin + j, stage, phase, False)
                     stage, phase = advance(stage, phase, self.stages)
             if const_expr(self.plan.team > 1):  # commits of other CTAs are on their way
                 for _ in cutlass.range(self.stages, unroll=1):
-                    mbarrier_wait(self.barrier(plan.empty_at, stage), phase ^ 1)
+                    for w in range(plan.weights):
+                        empty = self.barrier(plan.empty_at, stage * plan.weights + w)
+                        mbarrier_wait(empty, phase ^ 1)
                     stage, phase = advance(stage, phase, self.stages)
         self.leave()
 
     @cute.jit
-    def load_stage(self, t, k_tile, stage, alone):
-        """Fill a stage: expect its bytes, whoever sends them, then send this CTA's share of them.
+    def load_stage(self, t, k_tile, stage, phase, alone):
+        """Fill a stage, of which the first product is read, the tokens when the last one is: expect
+        its bytes, whoever sends them, then send this CTA's share of them.
 
-        alone: without the cluster; else CTAs that share weights take turns in sending them (see
+        alone: the first time, without the cluster; else CTAs that share weights take turns (see
         `my_turn`), and a pair's loads complete on the barrier of its even CTA.
         """
         c, plan, weights = self.config, self.plan, self.plan.weights
@@ -893,6 +896,8 @@ class Kernel:
                 to = base + (plan.weight_scales_at + w * scale_bytes)
                 scales = t.maps[weights + 1 + w]
                 tma_load(to, scales, (0, k_block, atom), full, policy, pair, mask)
+            if const_expr(w == 0 and weights == 2 and not alone):
+                mbarrier_wait(self.barrier(plan.empty_at, stage * weights + 1), phase ^ 1)
             for box in cutlass.range_constexpr(plan.token_rows // plan.token_box if w == 0 else 0):
                 if self.within(box, boxes):
                     to = base + (plan.tokens_at + box * box_bytes)
@@ -953,9 +958,8 @@ class Kernel:
 
     @cute.jit
     def multiply_k_tiles(self, t, tmem, acc, k_begin, k_count, stage, phase, products):
-        """Some products of k-tiles; the last one there is releases the stage, by a commit to the
-        load warps that send to this CTA or pair.
-        """
+        """Some products of k-tiles; a commit to the load warps that send to this CTA or pair
+        releases what each has read."""
         plan, senders = self.plan, None
         if const_expr(plan.team > 1):
             senders = Int32((1 << plan.team) - 1) << (self.part * plan.team)
@@ -965,9 +969,8 @@ class Kernel:
                 tcgen05_fence_after()
                 with cute.arch.elect_one():
                     self.multiply(t, tmem, acc, k_begin + j, stage, w, w == products[0])
-                    if const_expr(w == plan.weights - 1):
-                        empty = self.barrier(plan.empty_at, stage)
-                        tcgen05_commit(self.config.cta_group, empty, senders)
+                    empty = self.barrier(plan.empty_at, stage * plan.weights + w)
+                    tcgen05_commit(self.config.cta_group, empty, senders)
             stage, phase = advance(stage, phase, self.stages)
         return stage, phase
 
@@ -1062,7 +1065,7 @@ class Kernel:
     def init_other_barriers(self):
         """Those that this configuration waits for, but full[s]."""
         c, plan = self.config, self.plan
-        self.init_barriers(plan.empty_at, plan.stages, c.cluster_n)
+        self.init_barriers(plan.empty_at, plan.stages * plan.weights, c.cluster_n)
         self.init_barriers(plan.acc_full_at, plan.accumulators, 1)
         if plan.gate_lead:
             self.init_barriers(plan.gate_at, plan.accumulators, 1)

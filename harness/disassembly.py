@@ -53,19 +53,24 @@ def opcodes(lines: list[str]) -> list[str]:
     return [re.sub(r"^@!?U?P\w+\s+", "", line).split()[0] for line in code]
 
 
+def _count(body: list[str], instruction: str) -> int:
+    return sum(op.startswith(instruction) for op in body)
+
+
 def role_loop(lines: list[str], instructions: tuple[str, ...]) -> list[str]:
     """Opcodes of a role's loop over k-tiles: the smallest with all of its instructions, and of
-    these one with most MMAs (the last k-tiles of a dual have loops of their own).
+    these one with most MMAs (the last k-tiles of a dual have loops of their own). A loop over tiles
+    has more than a commit for the four MMAs of a product's k-tile.
     """
     bodies = [opcodes(lines[first : last + 1]) for first, last in loops(lines)]
     having = [
         body
         for body in bodies
         if all(any(op.startswith(i) for op in body) for i in instructions)
-        and sum(op.startswith("UTCBAR") for op in body) <= 1
+        and 4 * _count(body, "UTCBAR") <= max(4, _count(body, "UTCOMMA"))
     ]
     return max(
         having,
-        key=lambda body: (sum(op.startswith("UTCOMMA") for op in body), -len(body)),
+        key=lambda body: (_count(body, "UTCOMMA"), -len(body)),
         default=[],
     )

@@ -123,8 +123,9 @@ TABLE = (
         63e6,
         "B",
         "derived",
-        "of lines that both dies read: 126 MB, of which each die has its copy. What that leaves of a "
-        "memset is 28 MB; with twice as much gemv v2h of the ladder could not read 132 MB in 23 us",
+        "of lines that both dies read: 126 MB, of which each die has its copy. What that leaves "
+        "of a memset is 27 MB; with twice as much gemv v2h of the ladder could not read 132 MB in "
+        "23 us",
     ),
     _c(
         "page_walk",
@@ -453,8 +454,9 @@ TABLE = (
         4.0,
         "clk",
         "published",
-        "beside its address arithmetic. flashinfer 517cca9c (B200): 8 of these and 4 MMAs, 15 and 23 "
-        "instructions each in SASS, in at most 250 clk; QRC 44..52 clk in a loop whose floor is 44",
+        "beside its address arithmetic. flashinfer 517cca9c (B200): 8 of these and 4 MMAs, 15 and "
+        "23 instructions each in SASS, in at most 250 clk; QRC 44..52 clk in a loop whose floor is "
+        "44",
         2.0,
         8.0,
     ),
@@ -463,8 +465,9 @@ TABLE = (
         16.0,
         "clk",
         "published",
-        "flashinfer 517cca9c (B200): 12 of these and 384 clk of MMAs in 484 to 500 clk, 16 and 512 in "
-        "655; NCU1's (127.34 - 64) / 2 clk of the tc pipe, 32, would make them 770 and 1020",
+        "flashinfer 517cca9c (B200): 12 of these, all but a few behind no MMA, and 384 clk of MMAs "
+        "in 484 to 500 clk, 12 and 512 in 655. 32 of NCU1, (127.34 - 64) / 2 on the tc pipe, would "
+        "make them 670 and 770",
         8.0,
         17.0,
     ),
@@ -579,9 +582,9 @@ TABLE = (
         1.87,
         "us",
         "derived",
-        "end of a kernel to the start of the next one in the queue: 1.2 in a graph (published), and "
-        "0.67 more where calls come from a queue (H200, hopper_launch: 1.40 to 1.59 us a kernel that "
-        "does nothing, 0.73 to 0.92 in a graph; 2.75 between two events, of which a B200 has 4.2)",
+        "end of a kernel to the start of the next one in the queue: 1.2 in a graph (published), "
+        "and 0.67 more where calls come from a queue (H200, hopper_launch: 1.40 to 1.60 us a "
+        "kernel that does nothing, 0.73 to 0.92 in a graph)",
         1.2,
         2.2,
     ),

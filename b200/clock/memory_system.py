@@ -94,8 +94,9 @@ class Memory:
 
     l2_bytes, dram_bytes, fabric_bytes: delivered so far; coalesced_bytes: to SMs that shared an
     answer; written_bytes: by stores; dirty: whether a memset came right before; stored_bytes: of
-    sectors that stores have left to be written back, each once however often it is written or added
-    to; crowded_bytes: of these and of dram_bytes, while their DRAM channel had something else to do.
+    sectors that stores have left to be written back, each once however often it is written or
+    added to; crowded_bytes: of these and of dram_bytes, while their DRAM channel had something
+    else to do.
     """
 
     def __init__(self, c, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):

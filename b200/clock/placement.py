@@ -5,14 +5,12 @@ CTAs of a launch without clusters come GPC after GPC; clusters take the GPCs by 
 I6_BLOCK_SCHEDULE_TOPOLOGY and I8_CLUSTER_TOPOLOGY). So neighbouring CTAs without clusters share a
 GPC, and with it the answers of the L2 (coalescer.py); clusters share one with those that come as
 many later as there are GPCs with a free TPC. Fewer CTAs than SMs are spread: all GPCs get as many
-as each other, and a TPC a second one when all have one (H200, 4 to 132 CTAs). A few TPCs, of the
-first GPC as the order has it, are in clusters of two at most, and come first. How many clusters fit follows: on an
-H200 66, 39, 30, 22, 17, 15 and 15 of 2 to 8 CTAs, as its driver says.
+as each other, and a TPC a second one when all have one (H200, 4 to 112 CTAs). A few TPCs, of the
+first GPC as the order has it, are in clusters of two at most, and come first. How many clusters fit
+follows: on an H200 66, 39, 30, 22, 17, 15 and 15 of 2 to 8 CTAs, as its driver says.
 
 Which GPC of a B200 has how many SMs differs from chip to chip. Which die a GPC is on is not
-published. They are on the dies by turns here, so that a launch of fewer CTAs than SMs has the L2 of
-both: with one die first, its partition held up 112 CTAs that need not wait on silicon (gemm v3 of
-the ladder, shape 1: 14 % above the published time, now 4 % below).
+published; they are on the dies by turns here.
 """
 
 from __future__ import annotations

@@ -4,15 +4,16 @@ to reach each other.
     python -m b200.measure.hopper_clusters [--json FILE]
 
 gpcs: SMs that were seen in one cluster, joined. order: SMs of a launch's CTAs, in clusters of so
-many. few: SMs of a launch of so many CTAs, fewer than there are SMs. sharing: SMs load 32 KB again and again from the L2, in groups that load the same: cycles a
-load by where the members of a group lie. arrive: cycles from an mbarrier.arrive at another CTA's
-barrier until its waiting thread goes on. push: cycles from a bulk copy of so many bytes into the
-next CTA's shared memory until that CTA sees all of it, all CTAs at once. hand over: cycles from an
-mbarrier.arrive in the own CTA until the warp that waits goes on, by which of its lanes wait.
-signal: cycles of a warp that waits for its CTA's barrier, which is complete, and of which a lane
-then arrives at barriers of so many CTAs, by predicate or behind a branch. turnover: cycles from the
-end of a CTA until its SM has the first instruction of the next, in clusters of so many that end all
-at once or one after the other; median and largest.
+many. few: SMs of a launch of so many CTAs, fewer than there are SMs. sharing: SMs load 32 KB again
+and again from the L2, in groups that load the same: cycles a load by where the members of a group
+lie. arrive: cycles from an mbarrier.arrive at another CTA's barrier until its waiting thread goes
+on. push: cycles from a bulk copy of so many bytes into the next CTA's shared memory until that CTA
+sees all of it, all CTAs at once. hand over: cycles from an mbarrier.arrive in the own CTA until the
+warp that waits goes on, by which of its lanes wait. signal: cycles of a warp that waits for its
+CTA's barrier, which is complete, and of which a lane then arrives at barriers of so many CTAs, by
+predicate or behind a branch. turnover: cycles from the end of a CTA until its SM has the first
+instruction of the next, in clusters of so many that end all at once or one after the other; median
+and largest.
 """
 
 from __future__ import annotations

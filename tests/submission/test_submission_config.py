@@ -100,11 +100,11 @@ def test_shared_memory_map(case):
     assert plan.incoming_at == plan.stages * plan.stage_bytes + staging
     assert plan.full_at == plan.incoming_at + received
     barriers = [plan.full_at, plan.empty_at, plan.acc_full_at, plan.gate_at, plan.acc_empty_at]
-    sizes = [plan.stages * problem.weights, plan.stages] + [plan.accumulators] * 3
+    sizes = [plan.stages * problem.weights] * 2 + [plan.accumulators] * 3
     for at, count, following in zip(barriers, sizes, [*barriers[1:], plan.partials_at]):
         assert at % 8 == 0 and at + 8 * count == following
     limit = min(232_448, 233_472 // config.ctas_per_sm - 1024)
-    stage = plan.stage_bytes + 8 * (problem.weights + 1)
+    stage = plan.stage_bytes + 16 * problem.weights
     assert plan.smem_bytes <= limit < plan.smem_bytes + stage
 
 
