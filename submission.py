@@ -980,7 +980,7 @@ class Kernel:
 
         token_scales: those of the tokens among them, which a product before may have copied.
         The copies stand between the MMAs: an MMA waits for all copies before it, and those of a
-        whole k-tile would keep the tensor core waiting for 256 clk. Beyond K all codes are zeros.
+        whole k-tile would keep the tensor core waiting for 128 clk. Beyond K all codes are zeros.
         """
         c, plan = self.config, self.plan
         # Descriptors count 16 bytes. A K block is 32 bytes of the 128 that a row has.

@@ -167,8 +167,7 @@ TABLE = (
         "B/s",
         "unknown",
         "what the ports of all GPCs pass together. On an H200 the port of a GPC is what limits, "
-        "whatever other GPCs do; here that would make kernels of 56 CTAs, which fill three GPCs, a "
-        "quarter slower than published: so no less than the highest rate seen of an L2 (QRC, B300)",
+        "whatever other GPCs do; here no less than the highest rate seen of an L2 (QRC, B300)",
         40e12,
         20e12,
     ),
@@ -583,8 +582,8 @@ TABLE = (
         "us",
         "derived",
         "end of a kernel to the start of the next one in the queue: 1.2 in a graph (published), "
-        "and 0.67 more where calls come from a queue (H200, hopper_launch: 1.40 to 1.60 us a "
-        "kernel that does nothing, 0.73 to 0.92 in a graph)",
+        "and 0.67 more where calls come from a queue (H200, hopper_launch: 1.45 to 1.61 us a "
+        "kernel that does nothing, 0.74 to 0.95 in a graph)",
         1.2,
         2.2,
     ),
@@ -614,8 +613,8 @@ TABLE = (
         590.0,
         "clk",
         "measured",
-        "the same of a cluster. H200, hopper_clusters, turnover: 594 to 640 where clusters of 2, 4 "
-        "and 8 end all at once, 555 to 563 one after the other, 27 of them the loop; CTAs 443, 424",
+        "the same of a cluster. H200, hopper_clusters, turnover: 611 to 635 where clusters of 2, 4 "
+        "and 8 end all at once, 563 to 582 one after the other, 27 of them the loop; CTAs 437, 426",
     ),
     _c(
         "store_drain",
