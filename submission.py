@@ -82,9 +82,9 @@ TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
 # What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a token;
-# mates: the part of the weights that neighbours without clusters read for themselves
+# mates: the part of the weights of its tile that a CTA without a cluster reads for itself
 COSTS = {"dram": 4000, "l2": 9950, "start": 3860, "refill": 2280, "cluster": 50, "split": 440}
-COSTS |= {"restart": 2700, "epilogue": 11.3, "exchange": 25, "fill": 1.75, "mates": 0.66}
+COSTS |= {"restart": 2700, "epilogue": 11.3, "exchange": 25, "fill": 1.75, "mates": 0.55}
 # Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
 EDGE, EDGE_CHANCE = 0.9, 0.05
 CLOSE = 1.03  # estimates within this ratio are alike
@@ -408,7 +408,7 @@ def estimate(config: Config, problem: Problem) -> float:
         width = ceil_div(mean if waves > 1 else min(p.tokens, c.token_tile), unit) * unit
         tiles += [tile_cycles(plan, width, p.k, crowd)] * tiles_of(c, p)
         weight_rows = tiles_of(c, p) * c.cta_group * ROWS * weights  # for each once by a cluster
-        weight_rows *= COSTS["mates"] if c.cluster == 1 else 1
+        weight_rows *= COSTS["mates"] if c.cluster == 1 and not c.persistent else 1
         token_rows = p.batch * ceil_div(p.rows, ROWS * c.cta_group) * p.tokens
         once = p.batch * (weights * p.rows + p.tokens)  # from DRAM, which takes the L2 as well
         l2 += p.k * 0.5625 * (weight_rows + token_rows + COSTS["fill"] * once) / COSTS["l2"]
