@@ -12,6 +12,7 @@ import sys
 import pytest
 
 import task
+from b200.clock.constants import BY_NAME
 from harness import cases, dependencies, protocol
 from harness.worker import Outcome
 from task import PROBLEMS
@@ -344,7 +345,7 @@ TIMED = "b200._runtime.gpu.launch(PTX, None, (1, 1, 1), (32, 1, 1))"
 def test_constants_of_the_clock_from_a_file(run_eval, stand_in, tmp_path):
     """Ten microseconds more between two kernels are ten more a call."""
     file = tmp_path / "constants.json"
-    file.write_text('{"launch_gap_us": 11.2}')
+    file.write_text(json.dumps({"launch_gap_us": BY_NAME["launch_gap_us"].value + 10}))
     asked = ["benchmark", "gemm", "--case", "m: 8; n: 40; k: 64; l: 1", "--device", "emulator"]
     asked += ["--json", "--submission", stand_in(f"{TIMED}\nreturn c")]
     usual, slow = (run_eval(*asked, *more) for more in ([], ["--constants", str(file)]))
