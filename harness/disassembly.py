@@ -53,7 +53,8 @@ def opcodes(lines: list[str]) -> list[str]:
     return [re.sub(r"^@!?U?P\w+\s+", "", line).split()[0] for line in code]
 
 
-def _count(body: list[str], instruction: str) -> int:
+def count(body: list[str], instruction: str) -> int:
+    """How many opcodes begin like that."""
     return sum(op.startswith(instruction) for op in body)
 
 
@@ -66,11 +67,11 @@ def role_loop(lines: list[str], instructions: tuple[str, ...]) -> list[str]:
     having = [
         body
         for body in bodies
-        if all(any(op.startswith(i) for op in body) for i in instructions)
-        and 4 * _count(body, "UTCBAR") <= max(4, _count(body, "UTCOMMA"))
+        if all(count(body, instruction) for instruction in instructions)
+        and 4 * count(body, "UTCBAR") <= max(4, count(body, "UTCOMMA"))
     ]
     return max(
         having,
-        key=lambda body: (_count(body, "UTCOMMA"), -len(body)),
+        key=lambda body: (count(body, "UTCOMMA"), -len(body)),
         default=[],
     )

@@ -15,7 +15,7 @@ os.environ |= {"CUTE_DSL_KEEP": "ptx,cubin", "CUTE_DSL_KEEP_CUBIN": "1"}
 os.environ["CUTE_DSL_DUMP_DIR"] = tempfile.mkdtemp()
 
 import submission
-from harness.disassembly import disassemble, find_tool, role_loop
+from harness.disassembly import count, disassemble, find_tool, role_loop
 from harness.tuning import benchmarks, told
 
 # TMA and bulk loads; tcgen05.mma and commit.
@@ -36,8 +36,8 @@ def main() -> int:
         print(f"{name}: {told(config)}")
         for role, instructions in ROLES.items():
             inside = role_loop(lines, instructions)
-            counts = {kind: sum(op.startswith(kind) for op in inside) for kind in SHOWN}
-            shown = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+            counts = {kind: count(inside, kind) for kind in SHOWN}
+            shown = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
             print(f"  {role:5} {len(inside):4} instructions: {shown}")
     return 0
 

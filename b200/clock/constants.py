@@ -464,9 +464,9 @@ TABLE = (
         16.0,
         "clk",
         "published",
-        "flashinfer 517cca9c (B200): 12 of these, all but a few behind no MMA, and 384 clk of MMAs "
-        "in 484 to 500 clk, 12 and 512 in 655. 32 of NCU1, (127.34 - 64) / 2 on the tc pipe, would "
-        "make them 670 and 770",
+        "flashinfer 517cca9c (B200): 12 of these in front of 384 clk of MMAs in 484 to 500 clk, in "
+        "front of 512 in 655. 32 of NCU1, (127.34 - 64) / 2 on the tc pipe, would make them 670 "
+        "and 770",
         8.0,
         17.0,
     ),

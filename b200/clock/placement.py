@@ -15,6 +15,8 @@ published; they are on the dies by turns here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from b200.chip.state import Cluster
@@ -63,7 +65,7 @@ class Placement:
             self.groups.append(members)
         self._strays = device.strays
         self._turn = 0
-        self._first: list[SM] | None = None  # where the next CTAs alone go, last one first
+        self._first: Iterator[SM] | None = None  # where the next CTAs alone go
 
     def place(self, launch) -> list[SM] | None:
         """SMs for the CTAs of a cluster, rank by rank; None while there is no room."""
@@ -86,9 +88,9 @@ class Placement:
     def _alone(self, launch, need) -> list[SM] | None:
         """The SM of a CTA without a cluster."""
         if self._first is None:
-            self._first = self._spread(int(np.prod(launch.grid)))[::-1]
-        if self._first:
-            return [self._first.pop()]
+            self._first = iter(self._spread(int(np.prod(launch.grid))))
+        if (sm := next(self._first, None)) is not None:
+            return [sm]
         free = [sm for sm in self.sms if self._fits(sm, need)]
         return [min(free, key=lambda sm: (sm.resident, sm.index))] if free else None
 

@@ -33,6 +33,7 @@ from b200.hopper.rewrite import Retargeted, loads_and_epilogue
 from b200.hopper.run import HopperKernel, Shape, carried_over, facts_of, places_of, require_gpu
 from b200.hopper.run_pack import buffers_of
 from b200.hopper.this_gpu import describe
+from b200.hopper.timing import between_events, captured
 from b200.occupancy import ctas_per_sm
 
 COLD_BYTES = 8 * (60 << 20)  # of inputs that take turns: eight times the L2 of an H200
@@ -119,24 +120,14 @@ def measure(packs: Sequence[Pack], names: Sequence[str], rounds: int) -> list[Co
     graphs = []
     for pack in packs:
         call = prepared(pack)
-        call(0)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for i in range(CALLS):
-                call(i)
-        graphs.append((graph, call))
+        graphs.append((captured(call, CALLS), call))
     times: list[list[float]] = [[] for _ in packs]
     for turn in range(-1, rounds):  # the first one warms up
         order = list(range(len(packs)))
         for i in order if turn % 2 else reversed(order):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            graphs[i][0].replay()
-            end.record()
-            torch.cuda.synchronize()
+            us = between_events(graphs[i][0].replay) / CALLS
             if turn >= 0:
-                times[i].append(start.elapsed_time(end) * 1e3 / CALLS)
+                times[i].append(us)
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     largest = [max(pack.launches, key=lambda launch: prod(launch.grid)) for pack in packs]
     return [

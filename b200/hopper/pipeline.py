@@ -16,7 +16,6 @@ import argparse
 import json
 import struct
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
@@ -27,11 +26,11 @@ from b200.hopper.pack import Pack, load
 from b200.hopper.rewrite import without_releases, without_tensor_core
 from b200.hopper.run import HopperKernel, Image, Shape
 from b200.hopper.this_gpu import describe
+from b200.hopper.timing import between_events, graph_us
 from b200.hopper.toolchain import DEVICE, with_nvrtc
 
 L2_BYTES = 60 << 20
 COLD_BYTES = 8 * L2_BYTES  # inputs that take turns
-LAUNCHES, REPLAYS = 40, 5
 SPECIFIED_GB_S = 4800  # NVIDIA H200 data sheet
 READ_SHAPE = (2, 512)  # CTAs a multiprocessor and their threads, of the kernel that only reads
 
@@ -75,7 +74,7 @@ def measure(pack: Pack, name: str, copy_gb_s: float) -> Measured:
         rewrite = partial(rewrite, four_bit=four_bit, cluster=prod(launch.cluster))
         kernel = HopperKernel(text, launch.kernel, rewrite)
         run = kernel.prepared(shape)
-        us.append(_graph_time(lambda i, run=run: run(params[i % copies])))
+        us.append(graph_us(lambda i, run=run: run(params[i % copies])))
     read_us, gb_s = read_time(read, copies), read / us[0] / 1e3
     clusters = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     return Measured(
@@ -105,28 +104,7 @@ def read_time(size: int, copies: int) -> float:
     buffers = [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(copies)]
     out = torch.zeros(1, dtype=torch.int32, device="cuda")
     params = [struct.pack("<QQQ", b.data_ptr(), size // 16, out.data_ptr()) for b in buffers]
-    return _graph_time(lambda i: image.enqueue(shape, params[i % copies]))
-
-
-def _graph_time(call: Callable[[int], None]) -> float:
-    """Microseconds a call, of LAUNCHES in a CUDA graph, the median of REPLAYS."""
-    import torch
-
-    call(0)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for i in range(LAUNCHES):
-            call(i)
-    times = []
-    for _ in range(REPLAYS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1e3 / LAUNCHES)
-    return sorted(times)[REPLAYS // 2]
+    return graph_us(lambda i: image.enqueue(shape, params[i % copies]))
 
 
 def copy_rate() -> float:
@@ -134,15 +112,8 @@ def copy_rate() -> float:
     import torch
 
     a, b = (torch.empty(4 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
-    times = []
-    for _ in range(5):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        b.copy_(a)
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    return 2 * a.numel() / sorted(times)[2] / 1e6
+    times = [between_events(lambda: b.copy_(a)) for _ in range(5)]
+    return 2 * a.numel() / sorted(times)[2] / 1e3
 
 
 def main(argv: list[str]) -> int:

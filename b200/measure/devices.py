@@ -145,18 +145,9 @@ class Cuda:
 
     def empty_call_us(self, calls: int) -> float:
         from b200.hopper.run import Shape
+        from b200.hopper.timing import queue_us
 
         image = self._image(EMPTY.format(target=self.target), [(0, 8, 8), (8, 8, 8)])
         shape = Shape((1, 1, 1), (32, 1, 1), (1, 1, 1), 0)
         image.launch(shape, bytes(16))
-        times = []
-        for _ in range(20):
-            torch.cuda._sleep(20_000_000)  # 10 ms, in which the host runs ahead
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            for _ in range(calls):
-                image.enqueue(shape, bytes(16))
-            end.record()
-            torch.cuda.synchronize()
-            times.append(start.elapsed_time(end) * 1e3 / calls)
-        return sorted(times)[len(times) // 2]
+        return queue_us(lambda _: image.enqueue(shape, bytes(16)), calls)

@@ -2,11 +2,11 @@
 
     python -m b200.measure.hopper_launch [--json FILE]
 
-A kernel of one CTA an SM, of 128 threads and 128 KB of shared memory, that spins for a time; spun:
-microseconds it does, 0 for none. graph: calls in a CUDA graph. queue: the same launched one by one
-while the GPU is busy with something else, so that it finds all of them in its queue, as in the
-leaderboards' harness. alone: one call, between two events. parameters: bytes of them. us: a call,
-the median of many rounds.
+A kernel of 128 threads and 128 KB of shared memory, a CTA on seven of eight SMs, that spins for a
+time; spun: microseconds it does, 0 for none. graph: calls in a CUDA graph. queue: the same launched
+one by one while the GPU is busy with something else, so that it finds all of them in its queue, as
+in the leaderboards' harness. alone: one call, between two events. parameters: bytes of them. us: a
+call, the median of many rounds.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from b200.hopper.probe import command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
+from b200.hopper.timing import graph_us, queue_us
 
-CALLS, ROUNDS = 50, 15
-AHEAD = 8_000_000  # clk that the GPU is busy while the host fills the queue
+CALLS = 50
 SMEM = 128 << 10
 SPUN = (0, 4, 8)
 PARAMETERS = (64, 2048)
@@ -54,27 +54,8 @@ def kernel(nbytes: int) -> str:
 """
 
 
-def from_queue(call, calls: int) -> float:
-    """Microseconds a call, of `calls` between two events that the GPU finds in its queue."""
-    import torch
-
-    times = []
-    for _ in range(ROUNDS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(AHEAD)
-        start.record()
-        for i in range(calls):
-            call(i)
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1e3 / calls)
-    return sorted(times)[ROUNDS // 2]
-
-
 def measure(cluster: int, nbytes: int, spun: int) -> list[Measured]:
     import torch
-
-    from b200.hopper.pipeline import _graph_time
 
     text = kernel(nbytes)
     image = Image(text, "k", places_of(text, "k"))
@@ -86,7 +67,7 @@ def measure(cluster: int, nbytes: int, spun: int) -> list[Measured]:
     def call(_: int) -> None:
         image.enqueue(shape, params)
 
-    us = _graph_time(call), from_queue(call, CALLS), from_queue(call, 1)
+    us = graph_us(call), queue_us(call, CALLS), queue_us(call, 1)
     return [Measured(*of, cluster, nbytes, spun, t) for of, t in zip(zip(HOW), us, strict=True)]
 
 

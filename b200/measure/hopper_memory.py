@@ -18,11 +18,13 @@ from __future__ import annotations
 import struct
 import sys
 from dataclasses import dataclass
+from functools import partial
 
 from b200.clock.calibrations import mcast, tma
 from b200.hopper.probe import COLD_BYTES, command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
+from b200.hopper.timing import between_events, graph_us
 
 SMEM = 227 << 10
 FLIGHT = [(h, s) for s in (1, 2, 4) for h in (1, 2, 4, 8, 16, 32, 64, 128, 256) if h * s <= 256]
@@ -126,21 +128,18 @@ def hot(ctas: int, height: int, stages: int, group: int) -> float:
 
 def relaunch(ctas: int, cluster: int, smem: int) -> float:
     """Cycles between CTAs that follow one another on an SM."""
-    from b200.hopper.pipeline import _graph_time
-
     text = EMPTY.format(target=TARGET, body=SPINNING.format(spin=SPIN))
     image = Image(text, "k", places_of(text, "k"))
     us = []
     for waves in (1, 1 + WAVES):
         shape = Shape((ctas // cluster * cluster * waves, 1, 1), (192, 1, 1), (cluster, 1, 1), smem)
         image.prepare(shape)
-        us.append(_graph_time(lambda i, shape=shape: image.enqueue(shape, bytes(16))))
+        us.append(graph_us(lambda i, shape=shape: image.enqueue(shape, bytes(16))))
     return (us[1] - us[0]) / WAVES * MHZ - SPIN
 
 
 def shared(ctas: int, mode: str, cluster: int, group: int, tile: int) -> float:
     """TB/s into shared memory, from the difference of two launches."""
-    import torch
 
     width, height = 128, tile // 512
     ctas = ctas // cluster * cluster
@@ -155,27 +154,20 @@ def shared(ctas: int, mode: str, cluster: int, group: int, tile: int) -> float:
         run.launch(shape)
         for _ in range(7):
             forget()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            run.image.enqueue(shape, run.params)
-            end.record()
-            torch.cuda.synchronize()
-            found.append(start.elapsed_time(end) * 1e3)
+            found.append(between_events(partial(run.image.enqueue, shape, run.params)))
         times.append(sorted(found)[3])
     nbytes = ctas * mcast.WARPS * tile * (rounds[1] - rounds[0])
     return nbytes / (times[1] - times[0]) / 1e6
 
 
 def empty(ctas: int, cluster: int, barrier: bool) -> float:
-    from b200.hopper.pipeline import _graph_time
-
     body = "barrier.cluster.arrive.relaxed; barrier.cluster.wait;" if barrier else ""
     text = EMPTY.format(target=TARGET, body=body)
     image = Image(text, "k", places_of(text, "k"))
     shape = Shape((ctas // cluster * cluster, 1, 1), (192, 1, 1), (cluster, 1, 1), SMEM)
     image.prepare(shape)
     params = struct.pack("<QQ", 0, 0)
-    return _graph_time(lambda i: image.enqueue(shape, params))
+    return graph_us(lambda i: image.enqueue(shape, params))
 
 
 def measure_all() -> list[Measured]:

@@ -21,6 +21,7 @@ from b200.chip.copies.tensormap import TensorMap
 from b200.hopper.probe import command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
+from b200.hopper.timing import graph_us
 from b200.measure.hopper_ingest import BULK, BYTE, TENSOR, TRY
 
 STAGE, STAGES = 16384, 8
@@ -174,6 +175,10 @@ def sizes(kind: str, ctas: int, steps: int, stored: int, every: int) -> tuple[in
     return ctas * read, ctas * of_cta(steps, stored, every)
 
 
+def shape_of(ctas: int) -> Shape:
+    return Shape((ctas, 1, 1), (32 * WARPS, 1, 1), (1, 1, 1), STAGES * (STAGE + 8))
+
+
 def parameters(kind: str, ctas: int, steps: int, data: int, out: int) -> bytes:
     """Of a kernel that loads and stores from these addresses on."""
     first = struct.pack("<Q", data)
@@ -187,11 +192,9 @@ def parameters(kind: str, ctas: int, steps: int, data: int, out: int) -> bytes:
 def measure(kind: str, ctas: int, steps: int, stored: int, every: int) -> Measured:
     import torch
 
-    from b200.hopper.pipeline import _graph_time
-
     text = kernel(kind, steps, stored, every, ctas)
     image = Image(text, "k", places_of(text, "k"))
-    shape = Shape((ctas, 1, 1), (32 * WARPS, 1, 1), (1, 1, 1), STAGES * (STAGE + 8))
+    shape = shape_of(ctas)
     image.prepare(shape)
     room = sizes(kind, ctas, steps, stored, every)
     pools = [torch.zeros(max(POOL, 2 * n), dtype=torch.uint8, device="cuda") for n in room]
@@ -203,7 +206,7 @@ def measure(kind: str, ctas: int, steps: int, stored: int, every: int) -> Measur
         places = zip(pools, turns, room, strict=True)
         return parameters(kind, ctas, steps, *(p.data_ptr() + i % t * n for p, t, n in places))
 
-    us = _graph_time(lambda i: image.enqueue(shape, params(i)))
+    us = graph_us(lambda i: image.enqueue(shape, params(i)))
     return Measured(kind, ctas * steps * STAGE, room[1], stored, every, us)
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from b200.hopper.probe import command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
+from b200.hopper.timing import graph_us
 
 STEP = 4096  # bytes of a CTA
 PATTERNS = ("halves", "lone halves", "sectors", "rows", "lines", "red rows", "red lines")
@@ -85,8 +86,6 @@ def kernel(pattern: str, ctas: int, steps: int, target: str = TARGET) -> str:
 def measure(pattern: str, ctas: int, steps: int) -> Measured:
     import torch
 
-    from b200.hopper.pipeline import _graph_time
-
     text, size = kernel(pattern, ctas, steps), ctas * STEP * steps
     image, shape = (
         Image(text, "k", places_of(text, "k")),
@@ -98,7 +97,7 @@ def measure(pattern: str, ctas: int, steps: int) -> Measured:
     data = torch.zeros(turns * room, dtype=torch.uint8, device="cuda")
     out = torch.zeros(ctas, dtype=torch.int64, device="cuda")
     params = [struct.pack("<QQ", out.data_ptr(), data.data_ptr() + i * room) for i in range(turns)]
-    us = _graph_time(lambda i: image.enqueue(shape, params[i % turns]))
+    us = graph_us(lambda i: image.enqueue(shape, params[i % turns]))
     return Measured(pattern, ctas, size, us, out.double().mean().item())
 
 

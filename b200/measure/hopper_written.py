@@ -14,9 +14,9 @@ import sys
 from dataclasses import dataclass
 
 from b200.hopper.probe import command
-from b200.hopper.run import Image, Shape, places_of
+from b200.hopper.run import Image, places_of
 from b200.measure.hopper_memory import forget
-from b200.measure.hopper_mixed import POOL, STAGE, STAGES, WARPS, kernel, parameters, sizes
+from b200.measure.hopper_mixed import POOL, STAGE, kernel, parameters, shape_of, sizes
 
 FIRST = "mov.u64 %rd11, %globaltimer;"
 LAST = """@%p1 bra DONE;
@@ -61,7 +61,7 @@ def measure(kind: str, before: str, ctas: int, steps: int) -> Measured:
 
     text = kernel(kind, steps, 0, 1, ctas, first=FIRST, last=LAST)
     image = Image(text, "k", places_of(text, "k"))
-    shape = Shape((ctas, 1, 1), (32 * WARPS, 1, 1), (1, 1, 1), STAGES * (STAGE + 8))
+    shape = shape_of(ctas)
     image.prepare(shape)
     room = sizes(kind, ctas, steps, 0, 1)[0]
     data, written = (

@@ -31,9 +31,8 @@ def store_own(k: Source, register: str):
     k(f"st.global.u32 [%rd9], {register};", "store")
 
 
-def no_barrier(bug: bool) -> Source:
-    k = start(64)
-    k("st.shared.u32 [%r3], %r0;", "write")
+def read_of_other_warp(k: Source, bug: bool) -> Source:
+    """out[thread] = a word that a thread of the other one of two warps has just stored"""
     if not bug:
         k("bar.sync 0;")
     k("xor.b32 %r4, %r2, 128;")
@@ -41,6 +40,12 @@ def no_barrier(bug: bool) -> Source:
     k("ld.shared.u32 %r5, [%r4];", "read")
     store_own(k, "%r5")
     return k
+
+
+def no_barrier(bug: bool) -> Source:
+    k = start(64)
+    k("st.shared.u32 [%r3], %r0;", "write")
+    return read_of_other_warp(k, bug)
 
 
 def matrix_without_barrier(bug: bool) -> Source:
@@ -54,13 +59,7 @@ def matrix_without_barrier(bug: bool) -> Source:
     k("add.u32 %r4, %r4, %r5;")
     k("add.u32 %r4, %r4, %r1;")
     k("stmatrix.sync.aligned.m8n8.x1.b16 [%r4], {%r0};", "write")
-    if not bug:
-        k("bar.sync 0;")
-    k("xor.b32 %r4, %r2, 128;")
-    k("add.u32 %r4, %r4, %r1;")
-    k("ld.shared.u32 %r5, [%r4];", "read")
-    store_own(k, "%r5")
-    return k
+    return read_of_other_warp(k, bug)
 
 
 def buffer_too_small(bug: bool) -> Source:

@@ -6,15 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from b200.clock import Constants
 from b200.clock.devices import H200
 from b200.clock.write_back import behind_memset, next_behind_memset
-from b200.measure.hopper_mixed import STAGE, STAGES, WARPS, kernel
-from b200.measure.hopper_written import FIRST, LAST
-from tests.b200.clock.test_timing import timed
-from tests.b200.ptx_support import run
+from b200.measure.hopper_mixed import STAGE
+from tests.b200.measure.test_hopper_written import launched
 
 MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-written.json"
 SMS = 132
@@ -53,12 +50,8 @@ def test_loads_behind_a_memset(ctas, steps):
     """From the first CTA's start to the last one's end, some of the SMs and all of them."""
     read = ctas * steps * STAGE
     for before in ("read", "written"):
-        data = torch.zeros(read, dtype=torch.uint8)
-        out = torch.zeros(ctas, 2, dtype=torch.int64)
-        text = kernel("along", steps, 0, 1, ctas, first=FIRST, last=LAST)
-        shape = {"grid": (ctas, 1, 1), "block": (32 * WARPS, 1, 1), "smem": STAGES * (STAGE + 8)}
-        run(text, data, out, gpu=timed(device="H200", dirty_l2=before == "written"), **shape)
-        us = int(out[:, 1].max() - out[:, 0].min()) / 1e3
+        _, (started, ended) = launched(ctas, steps, dirty_l2=before == "written")
+        us = int(ended.max() - started.min()) / 1e3
         assert us == pytest.approx(measured(before, "along", ctas)[read], rel=0.16), before
 
 

@@ -1,0 +1,56 @@
+"""Microseconds of work on a Hopper GPU, between events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+LAUNCHES, REPLAYS = 40, 5
+ROUNDS = 20
+AHEAD = 20_000_000  # clk that the GPU is busy, 10 ms, in which the host fills the queue
+
+
+def between_events(work: Callable[[], object]) -> float:
+    """Microseconds of what `work` enqueues."""
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    work()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) * 1e3
+
+
+def captured(call: Callable[[int], None], calls: int):
+    """A CUDA graph of call(0), call(1) ... that enqueue kernels; call(0) runs before, once."""
+    import torch
+
+    call(0)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(calls):
+            call(i)
+    return graph
+
+
+def graph_us(call: Callable[[int], None]) -> float:
+    """Microseconds a call, of LAUNCHES in a CUDA graph, the median of REPLAYS."""
+    graph = captured(call, LAUNCHES)
+    times = [between_events(graph.replay) / LAUNCHES for _ in range(REPLAYS)]
+    return sorted(times)[REPLAYS // 2]
+
+
+def queue_us(call: Callable[[int], None], calls: int) -> float:
+    """Microseconds a call, of `calls` that the GPU finds in its queue, the median of ROUNDS."""
+    import torch
+
+    def enqueue() -> None:
+        for i in range(calls):
+            call(i)
+
+    times = []
+    for _ in range(ROUNDS):
+        torch.cuda._sleep(AHEAD)
+        times.append(between_events(enqueue) / calls)
+    return sorted(times)[ROUNDS // 2]
