@@ -1,27 +1,28 @@
 """NVFP4 gemv, gemm, dual gemm and group gemm on a B200: one kernel.
 
-NORMAL FORM   out[l, t, r] = f(sum over k of weights[l, r, k] * tokens[l, t, k])
+NORMAL FORM   out[l, m, n] = f(sum over k of rows[l, i, k] * columns[l, j, k])
     operands are e2m1 with a ue4m3 scale for 16 elements of K, sums are fp32, out is fp16
 
-    problem   weights (rows r, M of the MMA)   tokens (t, N of the MMA)   f
-    gemv      a                                row 0 of b                 identity
-    gemm      b                                a                          identity
-    dual      b1, b2                           a                          silu(p1) * p2
-    group     b of each group                  a of each group            identity
+    problem   weights           tokens            f
+    gemv      a                 row 0 of b        identity
+    gemm      b                 a                 identity
+    dual      b1, b2            a                 silu(p1) * p2
+    group     b of each group   a of each group   identity
 
-    Weight rows fill the 128 lanes of tensor memory. Tokens take any multiple of 8 columns (16 over
-    a CTA pair), so a tile costs what its tokens cost. Neighbouring lanes are neighbours in c.
+    Weights are the rows (M of the MMA, (i, j) = (n, m)) and tokens the columns (N), or the other
+    way around (swap_ab). Rows fill the 128 lanes of tensor memory, columns come in any multiple of
+    8 (16 over a CTA pair). Two products share the operand of the side that has one.
 
-ROLES   a CTA computes 128 weight rows of a tile, a pair of neighbouring cluster ranks 256
+ROLES   a CTA computes 128 rows of a tile, a pair of neighbouring cluster ranks 256
     warps 0-3  epilogue: a quarter of the lanes of tensor memory each -> registers -> global;
     and 6-9    where a tile has 128 columns or more: two warps of a quarter take chunks by turns
-    warp 4     load: TMA boxes of weights, tokens and scale-factor atoms
+    warp 4     load: TMA boxes of rows, columns and scale-factor atoms
     warp 5     MMA: scales to tensor memory, block-scaled MMAs; idle in the odd CTA of a pair
 
 PIPELINES (mbarriers)
     barrier       from -> to            arrivals of a phase
     full[s][w]    load -> MMA           1 expect_tx of the load warp, and the bytes of product w,
-                                        the tokens with w = 0; pair: on the even CTA, of both CTAs
+                                        what both share with w = 0; pair: on the even CTA, of both
     empty[s][w]   MMA -> load           1 commit of each MMA warp that reads what this CTA sends
     gate[a]       MMA -> epilogue       1 commit: the first product of a dual tile is complete
     acc_full[a]   MMA -> epilogue       1 commit: the tile is complete
@@ -30,20 +31,12 @@ PIPELINES (mbarriers)
     The MMAs of a pair are issued by its even CTA and read shared memory of both, so what the odd
     CTA loads, all of it behind the barrier of the cluster, completes on full[s][w] of the even one.
 
-TIMELINE of a role
-    load      prefetch descriptors, init full | loads of the first stages, without waits or
-              multicast | barrier of the cluster or CTA | wait empty, expect, load ...
-    MMA       allocate | join | wait full, copy scales, MMAs, commit empty ... | commit acc_full
-              dual: ... | first product of the last k-tiles, commit gate | second product
-    epilogue  init other barriers | join | wait gate, silu of the first chunk | wait acc_full |
-              K split: send partial sums, wait partials | read a chunk, add, transpose, store ...
-    all       barrier of the cluster or CTA | MMA warp: free tensor memory
-
 SHARED MEMORY                                        TENSOR MEMORY (columns)
-    stage 0  weights [w][128 rows][128 B]               accumulators [a][w][token]
-             tokens  [rows][128 B]                      weight scales [w][k block][4]
-             weight scales [w][k block][512 B]          token scales [k block][t/128][4]
-             token scales  [t/128][k block][512 B]
+    stage 0  rows    [operand][128 rows][128 B]         accumulators [a][w][column]
+             columns [operand][columns][128 B]          row scales [operand][k block][4]
+             row scales [operand][k block][512 B]       column scales
+             column scales                                [operand][k block][column/128][4]
+               [operand][column/128][k block][512 B]
     stage 1 ...                                         One k-tile of scales: the copies and MMAs
     transposition buffers, 1 KB a warp                  of one thread run in order, as NVIDIA's
     K split: partial sums received                      block-scaled kernels rely on, too (the PTX
@@ -67,7 +60,7 @@ import cutlass._mlir.dialects.cute_nvgpu as cute_nvgpu_ir
 import cutlass.cute as cute
 import torch
 from cutlass import Boolean, Float4E2M1FN, Float32, Int16, Int32, Int64, Uint32, const_expr
-from cutlass._mlir.dialects import arith, llvm
+from cutlass._mlir.dialects import llvm
 from cutlass.cute.nvgpu import cpasync, tcgen05
 from cutlass.cutlass_dsl import dsl_user_op
 from cutlass.utils import HardwareInfo
@@ -81,20 +74,21 @@ SMEM_PER_SM = 233_472  # each resident CTA takes 1 KB more than it asks for
 TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
-# What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a token;
-# mates: the part of the weights of its tile that a CTA without a cluster reads for itself
+# What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a column;
+# mates: the part of the rows of its tile that a CTA without a cluster reads for itself
 COSTS = {"dram": 4000, "l2": 9950, "start": 3860, "refill": 2280, "cluster": 50, "split": 440}
 COSTS |= {"restart": 2700, "epilogue": 11.3, "exchange": 25, "fill": 1.75, "mates": 0.55}
 # Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
 EDGE, EDGE_CHANCE = 0.9, 0.05
 CLOSE = 1.03  # estimates within this ratio are alike
 
-ROWS = 128  # weight rows of a CTA
+ROWS = 128  # of a tile, in a CTA
 K_TILE = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
 K_BLOCKS = K_TILE // K_BLOCK
-WEIGHT_BYTES = ROWS * K_TILE // 2  # of one weight operand in a stage
+ROW_BYTES = ROWS * K_TILE // 2  # of a row operand in a stage
 ATOM_BYTES = 512  # of a scale-factor atom: 128 rows x 4 scales
+SCALE_BYTES = K_BLOCKS * ATOM_BYTES  # of 128 rows in a stage
 
 QUARTERS, LOAD_WARP, MMA_WARP = 4, 4, 5  # quarters of the 128 lanes of tensor memory
 DESCRIPTOR_WARP, SCALE_WARP = 1, 2  # of the epilogue: what they prefetch at the start
@@ -109,31 +103,44 @@ def ceil_div(a: int, b: int) -> int:
 
 
 class Product(NamedTuple):
-    """Sizes in elements. token_rows: rows that the token operand has in memory (128 in gemv)."""
+    """Sizes in elements. stored: rows that the column operand has in memory (128 in gemv)."""
 
     rows: int
-    tokens: int
+    columns: int
     k: int
     batch: int
-    token_rows: int
+    stored: int
 
 
 @dataclass(frozen=True)
 class Problem:
-    """For each group `weights` operands of its size against one token operand."""
+    """For each group `weights` operands of weights against one of tokens: the rows against the
+    columns, or the other way around if it is swapped."""
 
     weights: int
     groups: tuple[Product, ...]
+    swapped: bool = False
 
     @property
-    def tokens(self) -> int:
-        return max(p.tokens for p in self.groups)
+    def columns(self) -> int:
+        return max(p.columns for p in self.groups)
+
+    @property
+    def operands(self) -> tuple[int, int]:
+        """How many there are of the rows and of the columns."""
+        return (1, self.weights) if self.swapped else (self.weights, 1)
 
     @property
     def parameter_bytes(self) -> int:
         """Kernel parameters: for each group descriptors, addresses and sizes."""
         operands = self.weights + 1
         return len(self.groups) * (256 * operands + 8 * (operands + 1) + 4 * 5) + 64
+
+    def oriented(self, swapped: bool) -> "Problem":
+        if swapped == self.swapped:
+            return self
+        groups = (Product(p.columns, p.rows, p.k, p.batch, p.rows) for p in self.groups)
+        return Problem(self.weights, tuple(groups), swapped)
 
 
 class Operand:
@@ -166,26 +173,26 @@ class Operand:
 
 @functools.cache
 def operands_of(problem: Problem) -> list[list[Operand]]:
-    """For each group weights and tokens, each followed by its scale factors, then the result.
-
-    A scale-factor atom has 128 rows, 32 x 4, and 4 scales of each, for 64 elements of K.
-    """
+    """For each group rows and columns, all followed by their scale factors, then the result.
+    A scale-factor atom has 128 rows, 32 x 4, and 4 scales of each, for 64 elements of K."""
     fp4, ue4m3, fp16 = torch.float4_e2m1fn_x2, torch.float8_e4m3fn, torch.float16
     table = []
     for g, p in enumerate(problem.groups):
         group = f"[{g}]" if len(problem.groups) > 1 else ""
-        gemv = p.token_rows > p.tokens
+        gemv = p.stored > p.columns
         weights = ("a",) if gemv else ("b",) if problem.weights == 1 else ("b1", "b2")
-        operands = []
-        for name, rows in [*((w, p.rows) for w in weights), ("b" if gemv else "a", p.token_rows)]:
+        tokens, operands = ("b",) if gemv else ("a",), []
+        names = tokens + weights if problem.swapped else weights + tokens
+        count = problem.operands
+        for name, rows in zip(names, [p.rows] * count[0] + [p.stored] * count[1]):
             codes = (rows, p.k // 2, p.batch)
             atoms = (32, 4, ceil_div(rows, 128), 4, p.k // K_BLOCK, p.batch)
             operands += [
                 Operand(name, group, fp4, codes, (2, 0, 1)),
                 Operand(f"sf{name}_permuted", group, ue4m3, atoms, (5, 2, 4, 0, 1, 3)),
             ]
-        out = (p.rows, 1, p.batch) if gemv else (p.tokens, p.rows, p.batch)
-        table.append([*operands, Operand("c", group, fp16, out, (2, 0, 1))])
+        m, n = (p.rows, p.columns) if problem.swapped or gemv else (p.columns, p.rows)
+        table.append([*operands, Operand("c", group, fp16, (m, n, p.batch), (2, 0, 1))])
     return table
 
 
@@ -246,10 +253,11 @@ def problem_of(data, groups: list[dict[str, torch.Tensor]]) -> Problem:
 class Config:
     """What `pick` chooses; all other compile-time values follow from it and the problem."""
 
-    token_tile: int = 64  # most tokens of an output tile
-    cta_group: int = 1  # 1: 128 weight rows an MMA, 2: 256 over a CTA pair
+    column_tile: int = 64  # most columns of an output tile
+    swap_ab: bool = False  # tokens are rows and weights columns, else the other way around
+    cta_group: int = 1  # 1: 128 rows an MMA, 2: 256 over a CTA pair
     split_k: int = 1  # CTAs or pairs of a cluster along K, which add their sums
-    cluster_n: int = 1  # CTAs or pairs of a cluster along tokens, which share weights
+    cluster_n: int = 1  # CTAs or pairs of a cluster along columns, which share rows
     persistent: bool = False  # a cluster computes several tiles, else one
     ctas_per_sm: int = 1
 
@@ -260,46 +268,48 @@ class Config:
 
 class Plan:
     """All that is known at compile time: of the problem, and what follows from the configuration.
-
-    Shared memory is in bytes, tensor memory in columns. Equal plans share a compiled kernel.
-    """
+    Shared memory is in bytes, tensor memory in columns. Equal plans share a compiled kernel."""
 
     def __init__(self, config: Config, problem: Problem):
-        c, groups, weights, tile = config, problem.groups, problem.weights, config.token_tile
-        self.config, self.weights, self.groups = config, weights, len(groups)
-        self.one_token_tile = problem.tokens <= tile * c.cluster_n  # no weights are read twice
+        problem, c, tile = problem.oriented(config.swap_ab), config, config.column_tile
+        groups, self.operands, self.products = problem.groups, problem.operands, problem.weights
+        self.config, self.groups, (rows, columns) = config, len(groups), self.operands
+        self.one_column_tile = problem.columns <= tile * c.cluster_n  # no rows are read twice
         self.one_batch = all(p.batch == 1 for p in groups)
-        aligned_rows = all(p.rows % 16 == 0 for p in groups)  # 16 of c are 32 aligned bytes
-
+        aligned = all((p.columns if c.swap_ab else p.rows) % 16 == 0 for p in groups)
         self.team = c.cta_group * c.cluster_n  # CTAs of a cluster with the same part of K
-        self.token_rows = tile // c.cta_group  # of this CTA
+        self.cta_columns = tile // c.cta_group  # of this CTA
+        self.row_box = min(ROWS, ceil_div(max(p.rows for p in groups), 8) * 8)
         # Rows of a TMA box, 64 or alike; fewer if groups had no use for a sixth of what they load.
         boxes = *range(64, 40, -8), *range(72, 129, 8), *range(40, 0, -8)
-        rests = [ceil_div(p.tokens % tile, c.cta_group) for p in groups if len(groups) > 1]
-        useless = {b: sum(-rest % b for rest in rests) for b in boxes if self.token_rows % b == 0}
-        spare = sum(p.tokens for p in groups) // (6 * c.cta_group)
-        self.token_box = next((box for box, rows in useless.items() if rows <= spare), 8)
-        self.token_atoms = ceil_div(tile, 128)
+        rests = [ceil_div(p.columns % tile, c.cta_group) for p in groups if len(groups) > 1]
+        useless = {b: sum(-rest % b for rest in rests) for b in boxes if self.cta_columns % b == 0}
+        spare = sum(p.columns for p in groups) // (6 * c.cta_group)
+        self.column_box = next((box for box, rows in useless.items() if rows <= spare), 8)
+        self.column_atoms = ceil_div(tile, 128)
         # Tiles of 128 columns or more have two warps a quarter, which take chunks by turns.
-        self.turns = 2 if weights * tile >= 128 and c.ctas_per_sm == 1 else 1
+        self.turns = 2 if self.products * tile >= 128 and c.ctas_per_sm == 1 else 1
         self.epilogue_warps = self.turns * QUARTERS
         self.threads = 32 * (self.epilogue_warps + 2)
-        # Tokens that the epilogue reads at a time; each turn of each part of a K split has some.
-        most = tile // (c.split_k * self.turns)
-        self.chunk = next((n for n in (64 // weights, 32, 16) if tile % n == 0 and n <= most), 8)
-        # Stores of 32 bytes a lane, 16 tokens at a time, else 2 bytes of 32 neighbouring lanes.
-        self.wide_stores = aligned_rows and self.chunk % 16 == 0
+        # Columns that the epilogue reads at a time; each turn of each part of a K split has some.
+        least = 16 if c.swap_ab and tile % 16 == 0 else 8  # where 8 are half of a sector of c
+        most, chunks = tile // (c.split_k * self.turns), (64 // self.products, 32, 16)
+        self.chunk = next((n for n in chunks if tile % n == 0 and n <= most), least)
+        # Stores of 32 bytes a lane, else of 2; rows that are neighbours in c pass shared memory.
+        self.wide_stores = aligned and self.chunk % 16 == 0
+        self.transposed = self.wide_stores and not c.swap_ab
         # Dual: k-tiles at the end whose first product is finished first.
-        self.gate_lead = 2 if weights == 2 and c.split_k == 1 else 0
+        self.gate_lead = 2 if self.products == 2 and c.split_k == 1 else 0
 
-        self.tokens_at = weights * WEIGHT_BYTES
-        self.weight_scales_at = self.tokens_at + self.token_rows * K_TILE // 2
-        self.token_scales_at = self.weight_scales_at + weights * K_BLOCKS * ATOM_BYTES
-        self.stage_bytes = self.token_scales_at + self.token_atoms * K_BLOCKS * ATOM_BYTES
+        self.column_bytes = self.cta_columns * K_TILE // 2  # of one operand
+        self.columns_at = rows * ROW_BYTES
+        self.row_scales_at = self.columns_at + columns * self.column_bytes
+        self.column_scales_at = self.row_scales_at + rows * SCALE_BYTES
+        self.stage_bytes = self.column_scales_at + columns * self.column_atoms * SCALE_BYTES
 
-        self.accumulator_columns = weights * tile
-        self.token_scale_columns = 4 * K_BLOCKS * weights
-        scale_columns = self.token_scale_columns + 4 * K_BLOCKS * self.token_atoms
+        self.accumulator_columns = self.products * tile
+        self.column_scale_columns = 4 * K_BLOCKS * rows
+        scale_columns = self.column_scale_columns + 4 * K_BLOCKS * columns * self.column_atoms
         both = 2 * self.accumulator_columns + scale_columns <= TMEM_COLUMNS // c.ctas_per_sm
         self.accumulators = 2 if c.persistent and both else 1  # one may overlap the epilogue
         self.scales_at_column = self.accumulators * self.accumulator_columns
@@ -309,16 +319,17 @@ class Plan:
         # Partial sums of a K split that the other CTAs send: [sender][chunk][w][warp]
         self.part_bytes = 32 * self.chunk * 4
         self.received_chunks = ceil_div(ceil_div(tile, self.chunk), c.split_k)  # from each sender
-        incoming = (c.split_k - 1) * self.received_chunks * weights
-        incoming *= QUARTERS * self.part_bytes
+        incoming = (
+            (c.split_k - 1) * self.received_chunks * self.products * QUARTERS * self.part_bytes
+        )
 
-        staging = self.epilogue_warps * 1024 if self.wide_stores else 0
+        staging = self.epilogue_warps * 1024 if self.transposed else 0
         single = 8 * (3 * self.accumulators + 1) + 8
         room = min(SMEM_BYTES, SMEM_PER_SM // c.ctas_per_sm - 1024) - staging - incoming - single
-        self.stages = max(0, room // (self.stage_bytes + 16 * weights))
+        self.stages = max(0, room // (self.stage_bytes + 16 * self.products))
 
         sizes = [self.stages * self.stage_bytes, staging, incoming]
-        sizes += [*[8 * self.stages * weights] * 2, *[8 * self.accumulators] * 3, 8, 8]
+        sizes += [*[8 * self.stages * self.products] * 2, *[8 * self.accumulators] * 3, 8, 8]
         at = itertools.accumulate(sizes)
         self.staging_at, self.incoming_at, self.full_at, self.empty_at, self.acc_full_at, *at = at
         self.gate_at, self.acc_empty_at, self.partials_at, self.tmem_address_at, *at = at
@@ -342,27 +353,29 @@ def clusters_at_once(size: int) -> int:
 
 def tiles_of(config: Config, product: Product) -> int:
     """Tiles of clusters, one CTA or pair of CTAs wide in each direction that the cluster has."""
-    rows, tokens = ROWS * config.cta_group, config.token_tile * config.cluster_n
-    return product.batch * ceil_div(product.rows, rows) * ceil_div(product.tokens, tokens)
+    rows, columns = ROWS * config.cta_group, config.column_tile * config.cluster_n
+    return product.batch * ceil_div(product.rows, rows) * ceil_div(product.columns, columns)
 
 
 def tile_count(config: Config, problem: Problem) -> int:
-    return sum(tiles_of(config, p) for p in problem.groups)
+    return sum(tiles_of(config, p) for p in problem.oriented(config.swap_ab).groups)
 
 
 def check(config: Config, problem: Problem) -> Plan:
     """The statement of what a configuration can run: ValueError with the reason if it cannot."""
-    c, granule = config, 8 * config.cta_group
+    c, granule, vector = config, 8 * config.cta_group, problem.groups[0]
 
     def need(legal: bool, reason: str):
         if not legal:
             raise ValueError(f"{reason}: {config}")
 
+    need(not c.swap_ab or vector.stored == vector.columns, "the one row of a gemv stays a column")
+    problem = problem.oriented(c.swap_ab)
     need(c.cta_group in (1, 2), "an MMA runs on one CTA or on a pair")
-    need(c.token_tile in range(granule, 2**10, granule), "N is a multiple of 8, of 16 in a pair")
-    need(c.token_tile <= 256, "N of an MMA is at most 256")
-    repeats = c.cluster_n > 1 or problem.tokens > c.token_tile
-    need(not repeats or c.token_tile % 64 == 0, "scale columns start at a multiple of 64 tokens")
+    need(c.column_tile in range(granule, 2**10, granule), "N is a multiple of 8, of 16 in a pair")
+    need(c.column_tile <= 256, "N of an MMA is at most 256")
+    repeats = c.cluster_n > 1 or problem.columns > c.column_tile
+    need(not repeats or c.column_tile % 64 == 0, "scales start at a multiple of 64 columns")
     need(c.cluster <= MAX_CLUSTER, "a cluster has at most 8 CTAs")
     need(tile_count(c, problem) < 2**22, "tile numbers times clusters are 32-bit numbers")
     plan = Plan(c, problem)
@@ -383,35 +396,36 @@ def waves_of(config: Config, problem: Problem, resident: float = 1) -> int:
 
 
 def tile_cycles(plan: Plan, width: int, k: int, crowd: int) -> tuple[float, float]:
-    """Rough cycles of the k-tiles of `width` tokens, and of their epilogue, `crowd` CTAs on an SM:
+    """Rough cycles of the k-tiles of `width` columns, and of their epilogue, `crowd` CTAs on an SM:
     of MMAs, TMA copies, and until a stage is filled again."""
-    c, weights = plan.config, plan.weights
+    c, products, (row_operands, column_operands) = plan.config, plan.products, plan.operands
     mma = max(width / 2, 32 + width / 4 if c.cta_group == 1 else 35 + width / 8)
-    boxes = ceil_div(width // c.cta_group, plan.token_box) + ceil_div(width, 128)
-    loads = 36 * (2 * weights / c.cluster_n + boxes)
+    boxes = ceil_div(width // c.cta_group, plan.column_box) + ceil_div(width, 128)
+    loads = 36 * (2 * row_operands / c.cluster_n + column_operands * boxes)
     refill = (COSTS["refill"] + COSTS["cluster"] * (c.cluster - 1)) / plan.stages
-    busy = sum(x**4 for x in (crowd * K_BLOCKS * weights * mma, crowd * loads, refill)) ** 0.25
+    busy = sum(x**4 for x in (crowd * K_BLOCKS * products * mma, crowd * loads, refill)) ** 0.25
     stored = min(width, ceil_div(ceil_div(width, plan.chunk), c.split_k) * plan.chunk)
-    token = COSTS["epilogue"] + COSTS["exchange"] * weights * (c.split_k - 1)  # partial sums
+    column = COSTS["epilogue"] + COSTS["exchange"] * products * (c.split_k - 1)  # partial sums
     meet = (c.split_k > 1) * COSTS["split"]  # CTAs of a K split, however little they exchange
-    return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, token * stored + meet
+    return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, column * stored + meet
 
 
 def estimate(config: Config, problem: Problem) -> float:
     """Rough time in SM cycles, to rank configurations: the start, tensor core, DRAM or L2, more
     where they are alike, before the last wave and in it; the last epilogue, more waves."""
-    c, weights, plan = config, problem.weights, Plan(config, problem)
+    problem, c, plan = problem.oriented(config.swap_ab), config, Plan(config, problem)
+    row_operands, column_operands = problem.operands
     waves, unit, tiles, dram, l2 = waves_of(c, problem), 8 * c.cta_group, [], 0, 0
     crowd = min(c.ctas_per_sm, ceil_div(tile_count(c, problem) * c.cluster, SM_COUNT))
-    for p in sorted(problem.groups, key=lambda p: -p.k * (ROWS + p.tokens)):  # as `launch` does
-        mean = ceil_div(p.tokens, ceil_div(p.tokens, c.token_tile))
-        width = ceil_div(mean if waves > 1 else min(p.tokens, c.token_tile), unit) * unit
+    for p in sorted(problem.groups, key=lambda p: -p.k * (ROWS + p.columns)):  # as `launch` does
+        mean = ceil_div(p.columns, ceil_div(p.columns, c.column_tile))
+        width = ceil_div(mean if waves > 1 else min(p.columns, c.column_tile), unit) * unit
         tiles += [tile_cycles(plan, width, p.k, crowd)] * tiles_of(c, p)
-        weight_rows = tiles_of(c, p) * c.cta_group * ROWS * weights  # for each once by a cluster
-        weight_rows *= COSTS["mates"] if c.cluster == 1 and not c.persistent else 1
-        token_rows = p.batch * ceil_div(p.rows, ROWS * c.cta_group) * p.tokens
-        once = p.batch * (weights * p.rows + p.tokens)  # from DRAM, which takes the L2 as well
-        l2 += p.k * 0.5625 * (weight_rows + token_rows + COSTS["fill"] * once) / COSTS["l2"]
+        rows = row_operands * tiles_of(c, p) * c.cta_group * ROWS  # for each once by a cluster
+        rows *= COSTS["mates"] if c.cluster == 1 and not c.persistent else 1
+        columns = p.batch * ceil_div(p.rows, ROWS * c.cta_group) * column_operands * p.columns
+        once = p.batch * (row_operands * p.rows + column_operands * p.columns)  # from DRAM
+        l2 += p.k * 0.5625 * (rows + columns + COSTS["fill"] * once) / COSTS["l2"]
         dram += p.k * 0.5625 * once / COSTS["dram"]
     at_once = clusters_at_once(c.cluster) * c.ctas_per_sm
     mains, epilogues = zip(*tiles[::at_once])  # of the first cluster, which has the longest
@@ -430,19 +444,21 @@ def estimate(config: Config, problem: Problem) -> float:
 
 def legal_configs(problem: Problem) -> list[Config]:
     """The configurations that `pick` weighs."""
-    tokens, legal = problem.tokens, []
-    tiles = {64, 128, 192, 256} if tokens > 8 else {8}
-    tiles |= {ceil_div(tokens, n) * n for n in (16, 32)} if 8 < tokens <= 256 else set()
-    pairs = (1, 2) if tokens > 8 and all(p.rows > ROWS for p in problem.groups) else (1,)
-    sharing = (1, 2, 4) if tokens > 8 else (1,)
-    choices = sorted(tiles), pairs, range(1, MAX_CLUSTER + 1), sharing, (False, True), (1, 2, 3, 4)
-    for config in itertools.starmap(Config, itertools.product(*choices)):
-        try:
-            check(config, problem)
-        except ValueError:
-            continue
-        if not config.persistent or config.ctas_per_sm == 1 < waves_of(config, problem):
-            legal.append(config)
+    legal = []
+    for swap_ab in (False, True) if problem.columns > 8 else (False,):
+        columns, groups = problem.oriented(swap_ab).columns, problem.oriented(swap_ab).groups
+        tiles = {64, 128, 192, 256} if columns > 8 else {8}
+        tiles |= {ceil_div(columns, n) * n for n in (16, 32)} if 8 < columns <= 256 else set()
+        pairs = (1, 2) if columns > 8 and all(p.rows > ROWS for p in groups) else (1,)
+        levers = pairs, range(1, MAX_CLUSTER + 1), (1, 2, 4) if columns > 8 else (1,), (False, True)
+        choices = itertools.product(sorted(tiles), (swap_ab,), *levers, (1, 2, 3, 4))
+        for config in itertools.starmap(Config, choices):
+            try:
+                check(config, problem)
+            except ValueError:
+                continue
+            if not config.persistent or config.ctas_per_sm == 1 < waves_of(config, problem):
+                legal.append(config)
     return legal
 
 
@@ -451,8 +467,9 @@ def pick(problem: Problem) -> Config:
     with the fewest CTAs in a cluster, then the fewest mechanisms."""
     estimates = {config: estimate(config, problem) for config in legal_configs(problem)}
     close = [c for c, cycles in estimates.items() if cycles <= CLOSE * min(estimates.values())]
-    use = {c: (c.cta_group, c.split_k, c.cluster_n, c.ctas_per_sm, 1 + c.persistent) for c in close}
-    return min(close, key=lambda c: (c.cluster, sum(n > 1 for n in use[c]), estimates[c]))
+    default = vars(Config()).items()
+    use = {c: sum(getattr(c, k) != v for k, v in default if k != "column_tile") for c in close}
+    return min(close, key=lambda c: (c.cluster, use[c], estimates[c]))
 
 
 # ---- PTX and arithmetic --------------------------------------------------------------------------
@@ -487,9 +504,7 @@ def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
 # A reduction puts the rank into a uniform register. Without it ptxas takes what depends on the rank
 # for different from lane to lane, and wraps each MMA and scale copy in a loop over lanes.
 cluster_ctarank = ptx(
-    "{\n.reg .b32 r;\nmov.b32 r, %cluster_ctarank;\nredux.sync.or.b32 $0, r, 0xffffffff;\n}",
-    "",
-    "r",
+    "{\n.reg .b32 r;\nmov.b32 r, %cluster_ctarank;\nredux.sync.or.b32 $0, r, -1;\n}", "", "r"
 )
 # Nowhere .release at cluster scope: it is a fence of all memory, hundreds to thousands of cycles.
 bar_sync = ptx("barrier.cta.sync.aligned $0, $1;", "rr")
@@ -497,7 +512,6 @@ bar_arrive = ptx("barrier.cta.arrive.aligned $0, $1;", "rr")
 mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", "rr", "r")
 prefetch_tensormap = ptx("prefetch.tensormap [$0];", "l")
 bulk_prefetch = ptx("cp.async.bulk.prefetch.L2.global [$0], $1;", "lr")
-
 mbarrier_init = ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "rr")
 mbarrier_expect = ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "rr")
 mbarrier_expect_remote = ptx(
@@ -512,7 +526,6 @@ mbarrier_wait = ptx(
 )
 tcgen05_fence_before = ptx("tcgen05.fence::before_thread_sync;")
 tcgen05_fence_after = ptx("tcgen05.fence::after_thread_sync;")
-
 ld_shared_b32 = ptx("ld.shared.b32 $0, [$1];", "r", "r")
 ld_shared_v4 = ptx("ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];", "r", "rrrr")
 ld_shared_v4_f32 = ptx("ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "r", "ffff")
@@ -527,7 +540,6 @@ st_global_v8 = ptx(
 stmatrix_x4_trans = ptx(
     "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$0], {$1, $2, $3, $4};", "rrrrr"
 )
-
 cvt_f16x2 = ptx("cvt.rn.f16x2.f32 $0, $2, $1;", "ff", "r", pure=True)  # $1 to the low half
 cvt_f16 = ptx("cvt.rn.f16.f32 $0, $1;", "f", "h", pure=True)
 silu = ptx(
@@ -539,22 +551,15 @@ silu = ptx(
 )
 
 
-def tma_load(to, tensormap, coordinates, barrier, policy, pair, mask=None):
+def tma_load(to, tensormap, coordinates, barrier, pair, mask=None):
     """A box from global to shared memory, of each CTA of `mask` at the same offset if it is given.
-
-    pair: the barrier is one of the even CTA of the pair, or of each pair that `mask` has a CTA of.
-    """
-    text = "cp.async.bulk.tensor.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
-    tail, letters = "[$0], [$1, {$2, $3, $4}], [$5]", "rlrrrr"
-    operands = [to, tensormap, *coordinates, barrier]
-    if pair or mask is not None:
-        text = text.replace("cta", "cluster")
-    suffixes = (".multicast::cluster", "h", mask), (".L2::cache_hint", "l", policy)
-    for suffix, letter, value in suffixes:
-        if value is not None:
-            text, letters, operands = text + suffix, letters + letter, [*operands, value]
-            tail += f", ${len(operands) - 1}"
-    ptx(f"{text}{'.cta_group::2' if pair else ''} {tail};", letters)(*operands)
+    pair: the barrier is of the even CTA of the pair, or of each pair that `mask` has a CTA of."""
+    space = "cta" if mask is None and not pair else "cluster"
+    text = f"cp.async.bulk.tensor.3d.shared::{space}.global.tile.mbarrier::complete_tx::bytes"
+    text += ".multicast::cluster" * (mask is not None) + ".cta_group::2" * pair
+    text += " [$0], [$1, {$2, $3, $4}], [$5]" + ", $6" * (mask is not None) + ";"
+    operands = [to, tensormap, *coordinates, barrier] + [mask] * (mask is not None)
+    ptx(text, "rlrrrrh"[: len(operands)])(*operands)
 
 
 def tcgen05_cp(group, address, descriptor):
@@ -580,15 +585,15 @@ def tcgen05_commit(group, barrier, mask):
         ptx(f"{text}.multicast::cluster.b64 [$0], $1;", "rh")(barrier, mask)
 
 
-def tcgen05_ld(addresses, tokens, transposable):
-    """32 lanes x `tokens` columns from each address, complete on return; registers by address.
+def tcgen05_ld(addresses, columns, transposable):
+    """32 lanes x `columns` columns from each address, complete on return; registers by address.
 
     transposable: two 16x256b loads, of rows 0-15 and 16-31, in the form stmatrix takes: register
-    4o + 2h + j of a load is row 8h + lane / 4, token 8o + 2 * (lane % 4) + j.
-    Else 32x32b: register i is row lane, token i.
+    4o + 2h + j of a load is row 8h + lane / 4, column 8o + 2 * (lane % 4) + j.
+    Else 32x32b: register i is row lane, column i.
     """
-    shape, repeat, loads = ("16x256b", tokens // 8, 2) if transposable else ("32x32b", tokens, 1)
-    count, total, text, operands = tokens // loads, tokens * len(addresses), "", []
+    shape, repeat, loads = ("16x256b", columns // 8, 2) if transposable else ("32x32b", columns, 1)
+    count, total, text, operands = columns // loads, columns * len(addresses), "", []
     for address, part in itertools.product(addresses, range(loads)):
         first = count * len(operands)
         registers = ", ".join(f"${first + j}" for j in range(count))
@@ -597,15 +602,13 @@ def tcgen05_ld(addresses, tokens, transposable):
         operands.append(address + (16 * part << 16))
     text += "tcgen05.wait::ld.sync.aligned;"
     values = ptx(text, "r" * len(operands), "f" * total)(*operands)
-    return [values[i : i + tokens] for i in range(0, total, tokens)]
+    return [values[i : i + columns] for i in range(0, total, columns)]
 
 
-@dsl_user_op
-def select(condition, a, b, *, loc=None, ip=None):
+def select(condition, a, b):
     """a if condition else b, of Int32 or Int64, without a branch."""
     kind = Int64 if Int64 in (type(a), type(b)) else Int32
-    values = [kind(v).ir_value(loc=loc, ip=ip) for v in (a, b)]
-    return kind(arith.select(condition.ir_value(loc=loc, ip=ip), *values, loc=loc, ip=ip))
+    return kind(cutlass.select_(condition, kind(a), kind(b)))
 
 
 def div(a, b):
@@ -641,23 +644,22 @@ OPERAND_DESCRIPTOR = 0x4000404000010000  # K-major, 128-byte swizzle, 8-row grou
 SCALE_DESCRIPTOR = 0x0000400800010000  # no swizzle, 8-row groups 128 bytes apart
 INSTRUCTION = 1 << 7 | 1 << 10  # A and B e2m1, scales ue4m3; N >> 3 at bit 17, M >> 7 at bit 27
 EVEN_CTA = 0xFEFFFFFF - 2**32  # of a pair: bit 24 of a shared address is bit 0 of the rank
-EVICT_FIRST, EVICT_LAST = 0x12F0000000000000, 0x14F0000000000000  # L2 cache policies
 
 
 @dataclass
 class Tile:
-    """An output tile of this CTA. Lists have an item for each weight operand, then the tokens'."""
+    """An output tile of this CTA. Lists have the operands of the rows, then of the columns."""
 
     maps: list  # addresses of tensormaps
     scales: list  # addresses of scale factors
     out: Int64  # address of c
-    rows: Int32  # of weights, all there are
-    tokens: Int32  # all there are
+    rows: Int32  # all there are
+    columns: Int32  # all there are
     batch: Int32  # which one
     row: Int32  # first row of this CTA
-    token: Int32  # first token
-    width: Int32  # tokens to compute, a multiple of what an MMA takes
-    token_atoms: Int32  # scale-factor atoms that these lie in
+    column: Int32  # first column
+    width: Int32  # columns to compute, a multiple of what an MMA takes
+    column_atoms: Int32  # scale-factor atoms that these lie in
     k_blocks: Int32  # of all K
     k_begin: Int32  # first k-tile of this part of a K split
     k_count: Int32  # k-tiles of this part
@@ -678,19 +680,19 @@ class Kernel:
     def launch(self, words):
         """words: of each group the addresses of `operands_of`, then the sizes of its product."""
         c, plan = self.config, self.plan
-        maps, addresses, sizes, tiles = [], [], [], Int32(0)
-        operands = plan.weights + 1
+        operands, maps, addresses, sizes, tiles = plan.products + 1, [], [], [], Int32(0)
         for g in cutlass.range_constexpr(plan.groups):
             group = words[g * (2 * operands + 6) : (g + 1) * (2 * operands + 6)]
-            rows, tokens, k, batch, token_rows = [Int32(size) for size in group[-5:]]
-            sides = [(rows, rows, ROWS)] * plan.weights + [(tokens, token_rows, plan.token_box)]
+            rows, columns, k, batch, stored = [Int32(size) for size in group[-5:]]
+            sides = (rows, rows, plan.row_box), (columns, stored, plan.column_box)
+            sides = [side for n, side in zip(plan.operands, sides) for _ in range(n)]
             codes, scales = group[: 2 * operands : 2], group[1 : 2 * operands : 2]
             maps += [self.tensormap(a, *side, k, batch) for a, side in zip(codes, sides)]
             maps += [self.scale_tensormap(a, side[1], k, batch) for a, side in zip(scales, sides)]
             addresses.extend([*scales, group[2 * operands]])
-            sizes.extend([tiles, rows, tokens, k, batch])
+            sizes.extend([tiles, rows, columns, k, batch])
             row_tiles = div_up(rows, ROWS * c.cta_group)
-            tiles = tiles + row_tiles * batch * div_up(tokens, c.token_tile * c.cluster_n)
+            tiles = tiles + row_tiles * batch * div_up(columns, c.column_tile * c.cluster_n)
         at_once = clusters_at_once(c.cluster) * c.ctas_per_sm
         clusters = cutlass.min(tiles, Int32(at_once)) if const_expr(c.persistent) else tiles
         rounds = div(tiles - 1, clusters)  # before the last one
@@ -698,13 +700,10 @@ class Kernel:
         # In proportion to the tiles; up to two more, the more clusters have a tile in it.
         fewer = plan.stages * rounds * clusters + 2 * last * (rounds + 1)
         fewer = cutlass.min(div(fewer, clusters * (rounds + 1)), Int32(plan.stages))
-        self.kernel(maps, addresses, sizes, [clusters, rounds, last, fewer]).launch(
-            grid=(clusters * c.cluster, 1, 1),
-            block=(plan.threads, 1, 1),
-            cluster=(c.cluster, 1, 1),
-            smem=plan.smem_bytes,
-            min_blocks_per_mp=1,
-        )
+        grid, cluster = (clusters * c.cluster, 1, 1), (c.cluster, 1, 1)
+        shape = {"grid": grid, "block": (plan.threads, 1, 1), "cluster": cluster}
+        kernel = self.kernel(maps, addresses, sizes, [clusters, rounds, last, fewer])
+        kernel.launch(**shape, smem=plan.smem_bytes, min_blocks_per_mp=1)
 
     def tensormap(self, address, rows, stored_rows, box_rows, k, batch):
         """TMA atom for boxes of box_rows x 256 elements of a K-major [rows, k, batch] operand."""
@@ -712,17 +711,15 @@ class Kernel:
         plane = cute.assume(Int64(stored_rows) * Int64(k), K_BLOCK)
         shape, strides = (rows, cute.assume(k, K_BLOCK), batch), (row, 1, plane)
         swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
-        box = (box_rows, K_TILE)
-        layout = cute.tile_to_shape(swizzle, box, order=(0, 1))
-        return self.tma_atom(Float4E2M1FN, address, shape, strides, box, layout)
+        layout = cute.tile_to_shape(swizzle, (box_rows, K_TILE), order=(0, 1))
+        return self.tma_atom(Float4E2M1FN, address, shape, strides, (box_rows, K_TILE), layout)
 
     def scale_tensormap(self, address, rows, k, batch):
         """TMA atom for boxes of the scale-factor atoms of a k-tile of 128 rows, 256 Int16 each."""
         k_blocks, words = k >> 6, ATOM_BYTES // 2
         shape, box = (words, k_blocks, batch * ((rows + 127) >> 7)), (words, K_BLOCKS, 1)
         strides = (1, words, cute.assume(Int64(k_blocks) * words, words))
-        layout = cute.make_layout(box)
-        return self.tma_atom(Int16, address, shape, strides, box, layout)
+        return self.tma_atom(Int16, address, shape, strides, box, cute.make_layout(box))
 
     def tma_atom(self, dtype, address, shape, strides, box, layout):
         pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
@@ -732,7 +729,7 @@ class Kernel:
 
     @cute.kernel
     def kernel(self, maps, addresses, sizes, schedule):
-        c, operands = self.config, self.plan.weights + 1
+        c, operands = self.config, self.plan.products + 1
         lengths = (maps, 2 * operands), (addresses, operands + 1), (sizes, 5)  # of a group's part
         lists = [zip(*[iter(items)] * n) for items, n in lengths]
         self.groups = [[*map(descriptor_address, m), *a, *s] for m, a, s in zip(*lists)]
@@ -741,8 +738,8 @@ class Kernel:
         self.schedule = schedule
         # cluster rank = (part * cluster_n + sharer) * cta_group + half
         self.rank = cluster_ctarank() if c.cluster > 1 else Int32(0)
-        self.half = mod(self.rank, c.cta_group)  # of a pair's rows and tokens
-        self.sharer = mod(div(self.rank, c.cta_group), c.cluster_n)  # of weights
+        self.half = mod(self.rank, c.cta_group)  # of a pair's rows and columns
+        self.sharer = mod(div(self.rank, c.cta_group), c.cluster_n)  # of rows
         self.part = div(self.rank, self.plan.team)  # of K
         self.count, self.number, self.stages = self.my_tiles()
         # Of an epilogue warp: its lanes of tensor memory, and which chunks are its own.
@@ -755,10 +752,8 @@ class Kernel:
             self.epilogue_warp(warp)
 
     def join(self, waits):
-        """Past here all barriers of the cluster are initialised and tensor memory is allocated.
-
-        The load warp only arrives: its first loads need neither.
-        """
+        """Past here all barriers of the cluster are initialised and tensor memory is allocated. The
+        load warp only arrives: its first loads need neither."""
         clustered = self.config.cluster > 1
         if clustered:
             cute.arch.cluster_arrive_relaxed()  # after mbarrier_init_fence
@@ -768,24 +763,21 @@ class Kernel:
 
     def leave(self):
         """Tensor memory has been read by now, and no CTA exits while another of its cluster may
-        write to it or arrive on its barriers: each has waited for all that is sent to it.
-        """
+        write to it or arrive on its barriers: each has waited for all that is sent to it."""
         bar_sync(LEAVE_BARRIER, self.plan.threads)
         if self.config.cluster > 1:
             cute.arch.cluster_arrive_relaxed()
             cute.arch.cluster_wait()
 
-    def barrier(self, at, index):
-        return self.smem + at + 8 * index
+    def barrier(self, at, index, w=None):
+        return self.smem + at + 8 * (index if w is None else index * self.plan.products + w)
 
     def my_tiles(self):
-        """How many tiles this cluster computes, the number of its i-th as a function, and how many
-        stages it fills.
+        """How many tiles this cluster computes, the number of its i-th, how many stages it fills.
 
         In rounds, of the longest tiles first. The last round is dealt out from the other end: to
         those that had the shortest tiles of each round before. Who has no tile in it fills fewer
-        stages, so that the others get more of the bandwidth and all end at about the same time.
-        """
+        stages: the others get more of the bandwidth, and all end at about the same time."""
         cluster = div(Int32(cute.arch.block_idx()[0]), self.config.cluster)
         if not self.config.persistent:
             return Int32(1), lambda i: cluster, Int32(self.plan.stages)
@@ -797,33 +789,33 @@ class Kernel:
 
     def locate(self, index):
         """The tile with number `index`. CTAs fill a GPC, which merges requests for the same: their
-        token tiles run fastest. Clusters take GPCs by turns: their row tiles do, to share tokens.
+        column tiles run fastest. Clusters take GPCs by turns: their row tiles do, to share columns.
         """
-        c, plan, operands = self.config, self.plan, self.plan.weights + 1
+        c, plan, operands = self.config, self.plan, self.plan.products + 1
         group = self.groups[0]
         for other in self.groups[1:]:
             reached = index >= other[-5]
             group = [select(reached, new, old) for new, old in zip(other, group)]
-        first, rows, tokens, k, _ = group[-5:]
+        first, rows, columns, k, _ = group[-5:]
         tile, batch, row_tiles = index - first, Int32(0), div_up(rows, ROWS * c.cta_group)
-        token_tiles = 1 if plan.one_token_tile else div_up(tokens, c.token_tile * c.cluster_n)
+        column_tiles = 1 if plan.one_column_tile else div_up(columns, c.column_tile * c.cluster_n)
         if not plan.one_batch:
-            tile, batch = mod(tile, row_tiles * token_tiles), div(tile, row_tiles * token_tiles)
-        row_tile, token_tile = div(tile, token_tiles), mod(tile, token_tiles)
-        if c.cluster > 1 and not plan.one_token_tile:
-            row_tile, token_tile = mod(tile, row_tiles), div(tile, row_tiles)
+            tile, batch = mod(tile, row_tiles * column_tiles), div(tile, row_tiles * column_tiles)
+        row_tile, column_tile = div(tile, column_tiles), mod(tile, column_tiles)
+        if c.cluster > 1 and not plan.one_column_tile:
+            row_tile, column_tile = mod(tile, row_tiles), div(tile, row_tiles)
         row = (row_tile * c.cta_group + self.half) * ROWS
-        token = (token_tile * c.cluster_n + self.sharer) * c.token_tile
-        # Tokens in units of what an MMA takes; a tile beyond the last token computes one unit.
+        column = (column_tile * c.cluster_n + self.sharer) * c.column_tile
+        # Columns in units of what an MMA takes; a tile beyond the last one computes one unit.
         unit = 8 * c.cta_group
-        width = cutlass.min((tokens - token + (unit - 1)) & -unit, Int32(c.token_tile))
+        width = cutlass.min((columns - column + (unit - 1)) & -unit, Int32(c.column_tile))
         width = cutlass.max(width, Int32(unit))
         k_tiles = div_up(k, K_TILE)
         k_begin = div(self.part * k_tiles, c.split_k)
         k_count = div((self.part + 1) * k_tiles, c.split_k) - k_begin
         maps, scales, out = group[: 2 * operands], group[2 * operands : -6], group[-6]
-        position = batch, row, token, width, ((token & 127) + width + 127) >> 7
-        return Tile(maps, scales, out, rows, tokens, *position, k >> 6, k_begin, k_count)
+        position = batch, row, column, width, ((column & 127) + width + 127) >> 7
+        return Tile(maps, scales, out, rows, columns, *position, k >> 6, k_begin, k_count)
 
     def within(self, index, count):
         """Whether there is an item `index`, of one at least."""
@@ -838,7 +830,7 @@ class Kernel:
         # Filled before the cluster meets; the odd CTA of a pair needs the even one's barriers.
         ahead = select(self.half == 0, cutlass.min(start.k_count, self.stages), 0)
         with cute.arch.elect_one():
-            self.init_barriers(plan.full_at, plan.stages * plan.weights, c.cta_group)
+            self.init_barriers(plan.full_at, plan.stages * plan.products, c.cta_group)
             cute.arch.mbarrier_init_fence()
         self.join(False)
         with cute.arch.elect_one():
@@ -853,66 +845,69 @@ class Kernel:
             for i in cutlass.range(self.count, unroll=1):
                 t = self.locate(self.number(i))
                 for j in cutlass.range(select(i == 0, ahead, 0), t.k_count, unroll=1):
-                    mbarrier_wait(self.barrier(plan.empty_at, stage * plan.weights), phase ^ 1)
                     self.load_stage(t, t.k_begin + j, stage, phase, False)
                     stage, phase = advance(stage, phase, self.stages)
             if const_expr(self.plan.team > 1):  # commits of other CTAs are on their way
                 for _ in cutlass.range(self.stages, unroll=1):
-                    for w in range(plan.weights):
-                        empty = self.barrier(plan.empty_at, stage * plan.weights + w)
-                        mbarrier_wait(empty, phase ^ 1)
+                    for w in range(plan.products):
+                        mbarrier_wait(self.barrier(plan.empty_at, stage, w), phase ^ 1)
                     stage, phase = advance(stage, phase, self.stages)
         self.leave()
 
     @cute.jit
     def load_stage(self, t, k_tile, stage, phase, alone):
-        """Fill a stage, of which the first product is read, the tokens when the last one is: expect
-        its bytes, whoever sends them, then send this CTA's share of them.
+        """Fill a stage: expect the bytes of a product, whoever sends them, and send this CTA's. Its
+        own operand goes out when its MMAs have read the one before, what two share when both have.
 
-        alone: the first time, without the cluster; else CTAs that share weights take turns (see
-        `my_turn`), and a pair's loads complete on the barrier of its even CTA.
-        """
-        c, plan, weights = self.config, self.plan, self.plan.weights
-        base, scale_bytes = self.smem + stage * plan.stage_bytes, K_BLOCKS * ATOM_BYTES
+        alone: the first time, without the cluster; else CTAs that share rows take turns (see
+        `my_turn`), and a pair's loads complete on the barrier of its even CTA."""
+        c, plan, base = self.config, self.plan, self.smem + stage * self.plan.stage_bytes
         pair, sharers = c.cta_group == 2 and not alone, 1 if alone else c.cluster_n
-        share = div(t.width, c.cta_group)  # of the tokens, which this CTA of a pair loads
-        boxes, box_bytes = div_up(share, plan.token_box), plan.token_box * K_TILE // 2
-        expect = mbarrier_expect_remote if pair else mbarrier_expect
-        k, k_block, mask = k_tile * K_TILE, k_tile * K_BLOCKS, None
-        policy = EVICT_FIRST if plan.one_token_tile else None  # None: they are read again
+        expect, mask = mbarrier_expect_remote if pair else mbarrier_expect, None
         if const_expr(sharers > 1):
             alike = sum(1 << (i * c.cta_group) for i in range(sharers))
             mask = Int32(alike) << (self.part * self.plan.team + self.half)
-        atom = t.atom(t.row, t.rows)
-        for w in cutlass.range_constexpr(weights):
-            full = self.barrier(plan.full_at, stage * weights + w)
+        share = div(t.width, c.cta_group)  # of the columns, which this CTA of a pair loads
+        boxes, box_bytes = div_up(share, plan.column_box), plan.column_box * K_TILE // 2
+        own = plan.row_box * K_TILE // 2 + SCALE_BYTES
+        shared = boxes * box_bytes + t.column_atoms * SCALE_BYTES
+        own, shared = (shared, own) if c.swap_ab else (own, shared)
+        k, k_block = k_tile * K_TILE, k_tile * K_BLOCKS
+        for w in cutlass.range_constexpr(plan.products):
+            full = self.barrier(plan.full_at, stage, w)
             full = full & EVEN_CTA if pair else full
-            tokens = boxes * box_bytes + t.token_atoms * scale_bytes if w == 0 else 0
-            expect(full, WEIGHT_BYTES + scale_bytes + tokens)
-            if self.my_turn(k_tile + w, sharers):
-                to = base + w * WEIGHT_BYTES
-                tma_load(to, t.maps[w], (k, t.row, t.batch), full, policy, pair, mask)
-            if self.my_turn(k_tile + w + 1, sharers):
-                to = base + (plan.weight_scales_at + w * scale_bytes)
-                scales = t.maps[weights + 1 + w]
-                tma_load(to, scales, (0, k_block, atom), full, policy, pair, mask)
-            if const_expr(w == 0 and weights == 2 and not alone):
-                mbarrier_wait(self.barrier(plan.empty_at, stage * weights + 1), phase ^ 1)
-            for box in cutlass.range_constexpr(plan.token_rows // plan.token_box if w == 0 else 0):
-                if self.within(box, boxes):
-                    to = base + (plan.tokens_at + box * box_bytes)
-                    token = t.token + self.half * share + box * plan.token_box
-                    tma_load(to, t.maps[weights], (k, token, t.batch), full, EVICT_LAST, pair)
-            for a in cutlass.range_constexpr(plan.token_atoms if w == 0 else 0):
-                if self.within(a, t.token_atoms):
-                    to = base + (plan.token_scales_at + a * scale_bytes)
-                    token_atom = t.atom(t.token + 128 * a, t.tokens)
-                    tma_load(to, t.maps[-1], (0, k_block, token_atom), full, EVICT_LAST, pair)
+            if const_expr(not alone and w == 0):
+                mbarrier_wait(self.barrier(plan.empty_at, stage, 0), phase ^ 1)
+            expect(full, own + shared if w == 0 else own)
+            for rows in [not c.swap_ab, c.swap_ab][: 2 - w]:  # its own operand, then the shared
+                if const_expr(plan.products == 2 and rows == c.swap_ab and not alone):
+                    mbarrier_wait(self.barrier(plan.empty_at, stage, 1), phase ^ 1)
+                number = w + (0 if rows else plan.operands[0])
+                operand, scales = t.maps[number], t.maps[plan.products + 1 + number]
+                if const_expr(rows):
+                    if self.my_turn(k_tile + w, sharers):
+                        to = base + w * ROW_BYTES
+                        tma_load(to, operand, (k, t.row, t.batch), full, pair, mask)
+                    if self.my_turn(k_tile + w + 1, sharers):
+                        to = base + (plan.row_scales_at + w * SCALE_BYTES)
+                        where = 0, k_block, t.atom(t.row, t.rows)
+                        tma_load(to, scales, where, full, pair, mask)
+                else:
+                    for box in cutlass.range_constexpr(plan.cta_columns // plan.column_box):
+                        if self.within(box, boxes):
+                            to = base + (plan.columns_at + w * plan.column_bytes + box * box_bytes)
+                            column = t.column + self.half * share + box * plan.column_box
+                            tma_load(to, operand, (k, column, t.batch), full, pair)
+                    for i in cutlass.range_constexpr(plan.column_atoms):
+                        if self.within(i, t.column_atoms):
+                            at = (w * plan.column_atoms + i) * SCALE_BYTES
+                            where = 0, k_block, t.atom(t.column + 128 * i, t.columns)
+                            to = base + (plan.column_scales_at + at)
+                            tma_load(to, scales, where, full, pair)
 
     def my_turn(self, copy, sharers):
-        """Whether this CTA issues copy number `copy` of weights, a multicast to all sharers: they
-        take turns, so that each load warp issues, and each SM asks for, an equal part.
-        """
+        """Whether this CTA issues copy number `copy` of rows, a multicast to all sharers: they take
+        turns, so that each load warp issues, and each SM asks for, an equal part."""
         return Boolean(True) if sharers == 1 else mod(copy, sharers) == self.sharer
 
     # ---- MMA warp --------------------------------------------------------------------------------
@@ -945,7 +940,7 @@ class Kernel:
         lead = cutlass.min(t.k_count, Int32(plan.gate_lead))
         body = t.k_count - lead
         where = t, tmem, acc, t.k_begin, body, stage, phase
-        stage, phase = self.multiply_k_tiles(*where, list(range(plan.weights)))
+        stage, phase = self.multiply_k_tiles(*where, list(range(plan.products)))
         if const_expr(plan.gate_lead > 0):
             where = t, tmem, acc, t.k_begin + body, lead, stage, phase
             self.multiply_k_tiles(*where, [0])
@@ -959,56 +954,55 @@ class Kernel:
     @cute.jit
     def multiply_k_tiles(self, t, tmem, acc, k_begin, k_count, stage, phase, products):
         """Some products of k-tiles; a commit to the load warps that send to this CTA or pair
-        releases what each has read."""
+        releases what each has read, the last one what they share."""
         plan, senders = self.plan, None
         if const_expr(plan.team > 1):
             senders = Int32((1 << plan.team) - 1) << (self.part * plan.team)
         for j in cutlass.range(k_count, unroll=1):
             for w in products:
-                mbarrier_wait(self.barrier(plan.full_at, stage * plan.weights + w), phase)
+                mbarrier_wait(self.barrier(plan.full_at, stage, w), phase)
                 tcgen05_fence_after()
                 with cute.arch.elect_one():
                     self.multiply(t, tmem, acc, k_begin + j, stage, w, w == products[0])
-                    empty = self.barrier(plan.empty_at, stage * plan.weights + w)
+                    empty = self.barrier(plan.empty_at, stage, w)
                     tcgen05_commit(self.config.cta_group, empty, senders)
             stage, phase = advance(stage, phase, self.stages)
         return stage, phase
 
     @cute.jit
-    def multiply(self, t, tmem, acc, k_tile, stage, w, token_scales):
-        """The MMAs of a k-tile for product w, each after the scale copies it needs.
-
-        token_scales: those of the tokens among them, which a product before may have copied.
-        The copies stand between the MMAs: an MMA waits for all copies before it, and those of a
-        whole k-tile would keep the tensor core waiting for 128 clk. Beyond K all codes are zeros.
-        """
+    def multiply(self, t, tmem, acc, k_tile, stage, w, first):
+        """The MMAs of a k-tile for product w, each after the scale copies that it needs and that
+        no product before it has made. They stand between the MMAs: an MMA waits for all copies
+        before it, for 128 clk if they were a whole k-tile's. Beyond K all codes are zeros."""
         c, plan = self.config, self.plan
+        r, n = (min(w, operands - 1) for operands in plan.operands)  # of rows and columns
         # Descriptors count 16 bytes. A K block is 32 bytes of the 128 that a row has.
         smem = Int64((self.smem + stage * plan.stage_bytes) >> 4)
         operand, scale = smem + OPERAND_DESCRIPTOR, smem + SCALE_DESCRIPTOR
+        a = operand + (r * ROW_BYTES >> 4)
+        b = operand + (plan.columns_at + n * plan.column_bytes >> 4)
         instruction = (t.width << 14) + (INSTRUCTION | c.cta_group << 27)
-        d = tmem + acc * plan.accumulator_columns
+        d = tmem + (acc * plan.accumulator_columns + w * c.column_tile)
+        scales = tmem + plan.scales_at_column
         accumulate = select(k_tile > t.k_begin, 1, 0)
         for block in range(K_BLOCKS):
-            atom = w * K_BLOCKS + block
-            weight_scale = tmem + (plan.scales_at_column + 4 * atom)
-            from_atom = scale + (plan.weight_scales_at + atom * ATOM_BYTES >> 4)
-            tcgen05_cp(c.cta_group, weight_scale, from_atom)
-            # Atoms of neighbouring tokens stand side by side, as an MMA of N > 128 reads them.
-            column = plan.token_scale_columns + 4 * block * plan.token_atoms
-            token_scale = tmem + (plan.scales_at_column + column)
-            if const_expr(token_scales):
-                for a in cutlass.range_constexpr(plan.token_atoms):
-                    if self.within(a, t.token_atoms):
-                        atom = a * K_BLOCKS + block
-                        from_atom = scale + (plan.token_scales_at + atom * ATOM_BYTES >> 4)
-                        tcgen05_cp(c.cta_group, token_scale + 4 * a, from_atom)
-            inside_atom = (t.token & 127) >> 5  # column of the tile's first token
-            scales = weight_scale, token_scale + inside_atom
-            a, b = (w * WEIGHT_BYTES >> 4) + 2 * block, (plan.tokens_at >> 4) + 2 * block
-            add = accumulate if block == 0 else 1
-            matrices = d + w * c.token_tile, operand + a, operand + b
-            tcgen05_mma(c.cta_group, *matrices, instruction, *scales, add)
+            atom = r * K_BLOCKS + block
+            row_scale = scales + 4 * atom
+            from_atom = scale + (plan.row_scales_at + atom * ATOM_BYTES >> 4)
+            if const_expr(first or plan.operands[0] == 2):
+                tcgen05_cp(c.cta_group, row_scale, from_atom)
+            # Atoms of neighbouring columns stand side by side, as an MMA of N > 128 reads them.
+            at = 4 * (n * K_BLOCKS + block) * plan.column_atoms
+            column_scale = scales + (plan.column_scale_columns + at)
+            if const_expr(first or plan.operands[1] == 2):
+                for i in cutlass.range_constexpr(plan.column_atoms):
+                    if self.within(i, t.column_atoms):
+                        atom = (n * plan.column_atoms + i) * K_BLOCKS + block
+                        from_atom = scale + (plan.column_scales_at + atom * ATOM_BYTES >> 4)
+                        tcgen05_cp(c.cta_group, column_scale + 4 * i, from_atom)
+            column_scale = column_scale + ((t.column & 127) >> 5)  # of the tile's first column
+            last = instruction, row_scale, column_scale, accumulate if block == 0 else 1
+            tcgen05_mma(c.cta_group, d, a + 2 * block, b + 2 * block, *last)
 
     # ---- epilogue warps --------------------------------------------------------------------------
 
@@ -1054,26 +1048,25 @@ class Kernel:
         """DRAM has something to do while the descriptors, which scales need not, are fetched."""
         blocks = cutlass.min(t.k_count, Int32(self.plan.stages)) * K_BLOCKS
         blocks = cutlass.min(blocks, t.k_blocks - t.k_begin * K_BLOCKS)
-        for w in range(self.plan.weights):
-            first = Int64(t.atom(t.row, t.rows)) * t.k_blocks + t.k_begin * K_BLOCKS
-            bulk_prefetch(t.scales[w] + first * ATOM_BYTES, blocks * ATOM_BYTES)
+        swapped = self.config.swap_ab
+        atom = t.atom(t.column, t.columns) if swapped else t.atom(t.row, t.rows)
+        first = Int64(atom) * t.k_blocks + t.k_begin * K_BLOCKS
+        for scales in t.scales[1:] if swapped else t.scales[:-1]:  # of the weights
+            bulk_prefetch(scales + first * ATOM_BYTES, blocks * ATOM_BYTES)
 
     def init_barriers(self, at, count, arrivals):
         for i in range(count):
             mbarrier_init(self.barrier(at, i), arrivals)
 
     def init_other_barriers(self):
-        """Those that this configuration waits for, but full[s]."""
+        """All but full[s][w]."""
         c, plan = self.config, self.plan
-        self.init_barriers(plan.empty_at, plan.stages * plan.weights, c.cluster_n)
-        self.init_barriers(plan.acc_full_at, plan.accumulators, 1)
-        if plan.gate_lead:
-            self.init_barriers(plan.gate_at, plan.accumulators, 1)
-        if c.persistent:
-            arrivals = plan.epilogue_warps * c.cta_group
-            self.init_barriers(plan.acc_empty_at, plan.accumulators, arrivals)
-        if c.split_k > 1:
-            self.init_barriers(plan.partials_at, 1, 1)
+        self.init_barriers(plan.empty_at, plan.stages * plan.products, c.cluster_n)
+        for at in (plan.acc_full_at, plan.gate_at):
+            self.init_barriers(at, plan.accumulators, 1)
+        arrivals = plan.epilogue_warps * c.cta_group
+        self.init_barriers(plan.acc_empty_at, plan.accumulators, arrivals)
+        self.init_barriers(plan.partials_at, 1, 1)
         cute.arch.mbarrier_init_fence()
 
     @cute.jit
@@ -1091,57 +1084,62 @@ class Kernel:
             self.reduce_split(t, accumulator)
         else:
             if const_expr(plan.gate_lead > 0):
-                second = self.read(first + c.token_tile, 1)[0]
+                second = self.read(first + c.column_tile, 1)[0]
                 self.store(t, [[g * x for g, x in zip(gates, second)]], own)
             begin = self.turn + min(plan.gate_lead, 1) * plan.turns
             for i in cutlass.range(begin, div_up(t.width, plan.chunk), plan.turns, unroll=1):
-                products = self.read(accumulator + i * plan.chunk, plan.weights)
+                products = self.read(accumulator + i * plan.chunk, plan.products)
                 self.store(t, products, i * plan.chunk)
 
     def read(self, accumulator, products):
-        """A chunk of tokens of the first products, from this address on."""
-        addresses = [accumulator + w * self.config.token_tile for w in range(products)]
-        return tcgen05_ld(addresses, self.plan.chunk, self.plan.wide_stores)
+        """A chunk of columns of the first products, from this address on."""
+        addresses = [accumulator + w * self.config.column_tile for w in range(products)]
+        return tcgen05_ld(addresses, self.plan.chunk, self.plan.transposed)
 
     @cute.jit
-    def store(self, t, products, token):
-        """Store a chunk: 32 rows of this warp, tokens from `token` of the tile on."""
+    def store(self, t, products, column):
+        """Store a chunk: 32 rows of this warp, columns from `column` of the tile on."""
         values = products[0]
         if const_expr(len(products) == 2):
             values = [silu(gate) * x for gate, x in zip(*products)]
-        lane, half, wide = Int32(cute.arch.lane_idx()), len(values) // 2, self.plan.wide_stores
-        row = t.row + self.quarter * 32 + ((lane & 1) * 16 if wide else lane)
-        token = t.token + token + (lane >> 1 if wide else 0)
-        left = select(row < t.rows, t.tokens - token, 0)
-        to = t.out + ((Int64(t.batch) * t.tokens + token) * t.rows + row) * 2
-        if const_expr(wide):
-            for f in cutlass.range_constexpr(self.plan.chunk // 16):
-                # Of tokens 16f to 16f + 15: registers of rows 0-15, and of rows 16-31.
-                rows = values[8 * f : 8 * f + 8], values[half + 8 * f : half + 8 * f + 8]
-                words = self.transpose(lane, rows[0] + rows[1])
+        lane, half, plan = Int32(cute.arch.lane_idx()), len(values) // 2, self.plan
+        swapped, transposed = self.config.swap_ab, plan.transposed
+        row = t.row + self.quarter * 32 + ((lane & 1) * 16 if transposed else lane)
+        column = t.column + column + (lane >> 1 if transposed else 0)
+        left = select(row < t.rows, t.columns - column, 0)
+        m, n, step = (row, column, 1) if swapped else (column, row, t.rows)
+        sizes = (t.rows, t.columns) if swapped else (t.columns, t.rows)
+        to = t.out + ((Int64(t.batch) * sizes[0] + m) * sizes[1] + n) * 2
+        if const_expr(plan.wide_stores):
+            for f in cutlass.range_constexpr(plan.chunk // 16):
+                if const_expr(transposed):
+                    # Of columns 16f to 16f + 15: registers of rows 0-15, and of rows 16-31.
+                    rows = values[8 * f : 8 * f + 8], values[half + 8 * f : half + 8 * f + 8]
+                    words = self.transpose(lane, rows[0] + rows[1])
+                else:
+                    of_lane = range(16 * f, 16 * f + 16, 2)
+                    words = [cvt_f16x2(*values[i : i + 2]) for i in of_lane]
                 if left > 16 * f:
-                    st_global_v8(to + Int64(t.rows) * (32 * f), *words)
+                    st_global_v8(to + Int64(step) * (32 * f), *words)
         else:
-            for i in cutlass.range_constexpr(self.plan.chunk):
+            for i in cutlass.range_constexpr(plan.chunk):
                 if left > i:
-                    st_global_b16(to + Int64(t.rows) * (2 * i), cvt_f16(values[i]))
+                    st_global_b16(to + Int64(step) * (2 * i), cvt_f16(values[i]))
 
     def transpose(self, lane, values):
-        """16 tokens x 32 rows through shared memory: each lane gets 16 rows of token lane / 2.
-
-        A token is 64 bytes, four chunks of 8 rows, XORed with bits 1-2 of the token: stmatrix (a
-        chunk of 8 tokens) and the reads (two chunks of 4 tokens) then touch every bank once.
-        """
+        """16 columns x 32 rows through shared memory: each lane gets 16 rows of column lane / 2.
+        A column is 64 bytes, four chunks of 8 rows, XORed with bits 1-2 of the column: stmatrix (a
+        chunk of 8 columns) and the reads (two chunks of 4 columns) then touch every bank once."""
         base = self.smem + self.plan.staging_at + (self.turn * QUARTERS + self.quarter) * 1024
-        token, chunk = lane & 7, lane >> 3
-        to = base + token * 64 + ((chunk ^ (token >> 1)) << 4)
+        column, chunk = lane & 7, lane >> 3
+        to = base + column * 64 + ((chunk ^ (column >> 1)) << 4)
         cute.arch.sync_warp()
         for octet in range(2):
             first = [8 * half + 4 * octet + 2 * h for half in range(2) for h in range(2)]
             stmatrix_x4_trans(to + octet * 512, *(cvt_f16x2(*values[i : i + 2]) for i in first))
         cute.arch.sync_warp()
-        token, chunk = lane >> 1, (lane & 1) * 2
-        line, swizzle = base + token * 64, (token >> 1) & 3
+        column, chunk = lane >> 1, (lane & 1) * 2
+        line, swizzle = base + column * 64, (column >> 1) & 3
         low = ld_shared_v4(line + ((chunk ^ swizzle) << 4))
         return low + ld_shared_v4(line + (((chunk + 1) ^ swizzle) << 4))
 
@@ -1153,38 +1151,35 @@ class Kernel:
         return chunks, div_up(chunks - self.part, self.config.split_k)
 
     def expect_partials(self, t):
-        _, mine = self.chunks_of(t)
-        sent = self.plan.weights * QUARTERS * self.plan.part_bytes  # of a chunk, by a CTA
-        partials = self.barrier(self.plan.partials_at, 0)
-        mbarrier_expect(partials, mine * ((self.config.split_k - 1) * sent))
+        sent = self.plan.products * QUARTERS * self.plan.part_bytes  # of a chunk, by a CTA
+        sent = self.chunks_of(t)[1] * ((self.config.split_k - 1) * sent)
+        mbarrier_expect(self.barrier(self.plan.partials_at, 0), sent)
 
     @cute.jit
     def reduce_split(self, t, accumulator):
         """Send the chunks of the other CTAs of the split to them, add theirs to mine and store.
-
         A chunk travels as it lies in registers. Its owner adds its own part, then those of the CTAs
-        behind it in the split, around to the one before: timing does not change the sum.
-        """
+        behind it in the split, around to the one before: timing does not change the sum."""
         plan, split_k, lane = self.plan, self.config.split_k, Int32(cute.arch.lane_idx())
         chunks, mine = self.chunks_of(t)
         for i in cutlass.range(chunks, unroll=1):
             if mod(i, split_k) != self.part and mod(div(i, split_k), plan.turns) == self.turn:
-                products = self.read(accumulator + i * plan.chunk, self.plan.weights)
+                products = self.read(accumulator + i * plan.chunk, self.plan.products)
                 self.send(lane, products, i)
         for i in cutlass.range(self.turn, mine, plan.turns, unroll=1):
-            token = (i * split_k + self.part) * plan.chunk
-            products = self.read(accumulator + token, self.plan.weights)
+            column = (i * split_k + self.part) * plan.chunk
+            products = self.read(accumulator + column, self.plan.products)
             mbarrier_wait(self.barrier(plan.partials_at, 0), 0)  # after the first: no wait
-            for sender, w in itertools.product(range(split_k - 1), range(plan.weights)):
+            for sender, w in itertools.product(range(split_k - 1), range(plan.products)):
                 at = self.received_at(sender, i, w) + lane * 16
                 quads = (ld_shared_v4_f32(at + n * 128) for n in range(0, plan.chunk, 4))
                 received = itertools.chain.from_iterable(quads)
                 products[w] = [a + b for a, b in zip(products[w], received)]
-            self.store(t, products, token)
+            self.store(t, products, column)
 
     def received_at(self, sender, i, w):
         """Where the owner of a chunk, its i-th, has what a warp of a sender sends of it."""
-        parts = (sender * self.plan.received_chunks + i) * self.plan.weights + w
+        parts = (sender * self.plan.received_chunks + i) * self.plan.products + w
         parts = parts * QUARTERS + self.quarter
         return self.smem + self.plan.incoming_at + parts * self.plan.part_bytes
 
@@ -1223,24 +1218,29 @@ class Words:
 @functools.cache
 def compile_kernel(plan: Plan):
     """Kernel.launch for all problems with this plan."""
-    words = plan.groups * (2 * (plan.weights + 1) + 6)
-    return cute.compile(Kernel(plan).launch, Words([0] * words))
+    words = [0] * plan.groups * (2 * (plan.products + 1) + 6)
+    return cute.compile(Kernel(plan).launch, Words(words))
 
 
 @functools.cache
 def kernel_for(problem: Problem, config: Config | None = None):
-    """Kernel.launch for a problem, with the configuration that is picked for it."""
-    return compile_kernel(check(config or pick(problem), problem))
+    """Kernel.launch for a problem, in the configuration that is picked for it, and what are its
+    rows and its columns there."""
+    config = config or pick(problem)
+    return compile_kernel(check(config, problem)), problem.oriented(config.swap_ab)
 
 
 def launch(problem: Problem, groups: list[dict[str, torch.Tensor]], config: Config | None = None):
     """Compute a problem on the tensors of each group; TypeError or ValueError if one is illegal."""
+    kernel, problem = kernel_for(problem, config)
     words, listed = [], [*zip(problem.groups, operands_of(problem), groups)]
-    listed.sort(key=lambda group: -group[0].k * (ROWS + group[0].tokens))  # the longest tiles first
+    listed.sort(
+        key=lambda group: -group[0].k * (ROWS + group[0].columns)
+    )  # the longest tiles first
     for p, operands, tensors in listed:
         words += [operand.address_of(tensors[operand.key]) for operand in operands]
-        words += p.rows, p.tokens, p.k, p.batch, p.token_rows
-    kernel_for(problem, config)(Words(words))
+        words += p.rows, p.columns, p.k, p.batch, p.stored
+    kernel(Words(words))
 
 
 def custom_kernel(data: input_t) -> output_t:

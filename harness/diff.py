@@ -16,7 +16,7 @@ from reference import ATOL, RTOL, ref_kernel
 SAMPLE = 600  # wrong elements that a hypothesis must reproduce
 TERMS = 2_000_000  # of their sums held at a time, so fewer elements where K is large
 MAP_WIDTH, MAP_HEIGHT = 96, 32
-TILE = (128, 64)  # of the counts: weight rows x tokens
+TILE = (128, 64)  # of the counts: M x N of the MMA
 PARTIAL = 0.5  # share from which a hypothesis is worth a line though it does not explain all
 CELLS = 1024  # of the picture along its longer side
 
@@ -30,7 +30,7 @@ class Plane:
     want: np.ndarray
     wrong: np.ndarray
     view: Any  # (m, n, l) -> View
-    weights_axis: int
+    rows_axis: int
     k: int
 
 
@@ -59,7 +59,8 @@ def _plane(index: int, a: Operand, b: list[Operand], got, want, neighbours=()) -
     got, want = got.float().cpu().numpy(), want.float().cpu().numpy()
     with np.errstate(invalid="ignore"):
         wrong = ~(np.abs(got - want) <= ATOL + RTOL * np.abs(want)) & (got != want)
-    axis = 0 if want.shape[1] == 1 and b[0].rows > 1 else 1
+    # In the leaderboards' cases a is the rows of a gemv's and a dual's MMA, b of the others'.
+    axis = 0 if len(b) == 2 or (want.shape[1] == 1 and b[0].rows > 1) else 1
 
     def view(m, n, l) -> View:
         return View(a, b, m, n, l, want.shape, axis, neighbours)
@@ -133,19 +134,21 @@ def _scores(view: View, got: np.ndarray) -> Iterator[tuple[str, float]]:
 
 def _counts(plane: Plane) -> list[str]:
     """By batch, by the epilogue's warp, by row and column inside a tile, by tile."""
-    axis = plane.weights_axis
-    wrong = plane.wrong if axis == 0 else plane.wrong.transpose(1, 0, 2)  # weight rows first
-    rows, tokens = wrong.sum((1, 2)), wrong.sum((0, 2))
+    axis = plane.rows_axis
+    wrong = plane.wrong if axis == 0 else plane.wrong.transpose(1, 0, 2)  # rows of the MMA first
+    rows, columns = wrong.sum((1, 2)), wrong.sum((0, 2))
     lines = []
     if wrong.shape[2] > 1:
         lines.append("  by batch: " + _ranges(wrong.sum((0, 1))))
     warps = [int(rows[np.arange(len(rows)) // 32 % 4 == w].sum()) for w in range(4)]
-    lines.append("  by epilogue warp (weight row / 32 % 4): " + ", ".join(f"{c:,}" for c in warps))
-    lines.append("  weight rows in a tile of 128: " + _ranges(_folded(rows, TILE[0])))
-    lines.append("  tokens in a tile of 64: " + _ranges(_folded(tokens, TILE[1])))
+    lines.append(
+        "  by epilogue warp (row of the MMA / 32 % 4): " + ", ".join(f"{c:,}" for c in warps)
+    )
+    lines.append("  rows in a tile of 128: " + _ranges(_folded(rows, TILE[0])))
+    lines.append("  columns in a tile of 64: " + _ranges(_folded(columns, TILE[1])))
     tiles = _tiles(wrong.sum(2), TILE)
     lines.append(
-        f"  tiles of 128 weight rows x 64 tokens with errors: {(tiles > 0).sum()} of {tiles.size}"
+        f"  tiles of 128 rows x 64 columns with errors: {(tiles > 0).sum()} of {tiles.size}"
     )
     worst = np.unravel_index(int(tiles.argmax()), tiles.shape)
     lines.append(f"  most in the tile {tuple(map(int, worst))}: {int(tiles.max()):,}")
@@ -228,8 +231,8 @@ def draw_map(plane: Plane, path: Path, what: str, text: str) -> None:
         black = np.ma.masked_equal(_most(lost.astype(np.float32), step), 0)
         axes.imshow(black, cmap="gray", vmin=1, vmax=2, extent=extent, interpolation="nearest")
     axes.set_aspect("auto")
-    _tile_grid(axes, m, n, plane.weights_axis)
-    sides = ("weight rows", "tokens") if plane.weights_axis == 0 else ("tokens", "weight rows")
+    _tile_grid(axes, m, n, plane.rows_axis)
+    sides = ("M of the MMA", "N of the MMA")[:: 1 if plane.rows_axis == 0 else -1]
     axes.set_ylabel(f"row of c ({sides[0]})")
     axes.set_xlabel(f"column of c ({sides[1]})")
     share = f"{int(wrong.sum()):,} of {wrong.size:,} elements differ, {spread}"
@@ -241,7 +244,7 @@ def draw_map(plane: Plane, path: Path, what: str, text: str) -> None:
         Patch(color="#ff8000", label="wrong, by the size of the error"),
         Patch(color="black", label="wrong: NaN or infinite"),
     ]
-    grid = f"grid: tiles of {TILE[0]} weight rows x {TILE[1]} tokens"
+    grid = f"grid: tiles of {TILE[0]} x {TILE[1]}, M x N of the MMA"
     figure.legend(
         handles=handles, title=grid, loc="outside lower center", ncols=3, fontsize=8, frameon=False
     )
@@ -262,9 +265,9 @@ def _most(cells: np.ndarray, step: int) -> np.ndarray:
     return padded.reshape(shape).max((1, 3))
 
 
-def _tile_grid(axes, m: int, n: int, weights_axis: int) -> None:
+def _tile_grid(axes, m: int, n: int, rows_axis: int) -> None:
     """Lines at the edges of output tiles, and ticks where they are few enough to be read."""
-    tile = TILE if weights_axis == 0 else TILE[::-1]
+    tile = TILE if rows_axis == 0 else TILE[::-1]
     for size, length, line, ticks in (
         (m, tile[0], axes.axhline, axes.set_yticks),
         (n, tile[1], axes.axvline, axes.set_xticks),

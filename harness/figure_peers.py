@@ -141,10 +141,18 @@ def ladder_ranks(points: list[dict]) -> str:
         return "" if value is None else f"{value:.2f}"
 
     rows = [
-        (s["shape"], s["versions"], shown(s["spearman"]), s["odd"], shown(s["odd_spearman"]))
+        (s["shape"], s["versions"], *map(shown, (s["spearman"], s["most"])), s["odd"])
+        + (shown(s["odd_spearman"]),)
         for s in ladder.shapes(timed(points))
     ]
-    header = ("shape", "versions", "Spearman", "of the odd half", "Spearman")
+    header = (
+        "shape",
+        "versions",
+        "Spearman",
+        "at most, if all differ",
+        "of the odd half",
+        "Spearman",
+    )
     return markdown.table(header, rows)
 
 

@@ -75,16 +75,14 @@ class Operand:
 class View:
     """The inputs of one group and the places (m, n, l) of wrong elements.
 
-    weights_axis: 1 if the tensor core's 128 rows are c's columns (gemm, dual, group), 0 for gemv.
+    rows_axis: 1 if the tensor core's 128 rows are c's columns (gemm, group), 0 for gemv and dual.
     neighbours: (place in the list, a, b) of the groups before and behind this one.
     """
 
-    def __init__(
-        self, a: Operand, b: list[Operand], m, n, l, shape, weights_axis: int, neighbours=()
-    ):
+    def __init__(self, a: Operand, b: list[Operand], m, n, l, shape, rows_axis: int, neighbours=()):
         self.a, self.b = a, b
         self.m, self.n, self.l = m, n, l
-        self.shape, self.weights_axis, self.neighbours = shape, weights_axis, neighbours
+        self.shape, self.rows_axis, self.neighbours = shape, rows_axis, neighbours
 
     @property
     def dual(self) -> bool:
@@ -95,7 +93,7 @@ class View:
         m = self.m if m is None else m
         n = self.n if n is None else n
         l = self.l if l is None else l
-        return View(self.a, self.b, m, n, l, self.shape, self.weights_axis, self.neighbours)
+        return View(self.a, self.b, m, n, l, self.shape, self.rows_axis, self.neighbours)
 
     def of(self, a: Operand, b: list[Operand]) -> View | None:
         """The same places of another product; None where it has none, or a and b do not fit."""
@@ -103,7 +101,7 @@ class View:
             return None
         if self.m.max() >= a.rows or self.n.max() >= b[0].rows:
             return None
-        return View(a, b, self.m, self.n, self.l, self.shape, self.weights_axis)
+        return View(a, b, self.m, self.n, self.l, self.shape, self.rows_axis)
 
     def inside(self) -> bool:
         """Whether all places exist."""
@@ -261,7 +259,7 @@ def steps_of_k(v: View):
 
 @hypothesis
 def lane_quarters(v: View):
-    for axis in (v.weights_axis, 1 - v.weights_axis):
+    for axis in (v.rows_axis, 1 - v.rows_axis):
         what = ("rows", "columns")[axis]
         for by in range(1, 4):
             other = v.moved(axis, _rotate(by))

@@ -31,7 +31,7 @@ def main() -> int:
     shapes = benchmarks()
     for name in sys.argv[1:] or shapes:
         config = submission.pick(shapes[name])
-        cubin = submission.kernel_for(shapes[name], config).__cubin__
+        cubin = submission.kernel_for(shapes[name], config)[0].__cubin__
         lines = disassemble(cubin if isinstance(cubin, bytes) else cubin.encode("latin-1"), tool)
         print(f"{name}: {told(config)}")
         for role, instructions in ROLES.items():

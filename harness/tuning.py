@@ -72,7 +72,7 @@ def benchmarks() -> dict[str, Problem]:
 
 
 def is_gemv(problem: Problem) -> bool:
-    return problem.groups[0].token_rows > problem.groups[0].tokens
+    return problem.groups[0].stored > problem.groups[0].columns
 
 
 def operands(problem: Problem) -> list[dict[str, torch.Tensor]]:
@@ -131,8 +131,8 @@ def floor(problem: Problem) -> Floor:
     c, moved, clk = CONSTANTS, 0.0, 0.0
     for p in problem.groups:
         rows = problem.weights * p.rows
-        moved += p.batch * (0.5625 * p.k * (rows + p.tokens) + 2 * p.rows * p.tokens)
-        clk += p.batch * p.k / 64 * rows / 128 * max(8, p.tokens) / 2
+        moved += p.batch * (0.5625 * p.k * (rows + p.columns) + 2 * p.rows * p.columns)
+        clk += p.batch * p.k / 64 * rows / 128 * max(8, p.columns) / 2
     if is_gemv(problem):
         moved += behind_memset(moved, c)
     first = c.descriptor_fetch + c.tma_l2 + c.dram_extra_clk + c.store_drain
@@ -254,6 +254,7 @@ def losses(named: dict[str, Problem], args: argparse.Namespace) -> None:
 
 # Lever -> its setting without it.
 OFF = {
+    "tokens as rows": {"swap_ab": False},
     "multicast": {"cluster_n": 1},
     "CTA pair": {"cta_group": 1},
     "K split": {"split_k": 1},

@@ -237,7 +237,7 @@ def test_missing_columns_and_the_map(tmp_path):
     right, report = explain(data, output, picture, "a gemm")
     assert not right and f"picture: {picture}" in report
     assert "never written" in report
-    assert "tokens in a tile of 64: 16-" in report
+    assert "columns in a tile of 64: 16-" in report
     assert "by batch: 0: " in report
     assert picture.read_bytes().startswith(b"\x89PNG")
 

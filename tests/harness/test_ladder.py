@@ -76,6 +76,16 @@ def test_rank_correlation():
     assert found((1, 1), (2, 2)) is None and found((1, 1), (1, 2), (1, 3)) is None
 
 
+def test_the_most_a_rank_correlation_can_be():
+    def found(*published: float) -> float | None:
+        return ladder.most_spearman([record(1, f"v{i}", p, 1) for i, p in enumerate(published)])
+
+    assert found(3, 1, 2) == pytest.approx(1)
+    # scipy.stats.spearmanr([9.43, 10.3, 10.3, 10.3, 10.3, 11.0], [1, 2, 3, 4, 5, 6])
+    assert found(11.0, 10.3, 10.3, 9.43, 10.3, 10.3) == pytest.approx(0.8451542547285166)
+    assert found(1, 2) is None and found(2, 2, 2) is None
+
+
 def test_summaries():
     records = [record(1, "v0", 10, 11), record(1, "v3b", 10, 7), record(1, "v2", 10, 10.5)]
     odd, _, _, even, *_ = ladder.summaries(records)

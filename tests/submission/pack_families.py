@@ -29,6 +29,10 @@ FAMILIES = {
     "split_2": lambda c: c.cluster == c.split_k == 2,
     "split_4": lambda c: c.cluster == c.split_k == 4,
     "multicast_2_split_2": lambda c: c.cluster_n == c.split_k == 2 and c.cluster == 4,
+    # with tokens as rows
+    "swapped": lambda c: c.cluster == 1 and c.ctas_per_sm == 1,
+    "swapped_multicast_2": lambda c: c.cluster == c.cluster_n == 2,
+    "swapped_pairs": lambda c: c.cluster == c.cta_group == 2,
 }
 
 
@@ -54,7 +58,9 @@ def main(argv: list[str]) -> None:
             legal = legal_configs(form)
             for name in arguments.family or FAMILIES:
                 belongs = FAMILIES[name]
-                family = [config for config in legal if config.cta_group == 1 and belongs(config)]
+                ctas, swapped = 1 + (name == "swapped_pairs"), name.startswith("swapped")
+                alike = [c for c in legal if (c.cta_group, c.swap_ab) == (ctas, swapped)]
+                family = [config for config in alike if belongs(config)]
                 if not family:
                     continue
                 config = min(family, key=lambda config: estimate(config, form))

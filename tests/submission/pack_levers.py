@@ -28,14 +28,14 @@ def case_of(problem: Problem) -> dict[str, Any]:
     """The arguments of generate_input for a problem in normal form."""
     first, groups = problem.groups[0], problem.groups
     if len(groups) > 1:
-        sizes = {"m": tuple(p.tokens for p in groups), "n": tuple(p.rows for p in groups)}
+        sizes = {"m": tuple(p.columns for p in groups), "n": tuple(p.rows for p in groups)}
         sizes |= {"k": tuple(p.k for p in groups), "g": len(groups)}
         return {"problem": "nvfp4_group_gemm", **sizes, "seed": 1111}
     sizes = {"k": first.k, "l": first.batch, "seed": 1111}
     if is_gemv(problem):
         return {"problem": "nvfp4_gemv", "m": first.rows, **sizes}
     name = "nvfp4_dual_gemm" if problem.weights == 2 else "nvfp4_gemm"
-    return {"problem": name, "m": first.tokens, "n": first.rows, **sizes}
+    return {"problem": name, "m": first.columns, "n": first.rows, **sizes}
 
 
 def main(argv: list[str]) -> None:

@@ -17,7 +17,8 @@ from submission import Config, Problem, Product
 
 # What each lever may be set to in the covering set.
 LEVERS: dict[str, tuple] = {
-    "token_tile": (8, 48, 64, 128, 192, 256),
+    "column_tile": (8, 48, 64, 128, 192, 256),
+    "swap_ab": (False, True),
     "cta_group": (1, 2),
     "split_k": (1, 2, 3),
     "cluster_n": (1, 2),
@@ -45,12 +46,12 @@ def group(*sizes: tuple[int, int, int]) -> Problem:
 
 def epilogue_warps(config: Config, problem: Problem) -> int:
     """Two a quarter of tensor memory where a tile has work for them and an SM one CTA."""
-    return 8 if problem.weights * config.token_tile >= 128 and config.ctas_per_sm == 1 else 4
+    return 8 if problem.weights * config.column_tile >= 128 and config.ctas_per_sm == 1 else 4
 
 
 def is_gemv(problem: Problem) -> bool:
     """b has rows that do not count."""
-    return problem.groups[0].token_rows > problem.groups[0].tokens
+    return problem.groups[0].stored > problem.groups[0].columns
 
 
 def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
@@ -58,14 +59,14 @@ def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
     first = problem.groups[0]
     args: dict[str, Any] = {"seed": seed, "inputs": kind}
     if len(problem.groups) > 1:
-        columns = zip(*((p.tokens, p.rows, p.k) for p in problem.groups))
+        columns = zip(*((p.columns, p.rows, p.k) for p in problem.groups))
         sizes = dict(zip("mnk", columns), g=len(problem.groups))
         return reference.generate_input("nvfp4_group_gemm", **sizes, **args)
     args |= {"k": first.k, "l": first.batch}
     if is_gemv(problem):
         return reference.generate_input("nvfp4_gemv", m=first.rows, **args)
     name = "nvfp4_dual_gemm" if problem.weights == 2 else "nvfp4_gemm"
-    return reference.generate_input(name, m=first.tokens, n=first.rows, **args)
+    return reference.generate_input(name, m=first.columns, n=first.rows, **args)
 
 
 def poison(result: torch.Tensor | list[torch.Tensor]) -> None:
@@ -114,9 +115,11 @@ def random_config(rng: random.Random, fixed: dict[str, Any]) -> Config:
 
 def small_problem(config: Config, rng: random.Random) -> Problem:
     """A problem that uses all of `config`: several and partial tiles, where it allows them."""
-    tile = config.token_tile
+    tile = config.column_tile
     tokens = rng.choice((tile - 3, tile, tile + 5)) if tile % 64 == 0 else max(1, tile - 3)
     rows = rng.choice((128, 256, 336)) + rng.choice((0, 0, 2))  # 32-byte stores, or 2
+    if config.swap_ab:
+        rows, tokens = tokens, rows
     k = submission.K_TILE * rng.choice((config.split_k, config.split_k + 2)) + rng.choice((0, 64))
     batch = rng.choice((1, 2))
     if rng.random() < 0.3:
@@ -140,7 +143,7 @@ def repaired(config: Config, pinned: Sequence[str], rng: random.Random) -> Itera
 
 def legal_pair(pair: dict[str, Any], rng: random.Random, tries: int = 60) -> tuple | None:
     """A legal (configuration, problem) with both settings of `pair`, or None if none is found."""
-    narrow = {"token_tile": 8}
+    narrow = {"column_tile": 8}
     for attempt in range(tries):
         start = (Config(**pair), Config(**narrow | pair), random_config(rng, pair))[attempt % 3]
         for config in repaired(start, list(pair), rng):

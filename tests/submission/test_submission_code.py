@@ -27,7 +27,7 @@ import submission
 cases, path = pickle.load(sys.stdin.buffer), sys.argv[1]
 code = []
 for problem, config in cases:
-    function = submission.kernel_for(problem, config)
+    function, _ = submission.kernel_for(problem, config)
     cubin = function.__cubin__
     code.append((function.__ptx__, cubin if isinstance(cubin, bytes) else cubin.encode("latin-1")))
 with open(path, "wb") as file:
@@ -38,9 +38,11 @@ with open(path, "wb") as file:
 CASES = {name: (form, submission.pick(form)) for name, form in benchmarks().items()}
 CASES["shared weights"] = (gemm(1024, 256, 1024), Config(cluster_n=4))
 CASES["pairs that share weights"] = (gemm(1024, 256, 1024), Config(cta_group=2, cluster_n=4))
-CASES["two accumulators of 192"] = (gemm(7168, 1024, 512), Config(token_tile=192, persistent=True))
+CASES["two accumulators of 192"] = (gemm(7168, 1024, 512), Config(column_tile=192, persistent=True))
 CASES["K split"] = (dual(256, 64, 2048), Config(split_k=4))
-CASES["half a SM"] = (gemv(4096, 7168, 8), Config(token_tile=8, split_k=8, ctas_per_sm=2))
+CASES["tokens as rows"] = (gemm(256, 512, 1024), Config(swap_ab=True))
+CASES["weights as columns"] = (dual(256, 200, 2048), Config(swap_ab=True, split_k=3))
+CASES["half a SM"] = (gemv(4096, 7168, 8), Config(column_tile=8, split_k=8, ctas_per_sm=2))
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +115,10 @@ def test_mma_instructions(code, name):
     smallest = shape | 8 * config.cta_group << 14  # N, where the tile leaves it no choice
     assert re.search(rf"\b({shape}|{smallest})\b", ptx)
     copies = len(re.findall(rf"tcgen05\.cp\.cta_group::{config.cta_group}\.32x128b\.warpx4", ptx))
-    # Gate first, each product copies the scales of tokens for itself.
-    gate = problem.weights + 2 * plan.token_atoms if plan.gate_lead else 0
-    assert copies == k_blocks * (problem.weights + plan.token_atoms + gate)
+    # Gate first, each product copies all its scales for itself.
+    gate = 2 * (1 + plan.column_atoms) if plan.gate_lead else 0
+    rows, columns = plan.operands
+    assert copies == k_blocks * (rows + columns * plan.column_atoms + gate)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -123,25 +126,24 @@ def test_loads_and_stores(code, name):
     problem, config = CASES[name]
     ptx, _ = code[name]
     loads = re.findall(r"cp\.async\.bulk\.tensor\.3d\.\S+", ptx)
-    shares_weights = config.cluster_n > 1
+    shares_rows = config.cluster_n > 1
     plan = Plan(config, problem)
+    rows, columns = plan.operands
     # Codes and scales, of the first stages and of the others, which complete on the even CTA.
-    boxes = plan.token_rows // plan.token_box + plan.token_atoms
+    boxes = plan.cta_columns // plan.column_box + plan.column_atoms
     assert not re.search(r"cp\.async\.bulk\.shared", ptx)
-    assert len(loads) >= 2 * (2 * problem.weights + boxes)  # LLVM may have copied a loop
+    assert len(loads) >= 2 * (2 * rows + columns * boxes)  # LLVM may have copied a loop
     pairs = [load for load in loads if "cta_group::2" in load]
     assert 0 < len(pairs) < len(loads) if config.cta_group == 2 else not pairs
-    read_again = problem.tokens > config.token_tile * config.cluster_n  # weights, from L2
-    assert {"L2::cache_hint" in load for load in loads} == {True, not read_again}
     multicast = [load for load in loads if "multicast::cluster" in load]
-    assert len(multicast) % (2 * problem.weights) == 0 and bool(multicast) == shares_weights
+    assert len(multicast) % (2 * rows) == 0 and bool(multicast) == shares_rows
     wide = len(re.findall(r"st\.global\.L1::no_allocate\.v8\.b32", ptx))
     narrow = len(re.findall(r"st\.global\.L1::no_allocate\.b16", ptx))
     assert (wide > 0, narrow > 0) == (plan.wide_stores, not plan.wide_stores)
     partial = "st.async.shared::cluster" in ptx
     assert partial == (config.split_k > 1)
     commits = re.findall(r"tcgen05\.commit\.\S+", ptx)
-    alone = config.cta_group == 1 and not shares_weights
+    alone = config.cta_group == 1 and not shares_rows
     assert any("multicast" in commit for commit in commits) != alone
 
 
@@ -167,7 +169,7 @@ def test_benchmark_shapes_take_the_fast_paths(name):
     """A leaderboard's shape has 32-byte stores (gemv has one token)."""
     problem, config = CASES[name]
     plan = Plan(config, problem)
-    assert plan.wide_stores == (problem.tokens > 1)
+    assert plan.wide_stores == (problem.columns > 1)
     assert plan.stages * plan.stage_bytes * config.ctas_per_sm >= 160 * 1024  # in flight on an SM
 
 

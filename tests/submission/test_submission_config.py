@@ -32,15 +32,16 @@ from tests.submission.submission_support import (
 # A legal base, the change that makes it illegal, words of the reason.
 ILLEGAL = [
     ({"cta_group": 3}, gemm(128, 64, 512), "one CTA or on a pair"),
-    ({"token_tile": 12}, gemm(128, 8, 512), "multiple of 8"),
-    ({"cta_group": 2, "token_tile": 24}, gemm(256, 24, 512), "of 16 in a pair"),
-    ({"token_tile": 320}, gemm(128, 320, 512), "at most 256"),
-    ({"token_tile": 96}, gemm(128, 97, 512), "multiple of 64 tokens"),
-    ({"token_tile": 48, "cluster_n": 2}, gemm(128, 48, 512), "multiple of 64"),
+    ({"column_tile": 12}, gemm(128, 8, 512), "multiple of 8"),
+    ({"cta_group": 2, "column_tile": 24}, gemm(256, 24, 512), "of 16 in a pair"),
+    ({"column_tile": 320}, gemm(128, 320, 512), "at most 256"),
+    ({"column_tile": 96}, gemm(128, 97, 512), "multiple of 64 columns"),
+    ({"swap_ab": True}, gemv(128, 512), "the one row of a gemv"),
+    ({"column_tile": 48, "cluster_n": 2}, gemm(128, 48, 512), "multiple of 64"),
     ({"cluster_n": 4, "split_k": 4}, gemm(128, 64, 1024), "at most 8 CTAs"),
-    ({"ctas_per_sm": 4, "token_tile": 256}, gemm(128, 256, 512), "two stages"),
-    ({"token_tile": 256}, dual(128, 256, 512), "512 columns"),
-    ({"ctas_per_sm": 2, "token_tile": 256}, gemm(128, 256, 512), "256 columns"),
+    ({"ctas_per_sm": 4, "column_tile": 256}, gemm(128, 256, 512), "two stages"),
+    ({"column_tile": 256}, dual(128, 256, 512), "512 columns"),
+    ({"ctas_per_sm": 2, "column_tile": 256}, gemm(128, 256, 512), "256 columns"),
     ({"split_k": 2, "persistent": True}, gemm(128, 64, 512), "partial sums of one tile"),
     ({"split_k": 3}, gemm(128, 64, 512), "has a k-tile, of 2"),
     ({"split_k": 2}, group((8, 128, 512), (8, 128, 256)), "has a k-tile, of 1"),
@@ -74,10 +75,10 @@ def test_tile_numbers_stay_32_bit():
 def plans(draw):
     rng = random.Random(draw(st.integers(0, 2**32)))
     config = random_config(rng, {})
-    if config.token_tile % (8 * config.cta_group):
+    if config.column_tile % (8 * config.cta_group):
         config = dataclasses.replace(config, cta_group=1)
     form = draw(st.sampled_from((gemm, dual)))
-    return config, form(draw(st.sampled_from((128, 256, 258))), config.token_tile, 1024)
+    return config, form(draw(st.sampled_from((128, 256, 258))), config.column_tile, 1024)
 
 
 @given(plans())
@@ -88,14 +89,16 @@ def test_shared_memory_map(case):
     plan = Plan(config, problem)
     if plan.stages < 1:
         return
-    assert plan.token_rows % plan.token_box == 0 and plan.token_box <= 256
-    tokens = config.token_tile // config.cta_group * 128
-    atoms = problem.weights + math.ceil(config.token_tile / 128)
-    assert plan.stage_bytes == problem.weights * 128 * 128 + tokens + atoms * 4 * 512
-    assert plan.tokens_at % 1024 == plan.weight_scales_at % 1024 == plan.stage_bytes % 1024 == 0
+    assert plan.cta_columns % plan.column_box == 0 and plan.column_box <= 256
+    rows, columns = plan.operands
+    column_bytes = config.column_tile // config.cta_group * 128
+    atoms = rows + columns * math.ceil(config.column_tile / 128)
+    assert plan.stage_bytes == rows * 128 * 128 + columns * column_bytes + atoms * 4 * 512
+    assert plan.columns_at % 1024 == plan.row_scales_at % 1024 == plan.stage_bytes % 1024 == 0
     # A transposition of 1 KB a warp, and fp32 sums of 128 rows from the other CTAs of a split.
-    staging = 1024 * epilogue_warps(config, problem) if plan.wide_stores else 0
-    chunks = math.ceil(config.token_tile / plan.chunk / config.split_k)
+    transposed = plan.wide_stores and not config.swap_ab
+    staging = 1024 * epilogue_warps(config, problem) if transposed else 0
+    chunks = math.ceil(config.column_tile / plan.chunk / config.split_k)
     received = (config.split_k - 1) * chunks * plan.chunk * problem.weights * 128 * 4
     assert plan.incoming_at == plan.stages * plan.stage_bytes + staging
     assert plan.full_at == plan.incoming_at + received
@@ -116,8 +119,9 @@ def test_tensor_memory_map(case):
     """
     config, problem = case
     plan = Plan(config, problem)
-    one = problem.weights * config.token_tile
-    scales = 16 * (problem.weights + math.ceil(config.token_tile / 128))
+    one = problem.weights * config.column_tile
+    rows, columns = plan.operands
+    scales = 16 * (rows + columns * math.ceil(config.column_tile / 128))
     two = config.persistent and 2 * one + scales <= 512 // config.ctas_per_sm
     assert plan.accumulators == 1 + two
     assert plan.scales_at_column == plan.accumulators * one
@@ -145,13 +149,13 @@ def test_problems_with_equal_plans_share_a_kernel():
     ],
 )
 def test_boxes_of_groups_bring_few_rows_that_nobody_uses(tokens, tile, box):
-    plan = Plan(Config(cta_group=2, token_tile=tile), group(*((m, 256, 512) for m in tokens)))
-    assert plan.token_box == box
+    plan = Plan(Config(cta_group=2, column_tile=tile), group(*((m, 256, 512) for m in tokens)))
+    assert plan.column_box == box
 
 
 def test_a_problem_alone_has_boxes_of_its_tile():
     """What its tokens are is known at run time only."""
-    assert Plan(Config(), gemm(256, 3, 512)).token_box == 64
+    assert Plan(Config(), gemm(256, 3, 512)).column_box == 64
 
 
 sizes = st.integers(1, 700)
@@ -171,7 +175,7 @@ def test_a_configuration_is_picked_for_any_shape(shapes, two):
 def test_a_configuration_is_picked_for_any_gemv(rows, k, batch):
     problem = gemv(rows, 64 * k, batch)
     config = submission.pick(problem)
-    assert config.token_tile == 8
+    assert config.column_tile == 8
     submission.check(config, problem)
 
 
@@ -272,7 +276,7 @@ def test_one_tile_more_than_fits_costs_a_wave():
 def test_partial_sums_of_one_chunk_have_one_owner():
     """Modelled, 1152 x 8 x 2304: a split by 4 takes 2.89 us, one by 8 takes 3.21."""
     by_4, by_8 = (
-        submission.estimate(Config(token_tile=8, split_k=parts), gemm(1152, 8, 2304))
+        submission.estimate(Config(column_tile=8, split_k=parts), gemm(1152, 8, 2304))
         for parts in (4, 8)
     )
     assert by_8 > by_4
@@ -319,7 +323,7 @@ def test_most_lever_settings_are_legal_somewhere():
 def test_words_hold_addresses_and_sizes_the_longest_tiles_first(monkeypatch):
     data = inputs(group((8, 128, 64), (16, 256, 128)), seed=1)
     calls = []
-    monkeypatch.setattr(submission, "kernel_for", lambda problem, config: calls.append)
+    monkeypatch.setattr(submission, "kernel_for", lambda problem, _: (calls.append, problem))
     assert submission.custom_kernel(data) == [data[0][0][2], data[0][1][2]]
     ((words,),) = (calls,)
     found = [ctypes.c_int64.from_address(p).value for p in words.__c_pointers__()]
@@ -332,10 +336,21 @@ def test_words_hold_addresses_and_sizes_the_longest_tiles_first(monkeypatch):
     assert found == expected
 
 
+def test_swapped_words_hold_tokens_first(monkeypatch):
+    a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data = inputs(dual(256, 40, 128, 2), seed=1)
+    calls = []
+    form = dual(256, 40, 128, 2).oriented(True)
+    monkeypatch.setattr(submission, "kernel_for", lambda *_: (calls.append, form))
+    submission.custom_kernel(data)
+    found = [ctypes.c_int64.from_address(p).value for p in calls[0].__c_pointers__()]
+    addresses = [t.data_ptr() for t in (a, sfa, b1, sfb1, b2, sfb2, c)]
+    assert found == [*addresses, 40, 256, 128, 2, 256]
+
+
 def test_a_gemv_has_the_matrix_as_weights(monkeypatch):
     a, b, _, _, sfa, sfb, c = data = inputs(gemv(256, 64, 2), seed=1)
     calls = []
-    monkeypatch.setattr(submission, "kernel_for", lambda problem, config: calls.append)
+    monkeypatch.setattr(submission, "kernel_for", lambda problem, _: (calls.append, problem))
     submission.custom_kernel(data)
     found = [ctypes.c_int64.from_address(p).value for p in calls[0].__c_pointers__()]
     assert found == [*(t.data_ptr() for t in (a, sfa, b, sfb, c)), 256, 1, 64, 2, 128]

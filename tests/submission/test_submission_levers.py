@@ -32,24 +32,35 @@ SCHEDULES = (None, "early", "late", "random:1", "random:2")
 CASES = {
     "one CTA": (Config(), gemm(256, 100, 1088)),
     "pair": (Config(cta_group=2), gemm(400, 60, 576)),
-    "wide pair": (Config(cta_group=2, token_tile=128), gemm(384, 200, 576)),
-    "256 tokens": (Config(token_tile=256), gemm(144, 250, 512)),
-    "192 tokens": (Config(token_tile=192), gemm(144, 380, 320)),
+    "wide pair": (Config(cta_group=2, column_tile=128), gemm(384, 200, 576)),
+    "256 tokens": (Config(column_tile=256), gemm(144, 250, 512)),
+    "192 tokens": (Config(column_tile=192), gemm(144, 380, 320)),
     "two accumulators": (Config(persistent=True), gemm(384, 200, 512, 2)),
     "shared weights": (Config(cluster_n=2), gemm(272, 200, 1024)),
     "pairs that share weights": (Config(cta_group=2, cluster_n=2), gemm(640, 200, 512)),
-    "K split": (Config(split_k=4, token_tile=128), gemm(256, 100, 2112)),
+    "K split": (Config(split_k=4, column_tile=128), gemm(256, 100, 2112)),
     "K split of 3": (Config(split_k=3), gemm(258, 64, 2112)),
     "K split of pairs": (Config(cta_group=2, split_k=2), gemm(512, 128, 1024)),
     "K split of a dual": (Config(split_k=2), dual(256, 128, 1024)),
     "gate first": (Config(), dual(256, 70, 1024)),
     "gate of a short K": (Config(), dual(256, 64, 256)),
     "narrow stores": (Config(), gemm(130, 37, 192, 3)),
+    "tokens as rows": (Config(swap_ab=True), gemm(200, 300, 1088, 2)),
+    "tokens as rows of pairs that share them": (
+        Config(swap_ab=True, cta_group=2, cluster_n=2),
+        dual(272, 400, 1088),
+    ),
+    "tokens as rows, K split of a dual": (Config(swap_ab=True, split_k=3), dual(80, 40, 1024)),
+    "tokens as rows, narrow stores": (Config(swap_ab=True), dual(130, 37, 192, 3)),
+    "tokens as rows, two accumulators": (
+        Config(swap_ab=True, column_tile=192, persistent=True),
+        group((200, 380, 512), (30, 200, 320)),
+    ),
     "groups": (
-        Config(cta_group=2, token_tile=256, persistent=True),
+        Config(cta_group=2, column_tile=256, persistent=True),
         group((40, 256, 256), (200, 384, 512), (130, 512, 768)),
     ),
-    "vector": (Config(token_tile=8, split_k=4, ctas_per_sm=2), gemv(300, 4096, 2)),
+    "vector": (Config(column_tile=8, split_k=4, ctas_per_sm=2), gemv(300, 4096, 2)),
 }
 
 
@@ -78,7 +89,7 @@ def four_sms(monkeypatch):
 @pytest.mark.parametrize("pair", [1, 2])
 def test_a_persistent_cluster_walks_several_tiles(four_sms, tile, accumulators, pair):
     """The pipelines' phases wrap, and a tile may be in another group than the one before."""
-    config = Config(cta_group=pair, token_tile=tile, persistent=True)
+    config = Config(cta_group=pair, column_tile=tile, persistent=True)
     problem = group((100, 384, 320), (64, 640, 1088), (300, 640, 320))
     assert submission.Plan(config, problem).accumulators == accumulators
     assert submission.waves_of(config, problem) >= 3
@@ -147,7 +158,7 @@ def test_sampled_pair(pair):
 def excluded(pair: dict) -> bool:
     """Pairs that the constraints exclude, stated a second time from the hardware's limits."""
     get = {field.name: None for field in dataclasses.fields(Config)} | pair
-    tile, pairs, split = get["token_tile"], get["cta_group"] == 2, get["split_k"] or 1
+    tile, pairs, split = get["column_tile"], get["cta_group"] == 2, get["split_k"] or 1
     reasons = [
         tile == 8 and (pairs or get["cluster_n"] == 2),
         tile == 48 and get["cluster_n"] == 2,
