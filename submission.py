@@ -319,9 +319,8 @@ class Plan:
         # Partial sums of a K split that the other CTAs send: [sender][chunk][w][warp]
         self.part_bytes = 32 * self.chunk * 4
         self.received_chunks = ceil_div(ceil_div(tile, self.chunk), c.split_k)  # from each sender
-        incoming = (
-            (c.split_k - 1) * self.received_chunks * self.products * QUARTERS * self.part_bytes
-        )
+        incoming = (c.split_k - 1) * self.received_chunks * self.products
+        incoming *= QUARTERS * self.part_bytes
 
         staging = self.epilogue_warps * 1024 if self.transposed else 0
         single = 8 * (3 * self.accumulators + 1) + 8
@@ -446,18 +445,19 @@ def legal_configs(problem: Problem) -> list[Config]:
     """The configurations that `pick` weighs."""
     legal = []
     for swap_ab in (False, True) if problem.columns > 8 else (False,):
-        columns, groups = problem.oriented(swap_ab).columns, problem.oriented(swap_ab).groups
+        sides = problem.oriented(swap_ab)
+        columns = sides.columns
         tiles = {64, 128, 192, 256} if columns > 8 else {8}
         tiles |= {ceil_div(columns, n) * n for n in (16, 32)} if 8 < columns <= 256 else set()
-        pairs = (1, 2) if columns > 8 and all(p.rows > ROWS for p in groups) else (1,)
+        pairs = (1, 2) if columns > 8 and all(p.rows > ROWS for p in sides.groups) else (1,)
         levers = pairs, range(1, MAX_CLUSTER + 1), (1, 2, 4) if columns > 8 else (1,), (False, True)
         choices = itertools.product(sorted(tiles), (swap_ab,), *levers, (1, 2, 3, 4))
         for config in itertools.starmap(Config, choices):
             try:
-                check(config, problem)
+                check(config, sides)
             except ValueError:
                 continue
-            if not config.persistent or config.ctas_per_sm == 1 < waves_of(config, problem):
+            if not config.persistent or config.ctas_per_sm == 1 < waves_of(config, sides):
                 legal.append(config)
     return legal
 

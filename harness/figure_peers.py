@@ -141,8 +141,14 @@ def ladder_ranks(points: list[dict]) -> str:
         return "" if value is None else f"{value:.2f}"
 
     rows = [
-        (s["shape"], s["versions"], *map(shown, (s["spearman"], s["most"])), s["odd"])
-        + (shown(s["odd_spearman"]),)
+        (
+            s["shape"],
+            s["versions"],
+            shown(s["spearman"]),
+            shown(s["most"]),
+            s["odd"],
+            shown(s["odd_spearman"]),
+        )
         for s in ladder.shapes(timed(points))
     ]
     header = (

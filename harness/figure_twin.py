@@ -22,10 +22,10 @@ WORDS = {
     "split_4": "K split by 4",
     "multicast_2": "multicast by 2",
     "multicast_2_split_2": "multicast by 2 and K split by 2",
+    "multicast_4": "multicast by 4",
     "swapped": "tokens as rows",
     "swapped_multicast_2": "tokens as rows, multicast by 2",
     "swapped_pairs": "tokens as rows of pairs",
-    "multicast_4": "multicast by 4",
 }
 
 

@@ -166,7 +166,10 @@ def why_harmless(gpu, subject: Subject, mutation: Mutation) -> str:
         gpu.launch(parse(subject.text), *subject.launch)
         waited = {text.rstrip(";") for text in gpu.machine.observer.exercised}
         if line.rstrip(";") not in waited:
-            return "no phase of this barrier is waited for in this launch: it is too short for that, or has no use for it"
+            return (
+                "no phase of this barrier is waited for in this launch: it is too short for that, "
+                "or has no use for it"
+            )
     if line.startswith("tcgen05.wait::ld"):
         return (
             "what reads the registers waits for them (a true dependency, PTX ISA 9.7.16.6), and "
