@@ -273,6 +273,15 @@ TABLE = (
         64,
     ),
     _c(
+        "cpc_bytes",
+        1e9,
+        "B",
+        "unknown",
+        "what copies of a CPC's SMs have under way at most. An H200: 500 KB",
+        1e9,
+        500e3,
+    ),
+    _c(
         "lrc_beside_multicast",
         1.0,
         "",

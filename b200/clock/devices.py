@@ -55,7 +55,22 @@ H200 = Device(
         Constant(
             "dram_grain", 1024, "B", "unknown", "a page of an HBM pseudo-channel, as JEDEC has it"
         ),
-        Constant("dram_channels", 48, "", "unknown", "six stacks where the B200 has eight"),
+        Constant("dram_channels", 96, "", "unknown", "six stacks of 16, as JEDEC has them"),
+        Constant(
+            "dram_open",
+            300.0,
+            "clk",
+            "fitted",
+            "hopper_depth, 24 to 72 CTAs, 4 to 8 stages: with 80 up to 21 % too fast, with 600 at "
+            "most 6 %; hopper_sharing, 3 stages: with 300 12 % too slow, with 400 17 %",
+        ),
+        Constant(
+            "cpc_bytes",
+            500e3,
+            "B",
+            "fitted",
+            "hopper_depth, 56 CTAs: 13 stages take 5 % longer than 10, since two CPCs have five",
+        ),
         Constant("tma_l2", 281.0, "clk", "measured", "hopper_memory, l2 (1, 1): 339 cycles a load"),
         Constant(
             "row_clk", 1.0, "clk", "measured", "hopper_ingest: rows of 64 and of 32 B, one SM"

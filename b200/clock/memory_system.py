@@ -19,6 +19,7 @@ import numpy as np
 
 from b200.clock.coalescer import Coalescer
 from b200.clock.stores import SECTOR_SHIFT
+from b200.clock.window import Window
 from b200.clock.write_back import Moved, next_behind_memset
 
 UNIT = 64  # bytes: what DRAM delivers for a missing sector
@@ -96,7 +97,7 @@ class Memory:
     answer; written_bytes: by stores; dirty: whether a memset came right before; stored_bytes: of
     sectors that stores have left to be written back, each once however often it is written or
     added to; crowded_bytes: of these and of dram_bytes, while their DRAM channel had something
-    else to do.
+    else to do; windows: by CPC.
     """
 
     def __init__(self, c, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
@@ -129,6 +130,7 @@ class Memory:
         self.coalescers: dict[int, Coalescer] = defaultdict(
             lambda: Coalescer(c.lrc_bytes, c.lrc_tpc_bytes, c.lrc_beside_multicast)
         )
+        self.windows: dict[int, Window] = defaultdict(lambda: Window(c.cpc_bytes))
         self.l2_bytes = self.dram_bytes = self.fabric_bytes = self.written_bytes = 0
         self.coalesced_bytes = 0
         self.stored_bytes = self.crowded_bytes = 0

@@ -7,7 +7,9 @@ GPC, and with it the answers of the L2 (coalescer.py); clusters share one with t
 many later as there are GPCs with a free TPC. Fewer CTAs than SMs are spread: all GPCs get as many
 as each other, and a TPC a second one when all have one (H200, 4 to 112 CTAs). A few TPCs, of the
 first GPC as the order has it, are in clusters of two at most, and come first. How many clusters fit
-follows: on an H200 66, 39, 30, 22, 17, 15 and 15 of 2 to 8 CTAs, as its driver says.
+follows: on an H200 66, 39, 30, 22, 17, 15 and 15 of 2 to 8 CTAs, as its driver says. A GPC has
+three CPCs, its TPCs by turns; of eight TPCs one CPC has two (H200, hopper_depth: what shares a
+limit, window.py), the strays are in the other two.
 
 Which GPC of a B200 has how many SMs differs from chip to chip. Which die a GPC is on is not
 published; they are on the dies by turns here.
@@ -15,6 +17,7 @@ published; they are on the dies by turns here.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,6 +28,7 @@ from b200.clock.sm import SM
 from b200.hardware import SM_CTAS, SM_THREADS, SMEM_BYTES, SMEM_RESERVED
 
 TPC = 2  # SMs
+CPCS = 3  # of a GPC
 
 
 def max_clusters(size: int, device: Device = B200) -> int:
@@ -36,6 +40,13 @@ def _groups(device: Device) -> list[tuple[int, int]]:
     """(GPC, SMs) of what clusters lie within, in the order of its turns."""
     whole = [sms - TPC * device.strays * (gpc == 0) for gpc, sms in enumerate(device.gpcs)]
     return [(0, TPC)] * device.strays + list(enumerate(whole))
+
+
+def _cpcs(tpcs: int) -> list[int]:
+    """The CPC of each TPC of a GPC: by turns; the first has no more TPCs than the others."""
+    room = [(tpcs + cpc) // CPCS for cpc in range(CPCS)]
+    turns = sorted((turn, cpc) for cpc, most in enumerate(room) for turn in range(most))
+    return [cpc for _, cpc in turns]
 
 
 def _share(items: int, room: list[int]) -> list[int]:
@@ -56,11 +67,16 @@ class Placement:
     def __init__(self, device: Device = B200):
         self.sms: list[SM] = []
         self.groups: list[list[SM]] = []
-        for gpc, count in _groups(device):
-            members = [
-                SM(len(self.sms) + i, gpc, gpc % 2, SMEM_BYTES, SM_THREADS, SM_CTAS)
-                for i in range(count)
-            ]
+        cpcs = [deque(_cpcs(sms // TPC)) for sms in device.gpcs]
+        for n, (gpc, count) in enumerate(_groups(device)):
+            cpc_of_next = cpcs[gpc].pop if n < device.strays else cpcs[gpc].popleft
+            members = []
+            for _ in range(count // TPC):
+                place = gpc, gpc * CPCS + cpc_of_next(), gpc % 2
+                members += [
+                    SM(len(self.sms) + len(members) + i, *place, SMEM_BYTES, SM_THREADS, SM_CTAS)
+                    for i in range(TPC)
+                ]
             self.sms += members
             self.groups.append(members)
         self._strays = device.strays

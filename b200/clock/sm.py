@@ -38,7 +38,7 @@ class SubCore:
 
 
 class SM:
-    """A streaming multiprocessor.
+    """A streaming multiprocessor. cpc: a number on the chip, as gpc is.
 
     tma: the unit that executes tensor and bulk copies; fill: rows that arrive in shared memory;
     lsu: loads and stores of the warps; store_port: stores on their way to the L2; dsmem, dsmem_in:
@@ -49,8 +49,10 @@ class SM:
     there; fenced: when the last fence is done.
     """
 
-    def __init__(self, index: int, gpc: int, die: int, smem: int, threads: int, ctas: int):
-        self.index, self.gpc, self.die = index, gpc, die
+    def __init__(
+        self, index: int, gpc: int, cpc: int, die: int, smem: int, threads: int, ctas: int
+    ):
+        self.index, self.gpc, self.cpc, self.die = index, gpc, cpc, die
         self.tma, self.fill, self.lsu, self.stores = Server(), Server(), Server(), Server()
         self.dsmem, self.dsmem_in = Server(), Server()
         self.store_port = StorePort()

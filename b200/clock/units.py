@@ -70,7 +70,8 @@ class Units(Accesses, ABC):
         self, sm, at: float, spans, latency: float, land, fan_out: bool = False, outside: int = 0
     ):
         """Read spans as the TMA does: copy after copy, tma_chunk bytes at a time, each when the
-        ones before have been asked for, so that the SMs' requests mix. Calls land(first, last) when
+        ones before have been asked for, so that the SMs' requests mix, and when the window of the
+        SM's CPC has room; what is a single piece does not wait for it. Calls land(first, last) when
         the first and the last arrival are known. outside: bytes beside the spans that lie outside
         of the tensor.
         """
@@ -99,11 +100,22 @@ class Units(Accesses, ABC):
             if len(arrivals) == len(pieces) + len(beyond):
                 land(min(a for a, _ in arrivals), max(b for _, b in arrivals))
 
+        window = self.chip.windows[sm.cpc]
+
         def ask(piece):
-            arrived(self._fetch(sm, Clock.now, [piece], latency, late, fan_out, True))
+            first, last = self._fetch(sm, Clock.now, [piece], latency, late, fan_out, True)
+            window.asked(last, len(piece[0]) * piece[1])
+            arrived((first, last))
+
+        def admit(piece):
+            begin = window.admit(Clock.now, len(piece[0]) * piece[1])
+            if begin > Clock.now:
+                self.at(begin, lambda: ask(piece))
+            else:
+                ask(piece)
 
         for piece in pieces:
-            self.at(when, lambda piece=piece: ask(piece))
+            self.at(when, lambda piece=piece: admit(piece))
             when += len(piece[0]) * self._row_clk(piece[1])
         for nbytes in beyond:
             self.at(when, lambda n=nbytes: arrived(self.chip.outside(Clock.now, sm, n, latency)))

@@ -1,6 +1,7 @@
 """Which SM a CTA runs on, held against %smid of an H200 and what drivers say of clusters."""
 
 import json
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -89,3 +90,19 @@ def test_ctas_without_clusters_fill_gpc_after_gpc():
 def test_ctas_that_fill_half_of_the_chip_are_on_both_dies():
     dies = [sms[0].die for sms in placed(B200, 1)[:74]]
     assert dies.count(0) == 38 and dies.count(1) == 36  # GPCs of 16, 18, 18 and 18 SMs by turns
+
+
+def test_cpcs_of_four_sms_are_those_that_end_first_on_an_h200():
+    """With 128 CTAs of 208 KB under way: the SMs that got more of DRAM than the others (what is
+    left of the 132 are SMs of GPCs of 18).
+    """
+    results = json.loads((MEASURED.parent / "h200-depth.json").read_text())["results"]
+    (ends,) = (r["ends"] for r in results if (r["ctas"], r["stages"]) == (128, 13))
+    last = max(ends.values())
+    early = {int(sm) // 2 for sm, us in ends.items() if us < 0.88 * last}
+    sms = Placement(H200).sms
+    count = Counter(sm.cpc for sm in sms)
+    assert sorted(count.values()) == [4] * 6 + [6] * 18
+    small = [sm for sm in sms if count[sm.cpc] == 4]
+    assert len(small) == 2 * len(early)
+    assert len({sm.gpc for sm in small}) == 6
