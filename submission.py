@@ -1059,14 +1059,14 @@ class Kernel:
             mbarrier_init(self.barrier(at, i), arrivals)
 
     def init_other_barriers(self):
-        """All but full[s][w]."""
+        """All but full[s][w], where the kernel waits for them."""
         c, plan = self.config, self.plan
         self.init_barriers(plan.empty_at, plan.stages * plan.products, c.cluster_n)
-        for at in (plan.acc_full_at, plan.gate_at):
-            self.init_barriers(at, plan.accumulators, 1)
+        self.init_barriers(plan.acc_full_at, plan.accumulators, 1)
+        self.init_barriers(plan.gate_at, plan.accumulators * (plan.gate_lead > 0), 1)
         arrivals = plan.epilogue_warps * c.cta_group
-        self.init_barriers(plan.acc_empty_at, plan.accumulators, arrivals)
-        self.init_barriers(plan.partials_at, 1, 1)
+        self.init_barriers(plan.acc_empty_at, plan.accumulators * c.persistent, arrivals)
+        self.init_barriers(plan.partials_at, int(c.split_k > 1), 1)
         cute.arch.mbarrier_init_fence()
 
     @cute.jit

@@ -83,7 +83,7 @@ TABLE = (
     ),
     _c(
         "dram_open",
-        80.0,
+        160.0,
         "clk",
         "fitted",
         "SA tma2d_tput, even rows: what a channel that stood idle is busy longer for a row that is "
