@@ -75,9 +75,9 @@ TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
 # What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a column;
-# mates: the part of the rows of its tile that a CTA without a cluster reads for itself
-COSTS = {"dram": 4000, "l2": 9950, "start": 3860, "refill": 2280, "cluster": 50, "split": 440}
-COSTS |= {"restart": 2700, "epilogue": 11.3, "exchange": 25, "fill": 1.75, "mates": 0.55}
+# mates: the part of the weights of its tile that a CTA without a cluster reads for itself
+COSTS = {"dram": 4000, "l2": 10200, "start": 3860, "refill": 2300, "cluster": 42, "split": 440}
+COSTS |= {"restart": 2700, "epilogue": 10.8, "exchange": 28, "fill": 1.7, "mates": 0.51}
 # Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
 EDGE, EDGE_CHANCE = 0.9, 0.05
 CLOSE = 1.03  # estimates within this ratio are alike
@@ -421,8 +421,9 @@ def estimate(config: Config, problem: Problem) -> float:
         width = ceil_div(mean if waves > 1 else min(p.columns, c.column_tile), unit) * unit
         tiles += [tile_cycles(plan, width, p.k, crowd)] * tiles_of(c, p)
         rows = row_operands * tiles_of(c, p) * c.cta_group * ROWS  # for each once by a cluster
-        rows *= COSTS["mates"] if c.cluster == 1 and not c.persistent else 1
         columns = p.batch * ceil_div(p.rows, ROWS * c.cta_group) * column_operands * p.columns
+        own = COSTS["mates"] if c.cluster == 1 and not c.persistent else 1  # of the weights
+        rows, columns = (rows, columns * own) if c.swap_ab else (rows * own, columns)
         once = p.batch * (row_operands * p.rows + column_operands * p.columns)  # from DRAM
         l2 += p.k * 0.5625 * (rows + columns + COSTS["fill"] * once) / COSTS["l2"]
         dram += p.k * 0.5625 * once / COSTS["dram"]
@@ -788,9 +789,8 @@ class Kernel:
         return count, lambda i: i * clusters + select(i < rounds, cluster, other_end), stages
 
     def locate(self, index):
-        """The tile with number `index`. CTAs fill a GPC, which merges requests for the same: their
-        column tiles run fastest. Clusters take GPCs by turns: their row tiles do, to share columns.
-        """
+        """The tile with number `index`. CTAs fill a GPC, which merges requests: neighbours have the
+        same weights. Clusters take GPCs by turns: there neighbours have the same columns."""
         c, plan, operands = self.config, self.plan, self.plan.products + 1
         group = self.groups[0]
         for other in self.groups[1:]:
@@ -802,7 +802,7 @@ class Kernel:
         if not plan.one_batch:
             tile, batch = mod(tile, row_tiles * column_tiles), div(tile, row_tiles * column_tiles)
         row_tile, column_tile = div(tile, column_tiles), mod(tile, column_tiles)
-        if c.cluster > 1 and not plan.one_column_tile:
+        if (c.cluster > 1 or c.swap_ab) and not plan.one_column_tile:
             row_tile, column_tile = mod(tile, row_tiles), div(tile, row_tiles)
         row = (row_tile * c.cta_group + self.half) * ROWS
         column = (column_tile * c.cluster_n + self.sharer) * c.column_tile
