@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ SCRATCH = "%mutated"  # a register of the mutation's own
 class Subject:
     """A compiled launch to mutate. launch: what Gpu.launch takes behind the program. idle: PTX that
     no warp executes in it, such as the loads of a smaller tile: a change there changes nothing.
+    It is a line's text and how many such lines stand before it: branches repeat lines.
     """
 
     name: str
@@ -26,7 +28,7 @@ class Subject:
     text: str
     launch: tuple
     result: object
-    idle: frozenset[str] = frozenset()
+    idle: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,10 @@ def candidates(subject: Subject, rng: random.Random) -> dict[str, list[Mutation]
     def add(kind, line, *after):
         found.setdefault(kind, []).append(Mutation(kind, line, after))
 
+    alike: Counter[str] = Counter()
     for i, text in enumerate(subject.text.splitlines()):
-        if plain(text) in subject.idle:
+        alike[plain(text)] += 1
+        if (plain(text), alike[plain(text)] - 1) in subject.idle:
             continue
         for kind, pattern in DROPS.items():
             if re.match(rf"\s*(@!?%p\d+\s+)?({pattern})", text):
@@ -181,17 +185,18 @@ def plain(text: str) -> str:
     return " ".join(text.split()).rstrip(";")
 
 
-def idle(gpu, text: str, launch: tuple) -> frozenset[str]:
-    """Lines of PTX that stand only where no warp comes in a launch."""
+def idle(gpu, text: str, launch: tuple) -> frozenset[tuple[str, int]]:
+    """Lines of PTX that stand where no warp comes in a launch, as in Subject."""
     b200.install(check=False)
     gpu.launch(parse(text), *launch)
-    reached: set[str] = set()
-    every: set[str] = set()
+    alike: Counter[str] = Counter()
+    found = []
     for block, hits in zip(gpu.machine.code.structure, gpu.machine.hits):
-        lines = {plain(op.ins.text) for op in block.ops}
-        every |= lines
-        reached |= lines if hits else set()
-    return frozenset(every - reached)
+        for op in block.ops:
+            line = plain(op.ins.text)
+            found += [] if hits else [(line, alike[line])]
+            alike[line] += 1
+    return frozenset(found)
 
 
 def draw(
