@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import b200
@@ -20,7 +20,7 @@ SCRATCH = "%mutated"  # a register of the mutation's own
 class Subject:
     """A compiled launch to mutate. launch: what Gpu.launch takes behind the program. idle: PTX that
     no warp executes in it, such as the loads of a smaller tile: a change there changes nothing.
-    It is a line's text and how many such lines stand before it: branches repeat lines.
+    Lines as `numbered` has them.
     """
 
     name: str
@@ -83,10 +83,9 @@ def candidates(subject: Subject, rng: random.Random) -> dict[str, list[Mutation]
     def add(kind, line, *after):
         found.setdefault(kind, []).append(Mutation(kind, line, after))
 
-    alike: Counter[str] = Counter()
-    for i, text in enumerate(subject.text.splitlines()):
-        alike[plain(text)] += 1
-        if (plain(text), alike[plain(text)] - 1) in subject.idle:
+    lines = subject.text.splitlines()
+    for i, (text, line) in enumerate(zip(lines, numbered(lines), strict=True)):
+        if line in subject.idle:
             continue
         for kind, pattern in DROPS.items():
             if re.match(rf"\s*(@!?%p\d+\s+)?({pattern})", text):
@@ -185,18 +184,22 @@ def plain(text: str) -> str:
     return " ".join(text.split()).rstrip(";")
 
 
+def numbered(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Each line, plain, and how many like it stand before it: branches repeat lines."""
+    alike: Counter[str] = Counter()
+    for line in map(plain, lines):
+        yield line, alike[line]
+        alike[line] += 1
+
+
 def idle(gpu, text: str, launch: tuple) -> frozenset[tuple[str, int]]:
-    """Lines of PTX that stand where no warp comes in a launch, as in Subject."""
+    """Lines of PTX that stand where no warp comes in a launch."""
     b200.install(check=False)
     gpu.launch(parse(text), *launch)
-    alike: Counter[str] = Counter()
-    found = []
-    for block, hits in zip(gpu.machine.code.structure, gpu.machine.hits):
-        for op in block.ops:
-            line = plain(op.ins.text)
-            found += [] if hits else [(line, alike[line])]
-            alike[line] += 1
-    return frozenset(found)
+    blocks = zip(gpu.machine.code.structure, gpu.machine.hits)
+    ops = [(op.ins.text, hits) for block, hits in blocks for op in block.ops]
+    lines = numbered(line for line, _ in ops)
+    return frozenset(line for line, (_, hits) in zip(lines, ops, strict=True) if not hits)
 
 
 def draw(
