@@ -74,10 +74,11 @@ SMEM_PER_SM = 233_472  # each resident CTA takes 1 KB more than it asks for
 TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
-# What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a column;
-# mates: the part of the weights of its tile that a CTA without a cluster reads for itself
-COSTS = {"dram": 4000, "l2": 10200, "start": 3860, "refill": 2300, "cluster": 42, "split": 440}
-COSTS |= {"restart": 2700, "epilogue": 10.8, "exchange": 28, "fill": 1.7, "mates": 0.51}
+# What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a column.
+# merged: the part of the weights that a CTA without a cluster reads together with neighbours.
+COSTS = {"dram": 4000, "l2": 10200, "outside": 3850, "start": 3030, "refill": 2220, "cluster": 49}
+COSTS |= {"load": 42, "fill": 1.74, "merged": 0.4, "epilogue": 11.7, "exchange": 29.5}
+COSTS |= {"split": 390, "restart": 2350}
 # Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
 EDGE, EDGE_CHANCE = 0.9, 0.05
 CLOSE = 1.03  # estimates within this ratio are alike
@@ -371,8 +372,7 @@ def check(config: Config, problem: Problem) -> Plan:
     need(not c.swap_ab or vector.stored == vector.columns, "the one row of a gemv stays a column")
     problem = problem.oriented(c.swap_ab)
     need(c.cta_group in (1, 2), "an MMA runs on one CTA or on a pair")
-    need(c.column_tile in range(granule, 2**10, granule), "N is a multiple of 8, of 16 in a pair")
-    need(c.column_tile <= 256, "N of an MMA is at most 256")
+    need(c.column_tile in range(granule, 257, granule), "N is 8 to 256 by 8, in a pair by 16")
     repeats = c.cluster_n > 1 or problem.columns > c.column_tile
     need(not repeats or c.column_tile % 64 == 0, "scales start at a multiple of 64 columns")
     need(c.cluster <= MAX_CLUSTER, "a cluster has at most 8 CTAs")
@@ -400,54 +400,57 @@ def tile_cycles(plan: Plan, width: int, k: int, crowd: int) -> tuple[float, floa
     c, products, (row_operands, column_operands) = plan.config, plan.products, plan.operands
     mma = max(width / 2, 32 + width / 4 if c.cta_group == 1 else 35 + width / 8)
     boxes = ceil_div(width // c.cta_group, plan.column_box) + ceil_div(width, 128)
-    loads = 36 * (2 * row_operands / c.cluster_n + column_operands * boxes)
+    loads = COSTS["load"] * (2 * row_operands / c.cluster_n + column_operands * boxes)
     refill = (COSTS["refill"] + COSTS["cluster"] * (c.cluster - 1)) / plan.stages
     busy = sum(x**4 for x in (crowd * K_BLOCKS * products * mma, crowd * loads, refill)) ** 0.25
     stored = min(width, ceil_div(ceil_div(width, plan.chunk), c.split_k) * plan.chunk)
-    column = COSTS["epilogue"] + COSTS["exchange"] * products * (c.split_k - 1)  # partial sums
-    meet = (c.split_k > 1) * COSTS["split"]  # CTAs of a K split, however little they exchange
-    return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, column * stored + meet
+    of_another = COSTS["split"] + COSTS["exchange"] * products * stored  # part of K
+    epilogue = COSTS["epilogue"] * stored + (c.split_k - 1) * of_another
+    return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, epilogue
+
+
+def memory_cycles(plan: Plan, p: Product) -> tuple[float, float]:
+    """Rough cycles of DRAM and the L2 for a product: its bytes, and those of boxes beyond it."""
+    c, (row_operands, column_operands) = plan.config, plan.operands
+    down, box = p.batch * ceil_div(p.rows, ROWS * c.cta_group), plan.column_box * c.cta_group
+    along = tiles_of(c, p) // down
+    rows, columns = row_operands * p.batch * p.rows * along, column_operands * down * p.columns
+    boxes = row_operands * along * c.cta_group * plan.row_box
+    boxes = down * (boxes + column_operands * ceil_div(p.columns, box) * box)
+    read, once = rows + columns, p.batch * (row_operands * p.rows + column_operands * p.columns)
+    merged = (c.cluster == 1) * COSTS["merged"] * (columns if c.swap_ab else rows)
+    l2 = (read - merged + COSTS["fill"] * once) / COSTS["l2"] + (boxes - read) / COSTS["outside"]
+    return p.k * 0.5625 * once / COSTS["dram"], p.k * 0.5625 * l2
 
 
 def estimate(config: Config, problem: Problem) -> float:
-    """Rough time in SM cycles, to rank configurations: the start, tensor core, DRAM or L2, more
-    where they are alike, before the last wave and in it; the last epilogue, more waves."""
+    """Rough time in SM cycles, to rank configurations: the start; tiles, DRAM or L2, more where
+    they are alike; the last epilogue; more waves."""
     problem, c, plan = problem.oriented(config.swap_ab), config, Plan(config, problem)
-    row_operands, column_operands = problem.operands
-    waves, unit, tiles, dram, l2 = waves_of(c, problem), 8 * c.cta_group, [], 0, 0
+    waves, unit, tiles = waves_of(c, problem), 8 * c.cta_group, []
     crowd = min(c.ctas_per_sm, ceil_div(tile_count(c, problem) * c.cluster, SM_COUNT))
     for p in sorted(problem.groups, key=lambda p: -p.k * (ROWS + p.columns)):  # as `launch` does
         mean = ceil_div(p.columns, ceil_div(p.columns, c.column_tile))
         width = ceil_div(mean if waves > 1 else min(p.columns, c.column_tile), unit) * unit
         tiles += [tile_cycles(plan, width, p.k, crowd)] * tiles_of(c, p)
-        rows = row_operands * tiles_of(c, p) * c.cta_group * ROWS  # for each once by a cluster
-        columns = p.batch * ceil_div(p.rows, ROWS * c.cta_group) * column_operands * p.columns
-        own = COSTS["mates"] if c.cluster == 1 and not c.persistent else 1  # of the weights
-        rows, columns = (rows, columns * own) if c.swap_ab else (rows * own, columns)
-        once = p.batch * (row_operands * p.rows + column_operands * p.columns)  # from DRAM
-        l2 += p.k * 0.5625 * (rows + columns + COSTS["fill"] * once) / COSTS["l2"]
-        dram += p.k * 0.5625 * once / COSTS["dram"]
+    dram, l2 = map(sum, zip(*(memory_cycles(plan, p) for p in problem.groups)))
     at_once = clusters_at_once(c.cluster) * c.ctas_per_sm
     mains, epilogues = zip(*tiles[::at_once])  # of the first cluster, which has the longest
-    before = sum(mains[:-1]) + (plan.accumulators == 1) * sum(epilogues[:-1])
+    main = sum(mains) + (plan.accumulators == 1) * sum(epilogues[:-1])
     # A last wave loads its part of the bytes itself; of a persistent kernel all load to the end.
-    last = 1 - (waves - 1) * at_once / len(tiles)
-    apart = (before, 1 - last), (mains[-1], last)
-    phases = [(before + mains[-1], 1)] if c.persistent else apart
+    last, end = (0, 0) if c.persistent else (1 - (waves - 1) * at_once / len(tiles), mains[-1])
+    phases = (main - end, 1 - last), (end, last)
     cycles = sum(sum(x**5 for x in (t, part * dram, part * l2)) ** 0.2 for t, part in phases)
-    if c.cluster > 2:  # of more than a TPC, chips differ in how many fit
-        likely = waves + EDGE_CHANCE * (waves_of(c, problem, EDGE) - waves)
-        cycles, waves = cycles * likely / waves, likely
-    cycles += epilogues[-1] + COSTS["start"]
-    return cycles + (waves - 1) * (400 if c.persistent else COSTS["restart"])
+    edge = (c.cluster > 2) * EDGE_CHANCE * (waves_of(c, problem, EDGE) - waves)  # beyond a TPC
+    more_waves = (waves + edge - 1) * (400 if c.persistent else COSTS["restart"])
+    return COSTS["start"] + cycles * (1 + edge / waves) + epilogues[-1] + more_waves
 
 
 def legal_configs(problem: Problem) -> list[Config]:
     """The configurations that `pick` weighs."""
     legal = []
     for swap_ab in (False, True) if problem.columns > 8 else (False,):
-        sides = problem.oriented(swap_ab)
-        columns = sides.columns
+        columns = (sides := problem.oriented(swap_ab)).columns
         tiles = {64, 128, 192, 256} if columns > 8 else {8}
         tiles |= {ceil_div(columns, n) * n for n in (16, 32)} if 8 < columns <= 256 else set()
         pairs = (1, 2) if columns > 8 and all(p.rows > ROWS for p in sides.groups) else (1,)
@@ -1233,11 +1236,8 @@ def kernel_for(problem: Problem, config: Config | None = None):
 def launch(problem: Problem, groups: list[dict[str, torch.Tensor]], config: Config | None = None):
     """Compute a problem on the tensors of each group; TypeError or ValueError if one is illegal."""
     kernel, problem = kernel_for(problem, config)
-    words, listed = [], [*zip(problem.groups, operands_of(problem), groups)]
-    listed.sort(
-        key=lambda group: -group[0].k * (ROWS + group[0].columns)
-    )  # the longest tiles first
-    for p, operands, tensors in listed:
+    words, listed = [], zip(problem.groups, operands_of(problem), groups)  # the longest tiles first
+    for p, operands, tensors in sorted(listed, key=lambda g: -g[0].k * (ROWS + g[0].columns)):
         words += [operand.address_of(tensors[operand.key]) for operand in operands]
         words += p.rows, p.columns, p.k, p.batch, p.stored
     kernel(Words(words))

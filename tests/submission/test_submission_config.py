@@ -32,9 +32,9 @@ from tests.submission.submission_support import (
 # A legal base, the change that makes it illegal, words of the reason.
 ILLEGAL = [
     ({"cta_group": 3}, gemm(128, 64, 512), "one CTA or on a pair"),
-    ({"column_tile": 12}, gemm(128, 8, 512), "multiple of 8"),
-    ({"cta_group": 2, "column_tile": 24}, gemm(256, 24, 512), "of 16 in a pair"),
-    ({"column_tile": 320}, gemm(128, 320, 512), "at most 256"),
+    ({"column_tile": 12}, gemm(128, 8, 512), "8 to 256 by 8"),
+    ({"cta_group": 2, "column_tile": 24}, gemm(256, 24, 512), "in a pair by 16"),
+    ({"column_tile": 320}, gemm(128, 320, 512), "8 to 256"),
     ({"column_tile": 96}, gemm(128, 97, 512), "multiple of 64 columns"),
     ({"swap_ab": True}, gemv(128, 512), "the one row of a gemv"),
     ({"column_tile": 48, "cluster_n": 2}, gemm(128, 48, 512), "multiple of 64"),
