@@ -1175,7 +1175,7 @@ class Kernel:
             mbarrier_wait(self.barrier(plan.partials_at, 0), 0)  # after the first: no wait
             for sender, w in itertools.product(range(split_k - 1), range(plan.products)):
                 at = self.received_at(sender, i, w) + lane * 16
-                quads = (ld_shared_v4_f32(at + n * 128) for n in range(0, plan.chunk, 4))
+                quads = [ld_shared_v4_f32(at + n * 128) for n in range(0, plan.chunk, 4)]
                 received = itertools.chain.from_iterable(quads)
                 products[w] = [a + b for a, b in zip(products[w], received)]
             self.store(t, products, column)
