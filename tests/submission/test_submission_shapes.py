@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 
-from submission import Problem
-from tests.submission.submission_support import dual, gemm, gemv, group, verify
+from submission import Config, Problem
+from tests.submission.submission_support import dual, gemm, gemv, group, inputs, run, verify
 
 PROBLEMS = ("gemv", "gemm", "dual", "group")
 
@@ -70,3 +71,26 @@ def test_a_gemm_with_128_rows_and_one_token():
 
 def test_many_groups():
     verify(group(*((8 + 8 * (g % 3), 128, 64 + 64 * (g % 2)) for g in range(24))))
+
+
+@pytest.mark.parametrize("config", [Config(column_tile=8), Config(swap_ab=True)], ids=str)
+def test_silu_of_small_and_of_large_gates(config):
+    """One product of each sum is not 0. Gates are 0 to 192 of either sign, for powers up to 2^277,
+    which fp32 does not have; float64 says what comes out, but for a rounding to fp16.
+    """
+    data = inputs(dual(128, 8, 256), seed=1)
+    a, b1, b2, _, _, _, sfa, sfb1, sfb2, _ = data
+    rows = torch.arange(128)
+    for codes, first in ((a, 2), (b1, rows % 16), (b2, 7)):  # 1, all values of e2m1, 6
+        codes.view(torch.uint8).zero_()[:, 0, 0] = first
+    exponents = rows // 16 - 2
+    for scales in (sfa, sfb1, sfb2):
+        scales.view(torch.uint8).fill_(7 << 3)  # 1 in ue4m3
+    first_blocks = ((exponents + 7) << 3).to(torch.uint8).view(4, 32).T
+    sfb1.view(torch.uint8)[:, :, 0, 0, 0, 0] = first_blocks
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
+    gates = torch.cat([values, -values])[rows % 16] * 2.0**exponents
+    expected = 6 * gates / (1 + torch.exp(-gates))
+    found = run(data, config)[:, :, 0].double()
+    allowed = expected.abs() * (2**-11 + (gates.abs() + 6) * 2**-23) + 2**-25
+    assert ((found - expected).abs() <= allowed).all()
