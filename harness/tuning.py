@@ -4,26 +4,29 @@ floors: for each benchmark shape what no kernel can beat in the model, and what 
 rule: the pick against the next best configurations by its own estimate, all modelled.
 ablation: the pick with one lever switched off at a time.
 sweep: modelled time over its floor, for shapes around and between the benchmarks; --plot FILE.
-losses: what the pick loses to the best configuration, for --random N shapes and those named, in
---jobs N processes; a JSON object a shape, with the time of each configuration tried, on stdout and
-behind those in --json FILE, which are not run again.
+losses: what the pick loses to the best configuration, for --random N shapes and those named; a
+JSON object a shape, with the time of each configuration tried, on stdout and behind those in --json
+FILE, which are not run again.
 
 Times are modelled microseconds of the kernel and what it writes back, without the gap or the
-events around it, at the nominal constants of b200/clock/constants.py. `eval.py benchmark` adds the
-protocol.
+events around it, at the constants of b200/clock/constants.py (--end: of their ranges). `eval.py
+benchmark` adds the protocol. Which DRAM channels a tensor's lines lie on moves a time by some
+percent, so each is a mean of --placements N places of the tensors. --jobs N: processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import functools
 import json
 import math
 import multiprocessing
 import os
 import random
+import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -36,12 +39,18 @@ import submission
 import task
 from b200 import pictures
 from b200.clock import Constants, Options
+from b200.clock.constants import TABLE
 from b200.clock.write_back import behind_memset, write_back_us
 from harness import figure_tables
 from submission import Config, Problem, Product
 
 CONSTANTS = Constants.make()
+ENDS = {
+    end: {c.name: getattr(c, end) for c in TABLE if getattr(c, end) is not None}
+    for end in ("low", "high")
+} | {"nominal": {}}
 GHZ = Options().clock_ghz
+APART = 2 << 20  # bytes that a tensor lies further on in its allocation, for another placement
 DEFAULT = Config()
 SEED = 17  # of the random shapes whose times the coefficients of `estimate` were fitted to
 
@@ -75,10 +84,13 @@ def is_gemv(problem: Problem) -> bool:
     return problem.groups[0].stored > problem.groups[0].columns
 
 
-def operands(problem: Problem) -> list[dict[str, torch.Tensor]]:
-    """Zeros for each group: times do not depend on values."""
+Data = list[dict[str, torch.Tensor]]  # the tensors of each group
+
+
+def operands(problem: Problem, placement: int = 0) -> Data:
+    """Zeros for each group: times do not depend on values. placement: where they lie."""
     return [
-        {operand.key: zeros(operand) for operand in sorted(group, key=scales_last)}
+        {operand.key: zeros(operand, placement) for operand in sorted(group, key=scales_last)}
         for group in submission.operands_of(problem)
     ]
 
@@ -87,22 +99,45 @@ def scales_last(operand: submission.Operand) -> tuple[bool, str]:
     return operand.key.startswith("sf"), operand.key
 
 
-def zeros(operand: submission.Operand) -> torch.Tensor:
+def zeros(operand: submission.Operand, placement: int) -> torch.Tensor:
     stored = torch.int16 if operand.dtype == torch.float16 else torch.uint8
-    flat = torch.zeros(operand.shape.numel(), dtype=stored).view(operand.dtype)
-    return flat.as_strided(operand.shape, operand.strides)
+    before = placement * APART // stored.itemsize
+    flat = torch.zeros(before + operand.shape.numel(), dtype=stored).view(operand.dtype)
+    return flat.as_strided(operand.shape, operand.strides, before)
 
 
-def modelled_us(problem: Problem, config: Config, data: list[dict[str, torch.Tensor]]) -> float:
-    """Modelled time of one launch on cold inputs: for gemv after a write that fills the L2, else
-    with what calls back to back write back.
+@dataclass(frozen=True)
+class Ruler:
+    """How a time is modelled: the mean of `placements` places of the tensors, with the clock's
+    constants at this end of their ranges.
     """
-    gpu = b200.install(timing=Options(arithmetic=False, dirty_l2=is_gemv(problem)))
-    submission.launch(problem, data, config)
-    record = gpu.launches[-1].time
-    if is_gemv(problem):
-        return record.time_us
-    return record.time_us + write_back_us(record.chip.moved, record.time_us, CONSTANTS)
+
+    placements: int = 1
+    end: str = "nominal"
+
+    def times(self, problem: Problem, configs: list[Config]) -> dict[Config, float]:
+        """Modelled us of one launch on cold inputs, by configuration: for gemv after a write that
+        fills the L2, else with what calls back to back write back.
+        """
+        torch.set_num_threads(1)
+        placed = [operands(problem, placement) for placement in range(self.placements)]
+        return {
+            config: statistics.fmean(self.launch_us(problem, config, data) for data in placed)
+            for config in configs
+        }
+
+    def us(self, problem: Problem, config: Config) -> float:
+        return self.times(problem, [config])[config]
+
+    def launch_us(self, problem: Problem, config: Config, data: Data) -> float:
+        changed, dirty = ENDS[self.end], is_gemv(problem)
+        gpu = b200.install(timing=Options(arithmetic=False, dirty_l2=dirty, constants=changed))
+        submission.launch(problem, data, config)
+        record = gpu.launches[-1].time
+        if dirty:
+            return record.time_us
+        constants = Constants.make(**changed)
+        return record.time_us + write_back_us(record.chip.moved, record.time_us, constants)
 
 
 @dataclass(frozen=True)
@@ -151,44 +186,51 @@ def told(config: Config) -> str:
     return " ".join(f"{name}={getattr(config, name)}" for name in changed) or "the default"
 
 
-def floors(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict]:
-    """A record a shape: its floor, its pick and the pick's modelled time."""
-    for name, problem in shapes.items():
-        f, config = floor(problem), submission.pick(problem)
-        yield {
-            "shape": name,
-            "dram_us": f.dram,
-            "mma_us": f.mma,
-            "fixed_us": f.fixed,
-            "floor_us": f.total,
-            "binds": f.binds,
-            "us": modelled_us(problem, config, operands(problem)),
-            "pick": told(config),
-        }
+def floors(name: str, problem: Problem, ruler: Ruler, first: int) -> dict:
+    """The floor of a shape, its pick and the pick's modelled time."""
+    f, config = floor(problem), submission.pick(problem)
+    return {
+        "shape": name,
+        "dram_us": f.dram,
+        "mma_us": f.mma,
+        "fixed_us": f.fixed,
+        "floor_us": f.total,
+        "binds": f.binds,
+        "us": ruler.us(problem, config),
+        "pick": told(config),
+    }
+
+
+def kind(config: Config) -> tuple[bool, ...]:
+    """The mechanisms that a configuration uses."""
+    c = config
+    return c.swap_ab, c.cta_group > 1, c.split_k > 1, c.cluster_n > 1, c.persistent
 
 
 def candidates(problem: Problem, count: int) -> list[Config]:
-    """The pick and the next best configurations by its estimate; count 0: all legal ones."""
+    """The pick, the next best configurations by its estimate, and what that has for the best of
+    each other combination of mechanisms; count 0: all legal ones.
+    """
     pick, legal = submission.pick(problem), submission.legal_configs(problem)
     others = sorted(legal, key=lambda config: submission.estimate(config, problem))
-    return [pick, *(config for config in others if config != pick)][: count or None]
+    listed = [pick, *(config for config in others if config != pick)]
+    first = listed[: count or None]
+    of_kind = {kind(config): config for config in reversed(listed)}
+    return first + [config for k, config in of_kind.items() if k not in map(kind, first)]
 
 
-def rule(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict]:
-    """A record a shape: modelled time of the pick, its own estimate, and the best of the next."""
-    for name, problem in shapes.items():
-        data = operands(problem)
-        first = candidates(problem, args.first)
-        times = {config: modelled_us(problem, config, data) for config in first}
-        pick, best = first[0], min(times, key=times.__getitem__)
-        yield {
-            "shape": name,
-            "us": times[pick],
-            "estimate_us": submission.estimate(pick, problem) / GHZ / 1e3,
-            "best_us": times[best],
-            "lost": times[pick] / times[best] - 1,
-            "best": told(best),
-        }
+def rule(name: str, problem: Problem, ruler: Ruler, first: int) -> dict:
+    """Modelled time of a shape's pick, its own estimate, and the best of the next."""
+    times = ruler.times(problem, candidates(problem, first))
+    pick, best = next(iter(times)), min(times, key=times.__getitem__)
+    return {
+        "shape": name,
+        "us": times[pick],
+        "estimate_us": submission.estimate(pick, problem) / GHZ / 1e3,
+        "best_us": times[best],
+        "lost": times[pick] / times[best] - 1,
+        "best": told(best),
+    }
 
 
 def random_shapes(count: int, seed: int = SEED) -> dict[str, Problem]:
@@ -212,41 +254,39 @@ def random_shapes(count: int, seed: int = SEED) -> dict[str, Problem]:
     return found if seed == SEED else {f"{name}, seed {seed}": p for name, p in found.items()}
 
 
-def loss(name: str, problem: Problem, first: int) -> dict:
-    """What the pick of a shape loses to the best of its `first` candidates."""
-    torch.set_num_threads(1)
-    data, listed = operands(problem), candidates(problem, first)
-    times = {config: modelled_us(problem, config, data) for config in listed}
-    best = min(times, key=times.__getitem__)
+def loss(name: str, problem: Problem, ruler: Ruler, first: int) -> dict:
+    """What the pick of a shape loses to the best of its candidates."""
+    times = ruler.times(problem, candidates(problem, first))
+    pick, best = next(iter(times)), min(times, key=times.__getitem__)
     return {
         "shape": name,
         "sizes": [list(p) for p in problem.groups],
         "kind": "modelled",
-        "pick": told(listed[0]),
-        "us": times[listed[0]],
+        "placements": ruler.placements,
+        "end": ruler.end,
+        "pick": told(pick),
+        "us": times[pick],
         "best": told(best),
         "best_us": times[best],
-        "loss": times[listed[0]] / times[best] - 1,
+        "loss": times[pick] / times[best] - 1,
         "times_us": {told(config): us for config, us in times.items()},
     }
 
 
-def losses(named: dict[str, Problem], args: argparse.Namespace) -> None:
+def losses(pool: concurrent.futures.Executor, named: dict[str, Problem], args, ruler) -> None:
     """Print and keep the loss of each random and named shape that the file does not have yet."""
     kept = args.json.read_text().splitlines() if args.json and args.json.exists() else []
     records = [json.loads(line) for line in kept]
     done = {record["shape"] for record in records}
     shapes = random_shapes(args.random, args.seed) | named
     left = {name: form for name, form in shapes.items() if name not in done}
-    spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(args.jobs, spawn) as pool:
-        running = [pool.submit(loss, name, form, args.first) for name, form in left.items()]
-        for future in concurrent.futures.as_completed(running):
-            records.append(future.result())
-            print(line := json.dumps(records[-1]), flush=True)
-            if args.json:
-                with args.json.open("a") as file:
-                    file.write(line + "\n")
+    running = [pool.submit(loss, name, form, ruler, args.first) for name, form in left.items()]
+    for future in concurrent.futures.as_completed(running):
+        records.append(future.result())
+        print(line := json.dumps(records[-1]), flush=True)
+        if args.json:
+            with args.json.open("a") as file:
+                file.write(line + "\n")
     worst = max(records, key=lambda record: record["loss"])
     told_worst = f"the pick loses at most {worst['loss']:.1%}, on {worst['shape']}"
     print(f"{len(records)} shapes, modelled: {told_worst}", file=sys.stderr)
@@ -273,36 +313,34 @@ def without(config: Config, problem: Problem, lever: str) -> Config | None:
     return changed if changed != config else None
 
 
-def ablation(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict]:
-    """A record a shape: time of the pick, and by how much each lever switched off changes it."""
-    for name, problem in shapes.items():
-        data, config = operands(problem), submission.pick(problem)
-        us, changes = modelled_us(problem, config, data), {}
-        for lever in OFF:
-            changed = without(config, problem, lever)
-            changes[lever] = modelled_us(problem, changed, data) / us - 1 if changed else None
-        yield {"shape": name, "us": us, **changes}
+def ablation(name: str, problem: Problem, ruler: Ruler, first: int) -> dict:
+    """Time of a shape's pick, and by how much each lever switched off changes it."""
+    config = submission.pick(problem)
+    changed = {lever: without(config, problem, lever) for lever in OFF}
+    times = ruler.times(problem, [config, *filter(None, changed.values())])
+    us = times[config]
+    changes = {lever: times[c] / us - 1 if c else None for lever, c in changed.items()}
+    return {"shape": name, "us": us, **changes}
 
 
-def sweep_shapes() -> Iterator[tuple[str, int, Problem]]:
-    """(line, value of what varies, problem): one of M, N, K at a time, between the benchmarks."""
+def sweep_shapes() -> Iterator[tuple[tuple[str, int], Problem]]:
+    """(line, value of what varies), problem: one of M, N, K at a time, between the benchmarks."""
     for m in (8, 16, 40, 64, 96, 128, 200, 256, 384, 512):
-        yield "gemm n=4096 k=7168, over m", m, dense(1, 4096, m, 7168)
+        yield ("gemm n=4096 k=7168, over m", m), dense(1, 4096, m, 7168)
     for n in (1024, 2048, 3072, 4096, 5120, 6144, 7168, 9216):
-        yield "gemm m=128 k=4096, over n", n, dense(1, n, 128, 4096)
+        yield ("gemm m=128 k=4096, over n", n), dense(1, n, 128, 4096)
     for k in (256, 512, 1024, 2048, 4096, 7168, 12288, 16384):
-        yield "gemm m=128 n=4096, over k", k, dense(1, 4096, 128, k)
+        yield ("gemm m=128 n=4096, over k", k), dense(1, 4096, 128, k)
     for m in (64, 128, 192, 256, 384, 512):
-        yield "dual n=3072 k=4096, over m", m, dense(2, 3072, m, 4096)
+        yield ("dual n=3072 k=4096, over m", m), dense(2, 3072, m, 4096)
     for rows in (1024, 2048, 4096, 7168, 12288):
-        yield "gemv k=7168, over m", rows, gemv(rows, 7168, 1)
+        yield ("gemv k=7168, over m", rows), gemv(rows, 7168, 1)
 
 
-def sweep(shapes: dict[str, Problem], args: argparse.Namespace) -> Iterator[dict]:
-    """A record a point of sweep_shapes: modelled time and floor."""
-    for line, value, problem in sweep_shapes():
-        us = modelled_us(problem, submission.pick(problem), operands(problem))
-        yield {"line": line, "value": value, "us": us, "floor_us": floor(problem).total}
+def sweep(name: tuple[str, int], problem: Problem, ruler: Ruler, first: int) -> dict:
+    """Modelled time and floor of a point of sweep_shapes."""
+    us = ruler.us(problem, submission.pick(problem))
+    return {"line": name[0], "value": name[1], "us": us, "floor_us": floor(problem).total}
 
 
 def draw(points: list[dict], path: str) -> None:
@@ -326,7 +364,13 @@ def draw(points: list[dict], path: str) -> None:
     pictures.save(figure, Path(path), "Modelled time over its floor")
 
 
-TABLES = {"floors": floors, "rule": rule, "ablation": ablation, "sweep": sweep}
+# Table -> the record of a shape.
+TABLES: dict[str, Callable[..., dict]] = {
+    "floors": floors,
+    "rule": rule,
+    "ablation": ablation,
+    "sweep": sweep,
+}
 
 
 def main() -> None:
@@ -341,21 +385,29 @@ def main() -> None:
     )
     parser.add_argument("--random", type=int, default=100, metavar="N", help="losses: shapes")
     parser.add_argument("--seed", type=int, default=SEED, help="losses: of the random shapes")
-    parser.add_argument("--jobs", type=int, default=1, help="losses: processes")
+    parser.add_argument("--placements", type=int, default=1, metavar="N", help="places of tensors")
+    parser.add_argument("--end", choices=ENDS, default="nominal", help="of the clock's ranges")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table there")
     parser.add_argument("--plot", metavar="FILE", help="sweep: picture to write (PNG)")
     args = parser.parse_intermixed_args()
     shapes = benchmarks()
     if unknown := set(args.shapes) - set(shapes):
         parser.error(f"unknown shapes {sorted(unknown)}; there are {sorted(shapes)}")
-    if args.what == "losses":
-        return losses({name: shapes[name] for name in args.shapes}, args)
-    named = {name: shapes[name] for name in args.shapes or shapes}
-    records = []
-    for record in TABLES[args.what](named, args):
-        records.append(record)
-        table = figure_tables.tuning(args.what)({"rows": records}).splitlines()
-        print(*(table if len(records) == 1 else table[-1:]), sep="\n", flush=True)
+    ruler = Ruler(args.placements, args.end)
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(args.jobs, spawn) as pool:
+        if args.what == "losses":
+            return losses(pool, {name: shapes[name] for name in args.shapes}, args, ruler)
+        named = {name: shapes[name] for name in args.shapes or shapes}
+        if args.what == "sweep":
+            named = dict(sweep_shapes())
+        record = functools.partial(TABLES[args.what], ruler=ruler, first=args.first)
+        records = []
+        for found in pool.map(record, named, named.values()):
+            records.append(found)
+            table = figure_tables.tuning(args.what)({"rows": records}).splitlines()
+            print(*(table if len(records) == 1 else table[-1:]), sep="\n", flush=True)
     if args.json:
         lines = ",\n".join(json.dumps(record) for record in records)
         args.json.write_text(f'{{"rows": [\n{lines}\n]}}\n')

@@ -30,7 +30,17 @@ def test_candidates_are_the_pick_and_then_the_best_by_estimate():
     estimates = [submission.estimate(config, problem) for config in others]
     assert estimates == sorted(estimates) and first not in others
     assert {first, *others} == set(submission.legal_configs(problem))
-    assert tuning.candidates(problem, 3) == [first, *others[:2]]
+
+
+def test_few_candidates_have_the_best_of_each_other_kind_behind_them():
+    problem = tuning.random_shapes(2)["1 gemm"]
+    everything, few = tuning.candidates(problem, 0), tuning.candidates(problem, 3)
+    kinds = [tuning.kind(config) for config in few]
+    assert few[:3] == everything[:3]
+    assert set(kinds) == {tuning.kind(config) for config in everything}
+    for config, kind in zip(few[3:], kinds[3:]):
+        assert kinds.count(kind) == 1
+        assert config == next(c for c in everything if tuning.kind(c) == kind)
 
 
 def losses(monkeypatch, file, count, *more):
