@@ -73,14 +73,14 @@ SMEM_PER_SM = 233_472  # each resident CTA takes 1 KB more than it asks for
 TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
-# What `estimate` reckons with, fitted to modelled times: bytes a cycle, cycles, cycles a column.
-# merged: the part of the weights that a CTA without a cluster reads together with neighbours.
+# Of `estimate`, fitted to modelled times: bytes a cycle, cycles, cycles a column. merged: the part
+# of weights that CTAs without a cluster read together; direct: an epilogue without transposition.
 COSTS = {"dram": 4000, "l2": 10200, "outside": 3850, "start": 3030, "refill": 2220, "cluster": 49}
-COSTS |= {"load": 42, "fill": 1.74, "merged": 0.4, "epilogue": 11.7, "exchange": 29.5}
-COSTS |= {"split": 390, "restart": 2350}
+COSTS |= {"load": 42, "fill": 1.74, "merged": 0.4, "epilogue": 11.7, "direct": 0.9}
+COSTS |= {"exchange": 29.5, "split": 390, "meet": 250, "restart": 2350}  # meet: of a cluster
 # Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
 EDGE, EDGE_CHANCE = 0.9, 0.05
-CLOSE = 1.03  # estimates within this ratio are alike
+CLOSE = 1.015  # estimates within this ratio are alike
 
 ROWS = 128  # of a tile, in a CTA
 K_TILE = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
@@ -403,9 +403,9 @@ def tile_cycles(plan: Plan, width: int, k: int, crowd: int) -> tuple[float, floa
     refill = (COSTS["refill"] + COSTS["cluster"] * (c.cluster - 1)) / plan.stages
     busy = sum(x**4 for x in (crowd * K_BLOCKS * products * mma, crowd * loads, refill)) ** 0.25
     stored = min(width, ceil_div(ceil_div(width, plan.chunk), c.split_k) * plan.chunk)
+    epilogue = COSTS["epilogue"] * stored * (1 if plan.transposed else COSTS["direct"])
     of_another = COSTS["split"] + COSTS["exchange"] * products * stored  # part of K
-    epilogue = COSTS["epilogue"] * stored + (c.split_k - 1) * of_another
-    return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, epilogue
+    return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, epilogue + (c.split_k - 1) * of_another
 
 
 def memory_cycles(plan: Plan, p: Product) -> tuple[float, float]:
@@ -423,8 +423,7 @@ def memory_cycles(plan: Plan, p: Product) -> tuple[float, float]:
 
 
 def estimate(config: Config, problem: Problem) -> float:
-    """Rough time in SM cycles, to rank configurations: the start; tiles, DRAM or L2, more where
-    they are alike; the last epilogue; more waves."""
+    """Rough SM cycles, to rank configurations: start; tiles, DRAM, L2; last epilogue; waves."""
     problem, c, plan = problem.oriented(config.swap_ab), config, Plan(config, problem)
     waves, unit, tiles = waves_of(c, problem), 8 * c.cta_group, []
     crowd = min(c.ctas_per_sm, ceil_div(tile_count(c, problem) * c.cluster, SM_COUNT))
@@ -442,7 +441,8 @@ def estimate(config: Config, problem: Problem) -> float:
     cycles = sum(sum(x**5 for x in (t, part * dram, part * l2)) ** 0.2 for t, part in phases)
     edge = (c.cluster > 2) * EDGE_CHANCE * (waves_of(c, problem, EDGE) - waves)  # beyond a TPC
     more_waves = (waves + edge - 1) * (400 if c.persistent else COSTS["restart"])
-    return COSTS["start"] + cycles * (1 + edge / waves) + epilogues[-1] + more_waves
+    once = COSTS["start"] + (c.cluster > 1) * COSTS["meet"] + epilogues[-1]
+    return once + cycles * (1 + edge / waves) + more_waves
 
 
 def legal_configs(problem: Problem) -> list[Config]:
