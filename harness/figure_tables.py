@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from harness import figure_peers, figure_twin, ladder, markdown
+from harness import figure_peers, figure_tuning, figure_twin, ladder, markdown
 from task import DUAL, PROBLEMS, find_problem
 
 
@@ -163,62 +163,6 @@ def public_kernels(record: dict) -> str:
     ]
     header = ("kernel", "shape", "GHz", "published us", "modelled us", "error", "what it is")
     return markdown.table(header, rows)
-
-
-# --- python -m harness.tuning -------------------------------------------------------------------
-
-# Title, key of the record, format.
-TUNING = {
-    "floors": (
-        ("shape", "shape", ""),
-        ("DRAM us", "dram_us", ".2f"),
-        ("MMA us", "mma_us", ".2f"),
-        ("start and end us", "fixed_us", ".2f"),
-        ("floor us", "floor_us", ".2f"),
-        ("binds", "binds", ""),
-        ("modelled us", "us", ".2f"),
-        ("pick", "pick", ""),
-    ),
-    "rule": (
-        ("shape", "shape", ""),
-        ("pick us", "us", ".2f"),
-        ("estimate us", "estimate_us", ".2f"),
-        ("best of the next ones us", "best_us", ".2f"),
-        ("lost", "lost", ".1%"),
-        ("best", "best", ""),
-    ),
-    "ablation": (("shape", "shape", ""), ("all levers us", "us", ".2f")),
-    "sweep": (
-        ("line", "line", ""),
-        ("value", "value", ""),
-        ("modelled us", "us", ".2f"),
-        ("floor us", "floor_us", ".2f"),
-    ),
-}
-
-
-def columns(what: str, record: dict) -> list[tuple[str, str, str]]:
-    """The columns of a table of harness.tuning; an ablation has one for each lever besides."""
-    fixed = list(TUNING[what])
-    if what == "ablation":
-        known = {key for _, key, _ in fixed}
-        fixed += [(lever, lever, "+.1%") for lever in record if lever not in known]
-    return fixed
-
-
-def cells(what: str, record: dict) -> list[str]:
-    """A record's cells; empty where it has None."""
-    found = [(record[key], form) for _, key, form in columns(what, record)]
-    return ["" if value is None else format(value, form) for value, form in found]
-
-
-def tuning(what: str) -> Callable[[dict], str]:
-    def render(source: dict) -> str:
-        records = source["rows"]
-        header = [title for title, *_ in columns(what, records[0])]
-        return markdown.table(header, (cells(what, record) for record in records))
-
-    return render
 
 
 # --- measured on an H200 ------------------------------------------------------------------------
@@ -380,6 +324,10 @@ DUELS = "; ".join(
     )
 )
 TWIN = ("h200-picks.json", "h200-twin.json")
+LOSSES = (
+    "python -m harness.tuning losses [--random N --seed S] --placements N"
+    " --json docs/results/losses.jsonl"
+)
 TABLES = {
     "twin-errors": Table(DUELS, TWIN, figure_twin.twin_errors),
     "twin-ranks": Table(DUELS, TWIN, figure_twin.twin_ranks),
@@ -405,15 +353,16 @@ TABLES = {
         what: Table(
             f"python -m harness.tuning {what}{options} --json docs/results/{what}.json",
             (f"{what}.json",),
-            tuning(what),
+            figure_tuning.tuning(what),
         )
         for what, options in (
             ("floors", ""),
-            ("rule", " --first 6"),
             ("ablation", ""),
             ("sweep", " --plot docs/sweep.png"),
         )
     },
+    "losses": Table(LOSSES, ("losses.jsonl",), figure_tuning.losses),
+    "loss-means": Table(LOSSES, ("losses.jsonl",), figure_tuning.loss_means),
     "h200-run": Table(
         "(h200-2026-11-21.json: one run on an H200; its field `commands` says how)",
         ("h200-2026-11-21.json",),

@@ -1,12 +1,11 @@
 """Which configuration is fast, modelled: `python -m harness.tuning TABLE`.
 
 floors: for each benchmark shape what no kernel can beat in the model, and what the pick takes.
-rule: the pick against the next best configurations by its own estimate, all modelled.
 ablation: the pick with one lever switched off at a time.
 sweep: modelled time over its floor, for shapes around and between the benchmarks; --plot FILE.
-losses: what the pick loses to the best configuration, for --random N shapes and those named; a
-JSON object a shape, with the time of each configuration tried, on stdout and behind those in --json
-FILE, which are not run again.
+losses: what the pick loses to the best of the next ones by its own estimate, for --random N shapes
+and those named; a JSON object a shape, with the time of each configuration tried, on stdout and in
+--json FILE. What that has is not run again: a pick that has changed since is judged by its times.
 
 Times are modelled microseconds of the kernel and what it writes back, without the gap or the
 events around it, at the constants of b200/clock/constants.py (--end: of their ranges). `eval.py
@@ -41,7 +40,7 @@ from b200 import pictures
 from b200.clock import Constants, Options
 from b200.clock.constants import TABLE
 from b200.clock.write_back import behind_memset, write_back_us
-from harness import figure_tables
+from harness import figure_tuning
 from submission import Config, Problem, Product
 
 CONSTANTS = Constants.make()
@@ -186,7 +185,7 @@ def told(config: Config) -> str:
     return " ".join(f"{name}={getattr(config, name)}" for name in changed) or "the default"
 
 
-def floors(name: str, problem: Problem, ruler: Ruler, first: int) -> dict:
+def floors(name: str, problem: Problem, ruler: Ruler) -> dict:
     """The floor of a shape, its pick and the pick's modelled time."""
     f, config = floor(problem), submission.pick(problem)
     return {
@@ -219,20 +218,6 @@ def candidates(problem: Problem, count: int) -> list[Config]:
     return first + [config for k, config in of_kind.items() if k not in map(kind, first)]
 
 
-def rule(name: str, problem: Problem, ruler: Ruler, first: int) -> dict:
-    """Modelled time of a shape's pick, its own estimate, and the best of the next."""
-    times = ruler.times(problem, candidates(problem, first))
-    pick, best = next(iter(times)), min(times, key=times.__getitem__)
-    return {
-        "shape": name,
-        "us": times[pick],
-        "estimate_us": submission.estimate(pick, problem) / GHZ / 1e3,
-        "best_us": times[best],
-        "lost": times[pick] / times[best] - 1,
-        "best": told(best),
-    }
-
-
 def random_shapes(count: int, seed: int = SEED) -> dict[str, Problem]:
     """Shapes of the benchmarks' sizes and around them, the four problems by turns."""
     rng, found = random.Random(seed), {}
@@ -254,10 +239,15 @@ def random_shapes(count: int, seed: int = SEED) -> dict[str, Problem]:
     return found if seed == SEED else {f"{name}, seed {seed}": p for name, p in found.items()}
 
 
-def loss(name: str, problem: Problem, ruler: Ruler, first: int) -> dict:
-    """What the pick of a shape loses to the best of its candidates."""
-    times = ruler.times(problem, candidates(problem, first))
-    pick, best = next(iter(times)), min(times, key=times.__getitem__)
+def loss(name: str, problem: Problem, ruler: Ruler, first: int, known: dict[str, float]) -> dict:
+    """What the pick of a shape loses to the best of its candidates; known: us of those that were
+    modelled before, to which then only the pick is added.
+    """
+    pick = submission.pick(problem)
+    listed = [pick] if known else candidates(problem, first)
+    new = [config for config in listed if told(config) not in known]
+    times = {told(config): us for config, us in ruler.times(problem, new).items()} | known
+    best = min(times, key=times.__getitem__)
     return {
         "shape": name,
         "sizes": [list(p) for p in problem.groups],
@@ -265,29 +255,38 @@ def loss(name: str, problem: Problem, ruler: Ruler, first: int) -> dict:
         "placements": ruler.placements,
         "end": ruler.end,
         "pick": told(pick),
-        "us": times[pick],
-        "best": told(best),
+        "us": times[told(pick)],
+        "best": best,
         "best_us": times[best],
-        "loss": times[pick] / times[best] - 1,
-        "times_us": {told(config): us for config, us in times.items()},
+        "loss": times[told(pick)] / times[best] - 1,
+        "times_us": times,
     }
 
 
+def problem_of(record: dict) -> Problem:
+    """The problem of a record of `loss`."""
+    weights = 2 if "dual" in record["shape"] else 1
+    return Problem(weights, tuple(Product(*sizes) for sizes in record["sizes"]))
+
+
 def losses(pool: concurrent.futures.Executor, named: dict[str, Problem], args, ruler) -> None:
-    """Print and keep the loss of each random and named shape that the file does not have yet."""
+    """Print and keep the loss of each random and named shape, and of those in the file."""
     kept = args.json.read_text().splitlines() if args.json and args.json.exists() else []
-    records = [json.loads(line) for line in kept]
-    done = {record["shape"] for record in records}
-    shapes = random_shapes(args.random, args.seed) | named
-    left = {name: form for name, form in shapes.items() if name not in done}
-    running = [pool.submit(loss, name, form, ruler, args.first) for name, form in left.items()]
+    records = {record["shape"]: record for record in map(json.loads, kept)}
+    running = []
+    for name, old in records.items():
+        same = Ruler(old["placements"], old["end"])
+        running.append(pool.submit(loss, name, problem_of(old), same, 1, old["times_us"]))
+    for name, problem in (random_shapes(args.random, args.seed) | named).items():
+        if name not in records:
+            running.append(pool.submit(loss, name, problem, ruler, args.first, {}))
     for future in concurrent.futures.as_completed(running):
-        records.append(future.result())
-        print(line := json.dumps(records[-1]), flush=True)
+        record = future.result()
+        records[record["shape"]] = record
+        print(json.dumps(record), flush=True)
         if args.json:
-            with args.json.open("a") as file:
-                file.write(line + "\n")
-    worst = max(records, key=lambda record: record["loss"])
+            args.json.write_text("".join(json.dumps(r) + "\n" for r in records.values()))
+    worst = max(records.values(), key=lambda record: record["loss"])
     told_worst = f"the pick loses at most {worst['loss']:.1%}, on {worst['shape']}"
     print(f"{len(records)} shapes, modelled: {told_worst}", file=sys.stderr)
 
@@ -313,7 +312,7 @@ def without(config: Config, problem: Problem, lever: str) -> Config | None:
     return changed if changed != config else None
 
 
-def ablation(name: str, problem: Problem, ruler: Ruler, first: int) -> dict:
+def ablation(name: str, problem: Problem, ruler: Ruler) -> dict:
     """Time of a shape's pick, and by how much each lever switched off changes it."""
     config = submission.pick(problem)
     changed = {lever: without(config, problem, lever) for lever in OFF}
@@ -337,7 +336,7 @@ def sweep_shapes() -> Iterator[tuple[tuple[str, int], Problem]]:
         yield ("gemv k=7168, over m", rows), gemv(rows, 7168, 1)
 
 
-def sweep(name: tuple[str, int], problem: Problem, ruler: Ruler, first: int) -> dict:
+def sweep(name: tuple[str, int], problem: Problem, ruler: Ruler) -> dict:
     """Modelled time and floor of a point of sweep_shapes."""
     us = ruler.us(problem, submission.pick(problem))
     return {"line": name[0], "value": name[1], "us": us, "floor_us": floor(problem).total}
@@ -367,7 +366,6 @@ def draw(points: list[dict], path: str) -> None:
 # Table -> the record of a shape.
 TABLES: dict[str, Callable[..., dict]] = {
     "floors": floors,
-    "rule": rule,
     "ablation": ablation,
     "sweep": sweep,
 }
@@ -378,12 +376,14 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("what", choices=[*TABLES, "losses"])
     parser.add_argument(
-        "shapes", nargs="*", help='benchmark shapes, as "gemm 1"; all by default (losses: none)'
+        "shapes",
+        nargs="*",
+        help='benchmark shapes, as "gemm 1"; all by default (losses: if none is random)',
     )
     parser.add_argument(
-        "--first", type=int, default=8, help="rule, losses: configurations to model; 0: all"
+        "--first", type=int, default=8, help="losses: configurations to model; 0: all"
     )
-    parser.add_argument("--random", type=int, default=100, metavar="N", help="losses: shapes")
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="losses: shapes")
     parser.add_argument("--seed", type=int, default=SEED, help="losses: of the random shapes")
     parser.add_argument("--placements", type=int, default=1, metavar="N", help="places of tensors")
     parser.add_argument("--end", choices=ENDS, default="nominal", help="of the clock's ranges")
@@ -397,16 +397,17 @@ def main() -> None:
     ruler = Ruler(args.placements, args.end)
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(args.jobs, spawn) as pool:
+        listed = args.shapes if args.what == "losses" and args.random else args.shapes or shapes
+        named = {name: shapes[name] for name in listed}
         if args.what == "losses":
-            return losses(pool, {name: shapes[name] for name in args.shapes}, args, ruler)
-        named = {name: shapes[name] for name in args.shapes or shapes}
+            return losses(pool, named, args, ruler)
         if args.what == "sweep":
             named = dict(sweep_shapes())
-        record = functools.partial(TABLES[args.what], ruler=ruler, first=args.first)
+        record = functools.partial(TABLES[args.what], ruler=ruler)
         records = []
         for found in pool.map(record, named, named.values()):
             records.append(found)
-            table = figure_tables.tuning(args.what)({"rows": records}).splitlines()
+            table = figure_tuning.tuning(args.what)({"rows": records}).splitlines()
             print(*(table if len(records) == 1 else table[-1:]), sep="\n", flush=True)
     if args.json:
         lines = ",\n".join(json.dumps(record) for record in records)

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from b200.clock import spread
-from harness import figure_tables, figures
+from harness import figure_tables, figure_tuning, figures
 from tests import ROOT
 
 
@@ -112,3 +112,14 @@ def test_errors_of_a_half():
 def test_a_case_without_a_time_is_no_benchmark():
     with pytest.raises(ValueError, match="no time in docs/results: nvfp4_gemv m: 1"):
         figure_tables.timed([{"problem": "nvfp4_gemv", "case": "m: 1", "time_us": None}])
+
+
+def test_losses_are_counted_by_seed_and_in_all():
+    named = {"gemm 1": 0.0, "1 gemm, seed 9": 0.01, "2 dual, seed 9": 0.05}
+    text = figure_tuning.loss_means([{"shape": s, "loss": x} for s, x in named.items()])
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
+    assert rows == [
+        ["seed 9", "2", "3.0%", "1", "5.0%"],
+        ["the benchmarks", "1", "0.0%", "0", "0.0%"],
+        ["all", "3", "2.0%", "1", "5.0%"],
+    ]

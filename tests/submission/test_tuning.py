@@ -43,23 +43,64 @@ def test_few_candidates_have_the_best_of_each_other_kind_behind_them():
         assert config == next(c for c in everything if tuning.kind(c) == kind)
 
 
+def moved(tensor):
+    """Bytes that a tensor lies behind the begin of its allocation."""
+    return tensor.data_ptr() - tensor.untyped_storage().data_ptr()
+
+
+def test_another_placement_is_further_on_in_the_allocation():
+    problem = tuning.random_shapes(4)["3 group"]
+    groups = zip(tuning.operands(problem, 2), submission.operands_of(problem), strict=True)
+    for tensors, operands in groups:
+        for operand in operands:
+            assert operand.address_of(tensors[operand.key])  # a legal input
+            assert moved(tensors[operand.key]) == 2 * tuning.APART
+
+
+def test_a_time_is_the_mean_of_its_placements(monkeypatch):
+    def one(ruler, problem, config, data):
+        return 1 + moved(data[0]["c"]) / tuning.APART
+
+    monkeypatch.setattr(tuning.Ruler, "launch_us", one)
+    problem = tuning.random_shapes(2)["1 gemm"]
+    assert [tuning.Ruler(n).us(problem, submission.Config()) for n in (1, 2, 4)] == [1, 1.5, 2.5]
+
+
+def test_ends_are_those_of_the_constants_table():
+    assert tuning.ENDS["low"]["store_drain"] == 300 and tuning.ENDS["high"]["store_drain"] == 900
+    assert "dram_bandwidth" not in tuning.ENDS["low"] and tuning.ENDS["nominal"] == {}
+
+
+def test_what_is_known_is_not_modelled_again(monkeypatch):
+    asked = []
+    monkeypatch.setattr(tuning.Ruler, "launch_us", lambda *arguments: asked.append(arguments) or 5)
+    problem = tuning.random_shapes(2)["1 gemm"]
+    pick = submission.pick(problem)
+    known = {"another": 4.0, tuning.told(pick): 4.2}
+    record = tuning.loss("1 gemm", problem, tuning.Ruler(), 8, known)
+    assert not asked and record["times_us"] == known
+    assert record["best"] == "another" and record["loss"] == 4.2 / 4.0 - 1
+    record = tuning.loss("1 gemm", problem, tuning.Ruler(), 8, {"another": 4.0})
+    assert [config for _, _, config, _ in asked] == [pick] and record["loss"] == 5 / 4 - 1
+
+
 def losses(monkeypatch, file, count, *more):
     arguments = ["tuning", "losses", "--json", str(file), "--random", str(count), *more]
     monkeypatch.setattr(sys, "argv", arguments)
     tuning.main()
 
 
-def test_what_is_done_is_not_run_again(monkeypatch, tmp_path, capsys):
-    lines = [
-        json.dumps({"shape": name, "loss": i / 100})
-        for i, name in enumerate(tuning.random_shapes(3))
-    ]
+def test_a_file_is_judged_by_the_pick_of_today(monkeypatch, tmp_path, capsys):
+    (name, problem), *_ = tuning.random_shapes(2).items()
+    times = {"another": 3.0, tuning.told(submission.pick(problem)): 3.3}
+    sizes = [list(p) for p in problem.groups]
+    old = {"shape": name, "sizes": sizes, "placements": 1, "end": "nominal", "times_us": times}
     file = tmp_path / "losses.jsonl"
-    file.write_text("\n".join(lines) + "\n")
-    losses(monkeypatch, file, 3)
-    shown = capsys.readouterr()
-    assert shown.out == "" and file.read_text().splitlines() == lines
-    assert "3 shapes, modelled: the pick loses at most 2.0%, on 2 dual" in shown.err
+    file.write_text(json.dumps(old | {"pick": "another", "loss": 0.0}) + "\n")
+    losses(monkeypatch, file, 1)
+    record = json.loads(file.read_text())
+    assert record["pick"] in times and record["loss"] == 3.3 / 3.0 - 1
+    assert f"1 shapes, modelled: the pick loses at most 10.0%, on {name}" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -69,6 +110,8 @@ def test_a_shape_is_added_to_the_file(monkeypatch, tmp_path, capsys):
     assert capsys.readouterr().out == line + "\n"
     record = json.loads(line)
     times = record["times_us"]
-    assert len(times) == 2 and times[record["pick"]] == record["us"]
+    listed = tuning.candidates(tuning.problem_of(record), 2)
+    assert list(times) == [tuning.told(config) for config in listed]
+    assert times[record["pick"]] == record["us"]
     assert record["best_us"] == times[record["best"]] == min(times.values())
     assert record["loss"] == record["us"] / record["best_us"] - 1 >= 0
