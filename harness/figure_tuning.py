@@ -63,7 +63,7 @@ def tuning(what: str) -> Callable[[dict], str]:
 
 
 def benchmarks() -> list[str]:
-    """The names that harness.tuning gives to the benchmark shapes, in their order."""
+    """Names of the benchmark shapes, "gemm 1" for the first of gemm."""
     return [f"{p.short} {i}" for p in PROBLEMS.values() for i, _ in enumerate(p.benchmarks, 1)]
 
 

@@ -38,16 +38,11 @@ import submission
 import task
 from b200 import pictures
 from b200.clock import Constants, Options
-from b200.clock.constants import TABLE
 from b200.clock.write_back import behind_memset, write_back_us
 from harness import figure_tuning
 from submission import Config, Problem, Product
 
 CONSTANTS = Constants.make()
-ENDS = {
-    end: {c.name: getattr(c, end) for c in TABLE if getattr(c, end) is not None}
-    for end in ("low", "high")
-} | {"nominal": {}}
 GHZ = Options().clock_ghz
 APART = 2 << 20  # bytes that a tensor lies further on in its allocation, for another placement
 DEFAULT = Config()
@@ -64,9 +59,9 @@ def dense(weights: int, rows: int, tokens: int, k: int) -> Problem:
 
 def benchmarks() -> dict[str, Problem]:
     """Benchmark shapes by name, "gemm 1" for the first of gemm."""
-    found = {}
+    forms = []
     for problem in task.PROBLEMS.values():
-        for number, benchmark in enumerate(problem.benchmarks, 1):
+        for benchmark in problem.benchmarks:
             a = benchmark.args
             if problem.grouped:
                 sizes = zip(a["n"], a["m"], a["k"])
@@ -75,8 +70,8 @@ def benchmarks() -> dict[str, Problem]:
                 form = gemv(a["m"], a["k"], a["l"])
             else:
                 form = dense(1 + (problem.short == "dual"), a["n"], a["m"], a["k"])
-            found[f"{problem.short} {number}"] = form
-    return found
+            forms.append(form)
+    return dict(zip(figure_tuning.benchmarks(), forms))
 
 
 def is_gemv(problem: Problem) -> bool:
@@ -108,18 +103,22 @@ def zeros(operand: submission.Operand, placement: int) -> torch.Tensor:
 @dataclass(frozen=True)
 class Ruler:
     """How a time is modelled: the mean of `placements` places of the tensors, with the clock's
-    constants at this end of their ranges.
+    constants at this end of their ranges (`Constants.make`).
     """
 
     placements: int = 1
     end: str = "nominal"
+
+    @property
+    def constants(self) -> Constants:
+        return Constants.make(self.end)
 
     def times(self, problem: Problem, configs: list[Config]) -> dict[Config, float]:
         """Modelled us of one launch on cold inputs, by configuration: for gemv after a write that
         fills the L2, else with what calls back to back write back.
         """
         torch.set_num_threads(1)
-        placed = [operands(problem, placement) for placement in range(self.placements)]
+        placed = [operands(problem, place) for place in range(self.placements if configs else 0)]
         return {
             config: statistics.fmean(self.launch_us(problem, config, data) for data in placed)
             for config in configs
@@ -129,13 +128,13 @@ class Ruler:
         return self.times(problem, [config])[config]
 
     def launch_us(self, problem: Problem, config: Config, data: Data) -> float:
-        changed, dirty = ENDS[self.end], is_gemv(problem)
-        gpu = b200.install(timing=Options(arithmetic=False, dirty_l2=dirty, constants=changed))
+        dirty, constants = is_gemv(problem), self.constants
+        timing = Options(arithmetic=False, dirty_l2=dirty, constants=vars(constants))
+        gpu = b200.install(timing=timing)
         submission.launch(problem, data, config)
         record = gpu.launches[-1].time
         if dirty:
             return record.time_us
-        constants = Constants.make(**changed)
         return record.time_us + write_back_us(record.chip.moved, record.time_us, constants)
 
 
@@ -201,7 +200,7 @@ def floors(name: str, problem: Problem, ruler: Ruler) -> dict:
 
 
 def kind(config: Config) -> tuple[bool, ...]:
-    """The mechanisms that a configuration uses."""
+    """The mechanisms that a configuration uses, but for how many CTAs share an SM."""
     c = config
     return c.swap_ab, c.cta_group > 1, c.split_k > 1, c.cluster_n > 1, c.persistent
 
@@ -214,8 +213,9 @@ def candidates(problem: Problem, count: int) -> list[Config]:
     others = sorted(legal, key=lambda config: submission.estimate(config, problem))
     listed = [pick, *(config for config in others if config != pick)]
     first = listed[: count or None]
-    of_kind = {kind(config): config for config in reversed(listed)}
-    return first + [config for k, config in of_kind.items() if k not in map(kind, first)]
+    known = {kind(config) for config in first}
+    best = {kind(config): config for config in reversed(listed)}
+    return first + [config for k, config in best.items() if k not in known]
 
 
 def random_shapes(count: int, seed: int = SEED) -> dict[str, Problem]:
@@ -386,7 +386,12 @@ def main() -> None:
     parser.add_argument("--random", type=int, default=0, metavar="N", help="losses: shapes")
     parser.add_argument("--seed", type=int, default=SEED, help="losses: of the random shapes")
     parser.add_argument("--placements", type=int, default=1, metavar="N", help="places of tensors")
-    parser.add_argument("--end", choices=ENDS, default="nominal", help="of the clock's ranges")
+    parser.add_argument(
+        "--end",
+        choices=("low", "nominal", "high"),
+        default="nominal",
+        help="of the clock's ranges, for times (a floor is nominal)",
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table there")
     parser.add_argument("--plot", metavar="FILE", help="sweep: picture to write (PNG)")

@@ -67,8 +67,10 @@ def test_a_time_is_the_mean_of_its_placements(monkeypatch):
 
 
 def test_ends_are_those_of_the_constants_table():
-    assert tuning.ENDS["low"]["store_drain"] == 300 and tuning.ENDS["high"]["store_drain"] == 900
-    assert "dram_bandwidth" not in tuning.ENDS["low"] and tuning.ENDS["nominal"] == {}
+    low, nominal, high = (tuning.Ruler(end=end).constants for end in ("low", "nominal", "high"))
+    assert low.store_drain == 300 and high.store_drain == 900
+    assert low.dram_bandwidth == nominal.dram_bandwidth == high.dram_bandwidth  # no range
+    assert nominal == tuning.CONSTANTS
 
 
 def test_what_is_known_is_not_modelled_again(monkeypatch):
