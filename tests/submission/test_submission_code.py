@@ -42,7 +42,7 @@ CASES["two accumulators of 192"] = (gemm(7168, 1024, 512), Config(column_tile=19
 CASES["K split"] = (dual(256, 64, 2048), Config(split_k=4))
 CASES["tokens as rows"] = (gemm(256, 512, 1024), Config(swap_ab=True))
 CASES["weights as columns"] = (dual(256, 200, 2048), Config(swap_ab=True, split_k=3))
-CASES["half a SM"] = (gemv(4096, 7168, 8), Config(column_tile=8, split_k=8, ctas_per_sm=2))
+CASES["half a SM"] = (gemv(4096, 7168, 8), Config(column_tile=8, ctas_per_sm=2))
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +145,18 @@ def test_loads_and_stores(code, name):
     commits = re.findall(r"tcgen05\.commit\.\S+", ptx)
     alone = config.cta_group == 1 and not shares_rows
     assert any("multicast" in commit for commit in commits) != alone
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_pair_allocates_behind_the_barrier_of_the_cluster(code, name):
+    """PTX ISA, tcgen05.alloc: with .cta_group::2 the peer CTA has to be launched."""
+    _, config = CASES[name]
+    ptx, _ = code[name]
+    before, allocated, _ = ptx.partition("tcgen05.alloc")
+    assert allocated
+    if config.cta_group == 2:
+        block = before[before.rindex("$L") :]  # of the MMA warp
+        assert "barrier.cluster.arrive.relaxed" in block and "barrier.cluster.wait" in block
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -39,6 +39,9 @@ ILLEGAL = [
     ({"swap_ab": True}, gemv(128, 512), "the one row of a gemv"),
     ({"column_tile": 48, "cluster_n": 2}, gemm(128, 48, 512), "multiple of 64"),
     ({"cluster_n": 4, "split_k": 4}, gemm(128, 64, 1024), "at most 8 CTAs"),
+    ({"ctas_per_sm": 2, "cta_group": 2}, gemm(256, 64, 512), "have an SM each"),
+    ({"ctas_per_sm": 2, "cluster_n": 2}, gemm(128, 128, 512), "have an SM each"),
+    ({"ctas_per_sm": 2, "split_k": 2}, gemm(128, 64, 512), "have an SM each"),
     ({"ctas_per_sm": 4, "column_tile": 256}, gemm(128, 256, 512), "two stages"),
     ({"column_tile": 256}, dual(128, 256, 512), "512 columns"),
     ({"ctas_per_sm": 2, "column_tile": 256}, gemm(128, 256, 512), "256 columns"),
@@ -245,6 +248,25 @@ def test_the_driver_says_how_many_clusters_fit(monkeypatch, no_answers_yet):
     assert submission.waves_of(config, problem) == 2
     assert submission.waves_of(submission.pick(problem), problem) == 1
     assert len(Driver.asked) == len(set(Driver.asked))
+
+
+def unanswered(_: object, size: int) -> int:
+    raise RuntimeError(f"cudaErrorInvalidClusterSize: {size}")
+
+
+@pytest.mark.parametrize(
+    "answer", [unanswered, lambda _, size: 0, lambda _, size: -1, lambda _, size: 10_000]
+)
+def test_without_a_plausible_answer_the_table_says_how_many_clusters_fit(
+    monkeypatch, no_answers_yet, answer
+):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (10, 0))
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    monkeypatch.setattr(submission, "HardwareInfo", Driver)
+    monkeypatch.setattr(Driver, "get_max_active_clusters", answer)
+    found = [submission.clusters_at_once(size) for size in range(1, 9)]
+    assert found == list(submission.CLUSTERS)
 
 
 def test_what_stands_at_the_edge_has_a_price(monkeypatch):

@@ -60,7 +60,8 @@ CASES = {
         Config(cta_group=2, column_tile=256, persistent=True),
         group((40, 256, 256), (200, 384, 512), (130, 512, 768)),
     ),
-    "vector": (Config(column_tile=8, split_k=4, ctas_per_sm=2), gemv(300, 4096, 2)),
+    "vector": (Config(column_tile=8, ctas_per_sm=2), gemv(300, 4096, 2)),
+    "vector, K split": (Config(column_tile=8, split_k=4), gemv(300, 4096, 2)),
 }
 
 
