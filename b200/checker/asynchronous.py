@@ -87,6 +87,7 @@ class Asynchronous(CoreOperations):
             raise Unsupported(
                 f"the checker has no rule for the operation {type(operation).__name__}"
             )
+        self.repeats.issued(warp, operation)
         return rule(self, self.agent(warp), operation, apply) or apply
 
     def _landing(

@@ -39,7 +39,7 @@ class Checked(Machine):
 
     def _with_findings(self, error: EmulatorError) -> EmulatorError:
         """The error with what was found before it, which often is its cause."""
-        self.observer.arrivals.finish()
+        self.observer.conclude()
         findings = self.observer.findings
         if not findings:
             return error

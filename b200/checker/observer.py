@@ -24,6 +24,7 @@ from b200.checker.finding import ERROR, NOTE, PORTABILITY, Finding, Findings
 from b200.checker.global_memory import GlobalRules
 from b200.checker.products import Products
 from b200.checker.quantise import unrounded_scales
+from b200.checker.repeats import Repeats
 from b200.checker.shadow import SharedShadow
 from b200.checker.shared_memory import SharedRules
 from b200.checker.tensor_memory import TensorRules
@@ -55,6 +56,7 @@ class Observer(Asynchronous):
         self.coverage = Coverage(self)
         self.arrivals = Arrivals(self)
         self.products = Products(self)
+        self.repeats = Repeats(self)
         self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there
         self.states: list[ClusterState] = []
         self.events = 0
@@ -373,10 +375,15 @@ class Observer(Asynchronous):
 
     def finish(self):
         """The launch has ended."""
-        self.arrivals.finish()
+        self.conclude()
         self.coverage.finish()
         self.globals.finish()
         self._scales()
+
+    def conclude(self):
+        """Tell of what needs the whole run to be told; also where an error ends it."""
+        self.repeats.finish()
+        self.arrivals.finish()
 
     def _scales(self):
         code, hits = self.machine.code, self.machine.hits

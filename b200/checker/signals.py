@@ -12,6 +12,7 @@ from b200.checker.clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, join
 from b200.checker.coverage import Coverage
 from b200.checker.global_memory import GlobalRules
 from b200.checker.products import Products
+from b200.checker.repeats import Repeats
 from b200.checker.shared_memory import SharedRules
 from b200.checker.tensor_memory import TensorRules
 from b200.chip.state import CTA
@@ -29,6 +30,7 @@ class Signals(ABC):
     coverage: Coverage
     arrivals: Arrivals
     products: Products
+    repeats: Repeats
 
     @abstractmethod
     def operand(self, address: int) -> str: ...

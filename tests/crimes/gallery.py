@@ -13,13 +13,26 @@ from pathlib import Path
 import b200
 from harness.diff import explain
 from reference import generate_input, ref_kernel
-from tests.crimes import clusters, cta, dsl, gemm, grid, numbers, pipelines, rules, tmem, waits
+from tests.crimes import (
+    clusters,
+    cta,
+    dsl,
+    gemm,
+    grid,
+    lanes,
+    numbers,
+    pipelines,
+    rules,
+    tmem,
+    waits,
+)
 
 CRIMES = [
     *gemm.CRIMES,
     *cta.CRIMES,
     *clusters.CRIMES,
     *grid.CRIMES,
+    *lanes.CRIMES,
     *numbers.CRIMES,
     *tmem.CRIMES,
     *waits.CRIMES,

@@ -51,6 +51,7 @@ class Options:
         self.a_rows = 128
         self.b_bytes = B_BYTES
         self.n = COLUMNS  # of the instruction descriptor
+        self.mma_lanes = 1  # that issue the MMAs and their commits
         self.tail = A_BYTES  # bytes of A that the load of the last k-tile brings
         for name, value in changed.items():
             assert hasattr(self, name), name
@@ -72,7 +73,7 @@ def build(o: Options) -> Source:
         k("setp.ge.u32 %p4, %r0, 160;")
         k("@%p4 ret;", "leave")
     k.only(128, lambda: _load(k, o))
-    k.only(160, lambda: _multiply(k, o))
+    k.only(160, lambda: _multiply(k, o), 159 + o.mma_lanes)
     k.only(0, lambda: _epilogue(k, o), 127)
     if o.relaxed_last:
         k("barrier.cluster.arrive.relaxed.aligned;")

@@ -2,13 +2,14 @@
 
 import pytest
 
-from tests.crimes import clusters, cta, gemm, grid, numbers, rules, tmem, waits
+from tests.crimes import clusters, cta, gemm, grid, lanes, numbers, rules, tmem, waits
 
 CRIMES = [
     *gemm.CRIMES,
     *cta.CRIMES,
     *clusters.CRIMES,
     *grid.CRIMES,
+    *lanes.CRIMES,
     *numbers.CRIMES,
     *tmem.CRIMES,
     *waits.CRIMES,

@@ -1,0 +1,155 @@
+"""One asynchronous operation that several lanes of a warp issue: it is carried out once for each.
+
+Copies, reductions and tensor-core operations are issued by a thread, not by a warp (PTX ISA
+9.7.9.25, 9.7.16.10): where all lanes come to one, all of them issue it. That is an error where the
+repetition changes the result: a sum, an accumulating MMA, a cancelled launch, bytes that nobody
+announced. Elsewhere the same bytes are moved again to the same place, which only takes time.
+
+Tensor stores by all lanes are passed over: compilers emit them (the CuTe DSL does). Commits are
+arrivals, of which arrivals.py tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from b200.checker import naming as words
+from b200.checker.finding import ERROR, NOTE
+from b200.chip.describe import mnemonic
+from b200.chip.operations import (
+    BulkLoad,
+    BulkReduce,
+    BulkReduceToPeer,
+    BulkStore,
+    BulkToPeer,
+    Mma,
+    Operation,
+    Place,
+    TmaLoad,
+    TmaReduce,
+    TmemCopy,
+    TmemShift,
+    TryCancel,
+)
+from b200.chip.tensor.mma_operands import SharedOperand
+from b200.program.module import Instr
+
+IDEMPOTENT = ("min", "max", "and", "or")  # reductions
+
+
+@dataclass
+class Repeat:
+    """What lanes of one execution issued alike. lanes: that did, at most."""
+
+    ins: Instr
+    agent: object
+    operation: Operation
+    lanes: int = 0
+
+
+class Repeats:
+    """The rule for one launch. found: by instruction, the repeats seen so far."""
+
+    def __init__(self, observer):
+        self.observer = observer
+        self.found: dict[int, Repeat] = {}
+        self.execution: tuple = (None, None, 0)  # instruction, fragment, executions of its block
+        self.first: Operation | None = None
+        self.counts: dict[tuple, int] = {}
+
+    def issued(self, warp, operation: Operation):
+        """A lane issues an operation; the lanes of one execution come one after the other."""
+        ins, fragment, hits = self.execution
+        now = warp.machine.hits[warp.pc]
+        if ins is not self.observer.ins or fragment is not warp or hits != now:
+            self.execution = self.observer.ins, warp, now
+            self.first, self.counts = operation, {}
+            return
+        if self.first is not None:
+            self.counts[_key(self.first)] = 1
+            self.first = None
+        key = _key(operation)
+        lanes = self.counts[key] = self.counts.get(key, 0) + 1
+        if lanes > 1 and key[0] is not None:
+            ins = self.observer.ins
+            repeat = self.found.setdefault(
+                id(ins), Repeat(ins, self.observer.agent(warp), operation)
+            )
+            repeat.lanes = max(repeat.lanes, lanes)
+
+    def finish(self):
+        """Tell of what was seen so far: by now it is known which bytes were announced."""
+        for repeat in self.found.values():
+            self._tell(repeat)
+        self.found.clear()
+
+    def _tell(self, repeat: Repeat):
+        ins, effect = repeat.ins, self._effect(repeat)
+        self.observer.found(
+            "protocol",
+            f"{repeat.lanes} lanes of {words.name(repeat.agent)} issue the same {mnemonic(ins)}"
+            + (f": {effect}" if effect else ", which one would do"),
+            (
+                f"this access: {words.line(ins)}: {ins.text}",
+                "an asynchronous operation is issued by each lane that comes to it",
+                "missing: elect one lane (elect.sync, or a comparison with the thread's index) "
+                "around it",
+            ),
+            ins,
+            severity=ERROR if effect else NOTE,
+        )
+
+    def _effect(self, repeat: Repeat) -> str:
+        """What the repetition does to the result, "" for nothing."""
+        operation, ins = repeat.operation, repeat.ins
+        if isinstance(operation, (BulkReduce, BulkReduceToPeer, TmaReduce)):
+            once = ins.has(*IDEMPOTENT)
+            return "" if once else f"its values are combined {repeat.lanes} times"
+        if isinstance(operation, Mma) and operation.mma.accumulate:
+            return f"its product is added {repeat.lanes} times"
+        if isinstance(operation, TmemShift):
+            return f"the rows are shifted {repeat.lanes} times"
+        if isinstance(operation, TryCancel):
+            return "each may cancel a cluster, and one response is left of them all"
+        if isinstance(operation, BulkToPeer):
+            places = (operation.place,)
+        elif isinstance(operation, (TmaLoad, BulkLoad)):
+            places = operation.places
+        else:
+            return ""
+        if self._too_many_bytes(places):
+            return "it brings its bytes once for each, and expect_tx announced fewer"
+        return ""
+
+    def _too_many_bytes(self, places: tuple[Place, ...]) -> bool:
+        """Whether copies bring more to one of the places' mbarriers than was announced."""
+        for place in places:
+            mbarrier = place.signal.mbarriers.get(place.mbarrier)
+            barrier = self.observer.barrier(mbarrier) if mbarrier is not None else None
+            if barrier is not None and barrier.signalled > barrier.announced:
+                return True
+        return False
+
+
+def _key(operation: Operation) -> tuple:
+    """Equal for operations that do the same; (None,) for those that the rule passes over."""
+    match operation:
+        case BulkReduce() | BulkReduceToPeer() | BulkStore() | BulkLoad() | BulkToPeer():
+            return (operation,)
+        case TryCancel() | TmemShift():
+            return (operation,)
+        case TmaLoad():
+            return (TmaLoad, operation.access.address, _boxes(operation), operation.places)
+        case TmaReduce():
+            return (TmaReduce, operation.access.address, _boxes(operation), operation.offset)
+        case Mma():
+            op = operation.mma
+            a = op.a.matrix if isinstance(op.a, SharedOperand) else op.a
+            return (Mma, a, op.b.matrix, op.acc.taddr, op.sfa, op.sfb)
+        case TmemCopy():
+            return (TmemCopy, operation.matrix, operation.column)
+    return (None,)
+
+
+def _boxes(operation: TmaLoad | TmaReduce) -> tuple:
+    return tuple(map(tuple, operation.access.boxes))
