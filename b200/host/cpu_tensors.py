@@ -1,8 +1,8 @@
 """What the DSL's host code would refuse only because the tensors are on the CPU.
 
-Alignment: CUDA allocations begin at multiples of 256 bytes, torch's CPU allocations at multiples of
-64. A tensor whose declared alignment is larger than that is held to 64, which is more than any
-access of a B200 needs.
+Alignment: tensors on "cuda" begin at multiples of 512 bytes (aligned_storage.py), CPU tensors at
+multiples of 64. A tensor whose declared alignment is larger than that is held to 64, which is more
+than any access of a B200 needs.
 
 Context: there is none to initialise.
 """

@@ -9,7 +9,7 @@ wait for. What torch.cuda has and this does not raises EmulatorError with its na
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import sys
 import time
 import types
@@ -20,7 +20,7 @@ import torch
 
 from b200 import hardware
 from b200.errors import EmulatorError
-from b200.host import scaled_mm, torch_devices
+from b200.host import scaled_mm, torch_callbacks, torch_devices, torch_tools
 from b200.host.runtime import Runtime
 from b200.host.torch_devices import DEVICE, allocations, names_cuda
 
@@ -33,6 +33,8 @@ def has_own_cuda() -> bool:
 def patch(runtime: Runtime) -> None:
     """Put the B200 in the place of torch's GPU."""
     torch_devices.patch()
+    torch_callbacks.patch()
+    torch_tools.patch()
     scaled_mm.patch()
     torch.Generator = _generator_type()
     provided = _functions(runtime)
@@ -40,11 +42,27 @@ def patch(runtime: Runtime) -> None:
         if name not in provided and isinstance(getattr(torch.cuda, name), types.FunctionType):
             provided[name] = missing(f"torch.cuda.{name}")
     for name, value in provided.items():
+        value = _own(name, value)
         before = getattr(torch.cuda, name, None)
         for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
             if module is torch.cuda or (before is not None and getattr(module, name, 0) is before):
                 setattr(module, name, value)
     torch.cuda.nvtx._nvtx = _Nvtx()
+
+
+def _own(name: str, value: Any) -> Any:
+    """A function under this name only: torch._dynamo keeps a rule for each function of torch.cuda,
+    and takes one object under two names, or a generator's method, for a conflict.
+    """
+    if isinstance(value, type) or not callable(value):
+        return value
+
+    @functools.wraps(value)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return value(*args, **kwargs)
+
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
 def _check_device(device: Any) -> None:
@@ -158,14 +176,25 @@ class _Queues:
         if stream is not None:
             self.current = stream
 
-    @contextlib.contextmanager
-    def use(self, stream):
-        before = self.current
-        self.set(stream)
-        try:
-            yield
-        finally:
-            self.current = before
+
+def _queue_context(queues: _Queues) -> type:
+    """torch.cuda.StreamContext over `queues`."""
+
+    class StreamContext:
+        """Inside, another queue is the current one."""
+
+        def __init__(self, stream):
+            self.stream = stream
+            self.before: list = []
+
+        def __enter__(self) -> None:
+            self.before.append(queues.current)
+            queues.set(self.stream)
+
+        def __exit__(self, *_exception) -> None:
+            queues.set(self.before.pop())
+
+    return StreamContext
 
 
 class Clock:
@@ -364,6 +393,7 @@ def _random() -> dict[str, Any]:
 def _queues(runtime: Runtime) -> dict[str, Any]:
     """The functions about queues and events."""
     queues = _Queues()
+    context = _queue_context(queues)
 
     def current(device=None):
         _check_device(device)
@@ -376,8 +406,8 @@ def _queues(runtime: Runtime) -> dict[str, Any]:
         "current_stream": current,
         "default_stream": _about_device(DEFAULT),
         "set_stream": queues.set,
-        "stream": queues.use,
-        "StreamContext": queues.use,
+        "stream": lambda stream: context(stream),
+        "StreamContext": context,
         "get_stream_from_external": ExternalStream,
         "is_current_stream_capturing": lambda: runtime.recording is not None,
         "synchronize": _about_device(None),

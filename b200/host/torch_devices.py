@@ -38,17 +38,19 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from b200.host.aligned_storage import ALIGNMENT, align
 from b200.sparse import pages
 
 DEVICE = torch.device("cuda", 0)
 HUGE = 2 << 30  # bytes from which on a tensor's contents are not drawn or filled at once
 _DLPACK_CUDA = 2  # DLDeviceType kDLCUDA, of dlpack.h
-_ALLOCATION = 512  # bytes that torch's allocator for CUDA rounds to
 
 _Tensor = torch.Tensor
 _LIKE = ("empty", "zeros", "ones", "full", "rand", "randn", "randint")
 _NEW = ("tensor", "empty", "zeros", "ones", "full", "empty_strided")
 _CONTENTS = {"zeros", "ones", "full", "rand", "randn", "randint", "normal"}
+_SHARING = ("as_tensor", "asarray")
+_WITHOUT_CONTENTS = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty")
 _ON_CPU = torch._C.DisableTorchFunctionSubclass  # inside, a CudaTensor is the CPU tensor it is
 
 
@@ -62,7 +64,7 @@ class Allocations:
     def add(self, tensor: torch.Tensor) -> None:
         """Count the tensor's storage until the last tensor on it is gone."""
         storage = _Tensor.untyped_storage(tensor)
-        address, size = storage.data_ptr(), -(-storage.nbytes() // _ALLOCATION) * _ALLOCATION
+        address, size = storage.data_ptr(), -(-storage.nbytes() // ALIGNMENT) * ALIGNMENT
         if not address:
             return
         holders = self._holders.setdefault(address, [0, size])
@@ -111,6 +113,16 @@ def as_cuda(tensor: torch.Tensor) -> torch.Tensor:
     return _mark(tensor.as_subclass(_Tensor))
 
 
+def to_cuda(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, which C++ has made on the way to the program, as a CudaTensor."""
+    return _mark(tensor)
+
+
+def special(function: Any, replacement: Any) -> None:
+    """Call `replacement` where a CudaTensor is given to a function of torch."""
+    _SPECIAL[function] = replacement
+
+
 def as_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as a CPU tensor."""
     with _ON_CPU():
@@ -122,9 +134,14 @@ def relabel(data: Any, function) -> Any:
     return tree_map_only(torch.Tensor, function, data)
 
 
-def _mark(tensor: torch.Tensor) -> torch.Tensor:
-    """Make a fresh CPU tensor a CudaTensor: the object itself, so that views and autograd stay."""
+def _mark(tensor: torch.Tensor, keep: bool = True) -> torch.Tensor:
+    """Make a fresh CPU tensor a CudaTensor: the object itself, so that views and autograd stay.
+
+    keep: its contents count.
+    """
     if type(tensor) is _Tensor and tensor.device.type == "cpu":
+        if tensor.layout == torch.strided:
+            align(tensor, keep)
         allocations.add(tensor)
         tensor.__class__ = CudaTensor
     return tensor
@@ -168,15 +185,35 @@ def on_device(result: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _results(result: Any, args: tuple, kwargs: dict) -> Any:
-    """Results as CudaTensors, but for those that are arguments (an in-place CPU operation)."""
+    """Results as CudaTensors, but for those that are, or are views of, CPU tensors among the
+    arguments.
+    """
     if isinstance(result, _Tensor):
-        given = any(result is a for a in args) or any(result is a for a in kwargs.values())
-        return result if given else _mark(result)
+        given = [a for a in (*args, *kwargs.values()) if isinstance(a, _Tensor)]
+        if any(result is a for a in given):
+            return _realigned(result)
+        on_cpu = any(type(a) is _Tensor and _same_memory(a, result) for a in given)
+        return result if on_cpu else _mark(result)
     if isinstance(result, (tuple, list)):
         for item in result:
             if isinstance(item, (_Tensor, tuple, list)):
                 _results(item, args, kwargs)
     return result
+
+
+def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.layout != torch.strided or other.layout != torch.strided:
+        return False
+    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
+def _realigned(tensor: torch.Tensor) -> torch.Tensor:
+    """An argument that came back: it may have new memory (`resize_`, `out=`)."""
+    if type(tensor) is CudaTensor:
+        with _ON_CPU():
+            if tensor.layout == torch.strided:
+                align(tensor)
+    return tensor
 
 
 # --- functions of a CudaTensor that are not torch's own on the CPU
@@ -259,7 +296,7 @@ def _unpickled(tensor: torch.Tensor) -> torch.Tensor:
 def _dlpack(self, **kwargs):
     """A capsule that says CUDA, as the consumers of GPU tensors expect it."""
     with _ON_CPU():
-        capsule = as_cpu(self.detach()).__dlpack__()
+        capsule = as_cpu(self).__dlpack__()
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     managed = get(capsule, b"dltensor")
@@ -360,9 +397,9 @@ def _factory(function):
         result = function(*args, **kwargs)
         if type(result) is CudaTensor:
             return result
-        if any(result is a for a in args):  # as_tensor of a CPU tensor
+        if function.__name__ in _SHARING:  # the argument may be in host memory
             result = result.clone()
-        return _mark(result)
+        return _mark(result, keep=function.__name__ not in _WITHOUT_CONTENTS)
 
     return make
 

@@ -32,7 +32,7 @@ class TensorSpec:
         """The argument for a tensor; ValueError if it does not fit."""
         from cutlass.cute.runtime import from_dlpack
 
-        given: Any = tensor if hasattr(tensor, "_dlpack_data") else from_dlpack(tensor)
+        given: Any = tensor if hasattr(tensor, "_dlpack_data") else from_dlpack(_shared(tensor))
         if len(given.shape) != len(self.shape):
             self._refuse(f"{len(given.shape)} dimensions", f"{len(self.shape)}")
         if given.element_type.width != self.dtype.width:
@@ -100,6 +100,13 @@ def spec_of(name: str, example) -> TensorSpec | None:
     return TensorSpec(name, example.element_type, shape, stride)
 
 
+def _shared(tensor: Any) -> Any:
+    """What exports a tensor's memory. The TVM FFI takes a tensor that needs a gradient, too, which
+    torch's own `__dlpack__` refuses.
+    """
+    return tensor.detach() if getattr(tensor, "requires_grad", False) else tensor
+
+
 def patch_tvm_ffi():
     """Put the convention in place."""
     import cutlass.base_dsl.compiler as compiler
@@ -113,7 +120,9 @@ def patch_tvm_ffi():
     generate = jit.ExecutionArgs.generate_execution_args
 
     @functools.wraps(make_tensor)
-    def make_plain_tensor(self, *args, enable_tvm_ffi=False, **kwargs):
+    def make_plain_tensor(self, *args, enable_tvm_ffi=False, **kwargs):  # args: tensor, ...
+        if enable_tvm_ffi:
+            args = (_shared(args[0]), *args[1:])
         make_tensor(self, *args, **kwargs)
 
     @functools.wraps(compile_and_cache)

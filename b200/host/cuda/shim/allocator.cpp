@@ -1,10 +1,13 @@
-// Keeps account of torch's CPU allocations, so that a pointer into a tensor that only C++ code
-// holds is known to be legal global memory, and how far it reaches.
+// torch's CPU memory as PyTorch's allocator for CUDA would hand it out: in blocks that begin at
+// multiples of 512 bytes (../../aligned_storage.py). Keeps account of it, so that a pointer into a
+// tensor that only C++ code holds is known to be legal global memory, and how far it reaches.
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
+#include <cstdlib>
 #include <map>
 #include <mutex>
+#include <new>
 
 namespace {
 
@@ -16,20 +19,18 @@ std::map<uintptr_t, size_t>& live() {
 
 class Accounting final : public c10::Allocator {
  public:
-  explicit Accounting(c10::Allocator* base) : base_(base), free_(base->raw_deleter()) {
-    instance = this;
-  }
+  explicit Accounting(c10::Allocator* base) : base_(base) {}
 
   c10::DataPtr allocate(size_t nbytes) override {
-    auto block = base_->allocate(nbytes);
-    void* address = block.get();
-    if (address == nullptr) return block;
+    const c10::Device cpu(c10::DeviceType::CPU);
+    if (nbytes == 0) return {nullptr, nullptr, &Accounting::release, cpu};
+    void* address = nullptr;
+    if (posix_memalign(&address, kAlignment, nbytes) != 0) throw std::bad_alloc();
     {
       std::lock_guard<std::mutex> lock(guard);
       live()[reinterpret_cast<uintptr_t>(address)] = nbytes;
     }
-    block.release_context();
-    return {address, address, &Accounting::release, block.device()};
+    return {address, address, &Accounting::release, cpu};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Accounting::release; }
   void copy_data(void* to, const void* from, size_t nbytes) const override {
@@ -37,17 +38,17 @@ class Accounting final : public c10::Allocator {
   }
 
  private:
+  static constexpr size_t kAlignment = 512;
+
   static void release(void* address) {
     {
       std::lock_guard<std::mutex> lock(guard);
       live().erase(reinterpret_cast<uintptr_t>(address));
     }
-    instance->free_(address);
+    free(address);
   }
 
-  static inline Accounting* instance = nullptr;
   c10::Allocator* base_;
-  c10::DeleterFnPtr free_;
 };
 
 }  // namespace

@@ -1,0 +1,46 @@
+"""Memory of tensors on "cuda" begins where PyTorch's allocator for CUDA begins it.
+
+That hands out blocks of 512 bytes, and programs count on it: they declare 128 bytes to a compiler,
+test `data_ptr() % 128`, encode TMA descriptors. torch's allocator for the CPU aligns to 64. So the
+memory of a storage is exchanged for memory that begins at a multiple of 512, before the program
+sees the tensor. The storage stays the object it is: views and tensors that autograd saved share it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+ALIGNMENT = 512  # bytes; kMinBlockSize of c10/cuda/CUDACachingAllocator.cpp
+_CPU_ALIGNMENT = 64  # bytes; gAlignment of c10/core/alignment.h
+# c10::StorageImpl begins with its table of virtual functions, two reference counts in one word, and
+# c10::DataPtr: the address, and what frees it: a context and a function, in the order of the C++
+# library's std::unique_ptr.
+_DATA, _END = 2, 5  # words
+
+
+def align(tensor: torch.Tensor, keep: bool = True) -> None:
+    """Move a tensor's memory to a multiple of ALIGNMENT unless it is there, or is none of torch's
+    own (a numpy array, shared memory). keep: its contents, too.
+    """
+    storage = torch.Tensor.untyped_storage(tensor)
+    address = storage.data_ptr()
+    if address % ALIGNMENT == 0:
+        return
+    ours = _data_pointer(storage)
+    if ours[0] != address or address not in ours[1:]:
+        return
+    nbytes = storage.nbytes()
+    spare = torch.UntypedStorage(nbytes + ALIGNMENT - _CPU_ALIGNMENT)
+    aligned = -(-spare.data_ptr() // ALIGNMENT) * ALIGNMENT
+    if keep:
+        ctypes.memmove(aligned, address, nbytes)
+    theirs = _data_pointer(spare)
+    ours[:], theirs[:] = [aligned, *theirs[1:]], ours[:]
+
+
+def _data_pointer(storage: torch.UntypedStorage) -> ctypes.Array:
+    """The three words of a storage's c10::DataPtr."""
+    start = storage._cdata + _DATA * ctypes.sizeof(ctypes.c_uint64)
+    return (ctypes.c_uint64 * (_END - _DATA)).from_address(start)
