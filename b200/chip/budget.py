@@ -1,13 +1,14 @@
 """What a launch takes of an SM's fixed budgets: shared memory, tensor memory, registers, barriers.
 
 Registers are allotted by ptxas, which is not run here: what is known from PTX is the most that each
-thread may have for the CTAs to fit, and what setmaxnreg redistributes.
+thread may have for the CTAs to fit, and what setmaxnreg redistributes (sync/registers.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from b200.chip.sync.registers import operand_of, registers_at_entry
 from b200.hardware import (
     SM_REGISTERS,
     SM_THREADS,
@@ -24,7 +25,8 @@ BARRIERS = 16  # named barriers of a CTA
 @dataclass
 class Budget:
     """Collected while a launch runs: the most of any CTA. tensor_columns: allocated at a time;
-    mbarriers: initialised; named: numbers of the CTA barriers used; reallocations: "dec 64", ...
+    mbarriers: initialised; named: numbers of the CTA barriers used; reallocations: "dec 64", ...;
+    registers: of a thread when it starts, None where setmaxnreg takes no effect or there is none.
     """
 
     smem_bytes: int = 0
@@ -34,6 +36,7 @@ class Budget:
     mbarriers: int = 0
     named: set[int] = field(default_factory=set)
     reallocations: list[str] = field(default_factory=list)
+    registers: int | None = None
 
     @classmethod
     def of(cls, code, launch) -> Budget:
@@ -41,11 +44,14 @@ class Budget:
         x, y, z = launch.block
         minimum = code.kernel.directives.get("minnctapersm", (1,))[0]
         ops = (op.ins for block in code.structure for op in block.ops)
-        changes = (
-            ins.text.removeprefix("setmaxnreg.") for ins in ops if ins.mods[0] == "setmaxnreg"
+        changes = [(ins.mods[1], operand_of(ins)) for ins in ops if ins.mods[0] == "setmaxnreg"]
+        return cls(
+            launch.smem_bytes,
+            x * y * z,
+            minimum,
+            reallocations=list(dict.fromkeys(f"{how} {count}" for how, count in changes)),
+            registers=registers_at_entry(code.kernel, [count for _, count in changes]),
         )
-        found = [text.replace(".sync.aligned.u32", "").rstrip(";") for text in changes]
-        return cls(launch.smem_bytes, x * y * z, minimum, reallocations=list(dict.fromkeys(found)))
 
     def see(self, cta):
         """A CTA has ended."""
@@ -61,6 +67,10 @@ class Budget:
         most = min(REGISTERS_THREAD, SM_REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
         share = f"at most {most} a thread, for {self.ctas_per_sm} CTA(s) of {self.threads} threads"
         changed = f"; setmaxnreg {', '.join(self.reallocations)}" if self.reallocations else ""
+        if changed and self.registers is not None:
+            changed += f", from {self.registers} on"
+        elif changed:
+            changed += ", which ptxas ignores: no .maxnreg, and no .minnctapersm with the threads"
         return [
             _line("shared memory", self.smem_bytes, SMEM_OPT_IN, "bytes a CTA")
             + f"; {resident} CTA(s) fit a SM by shared memory and threads",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from b200.chip.fragment import ClusterBarrier
 from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import MBarrier
+from b200.chip.sync.registers import RegisterPool
 from b200.chip.tensor.tmem_alloc import Pool
 
 LAST = 8  # events shown of a barrier
@@ -92,6 +93,8 @@ def _cause(machine, waitable, fragments) -> list[tuple[str, str]]:
             "with cta_group::2"
         )
         return [(f"tensor memory: {waitable.describe()}", why)]
+    if isinstance(waitable, RegisterPool):
+        return [_registers(machine, waitable, fragments)]
     if isinstance(waitable, ClusterBarrier):
         return [(_cluster(machine, waitable, fragments), "")]
     return []
@@ -180,6 +183,23 @@ def _named(machine, bar: NamedBarrier, fragments) -> str:
     elif needed > 32 * len(bar.cta.warps):
         text += f"; its count is higher than the CTA's {32 * len(bar.cta.warps)} threads"
     return text + (f"; {'; '.join(busy[:4])}" if busy else "")
+
+
+def _registers(machine, pool: RegisterPool, fragments) -> tuple[str, str]:
+    warps = sorted({f.index for f in fragments})
+    wanted = ", ".join(str(n) for n in sorted({pool.wanted[w] for w in warps}))
+    missing = sum(32 * (pool.wanted[w] - pool.of(w)) for w in warps)
+    gave = {w: n for w, n in pool.held.items() if n < pool.entry}
+    back = ", ".join(f"warp {w} keeps {n}" for w, n in sorted(gave.items()))
+    name = (
+        f"registers: {len(warps)} warp(s) of CTA {pool.cta.index} wait in setmaxnreg.inc at "
+        f"{_where(machine, fragments[0])} for {wanted} a thread"
+    )
+    return name, (
+        f": each thread starts with {pool.entry}, so they need {missing:,} more, and {pool.free:,} "
+        f"are free in the CTA's pool; given back by setmaxnreg.dec: {back or 'nothing'}; missing: "
+        "a setmaxnreg.dec of the other warps for all that is taken, or smaller values"
+    )
 
 
 def _cluster(machine, barrier, fragments) -> str:

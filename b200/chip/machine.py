@@ -46,6 +46,7 @@ class Machine:
         self.memory = memory
         self.params = b""
         self.symbols: dict[str, int] = {}
+        self.budget = Budget()
         self.queue: deque[Fragment] = deque()
         self.resident: list[Cluster] = []
 

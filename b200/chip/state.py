@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from b200.chip.fragment import ClusterBarrier, WarpState
     from b200.chip.sync.barriers import NamedBarrier
     from b200.chip.sync.mbarrier import MBarrier
+    from b200.chip.sync.registers import RegisterPool
     from b200.chip.tensor.tmem_alloc import Pool
 
 
@@ -216,6 +217,7 @@ class CTA:
         self.tmem_permit = True
         self.tmem_peak = 0
         self.tmem_pool: Pool | None = None
+        self.registers: RegisterPool | None = None  # from the first setmaxnreg on
         self.mbarriers: dict[int, MBarrier] = {}
         self.named_barriers: dict[int, NamedBarrier] = {}
         self.async_groups: dict[tuple[str, int, int], Groups] = {}

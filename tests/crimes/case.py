@@ -17,13 +17,17 @@ HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
 
 class Source:
-    """The listing of a kernel: every line has a number that findings name; `mark` remembers one."""
+    """The listing of a kernel: every line has a number that findings name; `mark` remembers one.
 
-    def __init__(self, params: str, threads: int, smem: int = 0x8000):
+    bounds: further directives, as `.minnctapersm 1`.
+    """
+
+    def __init__(self, params: str, threads: int, smem: int = 0x8000, bounds: str = ""):
         self.params, self.threads, self.smem = params, threads, smem
         self.lines: list[str] = []
         self.marks: dict[str, list[int]] = {}
         self.labels = 0
+        self.bounds = bounds
 
     def __call__(self, text: str, mark: str | None = None):
         self.lines.append(text)  # one line of the listing
@@ -58,7 +62,7 @@ class Source:
         return f"""{HEADER}
 .extern .shared .align 1024 .b8 dyn[];
 .visible .entry {name}({self.params})
-.reqntid {self.threads}, 1, 1
+.reqntid {self.threads}, 1, 1 {self.bounds}
 {{
 .reg .pred %p<40>;
 .reg .b16 %h<40>;

@@ -54,15 +54,35 @@ def too_few(bug: bool) -> Source:
     return k
 
 
-def registers(bug: bool) -> Source:
-    """Two warpgroups of three take what the third gives."""
+def registers(most: int, least: int | None) -> Source:
+    """Two warpgroups of three take what the third gives, if it does; a thread starts with 168."""
     k = start(384)
+    k.bounds = ".minnctapersm 1"
+    k.only(0, lambda: k(f"setmaxnreg.inc.sync.aligned.u32 {most};", "inc"), 255)
+    if least is not None:
+        k.only(256, lambda: k(f"setmaxnreg.dec.sync.aligned.u32 {least};", "dec"), 383)
+    store_own(k, "%r0")
+    return k
 
-    def most():
-        k(f"setmaxnreg.inc.sync.aligned.u32 {240 if bug else 232};", "inc")
 
-    k.only(0, most, 255)
-    k.only(256, lambda: k("setmaxnreg.dec.sync.aligned.u32 40;", "dec"), 383)
+def registers_late(bug: bool) -> Source:
+    """A warpgroup gives registers to another; with the bug it waits for that one before it does."""
+    k = start(256)
+    k.bounds = ".maxnreg 128"
+    k.only(0, lambda: k("mbarrier.init.shared::cta.b64 [%r1+1024], 128;"))
+    k("bar.sync 0;")
+
+    def take():
+        k("setmaxnreg.inc.sync.aligned.u32 192;", "inc")
+        k("mbarrier.arrive.shared::cta.b64 _, [%r1+1024];")
+
+    def give():
+        if bug:
+            k.wait("%r1+1024", 0, "wait")
+        k("setmaxnreg.dec.sync.aligned.u32 64;", "dec")
+
+    k.only(0, take, 127)
+    k.only(128, give, 255)
     store_own(k, "%r0")
     return k
 
@@ -249,12 +269,34 @@ CRIMES = [
     ),
     plain(
         "more_registers_than_there_are",
-        "setmaxnreg asks for more registers than an SM has",
-        registers,
-        "protocol",
-        ("setmaxnreg asks for 66,560 registers, an SM has 65,536",),
+        "setmaxnreg asks for more registers than are given back",
+        lambda bug: registers(240 if bug else 232, 40),
+        "deadlock",
+        ("each thread starts with 168", "warp 8 keeps 40", "wait in setmaxnreg.inc"),
         ("inc",),
         384,
+    ),
+    plain(
+        "registers_never_given",
+        "setmaxnreg.inc of two warpgroups, and no other gives any back",
+        lambda bug: registers(232, None if bug else 40),
+        "deadlock",
+        (
+            "8 warp(s) of CTA (0, 0, 0) wait in setmaxnreg.inc",
+            "need 16,384 more",
+            "given back by setmaxnreg.dec: nothing",
+        ),
+        ("inc",),
+        384,
+    ),
+    plain(
+        "registers_given_too_late",
+        "a warpgroup gives registers back behind a wait for the one that needs them",
+        registers_late,
+        "deadlock",
+        ("wait in setmaxnreg.inc", "for 192 a thread", "each thread starts with 128"),
+        ("inc", "wait"),
+        256,
     ),
     plain(
         "no_barrier_behind_wait_group",

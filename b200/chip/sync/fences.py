@@ -1,8 +1,8 @@
-"""Fences, grid dependencies, register reallocation, cluster launch control.
+"""Fences, grid dependencies, cluster launch control.
 
 Memory is sequentially consistent here, prerequisite grids have ended before a launch and every CTA
 of a grid is launched, so most of these have no effect; what is checked is that they are legal.
-PTX ISA 9.7.13 (fences, griddepcontrol, clusterlaunchcontrol) and 9.7.19 (setmaxnreg).
+PTX ISA 9.7.13 (fences, griddepcontrol, clusterlaunchcontrol).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from b200.chip.memory.addressing import resolver
 from b200.chip.operations import Place, TryCancel
 from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
 from b200.contract import lane, warp
-from b200.errors import Fault, Unsupported
+from b200.errors import Unsupported
 from b200.program.module import Instr
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
@@ -44,19 +44,6 @@ def fence(ins: Instr):
     if ins.opcode not in FENCES:
         raise Unsupported(f"{ins.opcode}: not a known fence")
     return no_effect
-
-
-@warp("setmaxnreg")
-def setmaxnreg(ins: Instr):
-    """setmaxnreg.{inc|dec}.sync.aligned.u32 n"""
-    if ins.mods[1] not in ("inc", "dec"):
-        raise Unsupported(f"{ins.opcode}: must be .inc or .dec")
-
-    def run(warp, mask, n):
-        if not 24 <= n <= 256 or n % 8:
-            raise Fault(f"{ins.opcode} {n}: must be a multiple of 8 in 24..256")
-
-    return run
 
 
 @lane("clusterlaunchcontrol.try_cancel")

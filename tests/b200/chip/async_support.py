@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip import instruction_set as _instruction_set  # noqa: F401  registers every unit
+from b200.chip.budget import Budget
 from b200.chip.operations import Operation
 from b200.chip.state import CTA, Cluster, GlobalMemory
 from b200.contract import find
@@ -22,6 +23,7 @@ class FakeMachine:
 
     def __init__(self):
         self.memory = GlobalMemory()
+        self.budget = Budget()
         self.params: dict[int, bytes] = {}
         self.queue: list = []
         self.issued: list[Operation] = []

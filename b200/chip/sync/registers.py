@@ -1,0 +1,109 @@
+"""setmaxnreg: warps give registers back to their CTA and take them from it (PTX ISA 9.7.19.5).
+
+What a thread starts with is decided by ptxas. It carries setmaxnreg out only where it knows that
+number: with .maxnreg, or .minnctapersm and a number of threads; else it says C7508 and ignores the
+instruction, and so does this module. The number is then the smaller one of that limit and the
+largest operand in the kernel (ptxas 13.0 for sm_100a, `-v`). In SASS .inc is a loop around
+USETMAXREG.TRY_ALLOC.CTAPOOL: it waits until the CTA's other warps have given enough back.
+"""
+
+from __future__ import annotations
+
+import math
+
+from b200.contract import Blocked, Waitable, warp
+from b200.errors import Fault, Unsupported
+from b200.hardware import SM_REGISTERS
+from b200.program.module import Imm, Instr, Kernel
+
+LEAST, MOST, STEP = 24, 256, 8  # of the operand
+ALLOTTED_WARPS = 4  # a CTA gets registers for a multiple of so many
+
+
+def registers_at_entry(kernel: Kernel, operands: list[int]) -> int | None:
+    """Registers a thread of a kernel with setmaxnreg of these operands; None: it is ignored."""
+    given = kernel.directives
+    threads = math.prod(given.get("reqntid") or given.get("maxntid") or (0,))
+    if not operands:
+        return None
+    if "maxnreg" in given:
+        limit = given["maxnreg"][0]
+    elif "minnctapersm" in given and threads:
+        warps = -(-threads // (32 * ALLOTTED_WARPS)) * ALLOTTED_WARPS
+        limit = SM_REGISTERS // (32 * warps * given["minnctapersm"][0]) // STEP * STEP
+    else:
+        return None
+    return min(limit, MOST, max(operands))
+
+
+def operand_of(ins: Instr) -> int:
+    """Registers a thread that a setmaxnreg asks for."""
+    (count,) = ins.operands
+    assert isinstance(count, Imm)
+    return int(count.value)
+
+
+class RegisterPool(Waitable):
+    """Registers of a CTA that its warps have given back: `free`, and who waits for how many.
+
+    entry: registers a thread at the kernel's start. held: of each warp that has changed its own, a
+    thread. wanted: likewise, of each warp that waits.
+    """
+
+    __slots__ = ("cta", "entry", "free", "held", "wanted")
+
+    def __init__(self, cta, entry: int):
+        super().__init__()
+        self.cta, self.entry, self.free = cta, entry, 0
+        self.held: dict[int, int] = {}
+        self.wanted: dict[int, int] = {}
+
+    def of(self, warp: int) -> int:
+        return self.held.get(warp, self.entry)
+
+    def give(self, warp: int, count: int):
+        """A warp keeps `count` registers a thread."""
+        if count < self.of(warp):
+            self.touch()
+            self.free += 32 * (self.of(warp) - count)
+            self.held[warp] = count
+            self.notify()
+
+    def take(self, warp: int, count: int):
+        """A warp gets `count` registers a thread; Blocked while the pool has too few."""
+        more = 32 * (count - self.of(warp))
+        if more > self.free:
+            self.wanted[warp] = count
+            raise Blocked(self)
+        self.wanted.pop(warp, None)
+        if more > 0:
+            self.free -= more
+            self.held[warp] = count
+
+    def describe(self) -> str:
+        missing = sum(32 * (count - self.of(w)) for w, count in self.wanted.items())
+        return (
+            f"registers: {missing:,} for warps {', '.join(map(str, sorted(self.wanted)))} of CTA "
+            f"{self.cta.index}; {self.free:,} are given back and not taken"
+        )
+
+
+@warp("setmaxnreg", may_block=True)
+def setmaxnreg(ins: Instr):
+    """setmaxnreg.{inc|dec}.sync.aligned.u32 n"""
+    if ins.mods[1] not in ("inc", "dec"):
+        raise Unsupported(f"{ins.opcode}: must be .inc or .dec")
+    move = RegisterPool.take if ins.mods[1] == "inc" else RegisterPool.give
+
+    def run(warp, mask, n):
+        if not LEAST <= n <= MOST or n % STEP:
+            raise Fault(f"{ins.opcode} {n}: must be a multiple of {STEP} in {LEAST}..{MOST}")
+        warp.spin = None
+        entry = warp.machine.budget.registers
+        if entry is None:
+            return
+        if warp.cta.registers is None:
+            warp.cta.registers = RegisterPool(warp.cta, entry)
+        move(warp.cta.registers, warp.index, n)
+
+    return run
