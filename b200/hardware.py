@@ -15,6 +15,7 @@
 | L2_BYTES | 132,644,864 (126.5 MiB) | device query on a B200 | c |
 | CLOCK_KHZ, MEMORY_CLOCK_KHZ | 1,965,000 and 3,996,000 | device query on a B200 | c |
 | MEMORY_BUS_BITS | 7680 | device query on a B200 | c |
+| GPC_SMS, STRAY_TPCS | 8 GPCs; 3 TPCs apart in the first | QuickRunCUDA (B300), I6 and I8 | b |
 | SM_REGISTERS, SM_THREADS, SM_CTAS | 65,536, 2048, 32 | CUDA programming guide, 10.0 | c |
 | SMEM_DEFAULT | 49,152 bytes a CTA without opt-in | CUDA programming guide | c |
 | SMEM_RESERVED | 1024 bytes of each resident CTA are the system's | CUDA programming guide | c |
@@ -39,6 +40,10 @@ MEMORY_BYTES = 191_503_400_960
 L2_BYTES = 132_644_864
 CLOCK_KHZ, MEMORY_CLOCK_KHZ = 1_965_000, 3_996_000
 MEMORY_BUS_BITS = 7680
+# GPC 0 has five TPCs and three strays, which share a cluster with no other SM; the others have
+# nine, and three of them (which ones is not told) a tenth. 33 clusters of 4 on a B200 (NCU1) and
+# 15 of 8 (I8: the 16th begins again at the first one's SMs) are what then fits.
+GPC_SMS, STRAY_TPCS = (16, 18, 18, 18, 18, 20, 20, 20), 3
 SM_REGISTERS, SM_THREADS, SM_CTAS = 65_536, 2048, 32
 SMEM_DEFAULT = 49_152
 SMEM_RESERVED = 1024

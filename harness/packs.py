@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from b200.chip.placement import max_clusters
 from b200.clock.devices import H200
-from b200.clock.placement import max_clusters
 from b200.hopper import pipeline, run_pack
 from b200.hopper.pack import Recorder, record, to_gpu
 from harness import cases, worker
@@ -69,7 +69,8 @@ def fits_as_on(gpu: str) -> None:
     module: Any = sys.modules["submission"]
     if not hasattr(module, "clusters_at_once"):
         raise SystemExit(f"--gpu {gpu}: the submission does not ask how many clusters fit")
-    module.clusters_at_once = lambda size: max_clusters(size, GPUS[gpu])
+    chip = GPUS[gpu]
+    module.clusters_at_once = lambda size: max_clusters(size, chip.gpcs, chip.strays)
 
 
 def make(argv: list[str]) -> int:

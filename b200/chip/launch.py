@@ -64,7 +64,7 @@ def check_limits(launch: Launch, param_bytes: int):
 def special_registers(launch: Launch, cluster: Cluster, cta: CTA) -> dict[str, int]:
     """Special registers that all warps of a CTA share."""
     out = {
-        "smid": cta.rank,
+        "smid": cta.sm.index,
         "nsmid": SM_COUNT,
         "gridid": 1,
         "nwarpid": 64,

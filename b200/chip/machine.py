@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import deque
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -22,6 +23,7 @@ from b200.chip.budget import Budget
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import Launch, check_limits, special_registers, thread_registers
 from b200.chip.operations import Effect, Operation
+from b200.chip.placement import Placement, Seat
 from b200.chip.state import CTA, Cluster, GlobalMemory
 from b200.chip.sync.mbarrier import BarrierHistory, MBarrier
 from b200.contract import Blocked, Waitable
@@ -49,6 +51,7 @@ class Machine:
         self.budget = Budget()
         self.queue: deque[Fragment] = deque()
         self.resident: list[Cluster] = []
+        self.next_cluster: Cluster | None = None
 
     # --- what units use ---------------------------------------------------------------------------
     def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
@@ -139,15 +142,15 @@ class Machine:
         for z, y, x in itertools.product(*(range(n) for n in reversed(counts))):
             yield Cluster(launch, (x, y, z), shape)
 
-    def _admit(self, cluster: Cluster, launch: Launch):
-        """Make a cluster resident: its CTAs, warps and their special registers."""
+    def _admit(self, cluster: Cluster, launch: Launch, sms: Sequence[Seat]):
+        """Make a cluster resident: its CTAs on their SMs, warps and their special registers."""
         nx, ny, nz = cluster.shape
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         cluster.barrier = ClusterBarrier(cluster, threads * nx * ny * nz)
         for rank in range(nx * ny * nz):
             x, y, z = cluster.index
             index = (x * nx + rank % nx, y * ny + rank // nx % ny, z * nz + rank // (nx * ny))
-            cta = CTA(cluster, rank, index, launch.smem_bytes)
+            cta = CTA(cluster, rank, index, launch.smem_bytes, sms[rank])
             cta.threads = threads
             cluster.ctas.append(cta)
         for cta in cluster.ctas:
@@ -166,29 +169,42 @@ class Machine:
                 self.enqueue(self.fragment_type(self, state, state.live))
         self.resident.append(cluster)
 
-    def _run(self, waiting, launch: Launch):
-        limit = max(1, SM_COUNT // int(np.prod(launch.cluster)))
+    def _run(self, waiting: Iterator[Cluster], launch: Launch):
+        placement = Placement()
+        self.next_cluster = next(waiting, None)
         while True:
             if not self.queue:
-                if self.settle():
+                if self.settle() or self._start_next(waiting, launch, placement):
                     continue
-                self.resident = [
-                    c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)
-                ]
-                if len(self.resident) < limit and (cluster := next(waiting, None)) is not None:
-                    self._admit(cluster, launch)
-                    continue
+                for cluster in self._ended():
+                    self.resident.remove(cluster)
                 if self.resident:
                     raise EmulatorError("deadlock", report.deadlock(self, launch))
                 return
             fragment = self.next_fragment()
             fragment.queued = False
-            if self._turn(fragment, launch) and len(self.resident) < limit:
-                self.resident = [
-                    c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)
-                ]
-                if (cluster := next(waiting, None)) is not None:
-                    self._admit(cluster, launch)
+            if self._turn(fragment, launch):
+                self._start_next(waiting, launch, placement)
+
+    def _start_next(self, waiting: Iterator[Cluster], launch: Launch, placement: Placement) -> bool:
+        """Start the next cluster if there is one and there are SMs for it, one a CTA."""
+        if self.next_cluster is None:
+            return False
+        for cluster in self._ended():
+            self.resident.remove(cluster)
+            placement.release([cta.sm for cta in cluster.ctas], launch)
+        if len(self.resident) >= SM_COUNT // int(np.prod(launch.cluster)):
+            return False
+        sms = placement.place(launch)
+        if sms is None:
+            return False
+        self._admit(self.next_cluster, launch, sms)
+        self.next_cluster = next(waiting, None)
+        return True
+
+    def _ended(self) -> list[Cluster]:
+        """Resident clusters of which no warp is left."""
+        return [c for c in self.resident if not any(w.live for cta in c.ctas for w in cta.warps)]
 
     def _turn(self, f: Fragment, launch: Launch) -> bool:
         """Run a fragment until it waits or ends (False) or its turn is over (True)."""

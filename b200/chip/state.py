@@ -201,12 +201,21 @@ class CTA:
     mbarriers: offset -> mbarrier object. async_groups: ("bulk" or "cp.async", warp, lane) -> copies
     under way. tmem_peak: columns allocated at a time, the most so far.
 
+    sm: where it runs (chip/placement.py; of the clock: clock/sm.py).
+
     The last attributes are attached by who looks at the run: shared_rules and tensor_rules by the
-    checker (checker/observer.py); sm, number, traced and end by the clock (clock/timed.py).
+    checker (checker/observer.py); number, traced and end by the clock (clock/timed.py).
     """
 
-    def __init__(self, cluster: Cluster, rank: int, index: tuple[int, int, int], smem_bytes: int):
-        self.cluster, self.rank, self.index = cluster, rank, index
+    def __init__(
+        self,
+        cluster: Cluster,
+        rank: int,
+        index: tuple[int, int, int],
+        smem_bytes: int,
+        sm: Any = None,
+    ):
+        self.cluster, self.rank, self.index, self.sm = cluster, rank, index, sm
         self.smem_end = SMEM_BASE + smem_bytes
         self.smem = Region(
             0, np.full((self.smem_end + 15) // 16 * 16, 0xFF, np.uint8), "shared memory"
@@ -226,7 +235,6 @@ class CTA:
         self.exited_warps = 0
         self.shared_rules: Any = None
         self.tensor_rules: Any = None
-        self.sm: Any = None
         self.number, self.traced = -1, False  # in the order in which CTAs start
         self.end: float | None = None  # clk
 

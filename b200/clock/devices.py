@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from b200.chip.placement import Placement
 from b200.clock.constants import Constant, Constants
-from b200.hardware import SM_COUNT
+from b200.clock.sm import SM
+from b200.hardware import GPC_SMS, STRAY_TPCS
 
 
 @dataclass(frozen=True)
@@ -25,18 +27,17 @@ class Device:
     strays: int
     table: tuple[Constant, ...] = ()
 
+    def placement(self) -> Placement:
+        """Its SMs, all free."""
+        return Placement(self.gpcs, self.strays, SM)
+
     def constants(self, end: str, overrides: dict[str, float]) -> Constants:
         """Raises KeyError for an override that is not in the table."""
         here = {c.name: c.value if (v := getattr(c, end, None)) is None else v for c in self.table}
         return Constants.make(end, **{**here, **overrides})
 
 
-# QuickRunCUDA (B300), I6_BLOCK_SCHEDULE_TOPOLOGY and I8_CLUSTER_TOPOLOGY: the SMs of the first 20
-# CTAs and of clusters of 8. GPC 0 has five TPCs and three strays, the others nine, and three of
-# them (which ones is not told) a tenth. NCU1's 33 clusters of 4 on a B200 are what then fits, and
-# 15 of 8: I8's 16th begins again at the first one's SMs.
-B200 = Device("B200", 1.965, (16, 18, 18, 18, 18, 20, 20, 20), 3)
-assert sum(B200.gpcs) == SM_COUNT
+B200 = Device("B200", 1.965, GPC_SMS, STRAY_TPCS)
 
 H200 = Device(
     "H200",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from b200.chip.placement import Seat
 from b200.clock.memory_system import Server
 from b200.clock.rates import PIPES
 from b200.clock.stores import StorePort
@@ -37,22 +38,19 @@ class SubCore:
         self.tmem = Server()
 
 
-class SM:
-    """A streaming multiprocessor. cpc: a number on the chip, as gpc is.
+class SM(Seat):
+    """A streaming multiprocessor.
 
     tma: the unit that executes tensor and bulk copies; fill: rows that arrive in shared memory;
     lsu: loads and stores of the warps; store_port: stores on their way to the L2; dsmem, dsmem_in:
     what goes to and comes from shared memory of other SMs. pages, descriptors: what its translation
-    and descriptor caches have seen. room: what is left for CTAs (bytes of shared memory, threads,
-    CTAs).
+    and descriptor caches have seen.
     unfenced: bytes of global memory read or written since the last fence; answered: when they are
     there; fenced: when the last fence is done.
     """
 
-    def __init__(
-        self, index: int, gpc: int, cpc: int, die: int, smem: int, threads: int, ctas: int
-    ):
-        self.index, self.gpc, self.cpc, self.die = index, gpc, cpc, die
+    def __init__(self, index: int, gpc: int, cpc: int, die: int):
+        super().__init__(index, gpc, cpc, die)
         self.tma, self.fill, self.lsu, self.stores = Server(), Server(), Server(), Server()
         self.dsmem, self.dsmem_in = Server(), Server()
         self.store_port = StorePort()
@@ -63,8 +61,6 @@ class SM:
         self.lines: set[int] = set()
         self.filled_bytes = self.unfenced = 0
         self.answered = self.fenced = 0.0
-        self.room = [smem, threads, ctas]
-        self.resident = 0
 
 
 def mma_interval(c, m: int, n: int, group: int, a_in_tmem: bool) -> float:

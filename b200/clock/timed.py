@@ -22,7 +22,6 @@ from b200.chip.operations import Effect
 from b200.chip.state import Cluster, GlobalMemory, Region
 from b200.clock.memory_system import Memory, Server
 from b200.clock.options import Options
-from b200.clock.placement import Placement
 from b200.clock.taint import depends_on_arithmetic
 from b200.clock.timeline import Timeline
 from b200.clock.units import Units
@@ -160,7 +159,7 @@ class TimedMachine(Units):
         )
         for region in self.warm:
             self.chip.warm(region)
-        self.placement = Placement(options.gpu)
+        self.placement = options.gpu.placement()
         self.heap: list = []
         self.order = itertools.count()
         self.last_store = 0.0
@@ -241,18 +240,15 @@ class TimedMachine(Units):
             sms = self.placement.place(self.the_launch)
             if sms is None:
                 return
-            self._pending_sms, Clock.now = sms, at
-            self._admit(self.next_cluster, self.the_launch)
+            Clock.now = at
+            self._admit(self.next_cluster, self.the_launch, sms)
             self.record.started(self.next_cluster, at)
             at += dispatch * len(sms)
             self.next_cluster = next(self.waiting, None)
 
     def new_warp(self, cta, state):
         """Called for each warp before its fragment is made."""
-        if cta.sm is None:
-            cta.sm = self._pending_sms[cta.rank]
         cta.sm.cores[state.index % 4].warps += 1
-        state.special["smid"] = cta.sm.index
 
     def lanes_exited(self, state, lanes: int):
         super().lanes_exited(state, lanes)
@@ -272,7 +268,7 @@ class TimedMachine(Units):
         """A cluster's CTAs are gone: their SMs take the next ones."""
         self.record.ended(cluster)
         self.resident.remove(cluster)
-        self.placement.release(cluster, self.the_launch)
+        self.placement.release([cta.sm for cta in cluster.ctas], self.the_launch)
         clustered = len(cluster.ctas) > 1
         relaunch = self.c.cluster_relaunch if clustered else self.c.cta_relaunch
         self._start_clusters(Clock.now + relaunch)

@@ -15,7 +15,7 @@ import sys
 from types import ModuleType
 
 from b200 import hardware
-from b200.clock.placement import max_clusters
+from b200.chip.placement import max_clusters
 
 
 def patch() -> None:

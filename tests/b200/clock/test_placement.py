@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from b200.chip.placement import max_clusters
 from b200.clock.devices import B200, H200, Device
-from b200.clock.placement import Placement, max_clusters
 from b200.clock.sm import SM
 
 MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-clusters.json"
@@ -25,7 +25,7 @@ def placed(
         block = (192, 1, 1)
 
     Launch.smem_bytes, Launch.cluster, Launch.grid = smem_bytes, (cluster, 1, 1), (ctas, 1, 1)
-    place, found = Placement(device), []
+    place, found = device.placement(), []
     while len(found) < ctas and (sms := place.place(Launch)) is not None:
         assert len({sm.gpc for sm in sms}) == 1 and len({sm.index for sm in sms}) == cluster
         found.append(sms)
@@ -59,7 +59,7 @@ def test_clusters_that_fit(device, smem_bytes, counts):
     """
     assert {n: len(placed(device, n, smem_bytes)) for n in counts} == counts
     if smem_bytes == 200_000:
-        assert {n: max_clusters(n, device) for n in counts} == counts
+        assert {n: max_clusters(n, device.gpcs, device.strays) for n in counts} == counts
 
 
 @pytest.mark.parametrize("cluster", [1, 2, 4])
@@ -100,7 +100,7 @@ def test_cpcs_of_four_sms_are_those_that_end_first_on_an_h200():
     (ends,) = (r["ends"] for r in results if (r["ctas"], r["stages"]) == (128, 13))
     last = max(ends.values())
     early = {int(sm) // 2 for sm, us in ends.items() if us < 0.88 * last}
-    sms = Placement(H200).sms
+    sms = H200.placement().sms
     count = Counter(sm.cpc for sm in sms)
     assert sorted(count.values()) == [4] * 6 + [6] * 18
     small = [sm for sm in sms if count[sm.cpc] == 4]

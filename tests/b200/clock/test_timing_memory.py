@@ -9,7 +9,6 @@ from b200.clock.coalescer import Coalescer
 from b200.clock.costs import pure_cost
 from b200.clock.devices import B200, H200
 from b200.clock.memory_system import Memory, Server
-from b200.clock.placement import Placement
 from b200.clock.rates import EITHER, PIPES, TABLE, rate
 from b200.program.module import Instr
 from tests.b200.clock.test_timing import timed
@@ -55,7 +54,7 @@ def test_sms_of_a_gpc_share_the_answer_to_what_is_under_way():
     """Two SMs of a GPC cost the L2 one request, as the counters of SemiAnalysis' groups of 16 say
     (2.05 to 2.09 sectors filled for one of the L2); SMs of two GPCs cost two.
     """
-    sms = Placement().sms
+    sms = B200.placement().sms
     for second, requests in ((sms[1], 1), (sms[-1], 2)):
         chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
         arrivals = [
@@ -76,7 +75,7 @@ def test_what_comes_from_dram_takes_the_l2():
     class Resident(Region):
         base = 1 << 30
 
-    placed = Placement().sms
+    placed = B200.placement().sms
     one = placed[0]
     other = next(sm for sm in placed if sm.gpc != one.gpc and sm.die == one.die)
     nbytes, begins = 4096, []
@@ -91,7 +90,7 @@ def test_what_comes_from_dram_takes_the_l2():
 
 def test_what_has_arrived_is_asked_for_again():
     chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
-    sm = Placement().sms[0]
+    sm = B200.placement().sms[0]
     _, last = chip.read(0.0, sm, Region, np.array([Region.base]), 4096, 400.0)
     chip.read(last + 1.0, sm, Region, np.array([Region.base]), 4096, 400.0)
     assert chip.l2_bytes == 8192 and chip.coalesced_bytes == 0
@@ -132,7 +131,7 @@ def test_what_an_sm_asks_for_again_it_gets_again():
 def test_a_multicast_shares_no_answer():
     """H200: of a dual GEMM whose clusters multicast the L2 delivers 102 MB, without clusters 59."""
     chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
-    for sm in Placement().sms[:2]:
+    for sm in B200.placement().sms[:2]:
         chip.read(0.0, sm, Region, np.array([Region.base]), 4096, 400.0, fan_out=True)
     assert chip.l2_bytes == 8192 and chip.coalesced_bytes == 0
 
@@ -143,7 +142,7 @@ def test_beside_a_multicast_other_loads_share_their_answers():
     of it within 5 %.
     """
     chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
-    one, other, third = Placement().sms[:3]
+    one, other, third = B200.placement().sms[:3]
     rows = np.array([Region.base]), np.array([Region.base + 8192])
     chip.read(0.0, one, Region, rows[0], 4096, 400.0, fan_out=True)
     for sm in (other, third):
@@ -168,7 +167,7 @@ def test_a_multicast_takes_the_port_longer():
     of 132 SMs, half of which pass the ports; each its own at 40.4.
     """
     c = H200.constants("nominal", {"l2_bandwidth": 1e22})
-    sm, took = Placement(H200).sms[0], []
+    sm, took = H200.placement().sms[0], []
     for fan_out in (False, True):
         chip = Memory(c, 1.98, dirty=False, cold=False, gpcs=H200.gpcs)
         at = np.array([Region.base])
@@ -182,7 +181,7 @@ def test_what_comes_from_dram_takes_both_partitions():
     of one partition or of both, as the latency of atomics tells).
     """
     chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
-    sm, nbytes = Placement().sms[0], 4096
+    sm, nbytes = B200.placement().sms[0], 4096
     chip.read(0.0, sm, Region, np.array([Region.base]), nbytes, 400.0)
     near, far = chip.l2[sm.die].busy, chip.l2[1 - sm.die].busy
     assert near - far == pytest.approx(nbytes * chip.l2_clk)
@@ -203,7 +202,7 @@ def test_what_lies_outside_of_a_tensor_is_asked_for():
                 last = max(last, chip.outside(0.0, sm, stage, c.tma_l2)[1])
         return last / 1980
 
-    sms = Placement(H200).sms
+    sms = H200.placement().sms
     assert us(sms[:128]) == pytest.approx(30.75, rel=0.05)
     assert us(sms[:64]) == pytest.approx(20.5, rel=0.1)
 
@@ -220,7 +219,7 @@ def test_a_gpc_has_one_port():
             chip.read(0.0, sm, Region, np.array([at]), 4096, 0.0, rows=True)[1] for sm, at in reads
         )
 
-    sms = Placement(H200).sms
+    sms = H200.placement().sms
     gpc = [sm for sm in sms if sm.gpc == 0]
     width = 4096 * sum(H200.gpcs) / len(gpc) * c.l2_clock / c.port_bandwidth
     assert last(gpc[:8]) == pytest.approx(8 * width)
@@ -232,7 +231,7 @@ def test_short_rows_share_no_answer_and_take_64_bytes_of_the_port():
     """H200: rows of 64 B arrive at 41 B a clk whether 1 or 4 SMs load them, rows of 32 B at 23."""
     for row, port in ((128, 128), (64, 64), (32, 64)):
         chip = Memory(H200.constants("nominal", {}), 1.98, False, True, gpcs=H200.gpcs)
-        for sm in Placement().sms[:2]:
+        for sm in B200.placement().sms[:2]:
             starts = Region.base + row * np.arange(16)
             chip.read(0.0, sm, Region, starts, row, 400.0, rows=True)
         assert chip.l2_bytes == 16 * port * (1 if row == 128 else 2)
@@ -259,7 +258,7 @@ def test_two_sectors_of_a_line_are_filled_as_their_bytes():
     taken = []
     for starts, nbytes in ((np.arange(0, 512, 32), 32), (np.array([0]), 512)):
         chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
-        chip.read(0.0, Placement().sms[0], Region, Region.base + starts, nbytes, 400.0)
+        chip.read(0.0, B200.placement().sms[0], Region, Region.base + starts, nbytes, 400.0)
         taken.append((chip.l2[0].busy, chip.fabric[0].busy, chip.dram_bytes))
     assert taken[0] == taken[1]
 

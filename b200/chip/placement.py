@@ -18,28 +18,45 @@ published; they are on the dies by turns here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
-from b200.chip.state import Cluster
-from b200.clock.devices import B200, Device
-from b200.clock.sm import SM
-from b200.hardware import SM_CTAS, SM_THREADS, SMEM_BYTES, SMEM_RESERVED
+from b200.hardware import (
+    GPC_SMS,
+    SM_CTAS,
+    SM_THREADS,
+    SMEM_BYTES,
+    SMEM_RESERVED,
+    STRAY_TPCS,
+)
 
 TPC = 2  # SMs
 CPCS = 3  # of a GPC
 
 
-def max_clusters(size: int, device: Device = B200) -> int:
-    """Clusters of `size` CTAs that are resident together, where an SM holds one CTA."""
-    return sum(sms // size for _, sms in _groups(device))
+class Seat:
+    """An SM as far as CTAs take places on it. cpc: a number on the chip, as gpc is.
+
+    room: what is left for CTAs (bytes of shared memory, threads, CTAs); resident: CTAs.
+    """
+
+    def __init__(self, index: int, gpc: int, cpc: int, die: int):
+        self.index, self.gpc, self.cpc, self.die = index, gpc, cpc, die
+        self.room = [SMEM_BYTES, SM_THREADS, SM_CTAS]
+        self.resident = 0
 
 
-def _groups(device: Device) -> list[tuple[int, int]]:
+def max_clusters(size: int, gpcs: tuple[int, ...] = GPC_SMS, strays: int = STRAY_TPCS) -> int:
+    """Clusters of `size` CTAs that are resident together where an SM holds one CTA."""
+    return sum(sms // size for _, sms in _groups(gpcs, strays))
+
+
+def _groups(gpcs: tuple[int, ...], strays: int) -> list[tuple[int, int]]:
     """(GPC, SMs) of what clusters lie within, in the order of its turns."""
-    whole = [sms - TPC * device.strays * (gpc == 0) for gpc, sms in enumerate(device.gpcs)]
-    return [(0, TPC)] * device.strays + list(enumerate(whole))
+    whole = [sms - TPC * strays * (gpc == 0) for gpc, sms in enumerate(gpcs)]
+    return [(0, TPC)] * strays + list(enumerate(whole))
 
 
 def _cpcs(tpcs: int) -> list[int]:
@@ -62,28 +79,35 @@ def _share(items: int, room: list[int]) -> list[int]:
 
 
 class Placement:
-    """The SMs of the chip and what is free on them."""
+    """The SMs of a chip and what is free on them.
 
-    def __init__(self, device: Device = B200):
-        self.sms: list[SM] = []
-        self.groups: list[list[SM]] = []
-        cpcs = [deque(_cpcs(sms // TPC)) for sms in device.gpcs]
-        for n, (gpc, count) in enumerate(_groups(device)):
-            cpc_of_next = cpcs[gpc].pop if n < device.strays else cpcs[gpc].popleft
+    gpcs: SMs of each GPC, by turns on die (or L2 partition) 0 and 1. strays: TPCs of the first GPC
+    whose two SMs share clusters with no other SM. seat: the type of an SM.
+    """
+
+    def __init__(
+        self,
+        gpcs: tuple[int, ...] = GPC_SMS,
+        strays: int = STRAY_TPCS,
+        seat: type[Seat] = Seat,
+    ):
+        self.sms: list[Any] = []
+        self.groups: list[list[Any]] = []
+        cpcs = [deque(_cpcs(sms // TPC)) for sms in gpcs]
+        for n, (gpc, count) in enumerate(_groups(gpcs, strays)):
+            cpc_of_next = cpcs[gpc].pop if n < strays else cpcs[gpc].popleft
             members = []
             for _ in range(count // TPC):
                 place = gpc, gpc * CPCS + cpc_of_next(), gpc % 2
-                members += [
-                    SM(len(self.sms) + len(members) + i, *place, SMEM_BYTES, SM_THREADS, SM_CTAS)
-                    for i in range(TPC)
-                ]
+                first = len(self.sms) + len(members)
+                members += [seat(first + i, *place) for i in range(TPC)]
             self.sms += members
             self.groups.append(members)
-        self._strays = device.strays
+        self._strays = strays
         self._turn = 0
-        self._first: Iterator[SM] | None = None  # where the next CTAs alone go
+        self._first: Iterator[Any] | None = None  # where the next CTAs alone go
 
-    def place(self, launch) -> list[SM] | None:
+    def place(self, launch) -> list[Any] | None:
         """SMs for the CTAs of a cluster, rank by rank; None while there is no room."""
         n = int(np.prod(launch.cluster))
         need = (launch.smem_bytes + SMEM_RESERVED, int(np.prod(launch.block)))
@@ -98,10 +122,10 @@ class Placement:
         return best
 
     @staticmethod
-    def _fits(sm: SM, need) -> bool:
+    def _fits(sm: Seat, need) -> bool:
         return sm.room[0] >= need[0] and sm.room[1] >= need[1] and sm.room[2] >= 1
 
-    def _alone(self, launch, need) -> list[SM] | None:
+    def _alone(self, launch, need) -> list[Any] | None:
         """The SM of a CTA without a cluster."""
         if self._first is None:
             self._first = iter(self._spread(int(np.prod(launch.grid))))
@@ -110,7 +134,7 @@ class Placement:
         free = [sm for sm in self.sms if self._fits(sm, need)]
         return [min(free, key=lambda sm: (sm.resident, sm.index))] if free else None
 
-    def _spread(self, ctas: int) -> list[SM]:
+    def _spread(self, ctas: int) -> list[Any]:
         """The SMs of the first CTAs of a launch, at most one each, in their order."""
         tpcs = [len(group) // TPC for group in self.groups]
         strays, whole = tpcs[: self._strays], tpcs[self._strays :]
@@ -124,7 +148,7 @@ class Placement:
                 found += group[TPC * tpc : TPC * tpc + (2 if tpc < twos else 1)]
         return found
 
-    def _choose(self, n: int, need) -> list[SM] | None:
+    def _choose(self, n: int, need) -> list[Any] | None:
         """The n least loaded SMs of a group, by turns."""
         candidates = []
         for i in range(len(self.groups)):
@@ -139,11 +163,11 @@ class Placement:
         self._turn = (self._turn + i + 1) % len(self.groups)
         return chosen
 
-    def release(self, cluster: Cluster, launch):
-        """Give back what a finished cluster held."""
+    def release(self, sms: Iterable[Seat], launch):
+        """Give back what the CTAs of a finished cluster held on their SMs."""
         threads = int(np.prod(launch.block))
-        for cta in cluster.ctas:
-            cta.sm.room[0] += launch.smem_bytes + SMEM_RESERVED
-            cta.sm.room[1] += threads
-            cta.sm.room[2] += 1
-            cta.sm.resident -= 1
+        for sm in sms:
+            sm.room[0] += launch.smem_bytes + SMEM_RESERVED
+            sm.room[1] += threads
+            sm.room[2] += 1
+            sm.resident -= 1
