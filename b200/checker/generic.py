@@ -235,6 +235,7 @@ def access(ins: Instr, run):
     bits = (1 << TYPE_BITS[kind]) - 1
 
     def observed(w, mask, address, *rest):
+        w.machine.observer.ins = ins
         result = run(w, mask, address, *rest)
         where, at = _where(space, _addresses(mask, address))
         if where is not None and write and not strong and _differ(mask, at, rest[0], bits):

@@ -114,6 +114,9 @@ class GlobalRules:
         """`nbytes` read at each of the addresses, int64."""
         memory = self.observer.machine.memory
         while addresses.size:
+            if memory.readable(int(addresses[0]), nbytes, rounded=True) != addresses[0]:
+                addresses = addresses[1:]  # behind a tensor, where nobody writes
+                continue
             region = memory.region(int(addresses[0]), nbytes)
             inside = (addresses >= region.base) & (addresses + nbytes <= region.base + region.size)
             shadow = self.shadows.get(region.base)

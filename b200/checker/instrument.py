@@ -363,6 +363,7 @@ def _tensor_access(ins: Instr, run):
         result = run(w, mask, taddr, *rest)
         second = rest[0] if (is_load and rest) or len(rest) == 2 else 0
         row, column = split(taddr if isinstance(taddr, int) else int(taddr[0]))
+        row = 32 * (w.index % 4) + row % 32
         width = int(cells(access.shape, access.repeat, packed, second)[1].max()) + 1 + packed
         agent = observer.agent(w)
         stream = agent.stream(stream_name)

@@ -116,13 +116,14 @@ class GlobalMemory:
         keep.sort(key=lambda r: r.base)
         self._regions, self._bases = keep, [r.base for r in keep]
 
-    def readable(self, address: int, nbytes: int) -> int:
+    def readable(self, address: int, nbytes: int, rounded: bool = False) -> int:
         """Where a bulk copy of `nbytes` from an address reads: there, or in a region with `behind`.
 
         Global memory is mapped in units of SEGMENT, so a copy that begins in a tensor or behind it
         does not fault on the chip, but for a tensor at a segment's end; it reads what lies there.
         Here that is all ones, as in memory that nothing has written, and it lies at an address
-        that no host memory has.
+        that no host memory has. rounded: only as far as PyTorch rounds the allocation up; Fault
+        behind that.
         """
         i = bisect.bisect_right(self._bases, address) - 1
         if i >= 0 and self._regions[i].base + self._regions[i].size >= address + nbytes:
@@ -132,13 +133,15 @@ class GlobalMemory:
         except Fault:
             i = bisect.bisect_right(self._bases, address) - 1
             before = self._regions[i] if i >= 0 else None
-            if before is None or address + nbytes > before.base + before.size + SEGMENT:
+            if before is None or before.behind:
+                raise
+            within = address + nbytes <= before.base + -(-before.size // ROUNDING) * ROUNDING
+            if not within and (rounded or address + nbytes > before.base + before.size + SEGMENT):
                 raise
             data = np.full(nbytes, 0xFF, np.uint8)
             inside = before.u8[address - before.base : address - before.base + nbytes]
             data[: inside.size] = inside
             data.setflags(write=False)
-            within = address + nbytes <= before.base + -(-before.size // ROUNDING) * ROUNDING
             name = f"behind {before.name}"
             self._insert(Region(BEHIND + address, data, name, before.name, within))
             return BEHIND + address

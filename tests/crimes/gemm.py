@@ -196,8 +196,8 @@ CRIMES = [
     crime(
         "wrong_lane_quarter",
         "every epilogue warp reads lanes 0 to 31",
-        "fault",
-        ("lanes 32 to 63", "(warp % 4) << 21"),
+        "protocol",
+        ("names tensor-memory lanes 0 to 31", "lanes 32 to 63", "(warp % 4) << 21"),
         ("tmem load",),
         forget_lane=True,
     ),

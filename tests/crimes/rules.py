@@ -225,6 +225,17 @@ def behind_the_end(right: int, wrong: int) -> Source:
     return k
 
 
+def next_words(bug: bool) -> Source:
+    """Each thread loads its word, or the one behind it, of 32 words."""
+    k = start(32, ".param .u64 src, .param .u64 out")
+    k("mul.wide.u32 %rd8, %r0, 4;")
+    k("add.u64 %rd9, %rd0, %rd8;")
+    k(f"ld.global.u32 %r5, [%rd9+{4 * bug}];", "load")
+    k("add.u64 %rd9, %rd1, %rd8;")
+    k("st.global.u32 [%rd9], %r5;")
+    return k
+
+
 def numbered(n: int):
     """A source of n numbers and an output of 32."""
     return lambda: [torch.arange(n, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)]
@@ -363,6 +374,16 @@ CRIMES = [
         ("global (portability)", "inside of what PyTorch rounds its allocation up to"),
         ("load",),
         numbered(60),
+        lambda args: torch.arange(32, dtype=torch.int32),
+    ),
+    Crime(
+        "load_behind_the_end",
+        "the last thread loads the word behind a tensor of 32",
+        next_words,
+        "protocol",
+        ("protocol (portability)", "4 bytes at", "are loaded behind", "rounds its allocation up"),
+        ("load",),
+        numbered(32),
         lambda args: torch.arange(32, dtype=torch.int32),
     ),
     Crime(

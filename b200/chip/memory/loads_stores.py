@@ -32,9 +32,10 @@ def kind_of(ins: Instr) -> str:
     return next(m for m in reversed(ins.mods) if m in TYPE_BITS)
 
 
-def spans(f, space: str, addresses: np.ndarray, which: list[int], nbytes: int):
+def spans(f, space: str, addresses: np.ndarray, which: list[int], nbytes: int, loads: bool = False):
     """Yield (memory bytes, offsets, lanes) groups of an access of `nbytes` by the lanes `which`,
-    each checked for range and alignment. Most accesses are one group."""
+    each checked for range and alignment. Most accesses are one group. loads: it only reads, and may
+    reach behind a tensor."""
     chosen = addresses[which].astype(np.int64)
     if (chosen % nbytes).any():
         bad = next(i for i in which if int(addresses[i]) % nbytes)
@@ -43,9 +44,9 @@ def spans(f, space: str, addresses: np.ndarray, which: list[int], nbytes: int):
             " the access"
         )
     if space == "generic":
-        yield from _generic_spans(f, addresses, which, nbytes)
+        yield from _generic_spans(f, addresses, which, nbytes, loads)
     elif space == "global" or space == "const":
-        yield from _global_spans(f, chosen, np.asarray(which), nbytes)
+        yield from _global_spans(f, chosen, np.asarray(which), nbytes, loads)
     elif space.startswith("shared"):
         yield from _shared_spans(f, chosen, np.asarray(which), nbytes, space)
     elif space == "local":
@@ -64,16 +65,30 @@ def spans(f, space: str, addresses: np.ndarray, which: list[int], nbytes: int):
         yield data, chosen, np.asarray(which)
 
 
-def _global_spans(f, chosen, which, nbytes):
+def _global_spans(f, chosen, which, nbytes, loads):
     remaining = np.ones(chosen.size, bool)
     while remaining.any():
         first = int(np.argmax(remaining))
+        if loads:
+            chosen[first] = _load_address(f, int(chosen[first]), nbytes)
         region = f.machine.memory.region(int(chosen[first]), nbytes)
         inside = (
             remaining & (chosen >= region.base) & (chosen + nbytes <= region.base + region.size)
         )
         yield region.u8, chosen[inside] - region.base, which[inside]
         remaining &= ~inside
+
+
+def _load_address(f, address: int, nbytes: int) -> int:
+    """Where a load reads: there, or in what stands for the memory behind a tensor."""
+    at = f.machine.memory.readable(address, nbytes, rounded=True)
+    if at != address:
+        f.machine.undefined(
+            f"{nbytes} bytes at {address:#x} are loaded {f.machine.memory.region(at).name}, inside"
+            " of what PyTorch rounds its allocation up to",
+            "a guard for what the tensor does not have; here all ones are read",
+        )
+    return at
 
 
 def _shared_spans(f, chosen, which, nbytes, space):
@@ -95,7 +110,7 @@ def _shared_spans(f, chosen, which, nbytes, space):
         yield cta.smem.u8, at, which[inside]
 
 
-def _generic_spans(f, addresses, which, nbytes):
+def _generic_spans(f, addresses, which, nbytes, loads):
     windows = addresses.astype(np.uint64) & np.uint64(FULL64 ^ WINDOW_MASK)
     spaces = {
         0: "global",
@@ -108,9 +123,8 @@ def _generic_spans(f, addresses, which, nbytes):
         space = spaces.get(int(window))
         if space is None:
             raise Fault(f"generic address {int(addresses[lanes_in[0]]):#x} is in no state space")
-        yield from spans(
-            f, space, addresses.astype(np.uint64) & np.uint64(WINDOW_MASK), lanes_in, nbytes
-        )
+        in_space = addresses.astype(np.uint64) & np.uint64(WINDOW_MASK)
+        yield from spans(f, space, in_space, lanes_in, nbytes, loads)
 
 
 FULL64 = (1 << 64) - 1
@@ -208,7 +222,8 @@ def _read(f, mask: int, space: str, address, nbytes: int, dtype) -> np.ndarray:
     """[32, nbytes / itemsize] elements; inactive lanes read 0."""
     width = nbytes // np.dtype(dtype).itemsize
     out = np.zeros((32, width), dtype)
-    for data, offsets, which in spans(f, space, address_array(address), active(mask), nbytes):
+    addresses = address_array(address)
+    for data, offsets, which in spans(f, space, addresses, active(mask), nbytes, loads=True):
         out[which] = _gather(data, offsets, nbytes, dtype)
     return out
 
@@ -243,6 +258,7 @@ def _extend(values: np.ndarray, kind: str, width: int) -> np.ndarray:
 def _scalar_bytes(f, space: str, address: int, nbytes: int):
     """Bytes at an address that all lanes share."""
     if space == "global" or space == "generic" and address <= WINDOW_MASK:
+        address = _load_address(f, address, nbytes)
         region = f.machine.memory.region(address, nbytes)
         if address % nbytes == 0:
             return region.mem[address - region.base : address - region.base + nbytes]

@@ -1,7 +1,8 @@
 """Tensor memory and registers: tcgen05.ld, st, shift, wait, fence (PTX ISA 9.7.16.8 - 9.7.16.11).
 
 An address has the lane in bits 16-31 and the column in bits 0-15. A warp reaches only the quarter
-of the 128 lanes that its index names: lanes 32 * (warp % 4) to 32 * (warp % 4) + 31.
+of the 128 lanes that its index names: lanes 32 * (warp % 4) to 32 * (warp % 4) + 31. What the lane
+field says of another quarter is not looked at (docs/semantics.md, reading 10).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class TmemAccess:
     """The part of the tensor memory that a tcgen05.ld or .st of a given form reaches."""
 
     def __init__(self, ins: Instr, registers, packed: bool):
-        self.opcode, self.packed = ins.opcode, packed
+        self.ins, self.opcode, self.packed = ins, ins.opcode, packed
         self.shape = next((m for m in ins.mods if m in SHAPES), "")
         number = next((m for m in ins.mods if m[0] == "x" and m[1:].isdigit()), None)
         if not self.shape or number is None:
@@ -79,30 +80,30 @@ class TmemAccess:
     def locate(self, warp, taddr, second_half: int) -> tuple[int, int]:
         """(lane, column) of the address, checked against the warp's quarter and the allocations."""
         taddr = uniform(taddr, f"the tensor-memory address of {self.opcode}")
-        row, column = split(taddr)
-        row %= (
-            TMEM_LANES  # a public kernel that is right on a B200 adds 128 in the odd CTA of a pair
-        )
-        height = SHAPES[self.shape][1]
-        quarter = 32 * (warp.index % 4)
-        if not quarter <= row <= quarter + 32 - height:
-            self._wrong_quarter(warp, taddr, row, height)
-        if row % height:
+        named, column = split(taddr)
+        height, quarter = SHAPES[self.shape][1], 32 * (warp.index % 4)
+        row = quarter + named % 32
+        if named % height or named % 32 + height > 32:
             raise Fault(
-                f"{self.opcode} at address {taddr:#010x}: lane {row} is not a multiple of {height}"
+                f"{self.opcode} at address {taddr:#010x}: lane {named} is not a multiple of"
+                f" {height} in the quarter of the warp"
             )
+        if named % TMEM_LANES != row:
+            self._other_quarter(warp, taddr, named % TMEM_LANES, height)
         width = int(cells(self.shape, self.repeat, self.packed, second_half)[1].max()) + 1
         warp.cta.check_tmem(row, column, width + self.packed)
         return row, column
 
-    def _wrong_quarter(self, warp, taddr: int, row: int, height: int):
+    def _other_quarter(self, warp, taddr: int, named: int, height: int):
         quarter = warp.index % 4
-        raise Fault(
-            f"{self.opcode} at address {taddr:#010x} (lane {row}, column {taddr & 0xFFFF}) accesses"
-            f" tensor-memory lanes {row} to {row + height - 1}, but warp {warp.index} of the CTA"
-            f" can access only lanes {32 * quarter} to {32 * quarter + 31} (quarter {warp.index} %"
-            f" 4 = {quarter}): the lane field of the address must be {32 * quarter}, that is, add"
-            f" (warp % 4) << 21 = {quarter << 21:#x} to the address of lane 0"
+        warp.machine.undefined(
+            f"{self.opcode} at address {taddr:#010x} (lane {named}, column {taddr & 0xFFFF}) names"
+            f" tensor-memory lanes {named} to {named + height - 1}, but warp {warp.index} of the"
+            f" CTA can access only lanes {32 * quarter} to {32 * quarter + 31} (quarter"
+            f" {warp.index} % 4 = {quarter}), and gets its own",
+            f"the lane field {32 * quarter} + lane % 32: add (warp % 4) << 21 ="
+            f" {quarter << 21:#x} to the address of lane 0",
+            self.ins,
         )
 
 

@@ -87,7 +87,7 @@ def test_highest_lane_wins_a_store():
     "at, words",
     [
         (-4, "is in no tensor's allocation"),
-        (4 * 93, "is in no tensor's allocation"),
+        (4 * 97, "is in no tensor's allocation"),
         (2, "aligned"),
     ],
 )
@@ -99,6 +99,27 @@ def test_wrong_addresses(at, words):
     ld.param.u64 %rd2, [b]; st.global.u32 [%rd2], %r1;"""
     with pytest.raises(EmulatorError, match=words):
         run(kernel(body, [".u64 a", ".u64 b"]), x, out)
+
+
+@pytest.mark.parametrize("kind", ["global", "volatile.global", "relaxed.gpu"])
+def test_a_load_in_the_rounding_of_an_allocation_reads_all_ones(kind):
+    """PyTorch on a GPU hands out blocks of 512 bytes: 124 words are followed by four of them."""
+    x, out = torch.arange(124, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
+    body = f"""{THREAD} ld.param.u64 %rd1, [a]; mul.wide.u32 %rd3, %r0, 4; add.u64 %rd4, %rd1, %rd3;
+    ld.{kind}.u32 %r1, [%rd4+384]; ld.{kind}.u32 %r2, [%rd1+496]; add.u32 %r3, %r2, 1;
+    add.u32 %r1, %r1, %r3; ld.param.u64 %rd2, [b]; add.u64 %rd2, %rd2, %rd3;
+    st.global.u32 [%rd2], %r1;"""
+    run(kernel(body, [".u64 a", ".u64 b"]), x, out)
+    assert out.tolist() == [*range(96, 124), -1, -1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    "operation", ["st.global.u32 [%rd1+496], 1", "red.global.add.u32 [%rd1+496], 1"]
+)
+def test_a_store_in_the_rounding_faults(operation):
+    x = torch.zeros(124, dtype=torch.int32)
+    with pytest.raises(EmulatorError, match="is in no tensor's allocation"):
+        run(kernel(f"ld.param.u64 %rd1, [a]; {operation};", [".u64 a"]), x)
 
 
 def test_freed_tensors_are_no_longer_memory():
