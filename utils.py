@@ -186,6 +186,11 @@ def clone_data(data: Any) -> Any:
     return data
 
 
+def outputs_of(data: tuple) -> list[torch.Tensor]:
+    """The tensors c of a case's data, one a group."""
+    return [c for _, _, c in data[0]] if isinstance(data[0], list) else [data[-1]]
+
+
 def get_device(use_cuda: bool = True) -> torch.device:
     """The GPU if there is one and it is wanted, else the CPU."""
     return torch.device("cuda" if use_cuda and torch.cuda.is_available() else "cpu")

@@ -1,144 +1,23 @@
 """What a wrong kernel may have computed instead: a hypothesis predicts the wrong elements.
 
 A hypothesis is a function of a View (the inputs, and the places of some wrong elements) that yields
-(name, predicted values). A new one is a few lines under `@hypothesis`.
+(name, predicted values [S], or [C, S] where any of C values would do). A new one is a few lines
+under `@hypothesis`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-import torch
 
-from utils import ATOM_ROWS, MAGNITUDES
+from harness.view import RIGHT_ORDER, View, atom_orders, silu
 
 K_TILES = (256, 512, 1024)  # stages that may be dropped or doubled
 MAX_STAGES = 64
 BLOCK, STEP = 16, 64  # of K under a scale factor, in an instruction
 TAILS = (64, 128, 192, 256, 512)
-_VALUES = np.array([*MAGNITUDES, *(-v for v in MAGNITUDES)])
 HYPOTHESES: list[Callable[[View], Iterator[tuple[str, np.ndarray]]]] = []
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A matrix. codes: uint8 (rows, K/2, L), two a byte; scales: float64 (rows, K/16, L)."""
-
-    name: str
-    codes: np.ndarray
-    scales: np.ndarray
-
-    @property
-    def rows(self) -> int:
-        return self.codes.shape[0]
-
-    @property
-    def batches(self) -> int:
-        return self.codes.shape[2]
-
-    def elements(self, rows: np.ndarray, batch: np.ndarray, swap: bool = False) -> np.ndarray:
-        """float64 [S, K] without scales; swap: the nibbles of each byte exchanged."""
-        packed = self.codes[rows, :, batch]
-        pair = (packed >> 4, packed & 15) if swap else (packed & 15, packed >> 4)
-        return _VALUES[np.stack(pair, axis=2).reshape(len(rows), -1)]
-
-    @cached_property
-    def atoms(self) -> np.ndarray:
-        """Scales as they lie in memory, one float64 for each byte: [L, bytes]."""
-        rows, columns, batches = self.scales.shape
-        padded = np.zeros((-(-rows // ATOM_ROWS) * ATOM_ROWS, -(-columns // 4) * 4, batches))
-        padded[:rows, :columns] = self.scales
-        grid = padded.reshape(-1, 4, 32, padded.shape[1] // 4, 4, batches)
-        return grid.transpose(5, 0, 3, 2, 1, 4).reshape(batches, -1)
-
-    def scales_at(
-        self, rows: np.ndarray, batch: np.ndarray, transposed=False, shift=0, blocks=None
-    ):
-        """float64 [S, K/16] read from memory; transposed: row group and scale index of an atom
-        exchanged; shift: bytes too far; blocks: the K block whose scale each K block takes.
-        """
-        columns = self.scales.shape[1]
-        k = np.arange(columns) if blocks is None else blocks
-        atom = (rows // ATOM_ROWS)[:, None] * -(-columns // 4) + k // 4
-        group, inner = np.broadcast_arrays((rows % ATOM_ROWS // 32)[:, None], k % 4)
-        if transposed:
-            group, inner = inner, group
-        at = atom * 512 + (rows % 32)[:, None] * 16 + group * 4 + inner + shift
-        memory = self.atoms.reshape(-1)
-        at = at + batch[:, None] * self.atoms.shape[1]
-        return memory[np.clip(at, 0, memory.size - 1)]
-
-
-class View:
-    """The inputs of one group and the places (m, n, l) of wrong elements.
-
-    rows_axis: 1 if the tensor core's 128 rows are c's columns (gemm, group), 0 for gemv and dual.
-    neighbours: (place in the list, a, b) of the groups before and behind this one.
-    """
-
-    def __init__(self, a: Operand, b: list[Operand], m, n, l, shape, rows_axis: int, neighbours=()):
-        self.a, self.b = a, b
-        self.m, self.n, self.l = m, n, l
-        self.shape, self.rows_axis, self.neighbours = shape, rows_axis, neighbours
-
-    @property
-    def dual(self) -> bool:
-        return len(self.b) == 2
-
-    def at(self, m=None, n=None, l=None) -> View:
-        """The same with other places."""
-        m = self.m if m is None else m
-        n = self.n if n is None else n
-        l = self.l if l is None else l
-        return View(self.a, self.b, m, n, l, self.shape, self.rows_axis, self.neighbours)
-
-    def of(self, a: Operand, b: list[Operand]) -> View | None:
-        """The same places of another product; None where it has none, or a and b do not fit."""
-        if a.codes.shape[1] != b[0].codes.shape[1]:
-            return None
-        if self.m.max() >= a.rows or self.n.max() >= b[0].rows:
-            return None
-        return View(a, b, self.m, self.n, self.l, self.shape, self.rows_axis)
-
-    def inside(self) -> bool:
-        """Whether all places exist."""
-        pairs = zip((self.m, self.n, self.l), self.shape)
-        return all(bool(((p >= 0) & (p < size)).all()) for p, size in pairs)
-
-    def terms(self, which: int = 0, swap=(), scales: dict | None = None) -> np.ndarray:
-        """float64 [S, K]: the products that add up to an element. swap: of operands "a", "b" the
-        nibbles; scales: operand -> arguments of scales_at, or None for scales of 1.
-        """
-        parts = []
-        for name, operand, rows in (("a", self.a, self.m), ("b", self.b[which], self.n)):
-            values = operand.elements(rows, self.l, name in swap)
-            how = (scales or {}).get(name, {})
-            if how is not None:
-                how = dict(how)
-                row_map = how.pop("rows", None)
-                at = rows if row_map is None else np.minimum(row_map(rows), operand.rows - 1)
-                values = values * operand.scales_at(at, self.l, **how).repeat(16, axis=1)
-            parts.append(values)
-        return parts[0] * parts[1]
-
-    def value(self, **how) -> np.ndarray:
-        """The elements, float64 [S]: one product, or silu(p1) * p2."""
-        return self.finish([self.terms(w, **how).sum(1) for w in range(len(self.b))])
-
-    @staticmethod
-    def finish(products: list[np.ndarray]) -> np.ndarray:
-        return products[0] if len(products) == 1 else silu(products[0]) * products[1]
-
-    def moved(self, axis: int, by: Callable[[np.ndarray], np.ndarray]) -> View:
-        """Places whose coordinate on an axis (0: m, 1: n) is another."""
-        return self.at(m=by(self.m)) if axis == 0 else self.at(n=by(self.n))
-
-
-def silu(x: np.ndarray) -> np.ndarray:
-    return x / (1 + np.exp(-np.clip(x, -700, 700)))
 
 
 def hypothesis(function):
@@ -149,7 +28,9 @@ def hypothesis(function):
 
 @hypothesis
 def nothing_written(v: View):
-    yield "the elements were never written (they are still zero)", np.zeros(len(v.m))
+    yield "the elements are zero: never written, or no product was added up", np.zeros(len(v.m))
+    if v.before is not None:
+        yield "the elements were never written: c has there what it had before the call", v.before
 
 
 @hypothesis
@@ -161,12 +42,25 @@ def nibbles(v: View):
         )
 
 
+_OTHER_ORDERS: tuple[tuple[dict, str], ...] = (
+    *(
+        ({"order": order}, f"read as if an atom's bytes lay as {order}; they lie as {RIGHT_ORDER}")
+        for order in atom_orders()
+    ),
+    ({"down": True}, "read as if atoms lay below each other in memory; they lie along K"),
+    ({"unpermuted": True}, "read out of the permuted tensor as if it were not permuted"),
+    ({"plain": True}, "read out of the tensor that is not permuted as if it were"),
+)
+
+
 @hypothesis
 def scale_factors(v: View):
+    for names in (("a",), ("b",), ("a", "b")):
+        of = f"scale factors of {' and '.join(names)} are"
+        yield f"{of} not applied", v.value(scales=dict.fromkeys(names))
+        for how, said in _OTHER_ORDERS:
+            yield f"{of} {said}", v.value(scales=dict.fromkeys(names, how))
     for name in ("a", "b"):
-        yield f"scale factors of {name} are not applied", v.value(scales={name: None})
-        text = f"scale factors of {name} are transposed inside an atom (row group for K block)"
-        yield text, v.value(scales={name: {"transposed": True}})
         for shift, what in (
             (1, "one K block"),
             (4, "one row group"),
@@ -259,7 +153,7 @@ def steps_of_k(v: View):
 
 @hypothesis
 def lane_quarters(v: View):
-    for axis in (v.rows_axis, 1 - v.rows_axis):
+    for axis in (0, 1):
         what = ("rows", "columns")[axis]
         for by in range(1, 4):
             other = v.moved(axis, _rotate(by))
@@ -344,6 +238,46 @@ def transposed(v: View):
             yield f"blocks of {size} x {size} of the output are transposed", other.value()
 
 
-def operand(name: str, codes: torch.Tensor, scales: torch.Tensor) -> Operand:
-    """An Operand of torch tensors: codes (rows, K/2, L) fp4 pairs, scales (rows, K/16, L) ue4m3."""
-    return Operand(name, codes.view(torch.uint8).cpu().numpy(), scales.cpu().double().numpy())
+@hypothesis
+def leading_dimension_of_c(v: View):
+    """c is stored as if its memory had other strides: column after column, or longer rows."""
+    rows, columns, _ = v.shape
+    at = v.m * columns + v.n  # of the element that is read there, in its batch
+    for pitch in _pitches(rows, rows, columns):
+        what = f"c is stored column after column (leading dimension {pitch}); its rows are to be"
+        yield f"{what} contiguous", _where_stored(v, at % pitch, at // pitch)
+    for pitch in _pitches(columns, rows, columns):
+        if pitch == columns:
+            continue
+        # Where rows are too close to each other, several fall on one place: any may be the last.
+        values = [
+            _where_stored(v, at // pitch - i, at % pitch + i * pitch)
+            for i in range(-(-columns // pitch))
+        ]
+        yield f"c is stored with a leading dimension of {pitch}, not {columns}", np.stack(values)
+
+
+@hypothesis
+def leading_dimension_of_inputs(v: View):
+    for name, own, other in (("a", v.a, v.b[0]), ("b", v.b[0], v.a)):
+        pitch = own.codes.shape[1]  # bytes
+        for wrong in sorted({2 * pitch, pitch // 2, own.rows, other.rows} - {0, pitch}):
+            yield (
+                f"rows of {name} are read {wrong} bytes apart, not {pitch} (K / 2)",
+                v.value(pitch={name: wrong}),
+            )
+
+
+def _pitches(own: int, rows: int, columns: int) -> list[int]:
+    """Leading dimensions that a program may take for one of `own`."""
+    rounded = [-(-own // tile) * tile for tile in (64, 128, 256)]
+    return sorted({own, rows, columns, *rounded, own // 2, 2 * own} - {0})
+
+
+def _where_stored(v: View, m: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """The element (m, n) at each place; where there is none, what was there before."""
+    exists = (m >= 0) & (n >= 0) & (m < v.shape[0]) & (n < v.shape[1])
+    values = v.before.copy() if v.before is not None else np.full(len(m), np.nan)
+    if exists.any():
+        values[exists] = View(v.a, v.b, m[exists], n[exists], v.l[exists], v.shape).value()
+    return values

@@ -49,6 +49,8 @@ def record(case: Case, outcome: Outcome, device: Device, mode: str) -> dict[str,
         "message": outcome.message or outcome.report,
         "seconds": round(outcome.seconds, 3),
     }
+    if outcome.report:
+        fields["report"] = outcome.report
     if outcome.stats:
         known = benchmark_of(case)
         fields |= {

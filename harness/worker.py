@@ -195,14 +195,17 @@ def _diff(job: Job) -> Outcome:
     if job.device == "hopper":
         launches = b200.install(gpu=HopperGpu()).launches
     elif job.device == "emulator":
-        launches = b200.install(check=job.check, schedule=job.schedule).launches
+        gpu = b200.install(check=job.check, schedule=job.schedule)
+        gpu.machine.keep_stores = True
+        launches = gpu.launches
     kernel = load_kernel(Path(job.submission))
     if job.device == "emulator":
         kernel = on_gpu(kernel)
     data = _generate(job)
     picture = Path(job.plot) if job.plot else None
     what = f"{job.problem} {format_args(job.args)}"
-    right, report = explain(data, kernel(clone_data(data)), picture, what)
+    output = kernel(clone_data(data))
+    right, report = explain(data, output, picture, what, launches or (), job.inputs)
     missing = [] if launches is None or launches else [_no_launch(job)]
     failed, found = verdict(launches or (), job.strict, job.all_findings, not right)
     message = "\n".join(filter(None, [*missing, found]))

@@ -240,20 +240,31 @@ class Asynchronous(CoreOperations):
         copy = self._copy_out(agent, "tma_store", text, where)
         self.globals.maps.used(agent, access.address, copy)
         self.globals.stored_box(agent, access, self.ins)
+        if self.stores is not None:
+            self.stores.boxes(agent, access)
 
     def _tma_reduce(self, agent: Agent, reduction: TmaReduce, apply: Effect):
         where = _box(reduction.access, reduction.offset)
+        if self.stores is not None:
+            self.stores.boxes(agent, reduction.access)
         self._copy_out(agent, "tma_store", "reduces a box from shared memory", where)
 
     def _bulk_store(self, agent: Agent, store: BulkStore, apply: Effect):
         where = _granules(store.source & OFFSET_MASK, store.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
         self.globals.stored(agent, store.destination, store.nbytes, self.ins)
+        self._copied_out(agent, store)
 
     def _bulk_reduce(self, agent: Agent, reduction: BulkReduce, apply: Effect):
         where = _granules(reduction.source & OFFSET_MASK, reduction.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
         self.globals.reduced(agent, reduction.destination, reduction.nbytes, self.ins)
+        self._copied_out(agent, reduction)
+
+    def _copied_out(self, agent: Agent, copy: BulkStore | BulkReduce):
+        if self.stores is not None:
+            region = self.machine.memory.region(copy.destination, copy.nbytes)
+            self.stores.span(region, agent, copy.destination, copy.nbytes)
 
     def _prefetch(self, agent: Agent, operation: Operation, apply: Effect):
         """Nothing to hold against others: a prefetch changes and promises nothing."""

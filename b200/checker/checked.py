@@ -35,6 +35,7 @@ class Checked(Machine):
         self.observer.finish()
         self.observer.findings.arrange()
         launch.findings = self.observer.findings
+        launch.stores = self.observer.stores
         return launch
 
     def _with_findings(self, error: EmulatorError) -> EmulatorError:

@@ -41,6 +41,8 @@ class CoreOperations(Signals):
         text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
         record = self._core_record(agent, members, "mma", text)
         self.products.multiplied(record, members[0], op)
+        if self.stores is not None:
+            self.stores.mma(op.d.m, op.d.n, len(members))
         for cta in members:
             for operand in (op.a, op.b):
                 self._read_operand(record, cta, operand, members)

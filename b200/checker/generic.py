@@ -179,6 +179,8 @@ def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: boo
     """A load or store of global memory; strong ones synchronise."""
     observer = w.machine.observer
     rules = observer.globals
+    if write and observer.stores is not None:
+        observer.stores.lanes(w.machine.memory, observer.agent(w), at, nbytes)
     if strong:
         if not write:
             observer.ins = ins
@@ -278,6 +280,8 @@ def atomic(ins: Instr, run):
             )
         elif where == "global":
             agent = observer.agent(w)
+            if observer.stores is not None:
+                observer.stores.lanes(w.machine.memory, agent, at, nbytes)
             if floats:
                 observer.globals.reduced(agent, int(at[0]), nbytes, ins)
             observer.globals.synchronise(agent)

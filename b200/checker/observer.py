@@ -27,6 +27,7 @@ from b200.checker.quantise import unrounded_scales
 from b200.checker.repeats import Repeats
 from b200.checker.shadow import SharedShadow
 from b200.checker.shared_memory import SharedRules
+from b200.checker.stores import Stores
 from b200.checker.tensor_memory import TensorRules
 from b200.chip.describe import mnemonic
 from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier
@@ -57,6 +58,7 @@ class Observer(Asynchronous):
         self.arrivals = Arrivals(self)
         self.products = Products(self)
         self.repeats = Repeats(self)
+        self.stores = Stores() if machine.keep_stores else None
         self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there
         self.states: list[ClusterState] = []
         self.events = 0

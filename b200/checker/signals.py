@@ -14,7 +14,9 @@ from b200.checker.global_memory import GlobalRules
 from b200.checker.products import Products
 from b200.checker.repeats import Repeats
 from b200.checker.shared_memory import SharedRules
+from b200.checker.stores import Stores
 from b200.checker.tensor_memory import TensorRules
+from b200.chip.machine import Machine
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import MBarrier
 from b200.program.module import Instr
@@ -23,6 +25,7 @@ from b200.program.module import Instr
 class Signals(ABC):
     """The part of the Observer that completes operations on mbarriers; what it needs of others."""
 
+    machine: Machine
     ins: Instr | None
     lane: int | None
     strict: bool
@@ -31,6 +34,7 @@ class Signals(ABC):
     arrivals: Arrivals
     products: Products
     repeats: Repeats
+    stores: Stores | None
 
     @abstractmethod
     def operand(self, address: int) -> str: ...

@@ -20,8 +20,9 @@ class Launch:
 
     smem_bytes: dynamic + static shared memory of a CTA. seconds: wall clock of the emulation.
     counters: how many instructions were executed by warps, by opcode without modifiers' values
-    ("tcgen05.mma", "cp.async.bulk.tensor"). findings: of the checker, None without it. time: the
-    clock's record (clock/timeline.py), None without it.
+    ("tcgen05.mma", "cp.async.bulk.tensor"). findings: of the checker, None without it. stores: who
+    stored what (checker/stores.py), None where nobody asked. time: the clock's record
+    (clock/timeline.py), None without it.
     """
 
     kernel: str
@@ -33,6 +34,7 @@ class Launch:
     counters: dict[str, int] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
     findings: list[Any] | None = None
+    stores: Any = None
     time: Any = None
 
 

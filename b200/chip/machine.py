@@ -43,6 +43,7 @@ class Machine:
     fragment_type = Fragment
     writer_type: type | None = None  # of the translator; None: the plain one
     turn = TURN
+    keep_stores = False  # whether a machine that checks says in launch.stores who stored what
 
     def __init__(self, memory: GlobalMemory):
         self.memory = memory

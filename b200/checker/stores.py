@@ -1,0 +1,107 @@
+"""Who stored what: for each 2 bytes of global memory the CTA and the warp that wrote them last, and
+the shapes of the MMAs of the launch.
+
+Kept only where somebody asks for it (`Machine.keep_stores`), so that a report can tell what a
+kernel left out, and which part of its result each CTA and each warp has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from b200 import sparse
+from b200.chip.copies.tma_box import Window
+
+UNIT = 2  # bytes of an entry
+
+
+class Writer(NamedTuple):
+    """cta: index in the grid. warp: in its CTA; of a copy out of shared memory, the one that issued
+    it.
+    """
+
+    cta: tuple[int, int, int]
+    warp: int
+
+
+class Stores:
+    """writers: number -> Writer; number 0 is nobody. copied: stores came from shared memory (TMA,
+    bulk copies), so the warp says nothing of who computed a value. mmas: (M of a CTA, N, CTAs) ->
+    how many.
+    """
+
+    def __init__(self) -> None:
+        self.writers: list[Writer | None] = [None]
+        self.copied = False
+        self.mmas: Counter[tuple[int, int, int]] = Counter()
+        self._numbers: dict[Writer, int] = {}
+        self._shadows: dict[int, np.ndarray] = {}  # base of an allocation -> number of each UNIT
+
+    def written(self, address: int, nbytes: int) -> np.ndarray:
+        """The number of who wrote each UNIT from an address on: uint32 [nbytes / UNIT], 0 where
+        nobody has.
+        """
+        found = np.zeros(nbytes // UNIT, np.uint32)
+        for base, shadow in self._shadows.items():
+            first = (address - base) // UNIT
+            low, high = max(0, first), min(shadow.size, first + found.size)
+            if low < high:
+                part = found[low - first : high - first]
+                np.copyto(part, shadow[low:high], where=shadow[low:high] != 0)
+        return found
+
+    # --- called while the launch runs -------------------------------------------------------------
+    def lanes(self, memory, agent, addresses: np.ndarray, nbytes: int):
+        """`nbytes` at each of the addresses, int64."""
+        number = self._number(agent)
+        while addresses.size:
+            region = memory.region(int(addresses[0]), nbytes)
+            at = addresses - region.base
+            inside = (at >= 0) & (at + nbytes <= region.size)
+            first, last = at[inside] // UNIT, (at[inside] + nbytes - 1) // UNIT
+            shadow = self._shadow(region)
+            for step in range(-(-nbytes // UNIT)):
+                shadow[np.minimum(first + step, last)] = number
+            addresses = addresses[~inside]
+
+    def span(self, region, agent, address: int, nbytes: int):
+        """Contiguous bytes of an allocation, out of shared memory."""
+        self.copied = True
+        at = address - region.base
+        self._shadow(region)[at // UNIT : -(-(at + nbytes) // UNIT)] = self._number(agent)
+
+    def boxes(self, agent, access):
+        """What a TMA store or reduction writes."""
+        self.copied = True
+        region, number = access.region, self._number(agent)
+        shadow = self._shadow(region)
+        for coords in access.boxes:
+            view = Window(access.tensormap, region, coords).view
+            if view is None:
+                continue
+            start = view.__array_interface__["data"][0] - region.u8.__array_interface__["data"][0]
+            rows = np.zeros(view.shape[:-1], np.int64) + start
+            for axis, step in enumerate(view.strides[:-1]):
+                index = np.arange(view.shape[axis]) * step
+                rows += index.reshape(-1, *[1] * (rows.ndim - axis - 1))
+            units = np.arange(-(-view.shape[-1] // UNIT))
+            shadow[rows.reshape(-1, 1) // UNIT + units] = number
+
+    def mma(self, m: int, n: int, ctas: int):
+        self.mmas[m // ctas, n, ctas] += 1
+
+    def _number(self, agent) -> int:
+        writer = Writer(tuple(agent.cta.index), agent.index)
+        if writer not in self._numbers:
+            self._numbers[writer] = len(self.writers)
+            self.writers.append(writer)
+        return self._numbers[writer]
+
+    def _shadow(self, region) -> np.ndarray:
+        found = self._shadows.get(region.base)
+        if found is None or found.size < -(-region.size // UNIT):
+            found = self._shadows[region.base] = sparse.zeros(-(-region.size // UNIT), np.uint32)
+        return found

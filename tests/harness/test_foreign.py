@@ -1,0 +1,59 @@
+"""What is said of submissions that are not built as this project's is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+ROWS_GEMM = Path(__file__).parent / "foreign" / "rows_gemm.py"
+CASE = "m: 128; n: 256; k: 512; l: 1"
+
+
+def with_bug(path: Path, bug: str) -> Path:
+    text = ROWS_GEMM.read_text()
+    assert text.count('BUG = ""\n') == 1
+    target = path / f"{bug or 'right'}.py"
+    target.write_text(text.replace('BUG = ""\n', f'BUG = "{bug}"\n'))
+    return target
+
+
+def evaluate(mode: str, submission: Path, *options: str) -> tuple[int, dict]:
+    """(exit status, JSON record) of eval.py on one case in the emulator."""
+    command = [sys.executable, str(ROOT / "eval.py"), mode, "gemm", "--json"]
+    command += ["--device", "emulator", "--case", CASE, "--submission", str(submission), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "bug, words",
+    [
+        (
+            "half_stored",
+            "all of them were never stored by any launch (rows all 128; columns 64-127",
+        ),
+        ("column_major", "c is stored column after column (leading dimension 128)"),
+    ],
+)
+def test_diff_knows_the_kernel_at_hand(tmp_path, bug, words):
+    status, record = evaluate("diff", with_bug(tmp_path, bug))
+    assert status == 112 and record["status"] == "fail"
+    assert words in record["report"], record["report"]
+    if bug == "half_stored":
+        assert (
+            "a CTA has 128 rows x 128 columns of c at a time, MMAs of 128 x 128"
+            in (record["report"])
+        )
+        assert "rows in a tile (M of the MMA)" in record["report"]
+
+
+def test_diff_of_a_right_kernel(tmp_path):
+    status, record = evaluate("diff", with_bug(tmp_path, ""))
+    assert status == 0 and record["status"] == "pass"
