@@ -18,7 +18,7 @@ from b200.checker.registers import first_reads
 from b200.checker.tensor_memory import halves_of
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier import barrier_operand
-from b200.chip.tensor.tmem import TmemAccess, cells, split
+from b200.chip.tensor.tmem import TmemAccess, split
 from b200.contract import active, lanes
 from b200.errors import Fault
 from b200.program.module import Instr
@@ -364,7 +364,7 @@ def _tensor_access(ins: Instr, run):
         second = rest[0] if (is_load and rest) or len(rest) == 2 else 0
         row, column = split(taddr if isinstance(taddr, int) else int(taddr[0]))
         row = 32 * (w.index % 4) + row % 32
-        width = int(cells(access.shape, access.repeat, packed, second)[1].max()) + 1 + packed
+        width = access.width(second)
         agent = observer.agent(w)
         stream = agent.stream(stream_name)
         columns = slice(column, column + width)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from b200.chip.sync.barriers import NamedBarrier
     from b200.chip.sync.mbarrier import MBarrier
     from b200.chip.sync.registers import RegisterPool
+    from b200.chip.tensor.running_sum import RunningSum
     from b200.chip.tensor.tmem_alloc import Pool
 
 
@@ -32,6 +33,7 @@ BEHIND = 1 << 60  # added to an address behind an allocation: in no window, and 
 
 class Region:
     """A guarded range of bytes; `u8` .. `u64` are numpy views of it, `base` its first address.
+    `u128` has items of 16 bytes, only to be copied: no integer is as wide, so it is complex128.
 
     behind: the name of the allocation that this memory lies behind and does not belong to, or "".
     within: whether it ends inside of what PyTorch on a GPU rounds that allocation up to. owner: a
@@ -49,6 +51,7 @@ class Region:
         "u16",
         "u32",
         "u64",
+        "u128",
         "mem",
     )
 
@@ -65,9 +68,9 @@ class Region:
         self.behind, self.within, self.owner = behind, within, owner
         self.u8 = data
         self.mem = data.data
-        self.u16, self.u32, self.u64 = (
+        self.u16, self.u32, self.u64, self.u128 = (
             data[: data.size // n * n].view(t)
-            for n, t in ((2, np.uint16), (4, np.uint32), (8, np.uint64))
+            for n, t in ((2, np.uint16), (4, np.uint32), (8, np.uint64), (16, np.complex128))
         )
 
     def offset(self, address: int, nbytes: int, align: int = 1) -> int:
@@ -198,7 +201,8 @@ class CTA:
 
     smem: Region whose base is 0: index with an offset (address & OFFSET_MASK). Offsets below
         SMEM_BASE and from `smem_end` on are not the CTA's.
-    tmem: uint32 array [128 lanes, 512 columns], made at the first allocation.
+    tmem: uint32 array [128 lanes, 512 columns], made at the first access; `columns` gives it to who
+        touches some columns only.
     Both start as all ones (NaN as a number), so that reading what nothing wrote shows in the
     result.
     mbarriers: offset -> mbarrier object. async_groups: ("bulk" or "cp.async", warp, lane) -> copies
@@ -224,8 +228,10 @@ class CTA:
             0, np.full((self.smem_end + 15) // 16 * 16, 0xFF, np.uint8), "shared memory"
         )
         self._tmem: np.ndarray | None = None
+        self.sums: list[RunningSum] = []  # that are not in tensor memory yet
         self.tmem_allocations: dict[int, int] = {}  # first column -> number of columns
         self.tmem_freed: dict[int, int] = {}  # likewise, until somebody allocates there
+        self.legal: set = set()  # places and operands found to be inside of these
         self.tmem_permit = True
         self.tmem_peak = 0
         self.tmem_pool: Pool | None = None
@@ -243,6 +249,16 @@ class CTA:
 
     @property
     def tmem(self) -> np.ndarray:
+        """Tensor memory with all that was multiplied into it."""
+        return self.columns(0, TMEM_COLUMNS)
+
+    def columns(self, first: int, count: int) -> np.ndarray:
+        """The array of tensor memory for an access to columns [first, first + count): there, sums
+        that were kept elsewhere (chip/tensor/running_sum.py) have been put into it.
+        """
+        for running in tuple(self.sums):
+            if running.meets(first, first + count):
+                running.settle()
         if self._tmem is None:
             self._tmem = np.full((TMEM_LANES, TMEM_COLUMNS), 0xFFFFFFFF, np.uint32)
         return self._tmem
@@ -283,8 +299,11 @@ class CTA:
         One that is freed counts: the chip does not look, and while nobody else has the columns they
         hold what they held. That it is wrong is the checker's to say.
         """
+        if (column, columns) in self.legal:
+            return
         for first, n in (*self.tmem_allocations.items(), *self.tmem_freed.items()):
             if first <= column and column + columns <= first + n:
+                self.legal.add((column, columns))
                 return
         have = (
             ", ".join(f"[{f}, {f + n})" for f, n in sorted(self.tmem_allocations.items())) or "none"

@@ -165,8 +165,11 @@ def check(cta: CTA, d: MatrixDescriptor, tile: Tile, operand: str):
         raise Fault(f"{operand} (descriptor start {d.start:#x}): {fault}") from None
 
 
+def chunks_of(d: MatrixDescriptor, tile: Tile) -> np.ndarray:
+    """Indices of a tile's chunks in shared memory, int64 [rows, chunks]."""
+    return tile.chunks + (d.start - d.start % PERIOD) // CHUNK
+
+
 def read(cta: CTA, d: MatrixDescriptor, tile: Tile) -> np.ndarray:
-    """Bytes of a tile, uint8 [rows, 16 * chunks]. Every operand read of the async proxy is here."""
-    origin = (d.start - d.start % PERIOD) // CHUNK
-    chunks = cta.smem.u8.view(np.complex128)  # 16-byte items; only ever copied
-    return chunks.take(tile.chunks + origin).view(np.uint8)
+    """Bytes of a tile, uint8 [rows, 16 * chunks]."""
+    return cta.smem.u128.take(chunks_of(d, tile)).view(np.uint8)

@@ -30,6 +30,7 @@ from b200.chip.tensor.mma_operands import (
     accumulator,
     shared_operand,
 )
+from b200.chip.tensor.running_sum import RunningSum
 from b200.chip.tensor.tmem import shift_down, split
 from b200.chip.tensor.tmem_alloc import group_of
 from b200.chip.tensor.zero_columns import ZeroColumns
@@ -100,7 +101,7 @@ def _vector(ins: Instr, kind: str) -> int:
     return vector
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DecodedMma:
     """One tcgen05.mma with its operands decoded, to be carried out in a CTA or a pair.
 
@@ -126,15 +127,49 @@ class DecodedMma:
     def check(self, ctas: tuple[CTA, ...]):
         """Fault if a part of an operand is where the CTAs cannot have it."""
         for cta in ctas:
+            if self in cta.legal:
+                continue
             self.a.check(cta)
             self.b.check(cta)
             self.acc.check(cta)
             for scales in (self.sfa, self.sfb):
                 if scales is not None:
                     scales.check(cta)
+            cta.legal.add(self)
 
     def apply(self, ctas: tuple[CTA, ...]):
         """Carry it out; `ctas` is the CTA, or the pair with the even one first."""
+        running = self._running_sum(ctas) if self.d.kind.bits == 4 else None
+        if running is not None:
+            self._step(ctas, running)
+        else:
+            self._at_once(ctas)
+
+    def _running_sum(self, ctas: tuple[CTA, ...]) -> RunningSum | None:
+        """Where the step is added up; None if in tensor memory (chip/tensor/running_sum.py)."""
+        found = next((s for s in ctas[0].sums if s.acc is self.acc and s.members == ctas), None)
+        if self.disabled is not None or self.shift_a:
+            return None
+        if self.accumulate:
+            return found if found is not None and found.takes(self) else None
+        if found is not None:
+            found.drop()
+        return RunningSum(ctas, self)
+
+    def _step(self, ctas: tuple[CTA, ...], running: RunningSum):
+        """Add the step to its sum."""
+        assert self.sfa is not None and self.sfb is not None
+        sfa = [self.sfa.fours(cta) for cta in ctas]
+        sfb, *others = (self.sfb.fours(cta) for cta in ctas)
+        if any(other != sfb for other in others):
+            running.settle()
+            self._at_once(ctas)
+            return
+        a, b = ([operand.raw(cta) for cta in ctas] for operand in (self.a, self.b))
+        running.add(a, sfa, b, sfb)
+
+    def _at_once(self, ctas: tuple[CTA, ...]):
+        """Carry it out in tensor memory."""
         b = self._b(ctas)
         for i, cta in enumerate(ctas):
             disabled = None if self.disabled is None else self.disabled[i]
@@ -155,10 +190,8 @@ class DecodedMma:
         cells = self.acc.read(cta) if self.accumulate else None
         negate = d.negate_a != d.negate_b
         if d.kind.bits == 4:
-            assert self.sfa is not None and self.sfb is not None and d.sf_type is not None
-            sfa, sfb = self.sfa.read(cta), self.sfb.read(cta)
-            if self.sfa.count == 2:
-                sfa, sfb = sfa.repeat(2, axis=1), sfb.repeat(2, axis=1)
+            assert d.sf_type is not None
+            sfa, sfb = self._scales(self.sfa, cta), self._scales(self.sfb, cta)
             a = self.a.raw(cta)
             return tensor_core.block_scaled_fp4(a, sfa, b, sfb, cells, d.sf_type, negate)
         a = self.a.values(cta)
@@ -167,6 +200,13 @@ class DecodedMma:
         left = self._operand(-a if negate else a, d.a_type, cta, self.sfa)
         right = self._operand(b, d.b_type, cta, self.sfb)
         return tensor_core.multiply(left, right, cells, d.d_type, self.scale_d)
+
+    @staticmethod
+    def _scales(scales: ScaleFactors | None, cta: CTA) -> np.ndarray:
+        """Codes of a 4-bit kind, uint8 [rows, 4], one for each 16 elements."""
+        assert scales is not None
+        found = scales.read(cta)
+        return found.repeat(2, axis=1) if scales.count == 2 else found
 
     def _operand(self, values, fmt: str, cta: CTA, sf: ScaleFactors | None) -> tensor_core.Operand:
         if sf is None:

@@ -7,7 +7,7 @@ D lies, too (PTX ISA 9.7.16.5, 9.7.16.10).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -44,9 +44,13 @@ class SharedOperand:
     def check(self, cta: CTA):
         descriptors.check(cta, self.matrix, self.tile, f"operand {self.name}")
 
+    @cached_property
+    def _chunks(self) -> np.ndarray:
+        return descriptors.chunks_of(self.matrix, self.tile)
+
     def raw(self, cta: CTA) -> np.ndarray:
         """Bytes [rows, 32] of a K-major operand as they lie in shared memory."""
-        return descriptors.read(cta, self.matrix, self.tile)
+        return cta.smem.u128.take(self._chunks).view(np.uint8)
 
     def values(self, cta: CTA) -> np.ndarray:
         """float64 [rows, K]."""
@@ -112,7 +116,7 @@ class TensorOperand:
     def raw(self, cta: CTA) -> np.ndarray:
         """Bytes [rows, 32]."""
         row, column = split(self.taddr)
-        found = cta.tmem[:, column : column + TMEM_COLUMNS_OF_A]
+        found = cta.columns(column, TMEM_COLUMNS_OF_A)[:, column : column + TMEM_COLUMNS_OF_A]
         if self.half:
             found = found.reshape(4, 32, -1)[:, row : row + 16].reshape(64, -1)
         found = np.ascontiguousarray(found[: self.rows * self.copies])
@@ -174,20 +178,20 @@ class Accumulator:
         used = lanes[: self.parts * self.rows]
         return used.reshape(self.parts, self.rows, *lanes.shape[1:])
 
-    def _view(self, tmem: np.ndarray) -> np.ndarray:
-        column = self.taddr & 0xFFFF
-        return self._blocks(tmem)[:, :, column : column + self.columns // self.parts]
+    def _view(self, cta: CTA) -> np.ndarray:
+        column, width = self.taddr & 0xFFFF, self.columns // self.parts
+        return self._blocks(cta.columns(column, width))[:, :, column : column + width]
 
     def read(self, cta: CTA) -> np.ndarray:
         """Cells uint32 [rows, columns], a copy."""
-        view = self._view(cta.tmem)
+        view = self._view(cta)
         if not self.half:
             view = view.transpose(1, 0, 2)
         return np.ascontiguousarray(view).reshape(self.rows, self.columns)
 
     def write(self, cta: CTA, cells: np.ndarray, disabled: np.ndarray | None = None):
         """Write cells [rows, columns], except in lanes where `disabled`, bool [128], is set."""
-        view = self._view(cta.tmem)
+        view = self._view(cta)
         if self.parts > 1:
             cells = cells.reshape(self.rows, self.parts, -1).transpose(1, 0, 2)
         else:
@@ -236,17 +240,48 @@ class ScaleFactors:
 
     def read(self, cta: CTA) -> np.ndarray:
         """Codes uint8 [rows, count]; Fault if the partitions differ."""
+        return self.by_row([self._words(cta)])[:, 0, self._used]
+
+    def fours(self, cta: CTA) -> bytes:
+        """A copy of the codes, for `by_row`, four a row: one for each 16 of the 64 elements of a
+        K-step. Fault if the partitions differ.
+        """
+        found = self._words(cta)
+        if self.count == 4:
+            return found
+        codes = np.frombuffer(found, np.uint8).reshape(-1, 4)[:, self._used]
+        return codes.repeat(4 // self.count, axis=1).tobytes()
+
+    def by_row(self, copies: list[bytes]) -> np.ndarray:
+        """Codes uint8 [rows, n, 4] of n copies."""
         groups, rows = 4 // self.copies, self.rows * self.copies // 4
-        block = cta.tmem[:, self.column : self.column + self.columns]
-        block = block.reshape(groups, self.copies, 32, -1)
-        if (block[:, 1:] != block[:, :1]).any():
-            self._check_copies(block)
-        words = block[:, 0].transpose(0, 2, 1).reshape(groups, -1)[:, :rows]
-        return self._codes(words).reshape(self.rows, self.count)
+        words = np.frombuffer(b"".join(copies), np.uint32).reshape(len(copies), groups, 32, -1)
+        words = words.transpose(1, 3, 2, 0).reshape(groups, -1, len(copies))[:, :rows]
+        found = np.ascontiguousarray(words).view(np.uint8)
+        return found.reshape(self.rows, len(copies), 4)
+
+    @property
+    def _used(self) -> slice:
+        return slice(self.first, self.first + self.count)
+
+    def _words(self, cta: CTA) -> bytes:
+        """The words of the first partition, or of two; Fault if a copy of them differs."""
+        first, end = self.column, self.column + self.columns
+        block = cta.columns(first, self.columns)[:, first:end].tobytes()
+        part = len(block) // 4
+        if self.copies == 4:
+            found, like = block[:part], block[:part] * 4
+        else:
+            lower, upper = block[:part], block[2 * part : 3 * part]
+            found, like = lower + upper, lower * 2 + upper * 2
+        if block != like:
+            words = np.frombuffer(block, np.uint32)
+            self._check_copies(words.reshape(4 // self.copies, self.copies, 32, -1))
+        return found
 
     def _codes(self, words: np.ndarray) -> np.ndarray:
         codes = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4)
-        return codes[..., self.first : self.first + self.count]
+        return codes[..., self._used]
 
     def _check_copies(self, block: np.ndarray):
         """Fault unless what differs is in rows or bytes that the instruction does not use."""

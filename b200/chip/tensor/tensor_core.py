@@ -26,7 +26,7 @@ MAGNITUDE = np.uint32(0x7FFFFFFF)
 KEEP_24_BITS = np.uint64(0xFFFFFFFFE0000000)  # of the 53 bits of a float64 significand
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ScaleTable:
     """By code of a scale-factor format: value, exponent, and (ue4m3) the span of its bits.
 
@@ -75,7 +75,7 @@ def _span(x: float) -> int:
 
 
 @cache
-def _fp4_pairs(negate: bool) -> np.ndarray:
+def fp4_pairs(negate: bool) -> np.ndarray:
     """By byte: its two e2m1 values (low nibble first), as one complex number."""
     byte = np.arange(256)
     low, high = formats.decode(byte & 15, "e2m1"), formats.decode(byte >> 4, "e2m1")
@@ -92,7 +92,7 @@ def _operand_space(name: str, rows: int) -> np.ndarray:
 def fp4_values(packed: np.ndarray, name: str, negate: bool = False) -> np.ndarray:
     """float64 [rows, 64] of packed e2m1, uint8 [rows, 32]; valid until the next call for `name`."""
     space = _operand_space(name, len(packed))
-    _fp4_pairs(negate).take(packed, out=space, mode="clip")  # not buffered, unlike mode="raise"
+    fp4_pairs(negate).take(packed, out=space, mode="clip")  # not buffered, unlike mode="raise"
     return space.view(np.float64)
 
 

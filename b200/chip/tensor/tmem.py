@@ -60,6 +60,11 @@ def cells(shape: str, repeat: int, packed: bool, second_half: int) -> tuple[np.n
     return np.ascontiguousarray(row), np.ascontiguousarray(column)
 
 
+@lru_cache(maxsize=512)
+def _width(shape: str, repeat: int, packed: bool, second_half: int) -> int:
+    return int(cells(shape, repeat, packed, second_half)[1].max()) + 1 + packed
+
+
 class TmemAccess:
     """The part of the tensor memory that a tcgen05.ld or .st of a given form reaches."""
 
@@ -90,9 +95,12 @@ class TmemAccess:
             )
         if named % TMEM_LANES != row:
             self._other_quarter(warp, taddr, named % TMEM_LANES, height)
-        width = int(cells(self.shape, self.repeat, self.packed, second_half)[1].max()) + 1
-        warp.cta.check_tmem(row, column, width + self.packed)
+        warp.cta.check_tmem(row, column, self.width(second_half))
         return row, column
+
+    def width(self, second_half: int) -> int:
+        """Columns from the address on."""
+        return _width(self.shape, self.repeat, self.packed, second_half)
 
     def _other_quarter(self, warp, taddr: int, named: int, height: int):
         quarter = warp.index % 4
@@ -119,7 +127,7 @@ def tcgen05_ld(ins: Instr):
     def run(warp, mask, taddr, second_half=0):
         whole_warp(mask, ins.opcode)
         row, column = access.locate(warp, taddr, second_half)
-        tmem = warp.cta.tmem
+        tmem = warp.cta.columns(column, access.width(second_half))
         if plain:
             found = tmem[row : row + 32, column : column + count].T.copy()
         else:
@@ -150,7 +158,7 @@ def tcgen05_st(ins: Instr):
         registers = registers if isinstance(registers, tuple) else (registers,)
         values = np.stack([lanes(r, np.uint32) for r in registers])
         at_lane, at_column = cells(access.shape, access.repeat, packed, second_half)
-        tmem = warp.cta.tmem
+        tmem = warp.cta.columns(column, access.width(second_half))
         if packed:
             tmem[row + at_lane, column + 1 + at_column] = values >> np.uint32(16)
             values = values & np.uint32(0xFFFF)
@@ -178,7 +186,8 @@ def tcgen05_ordering(ins: Instr):
 def shift_down(cta: CTA, row: int, column: int):
     """In each 32-lane partition from that of lane `row` on, 8 columns of lane i + 1 move to lane i;
     the last lane keeps its value."""
-    block = cta.tmem.reshape(4, 32, -1)[row // 32 :, :, column : column + 8]
+    lanes = cta.columns(column, 8).reshape(4, 32, -1)
+    block = lanes[row // 32 :, :, column : column + 8]
     block[:, :31] = block[:, 1:].copy()
 
 

@@ -89,10 +89,11 @@ def _free_columns(ctas: tuple[CTA, ...], columns: int) -> int | None:
 
 def _take(cta: CTA, first: int, columns: int):
     cta.tmem_allocations[first] = columns
+    cta.legal.clear()
     freed = cta.tmem_freed.items()
     cta.tmem_freed = {f: n for f, n in freed if f + n <= first or first + columns <= f}
     cta.tmem_peak = max(cta.tmem_peak, sum(cta.tmem_allocations.values()))
-    cta.tmem[:, first : first + columns] = POISON
+    cta.columns(first, columns)[:, first : first + columns] = POISON
 
 
 def _check_request(cta: CTA, columns: int):

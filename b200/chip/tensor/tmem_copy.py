@@ -60,9 +60,12 @@ def store(cta: CTA, shape: Shape, row: int, column: int, source: np.ndarray):
     """Write source rows, uint8 [rows, nbytes], to tensor memory."""
     words = source.view(np.uint32)
     width = words.shape[1]
-    partitions = cta.tmem.reshape(4, 32, -1)
+    partitions = cta.columns(column, width).reshape(4, 32, -1)
     if not shape.targets:  # 4x256b: one lane of each partition
         partitions[:, row % 32, column : column + width] = words
+        return
+    if len(shape.targets) == 1:  # warpx4: the same rows to all
+        partitions[:, :, column : column + width] = words
         return
     for i, targets in enumerate(shape.targets):
         for q in targets:

@@ -1,0 +1,135 @@
+"""Sums kept out of tensor memory against tensor_core.block_scaled_fp4, one step after the other.
+
+That function is held against Fractions in test_tensor_core.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+
+from b200.chip.tensor import running_sum, tensor_core
+from b200.chip.tensor.mma import DecodedMma
+from b200.chip.tensor.mma_operands import ScaleFactors, accumulator
+from b200.chip.tensor.running_sum import RunningSum
+from tests.b200.chip.tensor_support import warps
+
+M, N, COLUMN = 64, 8, 96
+SUMS = 3000
+# (format of the scales, lowest code, end of the codes): one value, few values, values with more bits
+# than fp32 keeps, up to what overflows, subnormals, NaN among them.
+REGIMES = (
+    ("ue4m3", 0x38, 0x39),
+    ("ue4m3", 0x36, 0x3A),
+    ("ue4m3", 0x00, 0x38),
+    ("ue4m3", 0x20, 0x60),
+    ("ue4m3", 0x00, 0x7F),
+    ("ue4m3", 0x00, 0x0C),
+    ("ue4m3", 0x70, 0x80),
+    ("ue8m0", 0x7E, 0x81),
+    ("ue8m0", 0x60, 0xA0),
+    ("ue8m0", 0xF0, 0xFF),
+    ("ue8m0", 0x00, 0x100),
+)
+
+
+def an_mma(sf_type: str, negate: bool) -> DecodedMma:
+    """What a running sum asks of an instruction: M x N, its cells from COLUMN on."""
+    d = SimpleNamespace(n=N, sf_type=sf_type, negate_a=negate, negate_b=False)
+    factors = ScaleFactors("A", 0, M, 0, 4), ScaleFactors("B", 4, N, 0, 4)
+    acc = accumulator(COLUMN, M, N, 1, False)
+    return cast(DecodedMma, SimpleNamespace(d=d, acc=acc, sfa=factors[0], sfb=factors[1]))
+
+
+def in_lanes(codes: np.ndarray) -> bytes:
+    """Scale factors of rows as a partition holds them: row r in lane r % 32 of column r // 32."""
+    words = np.zeros(-(-len(codes) // 32) * 32, np.uint32)
+    words[: len(codes)] = codes.view(np.uint32)[:, 0]
+    return words.reshape(-1, 32).T.tobytes()
+
+
+def steps_of(rng, regime):
+    """Random steps: bytes and scale codes of A and B. Codes of few bits make sums that are exact."""
+    _, low, high = regime
+    mask = rng.choice([0x11, 0x99, 0xBB, 0xFF, 0x88])
+    for _ in range(rng.integers(1, 2 * running_sum.STEPS + 2)):
+        a, b = (rng.integers(0, 256, (rows, 32), dtype=np.uint8) & mask for rows in (M, N))
+        sfa, sfb = (rng.integers(low, high, (rows, 4)).astype(np.uint8) for rows in (M, N))
+        yield a, sfa, b, sfb
+
+
+def ways_taken(monkeypatch) -> Counter:
+    """How often the arithmetic went each way."""
+    taken: Counter = Counter()
+
+    def counting(name: str):
+        way = getattr(RunningSum, name)
+
+        def counted(self, *args):
+            taken[name] += 1
+            return way(self, *args)
+
+        return counted
+
+    for name in ("_together", "_one", "_in_float64", "_end"):
+        monkeypatch.setattr(RunningSum, name, counting(name))
+    return taken
+
+
+def test_random_sums_are_those_of_single_steps(monkeypatch):
+    taken = ways_taken(monkeypatch)
+    rng = np.random.default_rng(36)
+    (cta,) = (warp.cta for warp in warps()[1])
+    infinite = 0
+    for number in range(SUMS):
+        regime = REGIMES[number % len(REGIMES)]
+        negate = bool(rng.integers(2))
+        mma, cells = an_mma(regime[0], negate), None
+        running = RunningSum((cta,), mma)
+        for a, sfa, b, sfb in steps_of(rng, regime):
+            cells = tensor_core.block_scaled_fp4(a, sfa, b, sfb, cells, regime[0], negate).copy()
+            if running in cta.sums:
+                running.add([a], [in_lanes(sfa)], [b], in_lanes(sfb))
+            else:  # it has ended: steps are added in tensor memory
+                have = tensor_core.block_scaled_fp4(
+                    a, sfa, b, sfb, mma.acc.read(cta), regime[0], negate
+                )
+                mma.acc.write(cta, have)
+        assert cells is not None
+        np.testing.assert_array_equal(mma.acc.read(cta), cells, err_msg=f"sum {number}, {regime}")
+        assert not cta.sums
+        infinite += bool((cells & 0x7FFFFFFF >= 0x7F800000).any())
+    assert infinite > 100 and all(taken[way] > 100 for way in taken) and len(taken) == 4
+
+
+def test_touched_columns_hold_the_sum_and_others_leave_it_alone():
+    rng = np.random.default_rng(1)
+    (cta,) = (warp.cta for warp in warps()[1])
+    running = RunningSum((cta,), an_mma("ue4m3", False))
+    a, sfa, b, sfb = next(steps_of(rng, REGIMES[0]))
+    running.add([a], [in_lanes(sfa)], [b], in_lanes(sfb))
+    cta.columns(COLUMN + N, 8)
+    cta.columns(0, COLUMN)
+    assert cta.sums == [running]
+    want = tensor_core.block_scaled_fp4(a, sfa, b, sfb, None, "ue4m3")
+    rows = np.arange(M) % 16 + np.arange(M) // 16 * 32
+    got = cta.columns(COLUMN + N - 1, 1)[rows, COLUMN : COLUMN + N]
+    np.testing.assert_array_equal(got, want)
+    assert not cta.sums
+
+
+def test_a_sum_across_the_columns_of_another_comes_after_it():
+    rng = np.random.default_rng(2)
+    (cta,) = (warp.cta for warp in warps()[1])
+    first, second = an_mma("ue4m3", False), an_mma("ue4m3", True)
+    second.acc = accumulator(COLUMN + 4, M, N, 1, False)  # type: ignore[misc]
+    a, sfa, b, sfb = next(steps_of(rng, REGIMES[0]))
+    for mma in (first, second):
+        RunningSum((cta,), mma).add([a], [in_lanes(sfa)], [b], in_lanes(sfb))
+    want = tensor_core.block_scaled_fp4(a, sfa, b, sfb, None, "ue4m3").copy()
+    np.testing.assert_array_equal(first.acc.read(cta)[:, :4], want[:, :4])
+    minus = tensor_core.block_scaled_fp4(a, sfa, b, sfb, None, "ue4m3", negate=True)
+    np.testing.assert_array_equal(second.acc.read(cta), minus)
