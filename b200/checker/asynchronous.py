@@ -247,7 +247,8 @@ class Asynchronous(CoreOperations):
         where = _box(reduction.access, reduction.offset)
         if self.stores is not None:
             self.stores.boxes(agent, reduction.access)
-        self._copy_out(agent, "tma_store", "reduces a box from shared memory", where)
+        copy = self._copy_out(agent, "tma_store", "reduces a box from shared memory", where)
+        self.globals.maps.used(agent, reduction.access.address, copy)
 
     def _bulk_store(self, agent: Agent, store: BulkStore, apply: Effect):
         where = _granules(store.source & OFFSET_MASK, store.nbytes)

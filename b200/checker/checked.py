@@ -14,6 +14,7 @@ from b200.checker.observer import Observer
 from b200.chip.fragment import Fragment
 from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation
+from b200.chip.state import GlobalMemory
 from b200.chip.sync.mbarrier import BarrierHistory, MBarrier
 from b200.errors import EmulatorError
 from b200.program.module import Instr
@@ -25,6 +26,11 @@ class Checked(Machine):
     """In front of any Machine: `class CheckedMachine(Checked, Machine)`."""
 
     writer_type = CheckedWriter
+
+    def __init__(self, memory: GlobalMemory):
+        super().__init__(memory)
+        # address of a tensormap in global memory -> its bytes when an operation used it last
+        self.used_tensormaps: dict[int, bytes] = {}
 
     def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes):
         self.observer = Observer(self, code)

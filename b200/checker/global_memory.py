@@ -68,6 +68,15 @@ class GlobalRules:
             found = self.shadows[region.base] = sparse.zeros(entries, np.uint16)
         return found
 
+    def writer(self, address: int, nbytes: int):
+        """(agent, instruction) of a write of this launch to one of some bytes, None without one."""
+        region = self.observer.machine.memory.region(address, nbytes)
+        shadow = self.shadows.get(region.base)
+        if shadow is None:
+            return None
+        at = address - region.base
+        return self.writers[int(shadow[at // UNIT : (at + nbytes + 1) // UNIT].max())]
+
     def _number(self, agent, ins) -> int:
         key = (agent.cta, id(ins))
         found = self.numbers.get(key)
@@ -191,6 +200,8 @@ class GlobalRules:
         region = self.observer.machine.memory.region(address, nbytes)
         shadow, number = self._shadow(region), self._number(agent, ins)
         agent.global_epoch = agent.now()
+        if self.maps.uses:
+            self.maps.stored(agent, address, address + nbytes)
         at = address - region.base
         cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
         self._written(agent, cells, ins, region)
@@ -203,6 +214,8 @@ class GlobalRules:
         memory = self.observer.machine.memory
         number = self._number(agent, ins)
         agent.global_epoch = agent.now()
+        if self.maps.uses:
+            self.maps.stored(agent, int(addresses.min()), int(addresses.max()) + nbytes)
         while addresses.size:
             region = memory.region(int(addresses[0]), nbytes)
             end = region.base + region.size

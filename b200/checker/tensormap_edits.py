@@ -1,16 +1,42 @@
-"""Tensormaps in global memory that the device edits.
+"""Tensormaps in global memory, which somebody writes: the device, the host, an earlier launch.
 
-Not while an operation uses them, and with fences of their own (PTX ISA 9.7.13.4,
-fence.proxy.tensormap; 9.7.9.28, tensormap.replace).
+Not while an operation uses them, and with a fence of their own (PTX ISA 9.7.13.4,
+fence.proxy.tensormap; 9.7.9.28, tensormap.replace): the TMA unit reads the object through the
+tensormap proxy, and nothing but an acquire of its 128 bytes by the CTA that uses it makes writes of
+the generic proxy visible there. A launch does not, so that what the host has copied needs the fence
+as well (CUDA programming guide, "Usage of a modified tensor map"). A tensormap that is a kernel
+parameter or in constant memory does not change, and needs none.
+
+Edits by tensormap instructions are records, and so are plain writes to what was used before; all
+other writes show in the object's bytes.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record, issued_before, known
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.chip.copies.tensormap import BYTES
 from b200.spaces import WINDOW_MASK
+
+ACQUIRE = "fence.proxy.tensormap::generic.acquire.SCOPE [address], 128"
+
+
+class Edit(NamedTuple):
+    """A write of this launch to an object, and the object's bytes behind it."""
+
+    record: Record
+    content: bytes
+
+
+class Acquire(NamedTuple):
+    """A fence of a CTA, and the object's bytes that it made visible."""
+
+    record: Record
+    content: bytes
+    edit: Record | None
 
 
 class TensorMaps:
@@ -19,9 +45,8 @@ class TensorMaps:
     def __init__(self, observer):
         self.observer = observer
         self.uses: dict[int, list[Record]] = {}
-        self.edits: dict[int, Record] = {}
-        # (CTA, address) -> the fences that made the latest edit visible to the CTA's TMA unit
-        self.acquired: dict[tuple, list[tuple[Record, Record]]] = {}
+        self.edits: dict[int, Edit] = {}
+        self.acquired: dict[tuple, list[Acquire]] = {}  # (CTA, address) -> fences there
 
     def used(self, agent, address: int, record: Record):
         """A TMA operation reads the object at a generic address; only those in global memory can
@@ -32,10 +57,11 @@ class TensorMaps:
         uses = self.uses.setdefault(address, [])
         uses.append(record)
         del uses[:-16]
-        edit = self.edits.get(address)
+        content = self._content(address)
+        edit = self._edit(address, content)
         if edit is None:
-            return
-        if edit.agent.cta.cluster is not agent.cta.cluster:
+            self._used_as_written(agent, address, content, record)
+        elif edit.agent.cta.cluster is not agent.cta.cluster:
             self._of_another_cta(agent, record, edit, "used")
         elif not known(agent, edit):
             self._found(
@@ -44,23 +70,81 @@ class TensorMaps:
                 edit,
                 words.barrier_between(agent, edit),
             )
-        elif not self._acquired(agent, address, edit):
+        elif not self._acquired(agent, address, edit, content):
             self._found(
                 "a tensormap is used without a fence behind its edit",
                 record,
                 edit,
-                "missing: fence.proxy.tensormap::generic.acquire.SCOPE [address], 128 by the warp "
-                "that uses it, or by one of its CTA that it has waited for",
+                f"missing: {ACQUIRE} by the warp that uses it, or by one of its CTA that it has "
+                f"waited for{self._elsewhere(agent)}",
             )
+        self.observer.machine.used_tensormaps[address] = content
 
-    def _acquired(self, agent, address: int, edit: Record) -> bool:
+    def _content(self, address: int) -> bytes:
+        region = self.observer.machine.memory.region(address, BYTES)
+        return bytes(region.mem[address - region.base : address - region.base + BYTES])
+
+    def _edit(self, address: int, content: bytes) -> Record | None:
+        """The edit that wrote what the object holds, None if something else has."""
+        edit = self.edits.get(address)
+        return edit.record if edit is not None and edit.content == content else None
+
+    def _used_as_written(self, agent, address: int, content: bytes, record: Record):
+        """The use of an object whose bytes come from plain writes."""
+        region = self.observer.machine.memory.region(address, BYTES)
+        if region.constant or self._acquired(agent, address, None, content):
+            return
+        before = self.observer.machine.used_tensormaps.get(address)
+        writer = self.observer.globals.writer(address, BYTES)
+        changed = before is not None and before != content
+        if writer is not None:
+            diagnosis = "a tensormap is used that plain writes of this launch made, without a fence"
+        elif changed:
+            diagnosis = (
+                "a tensormap is used without a fence, and its bytes have changed since it was used "
+                "last: the old ones may be taken"
+            )
+        else:
+            diagnosis = "a tensormap in global memory is used without a fence behind what wrote it"
+        source = "by the host, or by an earlier launch"
+        if writer is not None:
+            source = f"at {words.line(writer[1])}, by {words.name(writer[0])}"
+        self.observer.found(
+            "tensormap",
+            diagnosis,
+            (
+                f"this access: {words.act(record)}",
+                f"its {BYTES} bytes, at {address:#x} in {region.name}, were written {source}",
+                f"missing: {ACQUIRE} by the CTA that uses it, before the use"
+                f"{self._elsewhere(agent)}; or the tensormap as a kernel parameter",
+            ),
+            record.ins,
+            writer[1] if writer is not None else None,
+            ERROR if writer is not None or changed else PORTABILITY,
+        )
+
+    def _elsewhere(self, agent) -> str:
+        """ "; its CTA has fenced ..." where the fences were of other objects."""
+        other = [f"{address:#x}" for cta, address in self.acquired if cta is agent.cta]
+        return f"; its CTA has fenced the {BYTES} bytes at {', '.join(other)}" if other else ""
+
+    def _acquired(self, agent, address: int, edit: Record | None, content: bytes) -> bool:
         """Whether a fence of the CTA lies between an edit and what `agent` does now. Any thread's
         counts: PTX ISA 8.9.5 (proxy-preserved base causality order) asks for one along the path.
         """
         return any(
-            of is edit and known(agent, fence)
-            for of, fence in self.acquired.get((agent.cta, address), ())
+            fence.edit is edit and fence.content == content and known(agent, fence.record)
+            for fence in self.acquired.get((agent.cta, address), ())
         )
+
+    def stored(self, agent, low: int, high: int):
+        """Plain writes somewhere in [low, high)."""
+        for address in self.uses:
+            if low < address + BYTES and address < high:
+                edit = self.edits.get(address)
+                before = edit.content if edit else self.observer.machine.used_tensormaps[address]
+                if self._content(address) != before:
+                    self.edited(agent, address)
 
     def edited(self, agent, address: int):
         """The device writes the object at a global address."""
@@ -68,8 +152,8 @@ class TensorMaps:
         edit = Record(agent, self.observer.ins, agent.component, 0, "generic", "edits a tensormap")
         edit.step = edit.epoch
         before = self.edits.get(address)
-        if before is not None and before.agent.cta is not agent.cta:
-            self._of_another_cta(agent, edit, before, "edited")
+        if before is not None and before.record.agent.cta is not agent.cta:
+            self._of_another_cta(agent, edit, before.record, "edited")
         for use in self.uses.get(address, ()):
             if use.agent.cta.cluster is state.cluster and not known(agent, use):
                 self._found(
@@ -81,7 +165,7 @@ class TensorMaps:
                     if use.agent.cta is agent.cta and issued_before(agent, use)
                     else ERROR,
                 )
-        self.edits[address] = edit
+        self.edits[address] = Edit(edit, self._content(address))
 
     def _of_another_cta(self, agent, new: Record, edit: Record, how: str):
         """Whose object is it? Only a flag in global memory or a barrier could tell."""
@@ -97,13 +181,17 @@ class TensorMaps:
         )
 
     def fenced(self, agent, address: int):
-        """fence.proxy.tensormap::generic.acquire."""
-        edit = self.edits.get(address)
-        if edit is not None and known(agent, edit):
+        """fence.proxy.tensormap::generic.acquire of the object at a generic address."""
+        if address & ~WINDOW_MASK:
+            return
+        content = self._content(address)
+        edit = self._edit(address, content)
+        if edit is None or known(agent, edit):
             fence = Record(agent, self.observer.ins, agent.component, 0, "generic", "fences")
             fence.step = fence.epoch
             found = self.acquired.setdefault((agent.cta, address), [])
-            found[:] = [pair for pair in found if pair[0] is edit] + [(edit, fence)]
+            found[:] = [a for a in found if a.content == content and a.edit is edit]
+            found.append(Acquire(fence, content, edit))
 
     def _found(self, diagnosis: str, new: Record, old: Record, missing: str, severity: str = ERROR):
         self.observer.report(

@@ -38,6 +38,7 @@ class Region:
     behind: the name of the allocation that this memory lies behind and does not belong to, or "".
     within: whether it ends inside of what PyTorch on a GPU rounds that allocation up to. owner: a
     weak reference to what keeps the memory allocated, None where that outlives any launch.
+    constant: whether it is a .const variable.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Region:
         "behind",
         "within",
         "owner",
+        "constant",
         "u8",
         "u16",
         "u32",
@@ -63,7 +65,9 @@ class Region:
         behind: str = "",
         within: bool = False,
         owner: weakref.ref | None = None,
+        constant: bool = False,
     ):
+        self.constant = constant
         self.base, self.size, self.name = base, data.size, name
         self.behind, self.within, self.owner = behind, within, owner
         self.u8 = data
@@ -102,15 +106,22 @@ class GlobalMemory:
         """Ask find_more(memory, address) too, after those that are asked already."""
         self._searches.append(find_more)
 
-    def register(self, address: int, nbytes: int, name: str, owner: weakref.ref | None = None):
+    def register(
+        self,
+        address: int,
+        nbytes: int,
+        name: str,
+        owner: weakref.ref | None = None,
+        constant: bool = False,
+    ):
         """Make [address, address + nbytes) legal in place of freed allocations that it overlaps.
 
-        owner: as in Region.
+        owner, constant: as in Region.
         """
         if nbytes <= 0:
             return
         data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-        self._insert(Region(address, data, name, owner=owner))
+        self._insert(Region(address, data, name, owner=owner, constant=constant))
 
     def _insert(self, region: Region):
         end = region.base + region.size

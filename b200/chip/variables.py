@@ -20,7 +20,9 @@ class ModuleVariables:
             self._placed[id(program)] = (program, *self._allocate(program))
         _, addresses, _ = self._placed[id(program)]
         for name, address in addresses.items():
-            memory.register(address, max(program.variables[name].size, 1), f"variable {name}")
+            variable = program.variables[name]
+            constant = variable.space == "const"
+            memory.register(address, max(variable.size, 1), f"variable {name}", constant=constant)
         return addresses
 
     @staticmethod

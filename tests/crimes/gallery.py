@@ -23,6 +23,7 @@ from tests.crimes import (
     numbers,
     pipelines,
     rules,
+    tensormaps,
     tmem,
     waits,
 )
@@ -34,6 +35,7 @@ CRIMES = [
     *grid.CRIMES,
     *lanes.CRIMES,
     *numbers.CRIMES,
+    *tensormaps.CRIMES,
     *tmem.CRIMES,
     *waits.CRIMES,
     *rules.CRIMES,

@@ -197,7 +197,12 @@ def edited(bug: bool) -> Source:
     k("mov.u32 %r1, dyn;")
     for i, name in enumerate(("out", "map", "next")):
         k(f"ld.param.u64 %rd{i}, [{name}];")
-    k.only(0, lambda: _box(k, "%rd1", "{32, 6}"))
+
+    def load():
+        k("fence.proxy.tensormap::generic.acquire.sys [%rd1], 128;")
+        _box(k, "%rd1", "{32, 6}")
+
+    k.only(0, load)
     k("bar.sync 0;")
     if not bug:
         k.wait("%r1+1024", 0)

@@ -232,11 +232,15 @@ ADDRESS_MASK = (1 << 56) - 1
 
 @pure("cvta")
 def cvta(ins: Instr) -> Pure:
-    """cvta{.to}.space.u64: to and from generic addresses (spaces.py)."""
+    """cvta{.to}.space.u64: to and from generic addresses (spaces.py).
+
+    Variables in .const lie in global memory here.
+    """
     mods = Modifiers(ins)
     mods.type("u64")
     back = mods.flag("to")
-    window = WINDOWS[mods.one(*WINDOWS)]
+    windows = {**WINDOWS, "const": 0}
+    window = windows[mods.one(*windows)]
     mods.done()
     if window == 0:
         source = "{0}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.crimes import clusters, cta, gemm, grid, lanes, numbers, rules, tmem, waits
+from tests.crimes import clusters, cta, gemm, grid, lanes, numbers, rules, tensormaps, tmem, waits
 
 CRIMES = [
     *gemm.CRIMES,
@@ -11,6 +11,7 @@ CRIMES = [
     *grid.CRIMES,
     *lanes.CRIMES,
     *numbers.CRIMES,
+    *tensormaps.CRIMES,
     *tmem.CRIMES,
     *waits.CRIMES,
     *rules.CRIMES,

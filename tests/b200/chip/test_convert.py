@@ -243,6 +243,11 @@ def test_address_spaces(space):
         assert found.all() == found.any() == (window == WINDOWS[space])
 
 
+def test_a_constant_variable_is_its_own_generic_address():
+    inside = np.arange(32, dtype=np.uint64) * 64 + 0x400
+    assert np.array_equal(execute("cvta.const.u64", ["b64"], ["b64"], inside), inside)
+
+
 def test_own_shared_memory_is_not_a_peers():
     """isspacep.shared is .shared::cta: an address of another CTA of the cluster is not in it."""
     ranks = np.arange(32, dtype=np.uint64) % 4
@@ -266,7 +271,7 @@ def test_refuses():
         *bad,
         "cvt.rni.f32.f64",
         "cvt.rn.sat.bf16.f32",
-        "cvta.const.u64",
+        "cvta.tex.u64",
         "cvta.to.shared.u32",
     ):
         with pytest.raises(Unsupported):
