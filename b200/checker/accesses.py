@@ -125,7 +125,8 @@ class Barrier:
         if clock is not self.last:
             self.gathered = join(self.gathered, clock)
             if not self.strict:
-                np.copyto(self.gathered[TENSOR], self.gathered[HB])
+                tensor = self.gathered[TENSOR]
+                np.maximum(tensor, self.gathered[HB], out=tensor)
             self.last = clock
 
     def over(self, clock: np.ndarray) -> bool:
@@ -191,12 +192,16 @@ class ClusterState:
         self.records: list[Any] = [None]  # Record; number 0 stands for none
         self.barriers: dict = {}  # (CTA rank, offset) -> Barrier
         self.allocations: dict[tuple[int, int], Record] = {}  # (CTA rank, first column) -> alloc
+        # (CTA rank, first column) -> the CTA's parts of a pair's allocations there, in order
+        self.pairs: dict[tuple[int, int], list[Record]] = {}
         self.meetings: dict = {}  # (what, generation) -> Meeting
         self.flags: dict = {}  # (CTA rank, offset) -> clock of the latest release there
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
         self.outgoing: dict[int, list] = {cta.rank: [] for cta in cluster.ctas}
         # CTA rank -> component of an mbarrier there -> the latest commit of another CTA to it
         self.arrivals: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
+        # arrivals that hand over the order of execution only (weak_order.Edge)
+        self.edges: deque = deque(maxlen=256)
         self.exits: dict[int, np.ndarray] = {}  # CTA rank -> clock of its warps that have exited
         self.left: dict[int, int] = {cta.rank: 0 for cta in cluster.ctas}
 

@@ -32,8 +32,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from b200.checker.scopes import DISTANCES
+
 if TYPE_CHECKING:
     from b200.checker.accesses import Record
+    from b200.program.module import Instr
 
 HB, ASYNC, INIT, ORDER, TENSOR, PENDING, BEFORE, AFTER = range(8)
 ROWS = 8
@@ -107,10 +110,11 @@ class Agent:
         self.epoch = 1
         self.clock = np.zeros((ROWS, max(64, components.count + 32)), np.int32)
         self.snapshot: np.ndarray | None = None
-        self.fenced: np.ndarray | None = (
-            None  # clock at the latest fence.acq_rel, for relaxed arrives
-        )
+        # clock at the latest fence that reaches so far, for relaxed arrives; by distance
+        self.fenced: list[np.ndarray | None] = [None for _ in DISTANCES]
+        self.weak: tuple | None = None  # (snapshot, distance, the clock of a relaxed arrive)
         self.acquired: np.ndarray | None = None  # what relaxed waits brought, for the next fence
+        self.relaxed_wait: Instr | None = None  # the latest of these
         self.streams: dict[str, Stream] = {}
         self.roles: set[str] = set()
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
@@ -144,6 +148,12 @@ class Agent:
         self.clock[(HB, ORDER), component] = np.maximum(self.clock[(HB, ORDER), component], step)
         self._changed()
 
+    def learn_order(self, component: int, step: int):
+        """Something has happened before, which says nothing about memory."""
+        self._widen(component)
+        self.clock[ORDER, component] = max(self.clock[ORDER, component], step)
+        self._changed()
+
     def _widen(self, component: int):
         if component >= self.clock.shape[1]:
             wide = np.zeros((ROWS, component + 64), np.int32)
@@ -171,20 +181,34 @@ class Agent:
             return snapshot
         return self.snapshot
 
-    def release_relaxed(self) -> np.ndarray:
-        """The clock of a relaxed arrive: order of execution, fenced initialisations, and what a
-        fence covers.
+    def release_relaxed(self, distance: int) -> np.ndarray:
+        """The clock of an arrive that releases nothing to a waiter so far away: order of execution,
+        fenced initialisations, tensor memory (9.7.16.6.4 has relaxed arrives), and what a fence
+        covers.
         """
         released = self.release()
-        clock = np.zeros_like(released)
-        clock[(INIT, ORDER), :] = released[(INIT, ORDER), :]
-        return clock if self.fenced is None else join(clock, self.fenced)
+        if self.weak is not None and self.weak[0] is released and self.weak[1] == distance:
+            return self.weak[2]
+        clock = released.copy()
+        clock[(HB, ASYNC), :] = 0
+        if (fenced := self.fenced[distance]) is not None:
+            clock = join(clock, fenced)
+        self.weak = released, distance, clock
+        return clock
 
     def acquire(self, clock: np.ndarray):
         """Join a clock that came through an mbarrier: tensor memory included."""
         self.turn += 1
         self.clock = join(self.clock, clock)
         self._changed()
+
+    def acquire_relaxed(self, clock: np.ndarray, ins: Instr):
+        """What a relaxed wait brings: all but memory, which a fence may bring later."""
+        mine = clock.copy()
+        mine[(HB, ASYNC), :] = 0
+        self.acquire_barrier(mine)
+        self.acquired = clock.copy() if self.acquired is None else join(self.acquired, clock)
+        self.relaxed_wait = ins
 
     def acquire_barrier(self, clock: np.ndarray):
         """Join a clock that came through bar.sync or the cluster barrier: tensor memory waits for
@@ -219,9 +243,11 @@ class Agent:
         self._raise(TENSOR, PENDING)
         self._raise(AFTER, HB)
 
-    def fence_memory(self):
+    def fence_memory(self, scope: int, acquires: bool = True, releases: bool = True):
         """fence.acq_rel, fence.sc: gives relaxed operations around it their order."""
-        if self.acquired is not None:
+        if acquires and self.acquired is not None:
             self.acquire_barrier(self.acquired)
             self.acquired = None
-        self.fenced = self.release()
+        if releases:
+            self.weak = None
+            self.fenced[: scope + 1] = [self.release()] * (scope + 1)

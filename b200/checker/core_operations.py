@@ -40,6 +40,9 @@ class CoreOperations(Signals):
         op, members = operation.mma, operation.members
         text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
         record = self._core_record(agent, members, "mma", text)
+        for name, operand in (("A", op.a), ("B", op.b)):
+            if isinstance(operand, SharedOperand):
+                self.descriptors.see(record, name, operand.matrix, not operand.mn_major)
         self.products.multiplied(record, members[0], op)
         if self.stores is not None:
             self.stores.mma(op.d.m, op.d.n, len(members))
@@ -92,6 +95,7 @@ class CoreOperations(Signals):
             "cp",
             f"copies {shape.rows} rows of {shape.nbytes} bytes to tensor memory",
         )
+        self.descriptors.see(record, "the source", copy.matrix, True)
         for cta in members:
             self._read_tile(record, cta, copy.matrix, copy.tile)
             columns = slice(column, column + shape.nbytes // 4)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from b200.checker import generic, named_barriers
+from b200.checker import generic, named_barriers, pairs
 from b200.checker.accesses import Record
 from b200.checker.clocks import Agent
 from b200.checker.registers import first_reads
+from b200.checker.scopes import CLUSTER, CTA, scope_of
 from b200.checker.tensor_memory import halves_of
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier import barrier_operand
@@ -151,6 +153,7 @@ def _complete_tx(ins: Instr, run):
 def _wait(ins: Instr, run):
     find = barrier_operand(ins)
     shift = 0 if ins.has("parity") else 63
+    relaxed = ins.has("relaxed")
 
     def observed(w, mask, address, phase, hint=None):
         observer = w.machine.observer
@@ -163,7 +166,7 @@ def _wait(ins: Instr, run):
             else:
                 pairs = ((address, phase >> shift & 1),)
             for at, parity in pairs:
-                observer.waited(w, find(w, at), parity)
+                observer.waited(w, find(w, at), parity, ins if relaxed else None)
         return done
 
     return observed
@@ -220,7 +223,12 @@ def _cluster_arrive(ins: Instr, run):
         observer.ins = ins
         agent = observer.agent(w)
         meeting = observer.meeting(w.cta, ("cluster", w.cta.cluster.barrier.phase))
-        meeting.gather(agent.release_relaxed() if relaxed else agent.release())
+        if relaxed:
+            clock = agent.release_relaxed(CLUSTER)
+            observer.orders_only(agent, ins, w.cta, clock)
+        else:
+            clock = agent.release()
+        meeting.gather(clock)
         run(w, mask)
 
     return observed
@@ -250,16 +258,29 @@ def _registers(ins: Instr, run):
 # --- fences and groups --------------------------------------------------------------------------
 
 
+def _sides(ins: Instr) -> dict[str, bool]:
+    """What a memory fence does."""
+    return {"acquires": not ins.has("release"), "releases": not ins.has("acquire")}
+
+
+def _both_fences(ins: Instr, agent: Agent):
+    """fence.proxy.async::generic.SIDE.sync_restrict: of the async proxy and of memory."""
+    agent.fence_async()
+    agent.fence_memory(CLUSTER, **_sides(ins))
+
+
 def _fence(ins: Instr, run):
     if ins.has("proxy"):
         kinds = [m for m in ins.mods if m.startswith("async")]
         if not kinds or kinds[0] == "async.global" or ins.has("global"):
             return run
-        act = Agent.fence_async
+        act = Agent.fence_async if kinds[0] != "async::generic" else partial(_both_fences, ins)
     elif ins.has("mbarrier_init"):
         act = Agent.fence_init
+    elif ins.has("sync_restrict::shared::cta", "sync_restrict::shared::cluster"):
+        act = partial(Agent.fence_memory, scope=CLUSTER, **_sides(ins))
     else:
-        act = Agent.fence_memory
+        act = partial(Agent.fence_memory, scope=scope_of(ins, CTA), **_sides(ins))
 
     def observed(w, mask, *operands):
         run(w, mask, *operands)
@@ -326,11 +347,16 @@ def _wait_group(name: str):
 
 
 def _alloc(ins: Instr, run):
+    pair = ins.has("cta_group::2")
+
     def observed(w, mask, address, columns):
         observer = w.machine.observer
         observer.ins = ins
+        if pair:
+            pairs.allocates(observer, observer.agent(w))
         run(w, mask, address, columns)
-        observer.allocated(w, address, columns if isinstance(columns, int) else int(columns[0]))
+        columns = columns if isinstance(columns, int) else int(columns[0])
+        observer.allocated(w, address, columns, pair)
 
     return observed
 

@@ -13,26 +13,30 @@ from collections import Counter
 
 import numpy as np
 
-from b200.checker import lifetime
+from b200.checker import lifetime, pairs
 from b200.checker import naming as words
 from b200.checker.accesses import Barrier, ClusterState, Meeting, Record
 from b200.checker.arrivals import Arrivals
 from b200.checker.asynchronous import Asynchronous
-from b200.checker.clocks import HB, INIT, Agent
+from b200.checker.clocks import HB, INIT, TENSOR, Agent
 from b200.checker.coverage import Coverage
+from b200.checker.descriptor_rank import DescriptorRanks
 from b200.checker.finding import ERROR, NOTE, PORTABILITY, Finding, Findings
 from b200.checker.global_memory import GlobalRules
 from b200.checker.products import Products
 from b200.checker.quantise import unrounded_scales
 from b200.checker.repeats import Repeats
+from b200.checker.scopes import CTA, distance, scope_of
 from b200.checker.shadow import SharedShadow
 from b200.checker.shared_memory import SharedRules
 from b200.checker.stores import Stores
 from b200.checker.tensor_memory import TensorRules
+from b200.checker.weak_order import Edge
 from b200.chip.describe import mnemonic
 from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier
 from b200.chip.tensors import LiveTensors
 from b200.hardware import OFFSET_MASK
+from b200.program.module import Instr
 
 ALIKE = 3  # findings of one kind about one line
 
@@ -59,6 +63,7 @@ class Observer(Asynchronous):
         self.products = Products(self)
         self.repeats = Repeats(self)
         self.stores = Stores() if machine.keep_stores else None
+        self.descriptors = DescriptorRanks(self)
         self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there
         self.states: list[ClusterState] = []
         self.events = 0
@@ -260,9 +265,31 @@ class Observer(Asynchronous):
         barrier.users[agent] = agent.epoch
         if mbarrier.cta is not agent.cta:
             self._arrived_remotely(agent, mbarrier.cta)
-        barrier.gather(agent.release())
+        barrier.gather(self._published(agent, mbarrier.cta, self.ins))
         if mbarrier.phase != phase:
             barrier.complete()
+
+    def _published(self, agent: Agent, target, ins) -> np.ndarray:
+        """The clock that an arrival publishes on an mbarrier of CTA `target`, where it is waited
+        for. PTX ISA 9.7.13.15: without .sem it releases, without .scope to the CTA; expect_tx and
+        complete_tx release nothing.
+        """
+        far = distance(agent.cta, target)
+        arrives = ins.mods[1] in ("arrive", "arrive_drop")
+        if arrives and not ins.has("relaxed") and scope_of(ins, CTA) >= far:
+            return agent.release()
+        clock = agent.release_relaxed(far)
+        if not self.strict:
+            np.maximum(clock[TENSOR], agent.release()[HB], out=clock[TENSOR])
+        if arrives:
+            self.orders_only(agent, ins, target, clock)
+        return clock
+
+    def orders_only(self, agent: Agent, ins: Instr, target, clock: np.ndarray):
+        """An arrival publishes a clock without order of memory."""
+        edges = self.state(target).edges
+        if not edges or edges[-1].clock is not clock:
+            edges.append(Edge(agent, ins, clock))
 
     def _arrived_remotely(self, agent: Agent, target):
         last = self.state(target).remote[target.rank].get(agent.component)
@@ -283,8 +310,8 @@ class Observer(Asynchronous):
             record.step = record.epoch
             self.reach(record, target)
 
-    def waited(self, warp, mbarrier, parity: int):
-        """A wait was satisfied."""
+    def waited(self, warp, mbarrier, parity: int, relaxed: Instr | None):
+        """A wait was satisfied. relaxed: its instruction, if it acquires nothing."""
         barrier = self.barrier(mbarrier)
         if barrier is None:
             return
@@ -299,10 +326,13 @@ class Observer(Asynchronous):
         barrier.users[agent] = agent.epoch
         if barrier.phases:
             self.exercised.add(barrier.record.ins.text)
-        (agent.acquire_barrier if self.strict else agent.acquire)(barrier.passed)
+        if relaxed is not None:
+            agent.acquire_relaxed(barrier.passed, relaxed)
+        else:
+            (agent.acquire_barrier if self.strict else agent.acquire)(barrier.passed)
 
     # --- tensor memory --------------------------------------------------------------------------
-    def allocated(self, warp, address, columns: int):
+    def allocated(self, warp, address, columns: int, pair: bool):
         """tcgen05.alloc has handed out columns: the latest of the CTA's allocations of this
         size.
         """
@@ -318,6 +348,8 @@ class Observer(Asynchronous):
         record.step = record.epoch
         first = self._slot(warp, agent, address)
         self.state(cta).allocations[cta.rank, first] = record
+        if pair:
+            pairs.allocated(self, record, first)
         self.tensor(cta).allocated(slice(first, first + columns))
 
     def _slot(self, warp, agent: Agent, address) -> int:
@@ -344,6 +376,8 @@ class Observer(Asynchronous):
         )
         record.step = record.epoch
         self.state(cta).add(record)
+        if pair:
+            pairs.frees(self, record, first)
         self.tensor(cta).freed(record, slice(first, first + columns))
 
     def registers_read(self, warp, loads):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from b200.checker import naming as words
+from b200.checker import weak_order
 from b200.checker.accesses import Record, known
 from b200.checker.clocks import AFTER, ASYNC
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
@@ -55,14 +56,18 @@ class SharedRules:
             ):
                 if new.narrow and old.narrow or new.kind == old.kind in COMMUTE:
                     continue
-                missing = (
-                    words.missing_wait(new, old)
-                    if old.empty
-                    else words.missing_step(new.agent, old)
-                )
+                severity, order = ERROR, "with nothing to order the two"
+                if old.empty:
+                    missing = words.missing_wait(new, old)
+                elif weak_order.executed(new.agent, old):
+                    missing = weak_order.missing(self.state, new.agent, old)
+                    severity = weak_order.severity(self.cta, old, reads=how == "write")
+                    order = "which is over before by the order of execution only"
+                else:
+                    missing = words.missing_step(new.agent, old)
                 self.report(
                     "race",
-                    self._sentence(new, old, how),
+                    self._sentence(new, old, how, order),
                     (
                         f"this access: {words.act(new)}",
                         f"conflicts with: {words.act(old)}",
@@ -71,10 +76,12 @@ class SharedRules:
                     ),
                     new,
                     old,
+                    severity,
                 )
 
     @staticmethod
-    def _sentence(new: Record, old: Record, how: str) -> str:
+    def _sentence(new: Record, old: Record, how: str, order: str) -> str:
+        """order: what there is of it between the two."""
         if how == "read":
             if old.barrier is not None:
                 return (
@@ -84,8 +91,7 @@ class SharedRules:
             return (
                 (
                     f"{words.thing(new)} reads shared memory that {words.thing(old)} of another "
-                    "warp writes, "
-                    "with nothing to order the two"
+                    f"warp writes, {order}"
                 )
                 if old.agent is not new.agent
                 else (
@@ -116,7 +122,7 @@ class SharedRules:
         who = "another lane of the warp" if old.agent is new.agent else "another warp"
         return (
             f"{words.thing(new)} writes shared memory that {words.thing(old)} of {who} {verb}, "
-            "with nothing to order the two"
+            f"{order}"
         )
 
     # --- asynchronous proxy ---------------------------------------------------------------------

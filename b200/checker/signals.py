@@ -10,6 +10,7 @@ from b200.checker.accesses import Barrier, ClusterState, Record
 from b200.checker.arrivals import Arrivals
 from b200.checker.clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, join
 from b200.checker.coverage import Coverage
+from b200.checker.descriptor_rank import DescriptorRanks
 from b200.checker.global_memory import GlobalRules
 from b200.checker.products import Products
 from b200.checker.repeats import Repeats
@@ -35,6 +36,7 @@ class Signals(ABC):
     products: Products
     repeats: Repeats
     stores: Stores | None
+    descriptors: DescriptorRanks
 
     @abstractmethod
     def operand(self, address: int) -> str: ...

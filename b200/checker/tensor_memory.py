@@ -10,10 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from b200.checker import naming as words
+from b200.checker import weak_order
 from b200.checker.accesses import Record, issued_before, known
 from b200.checker.clocks import HB, NEVER, TENSOR
 from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.shadow import LOAD_READERS, TensorShadow, distinct
+from b200.chip.describe import mnemonic
 
 ALL = slice(0, 8)
 MANY = 64  # loads of empty columns that are remembered
@@ -162,9 +164,13 @@ class TensorRules:
             if not number:
                 continue
             old = self.state.records[number]
-            if old is new or self._ordered(agent, new, old, how):
+            if old is new:
                 continue
-            if known(agent, old):
+            if self._ordered(agent, new, old, how):
+                if old.agent.cta is not agent.cta and not known(agent, old):
+                    self._narrow(new, old, columns)
+                continue
+            if weak_order.executed(agent, old) and how != "free":
                 self._fences(new, old, columns)
                 continue
             if how == "free" and old.kind in ("load", "store") and issued_before(agent, old):
@@ -264,6 +270,29 @@ class TensorRules:
             new,
             old,
             PORTABILITY,
+        )
+
+    def _narrow(self, new: Record, old: Record, columns: slice):
+        """Handed over to another CTA by an arrive of CTA scope. The order of execution, which is
+        all that tensor memory needs (9.7.16.6.4 has .relaxed.cluster), is not promised so far.
+        """
+        edge = weak_order.edge_of(self.state, old)
+        if edge is None or edge.relaxed:
+            return
+        self.report(
+            "race",
+            f"{words.thing(new)} uses tensor memory that an arrive of CTA scope hands to another "
+            "CTA",
+            (
+                f"this access: {words.act(new)}",
+                f"conflicts with: {words.act(old)}",
+                f"in {self.place(columns)}",
+                f"missing: .relaxed.cluster or .release.cluster for the {mnemonic(edge.ins)} at "
+                f"{words.line(edge.ins)}, by {words.name(edge.agent)}",
+            ),
+            new,
+            old,
+            NOTE,
         )
 
     def _columns_empty(self, new: Record, columns: slice, cells: np.ndarray):

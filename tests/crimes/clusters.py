@@ -191,41 +191,51 @@ A_ROWS, N = 64, 32
 IDESC_PAIR = 1 << 4 | N // 8 << 17 | 128 // 16 << 24
 
 
-def pair_mma(last: bool, b_of: int = 2) -> Source:
-    """tcgen05.mma over two CTAs (M = 128, N = 32) on ones by generic stores; D is not read.
-
-    b_of: how many of the CTAs write their rows of B.
-    """
-    k = cluster_start(32)
-    k("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1+8192], 32;", "alloc")
+def pair_operands(k: Source, b_of: int = 2):
+    """Ones by generic stores: A's 64 rows and 16 of B's in each CTA; B in the first `b_of` CTAs."""
     k(f"setp.lt.u32 %p6, %r50, {b_of};")
     for i in range(24):  # 64 rows of A and 16 of B, 32 bytes each
-        k(f"{'' if i < 16 else '@%p6 '}st.shared.u32 [%r3+{128 * i}], 0x3c003c00;")
+        k(f"{'' if i < 16 else '@%p6 '}st.shared.u32 [%r3+{128 * i}], 0x3c003c00;", "operands")
 
+
+def pair_multiply(k: Source, mask: int):
+    """One thread multiplies, M = 128, N = 32, and commits to the CTAs of `mask` at offset 8200."""
+    k("add.u32 %r12, %r1, 8200;")
+    for at, rows, r in ((0, A_ROWS, 20), (2048, N // 2, 22)):
+        k(f"add.u32 %r11, %r1, {at};")
+        k("shr.u32 %r11, %r11, 4;")
+        k("cvt.u64.u32 %rd11, %r11;")
+        k(f"or.b64 %rd{r}, %rd11, {rows * 16 >> 4 << 16 | 128 >> 4 << 32 | 1 << 46};")
+    k("setp.ne.u32 %p5, 0, 0;")
+    k(f"tcgen05.mma.cta_group::2.kind::f16 [%r4], %rd20, %rd22, {IDESC_PAIR}, %p5;", "mma")
+    k(f"mov.b16 %h1, {mask};")
+    k(
+        "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster"
+        ".multicast::cluster.b64 [%r12], %h1;"
+    )
+
+
+def pair_alloc(k: Source):
+    k("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1+8192], 32;", "alloc")
+
+
+def pair_dealloc(k: Source):
+    k("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r4, 32;", "dealloc")
+
+
+def pair_mma(last: bool, b_of: int = 2) -> Source:
+    """tcgen05.mma over two CTAs; D is not read. last: the barrier before the CTAs free and exit."""
+    k = cluster_start(32)
+    cluster_sync(k, relaxed=True)
+    pair_alloc(k)
+    pair_operands(k, b_of)
     mbarriers(k, 1, 8200)
     k("fence.proxy.async.shared::cta;")
     cluster_sync(k)
     k("ld.shared.b32 %r4, [%r1+8192];")
     k("setp.ne.u32 %p4, %r50, 0;")
     k("@%p4 bra PEER;")
-
-    def multiply():
-        k("add.u32 %r12, %r1, 8200;")
-        for at, rows, r in ((0, A_ROWS, 20), (2048, N // 2, 22)):
-            k(f"add.u32 %r11, %r1, {at};")
-            k("shr.u32 %r11, %r11, 4;")
-            k("cvt.u64.u32 %rd11, %r11;")
-            k(f"or.b64 %rd{r}, %rd11, {rows * 16 >> 4 << 16 | 128 >> 4 << 32 | 1 << 46};")
-        k("setp.ne.u32 %p5, 0, 0;")
-        k(f"tcgen05.mma.cta_group::2.kind::f16 [%r4], %rd20, %rd22, {IDESC_PAIR}, %p5;", "mma")
-        mask = 3 if last else 1
-        k(f"mov.b16 %h1, {mask};")
-        k(
-            "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster"
-            ".multicast::cluster.b64 [%r12], %h1;"
-        )
-
-    k.only(0, multiply)
+    k.only(0, lambda: pair_multiply(k, 3 if last else 1))
     k("PEER: mov.u32 %r6, 0;")
     if not last:
         k("@%p4 bra FREE;")
@@ -233,7 +243,7 @@ def pair_mma(last: bool, b_of: int = 2) -> Source:
     k("FREE: mov.u32 %r6, 0;")
     if last:
         cluster_sync(k)
-    k("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r4, 32;", "dealloc")
+    pair_dealloc(k)
     store_ranked(k, "%r53")
     return k
 
@@ -326,7 +336,7 @@ CRIMES = [
         "the odd CTA of a pair exits while the pair's MMA may use its memory",
         lambda bug: pair_mma(not bug),
         "lifetime",
-        ("may exit before tcgen05.mma of another CTA",),
+        ("before tcgen05.mma of another CTA has reached it",),
         ("mma",),
         ints(64),
         lambda a: torch.arange(64, dtype=torch.int32),

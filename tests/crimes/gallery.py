@@ -23,6 +23,7 @@ from tests.crimes import (
     numbers,
     pipelines,
     rules,
+    scopes,
     tensormaps,
     tmem,
     waits,
@@ -39,6 +40,7 @@ CRIMES = [
     *tmem.CRIMES,
     *waits.CRIMES,
     *rules.CRIMES,
+    *scopes.CRIMES,
     *dsl.CRIMES,
     *pipelines.CRIMES,
 ]

@@ -2,10 +2,13 @@
 
 Columns are handed out first fit from column 0. An allocation that does not fit waits for a
 deallocation. With cta_group::2 a warp of each CTA of the pair executes each instruction and the
-pair gets the same columns; so the first of the two waits for the other.
+pair gets the same columns. The even CTA takes them in both and goes on; the odd one waits for it
+(CUTLASS #3435: on a B300 a late odd CTA does not hold back the even one).
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 import numpy as np
 
@@ -24,7 +27,8 @@ class Pool(Waitable):
     """Who waits for tensor memory of a CTA, or of a pair (then the even CTA's pool).
 
     last: columns of the CTA's latest allocation. requests: CTA rank -> columns asked for by a warp
-    that waits; granted: CTA rank -> first column, for a waiting warp to pick up.
+    that waits. granted: (first column, columns) of a pair's allocations that the odd CTA has not
+    executed yet.
     """
 
     __slots__ = ("cta", "last", "requests", "granted")
@@ -33,7 +37,7 @@ class Pool(Waitable):
         super().__init__()
         self.cta, self.last = cta, TMEM_COLUMNS
         self.requests: dict[int, int] = {}
-        self.granted: dict[int, int] = {}
+        self.granted: deque[tuple[int, int]] = deque()
 
     def describe(self) -> str:
         asked = ", ".join(f"{n} columns by CTA rank {r}" for r, n in sorted(self.requests.items()))
@@ -121,28 +125,29 @@ def _allocate_one(cta: CTA, columns: int) -> int:
 
 
 def _allocate_pair(cta: CTA, columns: int) -> int:
-    """The calling CTA's part of a pair's allocation; done by whichever comes second."""
-    pair = cta.pair
-    pool = pool_of(pair[0])
-    if cta.rank in pool.granted:
-        return pool.granted.pop(cta.rank)
+    """The calling CTA's part of a pair's allocation: the even CTA allocates for both."""
+    even, odd = pair = cta.pair
+    pool = pool_of(even)
     pool.requests[cta.rank] = columns
-    peer = pair[1] if cta is pair[0] else pair[0]
-    if peer.rank not in pool.requests:
-        raise Blocked(pool)
-    if pool.requests[peer.rank] != columns:
-        raise Fault(
-            f"tcgen05.alloc.cta_group::2 of {columns} columns in CTA rank {cta.rank} and of "
-            f"{pool.requests[peer.rank]} in its peer, rank {peer.rank}: must be the same"
-        )
-    first = _free_columns(pair, columns)
-    if first is None:
-        raise Blocked(pool)
-    for member in pair:
-        _take(member, first, columns)
-        del pool.requests[member.rank]
-    pool.granted[peer.rank] = first
-    pool.notify()
+    if cta is odd:
+        if not pool.granted:
+            raise Blocked(pool)
+        first, granted = pool.granted.popleft()
+        if granted != columns:
+            raise Fault(
+                f"tcgen05.alloc.cta_group::2 of {columns} columns in CTA rank {odd.rank} and of "
+                f"{granted} in its peer, rank {even.rank}: must be the same"
+            )
+    else:
+        found = _free_columns(pair, columns)
+        if found is None:
+            raise Blocked(pool)
+        first = found
+        for member in pair:
+            _take(member, first, columns)
+        pool.granted.append((first, columns))
+        pool.notify()
+    del pool.requests[cta.rank]
     return first
 
 

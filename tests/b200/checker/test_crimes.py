@@ -2,7 +2,19 @@
 
 import pytest
 
-from tests.crimes import clusters, cta, gemm, grid, lanes, numbers, rules, tensormaps, tmem, waits
+from tests.crimes import (
+    clusters,
+    cta,
+    gemm,
+    grid,
+    lanes,
+    numbers,
+    rules,
+    scopes,
+    tensormaps,
+    tmem,
+    waits,
+)
 
 CRIMES = [
     *gemm.CRIMES,
@@ -15,6 +27,7 @@ CRIMES = [
     *tmem.CRIMES,
     *waits.CRIMES,
     *rules.CRIMES,
+    *scopes.CRIMES,
 ]
 SCHEDULES = (None, "early", "late", "random:1", "random:2")
 

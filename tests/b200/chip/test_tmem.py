@@ -97,37 +97,36 @@ def test_dealloc_of_something_else(taddr, columns):
         warp_run(DEALLOC.format(1), warp, taddr, columns)
 
 
-def test_pair_allocates_together():
+def test_a_pairs_even_cta_allocates_for_both():
+    """CUTLASS #3435: the even CTA does not wait for the odd one, which waits for it."""
     _, (even, odd) = warps(2, columns=0)
     with pytest.raises(Blocked) as blocked:
-        alloc(even, 128, 2)
+        alloc(odd, 128, 2)
     waiting = Woken(blocked.value.waitable)
-    assert alloc(odd, 128, 2) == 0
-    assert waiting.times == 1
     assert alloc(even, 128, 2) == 0
+    assert waiting.times == 1
     assert even.cta.tmem_allocations == odd.cta.tmem_allocations == {0: 128}
-    with pytest.raises(Blocked):
-        alloc(odd, 64, 2)
     assert alloc(even, 64, 2) == 128
-    assert alloc(odd, 64, 2) == 128
+    assert (alloc(odd, 128, 2), alloc(odd, 64, 2)) == (0, 128)
+    with pytest.raises(Blocked):
+        alloc(odd, 32, 2)
 
 
 def test_pair_waits_until_both_have_room():
     _, (even, odd) = warps(2, columns=0)
-    even.cta.tmem_allocations[0] = 512
+    odd.cta.tmem_allocations[0] = 512
     for warp in (even, odd):
         with pytest.raises(Blocked) as blocked:
             alloc(warp, 64, 2)
     waiting = Woken(blocked.value.waitable)
-    warp_run(DEALLOC.format(2), even, 0, 512)
+    warp_run(DEALLOC.format(2), odd, 0, 512)
     assert waiting.times == 1
-    assert alloc(odd, 64, 2) == alloc(even, 64, 2) == 0
+    assert alloc(even, 64, 2) == alloc(odd, 64, 2) == 0
 
 
 def test_pair_sizes_must_agree():
     _, (even, odd) = warps(2, columns=0)
-    with pytest.raises(Blocked):
-        alloc(even, 128, 2)
+    alloc(even, 128, 2)
     with pytest.raises(Fault, match="64 columns in CTA rank 1 and of 128"):
         alloc(odd, 64, 2)
 

@@ -1,0 +1,74 @@
+"""Tensor memory of a CTA pair: each CTA allocates and frees for both (PTX ISA 9.7.16.7).
+
+`tcgen05.alloc.cta_group::2` reaches into the peer CTA, so the warp that issues it must know that
+the peer has been launched. The odd CTA's alloc waits for the even one's and not the other way
+round, so the even CTA's dealloc must be ordered behind the odd one's alloc (CUTLASS #3435: the
+launch fails on a B300 if it is not). Order of execution is enough for both.
+"""
+
+from __future__ import annotations
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record
+from b200.checker.clocks import ORDER, Agent
+
+
+def peer_of(cta):
+    """The other CTA of a pair."""
+    even, odd = cta.pair
+    return odd if cta is even else even
+
+
+def allocates(observer, agent: Agent):
+    """A warp is about to execute tcgen05.alloc.cta_group::2."""
+    peer = peer_of(agent.cta)
+    agents = [warp.agent for warp in peer.warps if warp.agent is not None]
+    if any(agent.knows(ORDER, other.component, 1) for other in agents):
+        return
+    observer.found(
+        "protocol",
+        "tensor memory is allocated for a CTA pair before the peer CTA is known to run",
+        (
+            f"this access: {words.line(observer.ins)}, by {words.name(agent)}; the peer is rank "
+            f"{peer.rank}",
+            "missing: barrier.cluster.arrive (.relaxed will do) and barrier.cluster.wait before "
+            "tcgen05.alloc.cta_group::2, which reaches into the peer CTA",
+        ),
+        observer.ins,
+    )
+
+
+def allocated(observer, record: Record, first: int):
+    """A CTA's part of a pair's allocation is done; the odd CTA's has waited for the even one's."""
+    cta, allocations = record.agent.cta, observer.state(record.agent.cta).pairs
+    mine = allocations.setdefault((cta.rank, first), [])
+    mine.append(record)
+    even, odd = cta.pair
+    if cta is odd:
+        other = allocations[even.rank, first][len(mine) - 1]
+        record.agent.learn_order(other.component, other.step)
+
+
+def frees(observer, record: Record, first: int):
+    """A warp is about to free a pair's columns: the peer's alloc of the same turn is before it."""
+    agent = record.agent
+    peer, allocations = peer_of(agent.cta), observer.state(agent.cta).pairs
+    turn = len(allocations.get((agent.cta.rank, first), ())) - 1
+    of_peer = allocations.get((peer.rank, first), ())
+    other = of_peer[turn] if 0 <= turn < len(of_peer) else None
+    if other is not None and agent.knows(ORDER, other.component, other.step):
+        return
+    done = words.act(other) if other is not None else "not executed yet"
+    observer.found(
+        "lifetime",
+        "tensor memory of a CTA pair is deallocated before the peer CTA is known to have allocated "
+        "it",
+        (
+            f"this access: {words.act(record)}",
+            f"the peer's tcgen05.alloc, in CTA rank {peer.rank}: {done}",
+            "missing: barrier.cluster.arrive and barrier.cluster.wait between the peer's alloc and "
+            "this dealloc (the alloc of one CTA does not wait for the other's)",
+        ),
+        record.ins,
+        other.ins if other is not None else None,
+    )

@@ -1,0 +1,25 @@
+"""How far a synchronising instruction reaches, and whether it orders memory (PTX ISA 8.3 to 8.9).
+
+A release and an acquire order memory if each one's scope includes the other's thread. What a scope
+has to span here is the distance of two CTAs.
+"""
+
+from __future__ import annotations
+
+from b200.program.module import Instr
+
+CTA, CLUSTER, GPU = range(3)
+DISTANCES = (CTA, CLUSTER, GPU)
+_SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU, "gl": GPU, "sys": GPU}
+
+
+def scope_of(ins: Instr, default: int) -> int:
+    """Of an instruction's `.scope`, or what PTX takes without one."""
+    return next((_SCOPES[m] for m in ins.mods if m in _SCOPES), default)
+
+
+def distance(cta, other) -> int:
+    """The smallest scope that includes threads of both CTAs."""
+    if cta is other:
+        return CTA
+    return CLUSTER if cta.cluster is other.cluster else GPU

@@ -1,0 +1,80 @@
+"""Accesses in an order of execution that is no order of memory.
+
+A relaxed arrive tells its waiter that the warp has come, and not what it has written; so does an
+arrive whose scope leaves the waiter out. PTX promises nothing then. What today's chips do depends
+on the older access: a store, a cp.async or a load from another CTA may still be on its way; what
+has landed in shared memory, or has been read out of the warp's own, has happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record
+from b200.checker.clocks import NEVER, ORDER, Agent
+from b200.checker.finding import ERROR, PORTABILITY
+from b200.chip.describe import mnemonic
+from b200.program.module import Instr
+
+IN_FLIGHT = ("generic", "atomic", "cp.async")  # writes that may be under way behind the instruction
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An arrival that hands over the order of execution only. clock: what it published."""
+
+    agent: Agent
+    ins: Instr
+    clock: np.ndarray
+
+    @property
+    def relaxed(self) -> bool:
+        return self.ins.has("relaxed") or not self.ins.has("arrive", "arrive_drop")
+
+    def covers(self, record: Record) -> bool:
+        known = record.component < self.clock.shape[1]
+        return known and int(self.clock[ORDER, record.component]) >= record.step
+
+
+def executed(agent: Agent, record: Record) -> bool:
+    """Whether the access is over before what `agent` does now, by the order of execution."""
+    return record.step < NEVER and agent.knows(ORDER, record.component, record.step)
+
+
+def edge_of(state, record: Record) -> Edge | None:
+    """The first arrival that handed over no more than the order of an access."""
+    return next((edge for edge in state.edges if edge.covers(record)), None)
+
+
+def severity(cta, old: Record, reads: bool) -> str:
+    """Of a conflict with `old` in the shared memory of `cta`. reads: whether old reads."""
+    near = reads and old.agent.cta is cta
+    return ERROR if old.kind in IN_FLIGHT and not near else PORTABILITY
+
+
+def missing(state, agent: Agent, old: Record) -> str:
+    """What would have made an order of memory of it."""
+    edge = edge_of(state, old)
+    if edge is None:
+        relaxed = agent.relaxed_wait
+        where = f"the wait at {words.line(relaxed)}" if relaxed is not None else "the wait"
+        return f"missing: .acquire on {where}, or fence.acq_rel.cluster behind it"
+    what, where = mnemonic(edge.ins), words.line(edge.ins)
+    if edge.ins.mods[0] == "barrier":
+        return (
+            f"missing: barrier.cluster.arrive.relaxed orders nothing ({where}): drop .relaxed or "
+            "fence (fence.acq_rel.cluster before the arrive and behind the wait)"
+        )
+    by = f"at {where}, by {words.name(edge.agent)}"
+    if edge.relaxed:
+        return (
+            f"missing: .release.cluster for the {what} {by}, which is relaxed and orders nothing, "
+            "or fence.acq_rel.cluster before it"
+        )
+    return (
+        f"missing: .release.cluster for the {what} {by}: its scope is the CTA (PTX's default), and "
+        "another CTA waits; or fence.acq_rel.cluster before it"
+    )
