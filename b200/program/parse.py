@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from b200.errors import Unsupported
 from b200.program import calls
+from b200.program.modifiers import in_order
 from b200.program.module import (
     SINK,
     Addr,
@@ -262,6 +263,7 @@ class _Body:
             opcode, rest = opcode.split("{", 1)[0], "{" + opcode.split("{", 1)[1] + rest
         if opcode.split(".")[0] == "call":
             return self._call(rest, pred, negated, source)
+        opcode = in_order(opcode)
         kind = opcode.split(".")[-1]
         operands, dual = [], False
         for i, token in enumerate(split_operands(rest)):
