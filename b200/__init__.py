@@ -9,6 +9,7 @@
 Layers, each knowing only those below it:
 
     host/                        what a program meets: the DSL's runtime functions, torch's "cuda"
+    explore/                     all orders of a checked run's synchronisation
     checker/  clock/  hopper/    three ways to look at a run: rules, time, Hopper silicon
     chip/                        state, scheduler and instruction set of the GPU; `chip.gpu.Gpu`
     program/                     PTX text -> blocks -> Python functions over 32 lanes
@@ -48,7 +49,8 @@ def machine(
     check: races and protocol errors are looked for (`launch.findings`). timing: True, or
     b200.clock.Options: launches take simulated time (`launch.time`) and are not checked. schedule:
     "early", "late" or "random:SEED", the order in which warps and completions take turns
-    (b200/chip/schedules.py); ValueError for another.
+    (b200/chip/schedules.py), or "all": the usual order, of which all others are explored
+    (b200/explore, `launch.orders`), which takes the checker; ValueError for another.
     """
     from b200.checker import Checked
     from b200.chip.machine import Machine
@@ -59,6 +61,12 @@ def machine(
 
         return TimedMachine(memory, None if timing is True else timing)
     order = parse(schedule) if schedule else None
+    if order is not None and order.kind == "all":
+        from b200.explore import Explored
+
+        if not check:
+            raise ValueError("the schedule all takes the checker, which is off")
+        return type("Machine", (Explored, Machine), {})(memory)
     parts = ((Checked,) if check else ()) + ((Scheduled,) if order is not None else ())
     return type("Machine", (*parts, Machine), {"schedule": order})(memory)
 

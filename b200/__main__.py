@@ -82,7 +82,7 @@ def _line(launch) -> str:
         text += f", modelled {time.time_us:.2f} us"
     for finding in launch.findings or ():
         text += f"\n{finding}"
-    return text
+    return text if launch.orders is None else f"{text}\n{launch.orders}"
 
 
 def pack(options: argparse.Namespace) -> int:
@@ -202,7 +202,9 @@ def main(argv: list[str]) -> int:
     command.add_argument(
         "--constants", type=Path, metavar="FILE", help="of the clock (b200 measure --out)"
     )
-    command.add_argument("--schedule", help="early, late or random:SEED")
+    command.add_argument(
+        "--schedule", metavar="ORDER", help="early, late, random:SEED, or all: explores all orders"
+    )
     command.add_argument("--device", choices=("emulator", "hopper"), default="emulator")
     command.add_argument(
         "--pack", type=Path, metavar="OUT.npz", help="pack each launch, for a Hopper GPU elsewhere"

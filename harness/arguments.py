@@ -43,9 +43,11 @@ def parse(argv: Sequence[str], description: str | None) -> argparse.Namespace:
     _check_files(parser, arguments)
     if arguments.schedule:
         try:
-            schedules.parse(arguments.schedule)
+            schedule = schedules.parse(arguments.schedule)
         except ValueError as error:
             parser.error(f"--schedule: {error}")
+        if schedule.kind == "all" and not arguments.check:
+            parser.error("--schedule all takes the checker, which --no-check leaves out")
     return arguments
 
 
@@ -159,7 +161,8 @@ def _parser(description: str | None) -> _Parser:
     parser.add_argument(
         "--schedule",
         metavar="ORDER",
-        help="emulator: early, late or random:SEED, the order of warps and of completions",
+        help="emulator: early, late or random:SEED, the order of warps and of completions; all:"
+        " whether any order of them ends in a deadlock (b200/explore)",
     )
     parser.add_argument(
         "--constants",

@@ -37,6 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200.chip.copies", "b200.chip.tensor"),
     ("b200.chip",),  # fragment, scheduler, hang, the instruction set as a whole, gpu
     ("b200.checker", "b200.clock", "b200.hopper"),
+    ("b200.explore",),  # all orders of what a checked run did
     ("b200.measure",),  # runs its kernels on the clock, too
     ("b200.host",),
     ("b200",),  # composes; only commands stand above it

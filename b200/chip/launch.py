@@ -22,7 +22,8 @@ class Launch:
     counters: how many instructions were executed by warps, by opcode without modifiers' values
     ("tcgen05.mma", "cp.async.bulk.tensor"). findings: of the checker, None without it. stores: who
     stored what (checker/stores.py), None where nobody asked. time: the clock's record
-    (clock/timeline.py), None without it.
+    (clock/timeline.py), None without it. orders: the verdict over all orders (explore/verdict.py),
+    None where they were not explored.
     """
 
     kernel: str
@@ -36,6 +37,7 @@ class Launch:
     findings: list[Any] | None = None
     stores: Any = None
     time: Any = None
+    orders: Any = None
 
 
 def check_limits(launch: Launch, param_bytes: int):

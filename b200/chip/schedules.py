@@ -3,6 +3,7 @@
     early        asynchronous operations complete when issued; the warp woken last runs first
     late         they complete only when no warp can run any more, the one issued last first
     random:SEED  warps, the length of their turns and completions in a random order
+    all          the usual order, from which all others are explored (b200/explore)
 
 The operations of one thread's tensor-core queue (tcgen05.mma, cp, shift, commit) keep their order;
 all others are unordered, as the PTX ISA leaves them. A correct kernel gives the same bits under all
@@ -26,7 +27,7 @@ TURNS = (1, 4, 32, 4096)  # blocks a warp executes before others get a turn
 
 @dataclass(frozen=True)
 class Schedule:
-    """kind: "early", "late" or "random"; seed: of a random one."""
+    """kind: "early", "late", "random" or "all"; seed: of a random one."""
 
     kind: str
     seed: int = 0
@@ -36,13 +37,13 @@ class Schedule:
 
 
 def parse(text: str) -> Schedule:
-    """A schedule from "early", "late" or "random:SEED"; ValueError for anything else."""
+    """A schedule from "early", "late", "random:SEED" or "all"; ValueError for anything else."""
     kind, _, seed = text.partition(":")
-    if kind in ("early", "late") and not seed:
+    if kind in ("early", "late", "all") and not seed:
         return Schedule(kind)
     if kind == "random" and seed.isdigit():
         return Schedule(kind, int(seed))
-    raise ValueError(f"a schedule is early, late or random:SEED, got {text!r}")
+    raise ValueError(f"a schedule is early, late, random:SEED or all, got {text!r}")
 
 
 class Scheduled(Machine):

@@ -9,6 +9,7 @@ from tests.crimes import (
     grid,
     lanes,
     numbers,
+    orders,
     rules,
     scopes,
     tensormaps,
@@ -27,6 +28,7 @@ CRIMES = [
     *tmem.CRIMES,
     *waits.CRIMES,
     *rules.CRIMES,
+    *orders.CRIMES,
     *scopes.CRIMES,
 ]
 SCHEDULES = (None, "early", "late", "random:1", "random:2")

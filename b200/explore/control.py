@@ -1,0 +1,216 @@
+"""Whether what a kernel's warps do depends on values that another order may change.
+
+Such values are looks at an mbarrier, results of atomics, strong reads of memory (volatile, relaxed,
+acquire), clocks, answers of cluster launch control, and all that is computed from them, in
+registers or through memory. They do no harm where they only become data. They do where a branch, a
+guard or an operand of an instruction that synchronises depends on them; then one run does not show
+what another order does. A loop around one wait is the wait. Plain reads are as ordered as the
+checker found them: where it found a race, they count as such values, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from b200.chip.describe import place
+from b200.program.analysis import EXIT, Block, Op, post_dominators, registers_of
+from b200.program.module import Addr, Instr, Special
+
+LOOKS = (("mbarrier", "test_wait"), ("mbarrier", "try_wait"))
+CLOCKS = ("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi", "smid")
+STRONG = ("volatile", "relaxed", "acquire", "mmio")
+SYNCHRONISING = (
+    *(("mbarrier", name) for name in ("init", "inval", "arrive", "arrive_drop", "expect_tx")),
+    *(("mbarrier", "complete_tx"), *LOOKS, ("cp", "async"), ("st", "async"), ("red", "async")),
+    *(("bar", name) for name in ("sync", "arrive", "red", "cta")),
+    *(("barrier",), ("clusterlaunchcontrol", "try_cancel")),
+    *(("tcgen05", name) for name in ("alloc", "dealloc", "relinquish_alloc_permit", "commit")),
+)
+SPACES = ("shared", "global", "local")
+NO_DATA = ("prefetch", "commit_group", "wait_group", "wait_all")  # of cp.async: signal nothing
+
+
+def unknown(blocks: list[Block], ran: list[int], racy: bool) -> list[str]:
+    """Reasons why a run with these executions of each block does not show what another order does,
+    a line each; none where it does. racy: plain reads are not ordered.
+    """
+    return Control(blocks, ran, racy).reasons()
+
+
+Causes = frozenset  # of instructions that a value depends on, and that another order may change
+NONE: Causes = frozenset()
+
+
+class Control:
+    """The flow of order-dependent values through one kernel, block by block to a fixed point.
+
+    entry: of each block, the registers that hold such values where it begins. inside: causes of
+    the branches that decide whether a block is executed. memory: of each space.
+    """
+
+    def __init__(self, blocks: list[Block], ran: list[int], racy: bool):
+        # what follows a trap never happens
+        self.blocks = [replace(b, successors=[]) if _traps(b) else b for b in blocks]
+        self.ran, self.racy = ran, racy
+        self.meets = post_dominators(self.blocks)
+        self.instructions: dict[int, Instr] = {}
+        self.entry: list[dict[str, Causes]] = [{} for _ in blocks]
+        self.inside: list[Causes] = [NONE for _ in blocks]
+        self.memory: dict[str, Causes] = {}
+        self.decides: dict[int, Causes] = {}  # of an instruction: what decides over it
+        self._spread()
+
+    def reasons(self) -> list[str]:
+        found: dict[str, None] = {}
+        for block in self.blocks:
+            for op in block.ops if self.ran[block.index] else ():
+                for number in sorted(self._harm(block, op)):
+                    cause = self.instructions[number]
+                    what = "goes on by" if op.entry is None else "synchronises by"
+                    found[
+                        f"{place(op.ins)}: {_name(op.ins)} {what} a value that another order may "
+                        f"change: of {_name(cause)} at {place(cause)}"
+                    ] = None
+        return list(found)
+
+    # --- spreading --------------------------------------------------------------------------------
+    def _spread(self):
+        before = None
+        while before != (before := self._size()):
+            for block in self.blocks:
+                known = dict(self.entry[block.index])
+                for op in block.ops:
+                    self._step(op, known, self.inside[block.index])
+                for after in block.successors:
+                    if after != EXIT:
+                        into = self.entry[after]
+                        for name, causes in known.items():
+                            into[name] = into.get(name, NONE) | causes
+                causes = self.decides.get(id(block.ops[-1].ins), NONE)
+                if causes and block.ops[-1].entry is None:
+                    for index in self._region(block):
+                        self.inside[index] |= causes
+
+    def _size(self) -> tuple:
+        """Grows while anything is found."""
+        return (
+            sum(len(causes) for known in self.entry for causes in known.values()),
+            sum(map(len, self.inside)),
+            sum(map(len, self.memory.values())),
+            sum(map(len, self.decides.values())),
+        )
+
+    def _step(self, op: Op, known: dict[str, Causes], inside: Causes):
+        ins = op.ins
+        causes = inside
+        if self._source(ins):
+            self.instructions[id(ins)] = ins
+            causes |= {id(ins)}
+        if ins.mods[0] in ("ld", "ldu", "ldmatrix"):
+            causes = causes.union(*(self.memory.get(s, NONE) for s in _spaces(ins)))
+        causes = causes.union(*(known.get(r.name, NONE) for r in op.srcs))
+        deciding = [r.name for r in op.srcs] if op.entry is None else _deciding(op)
+        self.decides[id(ins)] = NONE.union(*(known.get(name, NONE) for name in deciding))
+        for register in op.dsts:
+            if causes:
+                known[register.name] = causes
+            elif ins.pred is None:
+                known.pop(register.name, None)
+        if causes and ins.mods[0] in ("st", "stmatrix"):
+            for space in _spaces(ins):
+                self.memory[space] = self.memory.get(space, NONE) | causes
+
+    def _source(self, ins: Instr) -> bool:
+        mods = ins.mods
+        if mods[:2] in LOOKS or mods[0] == "atom" or mods[:2] == ("mbarrier", "pending_count"):
+            return True
+        if mods[:2] == ("clusterlaunchcontrol", "query_cancel"):
+            return True
+        if mods[0] in ("ld", "ldu"):
+            return ins.has(*STRONG) or self.racy and not ins.has("param", "const", "local")
+        return any(
+            isinstance(operand, Special) and operand.name in CLOCKS for operand in ins.operands
+        )
+
+    # --- deciding ---------------------------------------------------------------------------------
+    def _harm(self, block: Block, op: Op) -> Causes:
+        """The values that decide over an instruction's part in synchronisation."""
+        causes = self.decides[id(op.ins)]
+        if op.entry is None:
+            ways = len(set(block.successors))
+            return causes if causes and ways > 1 and not self._harmless(block, causes) else NONE
+        return causes if _synchronises(op.ins) else NONE
+
+    def _region(self, block: Block) -> set[int]:
+        """The blocks that are executed or not by a branch: up to where its ways meet."""
+        stop, found = self.meets[block.index], set()
+        work = [s for s in block.successors]
+        while work:
+            index = work.pop()
+            if index not in (EXIT, stop) and index not in found:
+                found.add(index)
+                work += self.blocks[index].successors
+        return found
+
+    def _harmless(self, block: Block, causes: Causes) -> bool:
+        """Whether nothing synchronises on either way, but for the wait that is repeated."""
+        region = self._region(block)
+        ends = any(EXIT in self.blocks[i].successors for i in (*region, block.index))
+        if ends and self.meets[block.index] == EXIT:
+            return False
+        inside = [op.ins for i in region for op in self.blocks[i].ops if _synchronises(op.ins)]
+        looks = [ins for c in causes if (ins := self.instructions[c]).mods[:2] in LOOKS]
+        if not inside:
+            return not looks  # a look that is not repeated goes on either way
+        repeated = len(causes) == len(looks) == 1 and all(ins is looks[0] for ins in inside)
+        return repeated and self._repeats(block, looks[0])
+
+    def _repeats(self, block: Block, look: Instr) -> bool:
+        """Whether the wait is left only where it has passed: its block leads to the branch alone,
+        and the branch's other way is back to it.
+        """
+        home = next(b for b in self.blocks if any(op.ins is look for op in b.ops))
+        if home is block:
+            return True
+        at, seen = home, set()
+        while at is not block:
+            if len(at.successors) != 1 or at.index in seen or at.successors[0] == EXIT:
+                return False
+            seen.add(at.index)
+            at = self.blocks[at.successors[0]]
+        return True
+
+
+def _traps(block: Block) -> bool:
+    last = block.ops[-1].ins
+    return last.mods[0] == "trap" and last.pred is None
+
+
+def _spaces(ins: Instr) -> tuple[str, ...]:
+    """The memories that a load or store may be of."""
+    named = [s for s in SPACES if any(mod.split("::")[0] == s for mod in ins.mods)]
+    return tuple(named) or ("shared", "global")
+
+
+def _synchronises(ins: Instr) -> bool:
+    if ins.mods[:2] == ("cp", "async"):
+        return not ins.has(*NO_DATA) and ins.has(
+            "mbarrier", "mbarrier::complete_tx::bytes", "multicast::cluster"
+        )
+    return any(ins.mods[: len(words)] == words for words in SYNCHRONISING)
+
+
+def _deciding(op: Op) -> Iterator[str]:
+    """Registers that say whether, where and how much an instruction synchronises."""
+    if op.ins.pred is not None:
+        yield op.ins.pred.name
+    copies = op.ins.mods[0] in ("cp", "st", "red")
+    for operand in op.ins.operands[len(op.dsts) and 1 :]:
+        if not copies or isinstance(operand, Addr):
+            for register in registers_of(operand):
+                yield register.name
+
+
+def _name(ins: Instr) -> str:
+    return ".".join(ins.mods[:2]) if ins.mods[0] in ("mbarrier", "barrier", "cp") else ins.mods[0]

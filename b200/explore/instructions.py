@@ -1,0 +1,290 @@
+"""Run functions of synchronising instructions with the recorder around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from b200.checker.instrument import CheckedWriter
+from b200.chip.memory.addressing import resolver, space_of
+from b200.chip.state import CTA
+from b200.chip.sync.mbarrier import MBarrier, barrier_operand
+from b200.contract import active, lanes
+from b200.explore import trace as kinds
+from b200.explore.trace import Place
+from b200.program.module import Instr
+
+
+class RecordingWriter(CheckedWriter):
+    """Translates with the recorder around what synchronises, inside of the observer."""
+
+    def _op(self, op):
+        if op.entry is not None and op.made is not None:
+            make = next((m for words, m in RECORDED if op.ins.mods[: len(words)] == words), None)
+            if make is not None:
+                op = replace(op, made=make(op.ins, op.made))
+        super()._op(op)
+
+
+# --- mbarriers ------------------------------------------------------------------------------------
+
+
+def _place(mbarrier: MBarrier) -> Place:
+    return Place("mbarrier", mbarrier.cta.rank, mbarrier.offset)
+
+
+def _init(ins: Instr, run):
+    find = barrier_operand(ins)
+
+    def recorded(w, lane, address, count):
+        run(w, lane, address, count)
+        place, recorder = _place(find(w, address)), w.machine.recorder
+        if recorder.one_more(w, kinds.INIT, place, ins) is None:
+            recorder.step(w.state, w.mask, kinds.INIT, place, ins, count=count)
+
+    return recorded
+
+
+def _inval(ins: Instr, run):
+    find = barrier_operand(ins)
+
+    def recorded(w, lane, address):
+        place = _place(find(w, address))
+        run(w, lane, address)
+        w.machine.recorder.step(w.state, w.mask, kinds.INVAL, place, ins)
+
+    return recorded
+
+
+def _arrive(ins: Instr, run):
+    find = barrier_operand(ins)
+    with_bytes = ins.has("expect_tx")
+    what = {"drop": ins.mods[1] == "arrive_drop"}
+
+    def recorded(w, lane, address, count=1):
+        place = _place(find(w, address))
+        result = run(w, lane, address, count)
+        recorder = w.machine.recorder
+        arrivals, nbytes = (1, count) if with_bytes else (count, 0)
+        have = recorder.one_more(w, kinds.ARRIVE, place, ins)
+        if have is not None and (have.count, have.tx) == (arrivals, nbytes):
+            have.times += 1
+        else:
+            recorder.step(
+                w.state, w.mask, kinds.ARRIVE, place, ins, count=arrivals, tx=nbytes, **what
+            )
+        return result
+
+    return recorded
+
+
+def _bytes(kind: str):
+    """expect_tx and complete_tx."""
+
+    def make(ins: Instr, run):
+        find = barrier_operand(ins)
+
+        def recorded(w, lane, address, nbytes):
+            place = _place(find(w, address))
+            run(w, lane, address, nbytes)
+            w.machine.recorder.step(w.state, w.mask, kind, place, ins, tx=nbytes)
+
+        return recorded
+
+    return make
+
+
+def _copies_arrive(ins: Instr, run):
+    """cp.async.mbarrier.arrive; the arrival itself is an operation."""
+    find = barrier_operand(ins)
+
+    def recorded(w, lane, address):
+        if not ins.has("noinc"):
+            place = _place(find(w, address))
+            w.machine.recorder.step(w.state, w.mask, kinds.EXPECT_ARRIVAL, place, ins, count=1)
+        run(w, lane, address)
+
+    return recorded
+
+
+def _wait(ins: Instr, run):
+    find = barrier_operand(ins)
+    token = not ins.has("parity")
+    shift = 63 if token else 0
+
+    def recorded(w, mask, address, phase, hint=None):
+        done = run(w, mask, address, phase, hint)
+        if not done:
+            return done
+        recorder = w.machine.recorder
+        if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
+            parity = phase >> shift & 1
+            place = _place(find(w, address))
+            recorder.step(w.state, w.mask, kinds.WAIT, place, ins, parity=parity, token=token)
+            return done
+        where, phases = lanes(address, np.uint64), lanes(phase, np.uint64)
+        groups: dict[tuple[int, int], int] = {}
+        for i in active(mask & done):
+            key = int(where[i]), int(phases[i]) >> shift & 1
+            groups[key] = groups.get(key, 0) | 1 << i
+        for (at, parity), mine in groups.items():
+            place = _place(find(w, at))
+            recorder.step(w.state, mine, kinds.WAIT, place, ins, parity=parity, token=token)
+        return done
+
+    return recorded
+
+
+# --- barriers of the CTA and of the cluster -------------------------------------------------------
+
+
+def _operand(x, mask: int) -> int:
+    return x if isinstance(x, int) else int(lanes(x, x.dtype)[active(mask)[0]])
+
+
+def _named(ins: Instr, run):
+    """bar.sync, bar.red, bar.arrive."""
+    waits = not ins.has("arrive")
+    counted = not ins.has("red") or len(ins.operands) == 4
+
+    def recorded(w, mask, number, *rest):
+        recorder = w.machine.recorder
+        place = Place("barrier", w.cta.rank, _operand(number, mask))
+        threads = _operand(rest[0], mask) if rest and counted else 0
+        here = 32 if w.mask == w.state.live else w.mask.bit_count()
+        if w.token is None:  # it arrives; noted first, since it may have to wait then
+            met = recorder.step(
+                w.state, w.mask, kinds.MEET, place, ins, count=here, threads=threads
+            )
+            recorder.met[w, place] = [met.number]
+        result = run(w, mask, number, *rest)
+        if waits:
+            mine = tuple(recorder.met.pop((w, place)))
+            recorder.step(w.state, w.mask, kinds.PASS, place, ins, of=mine)
+        return result
+
+    return recorded
+
+
+def _cluster_arrive(ins: Instr, run):
+    place = Place("cluster")
+
+    def recorded(w, mask):
+        recorder = w.machine.recorder
+        run(w, mask)
+        step = recorder.step(w.state, w.mask, kinds.MEET, place, ins, count=mask.bit_count())
+        recorder.met.setdefault((w.state, place), []).append(step.number)
+
+    return recorded
+
+
+def _cluster_wait(ins: Instr, run):
+    place = Place("cluster")
+
+    def recorded(w, mask):
+        recorder = w.machine.recorder
+        run(w, mask)
+        met = recorder.met.get((w.state, place), [])
+        recorder.step(w.state, w.mask, kinds.PASS, place, ins, of=tuple(met))
+        if not w.state.cluster_arrived:
+            met.clear()
+
+    return recorded
+
+
+# --- tensor memory --------------------------------------------------------------------------------
+
+
+def _pool(cta: CTA) -> Place:
+    return Place("tmem", cta.rank & ~1)
+
+
+def _alloc(ins: Instr, run):
+    pair = ins.has("cta_group::2")
+    locate = resolver(space_of(ins))
+
+    def recorded(w, mask, address, columns):
+        run(w, mask, address, columns)
+        recorder, rank = w.machine.recorder, w.cta.rank
+        kind = kinds.ALLOC if not pair else kinds.JOIN_PAIR if rank & 1 else kinds.ALLOC_PAIR
+        n = _operand(columns, mask)
+        step = recorder.step(w.state, w.mask, kind, _pool(w.cta), ins, count=n, rank=rank)
+        target, at = locate(w, _operand(address, mask), 4, 4)
+        first = int(target.smem.u32[at // 4])  # which the instruction has written there
+        recorder.allocated[w.cta, first] = step.number
+
+    return recorded
+
+
+def _dealloc(ins: Instr, run):
+    def recorded(w, mask, taddr, columns):
+        run(w, mask, taddr, columns)
+        recorder = w.machine.recorder
+        of = recorder.allocated.pop((w.cta, _operand(taddr, mask)), None)
+        n = _operand(columns, mask)
+        recorder.step(
+            *(w.state, w.mask, kinds.DEALLOC, _pool(w.cta), ins),
+            count=n,
+            rank=w.cta.rank,
+            of=() if of is None else (of,),
+        )
+
+    return recorded
+
+
+def _relinquish(ins: Instr, run):
+    def recorded(w, mask):
+        run(w, mask)
+        place = _pool(w.cta)
+        w.machine.recorder.step(w.state, w.mask, kinds.RELINQUISH, place, ins, rank=w.cta.rank)
+
+    return recorded
+
+
+# --- registers ------------------------------------------------------------------------------------
+
+
+def _registers(ins: Instr, run):
+    """setmaxnreg, where it is carried out."""
+
+    def recorded(w, mask, n):
+        entry, pool = w.machine.budget.registers, w.cta.registers
+        had = pool.of(w.index) if pool is not None else entry
+        run(w, mask, n)
+        have = w.cta.registers.of(w.index) if entry is not None else had
+        if have != had:
+            kind = kinds.TAKE if have > had else kinds.GIVE
+            place, count = Place("registers", w.cta.rank), 32 * abs(have - had)
+            w.machine.recorder.step(w.state, w.mask, kind, place, ins, count=count)
+
+    return recorded
+
+
+# Leading words -> recorder(ins, run).
+RECORDED: tuple[tuple[tuple[str, ...], Callable], ...] = (
+    (("mbarrier", "init"), _init),
+    (("mbarrier", "inval"), _inval),
+    (("mbarrier", "arrive"), _arrive),
+    (("mbarrier", "arrive_drop"), _arrive),
+    (("mbarrier", "expect_tx"), _bytes(kinds.EXPECT)),
+    (("mbarrier", "complete_tx"), _bytes(kinds.COMPLETE)),
+    (("mbarrier", "try_wait"), _wait),
+    (("mbarrier", "test_wait"), _wait),
+    (("cp", "async", "mbarrier"), _copies_arrive),
+    (("barrier", "cluster", "arrive"), _cluster_arrive),
+    (("barrier", "cluster", "wait"), _cluster_wait),
+    (("bar", "sync"), _named),
+    (("bar", "arrive"), _named),
+    (("bar", "red"), _named),
+    (("bar", "cta"), _named),
+    (("barrier", "sync"), _named),
+    (("barrier", "arrive"), _named),
+    (("barrier", "red"), _named),
+    (("barrier", "cta"), _named),
+    (("tcgen05", "alloc"), _alloc),
+    (("tcgen05", "dealloc"), _dealloc),
+    (("tcgen05", "relinquish_alloc_permit"), _relinquish),
+    (("setmaxnreg",), _registers),
+)

@@ -1,0 +1,221 @@
+"""What a step does to the place it acts on, in any order: the rules of `b200/chip/sync` and of
+`b200/chip/tensor/tmem_alloc.py` as functions of small states that can be compared and kept.
+
+Each class: `start` is the state before the first step; `open(state, step)` says whether a step of
+WAITS may pass; `after(state, step)` is the state behind a step, and raises Broken where the step is
+an error there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from b200.explore import trace as kinds
+from b200.explore.trace import Step, Trace
+from b200.hardware import TMEM_COLUMNS
+
+GRAIN = 32  # columns of the smallest allocation
+
+
+class Broken(Exception):
+    """A step that is an error in this order; str() says why."""
+
+
+class MbarrierRules:
+    """State: None before the first init; else (expected, parity, pending, tx-count)."""
+
+    def __init__(self, trace: Trace, steps: list[Step]):
+        self.start: Any = None
+
+    def open(self, state, step: Step) -> bool:
+        return state is not None and state[1] != step.parity
+
+    def after(self, state, step: Step):
+        if step.kind == kinds.INIT:
+            if state is not None and (state[2] != state[0] or state[3]):
+                raise Broken("mbarrier.init over an mbarrier in mid-phase")
+            return (step.count, 0, step.count, 0)
+        if state is None:
+            raise Broken("it is used before its initialisation")
+        if step.kind == kinds.INVAL:
+            return None
+        for _ in range(step.times):
+            state = self._once(state, step)
+        return state
+
+    @staticmethod
+    def _once(state, step: Step):
+        expected, parity, pending, tx = state
+        arrivals = step.count if step.kind == kinds.ARRIVE else 0
+        if arrivals > pending:
+            raise Broken(
+                f"{arrivals} arrive(s) where the phase waits for {pending} more (tx-count {tx})"
+            )
+        if step.kind == kinds.EXPECT_ARRIVAL:
+            pending += 1
+        if step.drop:
+            expected -= arrivals
+        tx += -step.tx if step.kind == kinds.COMPLETE else step.tx
+        pending -= arrivals
+        if pending == 0 and tx == 0 and step.kind != kinds.EXPECT_ARRIVAL:
+            return expected, parity ^ 1, expected, 0
+        return expected, parity, pending, tx
+
+    def text(self, state, step: Step) -> str:
+        """Why a wait does not pass."""
+        if state is None:
+            return "it is not initialised"
+        expected, parity, pending, tx = state
+        missing = f"{pending} of {expected} arrival(s)" + (f" and {tx} bytes" if tx else "")
+        return f"the phase of parity {parity} is under way, which lacks {missing}"
+
+
+class BarrierRules:
+    """A barrier of a CTA. State: (threads told, arrived, arrivals of this use, warps that live,
+    arrivals of uses that are over).
+    """
+
+    def __init__(self, trace: Trace, steps: list[Step]):
+        self.start: Any = (0, 0, frozenset(), trace.warps, frozenset())
+
+    def open(self, state, step: Step) -> bool:
+        return all(number in state[4] for number in step.of)
+
+    def after(self, state, step: Step):
+        told, arrived, here, live, over = state
+        if step.kind == kinds.MEET:
+            if arrived and step.threads != told:
+                raise Broken(
+                    f"it is used for {step.threads or 'all'} threads while others arrived for "
+                    f"{told or 'all'}"
+                )
+            told, arrived, here = step.threads, arrived + step.count, here | {step.number}
+        elif step.kind == kinds.EXIT:
+            live -= step.count
+        needed = told or max(32 * live, 1)
+        if arrived > needed:
+            raise Broken(f"{arrived} threads arrive where it waits for {needed}")
+        if arrived and arrived == needed:
+            arrived, here, over = 0, frozenset(), over | here
+        return told, arrived, here, live, over
+
+    def text(self, state, step: Step) -> str:
+        told, arrived, _, live, _ = state
+        return f"{arrived} of {told or 32 * live} threads have arrived"
+
+
+class ClusterRules:
+    """The barrier of the cluster. State: (expected, arrived, arrivals of this phase, of others)."""
+
+    def __init__(self, trace: Trace, steps: list[Step]):
+        self.start: Any = (trace.threads * trace.ctas, 0, frozenset(), frozenset())
+
+    def open(self, state, step: Step) -> bool:
+        return all(number in state[3] for number in step.of)
+
+    def after(self, state, step: Step):
+        expected, arrived, here, over = state
+        if step.kind == kinds.MEET:
+            arrived, here = arrived + step.count, here | {step.number}
+        elif step.kind == kinds.EXIT:
+            expected -= step.count
+        if expected and arrived >= expected:
+            arrived, here, over = 0, frozenset(), over | here
+        return expected, arrived, here, over
+
+    def text(self, state, step: Step) -> str:
+        return f"{state[1]} of {state[0]} threads have arrived"
+
+
+class TensorMemoryRules:
+    """Tensor memory of a pair of CTAs. State: (allocations: step, rank, first column, columns; the
+    columns of each CTA's latest; CTAs that allocate no more; allocations of the pair that its odd
+    CTA has not found yet: step, columns).
+    """
+
+    def __init__(self, trace: Trace, steps: list[Step]):
+        self.start: Any = (frozenset(), (TMEM_COLUMNS,) * 2, frozenset(), ())
+
+    @staticmethod
+    def _free(allocations, ranks, columns: int) -> int | None:
+        """The first column of a range that is free in all the CTAs."""
+        taken = [(first, n) for _, rank, first, n in allocations if rank in ranks]
+        for first in range(0, TMEM_COLUMNS - columns + 1, GRAIN):
+            if all(first + columns <= at or at + n <= first for at, n in taken):
+                return first
+        return None
+
+    @staticmethod
+    def _ranks(step: Step) -> tuple[int, ...]:
+        """The CTAs in which a step allocates."""
+        return (step.rank, step.rank | 1) if step.kind == kinds.ALLOC_PAIR else (step.rank,)
+
+    def open(self, state, step: Step) -> bool:
+        if step.kind == kinds.JOIN_PAIR:
+            return bool(state[3])
+        return self._free(state[0], self._ranks(step), step.count) is not None
+
+    def after(self, state, step: Step):
+        allocations, last, closed, granted = state
+        if step.kind == kinds.DEALLOC:
+            kept = frozenset(a for a in allocations if (a[0], a[1]) != (*step.of, step.rank))
+            return kept, last, closed, granted
+        if step.kind == kinds.RELINQUISH:
+            return allocations, last, closed | {step.rank}, granted
+        if step.rank in closed:
+            raise Broken("tcgen05.alloc after tcgen05.relinquish_alloc_permit")
+        if step.count > last[step.rank & 1]:
+            raise Broken(
+                f"tcgen05.alloc of {step.count} columns after one of {last[step.rank & 1]}"
+            )
+        last = _replaced(last, step.rank & 1, step.count)
+        if step.kind == kinds.JOIN_PAIR:
+            (number, columns), granted = granted[0], granted[1:]
+            if columns != step.count:
+                raise Broken(
+                    f"the odd CTA asks for {step.count} columns, the even one got {columns}"
+                )
+            theirs = next(a for a in allocations if (a[0], a[1]) == (number, step.rank))
+            allocations = allocations - {theirs} | {(step.number, *theirs[1:])}
+            return allocations, last, closed, granted
+        first = self._free(allocations, self._ranks(step), step.count)
+        allocations |= {(step.number, rank, first, step.count) for rank in self._ranks(step)}
+        if step.kind == kinds.ALLOC_PAIR:
+            granted = (*granted, (step.number, step.count))
+        return allocations, last, closed, granted
+
+    def text(self, state, step: Step) -> str:
+        mine = sum(n for _, rank, _, n in state[0] if rank == step.rank)
+        free = f"{TMEM_COLUMNS - mine} of {TMEM_COLUMNS} columns are free"
+        if step.kind == kinds.JOIN_PAIR:
+            return f"the even CTA of the pair has not allocated; {free}"
+        return f"{step.count} columns are asked for, {free}"
+
+
+class RegisterRules:
+    """Registers that warps of a CTA have given back. State: how many."""
+
+    def __init__(self, trace: Trace, steps: list[Step]):
+        self.start: Any = 0
+
+    def open(self, state, step: Step) -> bool:
+        return state >= step.count
+
+    def after(self, state, step: Step):
+        return state + (step.count if step.kind == kinds.GIVE else -step.count)
+
+    def text(self, state, step: Step) -> str:
+        return f"{state:,} are given back"
+
+
+def _replaced(values: tuple, index: int, value) -> tuple:
+    return (*values[:index], value, *values[index + 1 :])
+
+
+RULES = {
+    "mbarrier": MbarrierRules,
+    "barrier": BarrierRules,
+    "cluster": ClusterRules,
+    "tmem": TensorMemoryRules,
+    "registers": RegisterRules,
+}

@@ -1,0 +1,169 @@
+"""Records the synchronisation of a launch: a machine that notes each step as it is taken.
+
+In front of the checker: run functions of synchronising instructions get a recorder around them, and
+`issue` notes what asynchronous operations signal. Nothing of the run changes.
+"""
+
+from __future__ import annotations
+
+from b200.checker.checked import Checked
+from b200.chip.fragment import Fragment, WarpState
+from b200.chip.operations import (
+    BulkLoad,
+    BulkReduceToPeer,
+    BulkToPeer,
+    Commit,
+    CpAsyncArrive,
+    Effect,
+    Operation,
+    RedAsync,
+    StAsync,
+    TmaLoad,
+    TryCancel,
+)
+from b200.chip.state import CTA, Cluster
+from b200.contract import active
+from b200.explore import trace as kinds
+from b200.explore.instructions import RecordingWriter
+from b200.explore.trace import EVERY, Place, Step, Trace
+from b200.program.module import Instr
+
+LANDINGS = (BulkLoad, TryCancel)  # bytes on the mbarriers of `places`
+TO_PEER = (BulkToPeer, BulkReduceToPeer, StAsync, RedAsync)  # bytes on the mbarrier of one `place`
+
+
+class Recorder:
+    """The steps of a launch, by cluster."""
+
+    def __init__(self) -> None:
+        self.traces: dict[Cluster, Trace] = {}
+        # of each lane of a warp: the steps that its next one directly comes behind
+        self.last: dict[WarpState, list[tuple[int, ...]]] = {}
+        self.commits: dict[tuple[WarpState, CTA], int] = {}
+        # MEET steps whose end is still to come, of a fragment (a warp at the cluster's barrier)
+        self.met: dict[tuple[Fragment | WarpState, Place], list[int]] = {}
+        self.allocated: dict[tuple[CTA, int], int] = {}  # first column -> step
+
+    def trace(self, cta: CTA) -> Trace:
+        found = self.traces.get(cta.cluster)
+        if found is None:
+            ctas = cta.cluster.ctas
+            found = self.traces[cta.cluster] = Trace(cta.threads, len(cta.warps), len(ctas))
+        return found
+
+    def behind(self, state: WarpState, mask: int) -> tuple[int, ...]:
+        """The steps that the next one of some lanes comes behind."""
+        last = self.last.setdefault(state, [()] * 32)
+        return tuple(sorted({number for lane in active(mask) for number in last[lane]}))
+
+    def converged(self, state: WarpState, mask: int):
+        """Lanes go on together: each is behind what any of them did."""
+        self._set(state, mask, self.behind(state, mask))
+
+    def _set(self, state: WarpState, mask: int, numbers: tuple[int, ...]):
+        last = self.last.setdefault(state, [()] * 32)
+        for lane in active(mask):
+            last[lane] = numbers
+
+    def step(self, state: WarpState, mask: int, kind: str, place: Place, ins, **what) -> Step:
+        """A step of some lanes of a warp."""
+        trace = self.trace(state.cta)
+        key = state.cta.rank, state.index
+        trace.agents.setdefault(key, state)
+        before = self.behind(state, mask)
+        step = Step(len(trace.steps), kind, place, before, (*key, ""), ins, **what)
+        trace.steps.append(step)
+        self._set(state, mask, (step.number,))
+        return step
+
+    def signal(self, warp: Fragment, kind: str, place: Place, ins, name: str, **what) -> Step:
+        """What an asynchronous operation of a warp does some time after its issue."""
+        trace = self.trace(warp.cta)
+        before = what.pop("before", ()) + self.behind(warp.state, warp.mask)
+        actor = (warp.cta.rank, warp.index, name)
+        trace.agents.setdefault(actor[:2], warp.state)
+        step = Step(len(trace.steps), kind, place, before, actor, ins, **what)
+        trace.steps.append(step)
+        return step
+
+    def one_more(self, warp: Fragment, kind: str, place: Place, ins) -> Step | None:
+        """The step of this instruction's lane before, if there is one: lanes make one step."""
+        steps = self.trace(warp.cta).steps
+        if not steps:
+            return None
+        last = steps[-1]
+        same = last.kind == kind and last.place == place and last.ins is ins
+        here = last.actor == (warp.cta.rank, warp.index, "")
+        at_once = self.behind(warp.state, warp.mask) == (last.number,)
+        return last if same and here and at_once else None
+
+    # --- what asynchronous operations signal ------------------------------------------------------
+    def issued(self, operation: Operation, warp: Fragment, ins: Instr | None):
+        name = type(operation).__name__
+        if isinstance(operation, TmaLoad):
+            for place in operation.places:
+                self._lands(warp, place, operation.access.tx_bytes, ins, name)
+        elif isinstance(operation, LANDINGS):
+            for place in operation.places:
+                self._lands(warp, place, operation.nbytes, ins, name)
+        elif isinstance(operation, TO_PEER):
+            self._lands(warp, operation.place, operation.nbytes, ins, name)
+        elif isinstance(operation, CpAsyncArrive):
+            place = Place("mbarrier", operation.cta.rank, operation.offset)
+            self.signal(warp, kinds.ARRIVE, place, ins, name, count=1)
+        elif isinstance(operation, Commit):
+            for target in operation.targets:
+                key = warp.state, target
+                before = (self.commits[key],) if key in self.commits else ()
+                place = Place("mbarrier", target.rank, operation.offset)
+                step = self.signal(warp, kinds.ARRIVE, place, ins, name, before=before, count=1)
+                self.commits[key] = step.number
+
+    def _lands(self, warp: Fragment, place, nbytes: int, ins, name: str):
+        where = Place("mbarrier", place.signal.rank, place.mbarrier)
+        self.signal(warp, kinds.COMPLETE, where, ins, name, tx=nbytes)
+
+
+class RecordedFragment(Fragment):
+    """A fragment that says where lanes meet again."""
+
+    __slots__ = ()
+    machine: Recorded
+
+    def __init__(self, machine: Recorded, state: WarpState, mask: int, pc: int = 0):
+        super().__init__(machine, state, mask, pc)
+        machine.recorder.converged(state, mask)
+
+    def arrive_or_exit(self, pc: int) -> int | None:
+        before = self.mask
+        pc_after = super().arrive_or_exit(pc)
+        if pc_after is not None and self.mask != before:
+            self.machine.recorder.converged(self.state, self.mask)
+        return pc_after
+
+
+class Recorded(Checked):
+    """In front of a checked machine. recorder: what the launch under way, or the last, did."""
+
+    fragment_type = RecordedFragment
+    writer_type = RecordingWriter
+
+    def launch(self, *arguments):
+        self.recorder = Recorder()
+        return super().launch(*arguments)
+
+    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+        ins = self.observer.ins
+        super().issue(operation, warp, apply)
+        self.recorder.issued(operation, warp, ins)
+
+    def lanes_exited(self, state: WarpState, lanes: int):
+        recorder = self.recorder
+        cluster = Place("cluster")
+        recorder.step(state, lanes, kinds.EXIT, cluster, None, count=lanes.bit_count())
+        if state.live & ~lanes == 0:
+            every = (1 << 32) - 1
+            recorder.converged(state, every)
+            place = Place("barrier", state.cta.rank, EVERY)
+            recorder.step(state, every, kinds.EXIT, place, None, count=1)
+        super().lanes_exited(state, lanes)

@@ -1,0 +1,229 @@
+"""All orders of the steps at places that are not settled, without those that differ in nothing.
+
+A state is the set of steps taken and what the unsettled places hold. Steps at settled places, and
+ends of waits that nothing can take back, commute with all others, so where one can be taken it is,
+and nothing else is tried there. Elsewhere a stubborn set is tried (Valmari: a set of steps that
+has, for each of them that can be taken, all that do not commute with it, and for each that cannot
+yet, all that might let it): every deadlock of the whole is reached through it. States that were
+seen are not entered again. Every step is taken once, so paths end, and a state is as many steps
+from the start on every path: the deadlock with the fewest steps is that of the shortest order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from b200.explore import trace as kinds
+from b200.explore.places import RULES, Broken
+from b200.explore.settle import Settled, by_place
+from b200.explore.trace import Step, Trace
+
+LIMIT = 200_000  # states of a cluster
+
+
+@dataclass
+class Stuck:
+    """An order that ends badly: the steps taken; those that wait for ever with the reason, or,
+    where `broken`, the step that is an error there.
+    """
+
+    order: list[Step]
+    blocked: list[tuple[Step, str]]
+    broken: bool = False
+
+
+@dataclass
+class Searched:
+    """stuck: the shortest bad order, None if there is none. complete: whether all were tried."""
+
+    states: int
+    stuck: Stuck | None
+    complete: bool
+
+
+class Search:
+    """The orders of one trace."""
+
+    def __init__(self, trace: Trace, settled: Settled, limit: int = LIMIT):
+        self.steps, self.limit = trace.steps, limit
+        self.needs = {wait: _mask(numbers) for wait, numbers in settled.needs.items()}
+        self.behind: list[list[int]] = [[] for _ in self.steps]
+        self.direct = [_mask(step.before) for step in self.steps]
+        for step in self.steps:
+            for number in set(step.before):
+                self.behind[number].append(step.number)
+        at = by_place(trace)
+        self.places = [place for place in at if place in settled.open_places]
+        self.rules = [RULES[place.kind](trace, at[place]) for place in self.places]
+        self.members = [_mask(s.number for s in at[place]) for place in self.places]
+        # of each step: the unsettled places it acts on, by number; none: it commutes with all
+        self.acts: list[list[int]] = [[] for _ in self.steps]
+        self.looks = 0  # bits of the steps that change no place
+        for i, place in enumerate(self.places):
+            for step in at[place]:
+                self.acts[step.number].append(i)
+        for step in self.steps:
+            if step.kind in (kinds.WAIT, kinds.PASS):
+                self.looks |= 1 << step.number
+        self.free = {  # steps that nothing takes back once they can be taken
+            step.number
+            for step in self.steps
+            if not self.acts[step.number] or step.kind == kinds.PASS
+        }
+
+    def run(self) -> Searched:
+        """Try all orders, or as many as the limit allows."""
+        start: tuple[int, tuple] = (0, tuple(rules.start for rules in self.rules))
+        ready = [s.number for s in self.steps if not s.before]
+        parents: dict[tuple, tuple[tuple, tuple[int, ...]] | None] = {start: None}
+        work: list[tuple[tuple, tuple[int, ...]]] = [(start, tuple(ready))]
+        count = 1
+        best: tuple[int, tuple, Any] | None = None
+        while work:
+            if count >= self.limit:
+                return Searched(count, self._told(best, parents), False)
+            state, ready = work.pop()
+            before, (state, ready, taken) = state, self._forced(state, ready)
+            count += len(taken)
+            if taken:
+                if state in parents:
+                    continue
+                parents[state] = before, taken
+            depth = state[0].bit_count()
+            if best is not None and depth >= best[0]:
+                continue
+            can = [n for n in ready if self._can(state, n)]
+            if not can:
+                if ready:
+                    best = depth, state, [(n, None) for n in ready]
+                continue
+            for number in self._stubborn(state, ready, can):
+                try:
+                    new = self._take(state, number)
+                except Broken as broken:
+                    best = depth, state, [(number, str(broken))]
+                    break
+                if new not in parents:
+                    parents[new] = state, (number,)
+                    count += 1
+                    work.append((new, self._ready(new[0], ready, number)))
+        return Searched(count, self._told(best, parents), True)
+
+    # --- one step ---------------------------------------------------------------------------------
+    def _can(self, state, number: int) -> bool:
+        """Whether a step whose turn it is can be taken."""
+        taken, held = state
+        step = self.steps[number]
+        if number in self.needs:
+            return not self.needs[number] & ~taken
+        if step.kind not in kinds.WAITS or not self.acts[number]:
+            return True
+        place = self.acts[number][0]
+        return self.rules[place].open(held[place], step)
+
+    def _take(self, state, number: int):
+        taken, held = state
+        step = self.steps[number]
+        if self.acts[number] and not self.looks >> number & 1:
+            changed = list(held)
+            for place in self.acts[number]:
+                changed[place] = self.rules[place].after(held[place], step)
+            held = tuple(changed)
+        return taken | 1 << number, held
+
+    def _ready(self, taken: int, ready: tuple[int, ...], number: int) -> tuple[int, ...]:
+        """Steps whose turn it is after step `number`."""
+        more = [n for n in self.behind[number] if not self.direct[n] & ~taken]
+        return (*(n for n in ready if n != number), *more)
+
+    def _forced(self, state, ready):
+        """Take steps that commute with all others, as long as there are any."""
+        done: list[int] = []
+        moved = True
+        while moved:
+            moved = False
+            for number in ready:
+                if number in self.free and self._can(state, number):
+                    state = self._take(state, number)
+                    ready = self._ready(state[0], ready, number)
+                    done.append(number)
+                    moved = True
+        return state, ready, tuple(done)
+
+    # --- which steps to try -----------------------------------------------------------------------
+    def _stubborn(self, state, ready, can: list[int]) -> list[int]:
+        """The steps to try in a state: those of the smallest stubborn set that can be taken."""
+        best: list[int] = can
+        for seed in can:
+            found = self._closure(state, set(ready), seed)
+            tried = [n for n in can if found >> n & 1]
+            if len(tried) < len(best):
+                best = tried
+            if len(best) == 1:
+                break
+        return best
+
+    def _closure(self, state, ready: set[int], seed: int) -> int:
+        left = ~state[0]
+        found, work = 1 << seed, [seed]
+        while work:
+            number = work.pop()
+            if number not in ready:  # one step that it must come behind has to be taken first
+                missing = self.direct[number] & left
+                add = 0 if missing & found else missing & -missing
+            elif self._can(state, number):  # all that do not commute with it
+                add = self._conflicts(number)
+            elif number in self.needs:  # all that it waits for
+                missing = self.needs[number] & left
+                add = 0 if missing & found else missing & -missing
+            else:  # all that might let it pass
+                add = self.members[self.acts[number][0]] & ~self.looks
+            add &= left & ~found
+            found |= add
+            work += _numbers(add)
+        return found
+
+    def _conflicts(self, number: int) -> int:
+        """The steps that do not commute with one: at its places, and a look with what changes."""
+        found = 0
+        for place in self.acts[number]:
+            found |= self.members[place]
+        return found & ~self.looks if self.looks >> number & 1 else found
+
+    # --- what is told -----------------------------------------------------------------------------
+    def _told(self, best, parents) -> Stuck | None:
+        if best is None:
+            return None
+        _, state, blocked = best
+        numbers: list[int] = []
+        at = state
+        while (parent := parents[at]) is not None:
+            at, taken = parent
+            numbers[:0] = taken
+        held = state[1]
+        reasons = []
+        for number, text in blocked:
+            step = self.steps[number]
+            if text is None:
+                place = self.acts[number][0] if self.acts[number] else None
+                text = "" if place is None else self.rules[place].text(held[place], step)
+            reasons.append((step, text))
+        broken = any(text is not None for _, text in blocked)
+        return Stuck([self.steps[n] for n in numbers], reasons, broken)
+
+
+def _mask(numbers) -> int:
+    found = 0
+    for number in numbers:
+        found |= 1 << number
+    return found
+
+
+def _numbers(bits: int) -> list[int]:
+    found = []
+    while bits:
+        low = bits & -bits
+        found.append(low.bit_length() - 1)
+        bits ^= low
+    return found

@@ -1,0 +1,359 @@
+"""Which barriers do the same in every order: a proof from one run, in time that grows with its
+steps and not with its orders.
+
+`before[i]`: the steps that come before step i in every order. They are those before it in its own
+warp, and for a wait, those that complete the phase it waits for, where that barrier is settled. A
+barrier is settled if
+
+  1. each of its arrivals comes, in every order, behind all arrivals of the phase before,
+  2. each wait comes behind the phase before the one it waits for (else a look at the parity would
+     take that phase's predecessor for it), and some arrival of the next phase comes behind the
+     wait (else that phase may end first, and the parity says that nothing is over),
+  3. bytes are announced no later than some arrival of their phase (else it may end without them).
+
+By induction over the steps of any order, an arrival at a settled barrier counts into the phase that
+it counted into in the run, and a wait passes once that phase is over, and from then on. So its
+steps are the same in all orders, and so is which of them comes before which. Barriers that are not
+settled, or lean on one that is not, are left to the search (search.py).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from b200.explore import trace as kinds
+from b200.explore.trace import EVERY, Place, Step, Trace
+from b200.hardware import TMEM_COLUMNS
+
+ALLOCATIONS = (kinds.ALLOC, kinds.ALLOC_PAIR, kinds.JOIN_PAIR)
+MAX_TX = (1 << 20) - 1  # bytes that a phase can have under way
+
+
+class Why(NamedTuple):
+    """Why a place is not settled: a reason in words, and the steps that it is about."""
+
+    text: str
+    step: Step | None = None
+    other: Step | None = None
+
+
+class Settled(NamedTuple):
+    """open_places: those that are not settled, with the reason. needs: the steps that let a wait at
+    a settled place pass, by its number.
+    """
+
+    open_places: dict[Place, Why]
+    needs: dict[int, tuple[int, ...]]
+
+
+class Use(NamedTuple):
+    """One use of a place as in the run: the steps that complete it, whether they did, and the waits
+    for it. An initialisation of an mbarrier is a use, too, whose waits pass in front of phase 0.
+    """
+
+    signals: list[Step]
+    complete: bool
+    waits: list[Step]
+
+    @property
+    def resets(self) -> bool:
+        return bool(self.signals) and self.signals[0].kind in (kinds.INIT, kinds.INVAL)
+
+
+class Course(NamedTuple):
+    """The uses of a place in the run, in order. odd: what no rule here covers."""
+
+    uses: list[Use]
+    odd: Why | None = None
+
+
+def by_place(trace: Trace) -> dict[Place, list[Step]]:
+    """The steps at each place; the exit of a warp is one of every barrier that waits for all."""
+    found: dict[Place, list[Step]] = defaultdict(list)
+    for step in trace.steps:
+        if step.place.number != EVERY:
+            found[step.place].append(step)
+    exits = [s for s in trace.steps if s.place.number == EVERY]
+    for place, steps in found.items():
+        if place.kind == "barrier" and any(s.kind == kinds.MEET and not s.threads for s in steps):
+            steps += [s for s in exits if s.place.rank == place.rank]
+            steps.sort(key=lambda s: s.number)
+    return dict(found)
+
+
+def settle(trace: Trace) -> Settled:
+    """What is settled of a run that came to its end."""
+    places = by_place(trace)
+    courses = {place: COURSES[place.kind](trace, steps) for place, steps in places.items()}
+    open_places = {place: c.odd for place, c in courses.items() if c.odd is not None}
+    while True:
+        needs = _needs(courses, open_places)
+        order = Order(trace, needs)
+        new = {}
+        for place, course in courses.items():
+            if place not in open_places:
+                why = order.why_open(place, course, places[place], open_places)
+                if why is not None:
+                    new[place] = why
+        if not new:
+            return Settled(open_places, needs)
+        open_places |= new
+
+
+def _needs(courses: dict[Place, Course], open_places) -> dict[int, tuple[int, ...]]:
+    needs = {}
+    for place, course in courses.items():
+        if place in open_places:
+            continue
+        for use in course.uses:
+            numbers = tuple(step.number for step in use.signals)
+            for wait in use.waits:
+                needs[wait.number] = numbers
+    return needs
+
+
+class Order:
+    """before[i], own[i]: bits of the steps that come before step i in every order; own: without
+    those that a wait waits for.
+    """
+
+    def __init__(self, trace: Trace, needs: dict[int, tuple[int, ...]]):
+        self.trace = trace
+        self.before: list[int] = []
+        self.own: list[int] = []
+        for step in trace.steps:
+            own = self._union(step.before)
+            self.own.append(own)
+            self.before.append(own | self._union(needs.get(step.number, ())))
+
+    def _union(self, numbers) -> int:
+        found = 0
+        for number in numbers:
+            found |= self.before[number] | 1 << number
+        return found
+
+    def why_open(self, place: Place, course: Course, steps: list[Step], open_places) -> Why | None:
+        """Why a place is not settled, None if it is."""
+        if place.kind == "tmem":
+            return self._tensor_memory(steps, course)
+        if place.kind == "registers":
+            return self._registers(steps, open_places)
+        why = self._arrivals(course)
+        if why is None and place.kind == "mbarrier":
+            why = self._parities(course) or self._bytes(course)
+        return why
+
+    def _arrivals(self, course: Course) -> Why | None:
+        earlier: list[Step] = []
+        every: list[Step] = []
+        for use in course.uses:
+            if use.resets:
+                earlier = every
+            bits = _bits(earlier)
+            for step in use.signals:
+                missing = bits & ~self.before[step.number]
+                if missing:
+                    other = next(s for s in earlier if missing >> s.number & 1)
+                    return Why("an arrival may count into the phase before its own", step, other)
+            earlier = use.signals or earlier
+            every += use.signals + use.waits
+        return None
+
+    def _parities(self, course: Course) -> Why | None:
+        uses = course.uses
+        for k, use in enumerate(uses):
+            behind = use.signals if use.resets else uses[k - 1].signals
+            for wait in use.waits:
+                if _bits(behind) & ~self.own[wait.number]:
+                    what = (
+                        "a wait may come before the initialisation"
+                        if use.resets
+                        else "a wait may pass for the phase two before, which has the same parity"
+                    )
+                    return Why(what, wait, behind[0])
+                if (why := self._overtaken(wait, uses, k + 1)) is not None:
+                    return why
+        return None
+
+    def _overtaken(self, wait: Step, uses: list[Use], following: int) -> Why | None:
+        """Whether the use behind the one that a wait waits for may be over before it looks."""
+        if following >= len(uses) or not uses[following].complete:
+            return None
+        signals = uses[following].signals
+        if any(self.before[s.number] >> wait.number & 1 for s in signals):
+            return None
+        return Why("the phase behind the one waited for may be over before", wait, signals[-1])
+
+    def _bytes(self, course: Course) -> Why | None:
+        for use in course.uses:
+            arrivals = [s for s in use.signals if s.kind == kinds.ARRIVE]
+            total = sum(s.tx * s.times for s in use.signals if s.kind != kinds.COMPLETE)
+            came = sum(s.tx for s in use.signals if s.kind == kinds.COMPLETE)
+            if max(total, came) > MAX_TX:
+                return Why("more bytes than a tx-count holds", use.signals[0])
+            if not use.complete and came > total:
+                return Why("more bytes come than are announced", use.signals[0])
+            for step in use.signals:
+                late = step.kind in (kinds.EXPECT, kinds.EXPECT_ARRIVAL)
+                plain = [a for a in arrivals if a.actor[2] != "CpAsyncArrive"]
+                if late and not any(self.before[a.number] >> step.number & 1 for a in plain):
+                    return Why("the phase may be over before this is announced", step)
+        return None
+
+    def _tensor_memory(self, steps: list[Step], course: Course) -> Why | None:
+        inside = zip(steps, steps[1:], strict=False)
+        if all(self.before[b.number] >> a.number & 1 for a, b in inside):
+            return None
+        for rank in {step.rank for step in steps}:
+            mine = [s for s in steps if s.rank == rank and s.kind in ALLOCATIONS]
+            both = [s for s in steps if s.rank == rank - 1 and s.kind == kinds.ALLOC_PAIR]
+            here = both + [s for s in mine if s.kind != kinds.JOIN_PAIR]
+            if sum(s.count for s in here) > TMEM_COLUMNS:
+                return Why("which allocation comes first may decide whether there is room", here[0])
+            pairs = list(zip(mine, mine[1:], strict=False))
+            ordered = all(self.before[b.number] >> a.number & 1 for a, b in pairs)
+            paired = any(s.kind != kinds.ALLOC for s in mine)
+            if not ordered and (paired or any(a.count != b.count for a, b in pairs)):
+                return Why("allocations of a CTA in any order", *pairs[0])
+            for step in steps:
+                ends = step.kind == kinds.RELINQUISH and step.rank == rank
+                if ends and _bits(mine) & ~self.before[step.number]:
+                    return Why("an allocation may come behind relinquish_alloc_permit", step)
+        return None
+
+    def _registers(self, steps: list[Step], open_places) -> Why | None:
+        """Registers that are taken are there in the end, if those that are given back come whatever
+        else waits: behind no warp that takes some, and behind no wait that may be for ever.
+        """
+        takes = _bits([s for s in steps if s.kind == kinds.TAKE])
+        doubtful = _bits(
+            [s for s in self.trace.steps if s.kind in kinds.WAITS and s.place in open_places]
+        )
+        for step in steps:
+            if step.kind == kinds.GIVE and self.before[step.number] & (takes | doubtful):
+                return Why("registers are given back behind a step that may wait for them", step)
+        return None
+
+
+def _bits(steps: list[Step]) -> int:
+    found = 0
+    for step in steps:
+        found |= 1 << step.number
+    return found
+
+
+# --- the uses of each kind of place ---------------------------------------------------------------
+
+
+def _mbarrier(trace: Trace, steps: list[Step]) -> Course:
+    """Uses: initialisations and phases, in order."""
+    uses: list[Use] = []
+    odd, expected, pending, tx = None, 0, 0, 0
+    for step in steps:
+        if step.kind in (kinds.INIT, kinds.INVAL):
+            if uses and not uses[-1].complete and uses.pop().signals:
+                odd = Why("it is initialised or made invalid in mid-phase", step)
+            uses.append(Use([step], True, []))
+            if step.kind == kinds.INIT:
+                uses.append(Use([], False, []))
+            expected = pending = step.count
+            tx = 0
+            continue
+        if not uses or uses[-1].complete:
+            return Course([], Why("it is used without an initialisation in the run", step))
+        if step.kind == kinds.WAIT:
+            uses[-2].waits.append(step)  # the latest use that is over
+            continue
+        uses[-1].signals.append(step)
+        for i in range(step.times):
+            arrivals = step.count if step.kind == kinds.ARRIVE else 0
+            pending += (step.kind == kinds.EXPECT_ARRIVAL) - arrivals
+            expected -= arrivals if step.drop else 0
+            tx += -step.tx if step.kind == kinds.COMPLETE else step.tx
+            if pending == 0 and tx == 0:
+                uses[-1] = uses[-1]._replace(complete=True)
+                uses.append(Use([], False, []))
+                pending = expected
+                if i + 1 < step.times:
+                    odd = Why("lanes of one instruction arrive in two phases", step)
+                    uses[-1].signals.append(step)
+    return Course(uses, odd)
+
+
+def _barrier(trace: Trace, steps: list[Step]) -> Course:
+    """Uses of a barrier of the CTA; exits complete one, too, where all threads are waited for."""
+    uses, odd, live, told, arrived = [Use([], False, [])], None, trace.warps, 0, 0
+    use_of: dict[int, int] = {}
+    if len({s.threads == 0 for s in steps if s.kind == kinds.MEET}) > 1:
+        odd = Why("it is used for all threads and for some", steps[0])
+    for step in steps:
+        if step.kind == kinds.PASS:
+            if len({use_of[number] for number in step.of}) == 1:
+                uses[use_of[step.of[0]]].waits.append(step)
+            else:
+                odd = Why("its wait ends several arrivals", step)
+            continue
+        if step.kind == kinds.EXIT:
+            live -= step.count
+            if any(s.actor == step.actor and s.kind == kinds.MEET for s in uses[-1].signals):
+                odd = Why("a warp exits while others are to meet it", step)
+        else:
+            told, arrived = step.threads, arrived + step.count
+            use_of[step.number] = len(uses) - 1
+        uses[-1].signals.append(step)
+        if arrived and arrived == (told or max(32 * live, 1)):
+            uses[-1] = uses[-1]._replace(complete=True)
+            uses.append(Use([], False, []))
+            arrived = 0
+    return Course(uses, odd)
+
+
+def _cluster(trace: Trace, steps: list[Step]) -> Course:
+    uses, odd, arrived = [Use([], False, [])], None, 0
+    if not any(step.kind == kinds.MEET for step in steps):
+        return Course([])
+    expected = trace.threads * trace.ctas
+    use_of: dict[int, int] = {}
+    for step in steps:
+        if step.kind == kinds.PASS:
+            of = {use_of[number] for number in step.of}
+            if len(of) == 1:
+                uses[of.pop()].waits.append(step)
+            else:
+                odd = Why("its wait ends several arrivals", step)
+            continue
+        if step.kind == kinds.EXIT:
+            expected -= step.count
+            if any(s.actor == step.actor and s.kind == kinds.MEET for s in uses[-1].signals):
+                odd = Why("a warp exits while others are to meet it", step)
+        else:
+            arrived += step.count
+            use_of[step.number] = len(uses) - 1
+        uses[-1].signals.append(step)
+        if expected and arrived >= expected:
+            uses[-1] = uses[-1]._replace(complete=True)
+            uses.append(Use([], False, []))
+            arrived = 0
+    return Course(uses, odd)
+
+
+def _tensor_memory(trace: Trace, steps: list[Step]) -> Course:
+    """Uses: the allocations of a pair by its even CTA, which the odd one waits for."""
+    uses = [Use([s], True, []) for s in steps if s.kind == kinds.ALLOC_PAIR]
+    for use, step in zip(uses, (s for s in steps if s.kind == kinds.JOIN_PAIR), strict=False):
+        use.waits.append(step)
+    return Course(uses)
+
+
+def _registers(trace: Trace, steps: list[Step]) -> Course:
+    return Course([])
+
+
+COURSES = {
+    "mbarrier": _mbarrier,
+    "barrier": _barrier,
+    "cluster": _cluster,
+    "tmem": _tensor_memory,
+    "registers": _registers,
+}

@@ -1,0 +1,91 @@
+"""What is recorded of a cluster's synchronisation: steps, and what each must come behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from b200.program.module import Instr
+
+# Kinds of steps. Those in WAITS may have to wait for others; all others can be taken at once.
+INIT, INVAL = "init", "inval"  # of an mbarrier
+ARRIVE, EXPECT, COMPLETE = "arrive", "expect_tx", "complete_tx"  # on an mbarrier
+EXPECT_ARRIVAL = "one arrival more"  # cp.async.mbarrier.arrive without .noinc
+WAIT = "wait"  # for a parity of an mbarrier
+MEET = "meet"  # arrival at a barrier of the CTA or of the cluster
+PASS = "pass"  # the end of the wait there
+EXIT = "exit"  # of lanes, which the barrier of the cluster counts; of a warp, a barrier of the CTA
+# of tensor memory: of a CTA; of a pair, by its even CTA for both; the odd CTA's, which finds that
+ALLOC, ALLOC_PAIR, JOIN_PAIR = "alloc", "alloc for the pair", "alloc with the pair"
+DEALLOC, RELINQUISH = "dealloc", "relinquish"
+GIVE, TAKE = "give", "take"  # registers of the CTA
+WAITS = (WAIT, PASS, ALLOC, ALLOC_PAIR, JOIN_PAIR, TAKE)
+EVERY = -1  # number of no barrier: the exit of a warp concerns every barrier of its CTA
+
+
+class Place(NamedTuple):
+    """What a step acts on. kind: "mbarrier" (number: its offset), "barrier" (of the CTA),
+    "cluster", "tmem" (rank: of the CTA, of the even one of its pair for "tmem") or "registers".
+    """
+
+    kind: str
+    rank: int = 0
+    number: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One synchronising instruction of a warp, or one signal of an asynchronous operation.
+
+    number: in the order of the run. before: numbers of steps that it directly comes behind, in
+    every order. actor: (rank of the CTA, warp, name of the asynchronous operation or "").
+    count: arrivals of each of `times` lanes, threads that meet, lanes that exit, columns, or
+    registers. tx: bytes announced or completed. parity: waited for; token: it is of the state
+    that an arrive returned.
+    drop: arrive_drop. of: the numbers of the MEET steps that a PASS ends, of the allocation that a
+    DEALLOC frees. threads: that a barrier of the CTA was told to wait for (0: all). rank: of the
+    CTA whose tensor memory it is about.
+    """
+
+    number: int
+    kind: str
+    place: Place
+    before: tuple[int, ...]
+    actor: tuple[int, int, str]
+    ins: Instr | None
+    count: int = 0
+    times: int = 1
+    tx: int = 0
+    parity: int = 0
+    token: bool = False
+    drop: bool = False
+    of: tuple[int, ...] = ()
+    threads: int = 0
+    rank: int = 0
+
+    def alike(self) -> tuple:
+        """Equal for steps of clusters that do the same."""
+        return (
+            *(self.kind, self.place, self.before, self.actor, id(self.ins), self.count),
+            *(self.times, self.tx, self.parity, self.token, self.drop, self.of, self.threads),
+            self.rank,
+        )
+
+
+@dataclass
+class Trace:
+    """The steps of a cluster in the order of the run. threads: of a CTA; warps: of a CTA; ctas: of
+    the cluster. not_followed: why a step could not be recorded as it was, if so.
+    """
+
+    threads: int
+    warps: int
+    ctas: int
+    steps: list[Step] = field(default_factory=list)
+    not_followed: list[str] = field(default_factory=list)
+    agents: dict[tuple[int, int], Any] = field(default_factory=dict)  # (rank, warp) -> its state
+
+    def alike(self) -> tuple:
+        """Equal for clusters whose steps are the same."""
+        return (self.threads, self.ctas, tuple(step.alike() for step in self.steps))

@@ -1,0 +1,235 @@
+"""What exploring all orders of a launch came to, and how it is told."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from b200.checker import naming as words
+from b200.checker.finding import ERROR, Finding
+from b200.checker.naming import line
+from b200.explore import trace as kinds
+from b200.explore.control import unknown
+from b200.explore.record import Recorded
+from b200.explore.search import LIMIT, Search, Stuck
+from b200.explore.settle import Settled, Why, settle
+from b200.explore.trace import Place, Step, Trace
+
+FREE, DEADLOCK, INCOMPLETE = VERDICTS = ("deadlock-free", "deadlock", "incomplete")
+TOLD = 16  # steps of an order that are told
+UNORDERED = ("race", "proxy", "uninitialised", "global", "order")  # findings that unorder reads
+
+
+@dataclass
+class Orders:
+    """The verdict over all orders of a launch.
+
+    kind: one of VERDICTS. clusters: of the launch, distinct: of them that differ in what they do.
+    steps, states: recorded and explored, of the distinct ones. seconds: that it took. reasons: why
+    it is incomplete.
+    """
+
+    kind: str = FREE
+    clusters: int = 0
+    distinct: int = 0
+    steps: int = 0
+    states: int = 0
+    seconds: float = 0.0
+    reasons: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        alike = f", {self.distinct} different" if self.distinct < self.clusters else ""
+        size = (
+            f"{self.clusters} cluster(s){alike}, {self.steps:,} steps, {self.states:,} states in "
+            f"{self.seconds:.2f} s"
+        )
+        reasons = "".join(f"\n  {reason}" for reason in self.reasons)
+        return f"all orders: {self.kind} ({size}){reasons}"
+
+
+class Explored(Recorded):
+    """In front of a checked machine: each launch is explored over all orders of its steps, and a
+    deadlock of another order is a finding. `launch.orders` has the verdict.
+    """
+
+    limit = LIMIT
+
+    def launch(self, *arguments):
+        launch = super().launch(*arguments)
+        start = time.perf_counter()
+        launch.orders = self._judge(launch)
+        launch.orders.seconds = time.perf_counter() - start
+        return launch
+
+    def _judge(self, launch) -> Orders:
+        errors = [f for f in launch.findings if f.severity == ERROR]
+        racy = any(f.kind in UNORDERED for f in errors) or bool(launch.findings.dropped)
+        orders = Orders(reasons=unknown(self.code.structure, self.hits, racy))
+        if racy and orders.reasons:
+            orders.reasons.append("the findings of this launch come first: they unorder its reads")
+        different: dict[tuple, Trace] = {}
+        for trace in self.recorder.traces.values():
+            orders.clusters += 1
+            different.setdefault(trace.alike(), trace)
+        orders.distinct = len(different)
+        for trace in different.values():
+            found = self._explore(trace, orders)
+            if found is not None:
+                launch.findings.append(found)
+                orders.kind = DEADLOCK
+        launch.findings.arrange()
+        if orders.reasons and orders.kind == FREE:
+            orders.kind = INCOMPLETE
+        return orders
+
+    def _explore(self, trace: Trace, orders: Orders) -> Finding | None:
+        """Explore one cluster; the finding of a deadlock."""
+        settled = settle(trace)
+        telling = Telling(trace, settled)
+        searched = Search(trace, settled, self.limit).run()
+        orders.steps += len(trace.steps)
+        orders.states += searched.states
+        orders.reasons += [
+            f"{telling.place(step.place)} is waited for by the state of an arrive at "
+            f"{line(step.ins)}, which another order changes"
+            for step in trace.steps
+            if step.token and step.place in settled.open_places
+        ]
+        if not searched.complete:
+            orders.reasons.append(
+                f"stopped at the bound of {self.limit:,} states; in any order arrive: "
+                f"{', '.join(telling.place(place) for place in settled.open_places)}"
+            )
+        if searched.stuck is None:
+            return None
+        return telling.finding(searched.stuck, searched.complete)
+
+
+class Telling:
+    """Names the steps of one cluster."""
+
+    def __init__(self, trace: Trace, settled: Settled):
+        self.trace, self.open_places = trace, settled.open_places
+        self.offsets = {s.place for s in trace.steps if s.place.kind == "mbarrier"}
+
+    # --- names ------------------------------------------------------------------------------------
+    def place(self, place: Place) -> str:
+        of = f" of CTA rank {place.rank}" if self.trace.ctas > 1 else ""
+        if place.kind == "mbarrier":
+            first = last = place.number
+            while Place("mbarrier", place.rank, first - 8) in self.offsets:
+                first -= 8
+            while Place("mbarrier", place.rank, last + 8) in self.offsets:
+                last += 8
+            row = (last - first) // 8 + 1
+            number = f" {(place.number - first) // 8} of {row} in a row" if row > 1 else ""
+            return f"mbarrier{number} at {place.number:#x}{of}"
+        if place.kind == "barrier":
+            return f"barrier {place.number} of the CTA{of}"
+        names = {"cluster": "the cluster barrier", "tmem": f"tensor memory{of}"}
+        return names.get(place.kind, f"the registers{of}")
+
+    def actor(self, step: Step) -> str:
+        rank, warp, operation = step.actor
+        state = self.trace.agents[rank, warp]
+        name = words.name(state.agent) if state.agent is not None else f"warp {warp}"
+        return f"the {operation} of {name}" if operation else name
+
+    def act(self, step: Step) -> str:
+        """A step in words: who does what, where."""
+        at = self.place(step.place)
+        lanes = f" by {step.times} lanes" if step.times > 1 else ""
+        done = {
+            kinds.INIT: f"initialises {at} with count {step.count}",
+            kinds.INVAL: f"makes {at} invalid",
+            kinds.ARRIVE: f"arrives on {at}{lanes}"
+            + (f" and announces {step.tx} bytes" if step.tx else ""),
+            kinds.EXPECT: f"announces {step.tx} bytes on {at}",
+            kinds.COMPLETE: f"brings {step.tx} bytes to {at}",
+            kinds.EXPECT_ARRIVAL: f"announces an arrival on {at}",
+            kinds.WAIT: f"passes its wait for parity {step.parity} of {at}",
+            kinds.MEET: f"arrives at {at}",
+            kinds.PASS: f"goes on behind {at}",
+            kinds.EXIT: "exits",
+            kinds.ALLOC: f"allocates {step.count} columns of tensor memory",
+            kinds.ALLOC_PAIR: f"allocates {step.count} columns of tensor memory for its pair",
+            kinds.JOIN_PAIR: f"gets {step.count} columns of tensor memory with its pair",
+            kinds.DEALLOC: f"frees {step.count} columns of tensor memory",
+            kinds.RELINQUISH: "allocates no more tensor memory",
+            kinds.GIVE: f"gives back {step.count:,} registers",
+            kinds.TAKE: f"takes {step.count:,} registers",
+        }[step.kind]
+        return f"{self.actor(step)} {done}" + (f", at {line(step.ins)}" if step.ins else "")
+
+    def wish(self, step: Step) -> str:
+        """What a blocked step waits for."""
+        at = self.place(step.place)
+        return {
+            kinds.WAIT: f"parity {step.parity} of {at}",
+            kinds.PASS: f"the others at {at}",
+            kinds.TAKE: f"{step.count:,} registers",
+        }.get(step.kind, f"{step.count} columns of tensor memory")
+
+    # --- a deadlock -------------------------------------------------------------------------------
+    def finding(self, stuck: Stuck, complete: bool) -> Finding:
+        step, reason = min(stuck.blocked, key=lambda b: b[0].place not in self.open_places)
+        if stuck.broken:
+            diagnosis = f"another order of the warps breaks a rule: {self.actor(step)}: {reason}"
+        else:
+            diagnosis = (
+                f"another order of the warps hangs: {self.actor(step)} waits for ever for "
+                f"{self.wish(step)}"
+            )
+        why = self.open_places.get(step.place)
+        details = [f"missing: {self._missing(why)}"] if why is not None else []
+        details += self._order(stuck, complete)
+        details += [f"then: {self.act(step)}: {reason}"] if stuck.broken else self._waits(stuck)
+        other = why.other or why.step if why is not None else None
+        at = line(step.ins)
+        also = line(other.ins) if other is not None and other is not step else ""
+        kind = "protocol" if stuck.broken else "deadlock"
+        return Finding(kind, diagnosis, tuple(details), at, also)
+
+    def _waits(self, stuck: Stuck) -> list[str]:
+        """Who waits for ever for what, a line a kind."""
+        alike: dict[str, list[str]] = {}
+        for step, text in stuck.blocked:
+            what = f"for {self.wish(step)}, at {line(step.ins)}" + (f": {text}" if text else "")
+            alike.setdefault(what, []).append(self.actor(step))
+        return [
+            f"then for ever: {actors[0]}"
+            + (f" and {len(actors) - 1} more wait" if len(actors) > 1 else " waits")
+            + f" {what}"
+            for what, actors in alike.items()
+        ]
+
+    def _order(self, stuck: Stuck, complete: bool) -> list[str]:
+        """The steps of the order that decide: those at unsettled places, and looks there."""
+        deciding = [s for s in stuck.order if self._decides(s)]
+        left_out = len(stuck.order) - len(deciding)
+        which = "an order" if stuck.broken else "the shortest order"
+        which += "" if complete else " found"
+        lines = [
+            f"{which} takes {len(stuck.order)} steps"
+            + (f" ({left_out} that decide nothing are left out)" if left_out else "")
+            + ":"
+        ]
+        earlier = len(deciding) - TOLD
+        if earlier > 0:
+            lines.append(f"  ... {earlier} earlier ones")
+        for number, step in enumerate(deciding, 1):
+            if number > earlier:
+                lines.append(f"  {number}. {self.act(step)}")
+        return lines
+
+    def _decides(self, step: Step) -> bool:
+        return step.place in self.open_places and step.kind != kinds.INIT
+
+    def _missing(self, why: Why) -> str:
+        """What would settle a place."""
+        step, other = why.step, why.other
+        if step is None:
+            return why.text
+        if other is None:
+            return f"an order: {why.text}: {self.act(step)}"
+        return f"an order: {why.text}: {self.act(step)}; {self.act(other)}"

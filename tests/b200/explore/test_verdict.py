@@ -1,0 +1,130 @@
+"""Launches under `--schedule all`: what is found, what is said, and when it is incomplete."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+import b200
+from b200.chip.gpu import Gpu
+from b200.explore import FREE, INCOMPLETE, Explored
+from tests.crimes import cta, orders
+from tests.crimes.case import Source
+
+USUAL = (None, "early", "late", "random:1", "random:2", "random:3")
+
+
+@pytest.mark.parametrize("schedule", USUAL)
+@pytest.mark.parametrize("crime", orders.CRIMES, ids=lambda c: c.name)
+def test_the_usual_orders_miss_it(crime, schedule):
+    """So that finding it says something of exploring all orders."""
+    plain = dataclasses.replace(crime, schedule=None)
+    _, outcome = plain.run(True, schedule)
+    assert outcome.clean and outcome.right, outcome.text
+
+
+def explore(k: Source, args: list):
+    """The verdict on a kernel."""
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, schedule="all")
+    block = (k.threads, 1, 1)
+    return gpu.launch(k.text("k"), "k", (1, 1, 1), block, smem=k.smem, args=args).orders
+
+
+def verdict(write: Callable[[Source], None], threads: int = 64):
+    """The verdict on two warps with an mbarrier of count 1 that do what `write` adds."""
+    k = cta.start(threads)
+    k.only(0, lambda: k("mbarrier.init.shared::cta.b64 [%r1+1024], 1;"))
+    k("bar.sync 0;")
+    write(k)
+    cta.store_own(k, "%r0")
+    return explore(k, cta.ints(threads)())
+
+
+def arrive(k: Source):
+    k("mbarrier.arrive.shared::cta.b64 _, [%r1+1024];")
+
+
+def hand_over(k: Source):
+    k.only(32, lambda: arrive(k))
+    k.only(0, lambda: k.wait("%r1+1024", 0))
+
+
+def test_a_hand_over_is_free_of_deadlocks():
+    found = verdict(hand_over)
+    assert found.kind == FREE and found.clusters == found.distinct == 1 and not found.reasons
+    # init; bar.sync of two warps; arrive; wait; of each warp the exits of its lanes and of the warp
+    assert found.steps == 1 + 4 + 2 + 4
+    assert found.states == found.steps + 1
+    assert str(found).startswith("all orders: deadlock-free (1 cluster(s), 11 steps, 12 states in ")
+
+
+def look_once(k: Source):
+    def look():
+        k("mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r1+1024], 0;", "look")
+        k("@%p5 bra SEEN;", "branch")
+        k("add.u32 %r9, %r9, 1;")
+        k("SEEN: mov.u32 %r9, 0;")
+
+    k.only(32, lambda: arrive(k))
+    k.only(0, look)
+
+
+def ask_the_clock(k: Source):
+    k("mov.u32 %r9, %clock;")
+    k("setp.eq.u32 %p5, %r9, 7;")
+    k("@%p5 bra SKIP;")
+    hand_over(k)
+    k("SKIP: mov.u32 %r9, 0;")
+
+
+def take_a_ticket(k: Source):
+    """Which thread arrives is decided by an atomic, through shared memory."""
+    k("mov.u32 %r9, 0;")
+    k("atom.shared.add.u32 %r9, [%r1+2048], 1;")
+    k("st.shared.u32 [%r3+64], %r9;")
+    k("ld.shared.u32 %r10, [%r3+64];")
+    k("setp.ne.u32 %p5, %r10, -1;")
+    k("@%p5 bra SKIP;")
+    arrive(k)
+    k("SKIP: mov.u32 %r9, 0;")
+
+
+def count_data(k: Source):
+    """An atomic that only becomes data, and a look whose result nobody uses."""
+    hand_over(k)
+    k("atom.shared.add.u32 %r9, [%r1+2048], 1;")
+    k("mbarrier.test_wait.parity.shared::cta.b64 %p5, [%r1+1024], 0;")
+
+
+@pytest.mark.parametrize(
+    "write, words",
+    [
+        (look_once, "bra goes on by a value that another order may change: of mbarrier.try_wait"),
+        (ask_the_clock, "bra goes on by a value that another order may change: of mov"),
+        (take_a_ticket, "bra goes on by a value that another order may change: of atom"),
+    ],
+)
+def test_what_another_order_may_change_makes_it_incomplete(write, words):
+    found = verdict(write)
+    assert found.kind == INCOMPLETE
+    assert any(words in reason for reason in found.reasons), found.reasons
+
+
+def test_what_only_becomes_data_does_not():
+    assert verdict(count_data).kind == FREE
+
+
+def test_a_bound_makes_it_incomplete(monkeypatch):
+    monkeypatch.setattr(Explored, "limit", 20)
+    crime = orders.CRIMES[1]
+    found = explore(crime.build(True), crime.args())
+    assert found.kind == INCOMPLETE
+    assert "stopped at the bound of 20 states" in found.reasons[0]
+
+
+def test_it_takes_the_checker():
+    with pytest.raises(ValueError, match="takes the checker"):
+        b200.machine(Gpu().memory, check=False, schedule="all")
