@@ -139,7 +139,8 @@ def _parser(description: str | None) -> _Parser:
         "--check",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="emulator: look for races and protocol errors, which fail a case (default: on)",
+        help="emulator: look for races and protocol errors, which fail a case, and hold the results"
+        " of benchmark and profile against the reference (default: on)",
     )
     parser.add_argument(
         "--sweep-constants",

@@ -176,8 +176,8 @@ def _record(point: Point, folder: Path, outcome: Outcome) -> dict[str, Any]:
         **asdict(point),
         "parity": point.parity,
         "kind": modelled.get("kernel_kind", ""),
-        "status": outcome.status,
-        "message": outcome.message if outcome.status != "pass" else "",
+        "status": "pass" if outcome.good else outcome.status,
+        "message": "" if outcome.good else outcome.message,
         "seconds": round(outcome.seconds, 1),
         **{name: modelled.get(name) for name in kept},
     }

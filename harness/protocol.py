@@ -28,7 +28,7 @@ def exit_code(outcomes: Iterable[Outcome]) -> int:
         return CUDA_FAILED
     if any(outcome.status == "timeout" for outcome in outcomes):
         return TIMED_OUT
-    return OK if all(outcome.status == "pass" for outcome in outcomes) else WRONG
+    return OK if all(outcome.good for outcome in outcomes) else WRONG
 
 
 class PopcornReport:
@@ -61,7 +61,7 @@ class PopcornReport:
         key = f"{self._prefix}.{self._count}"
         self._count += 1
         self._log(f"{key}.spec", case.text)
-        if outcome.status != "pass":
+        if not outcome.good:
             self._passed = False
             self._log(f"{key}.status", "fail")
             self._log(f"{key}.error", outcome.message)

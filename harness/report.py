@@ -134,7 +134,7 @@ def columns_of(mode: str, device: Device) -> str:
 
 def row(columns: str, case: Case, outcome: Outcome) -> list[str]:
     """The cells of a case; a time that there is not is empty."""
-    status = outcome.status if outcome.status == "pass" else outcome.status.upper()
+    status = outcome.status if outcome.good else outcome.status.upper()
     wall = f"{outcome.seconds:.1f}"
     if columns == "test":
         return [status, wall, case.text]
@@ -195,13 +195,13 @@ class TextReport:
             self._begin_table()
         cells = row(self._columns, case, outcome)
         if self._table is not None:
-            colour = {"pass": "green"}.get(outcome.status, "red")
+            colour = "green" if outcome.good else "red"
             self._table.add_row(Text(cells[0], style=colour), *map(Text, cells[1:]))
         else:
             print(self._line(cells))
         self._details(case, outcome)
         sys.stdout.flush()
-        if outcome.status != "pass" or self._show_all:
+        if not outcome.good or self._show_all:
             self._show_output(outcome.output)
 
     def _details(self, case: Case, outcome: Outcome) -> None:
@@ -250,7 +250,7 @@ class TextReport:
 
     def end(self) -> None:
         self._end_table()
-        passed = sum(outcome.status == "pass" for _, outcome in self._done)
+        passed = sum(outcome.good for _, outcome in self._done)
         took = time.monotonic() - self._since
         for name, mean in self._means().items():
             how = "measured on" if self._device.kind == "cuda" else "modelled in the"
@@ -261,10 +261,14 @@ class TextReport:
         left = self._count - len(self._done)
         not_run = f", {left} not finished" if left else ""
         print(
-            f"\n{passed} of {len(self._done)} passed{not_run} in {took:.0f} s on"
+            f"\n{passed} of {len(self._done)} {self._said()}{not_run} in {took:.0f} s on"
             f" {self._device.label}",
             flush=True,
         )
+
+    def _said(self) -> str:
+        unchecked = any(outcome.status == "timed" for _, outcome in self._done)
+        return "timed, results not checked" if unchecked else "passed"
 
     def _means(self) -> dict[str, float]:
         """Geometric mean in us of each problem all of whose cases were timed."""

@@ -33,6 +33,7 @@ NO_LAUNCH = (
     " nothing of a kernel"
 )
 ROWS_OF_PROFILE = 20
+GOOD = ("pass", "timed")  # statuses of a case in which nothing is wrong
 LONGEST_TEXT = 2_000  # characters of an exception's text
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -82,7 +83,8 @@ class Job:
 class Outcome:
     """What became of a case; plain values only, since it travels between processes.
 
-    status: pass | fail (wrong result) | error (an exception or a crash) | timeout. seconds: wall
+    status: pass | timed (its result was not looked at) | fail (wrong result) | error (an exception
+    or a crash) | timeout. seconds: wall
     clock of the case. stats: timing.Stats as a dict, where the case was timed. modelled:
     b200.clock's Reported as a dict, where it was modelled. report: what profile prints. ranked:
     configurations and estimates (harness/configs.py). peak_mb: of its process. output: the first
@@ -99,6 +101,11 @@ class Outcome:
     peak_mb: float = 0.0
     cuda_error: bool = False
     output: str = field(default="", repr=False)
+
+    @property
+    def good(self) -> bool:
+        """Nothing is wrong, as far as it was looked at."""
+        return self.status in GOOD
 
 
 class OutOfTime(BaseException):
@@ -288,39 +295,69 @@ def _generate(job: Job, seed: int | None = None) -> Any:
 
 
 def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
-    """In the emulator: test and leaderboard hold results against the reference, every mode but
-    test is timed.
+    """In the emulator: test and leaderboard hold results against the reference under the checker,
+    benchmark and profile with the clock, unless `job.check` is off. Every mode but test is timed.
     """
     import b200
     from harness.gpu_data import on_gpu
-    from harness.modelled import UNCHECKED, model
 
     gpu = b200.install(check=job.check, schedule=job.schedule)
     kernel = on_gpu(kernel)
-    note = "" if job.mode == "leaderboard" else UNCHECKED
-    if job.mode in ("test", "leaderboard"):
-        before, wrong = len(gpu.launches), ""
-        try:
-            if job.mode == "test":
-                note = _test_launching(job, kernel, lambda: None, gpu)
-            else:
-                recheck(job.problem, kernel, lambda s: _generate(job, s), job.seed)
-        except WrongResult as error:
-            wrong = str(error)
-        launches = gpu.launches[before:]
-        failed, remarks = verdict(launches, job.strict, job.all_findings, bool(wrong))
-        if wrong or failed:
-            return Outcome("fail", "\n".join(filter(None, [wrong, remarks])))
+    if job.mode not in ("test", "leaderboard"):
+        return _model(job, kernel, checked=job.check)
+    before, wrong, note = len(gpu.launches), "", ""
+    try:
         if job.mode == "test":
-            return Outcome("pass", "\n".join(filter(None, [note, remarks])))
-    what = f"{job.problem} {format_args(job.args)}"
-    data, constants = _generate(job), dict(job.constants)
+            note = _test_launching(job, kernel, lambda: None, gpu)
+        else:
+            recheck(job.problem, kernel, lambda s: _generate(job, s), job.seed)
+    except WrongResult as error:
+        wrong = str(error)
+    launches = gpu.launches[before:]
+    failed, remarks = verdict(launches, job.strict, job.all_findings, bool(wrong))
+    if wrong or failed:
+        return Outcome("fail", "\n".join(filter(None, [wrong, remarks])))
+    if job.mode == "test":
+        return Outcome("pass", "\n".join(filter(None, [note, remarks])))
+    return _model(job, kernel, checked=False, status="pass")
+
+
+def _model(job: Job, kernel: Callable[[Any], Any], checked: bool, status: str = "timed") -> Outcome:
+    """The modelled time of a call. checked: its result is held against the reference; else the
+    outcome has this status.
+    """
+    from harness.modelled import UNCHECKED, model
+    from reference import check_implementation
+    from utils import clone_data
+
+    outputs: list[Any] = []
+
+    def kept(data: Any) -> Any:
+        outputs.append(kernel(data))
+        return outputs[-1]
+
+    data = _generate(job)
     found, report = model(
-        job.problem, kernel, data, job.trace, job.plot, what, constants, job.sweep_constants
+        job.problem,
+        kept,
+        clone_data(data) if checked else data,
+        job.trace,
+        job.plot,
+        f"{job.problem} {format_args(job.args)}",
+        dict(job.constants),
+        job.sweep_constants,
+        arithmetic=checked,
     )
     if found is None:
         return Outcome("fail", _no_launch(job))
-    return Outcome("pass", note, modelled=found, report=report if job.mode == "profile" else "")
+    report = report if job.mode == "profile" else ""
+    if not checked:
+        note = UNCHECKED if status == "timed" else ""
+        return Outcome(status, note, modelled=found, report=report)
+    right, message = check_implementation(data, outputs[0])
+    if right:
+        return Outcome("pass", modelled=found, report=report)
+    return Outcome("fail", message, modelled=found if report else None, report=report)
 
 
 def _test_launching(

@@ -13,13 +13,13 @@ class TensorPipe:
 
     free: when the next MMA can start; copied: when the copies issued so far are in tensor memory
     (an MMA behind them waits); head: when the latest operation left the queue; done: when all of
-    them are complete.
+    them are complete; effect: when the latest one that has a result takes effect.
     """
 
-    __slots__ = ("free", "copied", "head", "done", "busy", "copy_busy", "count")
+    __slots__ = ("free", "copied", "head", "done", "effect", "busy", "copy_busy", "count")
 
     def __init__(self):
-        self.free = self.copied = self.head = self.done = 0.0
+        self.free = self.copied = self.head = self.done = self.effect = 0.0
         self.busy = self.copy_busy = 0.0
         self.count = 0
 

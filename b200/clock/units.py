@@ -37,7 +37,7 @@ from b200.chip.operations import (
     TryCancel,
 )
 from b200.clock.accesses import LINE, Accesses
-from b200.clock.sm import mma_interval, mma_latency
+from b200.clock.sm import TensorPipe, mma_interval, mma_latency
 from b200.clock.stores import sectors_of
 from b200.contract import Clock
 from b200.errors import Unsupported
@@ -273,8 +273,15 @@ class Units(Accesses, ABC):
             pipe.count += 1
             self.record.unit(cta, "tensor core", start, start + width, "mma")
         self.record.mma(warp, start, done)
+        self._take_effect(pipes, done, apply)
+
+    def _take_effect(self, pipes: list[TensorPipe], at: float, apply: Effect):
+        """Not before what was issued before: a copy must not overwrite what an MMA still reads."""
         if self.arithmetic:
-            self.at(done, apply)
+            at = max(at, *(pipe.effect for pipe in pipes))
+            for pipe in pipes:
+                pipe.effect = at
+            self.at(at, apply)
 
     def _tmem_copy(self, copy: TmemCopy, warp, apply: Effect):
         self._move(copy, warp, apply, copy.shape.rows * copy.shape.nbytes)
@@ -293,8 +300,7 @@ class Units(Accesses, ABC):
             pipe.done = max(pipe.done, start + width + c.cp_latency)
             pipe.copy_busy += width
             self.record.unit(cta, "tcgen05.cp", start, start + width, "cp")
-        if self.arithmetic:
-            self.at(start + width, apply)
+        self._take_effect(pipes, start + width, apply)
 
     def _commit(self, commit: Commit, warp, apply: Effect):
         self.at(max(warp.time, *(cta.sm.pipe.done for cta in commit.members)), apply)

@@ -57,3 +57,23 @@ def test_diff_knows_the_kernel_at_hand(tmp_path, bug, words):
 def test_diff_of_a_right_kernel(tmp_path):
     status, record = evaluate("diff", with_bug(tmp_path, ""))
     assert status == 0 and record["status"] == "pass"
+
+
+# --- times are of right kernels ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["benchmark", "profile"])
+def test_a_wrong_kernel_is_not_passed_by_the_clock(tmp_path, mode):
+    wrong = with_bug(tmp_path, "column_major")
+    status, record = evaluate(mode, wrong)
+    assert (status, record["status"]) == (112, "fail") and "elements differ" in record["message"]
+    status, record = evaluate(mode, wrong, "--no-check")
+    assert (status, record["status"]) == (0, "timed") and record["time_us"] > 0
+    assert "not checked" in record["message"]
+
+
+def test_a_right_kernel_has_the_same_time_with_and_without_its_results(tmp_path):
+    right = with_bug(tmp_path, "")
+    status, checked = evaluate("benchmark", right)
+    assert (status, checked["status"]) == (0, "pass")
+    assert evaluate("benchmark", right, "--no-check")[1]["time_us"] == checked["time_us"]
