@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from b200.chip.machine import Machine
     from b200.chip.state import GlobalMemory
     from b200.clock.options import Options
+    from b200.host.cuda.modules import Modules
     from b200.host.runtime import Runtime
 
 __all__ = ["EmulatorError", "at_work", "install", "machine"]
 __version__ = "0.2.0"
 
 _runtime: Runtime | None = None
+_modules: Modules | None = None
 
 
 def machine(
@@ -80,12 +82,12 @@ def install(
     """From now on what this process compiles with the CuTe DSL and launches runs in software.
 
     Call before the first compile. Returns the Gpu; calling again returns the same one, with another
-    machine. Where torch has no GPU of its own, its "cuda" is this B200 (host/torch_cuda.py). Holds
-    for the processes that this one forks or spawns. gpu: what launches kernels instead
-    (b200/hopper/backend.py: a Hopper GPU). check, timing, schedule: see `machine`. A process that
-    does not call this is untouched.
+    machine and as if no kernel had failed. Where torch has no GPU of its own, its "cuda" is this
+    B200 (host/torch_cuda.py). Holds for the processes that this one forks or spawns. gpu: what
+    launches kernels instead (b200/hopper/backend.py: a Hopper GPU). check, timing, schedule: see
+    `machine`. A process that does not call this is untouched.
     """
-    global _runtime
+    global _runtime, _modules
     if _runtime is None:
         from b200.chip.gpu import Gpu
         from b200.host import (
@@ -102,7 +104,7 @@ def install(
         from b200.host.runtime import Runtime
 
         _runtime = Runtime(gpu or Gpu())
-        modules = Modules(_runtime)
+        _modules = modules = Modules(_runtime)
         dsl.connect(_runtime)
         if not torch_cuda.has_own_cuda():
             torch_cuda.patch(_runtime)
@@ -117,6 +119,8 @@ def install(
 
         settings = {"check": check, "timing": timing, "schedule": schedule}
         spawned.follow(Path(__file__).with_name("spawned_process.py"), settings)
+    if _modules is not None:
+        _modules.failed = None
     found = _runtime.gpu
     found.machine = machine(found.memory, check, timing, schedule)
     return found

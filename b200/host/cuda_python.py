@@ -1,8 +1,9 @@
 """The functions of cuda.bindings (cuda-python) that ask about the GPU, keep time, move memory and
 record graphs, over a B200 in software.
 
-Functions return (status, value ...), as there. What is not here raises EmulatorError with its name,
-where cuda.bindings would say that there is no driver. Modules, kernels and launches:
+Functions return (status, value ...), as there: what a B200 refuses has its status, and None in the
+place of values; stderr says why. What is not here raises EmulatorError with its name, where
+cuda.bindings would say that there is no driver. Modules, kernels and launches:
 cuda_python_kernels.py; the compiler: nvrtc.py.
 """
 
@@ -10,14 +11,16 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from b200 import hardware
 from b200.errors import EmulatorError, Fault
-from b200.host.cuda import when_imported
+from b200.host.cuda import errors, when_imported
+from b200.host.cuda.errors import Refused
 from b200.host.cuda.modules import Modules
-from b200.host.cuda_python_kernels import Kernels
+from b200.host.cuda_python_kernels import RESULTS, Kernels
 from b200.host.device_attributes import device_attribute
 from b200.host.host_memory import address_of
 from b200.host.torch_cuda import Clock, missing
@@ -79,7 +82,9 @@ class _State:
 
     def free_host(self, address: int) -> None:
         if address and self.pinned.pop(address, None) is None:
-            raise EmulatorError("limit", f"{address:#x} was freed, which is no host allocation")
+            raise Refused(
+                errors.INVALID_VALUE, f"{address:#x} was freed, which is no host allocation"
+            )
 
     def move(self, to: Any, source: Any, size: int, way: str) -> None:
         """way: as in cuMemcpyHtoD; "" where unified addresses tell."""
@@ -110,13 +115,15 @@ class _State:
     def elapsed(self, start: int, end: int) -> float:
         first, last = self.events.get(start), self.events.get(end)
         if first is None or last is None:
-            raise EmulatorError("limit", "a time was asked for between events not yet recorded")
+            raise Refused(
+                errors.INVALID_HANDLE, "a time was asked for between events not yet recorded"
+            )
         return self.clock.milliseconds(first, last)
 
     def end_capture(self) -> int:
         launches, self.runtime.recording = self.runtime.recording, None
         if launches is None:
-            raise EmulatorError("limit", "a capture ended that was never begun")
+            raise Refused(errors.INVALID_VALUE, "a capture ended that was never begun")
         graph = self.handle()
         self.graphs[graph] = launches
         return graph
@@ -136,6 +143,12 @@ class _Module:
         self.module, self.state, self.success = module, state, success
 
     def nothing(self, *_args, **_kwargs):
+        failed = self.state.modules.failed
+        return (self.success if failed is None else self.status(failed.code),)
+
+    def reset(self, *_args):
+        """A kernel's failure is forgotten."""
+        self.state.modules.failed = None
         return (self.success,)
 
     def gives(self, *values):
@@ -144,23 +157,44 @@ class _Module:
     def does(self, action):
         """`action` without a result."""
 
-        def call(*args, **kwargs):
+        def nothing(*args, **kwargs):
             action(*args, **kwargs)
-            return (self.success,)
+            return ()
 
-        return call
+        return self._answering(nothing, 0)
 
     def makes(self, action):
         """`action` with one result."""
-        return lambda *args, **kwargs: (self.success, action(*args, **kwargs))
+        return self._answering(lambda *args, **kwargs: (action(*args, **kwargs),), 1)
 
     def all(self, actions: dict[str, Callable[..., tuple]]) -> dict[str, Any]:
         """Actions that give a tuple of results."""
+        return {
+            name: self._answering(action, RESULTS.get(name, 1), name)
+            for name, action in actions.items()
+        }
 
-        def wrap(action):
-            return lambda *args, **kwargs: (self.success, *action(*args, **kwargs))
+    def _answering(self, action: Callable[..., tuple], results: int, name: str = "a call"):
+        """`action` behind its status. results: how many there are."""
 
-        return {name: wrap(action) for name, action in actions.items()}
+        def call(*args, **kwargs):
+            modules = self.state.modules
+            try:
+                if modules.failed is not None:
+                    raise modules.failed
+                return (self.success, *action(*args, **kwargs))
+            except EmulatorError as error:
+                if error.kind != "limit":
+                    raise
+                status = self.status(errors.code_of(error, launch="Launch" in name))
+                print(f"b200: {name} returns {status.name}: {error}", file=sys.stderr)
+                return (status, *([None] * results))
+
+        return call
+
+    def status(self, code: int) -> Any:
+        """The number of an error as this module has it."""
+        raise NotImplementedError
 
     def attribute(self, attribute, _device) -> int:
         return device_attribute(int(attribute))
@@ -186,11 +220,15 @@ class _Driver(_Module):
     def __init__(self, driver: Any, state: _State):
         super().__init__(driver, state, driver.CUresult.CUDA_SUCCESS)
 
+    def status(self, code: int) -> Any:
+        return self.module.CUresult(errors.driver_code(code))
+
     def functions(self) -> dict[str, Any]:
         d, state, nothing = self.module, self.state, self.nothing
         context, device = d.CUcontext(CONTEXT), d.CUdevice(0)
         names = {
             "cuInit": nothing,
+            "cuDevicePrimaryCtxReset": self.reset,
             "cuDriverGetVersion": self.gives(VERSION),
             "cuDeviceGetCount": self.gives(1),
             "cuDeviceGet": self.gives(device),
@@ -241,10 +279,14 @@ class _CudaRuntime(_Module):
     def __init__(self, cudart: Any, state: _State):
         super().__init__(cudart, state, cudart.cudaError_t.cudaSuccess)
 
+    def status(self, code: int) -> Any:
+        return self.module.cudaError_t(code)
+
     def functions(self) -> dict[str, Any]:
         r, state, nothing = self.module, self.state, self.nothing
         names = {
             "cudaGetDevice": self.gives(0),
+            "cudaDeviceReset": self.reset,
             "cudaGetDeviceCount": self.gives(1),
             "cudaDriverGetVersion": self.gives(VERSION),
             "cudaRuntimeGetVersion": self.gives(VERSION),

@@ -15,6 +15,8 @@ from typing import Any
 
 from b200.errors import EmulatorError
 from b200.hardware import COMPUTE_CAPABILITY
+from b200.host.cuda import errors
+from b200.host.cuda.errors import Refused
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import (
     MAX_DYNAMIC_SMEM,
@@ -34,6 +36,16 @@ Dim3 = tuple[int, int, int]
 _COOPERATIVE, _CLUSTER = 2, 4
 _WITHOUT_EFFECT = (0, 1, 3, 5, 6, 8, 9, 10, 11, 14)
 
+# Results behind the status, where they are not one.
+RESULTS = {
+    **dict.fromkeys(("cuModuleGetGlobal", "cuLibraryGetGlobal", "cudaLibraryGetGlobal"), 2),
+    **dict.fromkeys(("cuModuleUnload", "cuLibraryUnload", "cudaLibraryUnload"), 0),
+    **dict.fromkeys(("cuFuncSetCacheConfig", "cuKernelSetCacheConfig", "cuFuncLoad"), 0),
+    **dict.fromkeys(("cuKernelSetAttribute", "cuFuncSetAttribute"), 0),
+    **dict.fromkeys(("cudaFuncSetAttribute", "cudaKernelSetAttributeForDevice"), 0),
+    **dict.fromkeys(("cuLaunchKernel", "cuLaunchCooperativeKernel", "cuLaunchKernelEx"), 0),
+    "cudaFuncSetCacheConfig": 0,
+}
 # CUfunction_attribute -> its value; what a B200's PTX and machine code are versions of
 _VERSION = 10 * COMPUTE_CAPABILITY[0] + COMPUTE_CAPABILITY[1]
 _ATTRIBUTES: dict[int, Callable[[Function], int]] = {
@@ -126,7 +138,7 @@ class Kernels:
         def load(name: bytes, *_options: Any) -> tuple:
             file = Path(name.decode())
             if not file.is_file():
-                raise EmulatorError("limit", f"the module's file {str(file)!r} does not exist")
+                raise Refused(errors.NOT_FOUND, f"the module's file {str(file)!r} does not exist")
             return (handle(self.modules.load(_text(file.read_bytes()))),)
 
         return load
@@ -239,8 +251,8 @@ def _text(image: Any) -> str:
 def _numbers(values: Sequence[Any], count: int) -> list[int]:
     """The first `count` of cuuint32_t or cuuint64_t objects."""
     if len(values) < count:
-        raise EmulatorError(
-            "limit",
+        raise Refused(
+            errors.INVALID_VALUE,
             f"cuTensorMapEncodeTiled: {count} numbers of a list are read, {len(values)} came",
         )
     return [int(value) for value in values][:count]
@@ -315,5 +327,5 @@ def _number(value: Any, kind: Any) -> Any:
     return kind(int(value) if whole else value)
 
 
-def _refused(kernel: Kernel, reason: str) -> EmulatorError:
-    return EmulatorError("limit", f"launch of {kernel.name} refused: {reason}")
+def _refused(kernel: Kernel, reason: str) -> Refused:
+    return Refused(errors.INVALID_VALUE, f"launch of {kernel.name} refused: {reason}")

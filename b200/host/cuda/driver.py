@@ -1,7 +1,8 @@
 """The Python side of the CUDA runtime and driver of compiled programs: each call of shim/*.cpp.
 
 A method of `Driver` gets the words of its call: numbers, and addresses to read from or write to.
-An exception is kept and leaves the C++ side as a C++ exception with the same text.
+What a B200 refuses becomes the number that the call's function returns (errors.py). Any other
+exception is kept and leaves the C++ side as a C++ exception with the same text.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 
 from b200.errors import EmulatorError
 from b200.hardware import MEMORY_BYTES
+from b200.host.cuda import errors
+from b200.host.cuda.errors import Refused
 from b200.host.cuda.fatbin import ptx_of
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
@@ -30,34 +33,96 @@ class Loading:
     error: BaseException | None = None
 
 
+# Calls that answer after a kernel has failed, too.
+_ALWAYS = (
+    *("note_error", "take_last_error", "driver_code", "error_text", "runtime_name", "driver_name"),
+    *("device_reset", "recording", "now", "missing"),
+)
+
+
 class Driver:
-    """Calls of the CUDA runtime and driver in compiled programs, answered by `modules`."""
+    """Calls of the CUDA runtime and driver in compiled programs, answered by `modules`.
+
+    error: the exception that is on its way through C++. last_error: what cudaGetLastError gives, a
+    number of errors.py. refused: why, for the last call of each number.
+    """
 
     def __init__(self, modules: Modules):
         self.modules = modules
         self.runtime, self.gpu = modules.runtime, modules.gpu
         self.error: BaseException | None = None
+        self.last_error = 0
+        self.refused: dict[int, str] = {}
         self.loading: Loading | None = None
         self._symbols: dict[int, tuple[int, str]] = {}
         self._text = b""
 
     # --- the one way in
     def answer(self, name: bytes, words, count: int) -> int:
-        """A call of the C++ side: its name and words. 1: `error` says what went wrong."""
+        """A call of the C++ side: its name and words. A number above 0: what CUDA returns. -1:
+        `error` says what went wrong.
+        """
+        call = name.decode()
         try:
-            getattr(self, name.decode())(*words[:count])
+            if self.modules.failed is not None and call not in _ALWAYS:
+                raise self.modules.failed
+            getattr(self, call)(*words[:count])
         except BaseException as error:  # noqa: BLE001  must not unwind through machine code
-            self.error = error
-            self._text = str(error).encode() + b"\0"
             if self.loading is not None and self.loading.error is None:
                 self.loading.error = error
-            return 1
+            if isinstance(error, EmulatorError) and error.kind == "limit":
+                code = errors.code_of(error, launch=call == "launch")
+                self.refused[code] = str(error)
+                return code
+            self.error = error
+            self._text = str(error).encode() + b"\0"
+            return -1
         return 0
 
-    def error_text(self) -> int:
-        """Address of the last error's text."""
+    def unasked(self) -> EmulatorError | None:
+        """The error that the program has not asked for when its function returns: on a GPU
+        PyTorch's next kernel raises it.
+        """
+        code, self.last_error = self.last_error, 0
+        if not code:
+            return None
+        return Refused(code, self.refused.get(code, errors.NAMES[code][2]))
+
+    def exception_text(self) -> int:
+        """Address of the text of `error`."""
         self._buffer = ctypes.create_string_buffer(self._text)
         return ctypes.addressof(self._buffer)
+
+    # --- errors
+    def note_error(self, code: int) -> None:
+        self.last_error = code
+
+    def take_last_error(self, out: int, take: int) -> None:
+        failed = self.modules.failed
+        _poke(out, "<Q", self.last_error if failed is None else failed.code)
+        if take:
+            self.last_error = 0
+
+    def driver_code(self, code: int, out: int) -> None:
+        _poke(out, "<Q", errors.driver_code(code))
+
+    def error_text(self, code: int, out: int, size: int) -> None:
+        """CUDA's text, and in brackets why."""
+        text = errors.NAMES.get(code, ("", "", "unrecognized error code"))[2]
+        reason = self.refused.get(code, "").replace("\n", " ")
+        _write_text(out, size, f"{text} ({reason})" if code and reason else text)
+
+    def runtime_name(self, code: int, out: int, size: int) -> None:
+        _write_text(out, size, errors.NAMES.get(code, ("unrecognized error code",))[0])
+
+    def driver_name(self, code: int, out: int, size: int) -> None:
+        _write_text(out, size, errors.NAMES.get(code, ("", ""))[1] or "CUDA_ERROR_UNKNOWN")
+
+    def wait(self) -> None:
+        """Work is done when it is launched."""
+
+    def device_reset(self) -> None:
+        self.modules.failed, self.last_error = None, 0
 
     # --- registration
     def register_module(self, wrapper: int, out: int) -> None:
@@ -130,16 +195,21 @@ class Driver:
 
     def check_copy(self, to: int, source: int, nbytes: int) -> None:
         if nbytes and not (to and source):
-            raise EmulatorError("fault", f"a copy or fill of {nbytes} bytes at a null pointer")
+            raise Refused(
+                errors.INVALID_VALUE, f"a copy or fill of {nbytes} bytes at a null pointer"
+            )
 
     def symbol(self, host: int, address: int, size: int, needed: int) -> None:
         if host not in self._symbols:
-            raise EmulatorError("limit", f"no __device__ or __constant__ variable at {host:#x}")
+            raise Refused(
+                errors.INVALID_SYMBOL, f"no __device__ or __constant__ variable at {host:#x}"
+            )
         module, name = self._symbols[host]
         at, nbytes = self.modules.variable(module, name)
         if needed > nbytes:
-            raise EmulatorError(
-                "limit", f"copy of {needed} bytes with the variable {name} of {nbytes} bytes"
+            raise Refused(
+                errors.INVALID_VALUE,
+                f"copy of {needed} bytes with the variable {name} of {nbytes} bytes",
             )
         _poke(address, "<Q", at)
         _poke(size, "<Q", nbytes)
@@ -158,7 +228,9 @@ class Driver:
 
     def set_device(self, device: int) -> None:
         if device not in (0, (1 << 64) - 1):
-            raise EmulatorError("limit", f"cudaSetDevice({device}): there is one device, number 0")
+            raise Refused(
+                errors.INVALID_DEVICE, f"cudaSetDevice({device}): there is one device, number 0"
+            )
 
     def tensor_map_encode_tiled(self, *words: int) -> None:
         tensor_map_encode_tiled(*words)
@@ -178,6 +250,11 @@ class Driver:
 
 def _poke(address: int, code: str, *values) -> None:
     ctypes.memmove(address, struct.pack(code, *values), struct.calcsize(code))
+
+
+def _write_text(out: int, size: int, text: str) -> None:
+    encoded = text.encode()[: size - 1] + b"\0"
+    ctypes.memmove(out, encoded, len(encoded))
 
 
 def _string(address: int) -> str:

@@ -30,7 +30,7 @@ class Extensions:
 
     def __init__(self, driver: Driver):
         self.driver = driver
-        self._callbacks = (_CALL(driver.answer), _TEXT(driver.error_text))
+        self._callbacks = (_CALL(driver.answer), _TEXT(driver.exception_text))
         self._connected = False
         self._find_allocation = None
 
@@ -147,18 +147,24 @@ class Extensions:
         return module
 
     def _raising_ours(self, function):
-        """The function, raising the exception itself where C++ could only carry its text."""
+        """The function, raising the exception itself where C++ could only carry its text, and the
+        error that a call has returned and nobody has asked for.
+        """
 
         @functools.wraps(function)
         def call(*args, **kwargs):
             self.driver.error = None
             try:
-                return torch_devices.on_device(function(*args, **kwargs), args, kwargs)
+                result = torch_devices.on_device(function(*args, **kwargs), args, kwargs)
             except RuntimeError as error:
                 ours, self.driver.error = self.driver.error, None
                 if ours is not None and str(ours) in str(error):
                     raise ours from None
                 raise
+            unasked = self.driver.unasked()
+            if unasked is not None:
+                raise unasked
+            return result
 
         return call
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from b200 import occupancy
-from b200.errors import EmulatorError
 from b200.hardware import (
     MAX_BLOCK,
     MAX_GRID,
@@ -18,6 +17,8 @@ from b200.hardware import (
     SMEM_DEFAULT,
     SMEM_OPT_IN,
 )
+from b200.host.cuda import errors
+from b200.host.cuda.errors import Refused
 from b200.program.module import Kernel
 
 if TYPE_CHECKING:
@@ -132,7 +133,9 @@ def check(function: Function, words: LaunchWords, cluster: tuple[int, int, int])
         grid = words.grid[0] * words.grid[1] * words.grid[2]
         if grid > room:
             raise _refused(
-                kernel, f"a cooperative grid of {grid} CTAs, {room} are resident at once"
+                kernel,
+                f"a cooperative grid of {grid} CTAs, {room} are resident at once",
+                errors.COOPERATIVE_TOO_LARGE,
             )
 
 
@@ -153,6 +156,7 @@ def _check_threads(function: Function, block: tuple[int, ...], threads: int) -> 
             kernel,
             f"too many resources: {threads} threads of {function.registers} registers take"
             f" {taken}, an SM has {SM_REGISTERS}",
+            errors.OUT_OF_RESOURCES,
         )
 
 
@@ -163,6 +167,7 @@ def _check_smem(function: Function, dynamic: int) -> None:
             kernel,
             f"{dynamic} bytes of dynamic and {static} of static shared memory a CTA, a B200 has"
             f" {SMEM_OPT_IN}",
+            errors.INVALID_VALUE,
         )
     limit = function.attributes.dynamic_smem
     if limit is None:
@@ -173,8 +178,9 @@ def _check_smem(function: Function, dynamic: int) -> None:
             f"{dynamic} bytes of dynamic shared memory, its limit is {limit}: raise it with"
             " cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,"
             f" {dynamic})",
+            errors.INVALID_VALUE,
         )
 
 
-def _refused(kernel: Kernel, reason: str) -> EmulatorError:
-    return EmulatorError("limit", f"launch of {kernel.name} refused: {reason}")
+def _refused(kernel: Kernel, reason: str, code: int = errors.INVALID_CONFIGURATION) -> Refused:
+    return Refused(code, f"launch of {kernel.name} refused: {reason}")

@@ -21,6 +21,8 @@ from b200.hardware import (
     SMEM_DEFAULT,
     SMEM_OPT_IN,
 )
+from b200.host.cuda import errors
+from b200.host.cuda.errors import Refused
 from b200.host.cuda.launching import Attributes, LaunchWords, check, cluster_of, parameters
 from b200.host.runtime import Runtime
 from b200.program.module import Kernel, Program
@@ -79,11 +81,15 @@ class Function:
 
 
 class Modules:
-    """Modules, kernels, variables and memory of the CUDA programs of this process, by handle."""
+    """Modules, kernels, variables and memory of the CUDA programs of this process, by handle.
+
+    failed: what every call is refused with since a kernel has failed; None before.
+    """
 
     def __init__(self, runtime: Runtime):
         self.runtime = runtime
         self.gpu = runtime.gpu
+        self.failed: Refused | None = None
         self._modules: dict[int, Module] = {}
         self._functions: dict[int, Function] = {}
         self._memory: dict[int, tuple[mmap.mmap, int]] = {}
@@ -108,7 +114,7 @@ class Modules:
 
     def module(self, handle: int) -> Module:
         if handle not in self._modules:
-            raise EmulatorError("limit", f"no module has the handle {handle:#x}")
+            raise Refused(errors.INVALID_HANDLE, f"no module has the handle {handle:#x}")
         return self._modules[handle]
 
     def kernel(self, module: int, name: str, handle: int | None = None) -> int:
@@ -116,7 +122,9 @@ class Modules:
         found = self.module(module)
         if name not in found.program.kernels:
             names = ", ".join(found.program.kernels) or "none"
-            raise EmulatorError("limit", f"no kernel {name!r} in the module; its kernels: {names}")
+            raise Refused(
+                errors.NOT_FOUND, f"no kernel {name!r} in the module; its kernels: {names}"
+            )
         handle = self._handle() if handle is None else handle
         self._functions[handle] = Function(found, found.program.kernels[name])
         return handle
@@ -125,14 +133,14 @@ class Modules:
         """Address and bytes of a module's variable."""
         program = self.module(module).program
         if name not in program.variables:
-            raise EmulatorError("limit", f"no variable {name!r} in the module")
+            raise Refused(errors.NOT_FOUND, f"no variable {name!r} in the module")
         return self.gpu.variables(program)[name], program.variables[name].size
 
     # --- kernels
     def function(self, handle: int) -> Function:
         if handle not in self._functions:
-            raise EmulatorError(
-                "limit",
+            raise Refused(
+                errors.INVALID_KERNEL,
                 f"launch of a kernel that is not registered ({handle:#x}): was it compiled for"
                 " sm_100a, in this extension?",
             )
@@ -153,8 +161,21 @@ class Modules:
         )
         if self.runtime.recording is not None:
             self.runtime.recording.append(launch)
-        else:
+            return
+        try:
             self.gpu.launch(*launch)
+        except EmulatorError as error:
+            self._note_failure(error)
+            raise
+
+    def _note_failure(self, error: EmulatorError) -> None:
+        """A launch has ended with an error: as on a GPU, one of a kernel stays."""
+        code = errors.lasting_code(error)
+        if code is not None:
+            first = str(error).partition("\n")[0]
+            self.failed = Refused(
+                code, f"every CUDA call fails after a launch that has failed: {first}"
+            )
 
     def set_attribute(self, handle: int, attribute: int, value: int) -> None:
         """attribute: its number as cudaFuncAttribute or CUfunction_attribute."""
@@ -162,8 +183,8 @@ class Modules:
         if attribute == MAX_DYNAMIC_SMEM:
             most = SMEM_OPT_IN - function.static_smem
             if not 0 <= value <= most:
-                raise EmulatorError(
-                    "limit",
+                raise Refused(
+                    errors.INVALID_VALUE,
                     f"kernel {function.kernel.name}: cudaFuncAttributeMaxDynamicSharedMemorySize"
                     f" {value} is more than a B200 has: {SMEM_OPT_IN} bytes a CTA, of which"
                     f" {function.static_smem} are static",
@@ -172,7 +193,7 @@ class Modules:
         elif attribute == NON_PORTABLE_CLUSTER:
             function.attributes.non_portable_cluster = bool(value)
         elif not 9 <= attribute <= 15:
-            raise EmulatorError("limit", f"function attribute {attribute} cannot be set")
+            raise Refused(errors.INVALID_VALUE, f"function attribute {attribute} cannot be set")
 
     def resident(self, handle: int, threads: int, dynamic_smem: int) -> int:
         """CTAs of a kernel that an SM holds."""
@@ -194,8 +215,8 @@ class Modules:
         """Address of pages that take no room until they are touched, and are zero then."""
         used = self.used
         if used + nbytes > MEMORY_BYTES:
-            raise EmulatorError(
-                "limit",
+            raise Refused(
+                errors.OUT_OF_MEMORY,
                 f"out of memory: cudaMalloc of {nbytes} bytes, {used} of {MEMORY_BYTES} are in use",
             )
         pages = sparse.pages(nbytes)
@@ -205,8 +226,8 @@ class Modules:
 
     def release(self, address: int) -> None:
         if address and self._memory.pop(address, None) is None:
-            raise EmulatorError(
-                "limit", f"cudaFree of {address:#x}, which cudaMalloc has not returned"
+            raise Refused(
+                errors.INVALID_VALUE, f"cudaFree of {address:#x}, which cudaMalloc has not returned"
             )
         self.gpu.memory.retain(lambda region: region.base != address)
 
@@ -245,6 +266,7 @@ def _check_target(target: str) -> None:
         return
     number, suffix = int(match[1]), match[2]
     if (number != 100) if suffix else (number > 100):
-        raise EmulatorError(
-            "limit", f"no kernel image for this device: PTX for {target}, a B200 is sm_100a"
+        raise Refused(
+            errors.NO_KERNEL_IMAGE,
+            f"no kernel image for this device: PTX for {target}, a B200 is sm_100a",
         )

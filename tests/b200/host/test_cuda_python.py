@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import inspect
+import io
 
 import numpy as np
 import pytest
@@ -31,6 +33,14 @@ def done(result):
 
 
 def refused(kind: str, function) -> str:
+    """What is said of a call: a B200 refuses it (limit), with a status and no values; or it raises."""
+    if kind == "limit":
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            status, *values = function()
+        assert int(status) != 0 and not any(values)
+        (line,) = said.getvalue().splitlines()
+        assert f"returns {status.name}: " in line
+        return line
     with pytest.raises(b200.EmulatorError) as caught:
         function()
     assert caught.value.kind == kind and "\n" not in str(caught.value)
@@ -275,6 +285,7 @@ def test_refused_launches(count, memory):
     module = done(driver.cuModuleLoadData(COUNT))
     said = refused("limit", lambda: driver.cuModuleGetFunction(module, b"counts"))
     assert "no kernel 'counts' in the module; its kernels: count" in said
+    assert "returns CUDA_ERROR_NOT_FOUND" in said
 
 
 def test_attributes_of_kernels(count):
@@ -359,6 +370,10 @@ def test_nvrtc(gpu, arch, machine_code):
     lines, _ = inspect.getsourcelines(inspect.getmodule(test_nvrtc))
     line = next(i for i, text in enumerate(lines, 1) if text.startswith("  to[i] = twice"))
     assert f"test_cuda_python.py:{line}" in str(caught.value)
+    assert runtime.cudaDeviceSynchronize() == (runtime.cudaError_t.cudaErrorIllegalAddress,)
+    status, address = driver.cuMemAlloc(16)
+    assert status == driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS and address is None
+    done(runtime.cudaDeviceReset())
     for memory in (to, source):
         done(driver.cuMemFree(memory))
 

@@ -1,9 +1,10 @@
 // The way from the CUDA calls of a compiled program to the Python side (../driver.py).
 //
 // Every call goes through one function: a name and its arguments as 64-bit words; results are
-// written through addresses among them. A status other than 0 means that Python has an exception,
-// which leaves here as a C++ exception with the same text, so that it reaches the caller through
-// pybind11 or torch.ops and no program can overlook it.
+// written through addresses among them. It returns 0, or the number that CUDA has for what a B200
+// refuses (../errors.py), which is the program's to act on. A negative one means that Python has an
+// exception: it leaves here as a C++ exception with the same text, so that it reaches the caller
+// through pybind11 or torch.ops and no program can overlook it.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,10 @@ inline int try_call(const char* name, std::initializer_list<uint64_t> words) {
   return b200_cuda_call(name, words.begin(), static_cast<int>(words.size()));
 }
 
-inline void call(const char* name, std::initializer_list<uint64_t> words) {
-  if (try_call(name, words)) throw std::runtime_error(b200_cuda_error());
+inline int call(const char* name, std::initializer_list<uint64_t> words) {
+  const int code = try_call(name, words);
+  if (code < 0) throw std::runtime_error(b200_cuda_error());
+  return code;
 }
 
 template <typename T>
@@ -46,8 +49,16 @@ struct Launch {
   void** packed = nullptr;  // CU_LAUNCH_PARAM_BUFFER_POINTER and its companions
 };
 
-inline void launch(const void* kernel, const Launch& launch) {
-  call("launch", {word(kernel), word(&launch)});
+inline int launch(const void* kernel, const Launch& launch) {
+  return call("launch", {word(kernel), word(&launch)});
+}
+
+using Text = char[4096];
+
+// The text or name of an error, in `text`. table: "runtime_name", "driver_name", "error_text".
+inline const char* text_of(const char* table, int code, Text& text) {
+  call(table, {static_cast<uint64_t>(code), word(&text[0]), sizeof text});
+  return text;
 }
 
 }  // namespace b200

@@ -11,6 +11,13 @@ using b200::word;
 
 namespace {
 
+// What a function returns; the runtime's cudaGetLastError does not know of it.
+CUresult result(int code) {
+  uint64_t number = 0;
+  if (code) call("driver_code", {word(code), word(&number)});
+  return static_cast<CUresult>(number);
+}
+
 CUcontext the_context = reinterpret_cast<CUcontext>(0x10);
 
 b200::Launch plain(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
@@ -35,11 +42,13 @@ CUresult cuDriverGetVersion(int* version) {
   return CUDA_SUCCESS;
 }
 CUresult cuGetErrorString(CUresult error, const char** text) {
-  *text = error == CUDA_SUCCESS ? "no error" : "an error of the CUDA driver";
+  static thread_local b200::Text found;
+  *text = b200::text_of("error_text", error, found);
   return CUDA_SUCCESS;
 }
 CUresult cuGetErrorName(CUresult error, const char** text) {
-  *text = error == CUDA_SUCCESS ? "CUDA_SUCCESS" : "CUDA_ERROR";
+  static thread_local b200::Text found;
+  *text = b200::text_of("driver_name", error, found);
   return CUDA_SUCCESS;
 }
 
@@ -53,12 +62,10 @@ CUresult cuDeviceGetCount(int* count) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
-  call("device_attribute", {word(attribute), word(value)});
-  return CUDA_SUCCESS;
+  return result(call("device_attribute", {word(attribute), word(value)}));
 }
 CUresult cuDeviceGetName(char* name, int length, CUdevice) {
-  call("device_name", {word(name), word(length)});
-  return CUDA_SUCCESS;
+  return result(call("device_name", {word(name), word(length)}));
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
   *context = the_context;
@@ -71,8 +78,8 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
 }
 CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
 CUresult cuCtxGetDevice(CUdevice* device) { return cuDeviceGet(device, 0); }
-CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
-CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+CUresult cuCtxSynchronize() { return result(call("wait", {})); }
+CUresult cuStreamSynchronize(CUstream) { return result(call("wait", {})); }
 
 // --- tensormaps
 CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuuint32_t rank,
@@ -80,46 +87,39 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuui
                                 const cuuint32_t* box, const cuuint32_t* steps,
                                 CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                                 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
-  call("tensor_map_encode_tiled",
+  return result(call("tensor_map_encode_tiled",
        {word(out), word(type), rank, word(address), word(dims), word(strides), word(box),
-        word(steps), word(interleave), word(swizzle), word(promotion), word(fill)});
-  return CUDA_SUCCESS;
+        word(steps), word(interleave), word(swizzle), word(promotion), word(fill)}));
 }
 
 // --- modules, kernels and launches
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  call("load_ptx", {word(image), word(module)});
-  return CUDA_SUCCESS;
+  return result(call("load_ptx", {word(image), word(module)}));
 }
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
   return cuModuleLoadData(module, image);
 }
 CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-  call("find_kernel", {word(module), word(name), word(function)});
-  return CUDA_SUCCESS;
+  return result(call("find_kernel", {word(module), word(name), word(function)}));
 }
 CUresult cuModuleGetGlobal(CUdeviceptr* address, size_t* nbytes, CUmodule module, const char* name) {
-  call("find_variable", {word(module), word(name), word(address), word(nbytes)});
-  return CUDA_SUCCESS;
+  return result(call("find_variable", {word(module), word(name), word(address), word(nbytes)}));
 }
 CUresult cuLibraryLoadData(CUlibrary* library, const void* image, CUjit_option*, void**, unsigned,
                            CUlibraryOption*, void**, unsigned) {
-  call("load_ptx", {word(image), word(library)});
-  return CUDA_SUCCESS;
+  return result(call("load_ptx", {word(image), word(library)}));
 }
 CUresult cuLibraryUnload(CUlibrary) { return CUDA_SUCCESS; }
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
-  call("find_kernel", {word(library), word(name), word(kernel)});
-  return CUDA_SUCCESS;
+  return result(call("find_kernel", {word(library), word(name), word(kernel)}));
 }
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   *function = reinterpret_cast<CUfunction>(kernel);
   return CUDA_SUCCESS;
 }
 CUresult cuFuncSetAttribute(CUfunction kernel, CUfunction_attribute attribute, int value) {
-  call("set_kernel_attribute", {word(kernel), word(attribute), word(static_cast<int64_t>(value))});
-  return CUDA_SUCCESS;
+  return result(call("set_kernel_attribute", {word(kernel), word(attribute), word(static_cast<int64_t>(value))}));
 }
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice) {
   return cuFuncSetAttribute(reinterpret_cast<CUfunction>(kernel), attribute, value);
@@ -127,15 +127,13 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkerne
 CUresult cuFuncSetCacheConfig(CUfunction, CUfunc_cache) { return CUDA_SUCCESS; }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction kernel, int threads,
                                                      size_t dynamic_smem) {
-  call("occupancy", {word(kernel), word(threads), dynamic_smem, word(blocks)});
-  return CUDA_SUCCESS;
+  return result(call("occupancy", {word(kernel), word(threads), dynamic_smem, word(blocks)}));
 }
 
 CUresult cuLaunchKernel(CUfunction kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                         unsigned by, unsigned bz, unsigned dynamic_smem, CUstream, void** arguments,
                         void** packed) {
-  b200::launch(kernel, plain(gx, gy, gz, bx, by, bz, dynamic_smem, arguments, packed));
-  return CUDA_SUCCESS;
+  return result(b200::launch(kernel, plain(gx, gy, gz, bx, by, bz, dynamic_smem, arguments, packed)));
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction kernel, void** arguments,
@@ -153,35 +151,28 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction kernel, void*
       launch.cooperative = attribute.value.cooperative;
     }
   }
-  b200::launch(kernel, launch);
-  return CUDA_SUCCESS;
+  return result(b200::launch(kernel, launch));
 }
 
 // --- memory
 CUresult cuMemAlloc(CUdeviceptr* out, size_t nbytes) {
-  call("allocate", {nbytes, word(out)});
-  return CUDA_SUCCESS;
+  return result(call("allocate", {nbytes, word(out)}));
 }
 CUresult cuMemFree(CUdeviceptr address) {
-  call("release", {address});
-  return CUDA_SUCCESS;
+  return result(call("release", {address}));
 }
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, size_t nbytes) {
-  cudaMemcpy(reinterpret_cast<void*>(to), from, nbytes, cudaMemcpyHostToDevice);
-  return CUDA_SUCCESS;
+  return result(cudaMemcpy(reinterpret_cast<void*>(to), from, nbytes, cudaMemcpyHostToDevice));
 }
 CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t nbytes) {
-  cudaMemcpy(to, reinterpret_cast<void*>(from), nbytes, cudaMemcpyDeviceToHost);
-  return CUDA_SUCCESS;
+  return result(cudaMemcpy(to, reinterpret_cast<void*>(from), nbytes, cudaMemcpyDeviceToHost));
 }
 CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t nbytes) {
-  cudaMemcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), nbytes,
-             cudaMemcpyDeviceToDevice);
-  return CUDA_SUCCESS;
+  return result(cudaMemcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), nbytes,
+             cudaMemcpyDeviceToDevice));
 }
 CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t count) {
-  cudaMemset(reinterpret_cast<void*>(address), value, count);
-  return CUDA_SUCCESS;
+  return result(cudaMemset(reinterpret_cast<void*>(address), value, count));
 }
 
 }  // extern "C"

@@ -4,8 +4,6 @@
 // plain copies, there is nothing to wait for, and queues and events are names.
 #include <cuda_runtime.h>
 
-#include <utility>
-
 #include "backend.h"
 
 using b200::call;
@@ -13,7 +11,11 @@ using b200::word;
 
 namespace {
 
-thread_local cudaError_t last_error = cudaSuccess;
+// What a function returns; cudaGetLastError knows of it.
+cudaError_t result(int code) {
+  if (code) call("note_error", {word(code)});
+  return static_cast<cudaError_t>(code);
+}
 
 void read_attribute(b200::Launch& launch, const cudaLaunchAttribute& attribute) {
   switch (attribute.id) {
@@ -71,14 +73,14 @@ int device_attribute(int attribute) {
   return value;
 }
 
-char* symbol_address(const void* symbol, size_t nbytes) {
-  uint64_t address = 0, size = 0;
-  call("symbol", {word(symbol), word(&address), word(&size), nbytes});
-  return reinterpret_cast<char*>(address);
+// The address of a variable with room for `nbytes`.
+cudaError_t find_symbol(const void* symbol, size_t nbytes, char** address) {
+  uint64_t size = 0;
+  return result(call("symbol", {word(symbol), word(address), word(&size), nbytes}));
 }
 
-void check_copy(const void* to, const void* from, size_t nbytes) {
-  call("check_copy", {word(to), word(from), nbytes});
+cudaError_t check_copy(const void* to, const void* from, size_t nbytes) {
+  return result(call("check_copy", {word(to), word(from), nbytes}));
 }
 
 }  // namespace
@@ -88,27 +90,23 @@ extern "C" {
 // --- launches and what is asked of a kernel
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                              size_t dynamic_smem, cudaStream_t) {
-  b200::launch(kernel, plain(grid, block, arguments, dynamic_smem));
-  return cudaSuccess;
+  return result(b200::launch(kernel, plain(grid, block, arguments, dynamic_smem)));
 }
 
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                                         size_t dynamic_smem, cudaStream_t) {
   auto launch = plain(grid, block, arguments, dynamic_smem);
   launch.cooperative = 1;
-  b200::launch(kernel, launch);
-  return cudaSuccess;
+  return result(b200::launch(kernel, launch));
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
                                 void** arguments) {
-  b200::launch(kernel, configured(config, arguments));
-  return cudaSuccess;
+  return result(b200::launch(kernel, configured(config, arguments)));
 }
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-  call("set_kernel_attribute", {word(kernel), word(attribute), word(static_cast<int64_t>(value))});
-  return cudaSuccess;
+  return result(call("set_kernel_attribute", {word(kernel), word(attribute), word(static_cast<int64_t>(value))}));
 }
 
 cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSuccess; }
@@ -131,8 +129,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* kernel) {
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* kernel,
                                                                    int threads, size_t dynamic_smem,
                                                                    unsigned) {
-  call("occupancy", {word(kernel), word(threads), dynamic_smem, word(blocks)});
-  return cudaSuccess;
+  return result(call("occupancy", {word(kernel), word(threads), dynamic_smem, word(blocks)}));
 }
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel,
@@ -144,34 +141,30 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* kernel,
                                            const cudaLaunchConfig_t* config) {
   const auto launch = configured(config, nullptr);
-  call("occupancy_clusters", {word(kernel), word(&launch), word(clusters)});
-  return cudaSuccess;
+  return result(call("occupancy_clusters", {word(kernel), word(&launch), word(clusters)}));
 }
 
 cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* kernel,
                                                  const cudaLaunchConfig_t*) {
-  call("largest_cluster", {word(kernel), word(size)});
-  return cudaSuccess;
+  return result(call("largest_cluster", {word(kernel), word(size)}));
 }
 
 // --- memory
 cudaError_t cudaMalloc(void** out, size_t nbytes) {
-  call("allocate", {nbytes, word(out)});
-  return cudaSuccess;
+  return result(call("allocate", {nbytes, word(out)}));
 }
 cudaError_t cudaMallocAsync(void** out, size_t nbytes, cudaStream_t) { return cudaMalloc(out, nbytes); }
 cudaError_t cudaMallocManaged(void** out, size_t nbytes, unsigned) { return cudaMalloc(out, nbytes); }
 cudaError_t cudaMallocHost(void** out, size_t nbytes) { return cudaMalloc(out, nbytes); }
 cudaError_t cudaHostAlloc(void** out, size_t nbytes, unsigned) { return cudaMalloc(out, nbytes); }
 cudaError_t cudaFree(void* address) {
-  call("release", {word(address)});
-  return cudaSuccess;
+  return result(call("release", {word(address)}));
 }
 cudaError_t cudaFreeAsync(void* address, cudaStream_t) { return cudaFree(address); }
 cudaError_t cudaFreeHost(void* address) { return cudaFree(address); }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t nbytes, cudaMemcpyKind) {
-  check_copy(to, from, nbytes);
+  if (const auto error = check_copy(to, from, nbytes)) return error;
   std::memmove(to, from, nbytes);
   return cudaSuccess;
 }
@@ -191,7 +184,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
   return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
 }
 cudaError_t cudaMemset(void* address, int value, size_t nbytes) {
-  check_copy(address, address, nbytes);
+  if (const auto error = check_copy(address, address, nbytes)) return error;
   std::memset(address, value, nbytes);
   return cudaSuccess;
 }
@@ -200,7 +193,9 @@ cudaError_t cudaMemsetAsync(void* address, int value, size_t nbytes, cudaStream_
 }
 cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t nbytes, size_t offset,
                                cudaMemcpyKind) {
-  std::memcpy(symbol_address(symbol, offset + nbytes) + offset, from, nbytes);
+  char* address = nullptr;
+  if (const auto error = find_symbol(symbol, offset + nbytes, &address)) return error;
+  std::memcpy(address + offset, from, nbytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t nbytes,
@@ -209,7 +204,9 @@ cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t
 }
 cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t nbytes, size_t offset,
                                  cudaMemcpyKind) {
-  std::memcpy(to, symbol_address(symbol, offset + nbytes) + offset, nbytes);
+  char* address = nullptr;
+  if (const auto error = find_symbol(symbol, offset + nbytes, &address)) return error;
+  std::memcpy(to, address + offset, nbytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t nbytes, size_t offset,
@@ -217,17 +214,14 @@ cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t nbyte
   return cudaMemcpyFromSymbol(to, symbol, nbytes, offset, kind);
 }
 cudaError_t cudaGetSymbolAddress(void** out, const void* symbol) {
-  *out = symbol_address(symbol, 0);
-  return cudaSuccess;
+  return find_symbol(symbol, 0, reinterpret_cast<char**>(out));
 }
 cudaError_t cudaGetSymbolSize(size_t* out, const void* symbol) {
   uint64_t address = 0;
-  call("symbol", {word(symbol), word(&address), word(out), 0});
-  return cudaSuccess;
+  return result(call("symbol", {word(symbol), word(&address), word(out), 0}));
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  call("memory_info", {word(free), word(total)});
-  return cudaSuccess;
+  return result(call("memory_info", {word(free), word(total)}));
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* address) {
   std::memset(out, 0, sizeof *out);
@@ -236,14 +230,24 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* add
   return cudaSuccess;
 }
 
-// --- errors: every failure is thrown, so none is left to ask for
-cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
-cudaError_t cudaPeekAtLastError() { return last_error; }
+// --- errors: the last one of what was refused; one of a kernel stays (../driver.py)
+cudaError_t cudaPeekAtLastError() {
+  uint64_t code = 0;
+  call("take_last_error", {word(&code), 0});
+  return static_cast<cudaError_t>(code);
+}
+cudaError_t cudaGetLastError() {
+  uint64_t code = 0;
+  call("take_last_error", {word(&code), 1});
+  return static_cast<cudaError_t>(code);
+}
 const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess ? "no error" : "an error of the CUDA runtime";
+  static thread_local b200::Text text;
+  return b200::text_of("error_text", error, text);
 }
 const char* cudaGetErrorName(cudaError_t error) {
-  return error == cudaSuccess ? "cudaSuccess" : "cudaError";
+  static thread_local b200::Text text;
+  return b200::text_of("runtime_name", error, text);
 }
 
 // --- the device
@@ -256,12 +260,11 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  call("set_device", {word(static_cast<int64_t>(device))});
-  return cudaSuccess;
+  return result(call("set_device", {word(static_cast<int64_t>(device))}));
 }
 cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-cudaError_t cudaDeviceReset() { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() { return result(call("wait", {})); }
+cudaError_t cudaDeviceReset() { return result(call("device_reset", {})); }
 cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
 cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
@@ -312,8 +315,8 @@ cudaError_t cudaStreamCreate(cudaStream_t* out) { return new_handle(out); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned) { return new_handle(out); }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned, int) { return new_handle(out); }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamQuery(cudaStream_t) { return result(call("wait", {})); }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return result(call("wait", {})); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
 cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue*) {
   return cudaSuccess;
@@ -330,14 +333,13 @@ cudaError_t cudaEventCreate(cudaEvent_t* out) {
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) { return cudaEventCreate(out); }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  call("now", {word(reinterpret_cast<double*>(event))});
-  return cudaSuccess;
+  return result(call("now", {word(reinterpret_cast<double*>(event))}));
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t queue, unsigned) {
   return cudaEventRecord(event, queue);
 }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t) { return result(call("wait", {})); }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return result(call("wait", {})); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete reinterpret_cast<double*>(event);
   return cudaSuccess;

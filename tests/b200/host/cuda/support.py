@@ -57,6 +57,13 @@ def compile_program(name: str, source: str, **options) -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
+def refusals() -> dict[int, str]:
+    """Why calls were refused, by the number that they returned."""
+    from torch.utils.cpp_extension import load_inline
+
+    return load_inline.__self__.driver.refused
+
+
 def caller(library: ctypes.CDLL) -> Callable[..., str]:
     """call(function, a, b): the function's exception text, "" without one."""
 

@@ -13,7 +13,7 @@ import b200
 from b200.host.cuda import toolkit
 from b200.host.cuda.architecture import split_flags
 from b200.host.cuda.errors import BuildError
-from tests.b200.host.cuda.support import caller, compile_program, needs_nvcc
+from tests.b200.host.cuda.support import caller, compile_program, needs_nvcc, refusals
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -287,6 +287,18 @@ SAID = {
 }
 
 
+# What the functions return for them, of driver_types.h and cuda.h; 0: an exception says it.
+CODES = {
+    **dict.fromkeys(
+        ("unknown_attribute", "a_cubin", "bad_ptx", "unknown_call", "unknown_entry"), 0
+    ),
+    **dict.fromkeys(("smem_without_limit", "smem_over_chip", "free_of_nothing"), 1),
+    **dict.fromkeys(("null_copy", "long_copy", "misaligned_map"), 1),
+    **{"out_of_memory": 2, "not_a_kernel": 98, "second_device": 101, "no_such_kernel": 500},
+    "cooperative": 720,
+}
+
+
 @pytest.fixture(scope="module")
 def call(gpu):
     return caller(compile_program("wrong_calls", SOURCE))
@@ -295,6 +307,10 @@ def call(gpu):
 @needs_nvcc
 @pytest.mark.parametrize("name", SAID)
 def test_one_clear_line(call, name):
-    said = call(name, torch.zeros(512).data_ptr())
-    assert SAID[name] in said
-    assert "\n" not in said.strip().replace("\n  kernel ", " ")
+    refusals().clear()
+    raised = call(name, torch.zeros(512).data_ptr())
+    if code := CODES.get(name, 9):  # a launch: cudaErrorInvalidConfiguration
+        assert not raised and list(refusals()) == [code]
+        raised = refusals()[code]
+    assert SAID[name] in raised
+    assert "\n" not in raised.strip().replace("\n  kernel ", " ")
