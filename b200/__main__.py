@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import b200
 from b200 import twin
+from b200.hopper.errors import HopperError
 
 if TYPE_CHECKING:
     from b200.chip.gpu import Gpu
@@ -40,7 +41,11 @@ def run(options: argparse.Namespace) -> int:
     if not script.is_file():
         print(f"b200 run: {script} is not a file", file=sys.stderr)
         return 2
-    gpu = _install(options)
+    try:
+        gpu = _install(options)
+    except HopperError as error:
+        print(f"b200 run: {error}", file=sys.stderr)
+        return 2
     try:
         _start(script, options.arguments)
     except b200.EmulatorError as error:
@@ -87,7 +92,6 @@ def _line(launch) -> str:
 
 def pack(options: argparse.Namespace) -> int:
     """Run a script and pack what it launches, of which nothing is carried out."""
-    from b200.hopper.errors import HopperError
     from b200.hopper.pack import Recorder, packed_launches
 
     script = Path(options.script)

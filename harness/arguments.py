@@ -40,6 +40,8 @@ def parse(argv: Sequence[str], description: str | None) -> argparse.Namespace:
             parser.error(f"--{name} must be {what}, got {value}")
     if arguments.seed is not None and arguments.seed < 0:
         parser.error(f"--seed must not be negative, got {arguments.seed}")
+    if arguments.quick and arguments.mode != "test":
+        parser.error("--quick goes with test")
     _check_files(parser, arguments)
     if arguments.schedule:
         try:
@@ -106,6 +108,11 @@ def _parser(description: str | None) -> _Parser:
     )
     parser.add_argument(
         "--smallest", type=int, metavar="N", help="of the official cases of each problem, N"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="test: of each problem the smallest official case and a random shape, a minute in all",
     )
     parser.add_argument(
         "--inputs",

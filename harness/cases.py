@@ -202,6 +202,11 @@ def official(problem: Problem, mode: str, smallest: int | None = None) -> list[C
     return [case for case in found if case in kept]
 
 
+def quick(problem: Problem, seed: int) -> list[Case]:
+    """The smallest official test, and a random shape: seconds each in the emulator."""
+    return [*official(problem, "test", smallest=1), *random_cases(problem, 1, seed)]
+
+
 def with_secret(cases: Iterable[Case], secret: int | None) -> list[Case]:
     """The same cases with a secret seed paired into theirs (Cantor), as the leaderboards do."""
     if secret is None:

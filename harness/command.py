@@ -48,7 +48,7 @@ def select(arguments: argparse.Namespace, secret: int | None) -> list[Case]:
     lines = list(arguments.case or [])
     for file in files:
         lines += cases.read_lines(Path(file))
-    for name in ("random", "smallest"):
+    for name in ("random", "smallest", "quick"):
         if lines and getattr(arguments, name):
             raise UsageError(
                 f"--{name} has its own shapes; it cannot be combined with --case or a case file"
@@ -56,8 +56,10 @@ def select(arguments: argparse.Namespace, secret: int | None) -> list[Case]:
     if lines:
         return cases.with_secret(_given(lines, problems), secret)
     problems = problems or list(PROBLEMS.values())
+    seed = SEED if secret is None else secret
+    if arguments.quick:
+        return [case for p in problems for case in cases.quick(p, seed)]
     if arguments.random:
-        seed = SEED if secret is None else secret
         return [case for p in problems for case in cases.random_cases(p, arguments.random, seed)]
     return cases.with_secret(
         [c for p in problems for c in cases.official(p, arguments.mode, arguments.smallest)],

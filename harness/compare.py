@@ -9,7 +9,8 @@ whose results are right, but in which the checker finds something, is timed all 
 as failed. In the emulator a time is modelled; on a GPU it is measured in --rounds rounds in which
 the submissions take turns, and the median of the rounds counts. --times in the emulator leaves out
 what takes longest: results (`eval.py test` checks them). A range in the emulator is the clock's
-errors on published times of kernels of that kind.
+errors on published times of kernels of that kind; whether a difference of two is more than the
+clock can tell is said by pairs of published versions (harness/confidence.py).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness import cases, devices
+from harness import cases, confidence, devices
 from harness.cases import Case, CaseError
 from harness.worker import GOOD
 from task import INPUT_KINDS, PROBLEMS, find_problem
@@ -69,6 +70,10 @@ class Result:
             return None
         return min(r["low_us"] for r in self.records), max(r["high_us"] for r in self.records)
 
+    def _trust(self, ratio: float | None) -> str | None:
+        modelled = self.records[-1].get("kind") == "modelled"
+        return str(confidence.of(ratio)) if modelled and ratio not in (None, 1.0) else None
+
     def fields(self, ratio: float | None) -> dict[str, Any]:
         """The JSON object of this result. ratio: its time over the first submission's."""
         last = self.failed or self.records[-1]
@@ -85,6 +90,7 @@ class Result:
             "high_us": high,
             "rounds": len(self.records),
             "ratio": ratio,
+            "trust": self._trust(ratio),
         }
 
 
@@ -223,6 +229,7 @@ def table(results: Sequence[Sequence[Result]]) -> str:
         )
         lines += [f"  {_line(result, row[0], width)}" for result in row]
         lines += _phases(row, width)
+        lines += _trust(row)
     lines += _means(results, width)
     sources = {r.records[-1].get("range_from"): None for row in results for r in row}
     if shown := [source for source in sources if source]:
@@ -259,6 +266,18 @@ def _phases(row: Sequence[Result], width: int) -> list[str]:
         found = dict(phases or ())
         columns = "  ".join(f"({i + 1}) {found.get(n, 0.0):6.2f}" for i, n in enumerate(names))
         lines.append(f"  {result.name:{width}}  {columns}")
+    return lines
+
+
+def _trust(row: Sequence[Result]) -> list[str]:
+    """Whether the modelled differences from the first are more than the clock can tell."""
+    modelled = [r for r in row[1:] if r.records[-1].get("kind") == "modelled"]
+    ratios = [(r, ratio(r, row[0])) for r in modelled]
+    lines = []
+    for result, against in ratios:
+        if against is not None:
+            band = confidence.of(against)
+            lines.append(f"  {result.name}, {against - 1:+.1%}: {band.word} ({band})")
     return lines
 
 

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from harness.qualify import plots
-from harness.qualify.plan import STEPS, Scope, plan
+from harness.qualify.plan import STEPS, Scope, plan, timed_cases
 from harness.qualify.state import Given
 from harness.qualify.summary import BAD, errors
 
@@ -77,16 +77,18 @@ SHARES = ("loss",)  # columns in per cent
 LONG = 16  # rows of a table that is folded away
 
 
-def page(scope: Scope, given: Mapping[str, Given], wrong: Sequence[str]) -> str:
-    """The whole page. wrong: the lines of summary.py."""
+def page(scope: Scope, given: Mapping[str, Given], wrong: Sequence[str], not_run: str = "") -> str:
+    """The whole page. wrong, not_run: of summary.py."""
     rows = [row for each in given.values() for row in each.rows]
     drawn = dict(plots.drawn(rows)) if plots.possible() else {}
-    parts = [f"<h1>Qualification on {escape(_device(scope, rows))}</h1>", _numbers(given, rows)]
+    parts = [f"<h1>Qualification on {escape(_device(scope, rows))}</h1>", _numbers(scope, rows)]
     if scope.rehearsal:
         parts.append("<p>A rehearsal: a wrong kernel, a hang and a slow pick are planted.</p>")
     if not drawn:
         parts.append(f"<p>{escape(plots.MISSING)}</p>")
     parts.append("<h2>What is wrong</h2>" + (_list(wrong) if wrong else "<p>Nothing.</p>"))
+    if not_run:
+        parts.append(f"<p>{escape(not_run)}.</p>")
     for step, title in STEPS.items():
         mine = [(c, given[c.key]) for c in plan(scope) if c.step == step and c.key in given]
         parts.append(f"<h2>{escape(title)}</h2>")
@@ -114,7 +116,7 @@ def _device(scope: Scope, rows: Sequence[Mapping[str, Any]]) -> str:
     return named + where.get(scope.device, "") + played + (": rehearsal" * scope.rehearsal)
 
 
-def _numbers(given: Mapping[str, Given], rows: Sequence[Mapping[str, Any]]) -> str:
+def _numbers(scope: Scope, rows: Sequence[Mapping[str, Any]]) -> str:
     """What a reader wants to know first."""
     lines = {}
     tested = [r for r in rows if r.get("mode") in ("test", "covering", "repeats")]
@@ -131,7 +133,8 @@ def _numbers(given: Mapping[str, Given], rows: Sequence[Mapping[str, Any]]) -> s
     losses = [r["loss"] for r in rows if r.get("loss") is not None]
     if losses:
         lines["choice"] = (
-            f"the pick loses {statistics.mean(losses):.1%} in the mean, {max(losses):.1%} at worst"
+            f"the pick loses {statistics.mean(losses):.1%} in the mean, {max(losses):.1%} at worst,"
+            f" of {len(losses)} of {sum(1 for _ in timed_cases(scope))} shapes"
         )
     off = {end: [abs(e) for e in errors(rows, end)] for end in ("before", "after")}
     if off["before"]:

@@ -20,7 +20,7 @@ from harness import devices
 from harness.qualify import page, planted
 from harness.qualify.plan import EVAL, QUICK, REHEARSED, STEPS, Command, Scope, plan
 from harness.qualify.state import Given, State, StateError
-from harness.qualify.summary import summary
+from harness.qualify.summary import not_run, summary
 
 TOLD = 2000  # characters of stderr that are kept
 DROPPED = ("seconds",)  # wall clock: not the same when a run is repeated
@@ -106,8 +106,11 @@ def main(argv: list[str]) -> int:
     _run_all(scope, state)
     found = summary(scope, state.given)
     report = scope.folder / "report.html"
-    report.write_text(page.page(scope, state.given, found), encoding="utf-8")
+    left = not_run(scope, state.given)
+    report.write_text(page.page(scope, state.given, found, left), encoding="utf-8")
     print("\n".join(f"- {line}" for line in found) or "nothing is wrong")
+    if left:
+        print(left)
     print(f"report: {report}")
     if not scope.rehearsal:
         return 112 if found else 0

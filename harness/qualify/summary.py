@@ -1,4 +1,4 @@
-"""What is wrong, a line each: the first thing a reader of the report wants."""
+"""What is wrong, a line each, and what was not run: what a reader of the report wants first."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ BAD = ("fail", "error", "timeout")
 
 def summary(scope: Scope, given: Mapping[str, Given]) -> list[str]:
     """Wrong results, hangs, failed commands, slow picks, false assumptions, constants that are
-    off, a clock that is; and what was not run.
+    off, a clock that is.
     """
-    lines, missing = [], []
+    lines = []
     for command in plan(scope):
         if command.key not in given:
-            missing.append(command.title)
             continue
         found = given[command.key]
         lines += _failed(command.title, found)
         lines += _rows(found)
     lines += _clock([row for each in given.values() for row in each.rows])
-    if missing:
-        lines.append(f"not run for want of time: {', '.join(missing)}")
-    return lines
+    return lines if given else ["nothing was run: --minutes left no time"]
+
+
+def not_run(scope: Scope, given: Mapping[str, Given]) -> str:
+    """What found no time, which is no fault; "" if all was run."""
+    missing = [command.title for command in plan(scope) if command.key not in given]
+    return f"not run for want of time: {', '.join(missing)}" if missing else ""
 
 
 def errors(rows: Sequence[Mapping[str, Any]], end: str) -> list[float]:

@@ -21,7 +21,7 @@ from harness import arguments
 from harness.qualify import page, run
 from harness.qualify.plan import EVAL, QUICK, REHEARSED, STEPS, Command, Scope, plan
 from harness.qualify.state import Given, State, StateError
-from harness.qualify.summary import summary
+from harness.qualify.summary import not_run, summary
 from task import PROBLEMS
 from tests import ROOT
 
@@ -245,7 +245,19 @@ def test_nothing_begins_when_the_minutes_are_over(commands, tmp_path, capsys):
     assert qualify(tmp_path / "q", "--minutes", "0") == 112
     said = capsys.readouterr().out
     assert "not run for want of time: machine 0, right 1, fast 2" in said
+    assert "- nothing was run" in said
     assert not (tmp_path / "q" / "state.json").exists()
+
+
+def test_what_found_no_time_is_not_wrong(tmp_path):
+    scope = Scope("emulator", ROOT / "submission.py", ROOT)
+    given = {"machine": Given(0)}
+    assert summary(scope, given) == []
+    left = not_run(scope, given)
+    assert left.startswith("not run for want of time: official cases, ")
+    shown = page.page(scope, given, [], left)
+    assert "<h2>What is wrong</h2><p>Nothing.</p><p>not run for want" in shown
+    assert not_run(scope, {command.key: Given(0) for command in plan(scope)}) == ""
 
 
 @pytest.mark.parametrize(
