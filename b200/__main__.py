@@ -54,7 +54,10 @@ def run(options: argparse.Namespace) -> int:
     finally:
         for launch in gpu.launches:
             print(_line(launch), file=sys.stderr)
-    return 1 if any(launch.findings for launch in gpu.launches) else 0
+    wrong = any(launch.findings for launch in gpu.launches)
+    if options.strict:
+        wrong |= any(launch.findings is None or launch.incomplete for launch in gpu.launches)
+    return 1 if wrong else 0
 
 
 def _install(options: argparse.Namespace) -> Gpu:
@@ -87,6 +90,8 @@ def _line(launch) -> str:
         text += f", modelled {time.time_us:.2f} us"
     for finding in launch.findings or ():
         text += f"\n{finding}"
+    for reason in launch.incomplete:
+        text += f"\nthe check is incomplete: {reason}"
     return text if launch.orders is None else f"{text}\n{launch.orders}"
 
 
@@ -208,6 +213,9 @@ def main(argv: list[str]) -> int:
     )
     command.add_argument(
         "--schedule", metavar="ORDER", help="early, late, random:SEED, or all: explores all orders"
+    )
+    command.add_argument(
+        "--strict", action="store_true", help="exit status 1 where the check is incomplete, too"
     )
     command.add_argument("--device", choices=("emulator", "hopper"), default="emulator")
     command.add_argument(

@@ -159,7 +159,8 @@ def _parser(description: str | None) -> _Parser:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="emulator: what the checker finds fails a case below the severity of an error, too",
+        help="emulator: what the checker finds fails a case below the severity of an error, too,"
+        " and so does what it did not look at",
     )
     parser.add_argument(
         "--all-findings",

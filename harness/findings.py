@@ -1,4 +1,6 @@
-"""What the checker's findings mean for a case: which of them fail it, and which are shown."""
+"""What the checker's findings mean for a case: which of them fail it, which are shown, and what was
+not looked at.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,47 @@ SHOWN = 6  # findings of a case, unless all are asked for
 def verdict(
     launches: Iterable, strict: bool = False, everything: bool = False, wrong: bool = False
 ) -> tuple[bool, str]:
-    """(whether the findings of some launches fail the case, what to say of them).
+    """(whether what was found in some launches fails the case, what to say of it).
 
-    Errors fail a case, the others only if `strict`. Without an error, a right result is told how
-    many there are; a `wrong` one is shown them, since they may be its cause.
+    Errors fail a case; findings of less severity, and a check that is incomplete, only if `strict`.
+    Without an error, a right result is told how many there are; a `wrong` one is shown them, since
+    they may be its cause.
     """
+    launches = list(launches)
+    failed, text = _found(launches, strict, everything, wrong)
+    missing = incomplete(launches, strict)
+    if missing:
+        shown = missing if everything else missing[:SHOWN]
+        more = len(missing) - len(shown)
+        lines = ["the check is incomplete:", *shown]
+        lines += [f"... {more} more: --all-findings"] if more else []
+        text = "\n".join(filter(None, [text, "\n  ".join(lines)]))
+    text = "\n".join(filter(None, [text, all_orders(launches)]))
+    return failed or bool(strict and missing), text
+
+
+def incomplete(launches: Iterable, strict: bool = True) -> list[str]:
+    """What of some launches was not looked at or not understood, a line each. Launches without a
+    checker are told if `strict`: who leaves it out knows.
+    """
+    found: dict[str, None] = {}
+    for launch in launches:
+        if launch.findings is None:
+            found |= {f"{launch.kernel} ran without the checker": None} if strict else {}
+            continue
+        found |= dict.fromkeys(launch.incomplete)
+    return list(found)
+
+
+def all_orders(launches: Iterable) -> str:
+    """The verdicts of --schedule all, a line each, how often each came; "" without it."""
+    verdicts = [launch.orders for launch in launches if launch.findings is not None]
+    count = Counter(map(str, filter(None, verdicts)))
+    return "\n".join(f"{text}{f', {n} times' if n > 1 else ''}" for text, n in count.items())
+
+
+def _found(launches: list, strict: bool, everything: bool, wrong: bool) -> tuple[bool, str]:
+    """`verdict` of the findings alone."""
     found = [f for launch in launches for f in launch.findings or ()]
     errors = [f for f in found if f.severity == "error"]
     others = [f for f in found if f.severity != "error"]

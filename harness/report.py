@@ -49,6 +49,11 @@ def record(case: Case, outcome: Outcome, device: Device, mode: str) -> dict[str,
         "message": outcome.message or outcome.report,
         "seconds": round(outcome.seconds, 3),
     }
+    if outcome.incomplete is not None:
+        fields |= {
+            "checked": "incomplete" if outcome.incomplete else "complete",
+            "incomplete": outcome.incomplete,
+        }
     if outcome.report:
         fields["report"] = outcome.report
     if outcome.stats:

@@ -22,7 +22,7 @@ from harness import configs
 from harness.cases import format_args
 from harness.checks import call_and_check, check_twice, recheck
 from harness.configs import Ranked
-from harness.findings import verdict
+from harness.findings import incomplete, verdict
 from harness.guard import Guard, ProgramStarted
 from harness.timing import Bench, CudaClock, WrongResult, plan
 from task import CaseArgs
@@ -87,8 +87,9 @@ class Outcome:
     or a crash) | timeout. seconds: wall
     clock of the case. stats: timing.Stats as a dict, where the case was timed. modelled:
     b200.clock's Reported as a dict, where it was modelled. report: what profile prints. ranked:
-    configurations and estimates (harness/configs.py). peak_mb: of its process. output: the first
-    and last of what the case printed, for a person.
+    configurations and estimates (harness/configs.py). peak_mb: of its process. incomplete: what of
+    its launches the checker did not look at or understand, None where there was nothing to check.
+    output: the first and last of what the case printed, for a person.
     """
 
     status: str
@@ -100,6 +101,7 @@ class Outcome:
     ranked: Ranked | None = None
     peak_mb: float = 0.0
     cuda_error: bool = False
+    incomplete: list[str] | None = None
     output: str = field(default="", repr=False)
 
     @property
@@ -214,10 +216,12 @@ def _diff(job: Job) -> Outcome:
     output = kernel(clone_data(data))
     right, report = explain(data, output, picture, what, launches or (), job.inputs)
     missing = [] if launches is None or launches else [_no_launch(job)]
-    failed, found = verdict(launches or (), job.strict, job.all_findings, not right)
+    checked = launches if launches and job.device == "emulator" else []
+    failed, found = verdict(checked, job.strict, job.all_findings, not right)
+    left_out = incomplete(checked) if checked else None
     message = "\n".join(filter(None, [*missing, found]))
     passed = right and not failed and not missing
-    return Outcome("pass" if passed else "fail", message, report=report)
+    return Outcome("pass" if passed else "fail", message, report=report, incomplete=left_out)
 
 
 def _load(job: Job) -> Callable[[Any], Any]:
@@ -315,10 +319,13 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
         wrong = str(error)
     launches = gpu.launches[before:]
     failed, remarks = verdict(launches, job.strict, job.all_findings, bool(wrong))
+    left_out = incomplete(launches) if launches else None
     if wrong or failed:
-        return Outcome("fail", "\n".join(filter(None, [wrong, remarks])))
+        message = "\n".join(filter(None, [wrong, remarks]))
+        return Outcome("fail", message, incomplete=left_out)
     if job.mode == "test":
-        return Outcome("pass", "\n".join(filter(None, [note, remarks])))
+        message = "\n".join(filter(None, [note, remarks]))
+        return Outcome("pass", message, incomplete=left_out)
     return _model(job, kernel, checked=False, status="pass")
 
 

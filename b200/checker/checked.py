@@ -8,9 +8,10 @@ What it finds is in `launch.findings`.
 from __future__ import annotations
 
 from b200.checker import naming as words
-from b200.checker.finding import ERROR, PORTABILITY, Finding
+from b200.checker.finding import ERROR, LIMIT, PORTABILITY, Finding
 from b200.checker.instrument import CheckedWriter
 from b200.checker.observer import Observer
+from b200.chip.describe import mnemonic
 from b200.chip.fragment import Fragment
 from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation
@@ -42,7 +43,19 @@ class Checked(Machine):
         self.observer.findings.arrange()
         launch.findings = self.observer.findings
         launch.stores = self.observer.stores
+        launch.incomplete = self._incomplete()
         return launch
+
+    def _incomplete(self) -> list[str]:
+        """What of the launch no rule looked at."""
+        found = [
+            f"{words.line(ins)}: the checker has no rule for {mnemonic(ins)}"
+            for block, ins in self.code.without_rule
+            if self.hits[block]
+        ]
+        if dropped := self.observer.findings.dropped:
+            found.append(f"{dropped} finding(s) beyond the first {LIMIT} of the launch are dropped")
+        return list(dict.fromkeys([*found, *self.observer.coverage.left_out()]))
 
     def _with_findings(self, error: EmulatorError) -> EmulatorError:
         """The error with what was found before it, which often is its cause."""

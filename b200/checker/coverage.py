@@ -53,10 +53,14 @@ class Loads:
         if self.outside is None and any(at >= n or at + size <= 0 for at, size, n in ends):
             self.outside = agent, ins, box
 
+    @property
+    def too_large(self) -> bool:
+        return int(np.prod(self.tensormap.dims)) > LIMIT
+
     def missed(self) -> int:
         """Elements of the tensor that no box has touched."""
         t = self.tensormap
-        if any(step != 1 for step in t.steps) or np.prod(t.dims) > LIMIT:
+        if any(step != 1 for step in t.steps) or self.too_large:
             return 0
         left = np.ones(t.dims, bool)
         for box in self.boxes:
@@ -211,6 +215,15 @@ class Coverage:
         if holes is not None:
             for mma, load, first, last in self.unread:
                 self._columns(mma, load, first, last, holes)
+
+    def left_out(self) -> list[str]:
+        """Tensors of which it is not known whether boxes leave anything out, a line each."""
+        return [
+            f"whether the boxes of {self.observer.operand(loads.tensormap.address)} leave a part "
+            f"out was not looked at: it has more than {LIMIT:,} elements"
+            for loads in self.loads.values()
+            if loads.too_large and (loads.outside is not None or loads.alike is not None)
+        ]
 
     def _skipped(self, loads: Loads, gap: tuple[int, int]):
         agent, ins = loads.first

@@ -18,6 +18,7 @@ from b200.checker.clocks import Agent
 from b200.checker.registers import first_reads
 from b200.checker.scopes import CLUSTER, CTA, scope_of
 from b200.checker.tensor_memory import halves_of
+from b200.checker.without_rule import without_rule
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier import barrier_operand
 from b200.chip.tensor.tmem import TmemAccess, split
@@ -32,6 +33,7 @@ class CheckedWriter(Writer):
 
     def write(self):
         self.first_reads = first_reads(self.out.structure)
+        self.out.without_rule = without_rule(self.out.structure, [words for words, _ in WRAPPERS])
         super().write()
 
     def _op(self, op):

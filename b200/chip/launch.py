@@ -23,7 +23,8 @@ class Launch:
     ("tcgen05.mma", "cp.async.bulk.tensor"). findings: of the checker, None without it. stores: who
     stored what (checker/stores.py), None where nobody asked. time: the clock's record
     (clock/timeline.py), None without it. orders: the verdict over all orders (explore/verdict.py),
-    None where they were not explored.
+    None where they were not explored. incomplete: what of a checked launch nobody looked at, or
+    understood, a line each: its findings then say less.
     """
 
     kernel: str
@@ -38,6 +39,7 @@ class Launch:
     stores: Any = None
     time: Any = None
     orders: Any = None
+    incomplete: list[str] = field(default_factory=list)
 
 
 def check_limits(launch: Launch, param_bytes: int):

@@ -43,8 +43,7 @@ class Orders:
             f"{self.clusters} cluster(s){alike}, {self.steps:,} steps, {self.states:,} states in "
             f"{self.seconds:.2f} s"
         )
-        reasons = "".join(f"\n  {reason}" for reason in self.reasons)
-        return f"all orders: {self.kind} ({size}){reasons}"
+        return f"all orders: {self.kind} ({size})"
 
 
 class Explored(Recorded):
@@ -59,6 +58,7 @@ class Explored(Recorded):
         start = time.perf_counter()
         launch.orders = self._judge(launch)
         launch.orders.seconds = time.perf_counter() - start
+        launch.incomplete += [f"all orders: {reason}" for reason in launch.orders.reasons]
         return launch
 
     def _judge(self, launch) -> Orders:

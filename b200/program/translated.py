@@ -16,6 +16,7 @@ class Translated:
 
     blocks: the functions. counts: instructions in each block. lines: generated line -> instruction.
     initial: the register file at the start of a warp. static_smem: bytes of static shared memory.
+    without_rule: instructions that who looks at the run has no rule for, with their block.
     """
 
     kernel: Kernel
@@ -28,6 +29,7 @@ class Translated:
     static_smem: int = 0
     local_bytes: int = 0
     source: str = ""
+    without_rule: list[tuple[int, Instr]] = field(default_factory=list)
 
 
 @contextlib.contextmanager

@@ -122,12 +122,33 @@ return ref_kernel(data)
     ]
     for record, (status, words) in zip(done.records, expected):
         assert record["status"] == status and words in record["message"], record
-        assert list(record) == ["problem", "case", "device", "mode", "status", "message", "seconds"]
+        names = ["problem", "case", "device", "mode", "status", "message", "seconds"]
+        ran = record["status"] in ("pass", "fail")  # what its launches were checked for is known
+        assert list(record) == names + ["checked", "incomplete"] * ran
         assert (record["problem"], record["device"], record["mode"]) == (
             "nvfp4_gemm",
             "emulator",
             "test",
         )
+
+
+@pytest.mark.parametrize(
+    "options, status, checked",
+    [
+        (("--no-check",), 0, "incomplete"),
+        (("--no-check", "--strict"), 112, "incomplete"),
+        (("--schedule", "all", "--strict"), 0, "complete"),
+    ],
+)
+def test_what_was_not_checked_fails_under_strict(run_eval, options, status, checked):
+    shape = ("--case", "m: 128; n: 256; k: 256; l: 1; seed: 1")
+    done = run_eval("test", "gemm", *shape, "--json", *EMULATED, *options)
+    (record,) = done.records
+    assert (done.status, record["checked"]) == (status, checked), record
+    assert bool(record["incomplete"]) == (checked == "incomplete")
+    assert ("all orders: deadlock-free" in record["message"]) == ("all" in options)
+    if status:
+        assert "ran without the checker" in record["message"]
 
 
 def test_the_runners_protocol(run_eval, stand_in, tmp_path):

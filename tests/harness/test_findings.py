@@ -3,18 +3,21 @@
 from types import SimpleNamespace
 
 from b200.checker.finding import NOTE, PORTABILITY, Finding, Findings
-from harness.findings import SHOWN, verdict
+from harness.findings import SHOWN, incomplete, verdict
 
 
 def launch(*severities: str) -> SimpleNamespace:
     findings = Findings()
     findings += [Finding("race", f"d{i}", (), "k.py:1", "", s) for i, s in enumerate(severities)]
     findings.arrange()
-    return SimpleNamespace(findings=findings)
+    return SimpleNamespace(kernel="k", findings=findings, incomplete=[], orders=None)
+
+
+UNCHECKED = SimpleNamespace(kernel="k", findings=None, incomplete=[], orders=None)
 
 
 def test_only_errors_fail_a_case_unless_all_are_to():
-    assert verdict([SimpleNamespace(findings=None), launch()]) == (False, "")
+    assert verdict([UNCHECKED, launch()]) == (False, "")
     remarks = launch(NOTE, PORTABILITY)
     failed, text = verdict([remarks])
     assert not failed and "1 of severity note" in text and "d0" not in text
@@ -31,3 +34,21 @@ def test_errors_are_shown_first_and_all_can_be_had():
     assert failed and text.splitlines()[1] == "k.py:1: race: d1"
     assert text.splitlines()[-1] == f"... {14 - SHOWN} more: --all-findings"
     assert verdict(many, everything=True)[1].count("k.py:1") == 14
+
+
+def test_what_is_incomplete_is_said_and_fails_if_all_is_to():
+    left_out = launch()
+    left_out.incomplete = ["k.py:3: the checker has no rule for discard"]
+    failed, text = verdict([left_out, left_out])
+    assert not failed
+    assert text == "the check is incomplete:\n  k.py:3: the checker has no rule for discard"
+    assert verdict([left_out], strict=True)[0]
+    assert incomplete([left_out, launch(), left_out]) == left_out.incomplete
+    failed, text = verdict([UNCHECKED], strict=True)
+    assert failed and "k ran without the checker" in text
+
+
+def test_the_verdicts_over_all_orders_are_told():
+    one, other = launch(), launch()
+    one.orders = other.orders = "all orders: deadlock-free"
+    assert verdict([one, other]) == (False, "all orders: deadlock-free, 2 times")
