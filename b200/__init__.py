@@ -42,13 +42,14 @@ _modules: Modules | None = None
 
 def machine(
     memory: GlobalMemory,
-    check: bool = True,
+    check: bool | str = True,
     timing: bool | Options = False,
     schedule: str | None = None,
 ) -> Machine:
     """A machine over `memory` that checks its launches, or gives them simulated time.
 
-    check: races and protocol errors are looked for (`launch.findings`). timing: True, or
+    check: races and protocol errors are looked for (`launch.findings`); "all": in every cluster,
+    also in those that do what one before has done (b200/checker/following.py). timing: True, or
     b200.clock.Options: launches take simulated time (`launch.time`) and are not checked. schedule:
     "early", "late" or "random:SEED", the order in which warps and completions take turns
     (b200/chip/schedules.py), or "all": the usual order, of which all others are explored
@@ -70,11 +71,12 @@ def machine(
             raise ValueError("the schedule all takes the checker, which is off")
         return type("Machine", (Explored, Machine), {})(memory)
     parts = ((Checked,) if check else ()) + ((Scheduled,) if order is not None else ())
-    return type("Machine", (*parts, Machine), {"schedule": order})(memory)
+    attributes = {"schedule": order, "follows": check != "all"}
+    return type("Machine", (*parts, Machine), attributes)(memory)
 
 
 def install(
-    check: bool = True,
+    check: bool | str = True,
     timing: bool | Options = False,
     gpu: Gpu | None = None,
     schedule: str | None = None,

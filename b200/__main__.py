@@ -203,9 +203,15 @@ def main(argv: list[str]) -> int:
     command.set_defaults(function=run)
     command.add_argument(
         "--check",
-        action=argparse.BooleanOptionalAction,
+        nargs="?",
+        choices=("all",),
+        const=True,
         default=True,
-        help="look for races and protocol errors (default)",
+        help="look for races and protocol errors (default); =all: in each cluster, though it does"
+        " what another has done",
+    )
+    command.add_argument(
+        "--no-check", dest="check", action="store_const", const=False, help="do not look for them"
     )
     command.add_argument("--time", action="store_true", help="model times; does not check")
     command.add_argument(

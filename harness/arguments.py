@@ -144,10 +144,16 @@ def _parser(description: str | None) -> _Parser:
     )
     parser.add_argument(
         "--check",
-        action=argparse.BooleanOptionalAction,
+        nargs="?",
+        choices=("all",),
+        const=True,
         default=True,
         help="emulator: look for races and protocol errors, which fail a case, and hold the results"
-        " of benchmark and profile against the reference (default: on)",
+        " of benchmark and profile against the reference (default: on); =all: in each cluster,"
+        " though it does what another has done",
+    )
+    parser.add_argument(
+        "--no-check", dest="check", action="store_const", const=False, help="emulator: do not"
     )
     parser.add_argument(
         "--sweep-constants",

@@ -45,7 +45,7 @@ class Job:
     threads: for torch's CPU work.
 
     trace, plot: files for the timeline of a modelled launch, if any. check, schedule: of the
-    emulator: races are looked for; the order in which things happen (b200/chip/schedules.py).
+    emulator (b200.machine): races are looked for; the order in which things happen.
     strict, all_findings: findings of every severity fail the case; all of them are shown.
     allowed: programs that the submission may start, besides compilers (harness/guard.py).
 
@@ -64,7 +64,7 @@ class Job:
     threads: int = 1
     trace: str = ""
     plot: str = ""
-    check: bool = True
+    check: bool | str = True
     schedule: str | None = None
     strict: bool = False
     all_findings: bool = False

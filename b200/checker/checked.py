@@ -7,15 +7,20 @@ What it finds is in `launch.findings`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from b200.checker import naming as words
 from b200.checker.finding import ERROR, LIMIT, PORTABILITY, Finding
-from b200.checker.instrument import CheckedWriter
+from b200.checker.following import Departed, Trail
+from b200.checker.instrument import CheckedWriter, can_be_followed
 from b200.checker.observer import Observer
 from b200.chip.describe import mnemonic
 from b200.chip.fragment import Fragment
+from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation
-from b200.chip.state import GlobalMemory
+from b200.chip.placement import Seat
+from b200.chip.state import Cluster, GlobalMemory
 from b200.chip.sync.mbarrier import BarrierHistory, MBarrier
 from b200.errors import EmulatorError
 from b200.program.module import Instr
@@ -27,6 +32,7 @@ class Checked(Machine):
     """In front of any Machine: `class CheckedMachine(Checked, Machine)`."""
 
     writer_type = CheckedWriter
+    follows = True  # clusters that do what others have done run unchecked (following.py)
 
     def __init__(self, memory: GlobalMemory):
         super().__init__(memory)
@@ -34,7 +40,10 @@ class Checked(Machine):
         self.used_tensormaps: dict[int, bytes] = {}
 
     def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes):
-        self.observer = Observer(self, code)
+        in_order = type(self).next_fragment is Machine.next_fragment
+        at_once = type(self).settle is Machine.settle and not self.keep_stores
+        follow = self.follows and in_order and at_once and can_be_followed(code)
+        self.observer = Observer(self, code, follow)
         try:
             launch = super().launch(code, grid, block, cluster, dynamic_smem, params)
         except EmulatorError as error:
@@ -73,7 +82,59 @@ class Checked(Machine):
             text = "\n".join([text, "remarks on what came before:", *_quoted(remarks)])
         return EmulatorError(error.kind, text, findings)
 
+    # --- clusters that follow others --------------------------------------------------------------
+    @property
+    def _follower(self) -> Trail | None:
+        following = self.observer.following
+        return following.follower if following is not None else None
+
+    def _admit(self, cluster: Cluster, launch: Launch, sms: Sequence[Seat]):
+        if self.observer.following is not None:
+            self.observer.following.begin(cluster, alone=len(self._ended()) == len(self.resident))
+            self._hits_before = self.hits.copy()
+        super()._admit(cluster, launch, sms)
+
+    def _start_next(self, waiting, launch: Launch, placement) -> bool:
+        """A cluster that follows is alone: before another starts, or if it can go no further, it
+        starts again, checked.
+        """
+        if self._follower is not None and (self.next_cluster is not None or not self.queue):
+            self._start_again(launch)
+            return True
+        return super()._start_next(waiting, launch, placement)
+
+    def _turn(self, f: Fragment, launch: Launch) -> bool:
+        try:
+            return super()._turn(f, launch)
+        except Departed:
+            pass
+        except EmulatorError:
+            if self._follower is None:
+                raise
+        self._start_again(launch)
+        return False
+
+    def _start_again(self, launch: Launch):
+        """The cluster that follows starts again, checked: nothing of it is left (following.py)."""
+        following, follower = self.observer.following, self._follower
+        assert following is not None and follower is not None
+        cluster, following.follower = follower.cluster, None
+        self.queue.clear()
+        self.resident.remove(cluster)
+        self.hits[:] = self._hits_before
+        self.observer.globals.forget(cluster)
+        fresh = Cluster(cluster.grid, cluster.index, cluster.shape)
+        following.begin(fresh, alone=False)
+        super()._admit(fresh, launch, [cta.sm for cta in cluster.ctas])
+
+    # --- what the checker sees --------------------------------------------------------------------
     def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+        trail = warp.cta.cluster.trail
+        if trail is not None:
+            trail.issue(operation, warp)
+            if trail.follows:
+                super().issue(operation, warp, apply)
+                return
         super().issue(operation, warp, self.observer.issued(operation, warp, apply))
 
     def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
@@ -96,6 +157,12 @@ class Checked(Machine):
     def lanes_exited(self, state, lanes: int):
         super().lanes_exited(state, lanes)
         if state.live == 0:
+            trail = state.cta.cluster.trail
+            followed = trail is not None and trail.follows
+            if trail is not None:
+                trail.exited(state)
+            if followed:
+                return
             self.observer.warp_exited(state)
 
 

@@ -6,12 +6,13 @@ nothing. A release publishes the warp's clock at its address, an acquire joins i
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record
+from b200.checker.following import Look, Looking, Touch, followed, plain
 from b200.checker.shadow import SHUFFLED
 from b200.chip.describe import mnemonic
 from b200.chip.memory.loads_stores import kind_of, space_of
@@ -21,6 +22,7 @@ from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Vec
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
+UNSEEN = ("param", "local", "const")  # state spaces of a thread, or of what nobody writes
 STRONG = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
 SHUFFLE = np.array([SHUFFLED], np.uint8)
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
@@ -225,14 +227,40 @@ def _one_address(w, ins: Instr, where: str):
     )
 
 
+def _bytes_of(ins: Instr) -> int:
+    """That a lane loads or stores."""
+    data = ins.operands[1] if ins.mods[0] == "st" else ins.operands[0]
+    return (len(data.items) if isinstance(data, Vec) else 1) * TYPE_BITS[kind_of(ins)] // 8
+
+
+def _look_at_access(ins: Instr) -> Looking | None:
+    """The step of ld and st: addresses in shared memory, that it is global memory. Weak ones only,
+    but in shared memory.
+    """
+    space, write, nbytes = space_of(ins), ins.mods[0] == "st", _bytes_of(ins)
+    bits = (1 << TYPE_BITS[kind_of(ins)]) - 1
+    if ins.has(*STRONG) and not space.startswith("shared"):
+        return None
+
+    def look(w, mask, args):
+        where, at = _where(space, _addresses(mask, args[0]))
+        differs = partial(_differ, mask, at, args[1], bits) if write and where else None
+        if where != "global":
+            return Look((plain(args[0]) if where else where,), differs=differs)
+        tell = partial(_global, w, ins, at, nbytes, write, False) if write else None
+        return Look((where, at.size), Touch(write, at, nbytes), tell, differs=differs)
+
+    return look
+
+
+@followed(_look_at_access)
 def access(ins: Instr, run):
     """ld, st."""
     space, write = space_of(ins), ins.mods[0] == "st"
     kind = kind_of(ins)
-    data = ins.operands[1] if write else ins.operands[0]
-    nbytes = (len(data.items) if isinstance(data, Vec) else 1) * TYPE_BITS[kind] // 8
+    nbytes = _bytes_of(ins)
     strong = ins.has(*STRONG)
-    if space in ("param", "local", "const"):
+    if space in UNSEEN:
         return run
     bits = (1 << TYPE_BITS[kind]) - 1
 
@@ -290,6 +318,11 @@ def atomic(ins: Instr, run):
     return observed
 
 
+def _look_at_matrix(ins: Instr) -> Looking:
+    return lambda w, mask, args: Look((plain(args[0]),))
+
+
+@followed(_look_at_matrix)
 def matrix_access(ins: Instr, run):
     """ldmatrix, stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix i's rows."""
     count = next((n for n in (4, 2, 1) if ins.has(f"x{n}")), 1)

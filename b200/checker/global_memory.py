@@ -96,10 +96,16 @@ class GlobalRules:
         if agent.cta in self.synchronised or (flat == 0).all():
             return
         for old in np.unique(flat).tolist():
-            if old:
+            if self.writers[old] is not None:
                 other, where = self.writers[old]
                 if other.cta is not agent.cta and not self._ordered(agent, other):
                     yield other, where
+
+    def forget(self, cluster):
+        """What a cluster has written, which starts again."""
+        for number, writer in enumerate(self.writers):
+            if writer is not None and writer[0].cta.cluster is cluster:
+                self.writers[number] = None
 
     # --- reads ----------------------------------------------------------------------------------
     def _read(self, agent, cells: np.ndarray, ins, region):

@@ -15,6 +15,8 @@ import numpy as np
 from b200.checker import generic, named_barriers, pairs
 from b200.checker.accesses import Record
 from b200.checker.clocks import Agent
+from b200.checker.following import all_operands, followed, look_of
+from b200.checker.generic import UNSEEN
 from b200.checker.registers import first_reads
 from b200.checker.scopes import CLUSTER, CTA, scope_of
 from b200.checker.tensor_memory import halves_of
@@ -25,6 +27,7 @@ from b200.chip.tensor.tmem import TmemAccess, split
 from b200.contract import active, lanes
 from b200.errors import Fault
 from b200.program.module import Instr
+from b200.program.translated import Translated
 from b200.program.writer import Writer
 
 
@@ -48,8 +51,45 @@ def wrap(ins: Instr, run, style: str):
     """The run function of an instruction, observed. style: "lane" or "warp"."""
     for words, make in WRAPPERS:
         if ins.mods[: len(words)] == words:
-            return _noted(ins, run, style) if make is None else make(ins, run)
+            return _noted(ins, run, style) if make is None else _stepping(ins, run, make)
     return run
+
+
+def _stepping(ins: Instr, run, make: Callable):
+    """What a wrapper makes of an instruction, and what a cluster that follows executes in place of
+    it (following.py).
+    """
+    observed = make(ins, run)
+    look = look_of(make, ins)
+    if look is None or observed is run:
+        return observed
+
+    def step(w, who, *args):
+        trail = w.cta.cluster.trail
+        if trail is not None:
+            w.machine.observer.ins = ins
+            trail.look(ins, w, who, look(w, who, args))
+            if trail.follows:
+                return run(w, who, *args)
+        return observed(w, who, *args)
+
+    return step
+
+
+def can_be_followed(code: Translated) -> bool:
+    """Whether each instruction of a kernel is one whose steps are known (following.py)."""
+    ops = (op.ins for block in code.structure for op in block.ops if op.entry is not None)
+    return all(map(_has_steps, ops))
+
+
+def _has_steps(ins: Instr) -> bool:
+    if ins.mods[0] in ("call", "clusterlaunchcontrol"):
+        return False  # what the device has printed, or cancelled, stays so
+    for words, make in WRAPPERS:
+        if ins.mods[: len(words)] == words:
+            unseen = ins.mods[0] in ("ld", "ldu", "st") and ins.has(*UNSEEN)
+            return make is None or unseen or look_of(make, ins) is not None
+    return True
 
 
 def _noted(ins: Instr, run, style: str):
@@ -64,6 +104,7 @@ def _noted(ins: Instr, run, style: str):
     return observed
 
 
+@followed(all_operands)
 def _warp_sync(ins: Instr, run):
     """bar.warp.sync: the lanes see what they wrote for each other."""
 
@@ -77,6 +118,7 @@ def _warp_sync(ins: Instr, run):
 # --- mbarriers ----------------------------------------------------------------------------------
 
 
+@followed(all_operands)
 def _init(ins: Instr, run):
     find = barrier_operand(ins)
 
@@ -90,6 +132,7 @@ def _init(ins: Instr, run):
     return observed
 
 
+@followed(all_operands)
 def _inval(ins: Instr, run):
     def observed(w, lane, address):
         observer = w.machine.observer
@@ -104,6 +147,7 @@ def _inval(ins: Instr, run):
     return observed
 
 
+@followed(all_operands)
 def _arrive(ins: Instr, run):
     find = barrier_operand(ins)
     expects = ins.has("expect_tx")
@@ -135,6 +179,7 @@ def _arrive(ins: Instr, run):
     return observed
 
 
+@followed(all_operands)
 def _complete_tx(ins: Instr, run):
     find = barrier_operand(ins)
 
@@ -152,6 +197,7 @@ def _complete_tx(ins: Instr, run):
     return observed
 
 
+@followed(all_operands)
 def _wait(ins: Instr, run):
     find = barrier_operand(ins)
     shift = 0 if ins.has("parity") else 63
@@ -177,6 +223,7 @@ def _wait(ins: Instr, run):
 # --- barriers of the CTA and of the cluster -----------------------------------------------------
 
 
+@followed(all_operands)
 def _named(ins: Instr, run):
     """bar.sync, bar.red (which may be executed again when woken), bar.arrive."""
     waits = not ins.has("arrive")
@@ -217,6 +264,7 @@ def _named(ins: Instr, run):
     return observed
 
 
+@followed(all_operands)
 def _cluster_arrive(ins: Instr, run):
     relaxed = ins.has("relaxed")
 
@@ -236,6 +284,7 @@ def _cluster_arrive(ins: Instr, run):
     return observed
 
 
+@followed(all_operands)
 def _cluster_wait(ins: Instr, run):
     def observed(w, mask):
         observer = w.machine.observer
@@ -247,6 +296,7 @@ def _cluster_wait(ins: Instr, run):
     return observed
 
 
+@followed(all_operands)
 def _registers(ins: Instr, run):
     """setmaxnreg."""
 
@@ -271,6 +321,7 @@ def _both_fences(ins: Instr, agent: Agent):
     agent.fence_memory(CLUSTER, **_sides(ins))
 
 
+@followed(all_operands)
 def _fence(ins: Instr, run):
     if ins.has("proxy"):
         kinds = [m for m in ins.mods if m.startswith("async")]
@@ -292,6 +343,7 @@ def _fence(ins: Instr, run):
 
 
 def _tensor_fence(act: Callable[[Agent], None]):
+    @followed(all_operands)
     def make(ins: Instr, run):
         def observed(w, mask):
             run(w, mask)
@@ -305,6 +357,7 @@ def _tensor_fence(act: Callable[[Agent], None]):
 def _stream_wait(name: str):
     """tcgen05.wait::ld, wait::st: the warp's own loads or stores of tensor memory are complete."""
 
+    @followed(all_operands)
     def make(ins: Instr, run):
         def observed(w, mask):
             run(w, mask)
@@ -318,6 +371,7 @@ def _stream_wait(name: str):
 
 
 def _commit_group(name: str):
+    @followed(all_operands)
     def make(ins: Instr, run):
         def observed(w, mask):
             run(w, mask)
@@ -329,6 +383,7 @@ def _commit_group(name: str):
 
 
 def _wait_group(name: str):
+    @followed(all_operands)
     def make(ins: Instr, run):
         everything = ins.has("wait_all")
 
@@ -348,6 +403,7 @@ def _wait_group(name: str):
 # --- tensor memory ------------------------------------------------------------------------------
 
 
+@followed(all_operands)
 def _alloc(ins: Instr, run):
     pair = ins.has("cta_group::2")
 
@@ -363,6 +419,7 @@ def _alloc(ins: Instr, run):
     return observed
 
 
+@followed(all_operands)
 def _dealloc(ins: Instr, run):
     pair = ins.has("cta_group::2")
 
@@ -376,6 +433,15 @@ def _dealloc(ins: Instr, run):
     return observed
 
 
+def _place_of_tensor_access(ins: Instr):
+    """All operands but the registers of a store."""
+    everything = all_operands(ins)
+    if ins.mods[1] == "ld":
+        return everything
+    return lambda w, mask, args: everything(w, mask, args[:-1])
+
+
+@followed(_place_of_tensor_access)
 def _tensor_access(ins: Instr, run):
     """tcgen05.ld and tcgen05.st."""
     is_load = ins.mods[1] == "ld"

@@ -22,6 +22,7 @@ from b200.checker.clocks import HB, INIT, TENSOR, Agent
 from b200.checker.coverage import Coverage
 from b200.checker.descriptor_rank import DescriptorRanks
 from b200.checker.finding import ERROR, NOTE, PORTABILITY, Finding, Findings
+from b200.checker.following import Departed, Following
 from b200.checker.global_memory import GlobalRules
 from b200.checker.products import Products
 from b200.checker.quantise import unrounded_scales
@@ -46,8 +47,9 @@ class Observer(Asynchronous):
     far.
     """
 
-    def __init__(self, machine, code):
+    def __init__(self, machine, code, follow: bool = False):
         self.machine = machine
+        self.following = Following(self, machine.memory) if follow else None
         ops = (op.ins.mods for block in code.structure for op in block.ops)
         self.strict = any(m[0] == "tcgen05" and m[1].startswith("fence") for m in ops)
         # mbarrier.init of the barriers of which somebody waited for a phase that was completed
@@ -123,6 +125,10 @@ class Observer(Asynchronous):
     def found(self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR):
         loc, also = words.line(ins), words.line(other) if other is not None else ""
         key = (kind, loc, also) if ins is not None else (kind, diagnosis)
+        if self.following is not None and self.following.follower is not None:
+            if key in self.findings.keys:
+                return
+            raise Departed
         if self.findings.new(*key) and self.alike[kind, loc] < ALIKE:
             self.alike[kind, loc] += 1
             details = (*details, *words.calls(ins, other))
@@ -382,6 +388,11 @@ class Observer(Asynchronous):
 
     def registers_read(self, warp, loads):
         """An instruction reads registers of tcgen05.ld instructions: they are complete."""
+        trail = warp.cta.cluster.trail
+        if trail is not None:
+            trail.step(("registers", id(loads), warp.cta.rank, warp.index))
+            if trail.follows:
+                return
         agent = self.agent(warp)
         for load in loads:
             record = agent.loads.get(id(load))

@@ -330,7 +330,8 @@ class CTA:
 class Cluster:
     """CTAs launched together; `ctas[rank]`, rank = x + y*nx + z*nx*ny inside the cluster.
 
-    barrier: of the cluster, made when it becomes resident. checked: what the checker attaches.
+    barrier: of the cluster, made when it becomes resident. checked, trail: what the checker
+    attaches.
     """
 
     barrier: ClusterBarrier
@@ -339,6 +340,7 @@ class Cluster:
         self.grid, self.index, self.shape = grid, index, shape
         self.ctas: list[CTA] = []
         self.checked: Any = None
+        self.trail: Any = None
 
     def locate(self, address: int, me: CTA, nbytes: int, align: int = 1) -> tuple[CTA, int]:
         """CTA and offset of a shared::cluster address; a plain shared::cta address means `me`'s own

@@ -147,6 +147,7 @@ class Recorded(Checked):
 
     fragment_type = RecordedFragment
     writer_type = RecordingWriter
+    follows = False  # what all clusters do is recorded
 
     def launch(self, *arguments):
         self.recorder = Recorder()

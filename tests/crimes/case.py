@@ -120,12 +120,13 @@ class Crime:
     cluster: tuple[int, int, int] = (1, 1, 1)
     schedule: str | None = None
 
-    def run(self, bug: bool, schedule: str | None = None) -> tuple[Source, Outcome]:
-
+    def run(
+        self, bug: bool, schedule: str | None = None, check: bool | str = True
+    ) -> tuple[Source, Outcome]:
         schedule = schedule or self.schedule
         source = self.build(bug)
         gpu = Gpu()
-        gpu.machine = b200.machine(gpu.memory, schedule=schedule)
+        gpu.machine = b200.machine(gpu.memory, check, schedule=schedule)
         args = self.args()
         program = parse(source.text(self.name))
         kernel = program.kernels[self.name]

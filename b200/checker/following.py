@@ -1,0 +1,392 @@
+"""Clusters that do what one before has done run without the checker's rules for clusters.
+
+Most clusters of a grid do the same at other coordinates, and the rules find in them what they found
+in the first. So a cluster that is checked writes down its steps, and a later one runs unchecked as
+long as each of its steps is one that some cluster has taken from the same point: it *follows*. One
+that takes another step starts again, checked, from its beginning.
+
+What this relies on, and why it is sound:
+
+1.  A rule for clusters is a function of the cluster's steps. A step is an instruction that the
+    checker looks at, the warp and the lanes that execute it, and all its operands but two kinds:
+    values that are stored, and places in global memory (addresses, coordinates). So equal steps
+    leave the rules in equal states, and what they would find has been found, under the same lines
+    (finding.py keeps one finding a pair of lines). What a rule takes from the left-out operands is
+    part of the step: whether lanes store different values at one place, how much of a box lies in
+    its tensor, whether a lane names the same place as the one before.
+2.  Rules for all clusters see all of them: places that two CTAs write (global_memory.py), what is
+    loaded and what is not (coverage.py). What a cluster that follows does there is kept until it
+    has ended, and told then, in its order. If a finding comes of that, or of anything else that is
+    looked at meanwhile, the cluster starts again, checked, so that the finding is the checker's
+    own.
+3.  Starting again repeats nothing that shows. A cluster that follows is alone: before another
+    begins, it starts again. Its shared and tensor memory, its barriers and its counts are dropped.
+    And no allocation is both read and written in a launch whose clusters follow, so that it reads
+    the same again, and writes the same again.
+
+Clusters do not follow in a launch with an instruction whose wrapper (instrument.py) or operation
+(OPERATIONS, below) does not say what its steps are: atomics, accesses that synchronise, edits of
+tensormaps, cancelled launches, output of the device, and whatever a rule is added for that says
+nothing of it. Nor under a schedule: effects that are put off would have to be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from b200.chip.operations import (
+    BulkLoad,
+    BulkPrefetch,
+    BulkStore,
+    BulkToPeer,
+    Commit,
+    CpAsyncArrive,
+    Mma,
+    Operation,
+    Place,
+    StAsync,
+    TensormapPrefetch,
+    TmaLoad,
+    TmaPrefetch,
+    TmaStore,
+    TmemCopy,
+    TmemShift,
+)
+from b200.errors import Fault
+from b200.program.module import Instr
+from b200.spaces import WINDOW_MASK
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+    from b200.chip.state import Cluster, GlobalMemory
+
+MOST_STEPS = 1 << 20  # that are remembered of a launch
+
+
+class Departed(BaseException):
+    """A cluster that follows does what no cluster has done: it starts again. No Exception, so that
+    nobody takes it for a fault of the kernel.
+    """
+
+
+class Touch(NamedTuple):
+    """Global memory that an instruction reads or writes: `nbytes` at each address, int64."""
+
+    write: bool
+    addresses: np.ndarray
+    nbytes: int
+
+
+class Look(NamedTuple):
+    """What an instruction is about to do. operands: those that make its step. touch: of global
+    memory. tell, note: for the rules that see all clusters, to be called once the cluster has
+    ended; `note` finds nothing before the launch ends. differs: whether lanes store different
+    values at one address.
+    """
+
+    operands: tuple
+    touch: Touch | None = None
+    tell: Callable[[], None] | None = None
+    note: Callable[[], None] | None = None
+    differs: Callable[[], bool] | None = None
+
+
+Looking = Callable[..., Look]  # of (warp, mask or lane, arguments)
+
+
+def followed(look: Callable[[Instr], Looking | None]):
+    """Marks a wrapper of instrument.py. look(ins): what tells the instruction's step, None for a
+    form that is not followed.
+    """
+
+    def mark(make):
+        make.look = look
+        return make
+
+    return mark
+
+
+def look_of(make, ins: Instr) -> Looking | None:
+    """What tells the steps of an instruction with this wrapper; None if it is not followed."""
+    look = getattr(make, "look", None)
+    return look(ins) if look is not None else None
+
+
+def plain(x) -> Any:
+    """An operand as something that compares."""
+    if isinstance(x, np.ndarray):
+        return x.tobytes()
+    return tuple(map(plain, x)) if isinstance(x, tuple) else x
+
+
+def all_operands(ins: Instr) -> Looking:
+    """The look of an instruction whose operands are all part of its step."""
+    return lambda w, who, args: Look(tuple(map(plain, args)))
+
+
+class Node:
+    """Where a cluster stands behind a step. more: other nodes behind it than `next`, by step.
+    roles: (CTA rank, warp) -> what it was seen doing, where a cluster has ended.
+    """
+
+    __slots__ = ("step", "next", "more", "roles")
+
+    def __init__(self, step: tuple | None):
+        self.step = step
+        self.next: Node | None = None
+        self.more: dict[tuple, Node] | None = None
+        self.roles: dict[tuple[int, int], frozenset[str]] = {}
+
+    def behind(self, step: tuple) -> Node | None:
+        found = self.next
+        if found is None or found.step == step:
+            return found
+        return self.more.get(step) if self.more is not None else None
+
+    def add(self, step: tuple) -> Node:
+        node = Node(step)
+        if self.next is None:
+            self.next = node
+        else:
+            if self.more is None:
+                self.more = {}
+            self.more[step] = node
+        return node
+
+
+class Following:
+    """Of one launch: the steps that its clusters have taken, from `root` on.
+
+    read, written: bases of allocations. follower: the trail of the cluster that follows.
+    """
+
+    def __init__(self, observer: Observer, memory: GlobalMemory):
+        self.observer, self.memory = observer, memory
+        self.root, self.steps = Node(None), 0
+        self.read: set[int] = set()
+        self.written: set[int] = set()
+        self.on = True
+        self.follower: Trail | None = None
+
+    def begin(self, cluster: Cluster, alone: bool):
+        """A cluster becomes resident. alone: no other runs."""
+        trail = cluster.trail = Trail(self, cluster)
+        if alone and self.on and self.root.next is not None:
+            self.follower = trail
+
+    def stop(self):
+        """No cluster follows any more."""
+        self.on, self.root = False, Node(None)
+
+    def touches(self, touch: Touch) -> bool:
+        """Note an access of global memory; False if now something is both read and written."""
+        mine, others = (self.written, self.read) if touch.write else (self.read, self.written)
+        left = touch.addresses
+        while left.size:
+            try:
+                region = self.memory.region(int(left[0]), touch.nbytes)
+            except Fault:
+                return True  # whoever makes the access says so
+            if region.base in others:
+                return False
+            mine.add(region.base)
+            if left.size == 1:
+                break
+            inside = (left >= region.base) & (left + touch.nbytes <= region.base + region.size)
+            left = left[~inside]
+        return True
+
+
+class Trail:
+    """The way of one cluster: `node` is where it stands.
+
+    tell, note: what rules that see all clusters are to be told. latest: (warp, instruction) -> the
+    place in global memory that it named.
+    """
+
+    __slots__ = ("following", "cluster", "node", "tell", "note", "latest")
+
+    def __init__(self, following: Following, cluster: Cluster):
+        self.following, self.cluster, self.node = following, cluster, following.root
+        self.tell: list[Callable[[], None]] = []
+        self.note: list[Callable[[], None]] = []
+        self.latest: dict[tuple, Any] = {}
+
+    @property
+    def follows(self) -> bool:
+        """Whether the cluster runs unchecked."""
+        return self.following.follower is self
+
+    def step(self, step: tuple):
+        """The cluster is about to take a step. Departed if it follows and nobody has taken it."""
+        node = self.node.behind(step)
+        if node is None:
+            if self.follows:
+                raise Departed
+            self.following.steps += 1
+            if self.following.steps > MOST_STEPS:
+                self.following.stop()
+            if not self.following.on:
+                return
+            node = self.node.add(step)
+        self.node = node
+
+    def look(self, ins: Instr, w, who: int, look: Look):
+        """An instruction is about to be executed. who: the lanes or the lane."""
+        self.step((id(ins), w.cta.rank, w.index, who, look.operands))
+        if look.touch is not None and not self.following.touches(look.touch):
+            self.stop()
+        if self.follows:
+            if look.differs is not None and look.differs():
+                raise Departed
+            if look.tell is not None:
+                self.tell.append(look.tell)
+            if look.note is not None:
+                self.note.append(look.note)
+
+    def issue(self, operation: Operation, w):
+        """An operation is about to be issued."""
+        look = OPERATIONS.get(type(operation))
+        if look is None:
+            self.stop()
+            return
+        observer = self.following.observer
+        assert observer.ins is not None  # who issues is observed
+        who = -1 if observer.lane is None else observer.lane
+        self.look(observer.ins, w, who, look(self, w, operation))
+
+    def stop(self):
+        """Nobody follows any more in this launch, nor does this cluster."""
+        self.following.stop()
+        if self.follows:
+            raise Departed
+
+    def again(self, w, place) -> bool:
+        """Whether a warp names the same place in global memory as it did in the same instruction
+        before: lanes of one execution do (checker/repeats.py).
+        """
+        key = w.cta.rank, w.index, id(self.following.observer.ins)
+        before, self.latest[key] = self.latest.get(key), place
+        return before == place
+
+    def exited(self, state):
+        """A warp has exited. Departed if rules that see all clusters find something."""
+        self.step(("exit", state.cta.rank, state.index))
+        warps = [warp for cta in self.cluster.ctas for warp in cta.warps]
+        if any(warp.live for warp in warps):
+            return
+        agents = [((w.cta.rank, w.index), w.agent) for w in warps if w.agent is not None]
+        if not self.follows:
+            self.node.roles = {place: frozenset(agent.roles) for place, agent in agents}
+            return
+        for place, agent in agents:
+            agent.roles |= self.node.roles.get(place, frozenset())
+        for call in (*self.tell, *self.note):
+            call()
+        self.following.follower = None
+
+
+# --- operations -----------------------------------------------------------------------------------
+
+
+def _place(place: Place) -> tuple[int, int, int, int]:
+    return place.cta.rank, place.offset, place.signal.rank, place.mbarrier
+
+
+def _box(trail: Trail, w, operation: TmaLoad | TmaStore) -> tuple:
+    """What is part of the step of a tensor copy: all but its coordinates."""
+    access = operation.access
+    if not access.address & ~WINDOW_MASK:
+        trail.stop()  # the tensormap is in global memory: whoever edits it has to be known
+    inside = [_inside(access.tensormap, box) for box in access.boxes]
+    return access.tensormap, tuple(inside), trail.again(w, (access.address, access.boxes))
+
+
+def _inside(tensormap, box) -> tuple[tuple[int, int], ...] | None:
+    """The part of a box that lies in its tensor, None for all of it."""
+    part = tuple(
+        (min(max(-at, 0), size), max(min(dim - at, size), 0))
+        for at, size, dim in zip(box, tensormap.box, tensormap.dims)
+    )
+    whole = all(low == 0 and high == size for (low, high), size in zip(part, tensormap.box))
+    return None if whole else part
+
+
+def _one(address: int) -> np.ndarray:
+    return np.array([address], np.int64)
+
+
+def _tma_load(trail: Trail, w, load: TmaLoad) -> Look:
+    operands = _box(trail, w, load), tuple(map(_place, load.places))
+    observer, access = trail.following.observer, load.access
+    agent, ins = observer.agent(w), observer.ins
+    return Look(
+        operands,
+        Touch(False, _one(access.tensormap.address), 1),
+        note=lambda: observer.coverage.loaded(agent, access, ins),
+    )
+
+
+def _tma_store(trail: Trail, w, store: TmaStore) -> Look:
+    observer, access = trail.following.observer, store.access
+    agent, ins = observer.agent(w), observer.ins
+    return Look(
+        (_box(trail, w, store), store.offset),
+        Touch(True, _one(access.tensormap.address), 1),
+        lambda: observer.globals.stored_box(agent, access, ins),
+    )
+
+
+def _bulk_load(trail: Trail, w, load: BulkLoad) -> Look:
+    observer, source, n = trail.following.observer, load.source, load.nbytes
+    agent, ins = observer.agent(w), observer.ins
+    again = trail.again(w, source)
+    return Look(
+        (n, tuple(map(_place, load.places)), observer.operand(source), again),
+        Touch(False, _one(source), n),
+        lambda: observer.globals.loaded(agent, source, n, ins),
+    )
+
+
+def _bulk_store(trail: Trail, w, store: BulkStore) -> Look:
+    observer, destination, n = trail.following.observer, store.destination, store.nbytes
+    agent, ins = observer.agent(w), observer.ins
+    return Look(
+        (n, store.source, trail.again(w, destination)),
+        Touch(True, _one(destination), n),
+        lambda: observer.globals.stored(agent, destination, n, ins),
+    )
+
+
+def _st_async(trail: Trail, w, store: StAsync) -> Look:
+    return Look((store.nbytes, store.each, _place(store.place), store.offsets.tobytes()))
+
+
+def _commit(trail: Trail, w, commit: Commit) -> Look:
+    targets = tuple(cta.rank for cta in commit.targets)
+    return Look((targets, commit.offset, len(commit.members)))
+
+
+def _no_operands(trail: Trail, w, operation: Operation) -> Look:
+    return Look(())
+
+
+OPERATIONS: dict[type[Operation], Callable[..., Look]] = {
+    TmaLoad: _tma_load,
+    TmaStore: _tma_store,
+    BulkLoad: _bulk_load,
+    BulkStore: _bulk_store,
+    BulkToPeer: lambda trail, w, copy: Look((copy.nbytes, copy.source, _place(copy.place))),
+    StAsync: _st_async,
+    CpAsyncArrive: lambda trail, w, arrive: Look((arrive.cta.rank, arrive.offset)),
+    Mma: lambda trail, w, mma: Look((mma.mma, len(mma.members))),
+    TmemCopy: lambda trail, w, c: Look((c.shape, c.matrix, c.column, len(c.members))),
+    TmemShift: lambda trail, w, shift: Look((shift.row, shift.column, len(shift.members))),
+    Commit: _commit,
+    TmaPrefetch: _no_operands,
+    BulkPrefetch: _no_operands,
+    TensormapPrefetch: _no_operands,
+}

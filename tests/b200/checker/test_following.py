@@ -1,0 +1,224 @@
+"""Clusters that follow others: the same is found as where each cluster is checked, word for word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+import b200
+from b200.checker import instrument
+from b200.checker.checked import Checked
+from b200.checker.following import Following
+from b200.chip.gpu import Gpu
+from tests.b200.checker.test_crimes import CRIMES
+from tests.b200.ptx_support import kernel, run
+
+ADDRESS = re.compile(r"0x[0-9a-f]{9,}")  # in host memory: another in each run
+CLUSTERS = 5
+
+
+def said(crime, bug: bool, check: bool | str) -> str:
+    """The report of a crime in a grid of three times its clusters, which all do the same."""
+    x, y, z = crime.grid
+    _, outcome = replace(crime, grid=(3 * x, y, z)).run(bug, check=check)
+    return ADDRESS.sub("ADDRESS", outcome.text)
+
+
+@pytest.mark.parametrize("bug", [True, False], ids=["bug", "twin"])
+@pytest.mark.parametrize("crime", CRIMES, ids=lambda c: c.name)
+def test_planted_bugs_are_judged_the_same(crime, bug):
+    assert said(crime, bug, True) == said(crime, bug, "all")
+
+
+@dataclass
+class Run:
+    """A launch of CLUSTERS CTAs. followed: how many ran unchecked to their end; again: started
+    again.
+    """
+
+    text: str
+    counters: dict[str, int]
+    result: list[int]
+    followed: int
+    again: int
+
+
+@pytest.fixture
+def launch(monkeypatch) -> Callable[..., Run]:
+    """launch(body, check): 32 threads a CTA; %rd1 is `out`, %rd2 `given`, %r1 the CTA, %r2 the
+    thread, %r3 the address of shared memory, %rd3 an own place in `out` for each thread.
+    """
+    count = {"followed": 0, "again": 0}
+    begin, again = Following.begin, Checked._start_again
+
+    def counted_begin(self, cluster, alone):
+        begin(self, cluster, alone)
+        count["followed"] += self.follower is not None
+
+    def counted_again(self, launch):
+        count["again"] += 1
+        count["followed"] -= 1
+        again(self, launch)
+
+    monkeypatch.setattr(Following, "begin", counted_begin)
+    monkeypatch.setattr(Checked, "_start_again", counted_again)
+
+    def start(body: str, check: bool | str = True) -> Run:
+        head = """
+        ld.param.u64 %rd1, [out];
+        ld.param.u64 %rd2, [given];
+        mov.u32 %r1, %ctaid.x;
+        mov.u32 %r2, %tid.x;
+        mov.u32 %r3, dyn;
+        mad.lo.u32 %r4, %r1, 32, %r2;
+        mul.wide.u32 %rd9, %r4, 4;
+        add.u64 %rd3, %rd1, %rd9;
+        """
+        out, given = torch.zeros(32 * CLUSTERS, dtype=torch.int32), torch.zeros(64).int()
+        gpu = Gpu()
+        gpu.machine = b200.machine(gpu.memory, check)
+        count.update(followed=0, again=0)
+        text = kernel(head + body, [".u64 out", ".u64 given"])
+        done = run(text, out, given, grid=(CLUSTERS, 1, 1), smem=1024, gpu=gpu)
+        assert done.findings is not None
+        found = ADDRESS.sub("ADDRESS", "\n".join(map(str, done.findings)))
+        return Run(found, done.counters, out.tolist(), **count)
+
+    return start
+
+
+def compare(launch, body: str) -> Run:
+    """A launch that has to come out as where each cluster is checked."""
+    found, checked = launch(body), launch(body, "all")
+    assert checked.followed == 0
+    assert (found.text, found.counters, found.result) == (
+        checked.text,
+        checked.counters,
+        checked.result,
+    )
+    return found
+
+
+STORE = "st.global.u32 [%rd3], %r4;"
+SHARED = """
+    shl.b32 %r5, %r2, 2;
+    add.u32 %r5, %r5, %r3;
+    st.shared.u32 [%r5], %r4;
+    ld.shared.u32 %r6, [%r5];
+"""
+
+
+def only(first: int, body: str, last: int | None = None) -> str:
+    """`body` in one of the CTAs, or in some of them in a row."""
+    last = first if last is None else last
+    return f"""
+    setp.lt.u32 %p1, %r1, {first};
+    setp.gt.u32 %p2, %r1, {last};
+    or.pred %p1, %p1, %p2;
+    @%p1 bra after{first};
+    {body}
+    after{first}:
+    """
+
+
+def test_clusters_that_do_the_same_follow_the_first(launch):
+    found = compare(launch, SHARED + STORE)
+    assert (found.followed, found.again, found.text) == (CLUSTERS - 1, 0, "")
+
+
+def test_a_cluster_that_does_something_else_starts_again_and_is_followed_itself(launch):
+    found = compare(launch, only(2, SHARED, last=3) + STORE)
+    assert (found.followed, found.again, found.text) == (3, 1, "")
+
+
+def test_what_only_a_later_cluster_does_wrong_is_found(launch):
+    wrong = "add.u32 %r7, %r3, 64;\nld.shared.u32 %r6, [%r7];"
+    found = compare(launch, SHARED.replace("ld.shared", "bar.warp.sync -1;\nld.shared") + STORE)
+    assert found.text == ""
+    found = compare(launch, SHARED + only(3, wrong) + STORE)
+    assert "without bar.warp.sync" in found.text and found.again == 1
+
+
+def test_stored_values_are_looked_at_in_every_cluster(launch):
+    """Lanes that store to one address: the CTA's number, but in one CTA the thread's."""
+    store = "st.shared.u32 [%r3], %r6;"
+    body = "mov.u32 %r6, %r1;\nsetp.eq.u32 %p1, %r1, 3;\nselp.u32 %r6, %r2, %r1, %p1;\n" + store
+    found = compare(launch, body)
+    assert "different values to one address" in found.text and "(3, 0, 0)" in found.text
+
+
+def test_two_ctas_that_write_one_place_are_found_though_they_follow(launch):
+    """The last CTA stores where the one before it has stored."""
+    body = f"min.u32 %r4, %r4, {32 * (CLUSTERS - 1) - 1};\nmul.wide.u32 %rd9, %r4, 4;\n"
+    found = compare(launch, body + "add.u64 %rd3, %rd1, %rd9;\n" + STORE)
+    assert "two CTAs write the same address" in found.text
+    assert (found.followed, found.again) == (CLUSTERS - 2, 1)
+
+
+def test_nobody_follows_where_memory_is_both_read_and_written(launch):
+    add_one = "ld.global.u32 %r6, [%rd3];\nadd.u32 %r6, %r6, 1;\nst.global.u32 [%rd3], %r6;"
+    found = compare(launch, add_one)
+    assert found.followed == 0 and set(found.result) == {1}
+
+
+def test_a_cluster_that_reads_what_it_has_written_starts_again(launch):
+    """It is the first to do so, behind a store that others have made, too."""
+    add_one = "ld.global.u32 %r6, [%rd3];\nadd.u32 %r6, %r6, 1;\nst.global.u32 [%rd3], %r6;"
+    found = compare(launch, STORE + only(2, add_one))
+    assert (found.followed, found.again) == (1, 1)
+    assert found.result == [i + (i // 32 == 2) for i in range(32 * CLUSTERS)]
+
+
+def test_reading_other_memory_than_is_written_is_followed(launch):
+    found = compare(launch, "ld.global.u32 %r6, [%rd2];\n" + STORE)
+    assert found.followed == CLUSTERS - 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "red.global.add.u32 [%rd2], 1;",
+        "ld.acquire.gpu.global.u32 %r6, [%rd2];",
+        "st.release.gpu.global.u32 [%rd2], 1;",
+    ],
+)
+def test_launches_that_synchronise_are_not_followed(launch, body):
+    assert compare(launch, body + STORE).followed == 0
+
+
+def test_a_rule_that_does_not_say_what_its_steps_are_sees_every_cluster(launch, monkeypatch):
+    seen = []
+
+    def rule(ins, run):
+        def observed(w, mask, *operands):
+            seen.append(w.cta.index)
+            return run(w, mask, *operands)
+
+        return observed
+
+    wrappers = ((("fence",), rule), *instrument.WRAPPERS)
+    monkeypatch.setattr(instrument, "WRAPPERS", wrappers)
+    assert launch("fence.acq_rel.gpu;" + STORE).followed == 0
+    assert seen == [(cta, 0, 0) for cta in range(CLUSTERS)]
+
+
+def test_a_fault_in_a_cluster_that_follows_is_reported_as_the_checker_does(launch):
+    misaligned = "add.u64 %rd3, %rd3, 2;\nst.global.u32 [%rd3], 1;"
+    texts = []
+    for check in (True, "all"):
+        with pytest.raises(b200.EmulatorError) as error:
+            launch(SHARED + STORE + only(3, misaligned), check)
+        texts.append(ADDRESS.sub("ADDRESS", str(error.value)))
+    assert texts[0] == texts[1] and "(3, 0, 0)" in texts[0]
+
+
+def test_a_cluster_that_waits_lets_others_begin(launch):
+    """It follows, and then waits for a word that a later CTA writes: another has to begin first."""
+    wait = "again: ld.global.u32 %r6, [%rd2];\nsetp.eq.u32 %p2, %r6, 0;\n@%p2 bra again;"
+    body = STORE + only(1, wait) + only(3, "st.global.u32 [%rd2], 1;")
+    found = compare(launch, body)
+    assert found.result == list(range(32 * CLUSTERS))
