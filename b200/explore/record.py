@@ -147,6 +147,7 @@ class Recorded(Checked):
 
     fragment_type = RecordedFragment
     writer_type = RecordingWriter
+    follows = False  # a cluster that starts again would be recorded twice
     follows = False  # what all clusters do is recorded
 
     def launch(self, *arguments):
