@@ -63,7 +63,15 @@ def model(
         draw.write_picture(longest, Path(plot), what)
     text = "\n".join(f"{profile.text(launch.time)}\n{_budget(launch)}" for launch in launches)
     reported = asdict(protocol.reported(launches, plan(problem, "benchmark").calls))
-    return reported | _where(launches), text
+    return reported | _where(launches), f"{_call(reported)}\n{text}"
+
+
+def _call(reported: dict[str, Any]) -> str:
+    """What a benchmark's time of a call is made of."""
+    calls = reported["calls"]
+    between = "one call" if calls == 1 else f"each of {calls} calls"
+    parts = ", ".join(f"{name} {us:.2f}" for name, us in reported["parts"] if us >= 0.005)
+    return f"{reported['time_us']:.2f} us is {between} between two events: {parts}"
 
 
 def _where(launches) -> dict[str, Any]:

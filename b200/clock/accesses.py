@@ -102,6 +102,7 @@ class Accesses(Machine, ABC):
             few, each = 0, c.store_add
             if kind == "st":
                 few, each = part, 1 + (c.store_alone - 1) * lone
+                self.record.sends(len(addresses) * nbytes, len(sectors) * int(c.l2_sector))
             self._pass_on(warp, sectors, begin + width, few, each)
             return
         done = begin + width + c.l1_hit
@@ -137,6 +138,7 @@ class Accesses(Machine, ABC):
             )
             self.stored(warp, len(starts) * c.l2_sector, done)
             sm.store_port.sent(done, len(starts))
+            self.record.unit(warp.cta, "stores", at, done, f"{len(starts)} sectors")
 
     def _by_region(self, starts: np.ndarray):
         while len(starts):

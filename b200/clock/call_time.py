@@ -25,8 +25,9 @@ class Reported:
     low_us, high_us: the time less the errors that the clock makes on published times of kernels of
     this kind (spread.py); with `Options.sweep_constants`, the time with the constants at their
     ends. range_from: which of the two, in words. kernel_kind: of the longest launch (kind.py).
-    kernel_us: of the kernels alone. floor_us: bytes from DRAM at full bandwidth, or the busiest
-    tensor core, whichever is longer. bound_by: in words. calls: in the mean.
+    kernel_us: of the kernels alone. parts: (name, microseconds) that time_us is the sum of.
+    floor_us: bytes from DRAM at full bandwidth, or the busiest tensor core, whichever is longer.
+    bound_by: in words. calls: in the mean.
     """
 
     time_us: float
@@ -38,6 +39,7 @@ class Reported:
     floor_us: float
     bound_by: str
     calls: int
+    parts: list[tuple[str, float]]
 
 
 def reported(launches: Sequence, calls: int) -> Reported:
@@ -47,18 +49,18 @@ def reported(launches: Sequence, calls: int) -> Reported:
     records = [launch.time for launch in launches]
     longest = max(records, key=lambda r: r.time_us)
 
-    def total(end: str, kernel: float) -> float:
+    def parts(end: str, kernel: float) -> list[tuple[str, float]]:
         c = longest.options.gpu.constants(end, longest.options.constants)
-        once = kernel + c.launch_gap_us * (len(records) - 1)
-        start = c.cta_start_us  # part of an empty kernel, too
-        if calls == 1:
-            return once + c.event_floor_us - start
-        return (
-            once
-            + sum(write_back_us(r.chip.moved, r.time_us, c) for r in records)
-            + c.launch_gap_us
-            + (c.event_floor_us - start) / calls
-        )
+        gaps = c.launch_gap_us * (len(records) - (calls == 1))
+        events = (c.event_floor_us - c.cta_start_us) / calls  # the start is the kernel's, too
+        found = [("kernel", kernel), ("launch gap", gaps), ("events", events)]
+        if calls > 1:
+            written = sum(write_back_us(r.chip.moved, r.time_us, c) for r in records)
+            found.insert(2, ("writing back what the call before stored", written))
+        return found
+
+    def total(end: str, kernel: float) -> float:
+        return sum(us for _, us in parts(end, kernel))
 
     time_us = total("nominal", sum(r.time_us for r in records))
     kernel_kind = kind.of(longest)
@@ -80,4 +82,5 @@ def reported(launches: Sequence, calls: int) -> Reported:
         floor_us=sum(floor_us(r) for r in records),
         bound_by=bound_by(longest),
         calls=calls,
+        parts=parts("nominal", sum(r.time_us for r in records)),
     )

@@ -48,10 +48,13 @@ def _executed(record: Timeline) -> Iterator[Instr]:
 
 def _one_stage(record: Timeline) -> bool:
     """As many loads before the first MMA as between those of the first and of the second k-tile;
-    with more stages those of every stage come first.
+    with more stages those of every stage come first, and what is loaded completes on a ring of
+    mbarriers.
     """
     followed = [batches for batches in record.load_batches.values() if len(batches) > 1]
-    return bool(followed) and all(first <= second for first, second in followed)
+    if not followed or any(first > second for first, second in followed):
+        return False
+    return all(len(mbarriers) == 1 for mbarriers in record.signalled.values())
 
 
 def _adds_up(ins: Instr) -> bool:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from b200.clock import kind
 from b200.clock.rates import PIPES
 from b200.clock.timeline import Timeline
+from b200.program.module import Instr
 from b200.program.names import readable
 
 SATURATED = 0.7  # of a unit's capacity, from which the kernel counts as bound by it
@@ -16,12 +17,9 @@ PIPE_NAMES = {  # of a sub-core
     "fma": "FMA pipe",
     "xu": "special-function pipe",
 }
-ROLES = (
-    ("cp.async.bulk", "load"),
-    ("tcgen05.mma", "MMA"),
-    ("tcgen05.ld", "epilogue"),
-    ("st.global", "store"),
-)
+ROLES = ("load", "MMA", "epilogue", "store")  # of a warp, in the order of its label
+UNCOALESCED = 1.5  # bytes of whole sectors for a byte stored, from which a word is due
+FEW_STORED = 4096  # bytes, below which it is not
 
 
 def floor_us(record: Timeline) -> float:
@@ -86,16 +84,29 @@ def bound_by(record: Timeline) -> str:
 
 
 def roles(record: Timeline) -> dict[int, str]:
-    """Warp index -> name of its role, by the instructions that only it waits at or executes."""
+    """Warp index -> its roles by the instructions that it has executed: "load", "MMA, epilogue"."""
     found: dict[int, str] = {}
-    for cta_warp, names in record.executed.items():
-        words = [role for prefix, role in ROLES if any(n.startswith(prefix) for n in names)]
-        found[cta_warp] = words[0] if words else "other"
-        if "MMA" in words:
-            found[cta_warp] = "MMA"
-        elif "epilogue" in words:
-            found[cta_warp] = "epilogue"
+    for index, instructions in record.executed.items():
+        mine = {role_of(ins) for ins in instructions}
+        if "epilogue" in mine or "MMA" in mine:
+            mine.discard("store")  # of what the epilogue read, or of a flag
+        found[index] = ", ".join(role for role in ROLES if role in mine) or "other"
     return found
+
+
+def role_of(ins: Instr) -> str:
+    """What executing an instruction makes a warp, "" for nothing."""
+    mods = ins.mods
+    if mods[:2] == ("tcgen05", "mma"):
+        return "MMA"
+    if mods[:2] == ("tcgen05", "ld"):
+        return "epilogue"
+    if mods[:3] == ("cp", "async", "bulk"):
+        spaces = [m for m in mods if m == "global" or m.startswith("shared")]  # target first
+        return "" if not spaces else "store" if spaces[0] == "global" else "load"
+    if mods[:2] == ("cp", "async") and ins.has("ca", "cg"):
+        return "load"
+    return "store" if mods[0] == "st" and ins.has("global") else ""
 
 
 def waits(record: Timeline) -> list[tuple[str, float, str, str]]:
@@ -112,6 +123,25 @@ def waits(record: Timeline) -> list[tuple[str, float, str, str]]:
         sums[(role, what, line)] += clk / ctas / max(1, len(warps[role]))
     rows = [(role, record.us(clk), what, line) for (role, what, line), clk in sums.items()]
     return sorted(rows, key=lambda row: -row[1])
+
+
+def _stores(record: Timeline) -> list[str]:
+    """Bytes that warps store and what that moves, with advice where it is much more."""
+    asked, sent = record.asked_bytes, record.sent_bytes
+    if not asked:
+        return []
+    lines = [f"  st to global memory: {asked / 1e6:.3f} MB in {sent / 1e6:.3f} MB of sectors"]
+    if sent >= UNCOALESCED * asked and asked >= FEW_STORED:
+        executed = [ins for each in record.executed.values() for ins in each]
+        mine = [ins for ins in executed if ins.mods[0] == "st" and role_of(ins) == "store"]
+        where = list(dict.fromkeys(str(ins.loc) for ins in mine if ins.loc))
+        at = f" ({', '.join(where[:2])})" if where else ""
+        lines.append(
+            f"  advice: the stores are uncoalesced, {sent / asked:.1f} times their bytes{at}: let"
+            " lanes of a warp store neighbouring bytes, each whole sectors of 32, or go through"
+            " shared memory and a TMA store"
+        )
+    return lines
 
 
 def text(record: Timeline) -> str:
@@ -139,9 +169,10 @@ def text(record: Timeline) -> str:
         + ", ".join(f"{name} {t:.2f} us" for name, t in phases(record)),
         "  units (share of the kernel's time, busiest): "
         + ", ".join(f"{name} {share:.0%}" for name, share in utilisation(record).items()),
-        f"  {'role':10} {'us a warp':>9}  waits for            where",
+        *_stores(record),
+        f"  {'role':14} {'us a warp':>9}  waits for            where",
     ]
     for role, clk, what, line in waits(record)[:16]:
         if clk >= 0.005:
-            lines.append(f"  {role:10} {clk:9.2f}  {what:20} {line}")
+            lines.append(f"  {role:14} {clk:9.2f}  {what:20} {line}")
     return "\n".join(lines)

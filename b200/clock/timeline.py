@@ -10,8 +10,6 @@ from collections import defaultdict
 
 import numpy as np
 
-from b200.chip.describe import mnemonic
-
 
 class Timeline:
     """The times of one launch.
@@ -19,7 +17,9 @@ class Timeline:
     time_us: from the start of the kernel to its end. low_us, high_us: the same with the constants
     that have a range at their ends (equal to time_us where that was not asked for). load_batches:
     of each CTA, how many loads came before its first MMA and how many between that and the first
-    MMA behind them. resumed: a CTA had MMAs after it had stored what it read from tensor memory
+    MMA behind them. signalled: of each CTA and source, the mbarriers on which its loads complete.
+    asked_bytes, sent_bytes: by st of global memory, and the whole sectors that these touch.
+    resumed: a CTA had MMAs after it had stored what it read from tensor memory
     (not after it read: a kernel with two products may read one before the other is done). The
     rest is for `profile.py` and `draw.py`.
     """
@@ -38,6 +38,8 @@ class Timeline:
         self.last_store: dict[int, float] = {}
         self.first_result: dict[int, float] = {}  # stored after tensor memory was read
         self.load_batches: dict[int, list[int]] = {}
+        self.signalled: dict[tuple[int, int], set[int]] = defaultdict(set)
+        self.asked_bytes = self.sent_bytes = 0
         self.resumed = False
         self._readers: set[int] = set()  # CTAs that have read tensor memory
         self._loads: dict[int, int] = defaultdict(int)  # of a CTA since its last MMA
@@ -71,9 +73,11 @@ class Timeline:
         if cta.traced:
             self.units.append((cta.number, name, start, end, what))
 
-    def first_load(self, warp, at: float):
+    def loads(self, warp, at: float, source: int, mbarrier: int):
+        """A copy from the tensor or address `source` is issued."""
         self.first_issue.setdefault(warp.cta.number, at)
         self._loads[warp.cta.number] += 1
+        self.signalled[warp.cta.number, source].add(mbarrier)
 
     def landed(self, warp, at: float, nbytes: int):
         number = warp.cta.number
@@ -94,6 +98,11 @@ class Timeline:
     def read_tmem(self, warp):
         self._readers.add(warp.cta.number)
 
+    def sends(self, asked: int, sectors: int):
+        """A warp's st of `asked` bytes of global memory, in so many bytes of whole sectors."""
+        self.asked_bytes += asked
+        self.sent_bytes += sectors
+
     def stored(self, warp, done: float):
         number = warp.cta.number
         self.last_store[number] = done
@@ -108,9 +117,7 @@ class Timeline:
         self.code, self.launch, self.hits = machine.code, launch, machine.hits
         self.options = machine.options
         self.executed = {
-            index: {
-                mnemonic(op.ins) for block in blocks for op in machine.code.structure[block].ops
-            }
+            index: [op.ins for block in sorted(blocks) for op in machine.code.structure[block].ops]
             for index, blocks in sorted(self.blocks.items())
         }
         ends = [cta[4] for cta in self.ctas if cta[4] is not None]

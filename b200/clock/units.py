@@ -168,7 +168,7 @@ class Units(Accesses, ABC):
     def _tma_load(self, load: TmaLoad, warp, apply: Effect):
         sm, c, access = warp.cta.sm, self.c, load.access
         begin = self._issue(warp, c.tma_issue, "load")
-        self.record.first_load(warp, begin)
+        self.record.loads(warp, begin, access.tensormap.address, load.places[0].mbarrier)
         at = self._descriptor(sm, access.tensormap, begin)
         nbytes = access.tx_bytes
         width = access.rows * self._row_clk(access.tensormap.row_bytes)
@@ -183,7 +183,8 @@ class Units(Accesses, ABC):
     def _bulk_load(self, load: BulkLoad, warp, apply: Effect):
         sm, c, nbytes = warp.cta.sm, self.c, load.nbytes
         begin = self._issue(warp, c.bulk_issue, "bulk load")
-        self.record.first_load(warp, begin)
+        source = self.memory.region(load.source).base if nbytes else 0
+        self.record.loads(warp, begin, source, load.places[0].mbarrier)
         spans = [(np.array([load.source], np.int64), nbytes)] if nbytes else []
 
         def land(first, last):
@@ -217,6 +218,7 @@ class Units(Accesses, ABC):
             at = read + self._store_path()
             done = self.chip.write(at, sm.die, region, starts, size, *sectors_of(starts, size))
             self.stored(warp, len(starts) * size, done)
+            self.record.unit(warp.cta, "stores", begin, done, f"{len(starts)} rows of {size} bytes")
         self.at(read, apply)
 
     def _tma_store(self, store: TmaStore | TmaReduce, warp, apply: Effect):

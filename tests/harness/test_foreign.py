@@ -26,7 +26,8 @@ def with_bug(path: Path, bug: str) -> Path:
 def evaluate(mode: str, submission: Path, *options: str) -> tuple[int, dict]:
     """(exit status, JSON record) of eval.py on one case in the emulator."""
     command = [sys.executable, str(ROOT / "eval.py"), mode, "gemm", "--json"]
-    command += ["--device", "emulator", "--case", CASE, "--submission", str(submission), *options]
+    command += ["--device", "emulator", "--submission", str(submission), *options]
+    command += [] if "--case" in options else ["--case", CASE]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
@@ -77,3 +78,19 @@ def test_a_right_kernel_has_the_same_time_with_and_without_its_results(tmp_path)
     status, checked = evaluate("benchmark", right)
     assert (status, checked["status"]) == (0, "pass")
     assert evaluate("benchmark", right, "--no-check")[1]["time_us"] == checked["time_us"]
+
+
+def test_profile_knows_the_roles_the_stages_and_the_stores_of_the_kernel_at_hand(tmp_path):
+    case = ("--case", "m: 128; n: 256; k: 1024; l: 1")
+    status, record = evaluate("profile", with_bug(tmp_path, ""), *case, "--no-check")
+    assert status == 0
+    text = record["report"]
+    assert record["kernel_kind"] == "single wave" and "one stage" not in text
+    for role in ("load, epilogue", "MMA, epilogue"):
+        assert f"\n  {role} " in text, text
+    # Each thread stores its row of c, 16 bytes at a time: half a sector.
+    assert "st to global memory: 0.066 MB in 0.131 MB of sectors" in text
+    assert "advice: the stores are uncoalesced, 2.0 times their bytes" in text
+    assert "right.py:" in text.split("advice:")[1].splitlines()[0]
+    assert f"{record['time_us']:.2f} us is each of 50 calls between two events: kernel" in text
+    assert "launch gap" in text
