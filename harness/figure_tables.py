@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from harness import figure_peers, figure_tuning, figure_twin, ladder, markdown
+from harness import figure_evidence, figure_peers, figure_tuning, figure_twin, ladder, markdown
+from harness.evidence import rows
 from task import DUAL, PROBLEMS, find_problem
 
 
@@ -389,6 +390,18 @@ TABLES = {
         ("h200-loads.json",),
         h200_loads,
     ),
+    **{
+        f"evidence-{name}": Table(
+            "(evidence.json: entered by hand; python -m harness.evidence says what it lacks)",
+            ("evidence.json",),
+            render,
+        )
+        for name, render in (
+            ("open", figure_evidence.without),
+            *((kind, figure_evidence.of_kind(kind)) for kind in rows.KINDS),
+            ("sources", figure_evidence.sources),
+        )
+    },
     "mutations": Table(
         "python -m tests.submission.mutations --count 180 --seed 1 --jobs 16 "
         "--lines mutations.jsonl --json docs/results/mutations.json",

@@ -30,7 +30,8 @@ class Gpu:
     """A B200 in software. `machine` executes: a Machine or one that also checks or times.
 
     launches: a report for each finished launch, in order. memory: global memory; an address is
-    legal while a live CPU tensor of this process, or a variable of a module, holds it.
+    legal while a live CPU tensor of this process, or a variable of a module, holds it. attributes:
+    what the DSL's host code asked of its last launch, by number (cudaLaunchAttributeID).
     """
 
     def __init__(self) -> None:
@@ -38,6 +39,7 @@ class Gpu:
         self.memory = GlobalMemory(self.tensors.find)
         self.machine = Machine(self.memory)
         self.launches: list[Launch] = []
+        self.attributes: dict[int, bytes] = {}
         self._modules: dict[str, Program] = {}
         self._translated: dict[tuple[int, str, type | None], Translated] = {}
         self._variables = ModuleVariables()

@@ -32,20 +32,21 @@ def connect(runtime: Runtime) -> None:
 
 
 def _configure():
+    keep_ptx()
+    patch_host_code()
+    keep_chains()
+
+
+def keep_ptx():
     """Compile for sm_100a, keep the PTX with line information, into a directory of this process."""
     os.environ.setdefault("CUTE_DSL_ARCH", _ARCH)
     os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
-    from cutlass.cutlass_dsl import cutlass as dsls
-
-    frontends = [getattr(dsls, n) for n in ("CuTeDSL", "CuteExperimentalDSL") if hasattr(dsls, n)]
-    every = [frontend._get_dsl().envar for frontend in frontends]
+    every = [frontend.envar for frontend in frontends()]
     for settings in every:
         settings.arch = os.environ["CUTE_DSL_ARCH"]
         settings.keep_ptx = settings.lineinfo = True
         settings.disable_file_caching = True
         settings.enable_tvm_ffi = False
-    patch_host_code()
-    keep_chains()
 
     def fresh_directory():
         directory = tempfile.mkdtemp(prefix="b200-ptx-")
@@ -55,6 +56,14 @@ def _configure():
 
     fresh_directory()
     os.register_at_fork(after_in_child=fresh_directory)
+
+
+def frontends() -> list[Any]:
+    """The DSL's frontends of this process."""
+    from cutlass.cutlass_dsl import cutlass as dsls
+
+    names = ("CuTeDSL", "CuteExperimentalDSL")
+    return [getattr(dsls, name)._get_dsl() for name in names if hasattr(dsls, name)]
 
 
 def _callback(runtime: Runtime, method, name: str):

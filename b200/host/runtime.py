@@ -99,12 +99,10 @@ class Runtime:
         grid = struct.unpack("<3I", ctypes.string_at(config, 12))
         block = struct.unpack("<3I", ctypes.string_at(config + 12, 12))
         (dynamic,) = struct.unpack("<Q", ctypes.string_at(config + 24, 8))
-        attributes, count = struct.unpack("<QI", ctypes.string_at(config + 40, 12))
+        attributes = self.gpu.attributes = _attributes(config)
         cluster = (1, 1, 1)
-        for i in range(count):
-            at = attributes + i * _ATTRIBUTE_BYTES
-            if struct.unpack("<I", ctypes.string_at(at, 4))[0] == _ATTRIBUTE_CLUSTER:
-                cluster = struct.unpack("<3I", ctypes.string_at(at + 8, 12))
+        if _ATTRIBUTE_CLUSTER in attributes:
+            cluster = struct.unpack_from("<3I", attributes[_ATTRIBUTE_CLUSTER])
         program, name = self._kernels[kernel]
         parameters = program.kernels[name].params
         params = bytearray(program.kernels[name].param_bytes)
@@ -126,6 +124,16 @@ class Runtime:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
+
+
+def _attributes(config: int) -> dict[int, bytes]:
+    """Attributes of the cudaLaunchConfig_t at this address: value by number."""
+    first, count = struct.unpack("<QI", ctypes.string_at(config + 40, 12))
+    found = {}
+    for i in range(count):
+        attribute = ctypes.string_at(first + i * _ATTRIBUTE_BYTES, _ATTRIBUTE_BYTES)
+        found[struct.unpack_from("<I", attribute)[0]] = attribute[8:]
+    return found
 
 
 def _poke(address: int, code: str, value: int):

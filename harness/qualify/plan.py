@@ -143,6 +143,7 @@ def _right(scope: Scope) -> Iterator[Command]:
     times = ("--times", str(scope.repeats))
     yield _module(scope, "right.repeats", "the same bits again", "repeats", 1800, times)
     if scope.device != "emulator":
+        yield _module(scope, "right.launcher", "the DSL's own launcher", "launcher", 600)
         tools = ("--tools", *scope.tools, "--problems", *scope.sanitized)
         title = "compute-sanitizer"
         yield _module(scope, "right.sanitize", title, "sanitize", 320 * len(scope.tools), tools)
