@@ -249,6 +249,8 @@ class Trail:
 
     def issue(self, operation: Operation, w):
         """An operation is about to be issued."""
+        if isinstance(operation, UNRULED):
+            return
         look = OPERATIONS.get(type(operation))
         if look is None:
             self.stop()
@@ -370,10 +372,6 @@ def _commit(trail: Trail, w, commit: Commit) -> Look:
     return Look((targets, commit.offset, len(commit.members)))
 
 
-def _no_operands(trail: Trail, w, operation: Operation) -> Look:
-    return Look(())
-
-
 OPERATIONS: dict[type[Operation], Callable[..., Look]] = {
     TmaLoad: _tma_load,
     TmaStore: _tma_store,
@@ -386,7 +384,5 @@ OPERATIONS: dict[type[Operation], Callable[..., Look]] = {
     TmemCopy: lambda trail, w, c: Look((c.shape, c.matrix, c.column, len(c.members))),
     TmemShift: lambda trail, w, shift: Look((shift.row, shift.column, len(shift.members))),
     Commit: _commit,
-    TmaPrefetch: _no_operands,
-    BulkPrefetch: _no_operands,
-    TensormapPrefetch: _no_operands,
 }
+UNRULED = (TmaPrefetch, BulkPrefetch, TensormapPrefetch)  # no rule looks at them
