@@ -20,6 +20,7 @@ This module composes them: it picks the machine and hands it to the host layer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,14 +31,16 @@ if TYPE_CHECKING:
     from b200.chip.machine import Machine
     from b200.chip.state import GlobalMemory
     from b200.clock.options import Options
+    from b200.host.cuda.extension import Extensions
     from b200.host.cuda.modules import Modules
     from b200.host.runtime import Runtime
 
-__all__ = ["EmulatorError", "at_work", "install", "machine"]
+__all__ = ["EmulatorError", "at_work", "install", "machine", "run_cuda"]
 __version__ = "0.2.0"
 
 _runtime: Runtime | None = None
 _modules: Modules | None = None
+_extensions: Extensions | None = None
 
 
 def machine(
@@ -89,7 +92,7 @@ def install(
     launches kernels instead (b200/hopper/backend.py: a Hopper GPU). check, timing, schedule: see
     `machine`. A process that does not call this is untouched.
     """
-    global _runtime, _modules
+    global _runtime, _modules, _extensions
     if _runtime is None:
         from b200.chip.gpu import Gpu
         from b200.host import (
@@ -114,7 +117,7 @@ def install(
             cuda_python.patch(modules)
             dsl_hardware.patch()
             nvrtc.patch()
-        cuda.install(modules)
+        _extensions = cuda.install(modules)
         triton.install()
     if gpu is None:
         from b200.host import spawned
@@ -126,6 +129,16 @@ def install(
     found = _runtime.gpu
     found.machine = machine(found.memory, check, timing, schedule)
     return found
+
+
+def run_cuda(source: Path, arguments: Sequence[str]) -> int:
+    """Compile a CUDA program with a `main` and run it in this process, which has called `install`;
+    its status. Raises RuntimeError where it does not compile, EmulatorError for a kernel.
+    """
+    from b200.host.cuda import program
+
+    assert _extensions is not None, "install() comes first"
+    return program.run(_extensions, source, arguments)
 
 
 def at_work() -> list[str]:

@@ -1,6 +1,7 @@
 """python -m b200 run|pack|pipeline|twin|info|calibrate|measure ...
 
 python -m b200 run SCRIPT.py [arguments]     run a script with a B200 in software in place
+python -m b200 run PROGRAM.cu [arguments]    compile a CUDA program with a main, and run it
 python -m b200 pack --out A.npz SCRIPT.py    its launches in a file, to be timed on a Hopper GPU
 python -m b200 pipeline A.npz B.npz          load pipelines and epilogues side by side on that GPU
 python -m b200 info                          what this machine can do
@@ -10,89 +11,20 @@ python -m b200 calibrate umma --data FOLDER  the clock against published B200 me
 from __future__ import annotations
 
 import argparse
-import atexit
-import contextlib
-import gc
 import importlib
 import importlib.metadata
 import importlib.util
-import io
 import os
-import runpy
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import b200
 from b200 import twin
 from b200.hopper.errors import HopperError
-
-if TYPE_CHECKING:
-    from b200.chip.gpu import Gpu
-    from b200.clock import Options
+from b200.script import line, run, start
 
 CALIBRATIONS = ("umma", "tma", "mainloop", "mcast")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Run a script as `python SCRIPT` would, its launches in software; says what they were."""
-    script = Path(options.script)
-    if not script.is_file():
-        print(f"b200 run: {script} is not a file", file=sys.stderr)
-        return 2
-    try:
-        gpu = _install(options)
-    except HopperError as error:
-        print(f"b200 run: {error}", file=sys.stderr)
-        return 2
-    try:
-        _start(script, options.arguments)
-    except b200.EmulatorError as error:
-        print(f"b200 run: {error}", file=sys.stderr)
-        return 1
-    finally:
-        for launch in gpu.launches:
-            print(_line(launch), file=sys.stderr)
-    wrong = any(launch.findings for launch in gpu.launches)
-    if options.strict:
-        wrong |= any(launch.findings is None or launch.incomplete for launch in gpu.launches)
-    return 1 if wrong else 0
-
-
-def _install(options: argparse.Namespace) -> Gpu:
-    """The GPU that the script is to see."""
-    if options.pack:
-        from b200.hopper.record import ScriptRecorder
-
-        return b200.install(check=False, gpu=ScriptRecorder(options.pack))
-    if options.device == "hopper":
-        from b200.hopper.backend import HopperGpu
-
-        return b200.install(gpu=HopperGpu())
-    timing = _timing(options) if options.time else False
-    return b200.install(check=options.check, timing=timing, schedule=options.schedule)
-
-
-def _timing(options: argparse.Namespace) -> Options:
-    """The clock with the constants of a file, if one is given."""
-    from b200.clock import Options
-    from b200.clock.overrides import read_file
-
-    return Options(constants=read_file(options.constants) if options.constants else {})
-
-
-def _line(launch) -> str:
-    """One launch of the script: its shape, its modelled time or its findings."""
-    text = f"b200: {launch.kernel}, grid {launch.grid}, cluster {launch.cluster}"
-    time = launch.time
-    if time is not None:
-        text += f", modelled {time.time_us:.2f} us"
-    for finding in launch.findings or ():
-        text += f"\n{finding}"
-    for reason in launch.incomplete:
-        text += f"\nthe check is incomplete: {reason}"
-    return text if launch.orders is None else f"{text}\n{launch.orders}"
 
 
 def pack(options: argparse.Namespace) -> int:
@@ -105,7 +37,7 @@ def pack(options: argparse.Namespace) -> int:
         return 2
     recorder = Recorder()
     b200.install(check=False, gpu=recorder)
-    _start(script, options.arguments)
+    start(script, options.arguments)
     try:
         packed = packed_launches(recorder, options.launch)
     except HopperError as error:
@@ -113,27 +45,9 @@ def pack(options: argparse.Namespace) -> int:
         return 1
     packed.save(options.out)
     for number, launch in enumerate(recorder.launches):
-        print(f"{number}: {_line(launch)}", file=sys.stderr)
+        print(f"{number}: {line(launch)}", file=sys.stderr)
     print(f"{options.out}: {len(packed.launches)} launch(es) as one call")
     return 0
-
-
-def _start(script: Path, arguments: list[str]) -> None:
-    """Run a script as `python SCRIPT` would."""
-    atexit.register(_flush)
-    sys.argv = [str(script), *arguments]
-    sys.path[0] = str(script.resolve().parent)  # what `python SCRIPT` puts there
-    runpy.run_path(str(script), run_name="__main__")
-
-
-def _flush() -> None:
-    """Write out files that a script has left open, as the interpreter does when it takes the module
-    __main__ apart; names of a script that runpy has run can outlive it.
-    """
-    for file in gc.get_objects():
-        if type(file) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
-            with contextlib.suppress(OSError, ValueError):  # its other end, or the file, is closed
-                file.flush()
 
 
 def info(_options: argparse.Namespace) -> int:
@@ -227,8 +141,14 @@ def main(argv: list[str]) -> int:
     command.add_argument(
         "--pack", type=Path, metavar="OUT.npz", help="pack each launch, for a Hopper GPU elsewhere"
     )
-    command.add_argument("script")
-    command.add_argument("arguments", nargs=argparse.REMAINDER)
+    command.add_argument(
+        "--again",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="run what fails once more with --schedule late (default)",
+    )
+    command.add_argument("script", help="SCRIPT.py, or PROGRAM.cu with a main")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script; -- may lead")
 
     command = commands.add_parser("pack", help="a script's launches in a file, for b200 pipeline")
     command.set_defaults(function=pack)
@@ -254,6 +174,8 @@ def main(argv: list[str]) -> int:
     if argv and argv[0] in OWN_ARGUMENTS:
         return OWN_ARGUMENTS[argv[0]](argv[1:])
     options = parser.parse_args(argv)
+    if getattr(options, "arguments", None) and options.arguments[0] == "--":
+        del options.arguments[0]
     return options.function(options)
 
 

@@ -41,6 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200.measure",),  # runs its kernels on the clock, too
     ("b200.host",),
     ("b200",),  # composes; only commands stand above it
+    ("b200.script",),  # `b200 run`
     ("b200.__main__", "b200.spawned_process", "b200.hopper.fixtures.__main__"),
 )
 # The checkout around it: what of the checkout each may import, itself aside.
@@ -60,7 +61,7 @@ KNOW_THE_KERNEL = ("harness.tuning", "harness.sass", "harness.host_path")
 OURS = {"b200", *AROUND}
 # `b200 run SCRIPT` puts there what `python SCRIPT` would; a spawned process has no path yet when it
 # is told to install.
-PATH_EDITS = {"b200.__main__", "b200.spawned_process"}
+PATH_EDITS = {"b200.script", "b200.spawned_process"}
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ def test_what_is_allowed_is_left_alone():
         "b200.chip.fragment": "from b200.chip.state import CTA",
         "b200.checker.observer": "import numpy\nfrom b200.chip.fragment import Fragment",
         "b200": "def install():\n    from b200.host import dsl",
-        "b200.__main__": "import sys\nimport b200\nsys.path[0] = ''",
+        "b200.script": "import sys\nimport b200\nsys.path[0] = ''",
         "harness.tuning": "import submission",
         "submission": "import ctypes\nfrom cuda.bindings import driver\nfrom task import input_t",
         "tests.test_x": "import submission, b200.checker.naming",

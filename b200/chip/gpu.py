@@ -14,6 +14,7 @@ from typing import Any
 
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
+from b200.chip.repeated import Repeated
 from b200.chip.state import GlobalMemory
 from b200.chip.tensors import LiveTensors
 from b200.chip.variables import ModuleVariables
@@ -40,6 +41,7 @@ class Gpu:
         self.machine = Machine(self.memory)
         self.launches: list[Launch] = []
         self.attributes: dict[int, bytes] = {}
+        self.repeated = Repeated(self.memory)
         self._modules: dict[str, Program] = {}
         self._translated: dict[tuple[int, str, type | None], Translated] = {}
         self._variables = ModuleVariables()
@@ -91,10 +93,17 @@ class Gpu:
         code = self._translate(program, kernel)
         self.tensors.refresh(self.memory)
         self.machine.symbols = self.variables(program)
-        start = time.perf_counter()
-        launch = self.machine.launch(code, grid, block, cluster, smem, params)
-        launch.seconds = time.perf_counter() - start
-        return launch
+
+        def carry_out() -> Launch:
+            start = time.perf_counter()
+            launch = self.machine.launch(code, grid, block, cluster, smem, params)
+            launch.seconds = time.perf_counter() - start
+            return launch
+
+        if any(getattr(item, "opcode", "") == "call.vprintf" for item in kernel.body):
+            return carry_out()
+        key = (self.machine, id(code), grid, block, cluster, smem, params)
+        return self.repeated.run(key, carry_out)
 
     def variables(self, program: Program) -> dict[str, int]:
         """Addresses of a module's `.global` and `.const` variables, by name."""

@@ -167,6 +167,10 @@ class GlobalMemory:
             find_more(self, 0)
         return [r for r in self._regions if not r.behind]
 
+    def known(self) -> list[Region]:
+        """What has been registered so far, by address."""
+        return list(self._regions)
+
     def retain(self, keep):
         """Drop the allocations for which keep(region) is false."""
         self._regions = [r for r in self._regions if keep(r)]

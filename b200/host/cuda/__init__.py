@@ -2,6 +2,7 @@
 
 extension.py                 load_inline and load
 build.py  architecture.py    nvcc and the C++ compiler, the cache; diagnostics.py: their errors
+program.py  headers.py       programs with a `main`; headers of pip packages
 sources.py  fatbin.py        the lines of the user's file; PTX out of a fat binary
 shim/  include/              C++: the CUDA runtime and driver of the compiled host code
 driver.py                    Python: their other side
@@ -15,14 +16,17 @@ import sys
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from b200.host.cuda.modules import Modules
+
+if TYPE_CHECKING:
+    from b200.host.cuda.extension import Extensions
 
 TORCH_EXTENSION = "torch.utils.cpp_extension"
 
 
-def install(modules: Modules) -> None:
+def install(modules: Modules) -> Extensions:
     """From now on `load_inline` and `load` of torch.utils.cpp_extension compile for this process's
     software B200. Extensions without CUDA sources are compiled in the same way.
     """
@@ -37,6 +41,7 @@ def install(modules: Modules) -> None:
         module.load = extensions.load
 
     when_imported(TORCH_EXTENSION, take_over)
+    return extensions
 
 
 def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:

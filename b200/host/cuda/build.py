@@ -24,15 +24,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from b200.host.cuda import headers
 from b200.host.cuda.architecture import split_flags
 from b200.host.cuda.diagnostics import explain, source_lines
 from b200.host.cuda.errors import BuildError
-from b200.host.cuda.sources import Origin
+from b200.host.cuda.sources import Origin, on_cpu, origin
 from b200.host.cuda.toolkit import Toolkit, find_toolkit
 
 HERE = Path(__file__).parent
 _CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cudnn|nvml|nvtx)\w*")
 _STAND_INS = ("-lcuda", "-lcudart", "-lcudart_static", "-lcudadevrt", "-lc10_cuda", "-ltorch_cuda")
+_ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH")  # what compilers look at
 _BINDINGS = re.compile(r"\b(?:PYBIND11_\w+|pybind11|py|wrap_pybind_function)\b")
 # An error that torch's own headers may cure where the light ones (light/) were read.
 _LIGHT_ERROR = re.compile(
@@ -57,7 +59,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Request:
-    """What is compiled, with the flags of `load` and `load_inline`."""
+    """What is compiled, with the flags of `load` and `load_inline`. program: one with a `main`, for
+    which torch has no flags.
+    """
 
     name: str
     sources: tuple[Source, ...]
@@ -66,6 +70,7 @@ class Request:
     ldflags: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     verbose: bool = False
+    program: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,8 @@ def _key(request: Request, toolkit: Toolkit) -> str:
         request.name,
         *(f"{s.name}\0{s.text}\0{s.folder}" for s in request.sources),
         repr((request.cflags, request.cuda_cflags, request.ldflags, request.includes)),
+        repr([(name, os.environ.get(name)) for name in _ENVIRONMENT]),
+        repr(headers.folders()),
         toolkit.build,
         toolkit.cxx_version,
         torch.__version__,
@@ -184,6 +191,7 @@ def _include_flags(request: Request, toolkit: Toolkit, light: bool) -> list[str]
     stand_ins = [str(HERE / "light")] if light else []
     stand_ins += [str(HERE / "include"), *request.includes]
     system = [*include_paths("cpu"), sysconfig.get_path("include"), *map(str, toolkit.includes)]
+    system += map(str, headers.folders())
     flags = [f"-I{path}" for path in stand_ins]
     for path in system:
         flags += ["-isystem", path]
@@ -205,9 +213,10 @@ def _command(source: Source, request: Request, toolkit: Toolkit, light: bool) ->
     wanted, user = split_flags(request.cuda_cflags)
     user = [flag for flag in user if not flag.startswith("-std=")]
     device = [f"-gencode=arch={wanted},code=[{wanted},{wanted.replace('compute', 'sm')}]"]
-    device += ["-lineinfo", "--no-compress", "-Xptxas", "-v", "-std=c++20"]
+    device += ["-lineinfo", "--no-compress", "-Xptxas", "-v"]
+    device += ["-std=c++17"] if request.program else ["-std=c++20", *COMMON_NVCC_FLAGS]
     host = ["-Xcompiler", "-fPIC,-O1", "-ccbin", toolkit.cxx]
-    return [str(toolkit.nvcc), *COMMON_NVCC_FLAGS, *flags, *user, *device, *host, *out]
+    return [str(toolkit.nvcc), *flags, *user, *device, *host, *out]
 
 
 def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
@@ -295,11 +304,26 @@ def _stubs(names: list[str]) -> str:
     return f'#include "backend.h"\nextern "C" {{\n{body}}}\n'
 
 
+def file_source(index: int, path: Path) -> Source:
+    """A file of the user's, compiled from a copy that says the CPU where it says CUDA."""
+    if not path.is_file():
+        raise BuildError(f"source file {str(path)!r} does not exist")
+    text = path.read_text()
+    suffix = ".cu" if path.suffix in (".cu", ".cuh") else ".cpp"
+    return Source(
+        f"source{index}_{path.stem}{suffix}",
+        on_cpu(text),
+        str(path.resolve().parent),
+        origin(text, [str(path.resolve())]),
+    )
+
+
 def _included(request: Request, toolkit: Toolkit, work: Path) -> list[Path]:
     """The user's own headers, which decide whether a kept library is still good."""
     import torch
 
     system = [Path(torch.__file__).parent, HERE, work, *toolkit.includes, Path("/usr")]
+    system += headers.folders()
     system.append(Path(sysconfig.get_path("include")))
     found = []
     for source in request.sources:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from b200.host.cuda import headers
 from b200.host.cuda.sources import Origin
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def explain(output: str, source: Source, extension: str, work: Path) -> tuple[st
     file, line, text = errors[0]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     where = f"{file}:{line}" if not file.endswith(".ptx") else f"line {line} of its PTX (ptxas)"
-    return f"extension {extension!r} does not compile: {where}: {text.strip()[:300]}{more}", log
+    text = text.strip()[:300] + headers.advice(text)
+    return f"extension {extension!r} does not compile: {where}: {text}{more}", log
 
 
 def source_lines(output: str, ptx: Path, name: str) -> str:

@@ -105,7 +105,7 @@ class Extensions:
         files = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
         request = build.Request(
             name,
-            tuple(_file_source(i, Path(file)) for i, file in enumerate(files)),
+            tuple(build.file_source(i, Path(file)) for i, file in enumerate(files)),
             tuple(extra_cflags or ()),
             tuple(extra_cuda_cflags or ()),
             tuple(extra_ldflags or ()),
@@ -115,7 +115,8 @@ class Extensions:
         return self._load(request, is_python_module)
 
     # --- loading
-    def _load(self, request: build.Request, is_python_module: bool) -> Any:
+    def build_and_load(self, request: build.Request) -> Path:
+        """The library of a request, in this process, its kernels registered."""
         library = build.build(request)
         self._connect()
         origins = {s.name: s.origin for s in request.sources if s.origin is not None}
@@ -128,12 +129,16 @@ class Extensions:
             self.driver.loading = None
         if loading.error is not None:
             raise loading.error
+        return library.path
+
+    def _load(self, request: build.Request, is_python_module: bool) -> Any:
+        path = self.build_and_load(request)
         if is_python_module:
-            return self._module(request.name, library.path)
+            return self._module(request.name, path)
         import torch
 
-        torch.ops.load_library(str(library.path))
-        return str(library.path)
+        torch.ops.load_library(str(path))
+        return str(path)
 
     def _module(self, name: str, path: Path) -> ModuleType:
         spec = importlib.util.spec_from_file_location(name, path)
@@ -244,17 +249,3 @@ def _bindings(functions: str | Sequence[str] | dict[str, str], safe: bool) -> st
 
 def _source(name: str, text: str, user_files: Sequence[str]) -> build.Source:
     return build.Source(name, on_cpu(text) + "\n", None, origin(text, user_files))
-
-
-def _file_source(index: int, path: Path) -> build.Source:
-    """A file of `load`, compiled from a copy that says the CPU where it says CUDA."""
-    if not path.is_file():
-        raise BuildError(f"source file {str(path)!r} does not exist")
-    text = path.read_text()
-    suffix = ".cu" if path.suffix in (".cu", ".cuh") else ".cpp"
-    return build.Source(
-        f"source{index}_{path.stem}{suffix}",
-        on_cpu(text),
-        str(path.resolve().parent),
-        origin(text, [str(path.resolve())]),
-    )

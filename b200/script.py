@@ -1,0 +1,186 @@
+"""`python -m b200 run`: a script, or a CUDA program with a `main`, over a B200 in software.
+
+Exit status: the program's own, if it is not 0; else 1 if the checker found an error, or the program
+ended with one; 2 for bad arguments; 143 after SIGTERM. Remarks (portability, notes) are printed and
+change nothing.
+
+What goes wrong in the usual order of warps and completions may go right in another, and on a GPU by
+its timing: a program that fails is run once more with `--schedule late`, and if it is right then,
+that is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import gc
+import io
+import runpy
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import b200
+from b200.checker.finding import ERROR
+from b200.hopper.errors import HopperError
+
+if TYPE_CHECKING:
+    from b200.chip.gpu import Gpu
+    from b200.clock import Options
+
+TERMINATED = 143
+LATE = "late"
+LONGEST = 300  # seconds of a run that is worth another
+_OURS = (str(Path(__file__).resolve().parent), runpy.__file__, "<frozen runpy>")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a script as `python SCRIPT` would, its launches in software; says what they were."""
+    script = Path(options.script)
+    if not script.is_file():
+        print(f"b200 run: {script} is not a file", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    started = time.monotonic()
+    try:
+        gpu = _install(options)
+    except HopperError as error:
+        print(f"b200 run: {error}", file=sys.stderr)
+        return 2
+    status, failure = _status_of(script, options.arguments)
+    for text, group in groupby(map(line, gpu.launches)):
+        count = len(list(group))
+        print(text if count == 1 else f"{count} times: {text}", file=sys.stderr)
+    errors = [f for launch in gpu.launches for f in launch.findings or () if f.severity == ERROR]
+    wrong = bool(errors)
+    if options.strict:
+        wrong |= any(launch.findings is None or launch.incomplete for launch in gpu.launches)
+    status = status or int(wrong)
+    usual = options.device == "emulator" and not (options.schedule or options.time or options.pack)
+    if failure and usual and options.again and time.monotonic() - started < LONGEST:
+        _run_late(options, failure, [str(error) for error in errors])
+    return status
+
+
+def _install(options: argparse.Namespace) -> Gpu:
+    """The GPU that the script is to see."""
+    if options.pack:
+        from b200.hopper.record import ScriptRecorder
+
+        return b200.install(check=False, gpu=ScriptRecorder(options.pack))
+    if options.device == "hopper":
+        from b200.hopper.backend import HopperGpu
+
+        return b200.install(gpu=HopperGpu())
+    timing = _timing(options) if options.time else False
+    return b200.install(check=options.check, timing=timing, schedule=options.schedule)
+
+
+def _timing(options: argparse.Namespace) -> Options:
+    """The clock with the constants of a file, if one is given."""
+    from b200.clock import Options
+    from b200.clock.overrides import read_file
+
+    return Options(constants=read_file(options.constants) if options.constants else {})
+
+
+def _status_of(script: Path, arguments: Sequence[str]) -> tuple[int, str]:
+    """Run the script: its exit status, and what went wrong in a line, "" if nothing did."""
+    from b200.host.cuda.errors import BuildError
+
+    try:
+        return _ended(start(script, arguments))
+    except (b200.EmulatorError, BuildError) as error:
+        print(f"b200 run: {error}", file=sys.stderr)
+        launched = isinstance(error, b200.EmulatorError) and error.kind in ("fault", "deadlock")
+        return 1, str(error).partition("\n")[0] if launched else ""
+    except SystemExit as error:
+        if error.code == TERMINATED:
+            raise
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+        return _ended(error.code)
+    except Exception as error:  # noqa: BLE001  the script's own, told as Python would
+        _print_without_our_frames(error)
+        return 1, f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def _ended(code: object) -> tuple[int, str]:
+    status = code if isinstance(code, int) else int(code is not None)
+    return status & 0xFF, f"exit status {status}" if status else ""
+
+
+def start(script: Path, arguments: Sequence[str]) -> int:
+    """Run a script as `python SCRIPT` would, or a CUDA program as itself; its status."""
+    if script.suffix in (".cu", ".cpp", ".cc"):
+        return b200.run_cuda(script, arguments)
+    atexit.register(_flush)
+    sys.argv = [str(script), *arguments]
+    sys.path[0] = str(script.resolve().parent)  # what `python SCRIPT` puts there
+    runpy.run_path(str(script), run_name="__main__")
+    return 0
+
+
+def _flush() -> None:
+    """Write out files that a script has left open, as the interpreter does when it takes the module
+    __main__ apart; names of a script that runpy has run can outlive it.
+    """
+    for file in gc.get_objects():
+        if type(file) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
+            with contextlib.suppress(OSError, ValueError):  # its other end, or the file, is closed
+                file.flush()
+
+
+def _print_without_our_frames(error: BaseException) -> None:
+    """A traceback of the program, without what calls it and what stands between it and torch."""
+    told = traceback.TracebackException.from_exception(error)
+    parts = [told]
+    while parts:
+        part = parts.pop()
+        kept = [frame for frame in part.stack if not frame.filename.startswith(_OURS)]
+        part.stack = traceback.StackSummary.from_list(kept)
+        parts += [nested for nested in (part.__cause__, part.__context__) if nested is not None]
+    print("".join(told.format()), file=sys.stderr, end="")
+
+
+def line(launch) -> str:
+    """One launch of the script: its shape, its modelled time or its findings."""
+    text = f"b200: {launch.kernel}, grid {launch.grid}, cluster {launch.cluster}"
+    time_of = launch.time
+    if time_of is not None:
+        text += f", modelled {time_of.time_us:.2f} us"
+    for finding in launch.findings or ():
+        text += f"\n{finding}"
+    for reason in launch.incomplete:
+        text += f"\nthe check is incomplete: {reason}"
+    return text if launch.orders is None else f"{text}\n{launch.orders}"
+
+
+def _run_late(options: argparse.Namespace, failure: str, errors: Sequence[str]) -> None:
+    """Run the script once more, with completions as late as can be; says whether that is right."""
+    command = [sys.executable, "-m", "b200", "run", "--schedule", LATE, "--no-check"]
+    command += [options.script, *options.arguments]
+    limit = 2 * LONGEST
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit
+        )
+    except subprocess.TimeoutExpired:
+        return
+    if done.returncode:
+        return
+    hazard = "\n  hazard: ".join(error.replace("\n", "\n  ") for error in errors[:3])
+    print(
+        f"b200: right by timing: the usual order ends with {failure}; with --schedule {LATE}, where"
+        " asynchronous operations complete as late as they may, the program is right. A GPU's"
+        " timing decides which of the two it does.\n  hazard: "
+        + (hazard or f"{failure}: it holds only while what it does not wait for is slow"),
+        file=sys.stderr,
+    )

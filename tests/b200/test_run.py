@@ -1,0 +1,188 @@
+"""python -m b200 run: statuses, what it prints, CUDA programs, what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests import ROOT
+from tests.b200.host.cuda.support import needs_nvcc
+from tests.b200.ptx_support import kernel
+
+LAUNCH = """
+import sys, torch, b200
+x, out = torch.arange(64, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+def launch(text):
+    b200._runtime.gpu.launch(text, None, (1, 1, 1), (32, 1, 1), args=[x, out])
+"""
+READ = "ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; "
+CLEAN = kernel(
+    READ + "ld.global.u32 %r1, [%rd1+4]; st.global.u32 [%rd2], %r1;", [".u64 a", ".u64 b"]
+)
+BEHIND = CLEAN.replace("[%rd1+4]", "[%rd1+256]")  # a remark: portability
+SLOT = ".shared .align 128 .b8 slot[128];\n.shared .align 8 .b8 bar[8];"
+# The slot is written while its load is under way, and read when that has landed. The load is 128
+# bytes of numbers; what is stored survives where the load lands first, as in the usual order.
+RACE = kernel(
+    READ
+    + """mov.u32 %r0, %tid.x; setp.ne.u32 %p0, %r0, 0; @%p0 bra END;
+    mov.u32 %r2, slot; mov.u32 %r3, bar; mbarrier.init.shared::cta.b64 [%r3], 1;
+    fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 128;
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r2], [%rd1], 128, [%r3];
+    mov.u32 %r4, 77; st.shared.u32 [%r2+4], %r4;
+    WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r3], 0; @!%p1 bra WAIT;
+    ld.shared.u32 %r5, [%r2+4]; st.global.u32 [%rd2], %r5;
+    END:""",
+    [".u64 a", ".u64 b"],
+    smem=SLOT,
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    def call(script: str, *arguments: str, name: str = "script.py"):
+        (tmp_path / name).write_text(script)
+        command = [sys.executable, "-m", "b200", "run", *arguments]
+        where = command.index("SCRIPT") if "SCRIPT" in command else len(command)
+        command[where : where + 1] = [str(tmp_path / name)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    return call
+
+
+def launching(text: str, after: str = "") -> str:
+    return f"{LAUNCH}\nlaunch({text!r})\n{after}\n"
+
+
+STATUSES = {
+    "clean": (launching(CLEAN), 0, "grid (1, 1, 1)"),
+    "a remark": (launching(BEHIND), 0, "protocol (portability): 4 bytes at"),
+    "an error": (launching(RACE), 1, "race: "),
+    "the script's own": (launching(CLEAN, "sys.exit(3)"), 3, "grid (1, 1, 1)"),
+    "a text": (launching(CLEAN, "sys.exit('no')"), 1, "no\n"),
+}
+
+
+@pytest.mark.parametrize("script, status, said", STATUSES.values(), ids=STATUSES)
+def test_exit_status(run, script, status, said):
+    done = run(script)
+    assert done.returncode == status, done.stderr
+    assert said in done.stderr
+
+
+def test_equal_launches_are_printed_once(run):
+    done = run(launching(CLEAN, f"launch({CLEAN!r}); launch({BEHIND!r})"))
+    assert done.stderr.count("grid (1, 1, 1)") == 2 and "2 times: b200: k, grid" in done.stderr
+
+
+def test_a_traceback_begins_in_the_script(run):
+    done = run("import torch\ndef inner():\n    torch.zeros(2, device='cuda').view(3)\ninner()\n")
+    files = [line.split('"')[1] for line in done.stderr.splitlines() if line.startswith("  File")]
+    assert done.returncode == 1 and "RuntimeError: shape '[3]' is invalid" in done.stderr
+    assert files and all(file.endswith("script.py") for file in files), done.stderr
+
+
+def test_right_by_timing(run):
+    script = launching(RACE, "assert out.item() == 1, out")
+    done = run(script)
+    assert done.returncode == 1
+    told = done.stderr.partition("b200: right by timing: ")[2]
+    assert "AssertionError" in told and "--schedule late" in told
+    assert "hazard: " in told and "st.shared" in told, done.stderr
+    assert "right by timing" not in run(script.replace("== 1", "== 2")).stderr
+    assert "right by timing" not in run(script, "--no-again").stderr
+
+
+def test_sigterm_leaves_nothing(tmp_path):
+    (tmp_path / "script.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(100)\n")
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "b200", "run", str(tmp_path / "script.py")],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "up\n"
+    made = list(folder.glob("b200-*"))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
+    assert made and not list(folder.glob("b200-*"))
+
+
+# --- CUDA programs
+PROGRAM = r"""
+#include <cstdio>
+#include <cstdlib>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+__global__ void count(int* x, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] = i + int(__half(1.f) + __half(1.f));  // operators that torch's flags take away
+}
+int main(int argc, char** argv) {
+  const int n = argc > 1 ? atoi(argv[1]) : 40, threads = argc > 2 ? atoi(argv[2]) : 32;
+  int *device, *host = new int[n];
+  if (cudaMalloc(&device, 4 * n) != cudaSuccess) return 9;
+  count<<<(n + 31) / 32, threads>>>(device, n);
+  if (const auto error = cudaGetLastError()) {
+    fprintf(stderr, "told: %s\n", cudaGetErrorString(error));
+    exit(5);
+  }
+  cudaMemcpy(host, device, 4 * n, cudaMemcpyDeviceToHost);
+  printf("%s %d %d\n", argv[1], host[0], host[n - 1]);
+  return host[n - 1] == n + 1 ? 0 : 1;
+}
+"""
+
+
+@needs_nvcc
+def test_a_cuda_program(run):
+    done = run(PROGRAM, "SCRIPT", "--", "100", name="count.cu")
+    assert (done.returncode, done.stdout) == (0, "100 2 101\n"), done.stderr
+    assert "count" in done.stderr and "grid (4, 1, 1)" in done.stderr
+    done = run(PROGRAM, "SCRIPT", "8", "4096", name="count.cu")
+    assert done.returncode == 5 and not done.stdout
+    assert "told: invalid configuration argument (launch of" in done.stderr
+
+
+@needs_nvcc
+def test_a_cuda_program_that_faults(run):
+    text = PROGRAM.replace("if (i < n) x[i]", "x[i * 1000000]")
+    line = 1 + text[: text.index("x[i * 1000000]")].count("\n")
+    done = run(text, "--no-again", "SCRIPT", "100", name="count.cu")
+    assert done.returncode == 1 and f"count.cu:{line}" in done.stderr, done.stderr
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    "source, said",
+    [
+        ("#include <cublas_v2.h>\nint main() {}", "the pip package nvidia-cublas has it"),
+        ("#include <cutlass/cutlass.h>\nint main() {}", "the pip package nvidia-cutlass has it"),
+        ("#include <cudnn.h>\nint main() {}", "the pip package nvidia-cudnn-cu13 has it"),
+        ("void k() {}", "a program needs a function main"),
+    ],
+)
+def test_programs_that_are_refused(run, source, said):
+    done = run(source, name="program.cu")
+    assert done.returncode == 1 and said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_headers_of_the_package_nvidia_cutlass(tmp_path, monkeypatch):
+    from b200.host.cuda import headers
+
+    for part in ("source/include/cutlass", "source/tools/util/include"):
+        (tmp_path / "cutlass_library" / part).mkdir(parents=True)
+    (tmp_path / "cutlass_library" / "__init__.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = [str(path.relative_to(tmp_path / "cutlass_library")) for path in headers.folders()[:2]]
+    assert found == ["source/include", "source/tools/util/include"]
