@@ -35,6 +35,8 @@ def pack(options: argparse.Namespace) -> int:
     if not script.is_file():
         print(f"b200 pack: {script} is not a file", file=sys.stderr)
         return 2
+    said = "nothing is computed while packing: results that the script prints are not the kernel's"
+    print(f"b200 pack: {said}", file=sys.stderr)
     recorder = Recorder()
     b200.install(check=False, gpu=recorder)
     start(script, options.arguments)

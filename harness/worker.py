@@ -308,7 +308,7 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     gpu = b200.install(check=job.check, schedule=job.schedule)
     kernel = on_gpu(kernel)
     if job.mode not in ("test", "leaderboard"):
-        return _model(job, kernel, checked=job.check)
+        return _model(job, kernel, checked=bool(job.check))
     before, wrong, note = len(gpu.launches), "", ""
     try:
         if job.mode == "test":
@@ -469,7 +469,8 @@ def _emulator_error(error: BaseException | None) -> str:
 
     while error is not None:
         if isinstance(error, EmulatorError):
-            return f"{error.kind}: {error}"
+            text = str(error)
+            return text if text.startswith(f"{error.kind}:") else f"{error.kind}: {text}"
         error = error.__cause__ or error.__context__
     return ""
 

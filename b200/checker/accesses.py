@@ -158,11 +158,11 @@ class Barrier:
         self.last = None
 
     def name(self) -> str:
-        """In a person's words: its place in its row, its offset, its CTA."""
-        index, length = self.object.row()
-        row = f"mbarrier {index} of {length} in a row" if length > 1 else "mbarrier"
-        rank = f", CTA rank {self.object.cta.rank}" if len(self.object.cta.cluster.ctas) > 1 else ""
-        return f"{row} (offset {self.object.offset:#x}{rank})"
+        """In a person's words: its name in the source, its place in its row, its CTA."""
+        place = self.object.place()
+        if len(self.object.cta.cluster.ctas) > 1:
+            place = f"{place.removesuffix(')')}, CTA rank {self.object.cta.rank})"
+        return place
 
 
 class Meeting:

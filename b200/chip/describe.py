@@ -7,6 +7,7 @@ from collections import Counter
 
 from b200.chip.hang import explain
 from b200.program.module import Instr
+from b200.program.names import readable
 
 
 def count(code, hits: list[int]) -> dict[str, int]:
@@ -129,7 +130,7 @@ def fault(machine, launch, fragment, error: BaseException) -> str:
         f"{place(ins)}: {error}\n"
         f"  by {who(fragment)}\n"
         f"  PTX: {ins.text if ins else '?'}\n"
-        f"  kernel {launch.kernel}, grid {launch.grid}, block {launch.block}, cluster "
+        f"  kernel {readable(launch.kernel)}, grid {launch.grid}, block {launch.block}, cluster "
         f"{launch.cluster}"
     )
 
@@ -160,7 +161,7 @@ def deadlock(machine, launch) -> str:
                     )
                     groups.setdefault((place(ins), ins.text, text), []).append(fragment)
     lines = [
-        f"deadlock: no warp can proceed in {launch.kernel}, grid {launch.grid}, cluster "
+        f"deadlock: no warp can proceed in {readable(launch.kernel)}, grid {launch.grid}, cluster "
         f"{launch.cluster}"
     ]
     causes, history = explain(machine)

@@ -106,12 +106,8 @@ def _where(machine, fragment) -> str:
 
 
 def _mbarrier(machine, b: MBarrier, fragments) -> tuple[str, str]:
-    index, length = b.row()
-    name = (
-        f"mbarrier {index} of {length} in a row (offset {b.offset:#x})"
-        if length > 1
-        else f"mbarrier at {b.offset:#x}"
-    )
+    named = b.name or b.row()[1] > 1
+    name = b.place() if named else f"mbarrier at {b.offset:#x}"
     name += f", waited for at {_where(machine, fragments[0])}"
     if b.pending == 0 and b.tx > 0:
         return name, (

@@ -94,3 +94,11 @@ def test_profile_knows_the_roles_the_stages_and_the_stores_of_the_kernel_at_hand
     assert "right.py:" in text.split("advice:")[1].splitlines()[0]
     assert f"{record['time_us']:.2f} us is each of 50 calls between two events: kernel" in text
     assert "launch gap" in text
+
+
+def test_barriers_have_the_names_of_the_source(tmp_path):
+    case = ("--case", "m: 128; n: 128; k: 1024; l: 1")
+    status, record = evaluate("test", with_bug(tmp_path, "no_empty_wait"), *case)
+    assert status == 112
+    assert "mbarrier full[0] (0 of 5 in a row, offset 0x400)" in record["message"]
+    assert record["message"].count("deadlock:") == 1 and "TVLayout" not in record["message"]

@@ -18,6 +18,7 @@ from b200.chip.state import CTA
 from b200.contract import FULL, Blocked, Pure, Waitable, active, lane, lanes, pure, warp
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
+from b200.program.barrier_names import barrier_name
 from b200.program.module import Instr
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of |tx-count|
@@ -74,7 +75,30 @@ class MBarrier(Waitable):
         self.arrivals: deque[tuple | None] = deque(maxlen=HISTORY)
 
     def __str__(self):
-        return f"mbarrier at shared-memory offset {self.offset:#x} of CTA rank {self.cta.rank}"
+        name = f" {self.name}" if self.name else ""
+        where = f"shared-memory offset {self.offset:#x} of CTA rank {self.cta.rank}"
+        return f"mbarrier{name} at {where}"
+
+    @property
+    def name(self) -> str:
+        """As the source has it, "empty[0]"; "" where it has none (program/barrier_names.py)."""
+        name = self._source_name()
+        if not name:
+            return ""
+        alike = {at for at, b in self.cta.mbarriers.items() if b._source_name() == name}
+        alike.add(self.offset)
+        return f"{name}[{sorted(alike).index(self.offset)}]" if len(alike) > 1 else name
+
+    def _source_name(self) -> str:
+        return barrier_name(self.init_by[2]) if self.init_by else ""
+
+    def place(self) -> str:
+        """ "mbarrier empty[0] (2 of 5 in a row, offset 0x410)": its name, its row, its offset."""
+        index, length = self.row()
+        row = f"{index} of {length} in a row" if length > 1 else ""
+        if self.name:
+            return f"mbarrier {self.name} ({f'{row}, ' if row else ''}offset {self.offset:#x})"
+        return f"{f'mbarrier {row}' if row else 'mbarrier'} (offset {self.offset:#x})"
 
     @property
     def idle(self) -> bool:
