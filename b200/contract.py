@@ -114,6 +114,12 @@ class Blocked(Exception):
         self.waitable = waitable
 
 
+# What `spin` of a fragment is that waits for nothing and has changed nothing since it was set so.
+# An instruction with an effect sets it to None; a failed wait leaves its own mark
+# (sync/mbarrier.py).
+QUIET = (None, 0)
+
+
 class Clock:
     """Simulated time of what is being executed, in SM cycles; the timing model moves it
     (b200/clock).

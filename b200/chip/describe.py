@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 
-from b200.chip.hang import explain
+from b200.chip.hang import explain, instruction
 from b200.program.module import Instr
 from b200.program.names import readable
 
@@ -153,7 +153,7 @@ def deadlock(machine, launch) -> str:
         for cta in cluster.ctas:
             for warp in cta.warps:
                 for fragment in warp.fragments:
-                    ins = machine.code.structure[fragment.pc].ops[0].ins
+                    ins = instruction(machine, fragment)
                     text = (
                         fragment.waits_for.describe()
                         if fragment.waits_for is not None

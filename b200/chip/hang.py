@@ -6,11 +6,17 @@ Reads the state of the machine, which may also know the history of its mbarriers
 
 from __future__ import annotations
 
+import numpy as np
+
 from b200.chip.fragment import ClusterBarrier
+from b200.chip.memory.loads_stores import space_of
+from b200.chip.polls import Poll
 from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.sync.registers import RegisterPool
 from b200.chip.tensor.tmem_alloc import Pool
+from b200.hardware import SM_COUNT
+from b200.program.analysis import EXIT
 
 LAST = 8  # events shown of a barrier
 SHOWN = 8  # barriers explained
@@ -56,6 +62,8 @@ def _likeness(machine, waitable, fragments) -> object:
         return MBarrier, waitable.offset, waitable.pending, waitable.tx, where
     if isinstance(waitable, NamedBarrier):
         return NamedBarrier, waitable.number, waitable.arrived, where
+    if isinstance(waitable, Poll):
+        return Poll, id(waitable.ins), waitable.test
     return id(waitable)
 
 
@@ -65,6 +73,8 @@ def _rank(waitable) -> int:
         if waitable.pending == 0 or waitable.pending < waitable.expected or waitable.tx < 0:
             return 0
         return 3 if waitable.arrivals else 2
+    if isinstance(waitable, Poll):
+        return 2
     return 4 if isinstance(waitable, NamedBarrier) else 1
 
 
@@ -93,6 +103,8 @@ def _cause(machine, waitable, fragments) -> list[tuple[str, str]]:
             "with cta_group::2"
         )
         return [(f"tensor memory: {waitable.describe()}", why)]
+    if isinstance(waitable, Poll):
+        return [_poll(machine, waitable, fragments)]
     if isinstance(waitable, RegisterPool):
         return [_registers(machine, waitable, fragments)]
     if isinstance(waitable, ClusterBarrier):
@@ -100,8 +112,15 @@ def _cause(machine, waitable, fragments) -> list[tuple[str, str]]:
     return []
 
 
+def instruction(machine, fragment):
+    """The instruction that a fragment waits in, or is about to execute."""
+    if isinstance(fragment.waits_for, Poll):
+        return fragment.waits_for.ins
+    return machine.code.structure[fragment.pc].ops[0].ins
+
+
 def _where(machine, fragment) -> str:
-    ins = machine.code.structure[fragment.pc].ops[0].ins
+    ins = instruction(machine, fragment)
     return str(ins.loc) if ins.loc else ins.opcode
 
 
@@ -179,6 +198,100 @@ def _named(machine, bar: NamedBarrier, fragments) -> str:
     elif needed > 32 * len(bar.cta.warps):
         text += f"; its count is higher than the CTA's {32 * len(bar.cta.warps)} threads"
     return text + (f"; {'; '.join(busy[:4])}" if busy else "")
+
+
+def _poll(machine, poll: Poll, fragments) -> tuple[str, str]:
+    """A loop that reads memory, and who could still write what it reads."""
+    f = fragments[0]
+    more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
+    name = f"warp {f.index} of CTA {f.cta.index}{more}"
+    if poll.read is None:
+        return f"{name} waits at {_where(machine, f)} for {poll.describe()}", ""
+    name += f" polls {poll.place}: {poll.finds()}, read at {_where(machine, f)}"
+    writers = [
+        (block.index, op.ins)
+        for block in machine.code.structure
+        for op in block.ops
+        if writes(op.ins, poll.read.space)
+    ]
+    if machine.next_cluster is not None and writers:
+        return name, _not_started(machine, f.cta)
+    could = _could_write(machine, poll, writers)
+    if could:
+        return name, f": it could still be written {'; '.join(could[:4])}"
+    return name, f": no other warp that is left comes to a write of {poll.read.space} memory"
+
+
+def _not_started(machine, cta) -> str:
+    """Why those that wait for the rest of the grid wait for ever."""
+    ctas = len(cta.cluster.ctas)
+    total = int(np.prod(cta.cluster.grid.grid))
+    running = sum(len(c.ctas) for c in machine.resident)
+    return (
+        f": {total - machine.started * ctas} of the grid's {total} CTAs have not started, since "
+        f"the {running} that run fill the chip ({SM_COUNT} SMs; a CTA takes {cta.threads} threads, "
+        f"{cta.cluster.grid.smem_bytes:,} bytes of an SM's shared memory) and none of them ends "
+        f"before; missing: a grid of at most {running} CTAs, or CTAs that take less of an SM"
+    )
+
+
+def writes(ins, space: str) -> bool:
+    """Whether an instruction may write a state space."""
+    if ins.mods[0] in ("st", "atom", "red"):
+        return space_of(ins).split("::")[0] in (space, "generic") or ins.has("async")
+    if ins.mods[0] != "cp":
+        return False
+    target = next((m for m in ins.mods if m.split("::")[0] in ("global", "shared")), "")
+    return target.split("::")[0] == space
+
+
+def _could_write(machine, poll: Poll, writers) -> list[str]:
+    """Other warps that are left and may come to one of some instructions, and what keeps them."""
+    found = {}
+    for cluster in machine.resident:
+        for warp in (w for cta in cluster.ctas for w in cta.warps):
+            for f in warp.fragments:
+                if f.waits_for is poll:
+                    continue
+                inside = f.waits_for.visited if isinstance(f.waits_for, Poll) else frozenset()
+                reach = _reachable(machine.code.structure, f.pc)
+                ins = next((i for b, i in writers if b in reach and b not in inside), None)
+                if ins is None:
+                    continue
+                text = f"at {ins.loc or ins.opcode} by {{}}, which {_kept(machine, f)}"
+                found.setdefault(text, []).append(f)
+    return [text.format(_several(fragments)) for text, fragments in found.items()]
+
+
+def _kept(machine, f) -> str:
+    """What a warp does that does not come to a write."""
+    if isinstance(f.waits_for, Poll):
+        return f"polls {f.waits_for.place or 'nothing'} at {_where(machine, f)}"
+    if f.waits_for is None:
+        return f"waits for lanes of its own warp at {_where(machine, f)}"
+    what = type(f.waits_for).__name__
+    known = {
+        "MBarrier": "an mbarrier",
+        "NamedBarrier": "a barrier",
+        "ClusterBarrier": "its cluster",
+    }
+    return f"waits for {known.get(what, 'something')} at {_where(machine, f)}"
+
+
+def _several(fragments) -> str:
+    more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
+    return f"warp {fragments[0].index} of CTA {fragments[0].cta.index}{more}"
+
+
+def _reachable(blocks, start: int) -> set[int]:
+    """Blocks that control may come to."""
+    seen, work = set(), [start]
+    while work:
+        block = work.pop()
+        if block != EXIT and block not in seen:
+            seen.add(block)
+            work += blocks[block].successors
+    return seen
 
 
 def _registers(machine, pool: RegisterPool, fragments) -> tuple[str, str]:

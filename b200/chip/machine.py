@@ -24,11 +24,12 @@ from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import Launch, check_limits, special_registers, thread_registers
 from b200.chip.operations import Effect, Operation
 from b200.chip.placement import Placement, Seat
+from b200.chip.polls import name_polls
+from b200.chip.spin import LOOK, Spinning
 from b200.chip.state import CTA, Cluster, GlobalMemory
 from b200.chip.sync.mbarrier import BarrierHistory, MBarrier
-from b200.contract import Blocked, Waitable
+from b200.contract import QUIET, Blocked, Waitable
 from b200.errors import EmulatorError, Fault, Unsupported
-from b200.hardware import SM_COUNT
 from b200.program.analysis import EXIT
 from b200.program.module import Instr
 from b200.program.translated import Translated
@@ -53,6 +54,7 @@ class Machine:
         self.queue: deque[Fragment] = deque()
         self.resident: list[Cluster] = []
         self.next_cluster: Cluster | None = None
+        self.started = 0  # clusters
 
     # --- what units use ---------------------------------------------------------------------------
     def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
@@ -108,6 +110,7 @@ class Machine:
             self.queue.append(fragment)
 
     def lanes_exited(self, state: WarpState, lanes: int):
+        self.spinning.progress()
         state.live &= ~lanes
         cta = state.cta
         cta.cluster.barrier.drop(bin(lanes).count("1"))
@@ -129,6 +132,7 @@ class Machine:
         check_limits(launch, len(params))
         self.params, self.resident, self.queue = params, [], deque()
         self.hits = [0] * len(code.blocks)
+        self.spinning = Spinning(self)
         self.budget = launch.budget = Budget.of(code, launch)
         waiting = self._clusters(launch)
         with np.errstate(all="ignore"), _blas().limit(limits=1, user_api="blas"):
@@ -169,17 +173,21 @@ class Machine:
                 self.new_warp(cta, state)
                 self.enqueue(self.fragment_type(self, state, state.live))
         self.resident.append(cluster)
+        self.started += 1
 
     def _run(self, waiting: Iterator[Cluster], launch: Launch):
         placement = Placement()
+        self.started = 0
         self.next_cluster = next(waiting, None)
         while True:
-            if not self.queue:
+            if not self.queue or self.spinning.all_stand():
                 if self.settle() or self._start_next(waiting, launch, placement):
+                    self.spinning.progress()
                     continue
                 for cluster in self._ended():
                     self.resident.remove(cluster)
                 if self.resident:
+                    name_polls(self)
                     raise EmulatorError("deadlock", report.deadlock(self, launch))
                 return
             fragment = self.next_fragment()
@@ -188,14 +196,12 @@ class Machine:
                 self._start_next(waiting, launch, placement)
 
     def _start_next(self, waiting: Iterator[Cluster], launch: Launch, placement: Placement) -> bool:
-        """Start the next cluster if there is one and there are SMs for it, one a CTA."""
+        """Start the next cluster if there is one and there is room for its CTAs."""
         if self.next_cluster is None:
             return False
         for cluster in self._ended():
             self.resident.remove(cluster)
             placement.release([cta.sm for cta in cluster.ctas], launch)
-        if len(self.resident) >= SM_COUNT // int(np.prod(launch.cluster)):
-            return False
         sms = placement.place(launch)
         if sms is None:
             return False
@@ -209,9 +215,14 @@ class Machine:
 
     def _turn(self, f: Fragment, launch: Launch) -> bool:
         """Run a fragment until it waits or ends (False) or its turn is over (True)."""
+        if self.spinning.stands(f):
+            self.enqueue(f)
+            return True
+        f.spin = f.spin or QUIET
         try:
             pc = self.run_blocks(f)
         except Blocked as blocked:
+            self.spinning.progress()
             self.hits[f.pc] -= 1
             f.waits_for = blocked.waitable
             blocked.waitable.waiters.append(f)
@@ -225,7 +236,10 @@ class Machine:
                     "unsupported", report.internal(self, launch, f, error)
                 ) from error
             raise EmulatorError(kind, report.fault(self, launch, f, error)) from None
+        if f.spin is not QUIET:
+            self.spinning.progress()
         if pc is None:
+            self.spinning.joins[f.state] += 1
             return False
         f.pc = pc
         self.enqueue(f)
@@ -235,9 +249,25 @@ class Machine:
         """Run blocks of a fragment: the block it goes on with in its next turn; None, if it has
         ended or another fragment of its warp goes on.
         """
+        first = min(self.spinning.before_look(f), self.turn)
+        pc = self._run_some(f, f.pc, first)
+        if pc is None or first == self.turn:
+            return pc
+        if f.spin is QUIET:
+            f.pc = pc
+            pc = self.spinning.look(f)
+            if pc is None or f.spin is QUIET and self.spinning.stands(f):
+                return pc
+        pc = self._run_some(f, pc, max(0, self.turn - first - LOOK))
+        if pc is not None and f.spin is QUIET:
+            f.pc = pc
+            return self.spinning.went_on(f, self.turn)
+        return pc
+
+    def _run_some(self, f: Fragment, pc: int, count: int) -> int | None:
+        """`count` blocks of run_blocks."""
         blocks, hits, R = self.code.blocks, self.hits, f.state.R
-        pc = f.pc
-        for _ in range(self.turn):
+        for _ in range(count):
             f.pc = pc
             hits[pc] += 1
             pc = blocks[pc](f, R)

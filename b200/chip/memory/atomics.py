@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.memory.loads_stores import address_array, kind_of, space_of, spans
-from b200.contract import DTYPES, active, lanes, warp
+from b200.contract import DTYPES, QUIET, active, lanes, warp
 from b200.errors import Unsupported
 from b200.formats import decode, encode
 from b200.program.module import TYPE_BITS, Instr, Vec
@@ -93,7 +93,7 @@ def _atomic(ins: Instr):
     n = len(source.items) if isinstance(source, Vec) else 1
 
     def run(f, mask, address, b, c=None, policy=None):
-        f.spin = None
+        changed = False
         addresses = address_array(address)
         far = space == "global" or space == "generic" and int(addresses.max()) <= WINDOW_MASK
         combine = to_global if far else to_shared
@@ -109,9 +109,11 @@ def _atomic(ins: Instr):
                     new = combine(
                         now, columns[j][i : i + 1], None if third is None else third[i : i + 1]
                     )
-                    cell[j * size : (j + 1) * size] = np.ascontiguousarray(new, dtype).view(
-                        np.uint8
-                    )
+                    new = np.ascontiguousarray(new, dtype)
+                    if new[0] != old[i, j]:
+                        changed = True
+                        cell[j * size : (j + 1) * size] = new.view(np.uint8)
+        f.spin = None if changed else f.spin and QUIET
         result = tuple(np.ascontiguousarray(old[:, j]) for j in range(n))
         return result if n > 1 else result[0]
 

@@ -80,6 +80,7 @@ def vprintf(ins: Instr):
     """call (retval), vprintf, (format, arguments): prints for each active lane, lowest first."""
 
     def run(f, mask, form, arguments):
+        f.spin = None
         forms, buffers = lanes(form, np.uint64), lanes(arguments, np.uint64)
         counts = np.zeros(32, DTYPES[32])
         for lane in active(mask):

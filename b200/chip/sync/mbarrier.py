@@ -15,7 +15,7 @@ import numpy as np
 
 from b200.chip.memory.addressing import issuer, resolver, space_of
 from b200.chip.state import CTA
-from b200.contract import FULL, Blocked, Pure, Waitable, active, lane, lanes, pure, warp
+from b200.contract import FULL, QUIET, Blocked, Pure, Waitable, active, lane, lanes, pure, warp
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.barrier_names import barrier_name
@@ -377,7 +377,7 @@ def mbarrier_wait(ins: Instr):
             return run_lanes(warp, mask, address, phase)
         barrier = find(warp, address)
         if barrier.phase != phase >> shift & 1:
-            warp.spin = None
+            warp.spin = warp.spin and QUIET
             return FULL
         return failed(warp, (id(ins), address, phase), (barrier,))
 
@@ -391,7 +391,7 @@ def mbarrier_wait(ins: Instr):
             else:
                 waiting[barrier.offset] = barrier
         if done:
-            warp.spin = None
+            warp.spin = warp.spin and QUIET
             return done
         return failed(warp, (id(ins), address.tobytes(), phase.tobytes()), tuple(waiting.values()))
 

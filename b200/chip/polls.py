@@ -1,0 +1,254 @@
+"""What a warp reads in a loop, and what it compares it with: for the report of a hang.
+
+One round of the loop is executed again, with a look at the variables of the generated functions:
+the registers as they are at the end of each block.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from b200.chip.memory.loads_stores import kind_of, space_of
+from b200.chip.state import CTA
+from b200.chip.tensors import LiveTensors
+from b200.contract import Waitable
+from b200.program.analysis import EXIT, Op
+from b200.program.module import TYPE_BITS, Addr, Imm, Instr, Reg, Special, Sym, Vec
+from b200.spaces import SHARED_WINDOW, WINDOW_MASK
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
+
+ROUND = 4096  # blocks of a loop, at most
+SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+SIGNS |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+CLOCKS = ("clock", "globaltimer")
+
+
+@dataclass(frozen=True)
+class Read:
+    """A load or atomic of a loop. space: "global" or "shared"; address: in it, of the lowest lane;
+    cta: whose shared memory; values: that it returned.
+    """
+
+    ins: Instr
+    space: str
+    address: int
+    cta: CTA | None
+    values: tuple[int, ...]
+
+    @property
+    def what(self) -> tuple:
+        return id(self.ins), self.address, self.values
+
+
+class Poll(Waitable):
+    """What a warp waits for that goes round in a loop: that somebody changes what it reads.
+
+    ins: the read that the loop's condition depends on, as far as known. test: the comparison, in
+    words. visited: blocks of the loop.
+    """
+
+    def __init__(
+        self, read: Read | None, ins: Instr, test: str, visited: frozenset[int], place: str
+    ):
+        super().__init__()
+        self.read, self.ins, self.test, self.visited, self.place = read, ins, test, visited, place
+
+    def describe(self) -> str:
+        if self.read is None:
+            return f"nothing: it goes round in a loop that reads no memory{self.test}"
+        return f"a change of {self.place}: {self.finds()}"
+
+    def finds(self) -> str:
+        """ "it reads 1, and 1 < 2 is true (...)"."""
+        values = ", ".join(_number(self.read.ins, v) for v in self.read.values) if self.read else ""
+        return f"it reads {values}{self.test}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A block of a round: its number, the lanes, and the variables at its end."""
+
+    pc: int
+    mask: int
+    variables: dict[str, Any]
+
+
+def one_round(machine, f: Fragment, follow: bool = False) -> tuple[list[Step], Fragment | None]:
+    """Execute a fragment until it comes back to where it is. The other result is the fragment that
+    it is then: None where it has ended, or with `follow` another one of its warp in which it went
+    on.
+    """
+    start, steps = (f.pc, f.mask), []
+    filename = f"<{machine.code.kernel.name}>"
+    done: dict[str, Any] = {}
+
+    def profile(frame, event, _arg):
+        if event == "return" and frame.f_code.co_filename == filename:
+            done.clear()
+            done.update(frame.f_locals)
+
+    blocks, R, before = machine.code.blocks, f.state.R, sys.getprofile()
+    for _ in range(ROUND):
+        pc, mask = f.pc, f.mask
+        machine.hits[pc] += 1
+        sys.setprofile(profile)
+        try:
+            after = blocks[pc](f, R)
+        finally:
+            sys.setprofile(before)
+        steps.append(Step(pc, mask, dict(done)))
+        if after == EXIT or after == f.reconv:
+            after = f.arrive_or_exit(after)
+        if after is not None:
+            f.pc = after
+        else:
+            others = [g for g in f.state.fragments if g.waits_for is None] if follow else []
+            if not others:
+                return steps, None
+            f = others[0]
+        if (f.pc, f.mask) == start:
+            break
+    return steps, f
+
+
+def reads_of(machine, f: Fragment, steps: list[Step]) -> list[Read]:
+    """What a fragment has read in a round of its loop."""
+    names = _names(machine)
+    found = []
+    for step in steps:
+        for op in machine.code.structure[step.pc].ops:
+            if (read := _read(names, step, op, f)) is not None:
+                found.append(read)
+    return found
+
+
+def name_polls(machine):
+    """Let each fragment that goes round wait for its Poll, one object for those that poll alike."""
+    alike: dict[tuple, Poll] = {}
+    for f in list(machine.queue):
+        if f in f.state.fragments and f.waits_for is None:
+            poll, f = _poll_of(machine, f)
+            f.waits_for = alike.setdefault((poll.ins, poll.describe()), poll)
+
+
+def _poll_of(machine, f: Fragment) -> tuple[Poll, Fragment]:
+    """The poll of a fragment that goes round, and what is the fragment after another round."""
+    names, tainted = _names(machine), {}
+    read, test, clocks = None, "", set()
+    steps, now = one_round(machine, f, follow=True)
+    for step in steps * 2:  # a value may come to its comparison in the next round
+        for op in machine.code.structure[step.pc].ops:
+            if (new := _read(names, step, op, f)) is not None:
+                tainted.update({r.name: new for r in op.dsts})
+                read = read or new
+                continue
+            sources = [tainted[r.name] for r in op.srcs if r.name in tainted]
+            tainted.update({r.name: sources[0] for r in op.dsts if sources})
+            if op.ins.mods[0] == "setp" and sources:
+                read, test = sources[0], _comparison(names, step, op.ins)
+            specials = (o.name for o in op.ins.operands if isinstance(o, Special))
+            clocks.update(n for n in specials if n.startswith(CLOCKS))
+    if read is None and clocks:
+        test = f" but %{', %'.join(sorted(clocks))}, which stands still where no time is modelled"
+    ins = read.ins if read is not None else machine.code.structure[f.pc].ops[0].ins
+    visited = frozenset(step.pc for step in steps)
+    place = _place(machine, read) if read is not None else ""
+    return Poll(read, ins, test, visited, place), now or f
+
+
+def _names(machine) -> dict[str, str]:
+    """Register -> variable of the generated functions."""
+    return {name: f"r{i}" for i, name in enumerate(machine.code.kernel.registers)}
+
+
+def _value(names, step: Step, operand) -> int | None:
+    """An operand as the lowest lane has it, None where it is not known."""
+    if isinstance(operand, Imm):
+        return operand.value
+    if not isinstance(operand, Reg):
+        return None
+    found = step.variables.get(names[operand.name])
+    if isinstance(found, np.ndarray):
+        return int(found[_lowest(step.mask)])
+    if operand.type == "pred" and found is not None:
+        return found >> _lowest(step.mask) & 1
+    return found
+
+
+def _lowest(mask: int) -> int:
+    return (mask & -mask).bit_length() - 1
+
+
+def _read(names, step: Step, op: Op, f: Fragment) -> Read | None:
+    """The read of memory that an instruction is."""
+    ins = op.ins
+    if ins.mods[0] not in ("ld", "ldu", "atom") or len(ins.operands) < 2:
+        return None
+    space, at = space_of(ins), ins.operands[1]
+    if space in ("param", "local", "const") or not isinstance(at, Addr):
+        return None
+    if ins.pred is not None and _value(names, step, ins.pred) == int(ins.negated):
+        return None
+    base = _value(names, step, at.base)
+    if isinstance(at.base, Sym):
+        shared = at.base.name in f.machine.code.symbols
+        base = f.machine.code.symbols[at.base.name] if shared else f.symbols[at.base.name]
+    if base is None:
+        return None
+    address = base + at.offset
+    if space == "generic":
+        shared = address & ~WINDOW_MASK == SHARED_WINDOW
+        space, address = ("shared" if shared else "global"), address & WINDOW_MASK
+    target = ins.operands[0]
+    values = [
+        _value(names, step, r) for r in (target.items if isinstance(target, Vec) else (target,))
+    ]
+    if not space.startswith("shared"):
+        return Read(ins, "global", address, None, tuple(v for v in values if v is not None))
+    cta, offset = f.cta.cluster.locate(address, f.cta, 1)
+    if address >> 24 == 0 and space != "shared::cluster":
+        cta = f.cta
+    return Read(ins, "shared", offset, cta, tuple(v for v in values if v is not None))
+
+
+def _number(ins: Instr, value: int) -> str:
+    """A value as the type of an instruction has it."""
+    kind = kind_of(ins)
+    bits = TYPE_BITS[kind]
+    value &= (1 << bits) - 1
+    if kind[0] == "f" and bits in (32, 64):
+        return str(np.array([value], f"u{bits // 8}").view(f"f{bits // 8}")[0])
+    return str(value - (1 << bits) if kind[0] == "s" and value >> bits - 1 else value)
+
+
+def _comparison(names, step: Step, ins: Instr) -> str:
+    """ ", and 1 < 2 is true (setp.lt.s32 at file:line)"."""
+    left, right = (_value(names, step, o) for o in ins.operands[1:3])
+    sign = next(
+        (SIGNS[m.removesuffix("u")] for m in ins.mods if m.removesuffix("u") in SIGNS), None
+    )
+    if left is None or right is None or sign is None:
+        return f" ({ins.text})"
+    target = ins.operands[0]
+    result = _value(names, step, target.items[0] if isinstance(target, Vec) else target)
+    truth = "" if result is None else " is true" if result else " is false"
+    where = f" at {ins.loc}" if ins.loc else ""
+    values = f"{_number(ins, left)} {sign} {_number(ins, right)}"
+    return f", and {values}{truth} ({ins.opcode}{where})"
+
+
+def _place(machine, read: Read) -> str:
+    """Where a read reads, in words."""
+    if read.cta is not None:
+        return f"shared memory at {read.address:#x} of CTA {read.cta.index}"
+    region = machine.memory.find(read.address, 1)
+    if region is None:
+        return f"global memory at {read.address:#x}"
+    name = LiveTensors.variable(region.base, region.size) or region.name
+    return f"global memory at {read.address:#x} ({name}, byte {read.address - region.base})"

@@ -1,0 +1,141 @@
+"""Warps that poll memory: do they get anywhere?
+
+A warp that waits for an mbarrier or a barrier is parked; one that reads memory in a loop until it
+finds what it looks for is not, and may go round for ever. The machine is deterministic, so a
+fragment that comes back to a block with the registers it had there before, while nobody has changed
+anything, does the same again until somebody does. It `stands` until then and is not executed. When
+all that could run stands, and nothing is under way, the launch is deadlocked.
+
+A loop with a counter (a time-out, a pause that grows) never has the same registers twice. It is
+taken to stand when it has gone on for LONG blocks and reads the same values at the same addresses
+as at the start.
+
+What changes nothing is told by `Fragment.spin`: whatever has an effect sets it to None.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from b200.chip.polls import one_round, reads_of
+from b200.contract import FULL, QUIET, as_bools
+from b200.program.analysis import EXIT
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment, WarpState
+    from b200.chip.machine import Machine
+
+FIRST = 256  # blocks of a turn before a fragment is looked at
+JOINS = 16  # turns of a warp's parts that end where they meet, before that is left out
+LOOK = 64  # blocks that it is looked at
+LONG = 1 << 15
+
+
+class Loop:
+    """What a fragment was like at a block: `registers` there; taken anew after `limit` blocks."""
+
+    __slots__ = ("pc", "registers", "steps", "limit")
+
+    def __init__(self, pc: int, registers: list):
+        self.limit = LOOK // 2
+        self.take(pc, registers)
+
+    def take(self, pc: int, registers: list):
+        self.pc, self.registers, self.steps = pc, registers.copy(), 0
+
+
+class Spinning:
+    """Which fragments stand.
+
+    loops: of (warp, lanes). standing: warp -> lanes. Of each warp, since anything has changed:
+    blocks that it has executed; reads, what it read in a round; joins, turns of its parts that
+    ended where they met.
+    """
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self.loops: dict[tuple[WarpState, int], Loop] = {}
+        self.standing: dict[WarpState, int] = {}
+        self.blocks: dict[WarpState, int] = {}
+        self.reads: dict[WarpState, list[tuple]] = {}
+        self.joins: Counter[WarpState] = Counter()
+        registers = machine.code.kernel.registers.values()
+        self.predicates = [reg.type == "pred" for reg in registers]
+
+    def progress(self):
+        """Something has changed: whoever stood looks again."""
+        if self.loops or self.blocks or self.joins:
+            self.joins.clear()
+            self.loops.clear()
+            self.standing.clear()
+            self.blocks.clear()
+            self.reads.clear()
+
+    def stands(self, f: Fragment) -> bool:
+        return self.standing.get(f.state, 0) & f.mask == f.mask
+
+    def all_stand(self) -> bool:
+        """Whether nobody who could run gets anywhere."""
+        return bool(self.standing) and all(map(self.stands, self.machine.queue))
+
+    def before_look(self, f: Fragment) -> int:
+        """Blocks of a turn before the fragment is looked at."""
+        return FIRST if self.joins[f.state] < JOINS else 0
+
+    def look(self, f: Fragment) -> int | None:
+        """Execute some blocks of a fragment, as Machine.run_blocks; see whether it goes round."""
+        blocks, hits, R = self.machine.code.blocks, self.machine.hits, f.state.R
+        pc = f.pc
+        for _ in range(LOOK):
+            key = f.state, f.mask
+            loop = self.loops.get(key)
+            if loop is None:
+                self.loops[key] = Loop(pc, R)
+            elif pc == loop.pc and self._same(R, loop.registers, f.mask):
+                self.standing[f.state] = self.standing.get(f.state, 0) | f.mask
+                return pc
+            else:
+                loop.steps += 1
+                if loop.steps >= loop.limit:
+                    loop.limit *= 2
+                    loop.take(pc, R)
+            f.pc = pc
+            hits[pc] += 1
+            pc = blocks[pc](f, R)
+            if pc == EXIT or pc == f.reconv:
+                pc = f.arrive_or_exit(pc)
+                if pc is None:
+                    return None
+            if f.spin is not QUIET:
+                return pc
+        return pc
+
+    def went_on(self, f: Fragment, blocks: int) -> int | None:
+        """A fragment has executed `blocks` without any effect; the result is run_blocks'."""
+        done = self.blocks[f.state] = self.blocks.get(f.state, 0) + blocks
+        before = self.reads.get(f.state)
+        if done < LONG // 2 or before is not None and done < LONG:
+            return f.pc
+        steps, goes_on = one_round(self.machine, f)
+        now = self.reads[f.state] = [r.what for r in reads_of(self.machine, f, steps)]
+        if before is not None:
+            self.blocks[f.state] = LONG // 2
+            if now and now == before:
+                self.standing[f.state] = self.standing.get(f.state, 0) | f.mask
+        return f.pc if goes_on is not None else None
+
+    def _same(self, registers: list, before: list, mask: int) -> bool:
+        """Whether the lanes of a mask have the same values."""
+        for predicate, a, b in zip(self.predicates, registers, before):
+            if a is b:
+                continue
+            if isinstance(a, np.ndarray):
+                differ = a != b
+                if (differ if mask == FULL else differ & as_bools(mask)).any():
+                    return False
+            elif (a ^ b) & mask if predicate else a != b:
+                return False
+        return True
