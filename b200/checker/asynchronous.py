@@ -211,6 +211,8 @@ class Asynchronous(CoreOperations):
         )
 
     def _try_cancel(self, agent: Agent, cancel: TryCancel, apply: Effect):
+        assert self.ins is not None
+        self.cancellations.requested(agent, self.ins, cancel)
         return self._landing(
             agent,
             apply,

@@ -307,6 +307,18 @@ def _registers(ins: Instr, run):
     return observed
 
 
+def _is_canceled(ins: Instr, run):
+    def observed(w, lane, response):
+        canceled = run(w, lane, response)
+        if not canceled:
+            observer = w.machine.observer
+            observer.ins = ins
+            observer.cancellations.failed(observer.agent(w), ins)
+        return canceled
+
+    return observed
+
+
 # --- fences and groups --------------------------------------------------------------------------
 
 
@@ -515,6 +527,7 @@ WRAPPERS: tuple[tuple[tuple[str, ...], Callable | None], ...] = (
     (("cp",), None),
     (("st", "async"), None),
     (("red", "async"), None),
+    (("clusterlaunchcontrol", "query_cancel", "is_canceled"), _is_canceled),
     (("clusterlaunchcontrol",), None),
     (("tensormap", "cp_fenceproxy"), generic.tensormap_copy),
     (("tensormap", "replace"), generic.tensormap_replace),

@@ -17,6 +17,7 @@ from b200.checker import lifetime, pairs
 from b200.checker import naming as words
 from b200.checker.accesses import Barrier, ClusterState, Meeting, Record
 from b200.checker.arrivals import Arrivals
+from b200.checker.cancellations import Cancellations
 from b200.checker.asynchronous import Asynchronous
 from b200.checker.clocks import HB, INIT, TENSOR, Agent
 from b200.checker.coverage import Coverage
@@ -64,6 +65,7 @@ class Observer(Asynchronous):
         self.arrivals = Arrivals(self)
         self.products = Products(self)
         self.repeats = Repeats(self)
+        self.cancellations = Cancellations(self)
         self.stores = Stores() if machine.keep_stores else None
         self.descriptors = DescriptorRanks(self)
         self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there

@@ -8,6 +8,7 @@ import numpy as np
 
 from b200.checker.accesses import Barrier, ClusterState, Record
 from b200.checker.arrivals import Arrivals
+from b200.checker.cancellations import Cancellations
 from b200.checker.clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, join
 from b200.checker.coverage import Coverage
 from b200.checker.descriptor_rank import DescriptorRanks
@@ -35,6 +36,7 @@ class Signals(ABC):
     arrivals: Arrivals
     products: Products
     repeats: Repeats
+    cancellations: Cancellations
     stores: Stores | None
     descriptors: DescriptorRanks
 

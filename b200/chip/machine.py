@@ -54,6 +54,7 @@ class Machine:
         self.queue: deque[Fragment] = deque()
         self.resident: list[Cluster] = []
         self.next_cluster: Cluster | None = None
+        self.waiting: Iterator[Cluster] = iter(())
         self.started = 0  # clusters
 
     # --- what units use ---------------------------------------------------------------------------
@@ -88,6 +89,12 @@ class Machine:
         """An instruction (None: the running one) does what PTX leaves undefined and the chip
         defines; missing: what would be right.
         """
+
+    def cancel_next(self) -> Cluster | None:
+        """Take the next cluster off the launch, for who asked to have its work (cluster launch
+        control); None where the request fails, as here: every cluster starts.
+        """
+        return None
 
     def settle(self) -> bool:
         """No warp can run: let an effect happen that was put off. False if there is none."""
@@ -177,7 +184,7 @@ class Machine:
 
     def _run(self, waiting: Iterator[Cluster], launch: Launch):
         placement = Placement()
-        self.started = 0
+        self.started, self.waiting = 0, waiting
         self.next_cluster = next(waiting, None)
         while True:
             if not self.queue or self.spinning.all_stand():

@@ -1,8 +1,9 @@
 """Adversarial schedules: other orders of warps and of completions that hardware may produce.
 
-    early        asynchronous operations complete when issued; the warp woken last runs first
+    early        asynchronous operations complete when issued; the warp woken last runs first;
+                 requests of cluster launch control succeed while a cluster has not started
     late         they complete only when no warp can run any more, the one issued last first
-    random:SEED  warps, the length of their turns and completions in a random order
+    random:SEED  warps, the length of their turns, completions and answers in a random order
     all          the usual order, from which all others are explored (b200/explore)
 
 The operations of one thread's tensor-core queue (tcgen05.mma, cp, shift, commit) keep their order;
@@ -20,6 +21,7 @@ from b200.chip.describe import who
 from b200.chip.fragment import Fragment
 from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation, TensorCoreOperation
+from b200.chip.state import Cluster
 from b200.errors import EmulatorError, Fault
 
 TURNS = (1, 4, 32, 4096)  # blocks a warp executes before others get a turn
@@ -69,6 +71,16 @@ class Scheduled(Machine):
         else:
             effect = type(operation).__name__, warp, apply
             self.waiting_effects.setdefault(queue, deque()).append(effect)
+
+    def cancel_next(self) -> Cluster | None:
+        """Early: while a cluster has not started; late: never; random: now and then."""
+        kind, cluster = self.schedule.kind, self.next_cluster
+        granted = kind == "early" or kind == "random" and self.random.random() < 0.5
+        if cluster is None or not granted:
+            return None
+        self.next_cluster = next(self.waiting, None)
+        self.started += 1
+        return cluster
 
     def _complete(self, queue):
         """The oldest effect of a queue happens."""

@@ -38,7 +38,7 @@ class Source:
         self.labels += 1
         return f"L{self.labels}"
 
-    def wait(self, barrier: str, parity: int, mark: str | None = None):
+    def wait(self, barrier: str, parity: int | str, mark: str | None = None):
         """Spin until a phase of an mbarrier is over."""
         again = self.label()
         self(
@@ -68,6 +68,7 @@ class Source:
 .reg .b16 %h<40>;
 .reg .b32 %r<200>;
 .reg .b64 %rd<100>;
+.reg .b128 %rq<4>;
 .reg .f32 %f<100>;
 {body}
 ret;

@@ -14,6 +14,7 @@ import b200
 from harness.diff import explain
 from reference import generate_input, ref_kernel
 from tests.crimes import (
+    cancels,
     clusters,
     cta,
     dsl,
@@ -34,6 +35,7 @@ from tests.crimes import (
 CRIMES = [
     *gemm.CRIMES,
     *cta.CRIMES,
+    *cancels.CRIMES,
     *clusters.CRIMES,
     *grid.CRIMES,
     *lanes.CRIMES,

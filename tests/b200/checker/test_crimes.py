@@ -3,6 +3,7 @@
 import pytest
 
 from tests.crimes import (
+    cancels,
     clusters,
     cta,
     gemm,
@@ -21,6 +22,7 @@ from tests.crimes import (
 CRIMES = [
     *gemm.CRIMES,
     *cta.CRIMES,
+    *cancels.CRIMES,
     *clusters.CRIMES,
     *grid.CRIMES,
     *lanes.CRIMES,

@@ -24,11 +24,15 @@ class FakeMachine:
     def __init__(self):
         self.memory = GlobalMemory()
         self.budget = Budget()
+        self.cancelled: Cluster | None = None  # what a request of cluster launch control gets
         self.params: dict[int, bytes] = {}
         self.queue: list = []
         self.issued: list[Operation] = []
         self.delayed = False
         self._keep: list[np.ndarray] = []
+
+    def cancel_next(self):
+        return self.cancelled
 
     def undefined(self, what, missing, ins=None):
         self.undefined_uses = [*getattr(self, "undefined_uses", []), what]

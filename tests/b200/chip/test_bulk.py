@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from b200.chip.copies.reductions import GLOBAL, SHARED, combiner
 from b200.contract import FULL, Blocked
+from b200.chip.state import Cluster
 from b200.errors import Fault, Unsupported
 from b200.hardware import SMEM_BASE
 from tests.b200.chip.async_support import address, aligned, cluster, run
@@ -427,3 +428,16 @@ def test_cluster_launch_control_answers_failed(bench):
     assert run(query + "get_first_ctaid.v4.b32.b128")(warps[0], 0, response) == (0, 0, 0, 0)
     with pytest.raises(Fault, match="not aligned to 16"):
         f(warps[0], 0, address(warps[0], 8), address(warps[0], 0))
+
+
+def test_cluster_launch_control_names_the_first_cta_of_a_cancelled_cluster(bench):
+    machine, warps = bench
+    machine.cancelled = Cluster(None, (3, 2, 1), (2, 4, 1))
+    f = run("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128")
+    f(warps[1], 0, address(warps[1], 0x400), address(warps[1], 0))
+    response = int.from_bytes(smem(warps[1], 0x800, 16).tobytes(), "little")
+    query = "clusterlaunchcontrol.query_cancel."
+    assert run(query + "is_canceled.pred.b128")(warps[1], 0, response)
+    assert run(query + "get_first_ctaid::x.b32.b128")(warps[1], 0, response) == 6
+    assert run(query + "get_first_ctaid::y.b32.b128")(warps[1], 0, response) == 8
+    assert run(query + "get_first_ctaid.v4.b32.b128")(warps[1], 0, response)[:3] == (6, 8, 1)

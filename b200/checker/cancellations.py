@@ -1,0 +1,83 @@
+"""Cluster launch control: who has seen that nothing is left must not ask again.
+
+PTX ISA 9.7.13.16: a request behind an observed failure is undefined. A response that is read by
+generic loads is written by the async proxy the next time, so a proxy fence stands between.
+"""
+
+from __future__ import annotations
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record, known
+from b200.checker.clocks import ASYNC
+from b200.checker.finding import ERROR, PORTABILITY
+from b200.chip.operations import Place, TryCancel
+from b200.program.module import Instr
+
+
+class Cancellations:
+    """The rule for one launch. failures: of each cluster, the looks at a failed response."""
+
+    def __init__(self, observer):
+        self.observer = observer
+        self.failures: dict[object, list[Record]] = {}
+
+    def failed(self, agent, ins: Instr):
+        """A warp has found that a request failed."""
+        record = Record(agent, ins, agent.component, 0, "generic", "finds that a request failed")
+        record.step = record.epoch
+        seen = self.failures.setdefault(agent.cta.cluster, [])
+        seen[:] = [old for old in seen if old.agent is not agent] + [record]
+
+    def requested(self, agent, ins: Instr, cancel: TryCancel):
+        """A warp asks for a cluster's work."""
+        for old in self.failures.get(agent.cta.cluster, ()):
+            if known(agent, old):
+                self._again(agent, ins, old)
+                break
+        for place in cancel.places:
+            self._reused(agent, ins, place, cancel.nbytes)
+
+    def _again(self, agent, ins: Instr, old: Record):
+        self.observer.found(
+            "protocol",
+            "a cluster's launch is requested again after a response has said that none is left: "
+            "undefined",
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"the failure was seen at {words.line(old.ins)}, by {words.name(old.agent)}",
+                "missing: a way out of the loop at the first response that is not canceled "
+                "(clusterlaunchcontrol.query_cancel.is_canceled), for all warps that ask",
+            ),
+            ins,
+            old.ins,
+            ERROR,
+        )
+
+    def _reused(self, agent, ins: Instr, place: Place, nbytes: int):
+        """Generic reads of the response before, that no proxy fence stands behind."""
+        rules = self.observer.shared(place.cta)
+        low, high = place.offset // 4, (place.offset + nbytes) // 4
+        for slot in rules.shadow.readers(place.offset, place.offset + nbytes - 1):
+            for number in {int(n) for n in rules.shadow.loaded[slot][low:high]}:
+                if not number:
+                    continue
+                old = rules.state.records[number]
+                if known(agent, old) and not agent.knows(ASYNC, old.component, old.step):
+                    self._unfenced(agent, ins, old)
+                    return
+
+    def _unfenced(self, agent, ins: Instr, old: Record):
+        self.observer.found(
+            "proxy",
+            "a response of cluster launch control is asked for anew where the one before was read, "
+            "with no fence.proxy.async in between",
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"read at {words.line(old.ins)}, by {words.name(old.agent)}",
+                "missing: fence.proxy.async.shared::cta behind the read, before the barrier that "
+                "frees the response",
+            ),
+            ins,
+            old.ins,
+            PORTABILITY,
+        )

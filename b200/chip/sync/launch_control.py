@@ -1,0 +1,84 @@
+"""Cluster launch control: a CTA asks for the work of a cluster that has not started (PTX ISA
+9.7.13.16).
+
+Whether a request succeeds is the machine's to say (`Machine.cancel_next`). A response is opaque on
+the chip. Here it is all zeros for a failure, else the index of the cancelled cluster's first CTA
+in words 0 to 2 and a one in word 3.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from b200.chip.memory.addressing import resolver
+from b200.chip.operations import Place, TryCancel
+from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
+from b200.contract import lane
+from b200.program.module import Instr
+
+RESPONSE = 16  # bytes
+WORD = (1 << 32) - 1
+
+
+@lane("clusterlaunchcontrol.try_cancel")
+def try_cancel(ins: Instr):
+    """clusterlaunchcontrol.try_cancel.async{.shared::cta}.mbarrier::complete_tx::bytes
+    {.multicast::cluster::all}.b128 [addr], [mbar]
+    """
+    locate = resolver("shared::cta" if ins.has("shared::cta") else "generic")
+    everywhere = ins.has("multicast::cluster::all")
+
+    def run(warp, lane, address, mbar):
+        warp.spin = None
+        cta, at = locate(warp, address, RESPONSE, RESPONSE)
+        _, barrier = locate(warp, mbar, 8, 8)
+        ctas = cta.cluster.ctas if everywhere else [cta]
+        for each in ctas:
+            mbarrier_at(each, barrier)
+        who = (warp.cta.rank, "cluster launch control", ins.loc)
+
+        def apply():
+            response = response_of(warp.machine.cancel_next())
+            for each in ctas:
+                each.smem.mem[at : at + RESPONSE] = response
+                complete_tx_at(each, barrier, RESPONSE, who)
+
+        places = tuple(Place(each, at, each, barrier) for each in ctas)
+        warp.machine.issue(TryCancel(RESPONSE, places), warp, apply)
+
+    return run
+
+
+def response_of(cluster) -> bytes:
+    """The response that names a cancelled cluster, or for None that of a failure."""
+    if cluster is None:
+        return bytes(RESPONSE)
+    first = (index * size for index, size in zip(cluster.index, cluster.shape))
+    return struct.pack("<4I", *first, 1)
+
+
+@lane("clusterlaunchcontrol.query_cancel.is_canceled", out=1)
+def is_canceled(ins: Instr):
+    """clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 p, response"""
+    return lambda warp, lane, response: response != 0
+
+
+@lane(
+    *(
+        f"clusterlaunchcontrol.query_cancel.get_first_ctaid{part}"
+        for part in ("", "::x", "::y", "::z")
+    ),
+    out=1,
+)
+def get_first_ctaid(ins: Instr):
+    """clusterlaunchcontrol.query_cancel.get_first_ctaid{::x|::y|::z}.b32.b128 d, response; .v4 form
+
+    Undefined for a failed request: zeros.
+    """
+    axis = next(("xyz".index(m[-1]) for m in ins.mods if m.startswith("get_first_ctaid::")), 0)
+
+    def run(warp, lane, response):
+        words = [response >> 32 * i & WORD for i in range(3)]
+        return (*words, 0) if ins.has("v4") else words[axis]
+
+    return run
