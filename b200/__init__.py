@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from b200.host.cuda.modules import Modules
     from b200.host.runtime import Runtime
 
-__all__ = ["EmulatorError", "at_work", "install", "machine", "run_cuda"]
+__all__ = ["EmulatorError", "at_work", "install", "machine", "run_cuda", "unfinished"]
 __version__ = "0.2.0"
 
 _runtime: Runtime | None = None
@@ -139,6 +139,23 @@ def run_cuda(source: Path, arguments: Sequence[str]) -> int:
 
     assert _extensions is not None, "install() comes first"
     return program.run(_extensions, source, arguments)
+
+
+def unfinished() -> list[str]:
+    """Work that neither the program nor torch's current queue has waited for, a line each: its
+    queue and latest kernel. On a GPU it need not be done when what the current queue has is.
+    """
+    if _runtime is None:
+        return []
+    import torch
+
+    from b200.program.names import readable
+
+    current = torch.cuda.current_stream().cuda_stream
+    return [
+        f"queue {queue:#x}: {readable(kernel)}"
+        for queue, kernel in _runtime.queues.unfinished(current)
+    ]
 
 
 def at_work() -> list[str]:

@@ -23,6 +23,7 @@ from b200.host.cuda.modules import Modules
 from b200.host.cuda_python_kernels import RESULTS, Kernels
 from b200.host.device_attributes import device_attribute
 from b200.host.host_memory import address_of
+from b200.host.queues import HOST, Queues
 from b200.host.torch_cuda import Clock, missing
 
 CONTEXT = 1  # handle of the one context
@@ -207,8 +208,32 @@ class _Module:
 
         return create
 
-    def record(self, event, _queue=0) -> None:
+    def record(self, event, queue=0) -> None:
         self.state.events[int(event)] = self.state.clock.now()
+        self.queues.recorded(int(event), int(queue))
+
+    def queue(self, kind):
+        """A function that makes a queue. Its flags: 1 is CU_STREAM_NON_BLOCKING."""
+
+        def create(flags=0, *_priority):
+            handle = self.state.handle()
+            self.queues.made(handle, non_blocking=bool(int(flags) & 1))
+            return kind(handle)
+
+        return create
+
+    @property
+    def queues(self) -> Queues:
+        return self.state.runtime.queues
+
+    def waiting(self) -> tuple[Any, Any, Any, Any]:
+        """What waits: the host for an event, a queue, everything; a queue for an event."""
+        return (
+            self.does(lambda event: self.queues.waits(HOST, int(event))),
+            self.does(lambda queue: self.queues.joins(HOST, int(queue))),
+            self.does(self.queues.finished),
+            self.does(lambda queue, event, *_flags: self.queues.waits(int(queue), int(event))),
+        )
 
     def elapsed(self, start, end) -> float:
         return self.state.elapsed(int(start), int(end))
@@ -257,13 +282,14 @@ class _Driver(_Module):
             names[name] = self.gives(context)
         names |= {"cuCtxPopCurrent": self.gives(context), "cuCtxGetDevice": self.gives(device)}
         names |= dict.fromkeys(
-            ("cuCtxSetCurrent", "cuCtxPushCurrent", "cuCtxSynchronize", "cuCtxDestroy"), nothing
+            ("cuCtxSetCurrent", "cuCtxPushCurrent", "cuDevicePrimaryCtxRelease"), nothing
         )
-        names |= dict.fromkeys(("cuDevicePrimaryCtxRelease", "cuEventSynchronize"), nothing)
-        names |= dict.fromkeys(("cuStreamSynchronize", "cuStreamDestroy"), nothing)
-        names |= dict.fromkeys(("cuStreamQuery", "cuStreamWaitEvent", "cuEventQuery"), nothing)
-        for name in ("cuStreamCreate", "cuStreamCreateWithPriority"):
-            names[name] = self.makes(lambda *_flags: d.CUstream(state.handle()))
+        names |= dict.fromkeys(("cuCtxDestroy", "cuStreamDestroy"), nothing)
+        names |= dict.fromkeys(("cuStreamQuery", "cuEventQuery"), nothing)
+        waits = ("EventSynchronize", "StreamSynchronize", "CtxSynchronize", "StreamWaitEvent")
+        names |= {f"cu{name}": action for name, action in zip(waits, self.waiting(), strict=True)}
+        names["cuStreamCreate"] = self.makes(self.queue(d.CUstream))
+        names["cuStreamCreateWithPriority"] = self.makes(self.queue(d.CUstream))
         for width, bits in ((1, 8), (2, 16), (4, 32)):
             fill = self.does(lambda to, value, n, *_queue, w=width: state.fill(to, value, n, w))
             names[f"cuMemsetD{bits}"] = names[f"cuMemsetD{bits}Async"] = fill
@@ -313,17 +339,13 @@ class _CudaRuntime(_Module):
         for name in ("cudaMallocHost", "cudaHostAlloc"):
             names[name] = self.makes(lambda size, *_: state.allocate_host(size))
         names["cudaFreeHost"] = self.does(lambda pointer: state.free_host(int(pointer)))
-        names |= dict.fromkeys(
-            ("cudaSetDevice", "cudaDeviceSynchronize", "cudaGetLastError"), nothing
-        )
-        names |= dict.fromkeys(("cudaStreamSynchronize", "cudaStreamDestroy"), nothing)
-        names |= dict.fromkeys(("cudaStreamQuery", "cudaStreamWaitEvent"), nothing)
-        names |= dict.fromkeys(("cudaEventSynchronize", "cudaEventQuery"), nothing)
+        names |= dict.fromkeys(("cudaSetDevice", "cudaGetLastError", "cudaStreamDestroy"), nothing)
+        names |= dict.fromkeys(("cudaStreamQuery", "cudaEventQuery"), nothing)
+        waits = ("EventSynchronize", "StreamSynchronize", "DeviceSynchronize", "StreamWaitEvent")
+        names |= {f"cuda{name}": action for name, action in zip(waits, self.waiting(), strict=True)}
         names |= dict.fromkeys(("cudaGraphDestroy", "cudaGraphExecDestroy"), nothing)
         for name in ("", "WithFlags", "WithPriority"):
-            names[f"cudaStreamCreate{name}"] = self.makes(
-                lambda *_flags: r.cudaStream_t(state.handle())
-            )
+            names[f"cudaStreamCreate{name}"] = self.makes(self.queue(r.cudaStream_t))
         for suffix in ("", "Async"):
             names[f"cudaMemset{suffix}"] = self.does(
                 lambda to, value, n, *_queue: state.fill(to, value, n, 1)

@@ -215,23 +215,26 @@ class Kernels:
     # --- launches
     def launch(self, kernel: Any, *words: Any) -> tuple:
         """words: grid (3), block (3), bytes of dynamic shared memory, queue, arguments, extra."""
-        grid, block, (smem, _queue, arguments, *extra) = words[:3], words[3:6], words[6:]
-        self._launch(kernel, LaunchWords.of(grid, block, smem), arguments, *extra)
+        grid, block, (smem, queue, arguments, *extra) = words[:3], words[3:6], words[6:]
+        self._launch(kernel, LaunchWords.of(grid, block, smem), queue, arguments, *extra)
         return ()
 
     def launch_cooperative(self, kernel: Any, *words: Any) -> tuple:
-        grid, block, (smem, _queue, arguments) = words[:3], words[3:6], words[6:]
+        grid, block, (smem, queue, arguments) = words[:3], words[3:6], words[6:]
         launch = LaunchWords.of(grid, block, smem)
         launch.cooperative = 1
-        self._launch(kernel, launch, arguments)
+        self._launch(kernel, launch, queue, arguments)
         return ()
 
     def launch_with_attributes(self, config: Any, kernel: Any, *arguments: Any) -> tuple:
-        self._launch(kernel, _words(config), *arguments)
+        self._launch(kernel, _words(config), config.hStream, *arguments)
         return ()
 
-    def _launch(self, kernel: Any, words: LaunchWords, arguments: Any, extra: Any = 0) -> None:
+    def _launch(
+        self, kernel: Any, words: LaunchWords, queue: Any, arguments: Any, extra: Any = 0
+    ) -> None:
         found = self.modules.function(int(kernel)).kernel
+        self.modules.runtime.queues.launched(int(queue), found.name)
         words.arguments, kept = _pointers(found, arguments)
         words.packed = address_of(extra)
         self.modules.launch(int(kernel), words)

@@ -11,6 +11,7 @@ import struct
 from b200.chip.gpu import Gpu
 from b200.errors import EmulatorError
 from b200.host.device_attributes import device_attribute
+from b200.host.queues import Queues
 from b200.host.tensor_map import tensor_map_encode_tiled
 from b200.program.module import Program
 
@@ -36,7 +37,7 @@ class Runtime:
 
     error: what a callback could not raise, since an exception cannot cross machine code. loading:
     PTX of the compiled function whose library is being loaded. recording: where launches go while a
-    CUDA graph is under capture (graphs.py).
+    CUDA graph is under capture (graphs.py). queues: who waits for what was launched.
     """
 
     def __init__(self, gpu: Gpu):
@@ -44,6 +45,7 @@ class Runtime:
         self.error: BaseException | None = None
         self.loading: str | None = None
         self.recording: list[tuple] | None = None
+        self.queues = Queues()
         self._programs: dict[int, Program] = {}
         self._kernels: dict[int, tuple[Program, str]] = {}
         self._handles = 0x10000
@@ -99,6 +101,7 @@ class Runtime:
         grid = struct.unpack("<3I", ctypes.string_at(config, 12))
         block = struct.unpack("<3I", ctypes.string_at(config + 12, 12))
         (dynamic,) = struct.unpack("<Q", ctypes.string_at(config + 24, 8))
+        (queue,) = struct.unpack("<Q", ctypes.string_at(config + 32, 8))
         attributes = self.gpu.attributes = _attributes(config)
         cluster = (1, 1, 1)
         if _ATTRIBUTE_CLUSTER in attributes:
@@ -117,6 +120,7 @@ class Runtime:
         if self.recording is not None:
             self.recording.append(launch)
         else:
+            self.queues.launched(queue, name)
             self.gpu.launch(*launch)
 
     def raise_error(self):

@@ -13,6 +13,7 @@ import functools
 import sys
 import time
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ import torch
 from b200 import hardware
 from b200.errors import EmulatorError
 from b200.host import scaled_mm, torch_callbacks, torch_devices, torch_tools
+from b200.host.queues import HOST, Queues
 from b200.host.runtime import Runtime
 from b200.host.torch_devices import DEVICE, allocations, names_cuda
 
@@ -109,15 +111,20 @@ class Properties:
 
 
 class Stream:
-    """A queue. Launches of all queues run one after the other, in the order of their calls."""
+    """A queue. Launches of all queues run one after the other, in the order of their calls; who
+    waits for which is kept in `queues`.
+    """
 
     _handles = 0x1000
+    queues: Queues | None = None  # of the runtime
 
     def __init__(self, device: Any = None, priority: int = 0, stream_ptr: int | None = None, **_):
         _check_device(device)
         if stream_ptr is None:
             Stream._handles += 0x10
             stream_ptr = Stream._handles
+            if self.queues is not None:
+                self.queues.made(stream_ptr, non_blocking=True)  # as PyTorch makes them
         self.cuda_stream = self.stream_id = stream_ptr
         self.device, self.priority = DEVICE, priority
         self.device_index, self.device_type = 0, 1
@@ -138,13 +145,15 @@ class Stream:
         return True
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        if self.queues is not None:
+            self.queues.joins(HOST, self.cuda_stream)
 
     def wait_event(self, event) -> None:
-        """Nothing to wait for."""
+        event.wait(self)
 
     def wait_stream(self, stream) -> None:
-        """Nothing to wait for."""
+        if self.queues is not None:
+            self.queues.joins(self.cuda_stream, stream.cuda_stream)
 
     def record_event(self, event=None):
         event = event or torch.cuda.Event()
@@ -166,7 +175,7 @@ class ExternalStream(Stream):
         super().__init__(device, stream_ptr=stream_ptr)
 
 
-class _Queues:
+class _CurrentQueue:
     """The current queue."""
 
     def __init__(self) -> None:
@@ -177,7 +186,7 @@ class _Queues:
             self.current = stream
 
 
-def _queue_context(queues: _Queues) -> type:
+def _queue_context(queues: _CurrentQueue) -> type:
     """torch.cuda.StreamContext over `queues`."""
 
     class StreamContext:
@@ -233,8 +242,8 @@ class Clock:
             self._said = True
 
 
-def event_type(clock: Clock) -> type:
-    """torch.cuda.Event over `clock`."""
+def event_type(clock: Clock, waits: Queues, current: Callable[[], Any]) -> type:
+    """torch.cuda.Event over `clock`. current: the queue that a call means which names none."""
 
     class Event:
         """A point in the order of launches."""
@@ -246,15 +255,16 @@ def event_type(clock: Clock) -> type:
 
         def record(self, stream=None) -> None:
             self.recorded = clock.now()
+            waits.recorded(id(self), (stream or current()).cuda_stream)
 
         def wait(self, stream=None) -> None:
-            """Nothing to wait for."""
+            waits.waits((stream or current()).cuda_stream, id(self))
 
         def query(self) -> bool:
             return True
 
         def synchronize(self) -> None:
-            """Nothing to wait for."""
+            waits.waits(HOST, id(self))
 
         def elapsed_time(self, end_event) -> float:
             """Milliseconds; see Clock."""
@@ -392,17 +402,22 @@ def _random() -> dict[str, Any]:
 
 def _queues(runtime: Runtime) -> dict[str, Any]:
     """The functions about queues and events."""
-    queues = _Queues()
+    queues = _CurrentQueue()
     context = _queue_context(queues)
+    Stream.queues = runtime.queues
 
     def current(device=None):
         _check_device(device)
         return queues.current
 
+    def synchronize(device=None):
+        _check_device(device)
+        runtime.queues.finished()
+
     return {
         "Stream": Stream,
         "ExternalStream": ExternalStream,
-        "Event": event_type(Clock(runtime)),
+        "Event": event_type(Clock(runtime), runtime.queues, lambda: queues.current),
         "current_stream": current,
         "default_stream": _about_device(DEFAULT),
         "set_stream": queues.set,
@@ -410,7 +425,7 @@ def _queues(runtime: Runtime) -> dict[str, Any]:
         "StreamContext": context,
         "get_stream_from_external": ExternalStream,
         "is_current_stream_capturing": lambda: runtime.recording is not None,
-        "synchronize": _about_device(None),
+        "synchronize": synchronize,
         "_sleep": lambda cycles: None,
     }
 

@@ -102,3 +102,39 @@ def test_barriers_have_the_names_of_the_source(tmp_path):
     assert status == 112
     assert "mbarrier full[0] (0 of 5 in a row, offset 0x400)" in record["message"]
     assert record["message"].count("deadlock:") == 1 and "TVLayout" not in record["message"]
+
+
+SIDE_QUEUE = """
+    import torch
+    from cuda.bindings.driver import CUstream
+    side = torch.cuda.Stream()
+    _compiled[m, n, k, l](*pointers, CUstream(side.cuda_stream))
+    {after}
+    return c
+"""
+
+
+@pytest.mark.parametrize("mode", ["test", "leaderboard"])
+def test_work_on_a_side_queue_that_nobody_waits_for_is_an_error(tmp_path, mode):
+    pytest.importorskip("cuda.bindings.driver")
+    text = ROWS_GEMM.read_text()
+    call = "    _compiled[m, n, k, l](*pointers)\n    return c\n"
+    assert call in text
+    text = text.replace(
+        "l: cutlass.Constexpr,\n):", "l: cutlass.Constexpr,\n    queue: cuda.CUstream,\n):"
+    )
+    text = text.replace("block=(THREADS, 1, 1)\n", "block=(THREADS, 1, 1), stream=queue\n")
+    text = text.replace("cute.compile(gemm, *pointers, m, n, k, l)", COMPILE)
+    text = "import cuda.bindings.driver as cuda\n" + text
+    for after, right in (("", False), ("torch.cuda.current_stream().wait_stream(side)", True)):
+        path = tmp_path / "side.py"
+        path.write_text(text.replace(call, SIDE_QUEUE.format(after=after)))
+        status, record = evaluate(mode, path, "--case", "m: 128; n: 128; k: 256; l: 1")
+        if right:
+            assert (status, record["status"]) == (0, "pass"), record["message"]
+        else:
+            assert (status, record["status"]) == (112, "fail")
+            assert "on another queue that nobody has waited for" in record["message"]
+
+
+COMPILE = "cute.compile(gemm, *pointers, m, n, k, l, cuda.CUstream(0))"

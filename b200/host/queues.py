@@ -1,0 +1,67 @@
+"""Which launches a queue (a CUDA stream) has, and who waits for them.
+
+Launches run when they are called, so results never depend on this; on a GPU the work of a queue
+that nobody waits for may not be done when its result is read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+HOST = -1  # the program itself, as one that waits
+DEFAULT = 0  # the legacy default queue
+_SAME = {1: DEFAULT}  # cudaStreamLegacy
+
+
+class Queues:
+    """A clock for each queue and for the host: how many launches of each queue come before what is
+    put there next. Launches of a queue that was not made non-blocking are ordered with those of the
+    default queue (CUDA, "Stream synchronization behavior").
+    """
+
+    def __init__(self) -> None:
+        self._launched: dict[int, list[str]] = defaultdict(list)  # kernels of each queue
+        self._known: dict[int, dict[int, int]] = defaultdict(dict)
+        self._events: dict[int, dict[int, int]] = {}
+        self._non_blocking: set[int] = set()
+
+    def made(self, queue: int, non_blocking: bool) -> None:
+        if non_blocking:
+            self._non_blocking.add(queue)
+
+    def launched(self, queue: int, kernel: str) -> None:
+        queue = _SAME.get(queue, queue)
+        self._learn(queue, self._known[HOST])
+        self._launched[queue].append(kernel)
+        self._known[queue][queue] = len(self._launched[queue])
+
+    def recorded(self, event: int, queue: int) -> None:
+        self._events[event] = dict(self._known[_SAME.get(queue, queue)])
+
+    def waits(self, queue: int, event: int) -> None:
+        """A queue, or HOST, waits for an event."""
+        self._learn(_SAME.get(queue, queue), self._events.get(event, {}))
+
+    def joins(self, queue: int, other: int) -> None:
+        """A queue, or HOST, waits for all that another has so far."""
+        self._learn(_SAME.get(queue, queue), self._known[_SAME.get(other, other)])
+
+    def finished(self) -> None:
+        """The host has waited for everything."""
+        self._known[HOST] = {queue: len(names) for queue, names in self._launched.items()}
+
+    def unfinished(self, queue: int) -> list[tuple[int, str]]:
+        """(queue, its latest kernel) of work that neither the host nor `queue` has waited for."""
+        queue = _SAME.get(queue, queue)
+        found = []
+        for other, names in self._launched.items():
+            ordered = DEFAULT in (queue, other) and not {queue, other} & self._non_blocking
+            known = max(self._known[of].get(other, 0) for of in (queue, HOST))
+            if other != queue and not ordered and known < len(names):
+                found.append((other, names[-1]))
+        return found
+
+    def _learn(self, queue: int, clock: dict[int, int]) -> None:
+        mine = self._known[queue]
+        for other, count in clock.items():
+            mine[other] = max(mine.get(other, 0), count)
