@@ -1,64 +1,83 @@
 """NVFP4 gemv, gemm, dual gemm and group gemm on a B200: one kernel.
 
-NORMAL FORM   out[l, m, n] = f(sum over k of rows[l, i, k] * columns[l, j, k])
-    operands are e2m1 with a ue4m3 scale for 16 elements of K, sums are fp32, out is fp16
+THE PROBLEM   Weights times tokens. Operands are e2m1 codes with a ue4m3 scale for 16 elements of K,
+    sums are fp32, c is fp16. A dual gemm has two weight operands, so two products:
 
-    problem   weights           tokens            f
-    gemv      a                 row 0 of b        identity
-    gemm      b                 a                 identity
+    problem   weights           tokens            c
+    gemv      a                 row 0 of b        p
+    gemm      b                 a                 p
     dual      b1, b2            a                 silu(p1) * p2
-    group     b of each group   a of each group   identity
+    group     b of each group   a of each group   p
 
-    Weights are the rows (M of the MMA, (i, j) = (n, m)) and tokens the columns (N), or the other
-    way around (swap_ab). Rows fill the 128 lanes of tensor memory, columns come in any multiple of
-    8 (16 over a CTA pair). Two products share the operand of the side that has one.
+ROWS AND COLUMNS   One side of the product is M of the MMA and is called rows, the other one is N
+    and is called columns. K is K. Rows fill the 128 lanes of tensor memory, columns come in any
+    multiple of 8 (of 16 over a CTA pair).
 
-ROLES   a CTA computes 128 rows of a tile, a pair of neighbouring cluster ranks 256
+              rows (M of the MMA)   columns (N of the MMA)   row i, column j is
+    default   weights               tokens                   c[j, i]  (gemv: c[i, 0])
+    swap_ab   tokens                weights                  c[i, j]
+
+ONE TILE   gemm of 128 tokens, 7168 weight rows, K = 2048: Config(cta_group=2, cluster_n=2)
+    A cluster is 2 pairs of CTAs. A pair computes 256 rows x 64 columns, each CTA 128 of the rows.
+    Both pairs need the same rows, so these are loaded once and multicast to both.
+    28 clusters compute 7168 x 128. K is cut into 8 k-tiles of 256.
+    A stage of a CTA has one k-tile: 128 rows (16 KB), 32 of the pair's 64 columns (4 KB), scales of
+    its rows (2 KB) and of all 64 columns (2 KB). 9 stages of 24 KB fit.
+    A k-tile is 4 MMAs of 256 x 64 x 64, each behind the copies of its scales to tensor memory.
+    Tensor memory: 64 columns of sums, 16 of row scales, 16 of column scales; 128 are allocated.
+
+ROLES   of the warps of a CTA
     warps 0-3  epilogue: a quarter of the lanes of tensor memory each -> registers -> global;
-    and 6-9    where a tile has 128 columns or more: two warps of a quarter take chunks by turns
+    and 6-9    where a tile has 128 columns or more: the two warps of a quarter take turns
     warp 4     load: TMA boxes of rows, columns and scale-factor atoms
     warp 5     MMA: scales to tensor memory, block-scaled MMAs; idle in the odd CTA of a pair
 
-PIPELINES (mbarriers)
-    barrier       from -> to            arrivals of a phase
-    full[s][w]    load -> MMA           1 expect_tx of the load warp, and the bytes of product w,
-                                        what both share with w = 0; pair: on the even CTA, of both
-    empty[s][w]   MMA -> load           1 commit of each MMA warp that reads what this CTA sends
+PIPELINES   (mbarriers; s: stage, p: product, a: accumulator)
+    barrier       from -> to            arrivals that complete a phase
+    full[s][p]    load -> MMA           1 expect_tx of the load warp, and the bytes of product p;
+                                        the operand that products share counts with p = 0
+    empty[s][p]   MMA -> load           1 commit of each MMA warp that reads what this CTA loads
     gate[a]       MMA -> epilogue       1 commit: the first product of a dual tile is complete
     acc_full[a]   MMA -> epilogue       1 commit: the tile is complete
-    acc_empty[a]  epilogue -> MMA       epilogue warps of each CTA of the pair, on the even CTA
+    acc_empty[a]  epilogue -> MMA       each epilogue warp, of both CTAs of a pair
     partials      epilogue -> epilogue  1 expect_tx, and the bytes of the other CTAs' partial sums
-    The MMAs of a pair are issued by its even CTA and read shared memory of both, so what the odd
-    CTA loads, all of it behind the barrier of the cluster, completes on full[s][w] of the even one.
+    The even CTA of a pair issues the MMAs, which read shared memory of both CTAs. So both load
+    warps arrive on full[s][p] of the even CTA, and the odd CTA loads nothing before the cluster
+    barrier. The epilogue warps of both arrive on acc_empty[a] of the even CTA.
 
-SHARED MEMORY                                        TENSOR MEMORY (columns)
-    stage 0  rows    [operand][128 rows][128 B]         accumulators [a][w][column]
-             columns [operand][columns][128 B]          row scales [operand][k block][4]
-             row scales [operand][k block][512 B]       column scales
-             column scales                                [operand][k block][column/128][4]
-               [operand][column/128][k block][512 B]
-    stage 1 ...                                         One k-tile of scales: the copies and MMAs
-    transposition buffers, 1 KB a warp                  of one thread run in order, as NVIDIA's
-    K split: partial sums received                      block-scaled kernels rely on, too (the PTX
-    barriers, address of tensor memory                  manual lists cp -> mma, not mma -> cp).
+SHARED MEMORY                                     TENSOR MEMORY (columns)
+    stage 0  rows    [operand][128 rows][128 B]      sums [accumulator][product][column]
+             columns [operand][columns][128 B]       row scales    [operand][K block][4]
+             row scales [operand][K block][512 B]    column scales [operand][K block][column/128][4]
+             column scales
+               [operand][column/128][K block][512 B]
+    stage 1 ...                                      There is room for one k-tile of scales. A copy
+    transposition buffers, 1 KB a warp               may overwrite those of the MMA before it: one
+    partial sums received (K split)                  thread's copies and MMAs run in order. NVIDIA's
+    barriers, address of tensor memory               kernels rely on it; the PTX ISA lists copy ->
+                                                     MMA, and not MMA -> copy.
 
-NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32, with a relative error below (|x| + 6) 2^-23:
-    |x| 2^-23 of the rounded product, 2^-22 of ex2.approx, 2^-23 of rcp.approx, five roundings: 6e-6
-    down to x = -41, where fp16 rounds by 5e-4; beyond it is below 1e-16. K splits add in one order.
+NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32. The relative error is below (|x| + 6) 2^-23:
+    |x| 2^-23 from the rounded product, 2^-22 from ex2.approx, 2^-23 from rcp.approx, and five
+    roundings. That is 6e-6 down to x = -41, where fp16 rounds by 5e-4; beyond, silu is below 1e-16.
+    A K split adds its parts in one order, so results do not depend on timing.
 """
 
 import ctypes
 import functools
 import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import cutlass
-import cutlass._mlir.dialects.cute as cute_ir
-import cutlass._mlir.dialects.cute_nvgpu as cute_nvgpu_ir
 import cutlass.cute as cute
 import torch
 from cutlass import Boolean, Float4E2M1FN, Float32, Int16, Int32, Int64, Uint32, const_expr
+
+# Private names of the DSL, all of them; tried with nvidia-cutlass-dsl 4.5.2 and 4.8.1.
+from cutlass._mlir.dialects import cute as cute_ir
+from cutlass._mlir.dialects import cute_nvgpu as cute_nvgpu_ir
 from cutlass._mlir.dialects import llvm
 from cutlass.cute.nvgpu import cpasync, tcgen05
 from cutlass.cutlass_dsl import dsl_user_op
@@ -66,92 +85,107 @@ from cutlass.utils import HardwareInfo
 
 from task import input_t, output_t
 
+# ---- the chip ------------------------------------------------------------------------------------
+
 SM_COUNT = 148
 CLUSTERS = 148, 74, 45, 33, 26, 22, 15, 15  # of 1, 2, ... CTAs, resident at a time on 8 GPCs
-SMEM_BYTES = 232_448  # what one CTA may ask for
-SMEM_PER_SM = 233_472  # each resident CTA takes 1 KB more than it asks for
-TMEM_COLUMNS = 512
-PARAMETER_BYTES = 32_764
 MAX_CLUSTER = 8  # CTAs, the portable limit
-# Of `estimate`, fitted to modelled times: bytes a cycle, cycles, cycles a column. merged: the part
-# of weights that CTAs without a cluster read together; direct: an epilogue without transposition.
-COSTS = {"dram": 4000, "l2": 10200, "outside": 3850, "start": 3030, "refill": 2220, "cluster": 49}
-COSTS |= {"load": 42, "fill": 1.74, "merged": 0.4, "epilogue": 11.7, "direct": 0.9}
-COSTS |= {"exchange": 29.5, "split": 390, "meet": 250, "restart": 2350}  # meet: of a cluster
-# Another chip may hold this part of the clusters only (an H200: 30 of 4, not 33), with this chance.
-EDGE, EDGE_CHANCE = 0.9, 0.05
-CLOSE = 1.015  # estimates within this ratio are alike
+SMEM_BYTES = 232_448  # what one CTA may ask for
+SMEM_PER_SM = 233_472
+SMEM_RESERVED = 1024  # each resident CTA takes so much more than it asks for
+TMEM_COLUMNS = 512
+PARAMETER_BYTES = 32_764  # of a kernel
 
-ROWS = 128  # of a tile, in a CTA
+# ---- tiles ---------------------------------------------------------------------------------------
+
+TILE_ROWS = 128  # of a CTA
 K_TILE = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
 K_BLOCKS = K_TILE // K_BLOCK
-ROW_BYTES = ROWS * K_TILE // 2  # of a row operand in a stage
-ATOM_BYTES = 512  # of a scale-factor atom: 128 rows x 4 scales
-SCALE_BYTES = K_BLOCKS * ATOM_BYTES  # of 128 rows in a stage
+K_TILE_BYTES = K_TILE // 2  # of a row or a column in a stage
+ROW_BYTES = TILE_ROWS * K_TILE_BYTES  # of a row operand in a stage
+ATOM_ROWS = 128  # rows or columns of a scale-factor atom: 32 x 4, with 4 scales of each
+ATOM_BYTES = 512
+ATOM_COLUMNS = 4  # of tensor memory
+SCALE_BYTES = K_BLOCKS * ATOM_BYTES  # of 128 rows or columns in a stage
 
-QUARTERS, LOAD_WARP, MMA_WARP = 4, 4, 5  # quarters of the 128 lanes of tensor memory
-DESCRIPTOR_WARP, SCALE_WARP = 1, 2  # of the epilogue: what they prefetch at the start
-JOIN_BARRIER, LEAVE_BARRIER, EMPTY_BARRIER = 1, 2, 3  # of a CTA; EMPTY: empty[s] is initialised
+# ---- warps and named barriers --------------------------------------------------------------------
+
+QUARTERS = 4  # of the 128 lanes of tensor memory: warp w reaches quarter w % 4
+LOAD_WARP, MMA_WARP = 4, 5
+TENSORMAP_WARP, SCALE_WARP = 1, 2  # epilogue warps that prefetch at the start
+JOIN_BARRIER = 1  # all warps: barriers are initialised, tensor memory is allocated
+LEAVE_BARRIER = 2  # all warps: tensor memory has been read
+EMPTY_BARRIER = 3  # warp 0 and the load warp: empty[s][p] is initialised
 
 
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def round_up(a: int, b: int) -> int:
+    return ceil_div(a, b) * b
+
+
 # ---- problem and input ---------------------------------------------------------------------------
 
 
-class Product(NamedTuple):
-    """Sizes in elements. stored: rows that the column operand has in memory (128 in gemv)."""
+class GemmShape(NamedTuple):
+    """Sizes of a group in elements: rows are M of the MMA, columns N.
+
+    stored_columns: columns that the operand has in memory; more than `columns` in a gemv only,
+    whose vector is one row of 128."""
 
     rows: int
     columns: int
     k: int
     batch: int
-    stored: int
+    stored_columns: int
+
+    def swapped(self) -> "GemmShape":
+        return GemmShape(self.columns, self.rows, self.k, self.batch, self.rows)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """For each group `weights` operands of weights against one of tokens: the rows against the
-    columns, or the other way around if it is swapped."""
+    """For each group `products` weight operands times one token operand."""
 
-    weights: int
-    groups: tuple[Product, ...]
-    swapped: bool = False
-
-    @property
-    def columns(self) -> int:
-        return max(p.columns for p in self.groups)
+    products: int
+    groups: tuple[GemmShape, ...]
+    swapped: bool = False  # tokens are the rows, else weights are
 
     @property
-    def operands(self) -> tuple[int, int]:
-        """How many there are of the rows and of the columns."""
-        return (1, self.weights) if self.swapped else (self.weights, 1)
+    def num_row_operands(self) -> int:
+        return 1 if self.swapped else self.products
 
     @property
-    def parameter_bytes(self) -> int:
-        """Kernel parameters: for each group descriptors, addresses and sizes."""
-        operands = self.weights + 1
-        return len(self.groups) * (256 * operands + 8 * (operands + 1) + 4 * 5) + 64
+    def num_column_operands(self) -> int:
+        return self.products if self.swapped else 1
+
+    @property
+    def max_columns(self) -> int:
+        return max(shape.columns for shape in self.groups)
+
+    @property
+    def is_gemv(self) -> bool:
+        return self.groups[0].stored_columns > self.groups[0].columns
 
     def oriented(self, swapped: bool) -> "Problem":
         if swapped == self.swapped:
             return self
-        groups = (Product(p.columns, p.rows, p.k, p.batch, p.rows) for p in self.groups)
-        return Problem(self.weights, tuple(groups), swapped)
+        groups = tuple(shape.swapped() for shape in self.groups)
+        return Problem(self.products, groups, swapped)
 
 
+@dataclass(frozen=True)
 class Operand:
-    """A tensor as it must be: dense, with its dimensions in `order`, outermost in memory first."""
+    """What a tensor must be. key: its name in `unpack`; name: the same with its group."""
 
-    def __init__(self, key: str, group: str, dtype: torch.dtype, shape: tuple, order: tuple):
-        self.key, self.name, self.dtype, self.shape = key, key + group, dtype, torch.Size(shape)
-        strides, dense = [0] * len(shape), 1
-        for dim in reversed(order):
-            strides[dim], dense = dense, dense * shape[dim]
-        self.strides = tuple(strides)
+    key: str
+    name: str
+    dtype: torch.dtype
+    shape: torch.Size
+    strides: tuple[int, ...]
 
     def address_of(self, tensor: torch.Tensor) -> int:
         """The address of a tensor; TypeError or ValueError where it is not what it must be."""
@@ -160,40 +194,67 @@ class Operand:
         if tensor.shape != self.shape:
             expected, found = list(self.shape), list(tensor.shape)
             raise ValueError(f"{self.name}: expected shape {expected}, found {found}")
-        if tensor.stride() != self.strides:
-            strides = zip(self.shape, self.strides, tensor.stride())
-            if any(size > 1 and expected != found for size, expected, found in strides):
-                expected, found = list(self.strides), list(tensor.stride())
-                raise ValueError(f"{self.name}: expected strides {expected}, found {found}")
+        if not self.has_strides(tensor):
+            expected, found = list(self.strides), list(tensor.stride())
+            raise ValueError(f"{self.name}: expected strides {expected}, found {found}")
         address = tensor.data_ptr()
         if address % 32:  # TMA takes 16 bytes, stores of 16 fp16 take 32
             raise ValueError(f"{self.name}: expected an address of 32 bytes, found {address:#x}")
         return address
 
+    def has_strides(self, tensor: torch.Tensor) -> bool:
+        """Strides are as they must be, where there is more than one element along them."""
+        if tensor.stride() == self.strides:
+            return True
+        pairs = zip(self.shape, self.strides, tensor.stride())
+        return all(size == 1 or expected == found for size, expected, found in pairs)
+
+
+def dense(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a tensor without gaps. order: its dimensions, outermost in memory first."""
+    strides = [0] * len(shape)
+    stride = 1
+    for dim in reversed(order):
+        strides[dim] = stride
+        stride *= shape[dim]
+    return tuple(strides)
+
+
+def group_suffix(group: int, num_groups: int) -> str:
+    return f"[{group}]" if num_groups > 1 else ""
+
 
 @functools.cache
 def operands_of(problem: Problem) -> list[list[Operand]]:
-    """For each group rows and columns, all followed by their scale factors, then the result.
-    A scale-factor atom has 128 rows, 32 x 4, and 4 scales of each, for 64 elements of K."""
-    fp4, ue4m3, fp16 = torch.float4_e2m1fn_x2, torch.float8_e4m3fn, torch.float16
-    table = []
-    for g, p in enumerate(problem.groups):
-        group = f"[{g}]" if len(problem.groups) > 1 else ""
-        gemv = p.stored > p.columns
-        weights = ("a",) if gemv else ("b",) if problem.weights == 1 else ("b1", "b2")
-        tokens, operands = ("b",) if gemv else ("a",), []
-        names = tokens + weights if problem.swapped else weights + tokens
-        count = problem.operands
-        for name, rows in zip(names, [p.rows] * count[0] + [p.stored] * count[1]):
-            codes = (rows, p.k // 2, p.batch)
-            atoms = (32, 4, ceil_div(rows, 128), 4, p.k // K_BLOCK, p.batch)
-            operands += [
-                Operand(name, group, fp4, codes, (2, 0, 1)),
-                Operand(f"sf{name}_permuted", group, ue4m3, atoms, (5, 2, 4, 0, 1, 3)),
-            ]
-        m, n = (p.rows, p.columns) if problem.swapped or gemv else (p.columns, p.rows)
-        table.append([*operands, Operand("c", group, fp16, (m, n, p.batch), (2, 0, 1))])
-    return table
+    """For each group the row operands, the column operands, each followed by its scale factors, and
+    the result."""
+    return [operands_of_group(problem, group) for group in range(len(problem.groups))]
+
+
+def operands_of_group(problem: Problem, group: int) -> list[Operand]:
+    shape, suffix = problem.groups[group], group_suffix(group, len(problem.groups))
+    if problem.is_gemv:
+        weights, tokens = ("a",), ("b",)
+    else:
+        weights, tokens = (("b",) if problem.products == 1 else ("b1", "b2")), ("a",)
+    rows, columns = (tokens, weights) if problem.swapped else (weights, tokens)
+    sides = [(name, shape.rows) for name in rows]
+    sides += [(name, shape.stored_columns) for name in columns]
+
+    def operand(key: str, dtype: torch.dtype, size: tuple, order: tuple) -> Operand:
+        return Operand(key, key + suffix, dtype, torch.Size(size), dense(size, order))
+
+    found = []
+    for name, extent in sides:
+        codes = (extent, shape.k // 2, shape.batch)
+        atoms = (32, 4, ceil_div(extent, ATOM_ROWS), 4, shape.k // K_BLOCK, shape.batch)
+        found.append(operand(name, torch.float4_e2m1fn_x2, codes, (2, 0, 1)))
+        scales = f"sf{name}_permuted"
+        found.append(operand(scales, torch.float8_e4m3fn, atoms, (5, 2, 4, 0, 1, 3)))
+    rows_first = problem.swapped or problem.is_gemv
+    m, n = (shape.rows, shape.columns) if rows_first else (shape.columns, shape.rows)
+    found.append(operand("c", torch.float16, (m, n, shape.batch), (2, 0, 1)))
+    return found
 
 
 def unpack(data) -> tuple[list[dict[str, torch.Tensor]], output_t]:
@@ -203,8 +264,9 @@ def unpack(data) -> tuple[list[dict[str, torch.Tensor]], output_t]:
         a, b, _, _, sfa, sfb, c = data
         return [{"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}], c
     if count == 10:  # dual gemm
-        names = "a b1 b2 - - - sfa_permuted sfb1_permuted sfb2_permuted c".split()
-        return [{name: t for name, t in zip(names, data) if name != "-"}], data[-1]
+        a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data
+        scales = {"sfa_permuted": sfa, "sfb1_permuted": sfb1, "sfb2_permuted": sfb2}
+        return [{"a": a, "b1": b1, "b2": b2, **scales, "c": c}], c
     if count == 4 and isinstance(data[0], list) and len(data[0]) == len(data[2]) > 0:
         groups = [
             {"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}
@@ -217,33 +279,46 @@ def unpack(data) -> tuple[list[dict[str, torch.Tensor]], output_t]:
     )
 
 
+def check_tensors(groups: list[dict[str, torch.Tensor]]) -> None:
+    """TypeError or ValueError unless all are tensors of one device, codes and c of three sizes."""
+    device = None
+    for group, tensors in enumerate(groups):
+        for key, tensor in tensors.items():
+            name = key + group_suffix(group, len(groups))
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"{name}: expected a tensor, found {type(tensor).__name__}")
+            device = device or tensor.device
+            if tensor.device != device:
+                raise ValueError(f"{name}: expected {device}, found {tensor.device}")
+            is_scale = key.startswith("sf")
+            shape = list(tensor.shape)
+            if not is_scale and not (len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30):
+                expected = "3 dimensions of 1 to 2^30"
+                raise ValueError(f"{name}: expected {expected}, found shape {shape}")
+
+
 def problem_of(data, groups: list[dict[str, torch.Tensor]]) -> Problem:
     """The problem that `data` poses, by its shapes; TypeError or ValueError names what is wrong."""
-    device, products = None, []
-    for g, tensors in enumerate(groups):
-        group = f"[{g}]" if len(groups) > 1 else ""
-        for name, tensor in tensors.items():
-            if not isinstance(tensor, torch.Tensor):
-                raise TypeError(f"{name}{group}: expected a tensor, found {type(tensor).__name__}")
-            device, shape = device or tensor.device, tensor.shape
-            if tensor.device != device:
-                raise ValueError(f"{name}{group}: expected {device}, found {tensor.device}")
-            if name[0] != "s" and not (len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30):
-                expected, found = "3 dimensions of 1 to 2^30", list(shape)
-                raise ValueError(f"{name}{group}: expected {expected}, found shape {found}")
-        a, b, c = tensors["a"], tensors.get("b", tensors.get("b1")), tensors["c"]
-        (m, _, batch), n, k = a.shape, b.shape[0], 2 * a.shape[1]
+    check_tensors(groups)
+    products = 2 if len(data) == 10 else 1
+    shapes = []
+    for group, tensors in enumerate(groups):
+        a, b, c = tensors["a"], tensors["b1" if products == 2 else "b"], tensors["c"]
+        m, n, k, batch = a.shape[0], b.shape[0], 2 * a.shape[1], a.shape[2]
         if k % K_BLOCK:
-            raise ValueError(f"a{group}: expected K a multiple of {K_BLOCK}, found {k}")
-        if len(data) == 4 and (found := tuple(data[3][g])) != (m, n, k, batch):
-            raise ValueError(f"sizes[{g}]: expected {(m, n, k, batch)}, found {found}")
-        gemv = len(data) == 7 and n == 128 and c.shape[1] == 1
-        products.append(Product(m, 1, k, batch, n) if gemv else Product(n, m, k, batch, m))
-    problem = Problem(2 if len(data) == 10 else 1, tuple(products))
-    if problem.parameter_bytes > PARAMETER_BYTES:
-        most = PARAMETER_BYTES * len(groups) // problem.parameter_bytes
+            name = "a" + group_suffix(group, len(groups))
+            raise ValueError(f"{name}: expected K a multiple of {K_BLOCK}, found {k}")
+        if len(data) == 4:
+            found = tuple(data[3][group])
+            if found != (m, n, k, batch):
+                raise ValueError(f"sizes[{group}]: expected {(m, n, k, batch)}, found {found}")
+        is_gemv = len(data) == 7 and n == 128 and c.shape[1] == 1
+        shapes.append(GemmShape(m, 1, k, batch, n) if is_gemv else GemmShape(n, m, k, batch, m))
+    parameter_bytes = ArgumentLayout(products + 1).parameter_bytes(len(groups))
+    if parameter_bytes > PARAMETER_BYTES:
+        most = PARAMETER_BYTES * len(groups) // parameter_bytes
         raise ValueError(f"sizes: expected at most {most} groups, found {len(groups)}")
-    return problem
+    return Problem(products, tuple(shapes))
 
 
 # ---- configuration -------------------------------------------------------------------------------
@@ -251,11 +326,11 @@ def problem_of(data, groups: list[dict[str, torch.Tensor]]) -> Problem:
 
 @dataclass(frozen=True)
 class Config:
-    """What `pick` chooses; all other compile-time values follow from it and the problem."""
+    """What `pick` chooses. All other compile-time values follow from it and the problem."""
 
     column_tile: int = 64  # most columns of an output tile
     swap_ab: bool = False  # tokens are rows and weights columns, else the other way around
-    cta_group: int = 1  # 1: 128 rows an MMA, 2: 256 over a CTA pair
+    cta_group: int = 1  # 1: an MMA has 128 rows; 2: 256, over a CTA pair
     split_k: int = 1  # CTAs or pairs of a cluster along K, which add their sums
     cluster_n: int = 1  # CTAs or pairs of a cluster along columns, which share rows
     persistent: bool = False  # a cluster computes several tiles, else one
@@ -263,89 +338,65 @@ class Config:
 
     @property
     def cluster(self) -> int:
+        """CTAs of a cluster."""
         return self.cta_group * self.cluster_n * self.split_k
 
+    @property
+    def team(self) -> int:
+        """CTAs of a cluster that work on the same part of K."""
+        return self.cta_group * self.cluster_n
 
-class Plan:
-    """All that is known at compile time: of the problem, and what follows from the configuration.
-    Shared memory is in bytes, tensor memory in columns. Equal plans share a compiled kernel."""
+    @property
+    def mma_group(self) -> tcgen05.CtaGroup:
+        return tcgen05.CtaGroup.TWO if self.cta_group == 2 else tcgen05.CtaGroup.ONE
 
-    def __init__(self, config: Config, problem: Problem):
-        problem, c, tile = problem.oriented(config.swap_ab), config, config.column_tile
-        groups, self.operands, self.products = problem.groups, problem.operands, problem.weights
-        self.config, self.groups, (rows, columns) = config, len(groups), self.operands
-        self.one_column_tile = problem.columns <= tile * c.cluster_n  # no rows are read twice
-        self.one_batch = all(p.batch == 1 for p in groups)
-        aligned = all((p.columns if c.swap_ab else p.rows) % 16 == 0 for p in groups)
-        self.team = c.cta_group * c.cluster_n  # CTAs of a cluster with the same part of K
-        self.cta_columns = tile // c.cta_group  # of this CTA
-        self.row_box = min(ROWS, ceil_div(max(p.rows for p in groups), 8) * 8)
-        # Rows of a TMA box, 64 or alike; fewer if groups had no use for a sixth of what they load.
-        boxes = *range(64, 40, -8), *range(72, 129, 8), *range(40, 0, -8)
-        rests = [ceil_div(p.columns % tile, c.cta_group) for p in groups if len(groups) > 1]
-        useless = {b: sum(-rest % b for rest in rests) for b in boxes if self.cta_columns % b == 0}
-        spare = sum(p.columns for p in groups) // (6 * c.cta_group)
-        self.column_box = next((box for box, rows in useless.items() if rows <= spare), 8)
-        self.column_atoms = ceil_div(tile, 128)
-        # Tiles of 128 columns or more have two warps a quarter, which take chunks by turns.
-        self.turns = 2 if self.products * tile >= 128 and c.ctas_per_sm == 1 else 1
-        self.epilogue_warps = self.turns * QUARTERS
-        self.threads = 32 * (self.epilogue_warps + 2)
-        # Columns that the epilogue reads at a time; each turn of each part of a K split has some.
-        least = 16 if c.swap_ab and tile % 16 == 0 else 8  # where 8 are half of a sector of c
-        most, chunks = tile // (c.split_k * self.turns), (64 // self.products, 32, 16)
-        self.chunk = next((n for n in chunks if tile % n == 0 and n <= most), least)
-        # Stores of 32 bytes a lane, else of 2; rows that are neighbours in c pass shared memory.
-        self.wide_stores = aligned and self.chunk % 16 == 0
-        self.transposed = self.wide_stores and not c.swap_ab
-        # Dual: k-tiles at the end whose first product is finished first.
-        self.gate_lead = 2 if self.products == 2 and c.split_k == 1 else 0
+    @property
+    def unit(self) -> int:
+        """Columns come in multiples of it: N of the MMA."""
+        return 8 * self.cta_group
 
-        self.column_bytes = self.cta_columns * K_TILE // 2  # of one operand
-        self.columns_at = rows * ROW_BYTES
-        self.row_scales_at = self.columns_at + columns * self.column_bytes
-        self.column_scales_at = self.row_scales_at + rows * SCALE_BYTES
-        self.stage_bytes = self.column_scales_at + columns * self.column_atoms * SCALE_BYTES
+    @property
+    def cta_columns(self) -> int:
+        """Columns of a tile that a CTA loads."""
+        return self.column_tile // self.cta_group
 
-        self.accumulator_columns = self.products * tile
-        self.column_scale_columns = 4 * K_BLOCKS * rows
-        scale_columns = self.column_scale_columns + 4 * K_BLOCKS * columns * self.column_atoms
-        both = 2 * self.accumulator_columns + scale_columns <= TMEM_COLUMNS // c.ctas_per_sm
-        self.accumulators = 2 if c.persistent and both else 1  # one may overlap the epilogue
-        self.scales_at_column = self.accumulators * self.accumulator_columns
-        used = self.scales_at_column + scale_columns
-        self.tmem_columns = max(32, 1 << (used - 1).bit_length())
+    @property
+    def column_atoms(self) -> int:
+        """Scale-factor atoms along the columns of a tile."""
+        return ceil_div(self.column_tile, ATOM_ROWS)
 
-        # Partial sums of a K split that the other CTAs send: [sender][chunk][w][warp]
-        self.part_bytes = 32 * self.chunk * 4
-        self.received_chunks = ceil_div(ceil_div(tile, self.chunk), c.split_k)  # from each sender
-        incoming = (c.split_k - 1) * self.received_chunks * self.products
-        incoming *= QUARTERS * self.part_bytes
+    @property
+    def tile_rows(self) -> int:
+        """Rows of a tile, of a CTA or a pair."""
+        return TILE_ROWS * self.cta_group
 
-        staging = self.epilogue_warps * 1024 if self.transposed else 0
-        single = 8 * (3 * self.accumulators + 1) + 8
-        room = min(SMEM_BYTES, SMEM_PER_SM // c.ctas_per_sm - 1024) - staging - incoming - single
-        self.stages = max(0, room // (self.stage_bytes + 16 * self.products))
+    @property
+    def cluster_columns(self) -> int:
+        """Columns of the tiles of a cluster."""
+        return self.column_tile * self.cluster_n
 
-        sizes = [self.stages * self.stage_bytes, staging, incoming]
-        sizes += [*[8 * self.stages * self.products] * 2, *[8 * self.accumulators] * 3, 8, 8]
-        at = itertools.accumulate(sizes)
-        self.staging_at, self.incoming_at, self.full_at, self.empty_at, self.acc_full_at, *at = at
-        self.gate_at, self.acc_empty_at, self.partials_at, self.tmem_address_at, *at = at
-        (self.smem_bytes,) = at
 
-    def __eq__(self, other):
-        return vars(self) == vars(other)
+def tiles_of(config: Config, shape: GemmShape) -> int:
+    """Tiles of a group, counted in clusters: those of a cluster lie side by side along columns."""
+    row_tiles = ceil_div(shape.rows, config.tile_rows)
+    return shape.batch * row_tiles * ceil_div(shape.columns, config.cluster_columns)
 
-    def __hash__(self):
-        return hash(tuple(vars(self).values()))
+
+def tile_count(config: Config, problem: Problem) -> int:
+    return sum(tiles_of(config, shape) for shape in problem.oriented(config.swap_ab).groups)
+
+
+def tile_work(shape: GemmShape) -> int:
+    """Groups are computed in descending order of it: those with the longest tiles first."""
+    return shape.k * (TILE_ROWS + shape.columns)
 
 
 @functools.cache
 def clusters_at_once(size: int) -> int:
-    """Clusters of `size` CTAs, one an SM, that are resident at a time: what the driver of a B200
-    answers, for chips differ. The table's without such a GPU, if the question fails, and if the
-    answer is not within a factor of two of the table's."""
+    """Clusters of `size` CTAs that are resident at a time, one CTA an SM.
+
+    The driver of a B200 is asked, since chips differ. The table answers without a B200, if the
+    question fails, and if the answer is not within a factor of two of the table's."""
     expected = CLUSTERS[size - 1]
     try:
         if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 10:
@@ -357,265 +408,641 @@ def clusters_at_once(size: int) -> int:
     return expected
 
 
-def tiles_of(config: Config, product: Product) -> int:
-    """Tiles of clusters, one CTA or pair of CTAs wide in each direction that the cluster has."""
-    rows, columns = ROWS * config.cta_group, config.column_tile * config.cluster_n
-    return product.batch * ceil_div(product.rows, rows) * ceil_div(product.columns, columns)
-
-
-def tile_count(config: Config, problem: Problem) -> int:
-    return sum(tiles_of(config, p) for p in problem.oriented(config.swap_ab).groups)
-
-
-def check(config: Config, problem: Problem) -> Plan:
-    """The statement of what a configuration can run: ValueError with the reason if it cannot."""
-    c, granule, vector = config, 8 * config.cta_group, problem.groups[0]
+def check(config: Config, problem: Problem) -> "Plan":
+    """The plan of a configuration for a problem, or ValueError with the reason why it has none.
+    This is the one statement of what is legal."""
 
     def need(legal: bool, reason: str):
         if not legal:
             raise ValueError(f"{reason}: {config}")
 
-    need(not c.swap_ab or vector.stored == vector.columns, "the one row of a gemv stays a column")
-    problem = problem.oriented(c.swap_ab)
-    need(c.cta_group in (1, 2), "an MMA runs on one CTA or on a pair")
-    need(c.column_tile in range(granule, 257, granule), "N is 8 to 256 by 8, in a pair by 16")
-    repeats = c.cluster_n > 1 or problem.columns > c.column_tile
-    need(not repeats or c.column_tile % 64 == 0, "scales start at a multiple of 64 columns")
-    need(c.cluster <= MAX_CLUSTER, "a cluster has at most 8 CTAs")
-    need(c.cluster == 1 or c.ctas_per_sm == 1, "the CTAs of a cluster have an SM each")
-    need(tile_count(c, problem) < 2**22, "tile numbers times clusters are 32-bit numbers")
-    plan = Plan(c, problem)
-    need(plan.stages >= 2, "shared memory holds two stages, one to load and one to compute")
-    columns = TMEM_COLUMNS // c.ctas_per_sm
-    need(plan.tmem_columns <= columns, f"a CTA has {columns} columns of tensor memory")
-    if c.split_k > 1:
-        k_tiles = min(ceil_div(p.k, K_TILE) for p in problem.groups)
-        need(not c.persistent, "partial sums of one tile have room")
-        need(k_tiles >= c.split_k, f"each part of a K split has a k-tile, of {k_tiles}")
+    tile, unit = config.column_tile, config.unit
+    need(not (config.swap_ab and problem.is_gemv), "the one row of a gemv stays a column")
+    problem = problem.oriented(config.swap_ab)
+    need(config.cta_group in (1, 2), "an MMA runs on one CTA or on a pair")
+    need(tile in range(unit, 257, unit), "N is 8 to 256 by 8, in a pair by 16")
+    several_tiles = config.cluster_n > 1 or problem.max_columns > tile
+    need(not several_tiles or tile % 64 == 0, "scales start at a multiple of 64 columns")
+    need(config.cluster <= MAX_CLUSTER, "a cluster has at most 8 CTAs")
+    one_an_sm = config.cluster == 1 or config.ctas_per_sm == 1
+    need(one_an_sm, "the CTAs of a cluster have an SM each")
+    need(tile_count(config, problem) < 2**22, "tile numbers times clusters are 32-bit numbers")
+    plan = make_plan(config, problem)
+    need(plan.smem.num_stages >= 2, "shared memory holds two stages: one to load, one to compute")
+    columns = TMEM_COLUMNS // config.ctas_per_sm
+    need(plan.tmem.allocated <= columns, f"a CTA has {columns} columns of tensor memory")
+    if config.split_k > 1:
+        k_tiles = min(ceil_div(shape.k, K_TILE) for shape in problem.groups)
+        need(not config.persistent, "partial sums of one tile have room")
+        need(k_tiles >= config.split_k, f"each part of a K split has a k-tile, of {k_tiles}")
     return plan
 
 
-def waves_of(config: Config, problem: Problem, resident: float = 1) -> int:
+# ---- plan ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """TMA boxes of codes: rows of a row operand's box, columns of a column operand's."""
+
+    rows: int
+    columns: int
+
+    @property
+    def row_bytes(self) -> int:
+        return self.rows * K_TILE_BYTES
+
+    @property
+    def column_bytes(self) -> int:
+        return self.columns * K_TILE_BYTES
+
+
+# Columns of a box in the order of preference: about 64, then more, then fewer.
+BOX_COLUMNS = 64, 56, 48, *range(72, 129, 8), *range(40, 0, -8)
+
+
+def choose_boxes(config: Config, problem: Problem) -> Boxes:
+    """The preferred boxes that divide a tile. Groups, whose last tiles differ in width, take
+    smaller boxes where padding would be more than a sixth of the columns."""
+    most_rows = max(shape.rows for shape in problem.groups)
+    rows = min(TILE_ROWS, round_up(most_rows, 8))
+    last_widths = []
+    if len(problem.groups) > 1:
+        widths = (shape.columns % config.column_tile for shape in problem.groups)
+        last_widths = [ceil_div(width, config.cta_group) for width in widths]
+    allowed = sum(shape.columns for shape in problem.groups) // (6 * config.cta_group)
+    for columns in BOX_COLUMNS:
+        padding = sum(-width % columns for width in last_widths)
+        if config.cta_columns % columns == 0 and padding <= allowed:
+            return Boxes(rows, columns)
+    return Boxes(rows, 8)
+
+
+@dataclass(frozen=True)
+class EpiloguePlan:
+    """How sums leave tensor memory.
+
+    A warp reads `chunk` columns of its 32 lanes at a time. Two warps of a quarter take chunks by
+    turns. wide_stores: 32 bytes a lane, else 2. transposed: neighbouring rows are neighbours in c,
+    so a chunk passes shared memory. gate_lead: k-tiles at the end of a dual tile for which the
+    first product is finished ahead of the second, so that silu overlaps MMAs."""
+
+    warps_per_quarter: int
+    chunk: int
+    wide_stores: bool
+    transposed: bool
+    gate_lead: int
+
+    @property
+    def num_warps(self) -> int:
+        return self.warps_per_quarter * QUARTERS
+
+    @property
+    def partial_bytes(self) -> int:
+        """Of the partial sums of a chunk of one product that a warp sends."""
+        return 32 * self.chunk * 4
+
+
+def choose_epilogue(config: Config, problem: Problem) -> EpiloguePlan:
+    tile, products = config.column_tile, problem.products
+    two_warps = products * tile >= 128 and config.ctas_per_sm == 1
+    warps_per_quarter = 2 if two_warps else 1
+    # Each warp of each part of a K split has a chunk, if the tile has so many.
+    widest = tile // (config.split_k * warps_per_quarter)
+    # As columns of c, 8 fp16 are half a sector of 32 bytes.
+    chunk = 16 if config.swap_ab and tile % 16 == 0 else 8
+    for columns in (64 // products, 32, 16):
+        if tile % columns == 0 and columns <= widest:
+            chunk = columns
+            break
+    # Along c a row of a gemm is this long: stores of 32 bytes need 16 fp16.
+    lengths = [shape.columns if config.swap_ab else shape.rows for shape in problem.groups]
+    wide_stores = chunk % 16 == 0 and all(length % 16 == 0 for length in lengths)
+    return EpiloguePlan(
+        warps_per_quarter=warps_per_quarter,
+        chunk=chunk,
+        wide_stores=wide_stores,
+        transposed=wide_stores and not config.swap_ab,
+        gate_lead=2 if products == 2 and config.split_k == 1 else 0,
+    )
+
+
+def offsets_of(regions: Sequence[tuple[str, int, int]]) -> tuple[dict[str, int], int]:
+    """Offsets by name of regions (name, size, alignment) that follow each other, and their end."""
+    offsets, end = {}, 0
+    for name, size, alignment in regions:
+        offsets[name] = round_up(end, alignment)
+        end = offsets[name] + size
+    return offsets, end
+
+
+@dataclass(frozen=True)
+class TmemLayout:
+    """Columns of tensor memory: where each region starts, and how many there are."""
+
+    sums: int
+    row_scales: int
+    column_scales: int
+    used: int
+    num_accumulators: int  # 2: the epilogue of a tile overlaps the MMAs of the next one
+    accumulator: int  # columns of one
+
+    @property
+    def allocated(self) -> int:
+        """A power of two, at least 32."""
+        return max(32, 1 << (self.used - 1).bit_length())
+
+
+def lay_out_tmem(config: Config, problem: Problem) -> TmemLayout:
+    accumulator = problem.products * config.column_tile
+    atoms = K_BLOCKS * config.column_atoms
+    row_scales = ATOM_COLUMNS * K_BLOCKS * problem.num_row_operands
+    column_scales = ATOM_COLUMNS * atoms * problem.num_column_operands
+    room = TMEM_COLUMNS // config.ctas_per_sm - row_scales - column_scales
+    num_accumulators = 2 if config.persistent and 2 * accumulator <= room else 1
+    offsets, used = offsets_of(
+        [
+            ("sums", num_accumulators * accumulator, 1),
+            ("row_scales", row_scales, 1),
+            ("column_scales", column_scales, 1),
+        ]
+    )
+    return TmemLayout(
+        **offsets, used=used, num_accumulators=num_accumulators, accumulator=accumulator
+    )
+
+
+@dataclass(frozen=True)
+class StageLayout:
+    """Offsets of the operands in a stage, in bytes, and the size of a stage."""
+
+    rows: int
+    columns: int
+    row_scales: int
+    column_scales: int
+    size: int
+
+
+def lay_out_stage(config: Config, problem: Problem) -> StageLayout:
+    num_rows, num_columns = problem.num_row_operands, problem.num_column_operands
+    offsets, size = offsets_of(
+        [
+            ("rows", num_rows * ROW_BYTES, 1024),  # of a swizzle atom
+            ("columns", num_columns * config.cta_columns * K_TILE_BYTES, 1024),
+            ("row_scales", num_rows * SCALE_BYTES, 1024),
+            ("column_scales", num_columns * config.column_atoms * SCALE_BYTES, 1024),
+        ]
+    )
+    return StageLayout(**offsets, size=round_up(size, 1024))
+
+
+@dataclass(frozen=True)
+class SmemLayout:
+    """Offsets in shared memory, in bytes, and its size. Stages come first."""
+
+    num_stages: int
+    stage: StageLayout
+    chunks_per_owner: int  # of a tile that a CTA of a K split adds up, at most
+    transposition: int
+    partials: int
+    full: int
+    empty: int
+    acc_full: int
+    gate: int
+    acc_empty: int
+    partials_full: int
+    tmem_address: int
+    size: int
+
+
+def lay_out_smem(
+    config: Config, problem: Problem, epilogue: EpiloguePlan, tmem: TmemLayout
+) -> SmemLayout:
+    """As many stages as fit beside the rest."""
+    stage = lay_out_stage(config, problem)
+    chunks = ceil_div(config.column_tile, epilogue.chunk)
+    chunks_per_owner = ceil_div(chunks, config.split_k)
+    # [sender][chunk][product][quarter]
+    num_partials = (config.split_k - 1) * chunks_per_owner * problem.products * QUARTERS
+    transposition = epilogue.num_warps * 1024 if epilogue.transposed else 0
+
+    def regions(num_stages: int) -> list[tuple[str, int, int]]:
+        stage_barriers = 8 * num_stages * problem.products
+        accumulator_barriers = 8 * tmem.num_accumulators
+        return [
+            ("stages", num_stages * stage.size, 1024),
+            ("transposition", transposition, 128),
+            ("partials", num_partials * epilogue.partial_bytes, 128),
+            ("full", stage_barriers, 8),
+            ("empty", stage_barriers, 8),
+            ("acc_full", accumulator_barriers, 8),
+            ("gate", accumulator_barriers, 8),
+            ("acc_empty", accumulator_barriers, 8),
+            ("partials_full", 8, 8),
+            ("tmem_address", 8, 8),
+        ]
+
+    limit = min(SMEM_BYTES, SMEM_PER_SM // config.ctas_per_sm - SMEM_RESERVED)
+    _, without_stages = offsets_of(regions(0))
+    num_stages = max(0, limit - without_stages) // (stage.size + 16 * problem.products)
+    offsets, size = offsets_of(regions(num_stages))
+    del offsets["stages"]  # at the start
+    return SmemLayout(num_stages, stage, chunks_per_owner, **offsets, size=size)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that the kernel knows at compile time. Problems with equal plans share a kernel."""
+
+    config: Config
+    products: int
+    num_row_operands: int
+    num_column_operands: int
+    num_groups: int
+    one_column_tile: bool  # of each group, so that no rows are read twice
+    one_batch: bool
+    boxes: Boxes
+    epilogue: EpiloguePlan
+    tmem: TmemLayout
+    smem: SmemLayout
+
+    @property
+    def num_threads(self) -> int:
+        return 32 * (self.epilogue.num_warps + 2)
+
+
+def make_plan(config: Config, problem: Problem) -> Plan:
+    """What follows from a configuration, legal or not (see `check`)."""
+    problem = problem.oriented(config.swap_ab)
+    epilogue = choose_epilogue(config, problem)
+    tmem = lay_out_tmem(config, problem)
+    return Plan(
+        config=config,
+        products=problem.products,
+        num_row_operands=problem.num_row_operands,
+        num_column_operands=problem.num_column_operands,
+        num_groups=len(problem.groups),
+        one_column_tile=problem.max_columns <= config.cluster_columns,
+        one_batch=all(shape.batch == 1 for shape in problem.groups),
+        boxes=choose_boxes(config, problem),
+        epilogue=epilogue,
+        tmem=tmem,
+        smem=lay_out_smem(config, problem, epilogue, tmem),
+    )
+
+
+# ---- cost model and pick -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Constants of `estimate`, in SM cycles and bytes a cycle of the whole chip, fitted to modelled
+    times (docs/tuning.md)."""
+
+    start: float = 3030  # from the launch to the first MMA
+    meet: float = 250  # more than that, until the CTAs of a cluster have met
+    dram: float = 4000  # bytes a cycle
+    l2: float = 10200  # bytes a cycle, from the L2 to all SMs
+    outside: float = 3850  # bytes a cycle of boxes that lie outside of their tensor
+    fill: float = 1.74  # what a byte from DRAM costs the L2, in bytes that an SM reads
+    merged: float = 0.4  # part of the weights that neighbours without a cluster read together
+    load: float = 42  # a TMA instruction of the load warp
+    refill: float = 2220  # until a stage that is released is full again
+    cluster: float = 49  # more than that, for each other CTA of the cluster
+    epilogue: float = 11.7  # a column
+    direct: float = 0.9  # part of that without transposition
+    split: float = 390  # each further part of K
+    exchange: float = 29.5  # a column of partial sums, each further part of K
+    restart: float = 2350  # a further wave of clusters
+    next_tile: float = 400  # a further wave, in a persistent kernel
+
+
+COSTS = CostModel()
+ELEMENT_BYTES = 0.5 + 1 / 16  # its code, and its part of a scale
+# The chip at hand may hold fewer clusters than the table says (an H200: 30 of 4 CTAs, not 33): this
+# part of them, with this chance.
+EDGE, EDGE_CHANCE = 0.9, 0.05
+CLOSE = 1.015  # estimates within this ratio are alike
+
+
+def soft_max(values: Iterable[float], power: int) -> float:
+    """The largest value, and somewhat more where others are near: what overlaps is not free."""
+    return sum(value**power for value in values) ** (1 / power)
+
+
+def waves_of(config: Config, problem: Problem, part: float = 1) -> int:
     """How often the chip, or this part of it, is filled with clusters, one tile each."""
-    at_once = int(resident * clusters_at_once(config.cluster)) * config.ctas_per_sm
+    at_once = int(part * clusters_at_once(config.cluster)) * config.ctas_per_sm
     return ceil_div(tile_count(config, problem), max(at_once, 1))
 
 
-def tile_cycles(plan: Plan, width: int, k: int, crowd: int) -> tuple[float, float]:
-    """Rough cycles of the k-tiles of `width` columns, and of their epilogue, `crowd` CTAs on an SM:
-    of MMAs, TMA copies, and until a stage is filled again."""
-    c, products, (row_operands, column_operands) = plan.config, plan.products, plan.operands
-    mma = max(width / 2, 32 + width / 4 if c.cta_group == 1 else 35 + width / 8)
-    boxes = ceil_div(width // c.cta_group, plan.column_box) + ceil_div(width, 128)
-    loads = COSTS["load"] * (2 * row_operands / c.cluster_n + column_operands * boxes)
-    refill = (COSTS["refill"] + COSTS["cluster"] * (c.cluster - 1)) / plan.stages
-    busy = sum(x**4 for x in (crowd * K_BLOCKS * products * mma, crowd * loads, refill)) ** 0.25
-    stored = min(width, ceil_div(ceil_div(width, plan.chunk), c.split_k) * plan.chunk)
-    epilogue = COSTS["epilogue"] * stored * (1 if plan.transposed else COSTS["direct"])
-    of_another = COSTS["split"] + COSTS["exchange"] * products * stored  # part of K
-    return ceil_div(ceil_div(k, K_TILE), c.split_k) * busy, epilogue + (c.split_k - 1) * of_another
+def mma_cycles(config: Config, columns: int) -> float:
+    """Of one MMA, on both CTAs if they are a pair."""
+    issue = 32 + columns / 4 if config.cta_group == 1 else 35 + columns / 8
+    return max(columns / 2, issue)
 
 
-def memory_cycles(plan: Plan, p: Product) -> tuple[float, float]:
-    """Rough cycles of DRAM and the L2 for a product: its bytes, and those of boxes beyond it."""
-    c, (row_operands, column_operands) = plan.config, plan.operands
-    down, box = p.batch * ceil_div(p.rows, ROWS * c.cta_group), plan.column_box * c.cta_group
-    along = tiles_of(c, p) // down
-    rows, columns = row_operands * p.batch * p.rows * along, column_operands * down * p.columns
-    boxes = row_operands * along * c.cta_group * plan.row_box
-    boxes = down * (boxes + column_operands * ceil_div(p.columns, box) * box)
-    read, once = rows + columns, p.batch * (row_operands * p.rows + column_operands * p.columns)
-    merged = (c.cluster == 1) * COSTS["merged"] * (columns if c.swap_ab else rows)
-    l2 = (read - merged + COSTS["fill"] * once) / COSTS["l2"] + (boxes - read) / COSTS["outside"]
-    return p.k * 0.5625 * once / COSTS["dram"], p.k * 0.5625 * l2
+def main_loop_cycles(plan: Plan, columns: int, k: int, ctas_on_sm: int) -> float:
+    """Of the k-tiles of a tile: MMAs, TMA instructions, and until a stage is full again."""
+    config = plan.config
+    mmas = K_BLOCKS * plan.products * mma_cycles(config, columns)
+    boxes = ceil_div(columns // config.cta_group, plan.boxes.columns)
+    column_loads = plan.num_column_operands * (boxes + ceil_div(columns, ATOM_ROWS))
+    row_loads = 2 * plan.num_row_operands / config.cluster_n
+    loads = COSTS.load * (row_loads + column_loads)
+    refill = COSTS.refill + COSTS.cluster * (config.cluster - 1)
+    cycles = (ctas_on_sm * mmas, ctas_on_sm * loads, refill / plan.smem.num_stages)
+    k_tiles = ceil_div(ceil_div(k, K_TILE), config.split_k)
+    return k_tiles * soft_max(cycles, 4)
+
+
+def epilogue_cycles(plan: Plan, columns: int) -> float:
+    """Of a tile, with the exchange of a K split."""
+    split_k, chunk = plan.config.split_k, plan.epilogue.chunk
+    chunks = ceil_div(ceil_div(columns, chunk), split_k)
+    stored = min(columns, chunks * chunk)
+    store = COSTS.epilogue * stored * (1 if plan.epilogue.transposed else COSTS.direct)
+    exchange = COSTS.split + COSTS.exchange * plan.products * stored
+    return store + (split_k - 1) * exchange
+
+
+def memory_cycles(plan: Plan, shape: GemmShape) -> tuple[float, float]:
+    """Of DRAM and of the L2 for a group: the bytes that it needs, and what boxes load beyond."""
+    config, boxes = plan.config, plan.boxes
+    row_tiles = shape.batch * ceil_div(shape.rows, config.tile_rows)
+    column_tiles = tiles_of(config, shape) // row_tiles
+    # Rows and columns: of all tiles, in all boxes, and once each.
+    rows = plan.num_row_operands * shape.batch * shape.rows * column_tiles
+    columns = plan.num_column_operands * row_tiles * shape.columns
+    tile_boxes = plan.num_row_operands * column_tiles * config.cta_group * boxes.rows
+    pair_box = boxes.columns * config.cta_group
+    tile_boxes += plan.num_column_operands * round_up(shape.columns, pair_box)
+    outside = row_tiles * tile_boxes - rows - columns
+    once = plan.num_row_operands * shape.rows + plan.num_column_operands * shape.columns
+    once *= shape.batch
+    weights = columns if config.swap_ab else rows
+    merged = COSTS.merged * weights if config.cluster == 1 else 0
+    l2 = (rows + columns - merged + COSTS.fill * once) / COSTS.l2 + outside / COSTS.outside
+    return shape.k * ELEMENT_BYTES * once / COSTS.dram, shape.k * ELEMENT_BYTES * l2
 
 
 def estimate(config: Config, problem: Problem) -> float:
-    """Rough SM cycles, to rank configurations: start; tiles, DRAM, L2; last epilogue; waves."""
-    problem, c, plan = problem.oriented(config.swap_ab), config, Plan(config, problem)
-    waves, unit, tiles = waves_of(c, problem), 8 * c.cta_group, []
-    crowd = min(c.ctas_per_sm, ceil_div(tile_count(c, problem) * c.cluster, SM_COUNT))
-    for p in sorted(problem.groups, key=lambda p: -p.k * (ROWS + p.columns)):  # as `launch` does
-        mean = ceil_div(p.columns, ceil_div(p.columns, c.column_tile))
-        width = ceil_div(mean if waves > 1 else min(p.columns, c.column_tile), unit) * unit
-        tiles += [tile_cycles(plan, width, p.k, crowd)] * tiles_of(c, p)
-    dram, l2 = map(sum, zip(*(memory_cycles(plan, p) for p in problem.groups)))
-    at_once = clusters_at_once(c.cluster) * c.ctas_per_sm
-    mains, epilogues = zip(*tiles[::at_once])  # of the first cluster, which has the longest
-    main = sum(mains) + (plan.accumulators == 1) * sum(epilogues[:-1])
-    # A last wave loads its part of the bytes itself; of a persistent kernel all load to the end.
-    last, end = (0, 0) if c.persistent else (1 - (waves - 1) * at_once / len(tiles), mains[-1])
-    phases = (main - end, 1 - last), (end, last)
-    cycles = sum(sum(x**5 for x in (t, part * dram, part * l2)) ** 0.2 for t, part in phases)
-    edge = (c.cluster > 2) * EDGE_CHANCE * (waves_of(c, problem, EDGE) - waves)  # beyond a TPC
-    more_waves = (waves + edge - 1) * (400 if c.persistent else COSTS["restart"])
-    once = COSTS["start"] + (c.cluster > 1) * COSTS["meet"] + epilogues[-1]
-    return once + cycles * (1 + edge / waves) + more_waves
+    """Rough SM cycles, to rank configurations: start, main loops against DRAM and L2, the last
+    epilogue, and further waves of clusters."""
+    problem, plan = problem.oriented(config.swap_ab), make_plan(config, problem)
+    count, waves = tile_count(config, problem), waves_of(config, problem)
+    ctas_on_sm = min(config.ctas_per_sm, ceil_div(count * config.cluster, SM_COUNT))
+    tiles = []  # (main loop, epilogue) in the order in which clusters take them
+    for shape in sorted(problem.groups, key=tile_work, reverse=True):
+        column_tiles = ceil_div(shape.columns, config.column_tile)
+        mean = ceil_div(shape.columns, column_tiles)
+        columns = mean if waves > 1 else min(shape.columns, config.column_tile)
+        columns = round_up(columns, config.unit)
+        main_loop = main_loop_cycles(plan, columns, shape.k, ctas_on_sm)
+        tile = main_loop, epilogue_cycles(plan, columns)
+        tiles += [tile] * tiles_of(config, shape)
+    memory = [memory_cycles(plan, shape) for shape in problem.groups]
+    dram, l2 = sum(cycles for cycles, _ in memory), sum(cycles for _, cycles in memory)
+    # The first cluster has the longest tiles: the first one of each wave.
+    at_once = clusters_at_once(config.cluster) * config.ctas_per_sm
+    longest = tiles[::at_once]
+    main_loops = sum(main_loop for main_loop, _ in longest)
+    last_main_loop, last_epilogue = longest[-1]
+    if plan.tmem.num_accumulators == 1:
+        main_loops += sum(epilogue for _, epilogue in longest[:-1])
+    if config.persistent:  # all clusters load to the end
+        cycles = soft_max((main_loops, dram, l2), 5)
+    else:  # a last wave loads its own part of the bytes
+        last_part = 1 - (waves - 1) * at_once / count
+        first_part = 1 - last_part
+        first_main_loops = main_loops - last_main_loop
+        cycles = soft_max((first_main_loops, first_part * dram, first_part * l2), 5)
+        cycles += soft_max((last_main_loop, last_part * dram, last_part * l2), 5)
+    edge_waves = 0.0
+    if config.cluster > 2:  # two CTAs always fit: they are a TPC
+        fewer = waves_of(config, problem, EDGE)
+        edge_waves = EDGE_CHANCE * (fewer - waves)
+    wave = COSTS.next_tile if config.persistent else COSTS.restart
+    meet = COSTS.meet if config.cluster > 1 else 0
+    cycles *= 1 + edge_waves / waves
+    return COSTS.start + meet + last_epilogue + cycles + (waves + edge_waves - 1) * wave
 
 
 def legal_configs(problem: Problem) -> list[Config]:
     """The configurations that `pick` weighs."""
-    legal = []
-    for swap_ab in (False, True) if problem.columns > 8 else (False,):
-        columns = (sides := problem.oriented(swap_ab)).columns
+    found = []
+    one_column = problem.max_columns <= 8
+    for swap_ab in (False,) if one_column else (False, True):
+        oriented = problem.oriented(swap_ab)
+        columns = oriented.max_columns
         tiles = {64, 128, 192, 256} if columns > 8 else {8}
-        tiles |= {ceil_div(columns, n) * n for n in (16, 32)} if 8 < columns <= 256 else set()
-        pairs = (1, 2) if columns > 8 and all(p.rows > ROWS for p in sides.groups) else (1,)
-        levers = pairs, range(1, MAX_CLUSTER + 1), (1, 2, 4) if columns > 8 else (1,), (False, True)
-        choices = itertools.product(sorted(tiles), (swap_ab,), *levers, (1, 2, 3, 4))
-        for config in itertools.starmap(Config, choices):
-            try:
-                check(config, sides)
-            except ValueError:
-                continue
-            if not config.persistent or config.ctas_per_sm == 1 < waves_of(config, sides):
-                legal.append(config)
-    return legal
+        if 8 < columns <= 256:  # one tile, not wider than it must be
+            tiles |= {round_up(columns, 16), round_up(columns, 32)}
+        can_pair = columns > 8 and all(shape.rows > TILE_ROWS for shape in oriented.groups)
+        levers = {
+            "column_tile": sorted(tiles),
+            "cta_group": (1, 2) if can_pair else (1,),
+            "split_k": range(1, MAX_CLUSTER + 1),
+            "cluster_n": (1, 2, 4) if columns > 8 else (1,),
+            "persistent": (False, True),
+            "ctas_per_sm": (1, 2, 3, 4),
+        }
+        for values in itertools.product(*levers.values()):
+            config = Config(swap_ab=swap_ab, **dict(zip(levers, values)))
+            if is_useful(config, oriented):
+                found.append(config)
+    return found
+
+
+def is_useful(config: Config, problem: Problem) -> bool:
+    """It is legal, and persistent only where that can help: in several waves, one CTA an SM."""
+    try:
+        check(config, problem)
+    except ValueError:
+        return False
+    return not config.persistent or (config.ctas_per_sm == 1 and waves_of(config, problem) > 1)
+
+
+def mechanisms(config: Config) -> int:
+    """How many levers besides the tile are not as in the plainest configuration."""
+    plainest = vars(Config())
+    levers = vars(config).items()
+    return sum(value != plainest[name] for name, value in levers if name != "column_tile")
 
 
 def pick(problem: Problem) -> Config:
     """The configuration for a problem: of those whose estimates are close to the best one, that
-    with the fewest CTAs in a cluster, then the fewest mechanisms."""
+    with the fewest CTAs in a cluster, then the fewest mechanisms, then the best estimate."""
     estimates = {config: estimate(config, problem) for config in legal_configs(problem)}
-    close = [c for c, cycles in estimates.items() if cycles <= CLOSE * min(estimates.values())]
-    default = vars(Config()).items()
-    use = {c: sum(getattr(c, k) != v for k, v in default if k != "column_tile") for c in close}
-    return min(close, key=lambda c: (c.cluster, use[c], estimates[c]))
+    limit = CLOSE * min(estimates.values())
+    close = [config for config, cycles in estimates.items() if cycles <= limit]
+    return min(close, key=lambda c: (c.cluster, mechanisms(c), estimates[c]))
 
 
-# ---- PTX and arithmetic --------------------------------------------------------------------------
+# ---- PTX that the DSL has no word for ------------------------------------------------------------
 
-_KINDS = {"r": Int32, "l": Int64, "h": Int16, "f": Float32}
+CONSTRAINTS = {Int32: "r", Int64: "l", Int16: "h", Float32: "f"}  # of inline assembly, by type
 
 
 @functools.cache
-def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
-    """A device function that issues `text`; $0... stand for the results, then the operands.
+def ptx(text: str, operands: tuple = (), results: tuple = (), pure: bool = False):
+    """A device function that issues `text`, in which $0... stand for results, then for operands.
 
-    operands, results: a letter each, r (b32), l (b64), h (b16), f (f32). pure: has no effect.
-    """
-    constraints = ",".join([f"={letter}" for letter in results] + list(operands))
+    operands, results: their types. It returns nothing, the result, or a list of several. pure: it
+    has no effect besides."""
+    names = [f"={CONSTRAINTS[kind]}" for kind in results]
+    names += [CONSTRAINTS[kind] for kind in operands]
+    constraints = ",".join(names)
 
     @dsl_user_op
     def issue(*args, loc=None, ip=None):
-        at = {"loc": loc, "ip": ip}
+        where = {"loc": loc, "ip": ip}
         pairs = zip(operands, args, strict=True)
-        values = [_KINDS[letter](arg).ir_value(**at) for letter, arg in pairs]
-        types = [_KINDS[letter].mlir_type for letter in results]
-        kind = llvm.StructType.get_literal(types) if len(types) > 1 else types[0] if types else None
-        out = llvm.inline_asm(kind, values, text, constraints, has_side_effects=not pure, **at)
-        if len(types) < 2:
-            return _KINDS[results](out) if types else None
-        parts = [llvm.extractvalue(t, out, [i], **at) for i, t in enumerate(types)]
-        return [_KINDS[letter](part) for letter, part in zip(results, parts)]
+        values = [kind(arg).ir_value(**where) for kind, arg in pairs]
+        types = [kind.mlir_type for kind in results]
+        if len(types) > 1:
+            out_type = llvm.StructType.get_literal(types)
+        else:
+            out_type = types[0] if types else None
+        effects = {"has_side_effects": not pure}
+        out = llvm.inline_asm(out_type, values, text, constraints, **effects, **where)
+        if not results:
+            return None
+        if len(results) == 1:
+            return results[0](out)
+        found = []
+        for index, kind in enumerate(results):
+            found.append(kind(llvm.extractvalue(kind.mlir_type, out, [index], **where)))
+        return found
 
     return issue
 
 
-# A reduction puts the rank into a uniform register. Without it ptxas takes what depends on the rank
-# for different from lane to lane, and wraps each MMA and scale copy in a loop over lanes.
-cluster_ctarank = ptx(
-    "{\n.reg .b32 r;\nmov.b32 r, %cluster_ctarank;\nredux.sync.or.b32 $0, r, -1;\n}", "", "r"
-)
-# Nowhere .release at cluster scope: it is a fence of all memory, hundreds to thousands of cycles.
-bar_sync = ptx("barrier.cta.sync.aligned $0, $1;", "rr")
-bar_arrive = ptx("barrier.cta.arrive.aligned $0, $1;", "rr")
-mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", "rr", "r")
-prefetch_tensormap = ptx("prefetch.tensormap [$0];", "l")
-bulk_prefetch = ptx("cp.async.bulk.prefetch.L2.global [$0], $1;", "lr")
-mbarrier_init = ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "rr")
-mbarrier_expect = ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "rr")
+# Barriers. The DSL's remote arrives are .release at cluster scope: a fence of all memory, which
+# takes hundreds to thousands of cycles.
 mbarrier_expect_remote = ptx(
-    "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [$0], $1;", "rr"
+    "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [$0], $1;", (Int32, Int32)
 )
-mbarrier_arrive_remote = ptx("mbarrier.arrive.release.cta.shared::cluster.b64 _, [$0];", "r")
-mbarrier_wait = ptx(
-    "{\n.reg .pred P;\nLAB_WAIT:\n"
-    "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 P, [$0], $1, 0x989680;\n"
-    "@P bra DONE;\nbra LAB_WAIT;\nDONE:\n}",
-    "rr",
-)
+mbarrier_arrive_remote = ptx("mbarrier.arrive.release.cta.shared::cluster.b64 _, [$0];", (Int32,))
+mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", (Int32, Int32), (Int32,))
 tcgen05_fence_before = ptx("tcgen05.fence::before_thread_sync;")
 tcgen05_fence_after = ptx("tcgen05.fence::after_thread_sync;")
-ld_shared_b32 = ptx("ld.shared.b32 $0, [$1];", "r", "r")
-ld_shared_v4 = ptx("ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];", "r", "rrrr")
-ld_shared_v4_f32 = ptx("ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "r", "ffff")
+
+# Prefetches of what has no pointer type: the address of a parameter, a number of bytes.
+prefetch_tensormap = ptx("prefetch.tensormap [$0];", (Int64,))
+bulk_prefetch = ptx("cp.async.bulk.prefetch.L2.global [$0], $1;", (Int64, Int32))
+
+# Loads and stores.
+ld_shared_b32 = ptx("ld.shared.b32 $0, [$1];", (Int32,), (Int32,))
+ld_shared_v4 = ptx("ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];", (Int32,), (Int32,) * 4)
+ld_shared_v4_f32 = ptx("ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", (Int32,), (Float32,) * 4)
 st_async_v4_f32 = ptx(
     "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [$0], {$1, $2, $3, $4}, [$5];",
-    "rffffr",
+    (Int32, *(Float32,) * 4, Int32),
 )
-st_global_b16 = ptx("st.global.L1::no_allocate.b16 [$0], $1;", "lh")
+st_global_b16 = ptx("st.global.L1::no_allocate.b16 [$0], $1;", (Int64, Int16))
 st_global_v8 = ptx(
-    "st.global.L1::no_allocate.v8.b32 [$0], {$1, $2, $3, $4, $5, $6, $7, $8};", "lrrrrrrrr"
+    "st.global.L1::no_allocate.v8.b32 [$0], {$1, $2, $3, $4, $5, $6, $7, $8};",
+    (Int64, *(Int32,) * 8),
 )
 stmatrix_x4_trans = ptx(
-    "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$0], {$1, $2, $3, $4};", "rrrrr"
+    "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$0], {$1, $2, $3, $4};", (Int32,) * 5
 )
-cvt_f16x2 = ptx("cvt.rn.f16x2.f32 $0, $2, $1;", "ff", "r", pure=True)  # $1 to the low half
-cvt_f16 = ptx("cvt.rn.f16.f32 $0, $1;", "f", "h", pure=True)
-exp2 = ptx("ex2.approx.ftz.f32 $0, $1;\nmin.f32 $0, $0, 0f5D800000;", "f", "f", pure=True)
-reciprocal = ptx("rcp.approx.ftz.f32 $0, $1;", "f", "f", pure=True)
 
-
-def silu(values):
-    """x / (1 + 2^(-x log2 e)) of each x, the power at most 2^60; two values share a reciprocal."""
-    below = [exp2(x * -1.4426950408889634) + 1.0 for x in values]
-    shared = [reciprocal(a * b) for a, b in zip(below[::2], below[1::2])]
-    return [x * below[i ^ 1] * shared[i // 2] for i, x in enumerate(values)]
+# Arithmetic. The first value goes to the low half.
+cvt_f16x2 = ptx("cvt.rn.f16x2.f32 $0, $2, $1;", (Float32, Float32), (Int32,), pure=True)
+cvt_f16 = ptx("cvt.rn.f16.f32 $0, $1;", (Float32,), (Int16,), pure=True)
+exp2_at_most_2_60 = ptx(
+    "ex2.approx.ftz.f32 $0, $1;\nmin.f32 $0, $0, 0f5D800000;", (Float32,), (Float32,), pure=True
+)
 
 
 def tma_load(to, tensormap, coordinates, barrier, pair, mask=None):
     """A box from global to shared memory, of each CTA of `mask` at the same offset if it is given.
+
     pair: the barrier is of the even CTA of the pair, or of each pair that `mask` has a CTA of."""
     space = "cta" if mask is None and not pair else "cluster"
     text = f"cp.async.bulk.tensor.3d.shared::{space}.global.tile.mbarrier::complete_tx::bytes"
-    text += ".multicast::cluster" * (mask is not None) + ".cta_group::2" * pair
-    text += " [$0], [$1, {$2, $3, $4}], [$5]" + ", $6" * (mask is not None) + ";"
-    operands = [to, tensormap, *coordinates, barrier] + [mask] * (mask is not None)
-    ptx(text, "rlrrrrh"[: len(operands)])(*operands)
+    operands = [to, tensormap, *coordinates, barrier]
+    types = [Int32, Int64, Int32, Int32, Int32, Int32]
+    mask_text = ""
+    if mask is not None:
+        text += ".multicast::cluster"
+        mask_text = ", $6"
+        operands.append(mask)
+        types.append(Int16)
+    if pair:
+        text += ".cta_group::2"
+    text += f" [$0], [$1, {{$2, $3, $4}}], [$5]{mask_text};"
+    ptx(text, tuple(types))(*operands)
 
 
-def tcgen05_cp(group, address, descriptor):
-    """A scale-factor atom to 4 columns, the same in all four lane quarters."""
-    ptx(f"tcgen05.cp.cta_group::{group}.32x128b.warpx4 [$0], $1;", "rl")(address, descriptor)
+def tcgen05_cp(cta_group, address, descriptor):
+    """A scale-factor atom to 4 columns, the same in all four quarters of the lanes."""
+    text = f"tcgen05.cp.cta_group::{cta_group}.32x128b.warpx4 [$0], $1;"
+    ptx(text, (Int32, Int64))(address, descriptor)
 
 
-def tcgen05_mma(group, d, a, b, instruction, scale_a, scale_b, accumulate):
+def tcgen05_mma(cta_group, d, a, b, instruction, scale_a, scale_b, accumulate):
+    """d = a b, plus d unless `accumulate` is 0."""
     text = (
         "{\n.reg .pred P;\nsetp.ne.b32 P, $6, 0;\n"
-        f"tcgen05.mma.cta_group::{group}.kind::mxf4nvf4.block_scale.block16"
+        f"tcgen05.mma.cta_group::{cta_group}.kind::mxf4nvf4.block_scale.block16"
         ".collector::a::discard [$0], $1, $2, $3, [$4], [$5], P;\n}"
     )
-    ptx(text, "rllrrrr")(d, a, b, instruction, scale_a, scale_b, accumulate)
-
-
-def tcgen05_commit(group, barrier, mask):
-    """Arrive on `barrier`, in each CTA of `mask`, once all earlier MMAs and copies are complete."""
-    text = f"tcgen05.commit.cta_group::{group}.mbarrier::arrive::one.shared::cluster"
-    if mask is None:
-        ptx(f"{text}.b64 [$0];", "r")(barrier)
-    else:
-        ptx(f"{text}.multicast::cluster.b64 [$0], $1;", "rh")(barrier, mask)
+    types = (Int32, Int64, Int64, Int32, Int32, Int32, Int32)
+    ptx(text, types)(d, a, b, instruction, scale_a, scale_b, accumulate)
 
 
 def tcgen05_ld(addresses, columns, transposable):
-    """32 lanes x `columns` columns from each address, complete on return; registers by address.
+    """32 lanes x `columns` columns from each address; a list of registers for each, complete on
+    return, since one assembly text has the loads and the wait.
 
-    transposable: two 16x256b loads, of rows 0-15 and 16-31, in the form stmatrix takes: register
-    4o + 2h + j of a load is row 8h + lane / 4, column 8o + 2 * (lane % 4) + j.
-    Else 32x32b: register i is row lane, column i.
-    """
-    shape, repeat, loads = ("16x256b", columns // 8, 2) if transposable else ("32x32b", columns, 1)
-    count, total, text, operands = columns // loads, columns * len(addresses), "", []
-    for address, part in itertools.product(addresses, range(loads)):
-        first = count * len(operands)
-        registers = ", ".join(f"${first + j}" for j in range(count))
-        text += f"tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32 {{{registers}}}, "
+    transposable: two 16x256b loads, of rows 0-15 and 16-31, in the form that stmatrix takes:
+    register 4o + 2h + j of a load is row 8h + lane / 4, column 8o + 2 * (lane % 4) + j.
+    Else 32x32b: register i is row lane, column i."""
+    if transposable:
+        shape, repeat, first_lanes = "16x256b", columns // 8, (0, 16)
+    else:
+        shape, repeat, first_lanes = "32x32b", columns, (0,)
+    registers_of_load = columns // len(first_lanes)
+    total = columns * len(addresses)
+    text, operands = "", []
+    for address, lane in itertools.product(addresses, first_lanes):
+        first = registers_of_load * len(operands)
+        names = ", ".join(f"${first + i}" for i in range(registers_of_load))
+        text += f"tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32 {{{names}}}, "
         text += f"[${total + len(operands)}];\n"
-        operands.append(address + (16 * part << 16))
+        operands.append(address + (lane << 16))
     text += "tcgen05.wait::ld.sync.aligned;"
-    values = ptx(text, "r" * len(operands), "f" * total)(*operands)
+    values = ptx(text, (Int32,) * len(operands), (Float32,) * total)(*operands)
     return [values[i : i + columns] for i in range(0, total, columns)]
+
+
+@dsl_user_op
+def tensormap_address(atom, *, loc=None, ip=None):
+    """Generic address of a tensormap that is a kernel parameter."""
+    kind = cute_ir.PtrType.get(Int64.mlir_type, cute.AddressSpace.generic, 64)
+    executable = cute_nvgpu_ir.atom_make_exec_tma(atom._trait.value, loc=loc, ip=ip)
+    return cute_nvgpu_ir.get_tma_desc_addr(kind, executable, loc=loc, ip=ip).toint(loc=loc, ip=ip)
+
+
+# ---- device arithmetic ---------------------------------------------------------------------------
+
+
+def silu(values):
+    """x / (1 + 2^(-x log2 e)) of each x, the power at most 2^60; two values share a reciprocal."""
+    found = []
+    for x, y in zip(values[::2], values[1::2]):
+        below_x = exp2_at_most_2_60(x * -1.4426950408889634) + 1.0
+        below_y = exp2_at_most_2_60(y * -1.4426950408889634) + 1.0
+        shared = cute.arch.rcp_approx(below_x * below_y)
+        found += [x * below_y * shared, y * below_x * shared]
+    return found
+
+
+def multiply(gates, values):
+    return [gate * value for gate, value in zip(gates, values)]
 
 
 def select(condition, a, b):
@@ -637,590 +1064,144 @@ def div_up(a, b):
     return div(a + (b - 1), b)
 
 
-def advance(index, phase, count):
-    """The next of a ring of `count` stages or accumulators, and its phase."""
-    last = index == count - 1
-    return select(last, 0, index + 1), select(last, phase ^ 1, phase)
+def within(index: int, count):
+    """Whether `index` is below `count`, which is at least 1: index 0 needs no test."""
+    return Boolean(True) if index == 0 else count > index
 
 
-@dsl_user_op
-def descriptor_address(atom, *, loc=None, ip=None):
-    """Generic address of a tensormap that is a kernel parameter."""
-    kind = cute_ir.PtrType.get(Int64.mlir_type, cute.AddressSpace.generic, 64)
-    bound = cute_nvgpu_ir.atom_make_exec_tma(atom._trait.value, loc=loc, ip=ip)
-    return cute_nvgpu_ir.get_tma_desc_addr(kind, bound, loc=loc, ip=ip).toint(loc=loc, ip=ip)
+# ---- descriptors ---------------------------------------------------------------------------------
+
+SWIZZLE_NONE, SWIZZLE_128B = 0, 2
 
 
-# ---- kernel --------------------------------------------------------------------------------------
+def smem_descriptor(stride_bytes: int, swizzle: int) -> int:
+    """A shared-memory matrix descriptor without its address (PTX ISA, "Shared memory descriptor").
 
-OPERAND_DESCRIPTOR = 0x4000404000010000  # K-major, 128-byte swizzle, 8-row groups 1024 bytes apart
-SCALE_DESCRIPTOR = 0x0000400800010000  # no swizzle, 8-row groups 128 bytes apart
-INSTRUCTION = 1 << 7 | 1 << 10  # A and B e2m1, scales ue4m3; N >> 3 at bit 17, M >> 7 at bit 27
-SHARED_OFFSET = 0x3FFFF  # of a shared address: what lies inside the CTA
-EVEN_CTA = 0xFEFFFFFF - 2**32  # of a pair: bit 24 of a shared address is bit 0 of the rank
+    stride_bytes: from 8 rows to the next 8. The leading dimension counts in neither layout used
+    here and is 16 bytes, as CUTLASS has it. The version of tcgen05 is 1, at bit 46."""
+    leading_bytes = 16
+    fields = (leading_bytes >> 4) << 16
+    fields |= (stride_bytes >> 4) << 32
+    fields |= 1 << 46
+    return fields | swizzle << 61
 
 
-@dataclass
-class Tile:
-    """An output tile of this CTA. Lists have the operands of the rows, then of the columns."""
+OPERAND_DESCRIPTOR = smem_descriptor(stride_bytes=1024, swizzle=SWIZZLE_128B)  # K-major
+SCALE_DESCRIPTOR = smem_descriptor(stride_bytes=128, swizzle=SWIZZLE_NONE)
+K_BLOCK_STEP = K_BLOCK // 2 >> 4  # from a K block to the next one, in units of 16 bytes
+SMEM_OFFSET = 0x3FFFF  # of a shared address, what lies inside the CTA; the rank is at bit 24
+EVEN_CTA = 0xFEFFFFFF - 2**32  # of a pair: a shared address without bit 0 of the rank
 
-    maps: list  # addresses of tensormaps
+
+def instruction_descriptor(cta_group: int, columns):
+    """Of a block-scaled MMA (PTX ISA, "Instruction descriptor"); scales are ue4m3: 0 at bit 23."""
+    e2m1 = 1
+    fields = e2m1 << 7  # A
+    fields |= e2m1 << 10  # B
+    fields |= cta_group << 27  # M / 128
+    return (columns << 14) + fields  # N / 8 at bit 17
+
+
+# ---- kernel arguments ----------------------------------------------------------------------------
+
+
+class GroupWords(NamedTuple):
+    """What the host hands to `Kernel.launch` of a group: addresses, and its sizes.
+
+    Lists have the row operands first."""
+
+    codes: list
+    scales: list
+    c: Int64
+    shape: GemmShape
+
+
+@dataclass(frozen=True)
+class GroupArgs:
+    """What the kernel knows of a group. Lists have the row operands first."""
+
+    code_maps: list  # addresses of tensormaps
+    scale_maps: list
     scales: list  # addresses of scale factors
-    out: Int64  # address of c
-    rows: Int32  # all there are
-    columns: Int32  # all there are
-    batch: Int32  # which one
-    row: Int32  # first row of this CTA
-    column: Int32  # first column
-    width: Int32  # columns to compute, a multiple of what an MMA takes
-    column_atoms: Int32  # scale-factor atoms that these lie in
-    k_blocks: Int32  # of all K
-    k_begin: Int32  # first k-tile of this part of a K split
-    k_count: Int32  # k-tiles of this part
+    c: Int64
+    first_tile: Int32  # its number among the tiles of all groups
+    rows: Int32
+    columns: Int32
+    k: Int32
+    batch: Int32
 
-    def atom(self, row, rows):
-        """Number of the scale-factor atoms of a row, of `rows`; beyond the last one of the last."""
-        atoms = (rows + 127) >> 7
-        return self.batch * atoms + cutlass.min(row >> 7, atoms - 1)
+    def or_else(self, condition, other: "GroupArgs") -> "GroupArgs":
+        """This group if the condition holds, else the other one; value by value."""
 
+        def choose(mine, others):
+            if isinstance(mine, list):
+                return [select(condition, a, b) for a, b in zip(mine, others)]
+            return select(condition, mine, others)
 
-class Kernel:
-    """The kernel of one configuration: launch is host code, all else runs on the device."""
-
-    def __init__(self, plan: Plan):
-        self.plan, self.config = plan, plan.config
-
-    @cute.jit
-    def launch(self, words):
-        """words: of each group the addresses of `operands_of`, then the sizes of its product."""
-        c, plan = self.config, self.plan
-        operands, maps, addresses, sizes, tiles = plan.products + 1, [], [], [], Int32(0)
-        for g in cutlass.range_constexpr(plan.groups):
-            group = words[g * (2 * operands + 6) : (g + 1) * (2 * operands + 6)]
-            rows, columns, k, batch, stored = [Int32(size) for size in group[-5:]]
-            sides = (rows, rows, plan.row_box), (columns, stored, plan.column_box)
-            sides = [side for n, side in zip(plan.operands, sides) for _ in range(n)]
-            codes, scales = group[: 2 * operands : 2], group[1 : 2 * operands : 2]
-            maps += [self.tensormap(a, *side, k, batch) for a, side in zip(codes, sides)]
-            maps += [self.scale_tensormap(a, side[1], k, batch) for a, side in zip(scales, sides)]
-            addresses.extend([*scales, group[2 * operands]])
-            sizes.extend([tiles, rows, columns, k, batch])
-            row_tiles = div_up(rows, ROWS * c.cta_group)
-            tiles = tiles + row_tiles * batch * div_up(columns, c.column_tile * c.cluster_n)
-        at_once = clusters_at_once(c.cluster) * c.ctas_per_sm
-        clusters = cutlass.min(tiles, Int32(at_once)) if const_expr(c.persistent) else tiles
-        rounds = div(tiles - 1, clusters)  # before the last one
-        last = tiles - rounds * clusters  # tiles of the last round
-        # In proportion to the tiles; up to two more, the more clusters have a tile in it.
-        fewer = plan.stages * rounds * clusters + 2 * last * (rounds + 1)
-        fewer = cutlass.min(div(fewer, clusters * (rounds + 1)), Int32(plan.stages))
-        grid, cluster = (clusters * c.cluster, 1, 1), (c.cluster, 1, 1)
-        shape = {"grid": grid, "block": (plan.threads, 1, 1), "cluster": cluster}
-        kernel = self.kernel(maps, addresses, sizes, [clusters, rounds, last, fewer])
-        kernel.launch(**shape, smem=plan.smem_bytes, min_blocks_per_mp=1)
-
-    def tensormap(self, address, rows, stored_rows, box_rows, k, batch):
-        """TMA atom for boxes of box_rows x 256 elements of a K-major [rows, k, batch] operand."""
-        row = cute.assume(Int64(k), K_BLOCK)
-        plane = cute.assume(Int64(stored_rows) * Int64(k), K_BLOCK)
-        shape, strides = (rows, cute.assume(k, K_BLOCK), batch), (row, 1, plane)
-        swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
-        layout = cute.tile_to_shape(swizzle, (box_rows, K_TILE), order=(0, 1))
-        return self.tma_atom(Float4E2M1FN, address, shape, strides, (box_rows, K_TILE), layout)
-
-    def scale_tensormap(self, address, rows, k, batch):
-        """TMA atom for boxes of the scale-factor atoms of a k-tile of 128 rows, 256 Int16 each."""
-        k_blocks, words = k >> 6, ATOM_BYTES // 2
-        shape, box = (words, k_blocks, batch * ((rows + 127) >> 7)), (words, K_BLOCKS, 1)
-        strides = (1, words, cute.assume(Int64(k_blocks) * words, words))
-        return self.tma_atom(Int16, address, shape, strides, box, cute.make_layout(box))
-
-    def tma_atom(self, dtype, address, shape, strides, box, layout):
-        pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
-        tensor = cute.make_tensor(pointer, cute.make_layout(shape, stride=strides))
-        load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
-        return cpasync.make_tiled_tma_atom(load, tensor, layout, box)[0]
-
-    @cute.kernel
-    def kernel(self, maps, addresses, sizes, schedule):
-        c, operands = self.config, self.plan.products + 1
-        lengths = (maps, 2 * operands), (addresses, operands + 1), (sizes, 5)  # of a group's part
-        lists = [zip(*[iter(items)] * n) for items, n in lengths]
-        self.groups = [[*map(descriptor_address, m), *a, *s] for m, a, s in zip(*lists)]
-        warp = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
-        self.smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
-        self.schedule = schedule
-        # cluster rank = (part * cluster_n + sharer) * cta_group + half
-        self.rank = cluster_ctarank() if c.cluster > 1 else Int32(0)
-        self.half = mod(self.rank, c.cta_group)  # of a pair's rows and columns
-        self.sharer = mod(div(self.rank, c.cta_group), c.cluster_n)  # of rows
-        self.part = div(self.rank, self.plan.team)  # of K
-        self.count, self.number, self.stages = self.my_tiles()
-        # Of an epilogue warp: its lanes of tensor memory, and which chunks are its own.
-        self.quarter, self.turn = warp & 3, select(warp > MMA_WARP, 1, 0)
-        if warp == LOAD_WARP:
-            self.load_warp()
-        if warp == MMA_WARP:
-            self.mma_warp()
-        if warp != LOAD_WARP and warp != MMA_WARP:
-            self.epilogue_warp(warp)
-
-    def join(self, waits):
-        """Past here all barriers of the cluster are initialised and tensor memory is allocated. The
-        load warp only arrives: its first loads need neither."""
-        clustered = self.config.cluster > 1
-        if clustered:
-            cute.arch.cluster_arrive_relaxed()  # after mbarrier_init_fence
-        (bar_sync if waits else bar_arrive)(JOIN_BARRIER, self.plan.threads)
-        if clustered and waits:
-            cute.arch.cluster_wait()
-
-    def leave(self):
-        """Tensor memory has been read by now, and no CTA exits while another of its cluster may
-        write to it or arrive on its barriers: each has waited for all that is sent to it."""
-        bar_sync(LEAVE_BARRIER, self.plan.threads)
-        if self.config.cluster > 1:
-            cute.arch.cluster_arrive_relaxed()
-            cute.arch.cluster_wait()
-
-    def barrier(self, at, index, w=None):
-        return self.smem + at + 8 * (index if w is None else index * self.plan.products + w)
-
-    def my_tiles(self):
-        """How many tiles this cluster computes, the number of its i-th, how many stages it fills.
-
-        In rounds, of the longest tiles first. The last round is dealt out from the other end: to
-        those that had the shortest tiles of each round before. Who has no tile in it fills fewer
-        stages: the others get more of the bandwidth, and all end at about the same time."""
-        cluster = div(Int32(cute.arch.block_idx()[0]), self.config.cluster)
-        if not self.config.persistent:
-            return Int32(1), lambda i: cluster, Int32(self.plan.stages)
-        clusters, rounds, last, fewer = self.schedule
-        other_end = clusters - 1 - cluster
-        stages = select(last > other_end, self.plan.stages, fewer)
-        count = rounds + select(last > other_end, 1, 0)
-        return count, lambda i: i * clusters + select(i < rounds, cluster, other_end), stages
-
-    def locate(self, index):
-        """The tile with number `index`. CTAs fill a GPC, which merges requests: neighbours have the
-        same weights. Clusters take GPCs by turns: there neighbours have the same columns."""
-        c, plan, operands = self.config, self.plan, self.plan.products + 1
-        group = self.groups[0]
-        for other in self.groups[1:]:
-            reached = index >= other[-5]
-            group = [select(reached, new, old) for new, old in zip(other, group)]
-        first, rows, columns, k, _ = group[-5:]
-        tile, batch, row_tiles = index - first, Int32(0), div_up(rows, ROWS * c.cta_group)
-        column_tiles = 1 if plan.one_column_tile else div_up(columns, c.column_tile * c.cluster_n)
-        if not plan.one_batch:
-            tile, batch = mod(tile, row_tiles * column_tiles), div(tile, row_tiles * column_tiles)
-        row_tile, column_tile = div(tile, column_tiles), mod(tile, column_tiles)
-        if (c.cluster > 1 or c.swap_ab) and not plan.one_column_tile:
-            row_tile, column_tile = mod(tile, row_tiles), div(tile, row_tiles)
-        row = (row_tile * c.cta_group + self.half) * ROWS
-        column = (column_tile * c.cluster_n + self.sharer) * c.column_tile
-        # Columns in units of what an MMA takes; a tile beyond the last one computes one unit.
-        unit = 8 * c.cta_group
-        width = cutlass.min((columns - column + (unit - 1)) & -unit, Int32(c.column_tile))
-        width = cutlass.max(width, Int32(unit))
-        k_tiles = div_up(k, K_TILE)
-        k_begin = div(self.part * k_tiles, c.split_k)
-        k_count = div((self.part + 1) * k_tiles, c.split_k) - k_begin
-        maps, scales, out = group[: 2 * operands], group[2 * operands : -6], group[-6]
-        position = batch, row, column, width, ((column & 127) + width + 127) >> 7
-        return Tile(maps, scales, out, rows, columns, *position, k >> 6, k_begin, k_count)
-
-    def within(self, index, count):
-        """Whether there is an item `index`, of one at least."""
-        return Boolean(True) if index == 0 else count > index
-
-    # ---- load warp -------------------------------------------------------------------------------
-
-    @cute.jit
-    def load_warp(self):
-        c, plan = self.config, self.plan
-        start = self.locate(self.number(Int32(0)))
-        # Filled before the cluster meets; the odd CTA of a pair needs the even one's barriers.
-        ahead = select(self.half == 0, cutlass.min(start.k_count, self.stages), 0)
-        with cute.arch.elect_one():
-            self.init_barriers(plan.full_at, plan.stages * plan.products, c.cta_group)
-            cute.arch.mbarrier_init_fence()
-        self.join(False)
-        with cute.arch.elect_one():
-            for i in cutlass.range(ahead, unroll=1):
-                self.load_stage(start, start.k_begin + i, i, 0, True)
-        if const_expr(c.cluster > 1):
-            cute.arch.cluster_wait()
-        else:
-            bar_sync(EMPTY_BARRIER, 64)
-        with cute.arch.elect_one():
-            stage, phase = advance(ahead - 1, 0, self.stages)
-            for i in cutlass.range(self.count, unroll=1):
-                t = self.locate(self.number(i))
-                for j in cutlass.range(select(i == 0, ahead, 0), t.k_count, unroll=1):
-                    self.load_stage(t, t.k_begin + j, stage, phase, False)
-                    stage, phase = advance(stage, phase, self.stages)
-            if const_expr(self.plan.team > 1):  # commits of other CTAs are on their way
-                for _ in cutlass.range(self.stages, unroll=1):
-                    for w in range(plan.products):
-                        mbarrier_wait(self.barrier(plan.empty_at, stage, w), phase ^ 1)
-                    stage, phase = advance(stage, phase, self.stages)
-        self.leave()
-
-    @cute.jit
-    def load_stage(self, t, k_tile, stage, phase, alone):
-        """Fill a stage: expect the bytes of a product, whoever sends them, and send this CTA's. Its
-        own operand goes out when its MMAs have read the one before, what two share when both have.
-
-        alone: the first time, without the cluster; else CTAs that share rows take turns (see
-        `my_turn`), and a pair's loads complete on the barrier of its even CTA."""
-        c, plan, base = self.config, self.plan, self.smem + stage * self.plan.stage_bytes
-        pair, sharers = c.cta_group == 2 and not alone, 1 if alone else c.cluster_n
-        expect, mask = mbarrier_expect_remote if pair else mbarrier_expect, None
-        if const_expr(sharers > 1):
-            alike = sum(1 << (i * c.cta_group) for i in range(sharers))
-            mask = Int32(alike) << (self.part * self.plan.team + self.half)
-        share = div(t.width, c.cta_group)  # of the columns, which this CTA of a pair loads
-        boxes, box_bytes = div_up(share, plan.column_box), plan.column_box * K_TILE // 2
-        own = plan.row_box * K_TILE // 2 + SCALE_BYTES
-        shared = boxes * box_bytes + t.column_atoms * SCALE_BYTES
-        own, shared = (shared, own) if c.swap_ab else (own, shared)
-        k, k_block = k_tile * K_TILE, k_tile * K_BLOCKS
-        for w in cutlass.range_constexpr(plan.products):
-            full = self.barrier(plan.full_at, stage, w)
-            full = full & EVEN_CTA if pair else full
-            if const_expr(not alone and w == 0):
-                mbarrier_wait(self.barrier(plan.empty_at, stage, 0), phase ^ 1)
-            expect(full, own + shared if w == 0 else own)
-            for rows in [not c.swap_ab, c.swap_ab][: 2 - w]:  # its own operand, then the shared
-                if const_expr(plan.products == 2 and rows == c.swap_ab and not alone):
-                    mbarrier_wait(self.barrier(plan.empty_at, stage, 1), phase ^ 1)
-                number = w + (0 if rows else plan.operands[0])
-                operand, scales = t.maps[number], t.maps[plan.products + 1 + number]
-                if const_expr(rows):
-                    if self.my_turn(k_tile + w, sharers):
-                        to = base + w * ROW_BYTES
-                        tma_load(to, operand, (k, t.row, t.batch), full, pair, mask)
-                    if self.my_turn(k_tile + w + 1, sharers):
-                        to = base + (plan.row_scales_at + w * SCALE_BYTES)
-                        where = 0, k_block, t.atom(t.row, t.rows)
-                        tma_load(to, scales, where, full, pair, mask)
-                else:
-                    for box in cutlass.range_constexpr(plan.cta_columns // plan.column_box):
-                        if self.within(box, boxes):
-                            to = base + (plan.columns_at + w * plan.column_bytes + box * box_bytes)
-                            column = t.column + self.half * share + box * plan.column_box
-                            tma_load(to, operand, (k, column, t.batch), full, pair)
-                    for i in cutlass.range_constexpr(plan.column_atoms):
-                        if self.within(i, t.column_atoms):
-                            at = (w * plan.column_atoms + i) * SCALE_BYTES
-                            where = 0, k_block, t.atom(t.column + 128 * i, t.columns)
-                            to = base + (plan.column_scales_at + at)
-                            tma_load(to, scales, where, full, pair)
-
-    def my_turn(self, copy, sharers):
-        """Whether this CTA issues copy number `copy` of rows, a multicast to all sharers: they take
-        turns, so that each load warp issues, and each SM asks for, an equal part."""
-        return Boolean(True) if sharers == 1 else mod(copy, sharers) == self.sharer
-
-    # ---- MMA warp --------------------------------------------------------------------------------
-
-    @cute.jit
-    def mma_warp(self):
-        c, plan = self.config, self.plan
-        space, pair = cute.AddressSpace.smem, c.cta_group == 2
-        holder = cute.make_ptr(Int32, self.smem + plan.tmem_address_at, space, assumed_align=8)
-        if const_expr(pair):  # allocates in both CTAs, so the other one must run (PTX ISA 9.7.16.7)
-            cute.arch.cluster_arrive_relaxed()
-            cute.arch.cluster_wait()
-        cute.arch.alloc_tmem(plan.tmem_columns, holder, is_two_cta=pair)
-        cute.arch.relinquish_tmem_alloc_permit(is_two_cta=pair)
-        if const_expr(pair):
-            bar_sync(JOIN_BARRIER, plan.threads)
-        else:
-            self.join(True)
-        tmem = ld_shared_b32(self.smem + plan.tmem_address_at)
-        count = select(self.half == 0, self.count, 0)  # the even CTA of a pair issues for both
-        stage, phase, acc, acc_phase = Int32(0), Int32(0), Int32(0), Int32(0)
-        for i in cutlass.range(count, unroll=1):
-            t = self.locate(self.number(i))
-            stage, phase = self.multiply_tile(t, tmem, acc, acc_phase, stage, phase)
-            acc, acc_phase = advance(acc, acc_phase, plan.accumulators)
-        self.leave()
-        allocated = cute.arch.retrieve_tmem_ptr(Float32, 16, holder)
-        cute.arch.dealloc_tmem(allocated, plan.tmem_columns, is_two_cta=pair)
-
-    @cute.jit
-    def multiply_tile(self, t, tmem, acc, acc_phase, stage, phase):
-        c, plan = self.config, self.plan
-        if const_expr(c.persistent):
-            mbarrier_wait(self.barrier(plan.acc_empty_at, acc), acc_phase ^ 1)
-        both = None if c.cta_group == 1 else Int32(3) << self.rank  # CTAs of a pair
-        lead = cutlass.min(t.k_count, Int32(plan.gate_lead))
-        body = t.k_count - lead
-        where = t, tmem, acc, t.k_begin, body, stage, phase
-        stage, phase = self.multiply_k_tiles(*where, list(range(plan.products)))
-        if const_expr(plan.gate_lead > 0):
-            where = t, tmem, acc, t.k_begin + body, lead, stage, phase
-            self.multiply_k_tiles(*where, [0])
-            with cute.arch.elect_one():
-                tcgen05_commit(c.cta_group, self.barrier(plan.gate_at, acc), both)
-            stage, phase = self.multiply_k_tiles(*where, [1])
-        with cute.arch.elect_one():
-            tcgen05_commit(c.cta_group, self.barrier(plan.acc_full_at, acc), both)
-        return stage, phase
-
-    @cute.jit
-    def multiply_k_tiles(self, t, tmem, acc, k_begin, k_count, stage, phase, products):
-        """Some products of k-tiles; a commit to the load warps that send to this CTA or pair
-        releases what each has read, the last one what they share."""
-        plan, senders = self.plan, None
-        if const_expr(plan.team > 1):
-            senders = Int32((1 << plan.team) - 1) << (self.part * plan.team)
-        for j in cutlass.range(k_count, unroll=1):
-            for w in products:
-                mbarrier_wait(self.barrier(plan.full_at, stage, w), phase)
-                tcgen05_fence_after()
-                with cute.arch.elect_one():
-                    self.multiply(t, tmem, acc, k_begin + j, stage, w, w == products[0])
-                    empty = self.barrier(plan.empty_at, stage, w)
-                    tcgen05_commit(self.config.cta_group, empty, senders)
-            stage, phase = advance(stage, phase, self.stages)
-        return stage, phase
-
-    @cute.jit
-    def multiply(self, t, tmem, acc, k_tile, stage, w, first):
-        """The MMAs of a k-tile for product w, each after the scale copies that it needs and that
-        no product before it has made. They stand between the MMAs: an MMA waits for all copies
-        before it, for 128 clk if they were a whole k-tile's. Beyond K all codes are zeros."""
-        c, plan = self.config, self.plan
-        r, n = (min(w, operands - 1) for operands in plan.operands)  # of rows and columns
-        # Descriptors count 16 bytes and have no room for the rank, bits 24 and up of an address. A
-        # K block is 32 bytes of the 128 that a row has.
-        smem = Int64(((self.smem & SHARED_OFFSET) + stage * plan.stage_bytes) >> 4)
-        operand, scale = smem + OPERAND_DESCRIPTOR, smem + SCALE_DESCRIPTOR
-        a = operand + (r * ROW_BYTES >> 4)
-        b = operand + (plan.columns_at + n * plan.column_bytes >> 4)
-        instruction = (t.width << 14) + (INSTRUCTION | c.cta_group << 27)
-        d = tmem + (acc * plan.accumulator_columns + w * c.column_tile)
-        scales = tmem + plan.scales_at_column
-        accumulate = select(k_tile > t.k_begin, 1, 0)
-        for block in range(K_BLOCKS):
-            atom = r * K_BLOCKS + block
-            row_scale = scales + 4 * atom
-            from_atom = scale + (plan.row_scales_at + atom * ATOM_BYTES >> 4)
-            if const_expr(first or plan.operands[0] == 2):
-                tcgen05_cp(c.cta_group, row_scale, from_atom)
-            # Atoms of neighbouring columns stand side by side, as an MMA of N > 128 reads them.
-            at = 4 * (n * K_BLOCKS + block) * plan.column_atoms
-            column_scale = scales + (plan.column_scale_columns + at)
-            if const_expr(first or plan.operands[1] == 2):
-                for i in cutlass.range_constexpr(plan.column_atoms):
-                    if self.within(i, t.column_atoms):
-                        atom = (n * plan.column_atoms + i) * K_BLOCKS + block
-                        from_atom = scale + (plan.column_scales_at + atom * ATOM_BYTES >> 4)
-                        tcgen05_cp(c.cta_group, column_scale + 4 * i, from_atom)
-            column_scale = column_scale + ((t.column & 127) >> 5)  # of the tile's first column
-            last = instruction, row_scale, column_scale, accumulate if block == 0 else 1
-            tcgen05_mma(c.cta_group, d, a + 2 * block, b + 2 * block, *last)
-
-    # ---- epilogue warps --------------------------------------------------------------------------
-
-    @cute.jit
-    def epilogue_warp(self, warp):
-        c, plan, number = self.config, self.plan, self.number
-        if warp == DESCRIPTOR_WARP:
-            self.prefetch_tensormaps(number(Int32(0)))
-        if warp == SCALE_WARP:
-            with cute.arch.elect_one():
-                self.prefetch_scales(self.locate(number(Int32(0))))
-        if warp == 0:
-            with cute.arch.elect_one():
-                self.init_other_barriers()
-                if const_expr(c.split_k > 1):
-                    self.expect_partials(self.locate(number(Int32(0))))
-            if const_expr(c.cluster == 1):
-                bar_arrive(EMPTY_BARRIER, 64)  # to the load warp, which does not wait in join
-        self.join(True)
-        tmem = ld_shared_b32(self.smem + plan.tmem_address_at) + (self.quarter << 21)
-        acc, acc_phase = Int32(0), Int32(0)
-        for i in cutlass.range(self.count, unroll=1):
-            t = self.locate(number(i))
-            if const_expr(c.persistent and self.plan.groups > 1):
-                if warp == DESCRIPTOR_WARP:
-                    self.prefetch_tensormaps(number(cutlass.min(i + 1, self.count - 1)))
-            self.finish_tile(t, tmem + acc * plan.accumulator_columns, acc, acc_phase)
-            if const_expr(c.persistent):
-                if i + plan.accumulators < self.count:
-                    tcgen05_fence_before()
-                    with cute.arch.elect_one():  # on the even CTA of a pair
-                        empty = mapa(self.barrier(plan.acc_empty_at, acc), self.rank & -c.cta_group)
-                        mbarrier_arrive_remote(empty)
-            acc, acc_phase = advance(acc, acc_phase, plan.accumulators)
-        self.leave()
-
-    def prefetch_tensormaps(self, index):
-        with cute.arch.elect_one():
-            for address in self.locate(index).maps:
-                prefetch_tensormap(address)
-
-    def prefetch_scales(self, t):
-        """DRAM has something to do while the descriptors, which scales need not, are fetched."""
-        blocks = cutlass.min(t.k_count, Int32(self.plan.stages)) * K_BLOCKS
-        blocks = cutlass.min(blocks, t.k_blocks - t.k_begin * K_BLOCKS)
-        swapped = self.config.swap_ab
-        atom = t.atom(t.column, t.columns) if swapped else t.atom(t.row, t.rows)
-        first = Int64(atom) * t.k_blocks + t.k_begin * K_BLOCKS
-        for scales in t.scales[1:] if swapped else t.scales[:-1]:  # of the weights
-            bulk_prefetch(scales + first * ATOM_BYTES, blocks * ATOM_BYTES)
-
-    def init_barriers(self, at, count, arrivals):
-        for i in range(count):
-            mbarrier_init(self.barrier(at, i), arrivals)
-
-    def init_other_barriers(self):
-        """All but full[s][w], where the kernel waits for them."""
-        c, plan = self.config, self.plan
-        self.init_barriers(plan.empty_at, plan.stages * plan.products, c.cluster_n)
-        self.init_barriers(plan.acc_full_at, plan.accumulators, 1)
-        self.init_barriers(plan.gate_at, plan.accumulators * (plan.gate_lead > 0), 1)
-        arrivals = plan.epilogue_warps * c.cta_group
-        self.init_barriers(plan.acc_empty_at, plan.accumulators * c.persistent, arrivals)
-        self.init_barriers(plan.partials_at, int(c.split_k > 1), 1)
-        cute.arch.mbarrier_init_fence()
-
-    @cute.jit
-    def finish_tile(self, t, accumulator, acc, acc_phase):
-        c, plan = self.config, self.plan
-        own = self.turn * plan.chunk  # the first of its chunks, if the tile has so many
-        first = accumulator + select(own < t.width, own, 0)
-        if const_expr(plan.gate_lead > 0):
-            mbarrier_wait(self.barrier(plan.gate_at, acc), acc_phase)
-            tcgen05_fence_after()
-            gates = silu(self.read(first, 1)[0])
-        mbarrier_wait(self.barrier(plan.acc_full_at, acc), acc_phase)
-        tcgen05_fence_after()
-        if const_expr(c.split_k > 1):
-            self.reduce_split(t, accumulator)
-        else:
-            if const_expr(plan.gate_lead > 0):
-                second = self.read(first + c.column_tile, 1)[0]
-                self.store(t, [[g * x for g, x in zip(gates, second)]], own)
-            begin = self.turn + min(plan.gate_lead, 1) * plan.turns
-            for i in cutlass.range(begin, div_up(t.width, plan.chunk), plan.turns, unroll=1):
-                products = self.read(accumulator + i * plan.chunk, plan.products)
-                self.store(t, products, i * plan.chunk)
-
-    def read(self, accumulator, products):
-        """A chunk of columns of the first products, from this address on."""
-        addresses = [accumulator + w * self.config.column_tile for w in range(products)]
-        return tcgen05_ld(addresses, self.plan.chunk, self.plan.transposed)
-
-    @cute.jit
-    def store(self, t, products, column):
-        """Store a chunk: 32 rows of this warp, columns from `column` of the tile on."""
-        values = products[0]
-        if const_expr(len(products) == 2):
-            values = [gate * x for gate, x in zip(silu(values), products[1])]
-        lane, half, plan = Int32(cute.arch.lane_idx()), len(values) // 2, self.plan
-        swapped, transposed = self.config.swap_ab, plan.transposed
-        row = t.row + self.quarter * 32 + ((lane & 1) * 16 if transposed else lane)
-        column = t.column + column + (lane >> 1 if transposed else 0)
-        left = select(row < t.rows, t.columns - column, 0)
-        m, n, step = (row, column, 1) if swapped else (column, row, t.rows)
-        sizes = (t.rows, t.columns) if swapped else (t.columns, t.rows)
-        to = t.out + ((Int64(t.batch) * sizes[0] + m) * sizes[1] + n) * 2
-        if const_expr(plan.wide_stores):
-            for f in cutlass.range_constexpr(plan.chunk // 16):
-                if const_expr(transposed):
-                    # Of columns 16f to 16f + 15: registers of rows 0-15, and of rows 16-31.
-                    rows = values[8 * f : 8 * f + 8], values[half + 8 * f : half + 8 * f + 8]
-                    words = self.transpose(lane, rows[0] + rows[1])
-                else:
-                    of_lane = range(16 * f, 16 * f + 16, 2)
-                    words = [cvt_f16x2(*values[i : i + 2]) for i in of_lane]
-                if left > 16 * f:
-                    st_global_v8(to + Int64(step) * (32 * f), *words)
-        else:
-            for i in cutlass.range_constexpr(plan.chunk):
-                if left > i:
-                    st_global_b16(to + Int64(step) * (2 * i), cvt_f16(values[i]))
-
-    def transpose(self, lane, values):
-        """16 columns x 32 rows through shared memory: each lane gets 16 rows of column lane / 2.
-        A column is 64 bytes, four chunks of 8 rows, XORed with bits 1-2 of the column: stmatrix (a
-        chunk of 8 columns) and the reads (two chunks of 4 columns) then touch every bank once."""
-        base = self.smem + self.plan.staging_at + (self.turn * QUARTERS + self.quarter) * 1024
-        column, chunk = lane & 7, lane >> 3
-        to = base + column * 64 + ((chunk ^ (column >> 1)) << 4)
-        cute.arch.sync_warp()
-        for octet in range(2):
-            first = [8 * half + 4 * octet + 2 * h for half in range(2) for h in range(2)]
-            stmatrix_x4_trans(to + octet * 512, *(cvt_f16x2(*values[i : i + 2]) for i in first))
-        cute.arch.sync_warp()
-        column, chunk = lane >> 1, (lane & 1) * 2
-        line, swizzle = base + column * 64, (column >> 1) & 3
-        low = ld_shared_v4(line + ((chunk ^ swizzle) << 4))
-        return low + ld_shared_v4(line + (((chunk + 1) ^ swizzle) << 4))
-
-    # ---- K split ---------------------------------------------------------------------------------
-
-    def chunks_of(self, t):
-        """Chunks of a tile, and how many this CTA reduces: those of all parts take turns."""
-        chunks = div_up(t.width, self.plan.chunk)
-        return chunks, div_up(chunks - self.part, self.config.split_k)
-
-    def expect_partials(self, t):
-        sent = self.plan.products * QUARTERS * self.plan.part_bytes  # of a chunk, by a CTA
-        sent = self.chunks_of(t)[1] * ((self.config.split_k - 1) * sent)
-        mbarrier_expect(self.barrier(self.plan.partials_at, 0), sent)
-
-    @cute.jit
-    def reduce_split(self, t, accumulator):
-        """Send the chunks of the other CTAs of the split to them, add theirs to mine and store.
-        A chunk travels as it lies in registers. Its owner adds its own part, then those of the CTAs
-        behind it in the split, around to the one before: timing does not change the sum."""
-        plan, split_k, lane = self.plan, self.config.split_k, Int32(cute.arch.lane_idx())
-        chunks, mine = self.chunks_of(t)
-        for i in cutlass.range(chunks, unroll=1):
-            if mod(i, split_k) != self.part and mod(div(i, split_k), plan.turns) == self.turn:
-                products = self.read(accumulator + i * plan.chunk, self.plan.products)
-                self.send(lane, products, i)
-        for i in cutlass.range(self.turn, mine, plan.turns, unroll=1):
-            column = (i * split_k + self.part) * plan.chunk
-            products = self.read(accumulator + column, self.plan.products)
-            mbarrier_wait(self.barrier(plan.partials_at, 0), 0)  # after the first: no wait
-            for sender, w in itertools.product(range(split_k - 1), range(plan.products)):
-                at = self.received_at(sender, i, w) + lane * 16
-                quads = [ld_shared_v4_f32(at + n * 128) for n in range(0, plan.chunk, 4)]
-                products[w] = [a + b for a, b in zip(products[w], itertools.chain(*quads))]
-            self.store(t, products, column)
-
-    def received_at(self, sender, i, w):
-        """Where the owner of a chunk, its i-th, has what a warp of a sender sends of it."""
-        parts = (sender * self.plan.received_chunks + i) * self.plan.products + w
-        parts = parts * QUARTERS + self.quarter
-        return self.smem + self.plan.incoming_at + parts * self.plan.part_bytes
-
-    def send(self, lane, products, chunk):
-        split_k, plan = self.config.split_k, self.plan
-        owner, i = mod(chunk, split_k), div(chunk, split_k)
-        rank = self.rank + (owner - self.part) * plan.team
-        sender = mod(self.part - owner + (split_k - 1), split_k)  # 0: next behind the owner
-        barrier = mapa(self.barrier(plan.partials_at, 0), rank)
-        for w, values in enumerate(products):
-            to = mapa(self.received_at(sender, i, w), rank) + lane * 16
-            for n in range(0, plan.chunk, 4):
-                st_async_v4_f32(to + n * 128, *values[n : n + 4], barrier)
+        chosen = {name: choose(mine, getattr(other, name)) for name, mine in vars(self).items()}
+        return GroupArgs(**chosen)
 
 
-# ---- launch --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ArgumentLayout:
+    """The owner of what the host, `Kernel.launch` and the kernel hand each other.
+
+    host -> launch, 64-bit words of a group
+        addresses of codes and scales of each operand, of c; the sizes of GemmShape
+    launch -> kernel, lists
+        maps       of each group tensormaps of the codes, then of the scales of each operand
+        addresses  of each group those of the scales of each operand, of c
+        sizes      of each group first_tile, rows, columns, k, batch
+    """
+
+    num_operands: int  # of a group, row operands first
+    NUM_SIZES = 5  # of GemmShape, and of a group's part of `sizes`
+
+    @property
+    def num_words(self) -> int:
+        return 2 * self.num_operands + 1 + self.NUM_SIZES
+
+    def parameter_bytes(self, num_groups: int) -> int:
+        """Of the kernel, at most: tensormaps of 128 bytes, addresses of 8, sizes of 4."""
+        maps, addresses = 2 * self.num_operands, self.num_operands + 1
+        group = 128 * maps + 8 * addresses + 4 * self.NUM_SIZES
+        return num_groups * group + 64  # four numbers of the schedule, alignment
+
+    def pack(self, addresses: Sequence[int], shape: GemmShape) -> list[int]:
+        """addresses: of `operands_of`."""
+        return [*addresses, *shape]
+
+    def words_of(self, words: Sequence, group: int) -> GroupWords:
+        start = group * self.num_words
+        pairs = words[start : start + 2 * self.num_operands]
+        c = words[start + 2 * self.num_operands]
+        sizes = words[start + 2 * self.num_operands + 1 : start + self.num_words]
+        shape = GemmShape(*(Int32(size) for size in sizes))
+        return GroupWords(list(pairs[0::2]), list(pairs[1::2]), c, shape)
+
+    def groups_of(self, maps: Sequence, addresses: Sequence, sizes: Sequence) -> list[GroupArgs]:
+        count, groups = self.num_operands, []
+        for group in range(len(sizes) // self.NUM_SIZES):
+            first_map = group * 2 * count
+            first_address = group * (count + 1)
+            first_size = group * self.NUM_SIZES
+            code_maps = maps[first_map : first_map + count]
+            scale_maps = maps[first_map + count : first_map + 2 * count]
+            args = GroupArgs(
+                [tensormap_address(atom) for atom in code_maps],
+                [tensormap_address(atom) for atom in scale_maps],
+                list(addresses[first_address : first_address + count]),
+                addresses[first_address + count],
+                *sizes[first_size : first_size + self.NUM_SIZES],
+            )
+            groups.append(args)
+        return groups
 
 
 class Words:
     """64-bit integers as one argument of a compiled function, by the DSL's protocol JitArgument."""
 
-    def __init__(self, values):
+    def __init__(self, values: Sequence[int]):
         self.memory = (ctypes.c_int64 * len(values))(*values)
 
     def __c_pointers__(self):
@@ -1234,17 +1215,851 @@ class Words:
         return [Int64(value) for value in values]
 
 
+# ---- what a CTA knows at run time ----------------------------------------------------------------
+
+
+class Ring:
+    """A position in a ring of `depth` stages or accumulators: its index and its phase.
+
+    The consumer of a position waits for its phase, the producer for the one before it."""
+
+    def __init__(self, index, phase, depth):
+        self.index, self.phase, self.depth = Int32(index), Int32(phase), depth
+
+    def next(self) -> "Ring":
+        is_last = self.index == self.depth - 1
+        index = select(is_last, 0, self.index + 1)
+        phase = select(is_last, self.phase ^ 1, self.phase)
+        return Ring(index, phase, self.depth)
+
+    # The DSL's protocol of what a loop carries on.
+    def __extract_mlir_values__(self):
+        return [self.index.ir_value(), self.phase.ir_value()]
+
+    def __new_from_mlir_values__(self, values):
+        return Ring(Int32(values[0]), Int32(values[1]), self.depth)
+
+
+@dataclass(frozen=True)
+class Barriers:
+    """This CTA's mbarriers, by pipeline (see the top of the file)."""
+
+    smem: Int32  # shared address
+    layout: SmemLayout
+    products: int
+
+    def at(self, first: int, index):
+        address = self.smem + first + 8 * index
+        return cute.make_ptr(Int64, address, cute.AddressSpace.smem, assumed_align=8)
+
+    def full(self, stage, product: int):
+        return self.at(self.layout.full, stage * self.products + product)
+
+    def empty(self, stage, product: int):
+        return self.at(self.layout.empty, stage * self.products + product)
+
+    def gate(self, accumulator):
+        return self.at(self.layout.gate, accumulator)
+
+    def acc_full(self, accumulator):
+        return self.at(self.layout.acc_full, accumulator)
+
+    def acc_empty(self, accumulator):
+        return self.at(self.layout.acc_empty, accumulator)
+
+    def partials(self):
+        return self.at(self.layout.partials_full, 0)
+
+
+@dataclass(frozen=True)
+class TileSchedule:
+    """The tiles of a cluster, dealt in rounds: a tile to each cluster, the longest tiles first.
+
+    The last round need not reach all clusters. It is dealt from the other end, to those that had
+    the shortest tiles of each round before."""
+
+    num_tiles: Int32  # of this cluster
+    num_stages: Int32  # that it fills
+    slot: Int32  # its place in a round
+    last_slot: Int32  # in the last round
+    rounds: Int32  # before the last one
+    num_clusters: Int32
+    persistent: bool
+
+    def tile_number(self, i):
+        """Number of the cluster's i-th tile among those of all groups."""
+        if not self.persistent:
+            return self.slot
+        return i * self.num_clusters + select(i < self.rounds, self.slot, self.last_slot)
+
+
+@dataclass(frozen=True)
+class Cta:
+    """What a CTA knows at run time. rank = (k_part * cluster_n + sharer) * cta_group + pair_rank"""
+
+    smem: Int32  # shared address of its memory, with its rank at bit 24
+    rank: Int32  # in the cluster
+    pair_rank: Int32  # which half of a pair's rows and columns
+    sharer: Int32  # which tile of those that share rows
+    k_part: Int32  # which part of a K split
+    barriers: Barriers
+    tiles: TileSchedule
+    groups: list
+
+
+@dataclass(frozen=True)
+class Tile:
+    """An output tile, of which this CTA has 128 rows."""
+
+    group: GroupArgs
+    batch: Int32
+    row: Int32  # first row of this CTA
+    column: Int32  # first column
+    width: Int32  # columns to compute, a multiple of Config.unit
+    column_atoms: Int32  # scale-factor atoms that these lie in
+    k_begin: Int32  # first k-tile of this part of a K split
+    k_count: Int32  # k-tiles of this part
+
+    def row_atom(self):
+        return self.atom(self.row, self.group.rows)
+
+    def column_atom(self, index: int):
+        return self.atom(self.column + ATOM_ROWS * index, self.group.columns)
+
+    def atom(self, first, extent):
+        """Number of the scale-factor atom of a row or column, of `extent` in a batch; beyond the
+        last atom, the last."""
+        atoms = (extent + 127) >> 7
+        return self.batch * atoms + cutlass.min(first >> 7, atoms - 1)
+
+
+@dataclass(frozen=True)
+class EpilogueWarp:
+    """What an epilogue warp knows besides."""
+
+    quarter: Int32  # of the lanes of tensor memory
+    turn: Int32  # which of the two warps of a quarter
+    lane: Int32
+
+
+# ---- kernel: launch ------------------------------------------------------------------------------
+
+
+class Kernel:
+    """The kernel of one plan. `launch` is host code, all else runs on the device."""
+
+    def __init__(self, plan: Plan):
+        self.plan, self.config = plan, plan.config
+        self.arguments = ArgumentLayout(plan.products + 1)
+
+    @cute.jit
+    def launch(self, words):
+        """words: `ArgumentLayout.pack` of each group, the longest tiles first."""
+        config, plan = self.config, self.plan
+        maps, addresses, sizes = [], [], []
+        tiles = Int32(0)
+        for group in cutlass.range_constexpr(plan.num_groups):
+            given = self.arguments.words_of(words, group)
+            shape = given.shape
+            maps += self.tensormaps(given)
+            addresses += [*given.scales, given.c]
+            sizes += [tiles, shape.rows, shape.columns, shape.k, shape.batch]
+            row_tiles = div_up(shape.rows, config.tile_rows)
+            column_tiles = div_up(shape.columns, config.cluster_columns)
+            tiles = tiles + row_tiles * shape.batch * column_tiles
+        at_once = clusters_at_once(config.cluster) * config.ctas_per_sm
+        clusters = tiles
+        if const_expr(config.persistent):
+            clusters = cutlass.min(tiles, Int32(at_once))
+        rounds = div(tiles - 1, clusters)  # before the last one
+        last = tiles - rounds * clusters  # tiles of the last round
+        idle_stages = self.stages_without_last_tile(clusters, rounds, last)
+        self.kernel(maps, addresses, sizes, [clusters, rounds, last, idle_stages]).launch(
+            grid=(clusters * config.cluster, 1, 1),
+            block=(plan.num_threads, 1, 1),
+            cluster=(config.cluster, 1, 1),
+            smem=plan.smem.size,
+            min_blocks_per_mp=1,
+        )
+
+    def stages_without_last_tile(self, clusters, rounds, last):
+        """Stages that a cluster fills which has no tile in the last round: fewer, which leaves
+        bandwidth to the others, so that all end together. In proportion to their tiles, and up to
+        two more, the more clusters do have a tile there."""
+        stages = self.plan.smem.num_stages
+        fewer = stages * rounds * clusters + 2 * last * (rounds + 1)
+        return cutlass.min(div(fewer, clusters * (rounds + 1)), Int32(stages))
+
+    def tensormaps(self, given: GroupWords) -> list:
+        """TMA atoms of the codes of each operand, then of the scales of each."""
+        shape, boxes = given.shape, self.plan.boxes
+        row_side = shape.rows, shape.rows, boxes.rows
+        column_side = shape.columns, shape.stored_columns, boxes.columns
+        sides = [row_side] * self.plan.num_row_operands
+        sides += [column_side] * self.plan.num_column_operands
+        found = []
+        for address, (extent, stored, box) in zip(given.codes, sides):
+            found.append(self.code_tensormap(address, extent, stored, box, shape))
+        for address, (_, stored, _) in zip(given.scales, sides):
+            found.append(self.scale_tensormap(address, stored, shape))
+        return found
+
+    def code_tensormap(self, address, extent, stored, box_rows: int, shape: GemmShape):
+        """Boxes of box_rows x 256 elements of a K-major operand [extent, k, batch]."""
+        k = cute.assume(shape.k, K_BLOCK)
+        row = cute.assume(Int64(shape.k), K_BLOCK)
+        plane = cute.assume(Int64(stored) * Int64(shape.k), K_BLOCK)
+        swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
+        box = (box_rows, K_TILE)
+        smem = cute.tile_to_shape(swizzle, box, order=(0, 1))
+        size, strides = (extent, k, shape.batch), (row, 1, plane)
+        return self.tma_atom(Float4E2M1FN, address, size, strides, box, smem)
+
+    def scale_tensormap(self, address, stored, shape: GemmShape):
+        """Boxes of the scale-factor atoms of a k-tile of 128 rows, as 256 Int16 each."""
+        k_blocks, words = shape.k >> 6, ATOM_BYTES // 2
+        box = (words, K_BLOCKS, 1)
+        size = (words, k_blocks, shape.batch * ((stored + 127) >> 7))
+        strides = (1, words, cute.assume(Int64(k_blocks) * words, words))
+        return self.tma_atom(Int16, address, size, strides, box, cute.make_layout(box))
+
+    def tma_atom(self, dtype, address, size, strides, box, smem):
+        pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
+        tensor = cute.make_tensor(pointer, cute.make_layout(size, stride=strides))
+        load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
+        return cpasync.make_tiled_tma_atom(load, tensor, smem, box)[0]
+
+    # ---- kernel: start, tiles, end ---------------------------------------------------------------
+
+    @cute.kernel
+    def kernel(self, maps, addresses, sizes, schedule):
+        groups = self.arguments.groups_of(maps, addresses, sizes)
+        warp = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
+        cta = self.start(groups, schedule)
+        if warp == LOAD_WARP:
+            self.load_warp(cta)
+        if warp == MMA_WARP:
+            self.mma_warp(cta)
+        if warp != LOAD_WARP and warp != MMA_WARP:
+            self.epilogue_warp(cta, warp)
+
+    def start(self, groups: list, schedule: Sequence) -> Cta:
+        config, plan = self.config, self.plan
+        smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
+        rank = Int32(0)
+        if config.cluster > 1:
+            # The reduction puts the rank into a uniform register. Otherwise ptxas takes what
+            # depends on it for different from lane to lane: MMAs and copies get loops over lanes.
+            rank = cute.arch.warp_redux_sync(cute.arch.block_idx_in_cluster(), "or")
+        return Cta(
+            smem=smem,
+            rank=rank,
+            pair_rank=mod(rank, config.cta_group),
+            sharer=mod(div(rank, config.cta_group), config.cluster_n),
+            k_part=div(rank, config.team),
+            barriers=Barriers(smem, plan.smem, plan.products),
+            tiles=self.my_tiles(schedule),
+            groups=groups,
+        )
+
+    def my_tiles(self, schedule: Sequence) -> TileSchedule:
+        clusters, rounds, last, idle_stages = schedule
+        persistent, num_stages = self.config.persistent, self.plan.smem.num_stages
+        slot = div(Int32(cute.arch.block_idx()[0]), self.config.cluster)
+        if not persistent:
+            stages = Int32(num_stages)
+            return TileSchedule(Int32(1), stages, slot, slot, rounds, clusters, persistent)
+        last_slot = clusters - 1 - slot
+        has_last = last > last_slot
+        stages = select(has_last, num_stages, idle_stages)
+        num_tiles = rounds + select(has_last, 1, 0)
+        return TileSchedule(num_tiles, stages, slot, last_slot, rounds, clusters, persistent)
+
+    def tile(self, cta: Cta, i) -> Tile:
+        """This CTA's part of its cluster's i-th tile."""
+        return self.locate(cta, cta.tiles.tile_number(i))
+
+    def locate(self, cta: Cta, number) -> Tile:
+        """The tile with this number.
+
+        CTAs fill a GPC, which merges what they read at the same time: neighbours have the same
+        weights. Clusters take GPCs by turns: there neighbours have the same columns."""
+        config, plan = self.config, self.plan
+        group = cta.groups[0]
+        for later in cta.groups[1:]:
+            group = later.or_else(number >= later.first_tile, group)
+        index, batch = number - group.first_tile, Int32(0)
+        row_tiles, column_tiles = div_up(group.rows, config.tile_rows), 1
+        if not plan.one_column_tile:
+            column_tiles = div_up(group.columns, config.cluster_columns)
+        if not plan.one_batch:
+            tiles = row_tiles * column_tiles
+            index, batch = mod(index, tiles), div(index, tiles)
+        if (config.cluster > 1 or config.swap_ab) and not plan.one_column_tile:
+            row_tile, column_tile = mod(index, row_tiles), div(index, row_tiles)
+        else:
+            row_tile, column_tile = div(index, column_tiles), mod(index, column_tiles)
+        row = (row_tile * config.cta_group + cta.pair_rank) * TILE_ROWS
+        column = (column_tile * config.cluster_n + cta.sharer) * config.column_tile
+        # A tile beyond the last column computes one unit, which is not stored.
+        rest = (group.columns - column + (config.unit - 1)) & -config.unit
+        width = cutlass.min(rest, Int32(config.column_tile))
+        width = cutlass.max(width, Int32(config.unit))
+        k_tiles = div_up(group.k, K_TILE)
+        k_begin = div(cta.k_part * k_tiles, config.split_k)
+        k_count = div((cta.k_part + 1) * k_tiles, config.split_k) - k_begin
+        column_atoms = ((column & 127) + width + 127) >> 7
+        return Tile(group, batch, row, column, width, column_atoms, k_begin, k_count)
+
+    def join(self):
+        """Past here all barriers of the cluster are initialised and tensor memory is allocated."""
+        if self.config.cluster > 1:
+            cute.arch.cluster_arrive_relaxed()  # after mbarrier_init_fence
+        self.cta_barrier(JOIN_BARRIER)
+        if self.config.cluster > 1:
+            cute.arch.cluster_wait()
+
+    def join_as_load_warp(self):
+        """Arrives only: its first loads need neither other CTAs nor tensor memory."""
+        if self.config.cluster > 1:
+            cute.arch.cluster_arrive_relaxed()
+        threads = self.plan.num_threads
+        cute.arch.barrier_arrive(barrier_id=JOIN_BARRIER, number_of_threads=threads)
+
+    def cta_barrier(self, barrier_id: int):
+        """All warps of the CTA meet."""
+        threads = self.plan.num_threads
+        cute.arch.barrier(barrier_id=barrier_id, number_of_threads=threads)
+
+    def leave(self):
+        """Past here tensor memory has been read, and no CTA of the cluster will write to another or
+        arrive on its barriers: each has waited for all that is sent to it."""
+        self.cta_barrier(LEAVE_BARRIER)
+        if self.config.cluster > 1:
+            cute.arch.cluster_arrive_relaxed()
+            cute.arch.cluster_wait()
+
+    # ---- kernel: load warp -----------------------------------------------------------------------
+
+    @cute.jit
+    def load_warp(self, cta: Cta):
+        config, plan, tiles = self.config, self.plan, cta.tiles
+        first_tile = self.tile(cta, Int32(0))
+        # Stages are filled before the cluster meets, except in the odd CTA of a pair, whose loads
+        # complete on barriers of the even one.
+        prefilled = cutlass.min(first_tile.k_count, tiles.num_stages)
+        prefilled = select(cta.pair_rank == 0, prefilled, 0)
+        with cute.arch.elect_one():
+            for stage in cutlass.range_constexpr(plan.smem.num_stages):
+                for product in cutlass.range_constexpr(plan.products):
+                    cute.arch.mbarrier_init(cta.barriers.full(stage, product), config.cta_group)
+            cute.arch.mbarrier_init_fence()
+        self.join_as_load_warp()
+        with cute.arch.elect_one():
+            for i in cutlass.range(prefilled, unroll=1):
+                stage = Ring(i, 0, tiles.num_stages)
+                self.load_stage(cta, first_tile, first_tile.k_begin + i, stage, True)
+        if const_expr(config.cluster > 1):
+            cute.arch.cluster_wait()
+        else:
+            cute.arch.barrier(barrier_id=EMPTY_BARRIER, number_of_threads=64)
+        with cute.arch.elect_one():
+            ring = Ring(prefilled - 1, 0, tiles.num_stages).next()
+            for i in cutlass.range(tiles.num_tiles, unroll=1):
+                tile = self.tile(cta, i)
+                begin = select(i == 0, prefilled, 0)
+                for j in cutlass.range(begin, tile.k_count, unroll=1):
+                    self.load_stage(cta, tile, tile.k_begin + j, ring, False)
+                    ring = ring.next()
+            if const_expr(config.team > 1):  # commits of other CTAs are on their way
+                for _ in cutlass.range(tiles.num_stages, unroll=1):
+                    for product in cutlass.range_constexpr(plan.products):
+                        cute.arch.mbarrier_wait(
+                            cta.barriers.empty(ring.index, product), ring.phase ^ 1
+                        )
+                    ring = ring.next()
+        self.leave()
+
+    @cute.jit
+    def load_stage(self, cta: Cta, tile: Tile, k_tile, ring: Ring, is_prefill: bool):
+        """Fill a stage: for each product expect its bytes, whoever sends them, and send this CTA's.
+
+        A product's own operand is loaded once that product's MMAs have released the stage; the
+        operand that both products share, once both have. A prefill waits for nobody and has no
+        other CTA: it multicasts nothing and signals this CTA's barriers."""
+        config, plan, barriers = self.config, self.plan, cta.barriers
+        to_even_cta = config.cta_group == 2 and not is_prefill
+        own_bytes, shared_bytes = self.stage_bytes(tile)
+        for product in cutlass.range_constexpr(plan.products):
+            full = barriers.full(ring.index, product)
+            full_address = full.toint()
+            if const_expr(to_even_cta):
+                full_address = full_address & EVEN_CTA
+            if const_expr(product == 0 and not is_prefill):
+                cute.arch.mbarrier_wait(barriers.empty(ring.index, 0), ring.phase ^ 1)
+            expected = own_bytes
+            if const_expr(product == 0):
+                expected = own_bytes + shared_bytes
+            if const_expr(to_even_cta):
+                mbarrier_expect_remote(full_address, expected)
+            else:
+                cute.arch.mbarrier_arrive_and_expect_tx(full, expected)
+            if const_expr(config.swap_ab):
+                self.load_columns(cta, tile, k_tile, ring.index, product, full_address, is_prefill)
+            else:
+                self.load_rows(cta, tile, k_tile, ring.index, product, full_address, is_prefill)
+            if const_expr(product == 0):
+                if const_expr(plan.products == 2 and not is_prefill):
+                    cute.arch.mbarrier_wait(barriers.empty(ring.index, 1), ring.phase ^ 1)
+                if const_expr(config.swap_ab):
+                    self.load_rows(cta, tile, k_tile, ring.index, 0, full_address, is_prefill)
+                else:
+                    self.load_columns(cta, tile, k_tile, ring.index, 0, full_address, is_prefill)
+
+    def stage_bytes(self, tile: Tile):
+        """Bytes that arrive in this CTA: of a product's own operand, and of the shared one."""
+        boxes = self.plan.boxes
+        rows = boxes.row_bytes + SCALE_BYTES
+        columns = self.num_column_boxes(tile) * boxes.column_bytes
+        columns = columns + tile.column_atoms * SCALE_BYTES
+        return (columns, rows) if self.config.swap_ab else (rows, columns)
+
+    def num_column_boxes(self, tile: Tile):
+        return div_up(div(tile.width, self.config.cta_group), self.plan.boxes.columns)
+
+    @cute.jit
+    def load_rows(self, cta: Cta, tile: Tile, k_tile, stage, operand: int, full, is_prefill: bool):
+        """A row operand of a k-tile and its scales. CTAs that share rows take turns: each issues
+        and asks for an equal part, multicast to all."""
+        config, layout = self.config, self.plan.smem.stage
+        to_even_cta = config.cta_group == 2 and not is_prefill
+        num_sharers, mask = 1, None
+        if const_expr(config.cluster_n > 1 and not is_prefill):
+            num_sharers = config.cluster_n
+            sharers = sum(1 << (i * config.cta_group) for i in range(num_sharers))
+            mask = Int32(sharers) << (cta.k_part * config.team + cta.pair_rank)
+        start = cta.smem + stage * layout.size
+        if my_turn(k_tile + operand, num_sharers, cta.sharer):
+            to = start + (layout.rows + operand * ROW_BYTES)
+            at = k_tile * K_TILE, tile.row, tile.batch
+            tma_load(to, tile.group.code_maps[operand], at, full, to_even_cta, mask)
+        if my_turn(k_tile + operand + 1, num_sharers, cta.sharer):
+            to = start + (layout.row_scales + operand * SCALE_BYTES)
+            at = 0, k_tile * K_BLOCKS, tile.row_atom()
+            tma_load(to, tile.group.scale_maps[operand], at, full, to_even_cta, mask)
+
+    @cute.jit
+    def load_columns(
+        self, cta: Cta, tile: Tile, k_tile, stage, operand: int, full, is_prefill: bool
+    ):
+        """A column operand of a k-tile: this CTA's part of the columns, and all scales."""
+        config, plan, layout = self.config, self.plan, self.plan.smem.stage
+        to_even_cta = config.cta_group == 2 and not is_prefill
+        code_map = tile.group.code_maps[plan.num_row_operands + operand]
+        scale_map = tile.group.scale_maps[plan.num_row_operands + operand]
+        num_boxes = self.num_column_boxes(tile)
+        start = cta.smem + stage * layout.size
+        operand_bytes = config.cta_columns * K_TILE_BYTES
+        cta_column = tile.column + cta.pair_rank * div(tile.width, config.cta_group)
+        for box in cutlass.range_constexpr(config.cta_columns // plan.boxes.columns):
+            if within(box, num_boxes):
+                offset = operand * operand_bytes + box * plan.boxes.column_bytes
+                to = start + (layout.columns + offset)
+                at = k_tile * K_TILE, cta_column + box * plan.boxes.columns, tile.batch
+                tma_load(to, code_map, at, full, to_even_cta)
+        for atom in cutlass.range_constexpr(config.column_atoms):
+            if within(atom, tile.column_atoms):
+                offset = (operand * config.column_atoms + atom) * SCALE_BYTES
+                to = start + (layout.column_scales + offset)
+                at = 0, k_tile * K_BLOCKS, tile.column_atom(atom)
+                tma_load(to, scale_map, at, full, to_even_cta)
+
+    # ---- kernel: MMA warp ------------------------------------------------------------------------
+
+    @cute.jit
+    def mma_warp(self, cta: Cta):
+        config, plan = self.config, self.plan
+        is_pair = config.cta_group == 2
+        holder = cute.make_ptr(
+            Int32, cta.smem + plan.smem.tmem_address, cute.AddressSpace.smem, assumed_align=8
+        )
+        if const_expr(is_pair):  # the peer must run before tensor memory of both is allocated
+            cute.arch.cluster_arrive_relaxed()
+            cute.arch.cluster_wait()
+        cute.arch.alloc_tmem(plan.tmem.allocated, holder, is_two_cta=is_pair)
+        cute.arch.relinquish_tmem_alloc_permit(is_two_cta=is_pair)
+        if const_expr(is_pair):
+            self.cta_barrier(JOIN_BARRIER)
+        else:
+            self.join()
+        tmem = ld_shared_b32(cta.smem + plan.smem.tmem_address)
+        # The even CTA of a pair issues for both.
+        num_tiles = select(cta.pair_rank == 0, cta.tiles.num_tiles, 0)
+        stages = Ring(0, 0, cta.tiles.num_stages)
+        accumulators = Ring(0, 0, plan.tmem.num_accumulators)
+        for i in cutlass.range(num_tiles, unroll=1):
+            tile = self.tile(cta, i)
+            stages = self.multiply_tile(cta, tile, tmem, accumulators, stages)
+            accumulators = accumulators.next()
+        self.leave()
+        allocated = cute.arch.retrieve_tmem_ptr(Float32, 16, holder)
+        cute.arch.dealloc_tmem(allocated, plan.tmem.allocated, is_two_cta=is_pair)
+
+    @cute.jit
+    def multiply_tile(self, cta: Cta, tile: Tile, tmem, accumulator: Ring, stages: Ring) -> Ring:
+        """All MMAs of a tile; the next stage. At the end of a dual tile the first product is
+        finished ahead of the second, whose MMAs then overlap silu."""
+        config, plan, barriers = self.config, self.plan, cta.barriers
+        if const_expr(config.persistent):
+            cute.arch.mbarrier_wait(barriers.acc_empty(accumulator.index), accumulator.phase ^ 1)
+        pair_mask = None
+        if const_expr(config.cta_group == 2):
+            pair_mask = Int32(3) << cta.rank
+        sums = tmem + accumulator.index * plan.tmem.accumulator
+        both = list(range(plan.products))
+        lead = cutlass.min(tile.k_count, Int32(plan.epilogue.gate_lead))
+        body = tile.k_count - lead
+        begin = tile.k_begin
+        stages = self.multiply_k_tiles(cta, tile, tmem, sums, begin, body, stages, both)
+        if const_expr(plan.epilogue.gate_lead > 0):
+            begin = tile.k_begin + body
+            self.multiply_k_tiles(cta, tile, tmem, sums, begin, lead, stages, [0])
+            with cute.arch.elect_one():
+                tcgen05.commit(barriers.gate(accumulator.index), pair_mask, config.mma_group)
+            stages = self.multiply_k_tiles(cta, tile, tmem, sums, begin, lead, stages, [1])
+        with cute.arch.elect_one():
+            tcgen05.commit(barriers.acc_full(accumulator.index), pair_mask, config.mma_group)
+        return stages
+
+    @cute.jit
+    def multiply_k_tiles(
+        self, cta: Cta, tile: Tile, tmem, sums, k_begin, k_count, stages: Ring, products: list
+    ) -> Ring:
+        """Some products of k-tiles; the next stage. A commit to all load warps that send to this
+        CTA or pair releases what a product has read; the last one, what products share."""
+        config, barriers = self.config, cta.barriers
+        senders = None
+        if const_expr(config.team > 1):
+            senders = Int32((1 << config.team) - 1) << (cta.k_part * config.team)
+        for j in cutlass.range(k_count, unroll=1):
+            for product in products:
+                cute.arch.mbarrier_wait(barriers.full(stages.index, product), stages.phase)
+                tcgen05_fence_after()
+                with cute.arch.elect_one():
+                    copies_shared = product == products[0]
+                    k_tile = k_begin + j
+                    self.multiply(
+                        cta, tile, tmem, sums, k_tile, stages.index, product, copies_shared
+                    )
+                    empty = barriers.empty(stages.index, product)
+                    tcgen05.commit(empty, senders, config.mma_group)
+            stages = stages.next()
+        return stages
+
+    @cute.jit
+    def multiply(
+        self, cta: Cta, tile: Tile, tmem, sums, k_tile, stage, product: int, copies_shared: bool
+    ):
+        """The MMAs of a k-tile for one product, each behind the copies of its scales.
+
+        copies_shared: no product before it has copied the scales of the shared operand. Copies
+        stand between MMAs, since an MMA waits for all copies before it: for 128 cycles, if they
+        were a whole k-tile's. Beyond K all codes are zeros."""
+        config, plan = self.config, self.plan
+        layout, atoms = plan.smem.stage, config.column_atoms
+        row_operand = min(product, plan.num_row_operands - 1)
+        column_operand = min(product, plan.num_column_operands - 1)
+        # A descriptor has the offset in the CTA, in units of 16 bytes, and no room for the rank.
+        start = Int64(((cta.smem & SMEM_OFFSET) + stage * layout.size) >> 4)
+        operand, scale = start + OPERAND_DESCRIPTOR, start + SCALE_DESCRIPTOR
+        column_bytes = config.cta_columns * K_TILE_BYTES
+        a = operand + (layout.rows + row_operand * ROW_BYTES >> 4)
+        b = operand + (layout.columns + column_operand * column_bytes >> 4)
+        instruction = instruction_descriptor(config.cta_group, tile.width)
+        d = sums + product * config.column_tile
+        accumulate = select(k_tile > tile.k_begin, 1, 0)
+        for block in cutlass.range_constexpr(K_BLOCKS):
+            atom = row_operand * K_BLOCKS + block
+            row_scale = tmem + (plan.tmem.row_scales + ATOM_COLUMNS * atom)
+            if const_expr(copies_shared or plan.num_row_operands == 2):
+                row_source = scale + (layout.row_scales + atom * ATOM_BYTES >> 4)
+                tcgen05_cp(config.cta_group, row_scale, row_source)
+            # Atoms of neighbouring columns stand side by side, as an MMA of N > 128 reads them.
+            first = (column_operand * K_BLOCKS + block) * atoms
+            column_scale = tmem + (plan.tmem.column_scales + ATOM_COLUMNS * first)
+            if const_expr(copies_shared or plan.num_column_operands == 2):
+                for i in cutlass.range_constexpr(atoms):
+                    if within(i, tile.column_atoms):
+                        column_atom = (column_operand * atoms + i) * K_BLOCKS + block
+                        offset = layout.column_scales + column_atom * ATOM_BYTES
+                        to = column_scale + ATOM_COLUMNS * i
+                        tcgen05_cp(config.cta_group, to, scale + (offset >> 4))
+            # 32 columns are a column of an atom: where the tile starts inside of one.
+            column_scale = column_scale + ((tile.column & 127) >> 5)
+            block_a, block_b = a + K_BLOCK_STEP * block, b + K_BLOCK_STEP * block
+            adds = accumulate if block == 0 else 1
+            scales = row_scale, column_scale
+            tcgen05_mma(config.cta_group, d, block_a, block_b, instruction, *scales, adds)
+
+    # ---- kernel: epilogue warps ------------------------------------------------------------------
+
+    @cute.jit
+    def epilogue_warp(self, cta: Cta, index):
+        config, plan, tiles = self.config, self.plan, cta.tiles
+        self.prepare(cta, index)
+        self.join()
+        turn = select(index > MMA_WARP, 1, 0)
+        warp = EpilogueWarp(index & 3, turn, Int32(cute.arch.lane_idx()))
+        tmem = ld_shared_b32(cta.smem + plan.smem.tmem_address) + (warp.quarter << 21)
+        accumulators = Ring(0, 0, plan.tmem.num_accumulators)
+        for i in cutlass.range(tiles.num_tiles, unroll=1):
+            tile = self.tile(cta, i)
+            if const_expr(config.persistent and plan.num_groups > 1):
+                if index == TENSORMAP_WARP:
+                    following = cutlass.min(i + 1, tiles.num_tiles - 1)
+                    self.prefetch_tensormaps(self.tile(cta, following))
+            sums = tmem + accumulators.index * plan.tmem.accumulator
+            self.finish_tile(cta, warp, tile, sums, accumulators)
+            if const_expr(config.persistent):
+                if i + plan.tmem.num_accumulators < tiles.num_tiles:
+                    self.release(cta, accumulators)
+            accumulators = accumulators.next()
+        self.leave()
+
+    @cute.jit
+    def prepare(self, cta: Cta, warp):
+        """Before the CTA meets: warp 0 initialises the barriers that are not the load warp's, two
+        others prefetch."""
+        if warp == TENSORMAP_WARP:
+            self.prefetch_tensormaps(self.tile(cta, Int32(0)))
+        if warp == SCALE_WARP:
+            with cute.arch.elect_one():
+                self.prefetch_scales(cta, self.tile(cta, Int32(0)))
+        if warp == 0:
+            with cute.arch.elect_one():
+                self.init_barriers(cta.barriers)
+                if const_expr(self.config.split_k > 1):
+                    self.expect_partials(cta, self.tile(cta, Int32(0)))
+            if const_expr(self.config.cluster == 1):
+                # To the load warp, which does not wait in join.
+                cute.arch.barrier_arrive(barrier_id=EMPTY_BARRIER, number_of_threads=64)
+
+    def prefetch_tensormaps(self, tile: Tile):
+        with cute.arch.elect_one():
+            for address in [*tile.group.code_maps, *tile.group.scale_maps]:
+                prefetch_tensormap(address)
+
+    def prefetch_scales(self, cta: Cta, tile: Tile):
+        """The weights' scale factors of the first stages, to the L2. They need no tensormap, so
+        DRAM has work while tensormaps are fetched."""
+        plan, group = self.plan, tile.group
+        k_blocks, first_block = group.k >> 6, tile.k_begin * K_BLOCKS
+        blocks = cutlass.min(tile.k_count, Int32(plan.smem.num_stages)) * K_BLOCKS
+        blocks = cutlass.min(blocks, k_blocks - first_block)
+        if self.config.swap_ab:
+            atom, weights = tile.column_atom(0), group.scales[plan.num_row_operands :]
+        else:
+            atom, weights = tile.row_atom(), group.scales[: plan.num_row_operands]
+        offset = (Int64(atom) * k_blocks + first_block) * ATOM_BYTES
+        for scales in weights:
+            bulk_prefetch(scales + offset, blocks * ATOM_BYTES)
+
+    def init_barriers(self, barriers: Barriers):
+        """All but full[s][p], where the kernel waits for them."""
+        config, plan = self.config, self.plan
+        epilogue_arrivals = plan.epilogue.num_warps * config.cta_group
+        for stage, product in itertools.product(range(plan.smem.num_stages), range(plan.products)):
+            cute.arch.mbarrier_init(barriers.empty(stage, product), config.cluster_n)
+        for accumulator in range(plan.tmem.num_accumulators):
+            cute.arch.mbarrier_init(barriers.acc_full(accumulator), 1)
+            if plan.epilogue.gate_lead > 0:
+                cute.arch.mbarrier_init(barriers.gate(accumulator), 1)
+            if config.persistent:
+                cute.arch.mbarrier_init(barriers.acc_empty(accumulator), epilogue_arrivals)
+        if config.split_k > 1:
+            cute.arch.mbarrier_init(barriers.partials(), 1)
+        cute.arch.mbarrier_init_fence()
+
+    def release(self, cta: Cta, accumulator: Ring):
+        """Give an accumulator back to the MMA warp, of the even CTA of a pair."""
+        tcgen05_fence_before()
+        with cute.arch.elect_one():
+            even_rank = cta.rank & -self.config.cta_group
+            empty = cta.barriers.acc_empty(accumulator.index).toint()
+            mbarrier_arrive_remote(mapa(empty, even_rank))
+
+    @cute.jit
+    def finish_tile(self, cta: Cta, warp: EpilogueWarp, tile: Tile, sums, accumulator: Ring):
+        """Store a tile once it is complete, chunk by chunk; of a dual tile silu of the first chunk
+        is ready when the second product is."""
+        config, plan, barriers = self.config, self.plan, cta.barriers
+        chunk, turns = plan.epilogue.chunk, plan.epilogue.warps_per_quarter
+        leads = plan.epilogue.gate_lead > 0
+        column = warp.turn * chunk  # of its first chunk, if the tile has so many
+        first = sums + select(column < tile.width, column, 0)
+        if const_expr(leads):
+            cute.arch.mbarrier_wait(barriers.gate(accumulator.index), accumulator.phase)
+            tcgen05_fence_after()
+            gates = silu(self.read(first, 1)[0])
+        cute.arch.mbarrier_wait(barriers.acc_full(accumulator.index), accumulator.phase)
+        tcgen05_fence_after()
+        if const_expr(config.split_k > 1):
+            self.add_parts(cta, warp, tile, sums)
+        else:
+            begin = warp.turn
+            if const_expr(leads):
+                seconds = self.read(first + config.column_tile, 1)[0]
+                self.store(cta, warp, tile, multiply(gates, seconds), column)
+                begin = warp.turn + turns
+            for i in cutlass.range(begin, div_up(tile.width, chunk), turns, unroll=1):
+                products = self.read(sums + i * chunk, plan.products)
+                self.store(cta, warp, tile, self.combine(products), i * chunk)
+
+    def read(self, address, products: int) -> list:
+        """Sums of a chunk of the first products, whose first column has this address."""
+        addresses = [address + product * self.config.column_tile for product in range(products)]
+        return tcgen05_ld(addresses, self.plan.epilogue.chunk, self.plan.epilogue.transposed)
+
+    def combine(self, products: list) -> list:
+        """Values of c from the sums of each product."""
+        if len(products) == 1:
+            return products[0]
+        return multiply(silu(products[0]), products[1])
+
+    @cute.jit
+    def store(self, cta: Cta, warp: EpilogueWarp, tile: Tile, values: list, chunk_column):
+        """Store a chunk: 32 rows of this warp, columns from `chunk_column` of the tile on."""
+        swap_ab, plan, group = self.config.swap_ab, self.plan, tile.group
+        transposed = plan.epilogue.transposed
+        # A lane has one row of all columns; transposed, 16 rows of one column of 16.
+        row, column = tile.row + warp.quarter * 32, tile.column + chunk_column
+        if const_expr(transposed):
+            row, column = row + (warp.lane & 1) * 16, column + (warp.lane >> 1)
+        else:
+            row = row + warp.lane
+        columns_left = select(row < group.rows, group.columns - column, 0)
+        if const_expr(swap_ab):
+            m, n, num_m, num_n, column_step = row, column, group.rows, group.columns, 1
+        else:
+            m, n, num_m, num_n, column_step = column, row, group.columns, group.rows, group.rows
+        to = group.c + ((Int64(tile.batch) * num_m + m) * num_n + n) * 2
+        if const_expr(plan.epilogue.wide_stores):
+            for first in cutlass.range_constexpr(0, plan.epilogue.chunk, 16):
+                if const_expr(transposed):
+                    words = self.transpose(cta, warp, values, first)
+                else:
+                    pairs = zip(values[first : first + 16 : 2], values[first + 1 : first + 16 : 2])
+                    words = [cvt_f16x2(low, high) for low, high in pairs]
+                if columns_left > first:
+                    st_global_v8(to + Int64(column_step) * (2 * first), *words)
+        else:
+            for i in cutlass.range_constexpr(plan.epilogue.chunk):
+                if columns_left > i:
+                    st_global_b16(to + Int64(column_step) * (2 * i), cvt_f16(values[i]))
+
+    def transpose(self, cta: Cta, warp: EpilogueWarp, values: list, first: int) -> list:
+        """16 columns x 32 rows, from column `first` of a chunk on, through shared memory: each lane
+        gets 16 rows of column lane / 2, two fp16 a word.
+
+        A column is 64 bytes there: four pieces of 8 rows, at their number XOR bits 1 and 2 of the
+        column. So stmatrix (a piece of 8 columns) and the loads (two pieces of 4 columns) touch
+        every bank once."""
+        number = warp.turn * QUARTERS + warp.quarter
+        buffer = cta.smem + self.plan.smem.transposition + number * 1024
+        # Registers of `tcgen05_ld`: of rows 0-15, and of rows 16-31; 4 for 8 columns.
+        upper = values[: len(values) // 2][first // 2 : first // 2 + 8]
+        lower = values[len(values) // 2 :][first // 2 : first // 2 + 8]
+        column, piece = warp.lane & 7, warp.lane >> 3
+        to = buffer + column * 64 + ((piece ^ (column >> 1)) << 4)
+        cute.arch.sync_warp()
+        for octet in range(2):
+            words = []
+            for rows in (upper, lower):
+                registers = rows[4 * octet : 4 * octet + 4]
+                words += [cvt_f16x2(*registers[:2]), cvt_f16x2(*registers[2:])]
+            stmatrix_x4_trans(to + octet * 512, *words)
+        cute.arch.sync_warp()
+        column, piece = warp.lane >> 1, (warp.lane & 1) * 2
+        line, swizzle = buffer + column * 64, (column >> 1) & 3
+        low = ld_shared_v4(line + ((piece ^ swizzle) << 4))
+        return low + ld_shared_v4(line + (((piece + 1) ^ swizzle) << 4))
+
+    # ---- kernel: K split -------------------------------------------------------------------------
+
+    # Each part of K owns every split_k-th chunk of a tile. It adds the partial sums of the others
+    # to its own, in the order of the parts behind it, around to the one before: timing does not
+    # change the result. A chunk travels as it lies in registers.
+
+    def num_chunks(self, tile: Tile):
+        return div_up(tile.width, self.plan.epilogue.chunk)
+
+    def num_owned_chunks(self, cta: Cta, tile: Tile):
+        return div_up(self.num_chunks(tile) - cta.k_part, self.config.split_k)
+
+    def expect_partials(self, cta: Cta, tile: Tile):
+        chunk_bytes = self.plan.products * QUARTERS * self.plan.epilogue.partial_bytes
+        owned_bytes = self.num_owned_chunks(cta, tile) * ((self.config.split_k - 1) * chunk_bytes)
+        cute.arch.mbarrier_arrive_and_expect_tx(cta.barriers.partials(), owned_bytes)
+
+    @cute.jit
+    def add_parts(self, cta: Cta, warp: EpilogueWarp, tile: Tile, sums):
+        """Send the chunks that other parts own, then add theirs to the own ones and store these."""
+        plan, split_k = self.plan, self.config.split_k
+        chunk, turns = plan.epilogue.chunk, plan.epilogue.warps_per_quarter
+        for i in cutlass.range(self.num_chunks(tile), unroll=1):
+            owner, number = mod(i, split_k), div(i, split_k)
+            if owner != cta.k_part and mod(number, turns) == warp.turn:
+                self.send(cta, warp, self.read(sums + i * chunk, plan.products), owner, number)
+        for number in cutlass.range(warp.turn, self.num_owned_chunks(cta, tile), turns, unroll=1):
+            column = (number * split_k + cta.k_part) * chunk
+            products = self.read(sums + column, plan.products)
+            cute.arch.mbarrier_wait(cta.barriers.partials(), 0)  # of each after the first: no wait
+            for sender in cutlass.range_constexpr(split_k - 1):
+                for product in cutlass.range_constexpr(plan.products):
+                    at = self.partial(cta, warp, sender, number, product) + warp.lane * 16
+                    quads = [ld_shared_v4_f32(at + n * 128) for n in range(0, chunk, 4)]
+                    received = itertools.chain(*quads)
+                    products[product] = [a + b for a, b in zip(products[product], received)]
+            self.store(cta, warp, tile, self.combine(products), column)
+
+    def partial(self, cta: Cta, warp: EpilogueWarp, sender, number, product: int):
+        """Where the owner of a chunk, its `number`-th, has what this warp of a sender sends."""
+        layout = self.plan.smem
+        index = (sender * layout.chunks_per_owner + number) * self.plan.products + product
+        index = index * QUARTERS + warp.quarter
+        return cta.smem + layout.partials + index * self.plan.epilogue.partial_bytes
+
+    def send(self, cta: Cta, warp: EpilogueWarp, products: list, owner, number):
+        """Send this part of a chunk to its owner. Sender 0 is the part behind the owner."""
+        split_k = self.config.split_k
+        rank = cta.rank + (owner - cta.k_part) * self.config.team
+        sender = mod(cta.k_part - owner + (split_k - 1), split_k)
+        barrier = mapa(cta.barriers.partials().toint(), rank)
+        for product, values in enumerate(products):
+            to = mapa(self.partial(cta, warp, sender, number, product), rank) + warp.lane * 16
+            for n in range(0, self.plan.epilogue.chunk, 4):
+                st_async_v4_f32(to + n * 128, *values[n : n + 4], barrier)
+
+
+def my_turn(copy, num_sharers: int, sharer):
+    """Whether this one of the sharers issues copy number `copy`."""
+    return Boolean(True) if num_sharers == 1 else mod(copy, num_sharers) == sharer
+
+
+# ---- launch --------------------------------------------------------------------------------------
+
+
 @functools.cache
 def compile_kernel(plan: Plan):
     """Kernel.launch for all problems with this plan."""
-    words = [0] * plan.groups * (2 * (plan.products + 1) + 6)
+    words = [0] * plan.num_groups * ArgumentLayout(plan.products + 1).num_words
     return cute.compile(Kernel(plan).launch, Words(words))
 
 
 @functools.cache
 def kernel_for(problem: Problem, config: Config | None = None):
-    """Kernel.launch for a problem, in the configuration that is picked for it, and what are its
-    rows and its columns there."""
+    """Kernel.launch for a problem, in the configuration that is picked for it, and the problem with
+    the rows and columns that these are there."""
     config = config or pick(problem)
     return compile_kernel(check(config, problem)), problem.oriented(config.swap_ab)
 
@@ -1252,10 +2067,13 @@ def kernel_for(problem: Problem, config: Config | None = None):
 def launch(problem: Problem, groups: list[dict[str, torch.Tensor]], config: Config | None = None):
     """Compute a problem on the tensors of each group; TypeError or ValueError if one is illegal."""
     kernel, problem = kernel_for(problem, config)
-    words, listed = [], zip(problem.groups, operands_of(problem), groups)  # the longest tiles first
-    for p, operands, tensors in sorted(listed, key=lambda g: -g[0].k * (ROWS + g[0].columns)):
-        words += [operand.address_of(tensors[operand.key]) for operand in operands]
-        words += p.rows, p.columns, p.k, p.batch, p.stored
+    arguments = ArgumentLayout(problem.products + 1)
+    listed = list(zip(problem.groups, operands_of(problem), groups))
+    listed.sort(key=lambda item: tile_work(item[0]), reverse=True)
+    words = []
+    for shape, operands, tensors in listed:
+        addresses = [operand.address_of(tensors[operand.key]) for operand in operands]
+        words += arguments.pack(addresses, shape)
     kernel(Words(words))
 
 

@@ -40,7 +40,7 @@ from b200 import pictures
 from b200.clock import Constants, Options
 from b200.clock.write_back import behind_memset, write_back_us
 from harness import figure_tuning
-from submission import Config, Problem, Product
+from submission import Config, GemmShape, Problem
 
 CONSTANTS = Constants.make()
 GHZ = Options().clock_ghz
@@ -50,11 +50,11 @@ SEED = 17  # of the random shapes whose times the coefficients of `estimate` wer
 
 
 def gemv(rows: int, k: int, batch: int) -> Problem:
-    return Problem(1, (Product(rows, 1, k, batch, 128),))
+    return Problem(1, (GemmShape(rows, 1, k, batch, 128),))
 
 
 def dense(weights: int, rows: int, tokens: int, k: int) -> Problem:
-    return Problem(weights, (Product(rows, tokens, k, 1, tokens),))
+    return Problem(weights, (GemmShape(rows, tokens, k, 1, tokens),))
 
 
 def benchmarks() -> dict[str, Problem]:
@@ -65,7 +65,7 @@ def benchmarks() -> dict[str, Problem]:
             a = benchmark.args
             if problem.grouped:
                 sizes = zip(a["n"], a["m"], a["k"])
-                form = Problem(1, tuple(Product(n, m, k, 1, m) for n, m, k in sizes))
+                form = Problem(1, tuple(GemmShape(n, m, k, 1, m) for n, m, k in sizes))
             elif problem.short == "gemv":
                 form = gemv(a["m"], a["k"], a["l"])
             else:
@@ -75,7 +75,7 @@ def benchmarks() -> dict[str, Problem]:
 
 
 def is_gemv(problem: Problem) -> bool:
-    return problem.groups[0].stored > problem.groups[0].columns
+    return problem.is_gemv
 
 
 Data = list[dict[str, torch.Tensor]]  # the tensors of each group
@@ -163,7 +163,7 @@ def floor(problem: Problem) -> Floor:
     """
     c, moved, clk = CONSTANTS, 0.0, 0.0
     for p in problem.groups:
-        rows = problem.weights * p.rows
+        rows = problem.products * p.rows
         moved += p.batch * (0.5625 * p.k * (rows + p.columns) + 2 * p.rows * p.columns)
         clk += p.batch * p.k / 64 * rows / 128 * max(8, p.columns) / 2
     if is_gemv(problem):
@@ -234,7 +234,7 @@ def random_shapes(count: int, seed: int = SEED) -> dict[str, Problem]:
             found[f"{number} {('gemm', 'dual')[turn - 1]}"] = dense(turn, rows, tokens, k)
         else:
             sizes = [size(32, 384, 8) for _ in range(rng.choice((2, 4, 8)))]
-            groups = tuple(Product(rows, m, min(k, 8192), 1, m) for m in sizes)
+            groups = tuple(GemmShape(rows, m, min(k, 8192), 1, m) for m in sizes)
             found[f"{number} group"] = Problem(1, groups)
     return found if seed == SEED else {f"{name}, seed {seed}": p for name, p in found.items()}
 
@@ -266,7 +266,7 @@ def loss(name: str, problem: Problem, ruler: Ruler, first: int, known: dict[str,
 def problem_of(record: dict) -> Problem:
     """The problem of a record of `loss`."""
     weights = 2 if "dual" in record["shape"] else 1
-    return Problem(weights, tuple(Product(*sizes) for sizes in record["sizes"]))
+    return Problem(weights, tuple(GemmShape(*sizes) for sizes in record["sizes"]))
 
 
 def losses(pool: concurrent.futures.Executor, named: dict[str, Problem], args, ruler) -> None:

@@ -3,9 +3,9 @@ with a line that can be pasted into the submission.
 
 python -m harness.qualify.costs --state qualify/state.json --submission submission.py
 
-The submission names its coefficients in a dict COSTS that `estimate` reads. They are fitted to the
-logarithms of times, and held near where they were, each as far as the times say nothing of it. What
-counts is the pick, so its loss stands beside: on the shapes fitted to, and on each shape with
+The submission names its coefficients in a dataclass COSTS that `estimate` reads. They are fitted to
+the logarithms of times, and held near where they were, each as far as the times say nothing of it.
+What counts is the pick, so its loss stands beside: on the shapes fitted to, and on each shape with
 coefficients that were fitted without it.
 """
 
@@ -61,17 +61,17 @@ class Model:
 
     def __init__(self, module: Any, ghz: float):
         self.module, self.ghz = module, ghz
-        self.start: Costs = dict(module.COSTS)
+        self.start: Costs = dataclasses.asdict(module.COSTS)
         self.names = list(self.start)
 
     def estimates(self, shape: Shape, costs: Mapping[str, float]) -> list[float]:
         """Microseconds of each configuration."""
-        kept = dict(self.module.COSTS)
-        self.module.COSTS.update(costs)
+        kept = self.module.COSTS
+        self.module.COSTS = dataclasses.replace(kept, **costs)
         try:
             cycles = [self.module.estimate(c, shape.problem) for c in shape.configs]
         finally:
-            self.module.COSTS.update(kept)
+            self.module.COSTS = kept
         return [each / self.ghz / 1e3 for each in cycles]
 
     def residuals(self, shapes: Sequence[Shape], logs: np.ndarray) -> np.ndarray:
@@ -139,9 +139,10 @@ def call_overhead(constants: Mapping[str, float]) -> Callable[[str], float]:
     return of
 
 
-def line_of(costs: Costs) -> str:
+def line_of(model: Model, costs: Costs) -> str:
     """A statement that replaces COSTS."""
-    return f"COSTS = {json.dumps({name: float(f'{value:.3g}') for name, value in costs.items()})}"
+    fields = ", ".join(f"{name}={value:.3g}" for name, value in costs.items())
+    return f"COSTS = {type(model.module.COSTS).__name__}({fields})"
 
 
 def evaluate(model: Model, shapes: Sequence[Shape]) -> dict[str, Any]:
@@ -165,7 +166,7 @@ def evaluate(model: Model, shapes: Sequence[Shape]) -> dict[str, Any]:
         "before": model.start,
         "costs": costs,
         "untried": untried,
-        "paste": line_of(costs),
+        "paste": line_of(model, costs),
     }
 
 
@@ -187,8 +188,8 @@ def main(argv: list[str] | None = None) -> int:
     module = sys.modules["submission"]
     items = list(timed([row for given in read(options.state).values() for row in given.rows]))
     row: dict[str, Any] = {"mode": "costs", "status": "skipped"}
-    if not isinstance(getattr(module, "COSTS", None), dict):
-        row["message"] = "the submission has no dict COSTS that `estimate` reads"
+    if not dataclasses.is_dataclass(getattr(module, "COSTS", None)):
+        row["message"] = "the submission has no dataclass COSTS that `estimate` reads"
     else:
         try:
             shapes = shapes_of(module, kernel, items, call_overhead(constants))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from types import SimpleNamespace
 
@@ -71,14 +72,21 @@ def test_what_was_timed_is_modelled_again():
     assert found == [((), 4.0, "benchmark"), ((("split", 1),), 5.0, "tune")]
 
 
+@dataclasses.dataclass(frozen=True)
+class Coefficients:
+    dram: float
+    start: float
+    unused: float
+
+
 def chooser(true: dict[str, float]) -> tuple[costs.Model, list[costs.Shape]]:
     """A submission of two coefficients that matter and one that does not, and shapes timed on a
     chip where they are `true`.
     """
-    module = SimpleNamespace(COSTS={"dram": 100.0, "start": 1000.0, "unused": 7.0})
+    module = SimpleNamespace(COSTS=Coefficients(dram=100.0, start=1000.0, unused=7.0))
 
     def estimate(config, problem):
-        return problem / config / module.COSTS["dram"] + module.COSTS["start"] * config
+        return problem / config / module.COSTS.dram + module.COSTS.start * config
 
     module.estimate, module.legal_configs = estimate, lambda problem: [1, 2, 3, 4]
     model = costs.Model(module, ghz=2.0)
@@ -96,7 +104,7 @@ def test_coefficients_are_found_and_what_no_time_tells_stays():
     found = model.fit(shapes)
     assert {name: found[name] for name in true} == pytest.approx(true, rel=0.05)
     assert found["unused"] == pytest.approx(7.0)
-    assert model.module.COSTS == model.start  # as it was
+    assert dataclasses.asdict(model.module.COSTS) == model.start  # as it was
 
 
 def test_what_coefficients_are_worth_is_said_also_on_shapes_they_have_not_seen():
@@ -104,9 +112,9 @@ def test_what_coefficients_are_worth_is_said_also_on_shapes_they_have_not_seen()
     told = costs.evaluate(model, shapes)
     assert told["loss_before"] > 0.05
     assert told["loss_after"] < 0.01 and told["loss_held_out"] < 0.01
-    space: dict = {}
+    space: dict = {"Coefficients": Coefficients}
     exec(told["paste"], space)
-    assert space["COSTS"] == pytest.approx(told["costs"], rel=0.01)
+    assert dataclasses.asdict(space["COSTS"]) == pytest.approx(told["costs"], rel=0.01)
     # The best is the root of problem / 25 / 1000: 2 for the first, 4 or more, not timed, for others.
     assert told["untried"] == ["400000.0", "1000000.0", "3000000.0"]
 
@@ -115,7 +123,8 @@ def test_the_kernel_says_what_it_reckons_with():
     import submission
 
     module = SimpleNamespace(COSTS=submission.COSTS)
-    assert costs.Model(module, 2.0).names == list(submission.COSTS)
+    names = [field.name for field in dataclasses.fields(submission.CostModel)]
+    assert costs.Model(module, 2.0).names == names
 
 
 def report(**changed):

@@ -13,7 +13,7 @@ import torch
 import b200
 import reference
 import submission
-from submission import Config, Problem, Product
+from submission import Config, GemmShape, Problem
 
 # What each lever may be set to in the covering set.
 LEVERS: dict[str, tuple] = {
@@ -28,30 +28,38 @@ LEVERS: dict[str, tuple] = {
 
 
 def gemm(rows: int, tokens: int, k: int, batch: int = 1) -> Problem:
-    return Problem(1, (Product(rows, tokens, k, batch, tokens),))
+    return Problem(1, (GemmShape(rows, tokens, k, batch, tokens),))
 
 
 def dual(rows: int, tokens: int, k: int, batch: int = 1) -> Problem:
-    return Problem(2, (Product(rows, tokens, k, batch, tokens),))
+    return Problem(2, (GemmShape(rows, tokens, k, batch, tokens),))
 
 
 def gemv(rows: int, k: int, batch: int = 1) -> Problem:
-    return Problem(1, (Product(rows, 1, k, batch, 128),))
+    return Problem(1, (GemmShape(rows, 1, k, batch, 128),))
 
 
 def group(*sizes: tuple[int, int, int]) -> Problem:
     """sizes: (tokens, rows, k) of each group, the order of a case file."""
-    return Problem(1, tuple(Product(n, m, k, 1, m) for m, n, k in sizes))
+    return Problem(1, tuple(GemmShape(n, m, k, 1, m) for m, n, k in sizes))
 
 
 def epilogue_warps(config: Config, problem: Problem) -> int:
     """Two a quarter of tensor memory where a tile has work for them and an SM one CTA."""
-    return 8 if problem.weights * config.column_tile >= 128 and config.ctas_per_sm == 1 else 4
+    return 8 if problem.products * config.column_tile >= 128 and config.ctas_per_sm == 1 else 4
 
 
 def is_gemv(problem: Problem) -> bool:
     """b has rows that do not count."""
-    return problem.groups[0].stored > problem.groups[0].columns
+    return problem.is_gemv
+
+
+def shapes_of(problem: Problem) -> tuple[list[tuple[int, int, int, int]], str]:
+    """(m, n, k, l) of each group of a problem in normal form, and its kind as in task.py."""
+    if is_gemv(problem):
+        return [(p.rows, 1, p.k, p.batch) for p in problem.groups], "gemv"
+    kind = "dual" if problem.products == 2 else "group" if len(problem.groups) > 1 else "gemm"
+    return [(p.columns, p.rows, p.k, p.batch) for p in problem.groups], kind
 
 
 def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
@@ -65,7 +73,7 @@ def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
     args |= {"k": first.k, "l": first.batch}
     if is_gemv(problem):
         return reference.generate_input("nvfp4_gemv", m=first.rows, **args)
-    name = "nvfp4_dual_gemm" if problem.weights == 2 else "nvfp4_gemm"
+    name = "nvfp4_dual_gemm" if problem.products == 2 else "nvfp4_gemm"
     return reference.generate_input(name, m=first.columns, n=first.rows, **args)
 
 

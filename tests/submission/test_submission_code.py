@@ -16,7 +16,7 @@ import pytest
 import submission
 from harness import disassembly
 from harness.tuning import benchmarks
-from submission import Config, Plan
+from submission import ArgumentLayout, Config, make_plan
 from tests.submission.submission_support import dual, epilogue_warps, gemm, gemv
 
 ROOT = Path(submission.__file__).parent
@@ -98,27 +98,29 @@ def test_no_local_memory_and_registers_to_spare(code, name):
     threads = 32 * (epilogue_warps(config, problem) + 2)  # beside them the load and the MMA warp
     assert registers * threads * config.ctas_per_sm <= 65_536
     ((parameters,),) = info[PARAMETERS]
-    assert parameters <= problem.parameter_bytes <= parameters + 64 + 8
+    declared = ArgumentLayout(problem.products + 1).parameter_bytes(len(problem.groups))
+    assert parameters <= declared <= parameters + 64 + 8
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_mma_instructions(code, name):
     problem, config = CASES[name]
     ptx, _ = code[name]
-    plan = Plan(config, problem)
+    plan = make_plan(config, problem)
     mmas = re.findall(r"tcgen05\.mma\.(\S+)", ptx)
     kind = f"cta_group::{config.cta_group}.kind::mxf4nvf4.block_scale.block16.collector::a::discard"
     assert set(mmas) == {kind}
-    k_blocks, loops = 4, 2 if plan.gate_lead else 1
-    assert len(mmas) == k_blocks * problem.weights * loops
+    gate_lead, column_atoms = plan.epilogue.gate_lead, config.column_atoms
+    k_blocks, loops = 4, 2 if gate_lead else 1
+    assert len(mmas) == k_blocks * problem.products * loops
     shape = 0x0800_0480 if config.cta_group == 1 else 0x1000_0480  # M, e2m1, e2m1
     smallest = shape | 8 * config.cta_group << 14  # N, where the tile leaves it no choice
     assert re.search(rf"\b({shape}|{smallest})\b", ptx)
     copies = len(re.findall(rf"tcgen05\.cp\.cta_group::{config.cta_group}\.32x128b\.warpx4", ptx))
     # Gate first, each product copies all its scales for itself.
-    gate = 2 * (1 + plan.column_atoms) if plan.gate_lead else 0
-    rows, columns = plan.operands
-    assert copies == k_blocks * (rows + columns * plan.column_atoms + gate)
+    gate = 2 * (1 + column_atoms) if gate_lead else 0
+    rows, columns = plan.num_row_operands, plan.num_column_operands
+    assert copies == k_blocks * (rows + columns * column_atoms + gate)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -127,10 +129,10 @@ def test_loads_and_stores(code, name):
     ptx, _ = code[name]
     loads = re.findall(r"cp\.async\.bulk\.tensor\.3d\.\S+", ptx)
     shares_rows = config.cluster_n > 1
-    plan = Plan(config, problem)
-    rows, columns = plan.operands
+    plan = make_plan(config, problem)
+    rows, columns = plan.num_row_operands, plan.num_column_operands
     # Codes and scales, of the first stages and of the others, which complete on the even CTA.
-    boxes = plan.cta_columns // plan.column_box + plan.column_atoms
+    boxes = config.cta_columns // plan.boxes.columns + config.column_atoms
     assert not re.search(r"cp\.async\.bulk\.shared", ptx)
     assert len(loads) >= 2 * (2 * rows + columns * boxes)  # LLVM may have copied a loop
     pairs = [load for load in loads if "cta_group::2" in load]
@@ -139,7 +141,7 @@ def test_loads_and_stores(code, name):
     assert len(multicast) % (2 * rows) == 0 and bool(multicast) == shares_rows
     wide = len(re.findall(r"st\.global\.L1::no_allocate\.v8\.b32", ptx))
     narrow = len(re.findall(r"st\.global\.L1::no_allocate\.b16", ptx))
-    assert (wide > 0, narrow > 0) == (plan.wide_stores, not plan.wide_stores)
+    assert (wide > 0, narrow > 0) == (plan.epilogue.wide_stores, not plan.epilogue.wide_stores)
     partial = "st.async.shared::cluster" in ptx
     assert partial == (config.split_k > 1)
     commits = re.findall(r"tcgen05\.commit\.\S+", ptx)
@@ -180,9 +182,10 @@ def test_sass_has_no_fence_of_all_memory(code, name):
 def test_benchmark_shapes_take_the_fast_paths(name):
     """A leaderboard's shape has 32-byte stores (gemv has one token)."""
     problem, config = CASES[name]
-    plan = Plan(config, problem)
-    assert plan.wide_stores == (problem.columns > 1)
-    assert plan.stages * plan.stage_bytes * config.ctas_per_sm >= 160 * 1024  # in flight on an SM
+    plan = make_plan(config, problem)
+    assert plan.epilogue.wide_stores == (problem.max_columns > 1)
+    in_flight = plan.smem.num_stages * plan.smem.stage.size * config.ctas_per_sm  # on an SM
+    assert in_flight >= 160 * 1024
 
 
 # ---- rules of the leaderboards -------------------------------------------------------------------

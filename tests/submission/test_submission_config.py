@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import submission
 import task
-from submission import Config, Plan
+from submission import Config, choose_boxes, make_plan
 from tests.submission.submission_support import (
     LEVERS,
     dual,
@@ -74,6 +74,11 @@ def test_tile_numbers_stay_32_bit():
         submission.check(Config(), gemm(2**29, 64, 512))
 
 
+def operands(config, problem):
+    """How many there are of the rows and of the columns."""
+    return (1, problem.products) if config.swap_ab else (problem.products, 1)
+
+
 @st.composite
 def plans(draw):
     rng = random.Random(draw(st.integers(0, 2**32)))
@@ -89,29 +94,31 @@ def plans(draw):
 def test_shared_memory_map(case):
     """Areas follow one another, operands on 1024 bytes (the period of the 128-byte swizzle)."""
     config, problem = case
-    plan = Plan(config, problem)
-    if plan.stages < 1:
+    plan = make_plan(config, problem)
+    smem, stage = plan.smem, plan.smem.stage
+    if smem.num_stages < 1:
         return
-    assert plan.cta_columns % plan.column_box == 0 and plan.column_box <= 256
-    rows, columns = plan.operands
-    column_bytes = config.column_tile // config.cta_group * 128
+    cta_columns = config.column_tile // config.cta_group
+    assert cta_columns % plan.boxes.columns == 0 and plan.boxes.columns <= 256
+    rows, columns = operands(config, problem)
     atoms = rows + columns * math.ceil(config.column_tile / 128)
-    assert plan.stage_bytes == rows * 128 * 128 + columns * column_bytes + atoms * 4 * 512
-    assert plan.columns_at % 1024 == plan.row_scales_at % 1024 == plan.stage_bytes % 1024 == 0
+    assert stage.size == rows * 128 * 128 + columns * cta_columns * 128 + atoms * 4 * 512
+    assert stage.rows % 1024 == stage.columns % 1024 == stage.row_scales % 1024 == 0
+    assert stage.size % 1024 == 0
     # A transposition of 1 KB a warp, and fp32 sums of 128 rows from the other CTAs of a split.
-    transposed = plan.wide_stores and not config.swap_ab
-    staging = 1024 * epilogue_warps(config, problem) if transposed else 0
-    chunks = math.ceil(config.column_tile / plan.chunk / config.split_k)
-    received = (config.split_k - 1) * chunks * plan.chunk * problem.weights * 128 * 4
-    assert plan.incoming_at == plan.stages * plan.stage_bytes + staging
-    assert plan.full_at == plan.incoming_at + received
-    barriers = [plan.full_at, plan.empty_at, plan.acc_full_at, plan.gate_at, plan.acc_empty_at]
-    sizes = [plan.stages * problem.weights] * 2 + [plan.accumulators] * 3
-    for at, count, following in zip(barriers, sizes, [*barriers[1:], plan.partials_at]):
+    transposed = plan.epilogue.wide_stores and not config.swap_ab
+    transposition = 1024 * epilogue_warps(config, problem) if transposed else 0
+    chunk = plan.epilogue.chunk
+    chunks = math.ceil(config.column_tile / chunk / config.split_k)
+    received = (config.split_k - 1) * chunks * chunk * problem.products * 128 * 4
+    assert smem.partials == smem.num_stages * stage.size + transposition
+    assert smem.full == smem.partials + received
+    barriers = [smem.full, smem.empty, smem.acc_full, smem.gate, smem.acc_empty]
+    sizes = [smem.num_stages * problem.products] * 2 + [plan.tmem.num_accumulators] * 3
+    for at, count, following in zip(barriers, sizes, [*barriers[1:], smem.partials_full]):
         assert at % 8 == 0 and at + 8 * count == following
     limit = min(232_448, 233_472 // config.ctas_per_sm - 1024)
-    stage = plan.stage_bytes + 16 * problem.weights
-    assert plan.smem_bytes <= limit < plan.smem_bytes + stage
+    assert smem.size <= limit < smem.size + stage.size + 16 * problem.products
 
 
 @given(plans())
@@ -121,25 +128,26 @@ def test_tensor_memory_map(case):
     A second accumulator is there where it fits.
     """
     config, problem = case
-    plan = Plan(config, problem)
-    one = problem.weights * config.column_tile
-    rows, columns = plan.operands
+    tmem = make_plan(config, problem).tmem
+    one = problem.products * config.column_tile
+    rows, columns = operands(config, problem)
     scales = 16 * (rows + columns * math.ceil(config.column_tile / 128))
     two = config.persistent and 2 * one + scales <= 512 // config.ctas_per_sm
-    assert plan.accumulators == 1 + two
-    assert plan.scales_at_column == plan.accumulators * one
-    used = plan.accumulators * one + scales
-    assert plan.tmem_columns == max(32, 2 ** math.ceil(math.log2(used)))
+    assert tmem.num_accumulators == 1 + two
+    assert (tmem.sums, tmem.row_scales) == (0, tmem.num_accumulators * one)
+    assert tmem.column_scales == tmem.row_scales + 16 * rows
+    used = tmem.num_accumulators * one + scales
+    assert tmem.allocated == max(32, 2 ** math.ceil(math.log2(used)))
 
 
 def test_problems_with_equal_plans_share_a_kernel():
     """M and K are run-time values; what a plan takes for granted is not."""
-    plan = Plan(Config(), gemm(256, 64, 512))
-    same = Plan(Config(), gemm(512, 40, 1088))
+    plan = make_plan(Config(), gemm(256, 64, 512))
+    same = make_plan(Config(), gemm(512, 40, 1088))
     assert plan == same and hash(plan) == hash(same)
     for other in (gemm(258, 64, 512), gemm(256, 65, 512), dual(256, 64, 512)):
-        assert plan != Plan(Config(), other)
-    assert plan != Plan(Config(cluster_n=2), gemm(256, 64, 512))
+        assert plan != make_plan(Config(), other)
+    assert plan != make_plan(Config(cluster_n=2), gemm(256, 64, 512))
 
 
 @pytest.mark.parametrize(
@@ -152,13 +160,14 @@ def test_problems_with_equal_plans_share_a_kernel():
     ],
 )
 def test_boxes_of_groups_bring_few_rows_that_nobody_uses(tokens, tile, box):
-    plan = Plan(Config(cta_group=2, column_tile=tile), group(*((m, 256, 512) for m in tokens)))
-    assert plan.column_box == box
+    problem = group(*((m, 256, 512) for m in tokens))
+    boxes = choose_boxes(Config(cta_group=2, column_tile=tile), problem)
+    assert boxes.columns == box
 
 
 def test_a_problem_alone_has_boxes_of_its_tile():
     """What its tokens are is known at run time only."""
-    assert Plan(Config(), gemm(256, 3, 512)).column_box == 64
+    assert choose_boxes(Config(), gemm(256, 3, 512)).columns == 64
 
 
 sizes = st.integers(1, 700)

@@ -92,7 +92,7 @@ def test_a_persistent_cluster_walks_several_tiles(four_sms, tile, accumulators, 
     """The pipelines' phases wrap, and a tile may be in another group than the one before."""
     config = Config(cta_group=pair, column_tile=tile, persistent=True)
     problem = group((100, 384, 320), (64, 640, 1088), (300, 640, 320))
-    assert submission.Plan(config, problem).accumulators == accumulators
+    assert submission.make_plan(config, problem).tmem.num_accumulators == accumulators
     assert submission.waves_of(config, problem) >= 3
     verify(problem, config, schedule="random:7")
 
@@ -109,17 +109,17 @@ def test_who_has_a_tile_less_fills_fewer_stages(four_sms, monkeypatch):
     a stage for the quarter of them that has a tile more, rounded down.
     """
     config, problem, filled = Config(persistent=True), gemm(9 * 128, 64, 2048), defaultdict(set)
-    plan, issue = submission.Plan(config, problem), Checked.issue
+    smem, issue = submission.make_plan(config, problem).smem, Checked.issue
 
     def watched(machine, operation, warp, apply):
         if isinstance(operation, TmaLoad):
             for place in operation.places:
-                filled[place.cta.index].add(place.offset // plan.stage_bytes)
+                filled[place.cta.index].add(place.offset // smem.stage.size)
         issue(machine, operation, warp, apply)
 
     monkeypatch.setattr(Checked, "issue", watched)
     verify(problem, config, schedule="random:3")
-    assert plan.stages == 5
+    assert smem.num_stages == 5
     assert [len(stages) for _, stages in sorted(filled.items())] == [3, 3, 3, 5]
 
 
