@@ -22,16 +22,18 @@ class _Problem(BaseException):
 
 
 def rank(module: Any, kernel: Kernel, data: Any, count: int) -> Ranked:
-    """(fields, estimate) of the pick for `data`, then of the best others by the kernel's own
-    estimate, `count` in all. kernel: calls the custom_kernel of the module.
+    """(fields, estimate) of the pick for `data`, then of those that the kernel itself would try on a
+    B200, then of the best others by its estimate, `count` in all. kernel: calls the custom_kernel
+    of the module.
     """
     for name in ("legal_configs", "estimate", "pick"):
         if not callable(getattr(module, name, None)):
             raise NoConfigs(f"the submission has no function {name}, which `tune` needs")
     problem, pick = problem_of(module, kernel, data), module.pick
     chosen = pick(problem)
+    tried = module.candidates(problem) if hasattr(module, "candidates") else []
     others = sorted(module.legal_configs(problem), key=lambda c: module.estimate(c, problem))
-    listed = [chosen, *(config for config in others if config != chosen)][:count]
+    listed = list(dict.fromkeys([chosen, *tried, *others]))[:count]
     return [(dataclasses.asdict(c), float(module.estimate(c, problem))) for c in listed]
 
 
@@ -53,7 +55,7 @@ def problem_of(module: Any, kernel: Kernel, data: Any) -> Any:
 
 def fix(module: Any, fields: dict[str, Any]) -> None:
     """From now on the module takes the configuration with these fields (all of them) in place of
-    its pick.
+    its pick, and of what it would choose by time on a B200.
     """
     pick, made = module.pick, []
 
@@ -63,3 +65,5 @@ def fix(module: Any, fields: dict[str, Any]) -> None:
         return made[0]
 
     module.pick = fixed
+    if hasattr(module, "is_b200"):
+        module.is_b200 = lambda: False
