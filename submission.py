@@ -2119,9 +2119,11 @@ class Trial:
         return 1.86 * deviation / len(self.times) ** 0.5 / median
 
 
-def is_b200() -> bool:
-    """Whether kernels run on a GPU of compute capability 10, and not in software."""
-    if torch.version.cuda is None or not torch.cuda.is_available():
+def is_b200(groups: Groups) -> bool:
+    """Whether the tensors are on a real GPU of compute capability 10. A B200 in software replaces
+    functions of torch.cuda, not the count of devices below them, which torch without CUDA lacks."""
+    count = getattr(torch._C, "_cuda_getDeviceCount", None)
+    if not groups[0]["c"].is_cuda or count is None or count() == 0:
         return False
     return torch.cuda.get_device_capability()[0] == 10
 
@@ -2246,7 +2248,7 @@ class Choices:
         return self.configs[problem]
 
     def choose(self, problem: Problem, groups: Groups) -> Config:
-        if not is_b200() or self.seconds_left <= 0:
+        if not is_b200(groups) or self.seconds_left <= 0:
             return pick(problem)
         start = time.monotonic()
         config = measured_choice(problem, groups, min(PROBLEM_SECONDS, self.seconds_left))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ class Chip:
 
         monkeypatch.setattr(torch.cuda, "Event", Event)
         monkeypatch.setattr(submission, "L2_CLEAR_BYTES", 16)
-        monkeypatch.setattr(submission, "is_b200", lambda: True)
+        monkeypatch.setattr(submission, "is_b200", lambda groups: True)
         monkeypatch.setattr(submission, "CHOICES", submission.Choices())
         monkeypatch.setattr(submission, "pick", lambda problem: next(iter(milliseconds)))
         monkeypatch.setattr(submission, "candidates", lambda problem: list(milliseconds))
@@ -166,22 +167,26 @@ def test_a_second_call_measures_nothing(monkeypatch):
 
 def test_without_a_b200_the_estimate_decides(monkeypatch):
     chip = Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.5})
-    monkeypatch.setattr(submission, "is_b200", lambda: False)
+    monkeypatch.setattr(submission, "is_b200", lambda groups: False)
     assert choose()[0] == PAIRS
     assert chip.calls == [PAIRS]
 
 
-@pytest.mark.parametrize("version, available, capability, expected", [
-    ("13.0", True, (10, 0), True),
-    ("13.0", True, (9, 0), False),
-    ("13.0", False, (10, 0), False),
-    (None, True, (10, 0), False),  # the software B200 on a torch without CUDA
-])  # fmt: skip
-def test_a_b200_is_real(monkeypatch, version, available, capability, expected):
-    monkeypatch.setattr(torch.version, "cuda", version)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
+@pytest.mark.parametrize(
+    "is_cuda, devices, capability, expected",
+    [
+        (True, 1, (10, 0), True),
+        (True, 1, (9, 0), False),
+        (True, 0, (10, 0), False),  # the software B200 on a torch with CUDA and without a GPU
+        (True, None, (10, 0), False),  # on a torch without CUDA
+        (False, 1, (10, 0), False),  # the emulator beside a real one
+    ],
+)
+def test_a_b200_is_real(monkeypatch, is_cuda, devices, capability, expected):
+    count = None if devices is None else lambda: devices
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", count, raising=False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    assert submission.is_b200() == expected
+    assert submission.is_b200([{"c": SimpleNamespace(is_cuda=is_cuda)}]) == expected
 
 
 @pytest.mark.parametrize("problem", [gemv(4096, 7168, 8), dual(3072, 256, 4096), PROBLEM])
@@ -215,7 +220,7 @@ def test_by_modelled_events_the_best_candidate_is_taken(monkeypatch, name):
     problem, times = SHAPES[name], {}
     gpu = b200.install(check=False, timing=True)
     monkeypatch.setattr(submission, "CHOICES", submission.Choices())
-    monkeypatch.setattr(submission, "is_b200", lambda: True)
+    monkeypatch.setattr(submission, "is_b200", lambda groups: True)
     for name in ("PROBLEM_SECONDS", "PROCESS_SECONDS"):
         monkeypatch.setattr(submission, name, 1e6)  # of the emulator's
     measure = submission.measure
