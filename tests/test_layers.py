@@ -55,9 +55,9 @@ AROUND: dict[str, tuple[str, ...]] = {
     "tests": ("b200", "eval", "harness", "reference", "submission", "task", "utils"),
 }
 SUBMISSION_PACKAGES = {"torch", "cutlass", "cuda"}  # what the leaderboards' runner has
-# These three are about the kernel of this checkout, not about any submission: its configurations,
-# its SASS, the host side of its calls.
-KNOW_THE_KERNEL = ("harness.tuning", "harness.sass", "harness.host_path")
+# These are about the kernel of this checkout, not about any submission: its configurations, its
+# SASS, the host side of its calls, what it chooses by time.
+KNOW_THE_KERNEL = ("harness.tuning", "harness.sass", "harness.host_path", "harness.choice")
 OURS = {"b200", *AROUND}
 # `b200 run SCRIPT` puts there what `python SCRIPT` would; a spawned process has no path yet when it
 # is told to install.

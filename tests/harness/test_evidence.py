@@ -46,15 +46,15 @@ def test_what_other_chips_make_it_pick_is_right():
 
 
 def test_a_changed_instruction_is_found(tmp_path):
-    """The kernel with a wait of another scope: the form is named, with the first case that has it."""
+    """The kernel with another store: the form is named, with the first case that has it."""
     text = (ROOT / "submission.py").read_text()
-    old, new = "try_wait.parity.acquire.cta.", "try_wait.parity.acquire.cluster."
+    old, new = "st.global.L1::no_allocate.b16", "st.global.L1::evict_first.b16"
     assert old in text
     changed = tmp_path / "submission.py"
     changed.write_text(text.replace(old, new))
     done = command("--every", "60", "--submission", str(changed), limit=600)
     (line,) = done.stdout.splitlines()
-    form = "instruction: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64"
+    form = "instruction: st.global.L1::evict_first.b16"
     assert done.returncode == 1 and line.startswith(f"{form}: no row has it; gemv m: 128; k: 256")
 
 
