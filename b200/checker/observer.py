@@ -17,8 +17,8 @@ from b200.checker import lifetime, pairs
 from b200.checker import naming as words
 from b200.checker.accesses import Barrier, ClusterState, Meeting, Record
 from b200.checker.arrivals import Arrivals
-from b200.checker.cancellations import Cancellations
 from b200.checker.asynchronous import Asynchronous
+from b200.checker.cancellations import Cancellations
 from b200.checker.clocks import HB, INIT, TENSOR, Agent
 from b200.checker.coverage import Coverage
 from b200.checker.descriptor_rank import DescriptorRanks

@@ -7,10 +7,7 @@ PTX ISA 9.7.13 (fences, griddepcontrol, clusterlaunchcontrol).
 
 from __future__ import annotations
 
-from b200.chip.memory.addressing import resolver
-from b200.chip.operations import Place, TryCancel
-from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
-from b200.contract import lane, warp
+from b200.contract import warp
 from b200.errors import Unsupported
 from b200.program.module import Instr
 
