@@ -1,6 +1,7 @@
 """Does submission.py still compile to the code of a revision? Compares PTX and SASS, kernel by kernel.
 
-    python -m tests.submission.same_code --against REVISION [--keep FOLDER] [--only picks|covering]
+    python -m tests.submission.same_code --against REVISION|FILE [--keep FOLDER]
+        [--only picks|covering]
 
 Compiled are the picks of the official cases (tests and benchmarks) and the covering set of
 configurations. A kernel is "same PTX" if the text is equal, line information and the kernel's name
@@ -141,9 +142,17 @@ def compare(new: tuple, old: tuple, tool: str | None) -> str:
     return f"differs: {ours.total()} instructions for {theirs.total()}; more {more}, fewer {fewer}"
 
 
+def text_of(against: str) -> str:
+    """submission.py of a revision, or the text of a file."""
+    if Path(against).is_file():
+        return Path(against).read_text()
+    show = ["git", "show", f"{against}:submission.py"]
+    return subprocess.run(show, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.submission.same_code")
-    parser.add_argument("--against", required=True, help="a revision of git")
+    parser.add_argument("--against", required=True, help="a revision of git, or a file")
     parser.add_argument("--keep", type=Path, help="a folder")
     parser.add_argument("--only", choices=("picks", "covering"))
     options = parser.parse_args()
@@ -155,8 +164,7 @@ def main() -> int:
             covering = options.only == "covering"
             jobs = {n: job for n, job in jobs.items() if n.startswith("covering") == covering}
         ours = (ROOT / "submission.py").read_text()
-        show = ["git", "show", f"{options.against}:submission.py"]
-        theirs = subprocess.run(show, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        theirs = text_of(options.against)
         new, old = (compile_all(source, jobs, keep) for source in (ours, theirs))
     tool, verdicts = disassembly.find_tool(), Counter()
     for name in jobs:
