@@ -46,6 +46,7 @@ class Pure:
     ins, outs: PTX types of sources and destinations ("u32", "b64", "f16x2", "pred", ...). The
         translator hands over bit patterns of that width; "pred" is an int mask of 32 bits.
     vector: arrays of shape (32,), unsigned bit patterns -> array or tuple; predicates as int masks.
+        Without predicates also of shape (32 n,): each element by itself (program/packing.py).
     scalar: the same on Python ints, predicates as 0 or FULL. None where the result is computed as
         a vector even from uniform operands (all floating point).
     expr, vexpr: Python source with {0}, {1}, ... for the operands, inlined in place of a call of

@@ -39,6 +39,12 @@ class CheckedWriter(Writer):
         self.out.without_rule = without_rule(self.out.structure, [words for words, _ in WRAPPERS])
         super().write()
 
+    def _stays(self, op) -> bool:
+        return id(op.ins) in self.first_reads or super()._stays(op)
+
+    def _kind(self, op):
+        return None if id(op.ins) in self.first_reads else super()._kind(op)
+
     def _op(self, op):
         if (loads := self.first_reads.get(id(op.ins))) is not None:
             self._line(f"w.machine.observer.registers_read(w, {self._constant(loads)})", op.ins)

@@ -26,6 +26,8 @@ CLOCKS = ("clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "glob
 class TimedWriter(Writer):
     """Emits `w.spend(clk, pipes)`, `w.need(...)` and `w.loaded(...)` among the instructions."""
 
+    packs = False
+
     def __init__(self, out, info):
         super().__init__(out, info)
         self.late = self._late_registers()

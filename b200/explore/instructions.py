@@ -20,6 +20,8 @@ from b200.program.module import Instr
 class RecordingWriter(CheckedWriter):
     """Translates with the recorder around what synchronises, inside of the observer."""
 
+    packs = False
+
     def _op(self, op):
         if op.entry is not None and op.made is not None:
             make = next((m for words, m in RECORDED if op.ins.mods[: len(words)] == words), None)

@@ -318,10 +318,10 @@ def _interleave(bits: int, count: int):
     """Function of `count` arrays (or ints) that makes registers of `bits` bits of them."""
 
     def pack(*args):
-        packed = np.empty((32, count), DTYPES[bits // count])
+        packed = np.empty((max(map(np.size, args)), count), DTYPES[bits // count])
         for i, a in enumerate(args):
             packed[:, i] = a
-        return packed.view(DTYPES[bits]).reshape(32)
+        return packed.view(DTYPES[bits]).reshape(-1)
 
     return pack
 

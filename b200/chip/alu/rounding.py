@@ -9,6 +9,7 @@ exact value (Boldo and Melquiond, "When double rounding is odd", 2005).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -60,7 +61,11 @@ FLOATS = {
     ),
 }
 PACKED = ("f16x2", "bf16x2", "f32x2")
-_ZEROS = {(t, n): np.zeros(n, t) for t in (np.float16, np.float32) for n in (32, 64)}
+
+
+@lru_cache(maxsize=256)
+def _zeros(dtype: type, size: int) -> np.ndarray:
+    return np.zeros(size, dtype)
 
 
 def scalar_kind(kind: str) -> str:
@@ -110,9 +115,8 @@ def canonical(r: np.ndarray, form: Float) -> np.ndarray:
     u = r.view(form.bits_dtype)
     if form.bits == 64:
         return u
-    zeros = _ZEROS.get((r.dtype.type, r.size))
     # One dot product tells whether a NaN (or an infinity) is there at all: x * 0 is 0 otherwise.
-    if zeros is not None and r.dot(zeros) == 0:
+    if r.dot(_zeros(r.dtype.type, r.size)) == 0:
         return u
     return np.where(np.isnan(r), form.bits_dtype(form.nan), u)
 

@@ -1,0 +1,123 @@
+"""Alike instructions of a block that do not need each other's results become one numpy call.
+
+Code of an epilogue does the same with each of many registers, and a numpy call on 32 lanes costs
+what one on 32 n lanes costs. So the instructions of a block are put into another order, in which
+alike ones come together. What that relies on, and why it is sound:
+
+*   Only stateless instructions move (`Pure`, b200/contract.py): they read registers and write
+    registers, and nothing sees when. All others keep their order, and so does what the writer says
+    has a place of its own. Of two instructions of which one writes a register that the other reads
+    or writes, the first stays first.
+*   Alike are instructions with one opcode, the same types of registers and the same immediates at
+    the same places: a factory looks at nothing else of an instruction, so that what one of them
+    made serves all.
+*   The array form of a stateless instruction works on each element by itself, so that arrays one
+    behind the other give results one behind the other. tests/b200/chip/isa_support.py holds each
+    instruction that it tests to that.
+
+A machine that gives instructions a time, or records what they do, leaves their order alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+
+from b200.contract import Pure
+from b200.program.analysis import Op
+from b200.program.module import Imm, Reg, Vec
+
+LEAST = 4  # instructions that one call pays for
+
+
+def kind_of(op: Op) -> Hashable | None:
+    """Equal for instructions that are alike; None for one that is executed by itself."""
+    ins, made = op.ins, op.made
+    if op.entry is None or not isinstance(made, Pure) or ins.pred is not None:
+        return None
+    one_result = len(made.outs) == 1 and isinstance(ins.operands[0], Reg)
+    if not one_result or "pred" in (*made.ins, *made.outs) or made.vector is None:
+        return None
+    operands = tuple(map(_shape, ins.operands))
+    return ins.mods, made.ins, made.outs, operands
+
+
+def _shape(operand) -> Hashable:
+    """What instructions that are alike have in common in an operand."""
+    if isinstance(operand, Imm):
+        return operand
+    if isinstance(operand, Reg):
+        return operand.type
+    if isinstance(operand, Vec):
+        return tuple(map(_shape, operand.items))
+    return type(operand)
+
+
+def arrange(
+    ops: list[Op], kind: Callable[[Op], Hashable | None], stays: Callable[[Op], bool]
+) -> list[list[Op]]:
+    """The instructions of a block in an order in which alike ones come together: lists of one, or
+    of LEAST or more that are alike and independent.
+
+    kind: of an instruction, None for one that is executed by itself. stays: whether it keeps its
+    place among the others that do.
+    """
+    kinds = [kind(op) for op in ops]
+    left = Counter(kinds)
+    needed, waiting = _order(ops, stays)
+    ready = [i for i, n in enumerate(needed) if n == 0]
+    found: list[list[Op]] = []
+    while ready:
+        chosen = _choose(ready, kinds, left)
+        ready = [i for i in ready if i not in chosen]
+        found.append([ops[i] for i in chosen])
+        left.subtract(kinds[i] for i in chosen)
+        for i in chosen:
+            for j in waiting[i]:
+                needed[j] -= 1
+                if needed[j] == 0:
+                    ready.append(j)
+        ready.sort()
+    return found
+
+
+def _choose(ready: list[int], kinds: list[Hashable | None], left: Counter) -> list[int]:
+    """What comes next of the instructions that may: first those that will not be many, for which
+    others may wait; then the largest group; else one of a kind of which few are left.
+    """
+    alone = [i for i in ready if kinds[i] is None or left[kinds[i]] < LEAST]
+    if alone:
+        return alone[:1]
+    groups: dict[Hashable, list[int]] = {}
+    for i in ready:
+        groups.setdefault(kinds[i], []).append(i)
+    largest = max(groups.values(), key=len)
+    return largest if len(largest) >= LEAST else [min(ready, key=lambda i: left[kinds[i]])]
+
+
+def _order(ops: list[Op], stays: Callable[[Op], bool]) -> tuple[list[int], list[list[int]]]:
+    """(how many instructions each one needs, which ones need it), by their numbers."""
+    before: list[set[int]] = [set() for _ in ops]
+    wrote: dict[str, int] = {}
+    read: dict[str, list[int]] = {}
+    last: int | None = None
+    for i, op in enumerate(ops):
+        for register in op.srcs:
+            if register.name in wrote:
+                before[i].add(wrote[register.name])
+            read.setdefault(register.name, []).append(i)
+        for register in op.dsts:
+            if register.name in wrote:
+                before[i].add(wrote[register.name])
+            before[i].update(read.pop(register.name, ()))
+            wrote[register.name] = i
+        if stays(op):
+            if last is not None:
+                before[i].add(last)
+            last = i
+        before[i].discard(i)
+    waiting: list[list[int]] = [[] for _ in ops]
+    for i, those in enumerate(before):
+        for j in those:
+            waiting[j].append(i)
+    return [len(those) for those in before], waiting
