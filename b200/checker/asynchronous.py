@@ -14,6 +14,7 @@ import numpy as np
 from b200.checker.accesses import Record
 from b200.checker.clocks import NEVER, Agent
 from b200.checker.core_operations import CoreOperations
+from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.generic import SHUFFLE as ALL_LANES
 from b200.checker.generic import lane_words
 from b200.checker.shadow import GRANULE, SHUFFLED
@@ -88,7 +89,22 @@ class Asynchronous(CoreOperations):
                 f"the checker has no rule for the operation {type(operation).__name__}"
             )
         self.repeats.issued(warp, operation)
+        if self.dependence is not None and self.ins is not None:
+            self._beside_other_launches(self.dependence, self.agent(warp), operation)
         return rule(self, self.agent(warp), operation, apply) or apply
+
+    def _beside_other_launches(self, rule: DependentLaunch, agent: Agent, operation: Operation):
+        """Global memory that an operation reads and writes, while a launch before may still run."""
+        ins = self.ins
+        assert ins is not None
+        if isinstance(operation, (BulkLoad, CpAsync)) and operation.nbytes:
+            rule.span(agent, operation.source, operation.nbytes, False, ins)
+        elif isinstance(operation, (BulkStore, BulkReduce)):
+            rule.span(agent, operation.destination, operation.nbytes, True, ins)
+        elif isinstance(operation, TmaLoad):
+            rule.boxes(agent, operation.access, False, ins)
+        elif isinstance(operation, (TmaStore, TmaReduce)):
+            rule.boxes(agent, operation.access, True, ins)
 
     def _landing(
         self,

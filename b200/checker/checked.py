@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from b200.checker import naming as words
+from b200.checker.dependent_launch import DependentLaunch, InFlight
 from b200.checker.finding import ERROR, LIMIT, PORTABILITY, Finding
 from b200.checker.following import Departed, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
@@ -38,22 +39,38 @@ class Checked(Machine):
         super().__init__(memory)
         # address of a tensormap in global memory -> its bytes when an operation used it last
         self.used_tensormaps: dict[int, bytes] = {}
+        self.in_flight = InFlight()  # what may still run when a dependent launch starts
 
     def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes):
         in_order = type(self).next_fragment is Machine.next_fragment
         at_once = type(self).settle is Machine.settle and not self.keep_stores
+        dependence = self._dependence(code)
         follow = self.follows and in_order and at_once and can_be_followed(code)
-        self.observer = Observer(self, code, follow)
+        self.observer = Observer(self, code, follow and dependence is None)
+        self.observer.dependence = dependence
+        if dependence is not None:
+            dependence.observer = self.observer
         try:
             launch = super().launch(code, grid, block, cluster, dynamic_smem, params)
         except EmulatorError as error:
             raise self._with_findings(error) from None
+        finally:
+            self.in_flight = dependence.after() if dependence is not None else InFlight()
         self.observer.finish()
         self.observer.findings.arrange()
         launch.findings = self.observer.findings
         launch.stores = self.observer.stores
         launch.incomplete = self._incomplete()
         return launch
+
+    def _dependence(self, code) -> DependentLaunch | None:
+        """The rule of dependent launches, None where nothing overlaps with this one."""
+        before = self.in_flight if self.dependent else InFlight()
+        opcodes = {op.ins.opcode for block in code.structure for op in block.ops}
+        lets_start = "griddepcontrol.launch_dependents" in opcodes
+        if not lets_start and not before.early and not before.late:
+            return None
+        return DependentLaunch(before, code.kernel.name, lets_start)
 
     def _incomplete(self) -> list[str]:
         """What of the launch no rule looked at."""

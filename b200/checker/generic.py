@@ -195,6 +195,14 @@ def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: boo
         rules.loaded_lanes(observer.agent(w), at, nbytes, ins)
 
 
+def _beside_other_launches(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool):
+    """An access of global memory, while a launch before may still run."""
+    observer = w.machine.observer
+    if observer.dependence is not None:
+        observer.ins = ins
+        observer.dependence.lanes(observer.agent(w), at, nbytes, write, ins)
+
+
 def _differ(mask: int, at: np.ndarray, value, bits: int) -> bool:
     """Whether lanes of one store write different values to one address. at: one address, or one of
     each active lane; value: an array or an int, or a tuple of them.
@@ -276,6 +284,7 @@ def access(ins: Instr, run):
             else:
                 _shared(w, ins, at, nbytes, write, _lanes(mask, at.size == 1))
         elif where == "global":
+            _beside_other_launches(w, ins, at, nbytes, write)
             _global(w, ins, at, nbytes, write, strong)
         return result
 
@@ -307,6 +316,7 @@ def atomic(ins: Instr, run):
                 "updates shared memory atomically",
             )
         elif where == "global":
+            _beside_other_launches(w, ins, at, nbytes, True)
             agent = observer.agent(w)
             if observer.stores is not None:
                 observer.stores.lanes(w.machine.memory, agent, at, nbytes)

@@ -340,6 +340,21 @@ def _both_fences(ins: Instr, agent: Agent):
 
 
 @followed(all_operands)
+def _grid_dependency(ins: Instr, run):
+    """griddepcontrol.wait, .launch_dependents."""
+    waits = ins.has("wait")
+
+    def observed(w, mask):
+        run(w, mask)
+        observer = w.machine.observer
+        observer.ins = ins
+        if observer.dependence is not None:
+            agent = observer.agent(w)
+            (observer.dependence.waited if waits else observer.dependence.let_start)(agent)
+
+    return observed
+
+
 def _fence(ins: Instr, run):
     if ins.has("proxy"):
         kinds = [m for m in ins.mods if m.startswith("async")]
@@ -516,6 +531,7 @@ WRAPPERS: tuple[tuple[tuple[str, ...], Callable | None], ...] = (
     (("fence", "proxy", "tensormap::generic"), generic.tensormap_fence),
     (("fence",), _fence),
     (("membar",), _fence),
+    (("griddepcontrol",), _grid_dependency),
     (("tcgen05", "fence::before_thread_sync"), _tensor_fence(Agent.fence_before)),
     (("tcgen05", "fence::after_thread_sync"), _tensor_fence(Agent.fence_after)),
     (("tcgen05", "wait::ld"), _stream_wait("tmem_load")),

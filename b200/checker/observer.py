@@ -21,6 +21,7 @@ from b200.checker.asynchronous import Asynchronous
 from b200.checker.cancellations import Cancellations
 from b200.checker.clocks import HB, INIT, TENSOR, Agent
 from b200.checker.coverage import Coverage
+from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
 from b200.checker.finding import ERROR, NOTE, PORTABILITY, Finding, Findings
 from b200.checker.following import Departed, Following
@@ -65,6 +66,7 @@ class Observer(Asynchronous):
         self.arrivals = Arrivals(self)
         self.products = Products(self)
         self.repeats = Repeats(self)
+        self.dependence: DependentLaunch | None = None
         self.cancellations = Cancellations(self)
         self.stores = Stores() if machine.keep_stores else None
         self.descriptors = DescriptorRanks(self)

@@ -11,6 +11,7 @@ from b200.checker.arrivals import Arrivals
 from b200.checker.cancellations import Cancellations
 from b200.checker.clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, join
 from b200.checker.coverage import Coverage
+from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
 from b200.checker.global_memory import GlobalRules
 from b200.checker.products import Products
@@ -36,6 +37,7 @@ class Signals(ABC):
     arrivals: Arrivals
     products: Products
     repeats: Repeats
+    dependence: DependentLaunch | None
     cancellations: Cancellations
     stores: Stores | None
     descriptors: DescriptorRanks

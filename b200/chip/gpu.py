@@ -39,6 +39,7 @@ class Gpu:
         self.tensors = LiveTensors()
         self.memory = GlobalMemory(self.tensors.find)
         self.machine = Machine(self.memory)
+        self.dependent = False  # whether the launch may start before the one before has ended
         self.launches: list[Launch] = []
         self.attributes: dict[int, bytes] = {}
         self.repeated = Repeated(self.memory)
@@ -64,17 +65,20 @@ class Gpu:
         cluster: Dim3 = (1, 1, 1),
         smem: int = 0,
         args: Sequence[Any] | bytes = (),
+        dependent: bool = False,
     ) -> Launch:
         """Run a kernel of a PTX module to its end; returns and records its report.
 
         kernel: its name, or None for the only one. smem: bytes of dynamic shared memory of a CTA.
         args: one a parameter: a tensor (its address), an int, a float, or the parameter's bytes; or
-        all parameters as they lie in memory. Raises EmulatorError (fault, deadlock, limit,
+        all parameters as they lie in memory. dependent: it may start before the launch before has
+        ended (programmatic dependent launch). Raises EmulatorError (fault, deadlock, limit,
         unsupported) and TypeError or ValueError for arguments that do not fit the kernel.
         """
         program = self.load(ptx) if isinstance(ptx, str) else ptx
         found = _kernel(program, kernel)
         params = args if isinstance(args, bytes) else pack(found, args)
+        self.dependent = dependent
         launch = self.execute(program, found, grid, block, cluster, smem, params)
         self.launches.append(launch)
         return launch
@@ -93,6 +97,7 @@ class Gpu:
         code = self._translate(program, kernel)
         self.tensors.refresh(self.memory)
         self.machine.symbols = self.variables(program)
+        self.machine.dependent = self.dependent
 
         def carry_out() -> Launch:
             start = time.perf_counter()
@@ -100,7 +105,9 @@ class Gpu:
             launch.seconds = time.perf_counter() - start
             return launch
 
-        if any(getattr(item, "opcode", "") == "call.vprintf" for item in kernel.body):
+        opcodes = (getattr(item, "opcode", "") for item in kernel.body)
+        prints_or_depends = ("call.vprintf", "griddepcontrol")
+        if self.dependent or any(opcode.startswith(prints_or_depends) for opcode in opcodes):
             return carry_out()
         key = (self.machine, id(code), grid, block, cluster, smem, params)
         return self.repeated.run(key, carry_out)

@@ -51,6 +51,7 @@ class Machine:
         self.params = b""
         self.symbols: dict[str, int] = {}
         self.budget = Budget()
+        self.dependent = False  # whether the next launch may start before the one before has ended
         self.queue: deque[Fragment] = deque()
         self.resident: list[Cluster] = []
         self.next_cluster: Cluster | None = None

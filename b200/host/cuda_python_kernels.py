@@ -33,8 +33,8 @@ from b200.program.module import Kernel
 Dim3 = tuple[int, int, int]
 
 # CUlaunchAttributeID, cudaLaunchAttributeID
-_COOPERATIVE, _CLUSTER = 2, 4
-_WITHOUT_EFFECT = (0, 1, 3, 5, 6, 8, 9, 10, 11, 14)
+_COOPERATIVE, _CLUSTER, _DEPENDENT = 2, 4, 6
+_WITHOUT_EFFECT = (0, 1, 3, 5, 8, 9, 10, 11, 14)
 
 # Results behind the status, where they are not one.
 RESULTS = {
@@ -273,6 +273,8 @@ def _words(config: Any) -> LaunchWords:
             words.cluster[:] = (dim.x, dim.y, dim.z)
         elif number == _COOPERATIVE:
             words.cooperative = attribute.value.cooperative
+        elif number == _DEPENDENT:
+            words.dependent = bool(attribute.value.programmaticStreamSerializationAllowed)
         elif number not in _WITHOUT_EFFECT:
             refuse_launch_attribute(number)
     return words

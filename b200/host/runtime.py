@@ -16,6 +16,7 @@ from b200.host.tensor_map import tensor_map_encode_tiled
 from b200.program.module import Program
 
 _ATTRIBUTE_CLUSTER = 4  # cudaLaunchAttributeClusterDimension
+_ATTRIBUTE_DEPENDENT = 6  # cudaLaunchAttributeProgrammaticStreamSerialization
 _ATTRIBUTE_BYTES = 72  # sizeof(cudaLaunchAttribute)
 # Name of a CUDA runtime or driver function that the DSL's host code calls -> number of arguments.
 ARGUMENTS = {
@@ -106,6 +107,7 @@ class Runtime:
         cluster = (1, 1, 1)
         if _ATTRIBUTE_CLUSTER in attributes:
             cluster = struct.unpack_from("<3I", attributes[_ATTRIBUTE_CLUSTER])
+        dependent = any(attributes.get(_ATTRIBUTE_DEPENDENT, b"")[:4])
         program, name = self._kernels[kernel]
         parameters = program.kernels[name].params
         params = bytearray(program.kernels[name].param_bytes)
@@ -116,7 +118,7 @@ class Runtime:
             params[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(
                 pointer, parameter.size
             )
-        launch = (program, name, grid, block, cluster, dynamic, bytes(params))
+        launch = (program, name, grid, block, cluster, dynamic, bytes(params), dependent)
         if self.recording is not None:
             self.recording.append(launch)
         else:

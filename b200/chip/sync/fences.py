@@ -2,7 +2,7 @@
 
 Memory is sequentially consistent here, prerequisite grids have ended before a launch and every CTA
 of a grid is launched, so most of these have no effect; what is checked is that they are legal.
-PTX ISA 9.7.13 (fences, griddepcontrol, clusterlaunchcontrol).
+PTX ISA 9.7.13 (fences, griddepcontrol).
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ class LaunchWords(ctypes.Structure):
         ("block", ctypes.c_uint32 * 3),
         ("cluster", ctypes.c_uint32 * 3),
         ("cooperative", ctypes.c_uint32),
+        ("dependent", ctypes.c_uint32),
         ("dynamic_smem", ctypes.c_uint64),
         ("arguments", ctypes.c_uint64),
         ("packed", ctypes.c_uint64),

@@ -158,6 +158,7 @@ class Modules:
             cluster,
             words.dynamic_smem,
             parameters(function.kernel, words),
+            bool(words.dependent),
         )
         if self.runtime.recording is not None:
             self.runtime.recording.append(launch)

@@ -44,6 +44,7 @@ struct Launch {
   uint32_t block[3];
   uint32_t cluster[3] = {0, 0, 0};
   uint32_t cooperative = 0;
+  uint32_t dependent = 0;  // may start before the launch before has ended
   uint64_t dynamic_smem;
   void** arguments;
   void** packed = nullptr;  // CU_LAUNCH_PARAM_BUFFER_POINTER and its companions

@@ -149,6 +149,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction kernel, void*
       launch.cluster[2] = attribute.value.clusterDim.z;
     } else if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
       launch.cooperative = attribute.value.cooperative;
+    } else if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+      launch.dependent = attribute.value.programmaticStreamSerializationAllowed != 0;
     }
   }
   return result(b200::launch(kernel, launch));

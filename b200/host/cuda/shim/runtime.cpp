@@ -27,12 +27,14 @@ void read_attribute(b200::Launch& launch, const cudaLaunchAttribute& attribute) 
     case cudaLaunchAttributeCooperative:
       launch.cooperative = attribute.val.cooperative;
       break;
+    case cudaLaunchAttributeProgrammaticStreamSerialization:
+      launch.dependent = attribute.val.programmaticStreamSerializationAllowed != 0;
+      break;
     // Where and when CTAs run, not what they do: kernels of one queue run one after the other here.
     case cudaLaunchAttributeIgnore:
     case cudaLaunchAttributeAccessPolicyWindow:
     case cudaLaunchAttributeSynchronizationPolicy:
     case cudaLaunchAttributeClusterSchedulingPolicyPreference:
-    case cudaLaunchAttributeProgrammaticStreamSerialization:
     case cudaLaunchAttributePriority:
     case cudaLaunchAttributeMemSyncDomainMap:
     case cudaLaunchAttributeMemSyncDomain:

@@ -1,0 +1,185 @@
+"""Dependent launches: what a grid does while the one before it may still run.
+
+A launch with the programmatic attribute starts when every CTA of its predecessor has executed
+griddepcontrol.launch_dependents, or has ended (PTX ISA 9.7.13.17; CUDA programming guide,
+"Programmatic Dependent Launch"). What a warp does before it knows of a griddepcontrol.wait, its own
+or one that a barrier orders before it, races with the predecessor. A wait covers the grids before
+the predecessor only if that has waited for them itself: else it may end while they run.
+
+Launches run one after the other here, so each that lets its dependents start leaves a footprint:
+which words it wrote and read, and where. Accesses of later launches are held against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from b200 import sparse
+from b200.checker import naming as words
+from b200.checker.clocks import HB, Agent
+from b200.chip.copies.tma import TensorBoxes
+from b200.chip.state import Region
+from b200.program.module import Instr
+
+UNIT = 4  # bytes of an entry
+
+
+@dataclass
+class Touched:
+    """What a launch did in an allocation: for each UNIT, the number of the instruction, or 0."""
+
+    region: Region
+    written: np.ndarray
+    read: np.ndarray
+
+
+class Footprint:
+    """Global memory that a launch has written and read. places: by the allocation's address."""
+
+    def __init__(self, kernel: str):
+        self.kernel = kernel
+        self.places: dict[int, Touched] = {}
+        self.instructions: list[Instr | None] = [None]
+        self._numbers: dict[int, int] = {}
+
+    def add(self, region: Region, index, write: bool, ins: Instr):
+        found = self.places.get(region.base)
+        if found is None or found.region is not region:
+            entries = -(-region.size // UNIT)
+            arrays = (sparse.zeros(entries, np.uint16) for _ in range(2))
+            found = self.places[region.base] = Touched(region, *arrays)
+        number = self._numbers.get(id(ins))
+        if number is None:
+            number = self._numbers[id(ins)] = len(self.instructions)
+            self.instructions.append(ins)
+        (found.written if write else found.read)[index] = number
+
+    def conflicts(self, region: Region, index, write: bool) -> list[tuple[Instr | None, str]]:
+        """(instruction, "writes" or "reads") of the launch that an access meets."""
+        place = self.places.get(region.base)
+        if place is None or place.region is not region:
+            return []
+        found = [(n, "writes") for n in np.unique(place.written[index]).tolist() if n]
+        if write and not found:
+            found = [(n, "reads") for n in np.unique(place.read[index]).tolist() if n]
+        return [(self.instructions[n], how) for n, how in found]
+
+
+@dataclass
+class InFlight:
+    """Grids that may run when a dependent launch starts (`early`), and when its
+    griddepcontrol.wait is over (`late`).
+    """
+
+    early: list[Footprint] = field(default_factory=list)
+    late: list[Footprint] = field(default_factory=list)
+
+
+class DependentLaunch:
+    """The rule for one launch: `before` is what may be in flight. kept: its own footprint, None if
+    it lets no dependents start before it ends. observer: set by the machine.
+    """
+
+    observer: Any
+
+    def __init__(self, before: InFlight, kernel: str, lets_start: bool):
+        self.before = before
+        self.kept = Footprint(kernel) if lets_start else None
+        self.behind: set[Agent] = set()
+        self.waits: dict[object, list[tuple[int, int]]] = {}  # cluster -> component, step
+        self.started = self.started_first = False  # dependents; before any wait of the warp
+
+    # --- griddepcontrol ---------------------------------------------------------------------------
+    def waited(self, agent: Agent):
+        self.behind.add(agent)
+        self.waits.setdefault(agent.cta.cluster, []).append((agent.component, agent.now()))
+
+    def let_start(self, agent: Agent):
+        self.started = True
+        self.started_first |= not self._is_behind(agent)
+
+    def _is_behind(self, agent: Agent) -> bool:
+        """Whether a wait comes before what the warp does now."""
+        if agent in self.behind:
+            return True
+        waits = self.waits.get(agent.cta.cluster, ())
+        if any(agent.knows(HB, component, step) for component, step in waits):
+            self.behind.add(agent)
+            return True
+        return False
+
+    def after(self) -> InFlight:
+        """What may be in flight for a launch that depends on this one."""
+        late = self.before.late if self.waits else self.before.early
+        if not self.started or self.kept is None:
+            return InFlight(late, late)
+        early = self.before.early if self.started_first else late
+        return InFlight([*early, self.kept], late)
+
+    # --- accesses ---------------------------------------------------------------------------------
+    def lanes(self, agent: Agent, addresses: np.ndarray, nbytes: int, write: bool, ins: Instr):
+        """`nbytes` at each of the addresses, int64."""
+        memory = self.observer.machine.memory
+        while addresses.size:
+            region = memory.region(int(addresses[0]), nbytes)
+            end = region.base + region.size
+            inside = (addresses >= region.base) & (addresses + nbytes <= end)
+            first = (addresses[inside] - region.base) // UNIT
+            if nbytes > UNIT:
+                first = (first[:, None] + np.arange(-(-nbytes // UNIT))).reshape(-1)
+            self._access(agent, region, first, write, ins)
+            addresses = addresses[~inside]
+
+    def span(self, agent: Agent, address: int, nbytes: int, write: bool, ins: Instr):
+        """Contiguous bytes."""
+        region = self.observer.machine.memory.region(address, nbytes)
+        at = address - region.base
+        index = slice(at // UNIT, -(-(at + nbytes) // UNIT))
+        self._access(agent, region, index, write, ins)
+
+    def boxes(self, agent: Agent, access: TensorBoxes, write: bool, ins: Instr):
+        for rows, nbytes in access.spans():
+            self.lanes(agent, rows, nbytes, write, ins)
+
+    def _access(self, agent: Agent, region: Region, index, write: bool, ins: Instr):
+        waited = self._is_behind(agent)
+        for footprint in self.before.late if waited else self.before.early:
+            for old, how in footprint.conflicts(region, index, write):
+                self._tell(agent, region, ins, write, footprint, old, how, waited)
+        if self.kept is not None:
+            self.kept.add(region, index, write, ins)
+
+    def _tell(
+        self, agent, region: Region, ins, write: bool, footprint, old, how: str, waited: bool
+    ):
+        does = "written" if write else "read"
+        diagnosis = (
+            f"global memory is {does} that {footprint.kernel}, a launch before, {how}, with no "
+            "griddepcontrol.wait"
+        )
+        missing = (
+            "missing: griddepcontrol.wait by the warp, or by one that a barrier orders before it, "
+            "in front of the access"
+        )
+        if waited:
+            diagnosis += " between the two in the launch that lies between them"
+            missing = (
+                "missing: griddepcontrol.wait in each launch in between: one that has not waited "
+                f"may end while {footprint.kernel} runs, and the wait here is over"
+            )
+        self.observer.found(
+            "global",
+            diagnosis,
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"{footprint.kernel} {how} it at {words.line(old)}, and lets its dependents start "
+                "before it ends (griddepcontrol.launch_dependents)",
+                f"in {self.observer.operand(region.base)}",
+                missing,
+            ),
+            ins,
+            old,
+        )
