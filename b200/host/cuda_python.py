@@ -17,6 +17,7 @@ from typing import Any
 
 from b200 import hardware
 from b200.errors import EmulatorError, Fault
+from b200.host.captures import Capture
 from b200.host.cuda import errors, when_imported
 from b200.host.cuda.errors import Refused
 from b200.host.cuda.modules import Modules
@@ -122,15 +123,15 @@ class _State:
         return self.clock.milliseconds(first, last)
 
     def end_capture(self) -> int:
-        launches, self.runtime.recording = self.runtime.recording, None
-        if launches is None:
+        capture, self.runtime.recording = self.runtime.recording, None
+        if capture is None:
             raise Refused(errors.INVALID_VALUE, "a capture ended that was never begun")
         graph = self.handle()
-        self.graphs[graph] = launches
+        self.graphs[graph] = capture.launches
         return graph
 
     def begin_capture(self) -> None:
-        self.runtime.recording = []
+        self.runtime.recording = Capture()
 
     def replay(self, graph: int) -> None:
         for launch in self.graphs[graph]:

@@ -266,6 +266,7 @@ def _words(config: Any) -> LaunchWords:
     grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
     block = (config.blockDimX, config.blockDimY, config.blockDimZ)
     words = LaunchWords.of(grid, block, config.sharedMemBytes)
+    words.queue = int(config.hStream)
     for attribute in list(config.attrs)[: config.numAttrs]:
         number = int(attribute.id)
         if number == _CLUSTER:

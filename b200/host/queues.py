@@ -7,6 +7,7 @@ that nobody waits for may not be done when its result is read.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 HOST = -1  # the program itself, as one that waits
 DEFAULT = 0  # the legacy default queue
@@ -16,7 +17,8 @@ _SAME = {1: DEFAULT}  # cudaStreamLegacy
 class Queues:
     """A clock for each queue and for the host: how many launches of each queue come before what is
     put there next. Launches of a queue that was not made non-blocking are ordered with those of the
-    default queue (CUDA, "Stream synchronization behavior").
+    default queue (CUDA, "Stream synchronization behavior"). follows: told of a queue that waits for
+    another, and of that.
     """
 
     def __init__(self) -> None:
@@ -24,6 +26,8 @@ class Queues:
         self._known: dict[int, dict[int, int]] = defaultdict(dict)
         self._events: dict[int, dict[int, int]] = {}
         self._non_blocking: set[int] = set()
+        self._recorded_on: dict[int, int] = {}  # event -> queue
+        self.follows: Callable[[int, int], None] = lambda queue, other: None
 
     def made(self, queue: int, non_blocking: bool) -> None:
         if non_blocking:
@@ -37,14 +41,18 @@ class Queues:
 
     def recorded(self, event: int, queue: int) -> None:
         self._events[event] = dict(self._known[_SAME.get(queue, queue)])
+        self._recorded_on[event] = queue
 
     def waits(self, queue: int, event: int) -> None:
         """A queue, or HOST, waits for an event."""
         self._learn(_SAME.get(queue, queue), self._events.get(event, {}))
+        if event in self._recorded_on:
+            self.follows(queue, self._recorded_on[event])
 
     def joins(self, queue: int, other: int) -> None:
         """A queue, or HOST, waits for all that another has so far."""
         self._learn(_SAME.get(queue, queue), self._known[_SAME.get(other, other)])
+        self.follows(queue, other)
 
     def finished(self) -> None:
         """The host has waited for everything."""

@@ -10,8 +10,9 @@ import struct
 
 from b200.chip.gpu import Gpu
 from b200.errors import EmulatorError
+from b200.host.captures import Capture
 from b200.host.device_attributes import device_attribute
-from b200.host.queues import Queues
+from b200.host.queues import HOST, Queues
 from b200.host.tensor_map import tensor_map_encode_tiled
 from b200.program.module import Program
 
@@ -37,16 +38,17 @@ class Runtime:
     """Handles of modules and kernels, and the way from a launch's arguments to `gpu.launch`.
 
     error: what a callback could not raise, since an exception cannot cross machine code. loading:
-    PTX of the compiled function whose library is being loaded. recording: where launches go while a
-    CUDA graph is under capture (graphs.py). queues: who waits for what was launched.
+    PTX of the compiled function whose library is being loaded. recording: the CUDA graph that is
+    under capture. queues: who waits for what was launched.
     """
 
     def __init__(self, gpu: Gpu):
         self.gpu = gpu
         self.error: BaseException | None = None
         self.loading: str | None = None
-        self.recording: list[tuple] | None = None
+        self.recording: Capture | None = None
         self.queues = Queues()
+        self.queues.follows = self._follows
         self._programs: dict[int, Program] = {}
         self._kernels: dict[int, tuple[Program, str]] = {}
         self._handles = 0x10000
@@ -119,11 +121,25 @@ class Runtime:
                 pointer, parameter.size
             )
         launch = (program, name, grid, block, cluster, dynamic, bytes(params), dependent)
-        if self.recording is not None:
-            self.recording.append(launch)
-        else:
-            self.queues.launched(queue, name)
-            self.gpu.launch(*launch)
+        self.launch(launch, queue)
+
+    def _follows(self, queue: int, other: int):
+        if self.recording is not None and queue != HOST:
+            self.recording.waits(queue, other)
+
+    def launch(self, launch: tuple, queue: int | None):
+        """Carry out a launch, the arguments of Gpu.launch, or record it where a graph is under
+        capture. queue: None where it is not known.
+        """
+        capture = self.recording
+        if capture is not None and capture.takes(queue):
+            capture.launches.append(launch)
+            return
+        if queue is not None:
+            self.queues.launched(queue, launch[1])
+        done = self.gpu.launch(*launch)
+        if capture is not None and queue is not None:
+            capture.missed(done, queue)
 
     def raise_error(self):
         """Raise what a callback could not: an exception cannot cross the JIT's machine code."""

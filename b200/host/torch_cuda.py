@@ -414,6 +414,10 @@ def _queues(runtime: Runtime) -> dict[str, Any]:
         _check_device(device)
         runtime.queues.finished()
 
+    def capturing() -> bool:
+        capture = runtime.recording
+        return capture is not None and capture.takes(queues.current.cuda_stream)
+
     return {
         "Stream": Stream,
         "ExternalStream": ExternalStream,
@@ -424,7 +428,7 @@ def _queues(runtime: Runtime) -> dict[str, Any]:
         "stream": lambda stream: context(stream),
         "StreamContext": context,
         "get_stream_from_external": ExternalStream,
-        "is_current_stream_capturing": lambda: runtime.recording is not None,
+        "is_current_stream_capturing": capturing,
         "synchronize": synchronize,
         "_sleep": lambda cycles: None,
     }

@@ -28,7 +28,9 @@ _END, _POINTER, _SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_*
 
 
 class LaunchWords(ctypes.Structure):
-    """`b200::Launch` of shim/backend.h."""
+    """`b200::Launch` of shim/backend.h. queue: None where the launch does not say it."""
+
+    queue: int | None = None
 
     _fields_ = [
         ("grid", ctypes.c_uint32 * 3),

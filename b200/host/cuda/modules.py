@@ -160,11 +160,8 @@ class Modules:
             parameters(function.kernel, words),
             bool(words.dependent),
         )
-        if self.runtime.recording is not None:
-            self.runtime.recording.append(launch)
-            return
         try:
-            self.gpu.launch(*launch)
+            self.runtime.launch(launch, words.queue)
         except EmulatorError as error:
             self._note_failure(error)
             raise

@@ -1,0 +1,69 @@
+"""A CUDA graph under capture: which launches go into it.
+
+What is put on the queue under capture is recorded, and what is put on a queue that waits for one
+of it (CUDA programming guide, "Cross-stream Dependencies and Events"). A launch on any other queue
+runs as always and is no part of the graph: PyTorch captures on a queue of its own, so this is what
+a launch comes to that names no queue.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from b200.checker.finding import Finding
+from b200.program.names import readable
+
+_OURS = str(Path(__file__).resolve().parent.parent)
+
+
+class Capture:
+    """Launches recorded so far, as Gpu.launch takes them. queues: those that are under capture, of
+    which None stands for all.
+    """
+
+    def __init__(self, queue: int | None = None):
+        self.launches: list[tuple] = []
+        self.queues = None if queue is None else {queue}
+
+    def takes(self, queue: int | None) -> bool:
+        """Whether a launch on a queue is recorded; None for one whose queue is not known."""
+        return queue is None or self.queues is None or queue in self.queues
+
+    def waits(self, queue: int, other: int):
+        """A queue waits for what is on another."""
+        if self.queues is not None and other in self.queues:
+            self.queues.add(queue)
+
+    def missed(self, launch: Any, queue: int):
+        """A launch has run that the capture did not take."""
+        if launch.findings is None:
+            return
+        what = "the default queue" if queue in (0, 1) else f"queue {queue:#x}"
+        own = ", ".join(f"{q:#x}" for q in sorted(self.queues or ()))
+        launch.findings.append(
+            Finding(
+                "graph",
+                f"{readable(launch.kernel)} is launched on {what} while a graph is captured on "
+                "another: it is not part of the graph, and a replay does not run it",
+                (
+                    f"under capture: queue {own}, the current one of PyTorch",
+                    "missing: the current queue (torch.cuda.current_stream().cuda_stream) as an "
+                    "argument of the launch",
+                ),
+                _caller(),
+            )
+        )
+
+
+def _caller() -> str:
+    """file:line of the program that is being executed."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        ours = name.startswith((_OURS, "<")) or "site-packages" in name
+        if not ours:
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "(no line information)"

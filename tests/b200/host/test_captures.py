@@ -1,0 +1,77 @@
+"""What goes into a CUDA graph: launches on the queue under capture, and on those that follow it."""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from b200.chip.gpu import Gpu
+from b200.host.captures import Capture
+from b200.host.runtime import Runtime
+
+OWN, OTHER = 0x1010, 0x1020
+
+
+@dataclass
+class Done:
+    kernel: str
+    findings: list = field(default_factory=list)
+
+
+class FakeGpu:
+    def __init__(self):
+        self.launches: list[Done] = []
+
+    def launch(self, _program, kernel: str) -> Done:
+        self.launches.append(Done(kernel))
+        return self.launches[-1]
+
+
+def _capturing() -> tuple[Runtime, FakeGpu, Capture]:
+    gpu = FakeGpu()
+    runtime = Runtime(cast(Gpu, gpu))
+    capture = runtime.recording = Capture(OWN)
+    return runtime, gpu, capture
+
+
+def _names(launches: list[Any]) -> list[str]:
+    return [name for _, name in launches]
+
+
+def test_the_queue_under_capture_is_recorded():
+    runtime, gpu, capture = _capturing()
+    runtime.launch(("", "a"), OWN)
+    runtime.launch(("", "b"), None)  # raw CUDA, which does not say
+    assert _names(capture.launches) == ["a", "b"] and not gpu.launches
+
+
+def test_a_launch_on_the_default_queue_runs_and_is_told_of():
+    runtime, gpu, capture = _capturing()
+    runtime.launch(("", "a"), 0)
+    assert not capture.launches
+    (done,) = gpu.launches
+    (found,) = done.findings
+    assert found.severity == "error" and found.kind == "graph"
+    assert "a is launched on the default queue while a graph is captured" in found.diagnosis
+    assert found.loc.startswith(__file__)
+
+
+def test_a_queue_that_waits_for_the_one_under_capture_is_recorded():
+    runtime, gpu, capture = _capturing()
+    runtime.queues.recorded(1, OWN)
+    runtime.queues.waits(OTHER, 1)
+    runtime.launch(("", "forked"), OTHER)
+    assert _names(capture.launches) == ["forked"] and not gpu.launches
+
+
+def test_a_queue_that_waits_for_another_is_not():
+    runtime, gpu, capture = _capturing()
+    runtime.queues.joins(OTHER, 0)
+    runtime.launch(("", "a"), OTHER)
+    assert not capture.launches
+    assert f"on queue {OTHER:#x}" in gpu.launches[0].findings[0].diagnosis
+
+
+def test_nothing_is_said_without_a_capture():
+    runtime, gpu, _ = _capturing()
+    runtime.recording = None
+    runtime.launch(("", "a"), 0)
+    assert gpu.launches[0].findings == []
