@@ -89,6 +89,7 @@ class Asynchronous(CoreOperations):
                 f"the checker has no rule for the operation {type(operation).__name__}"
             )
         self.repeats.issued(warp, operation)
+        self.wrote |= isinstance(operation, (BulkStore, BulkReduce, TmaStore, TmaReduce))
         if self.dependence is not None and self.ins is not None:
             self._beside_other_launches(self.dependence, self.agent(warp), operation)
         return rule(self, self.agent(warp), operation, apply) or apply

@@ -198,6 +198,7 @@ def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: boo
 def _beside_other_launches(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool):
     """An access of global memory, while a launch before may still run."""
     observer = w.machine.observer
+    observer.wrote |= write
     if observer.dependence is not None:
         observer.ins = ins
         observer.dependence.lanes(observer.agent(w), at, nbytes, write, ins)

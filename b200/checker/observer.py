@@ -13,7 +13,7 @@ from collections import Counter
 
 import numpy as np
 
-from b200.checker import lifetime, pairs
+from b200.checker import idle_launch, lifetime, pairs
 from b200.checker import naming as words
 from b200.checker.accesses import Barrier, ClusterState, Meeting, Record
 from b200.checker.arrivals import Arrivals
@@ -67,6 +67,7 @@ class Observer(Asynchronous):
         self.products = Products(self)
         self.repeats = Repeats(self)
         self.dependence: DependentLaunch | None = None
+        self.wrote = False  # whether the launch has written global memory
         self.cancellations = Cancellations(self)
         self.stores = Stores() if machine.keep_stores else None
         self.descriptors = DescriptorRanks(self)
@@ -427,6 +428,7 @@ class Observer(Asynchronous):
     def finish(self):
         """The launch has ended."""
         self.conclude()
+        idle_launch.finish(self, self.machine.code.kernel, self.machine.params)
         self.coverage.finish()
         self.globals.finish()
         self._scales()

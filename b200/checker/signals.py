@@ -38,6 +38,7 @@ class Signals(ABC):
     products: Products
     repeats: Repeats
     dependence: DependentLaunch | None
+    wrote: bool
     cancellations: Cancellations
     stores: Stores | None
     descriptors: DescriptorRanks

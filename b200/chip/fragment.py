@@ -114,7 +114,9 @@ class Fragment:
         self.params, self.symbols = machine.params, machine.symbols
         self.rank_bits = state.cta.rank << RANK_SHIFT
         self.reconv, self.join = EXIT, None
-        self.spin = self.token = self.waits_for = None
+        self.spin: tuple | None = None  # see QUIET
+        self.token: Any = None
+        self.waits_for: Waitable | None = None
         self.queued = False
         self.time = Clock.now  # simulated time it has reached; only the timing model moves it
         state.fragments.append(self)

@@ -280,9 +280,10 @@ class Machine:
             hits[pc] += 1
             pc = blocks[pc](f, R)
             if pc == EXIT or pc == f.reconv:
-                pc = f.arrive_or_exit(pc)
-                if pc is None:
+                after = f.arrive_or_exit(pc)
+                if after is None:
                     return None
+                pc = after
         return pc
 
 

@@ -8,14 +8,11 @@ a launch comes to that names no queue.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 from b200.checker.finding import Finding
+from b200.host.callers import caller
 from b200.program.names import readable
-
-_OURS = str(Path(__file__).resolve().parent.parent)
 
 
 class Capture:
@@ -52,18 +49,6 @@ class Capture:
                     "missing: the current queue (torch.cuda.current_stream().cuda_stream) as an "
                     "argument of the launch",
                 ),
-                _caller(),
+                caller(),
             )
         )
-
-
-def _caller() -> str:
-    """file:line of the program that is being executed."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        ours = name.startswith((_OURS, "<")) or "site-packages" in name
-        if not ours:
-            return f"{name}:{frame.f_lineno}"
-        frame = frame.f_back
-    return "(no line information)"

@@ -16,6 +16,7 @@ import tempfile
 from typing import Any
 
 from b200.errors import EmulatorError
+from b200.host import dsl_arguments
 from b200.host.cpu_tensors import patch_host_code
 from b200.host.runtime import ARGUMENTS, Runtime
 from b200.host.source_lines import keep_chains
@@ -29,6 +30,7 @@ def connect(runtime: Runtime) -> None:
     """From now on the DSL compiles for sm_100a and launches into `runtime`."""
     _configure()
     _patch(runtime)
+    dsl_arguments.patch(runtime)
 
 
 def _configure():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import struct
 
+from b200.checker.finding import Finding
 from b200.chip.gpu import Gpu
 from b200.errors import EmulatorError
 from b200.host.captures import Capture
@@ -39,7 +40,8 @@ class Runtime:
 
     error: what a callback could not raise, since an exception cannot cross machine code. loading:
     PTX of the compiled function whose library is being loaded. recording: the CUDA graph that is
-    under capture. queues: who waits for what was launched.
+    under capture. mismatched: what is wrong with the arguments of the compiled function that is
+    called (dsl_arguments.py). queues: who waits for what was launched.
     """
 
     def __init__(self, gpu: Gpu):
@@ -47,6 +49,7 @@ class Runtime:
         self.error: BaseException | None = None
         self.loading: str | None = None
         self.recording: Capture | None = None
+        self.mismatched: list[Finding] = []
         self.queues = Queues()
         self.queues.follows = self._follows
         self._programs: dict[int, Program] = {}
@@ -140,6 +143,9 @@ class Runtime:
         done = self.gpu.launch(*launch)
         if capture is not None and queue is not None:
             capture.missed(done, queue)
+        mismatched, self.mismatched = self.mismatched, []
+        if done.findings is not None:
+            done.findings.extend(mismatched)
 
     def raise_error(self):
         """Raise what a callback could not: an exception cannot cross the JIT's machine code."""

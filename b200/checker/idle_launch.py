@@ -1,0 +1,52 @@
+"""A launch that stores nothing: its sizes are 0, or no thread comes to its stores.
+
+It is legal (an empty batch), and more often a size that has arrived wrongly: an argument that is
+missing, swapped, or of another type than the kernel's.
+"""
+
+from __future__ import annotations
+
+from b200.checker import naming as words
+from b200.checker.finding import NOTE
+from b200.chip.memory.loads_stores import space_of
+from b200.program.module import Instr, Kernel
+
+SCALARS = (4, 8)  # bytes of a parameter that may be a size
+
+
+def stores_global(ins: Instr) -> bool:
+    """Whether an instruction writes global memory, by its state space."""
+    if ins.mods[0] in ("st", "atom", "red"):
+        return space_of(ins) == "global"
+    if ins.mods[0] != "cp" or ins.has("prefetch"):
+        return False
+    target = next((m for m in ins.mods if m.split("::")[0] in ("global", "shared")), "")
+    return target == "global"
+
+
+def finish(observer, kernel: Kernel, params: bytes):
+    """The launch has ended; observer.wrote: whether it has written global memory."""
+    if observer.wrote:
+        return
+    blocks = observer.machine.code.structure
+    stores = [op.ins for block in blocks for op in block.ops if stores_global(op.ins)]
+    if not stores:
+        return
+    zeros = [
+        parameter.name
+        for parameter in kernel.params
+        if parameter.size in SCALARS
+        and not any(params[parameter.offset : parameter.offset + parameter.size])
+    ]
+    lines = ", ".join(dict.fromkeys(words.line(ins) for ins in stores))
+    observer.found(
+        "coverage",
+        "the launch stores nothing: no thread has come to a store of global memory",
+        (
+            f"stores: {lines}",
+            f"parameters that are 0: {', '.join(zeros) or 'none of 4 or 8 bytes'}",
+            "missing: sizes that are not 0, or guards that let a thread through",
+        ),
+        stores[0],
+        severity=NOTE,
+    )
