@@ -55,11 +55,12 @@ def machine(
     also in those that do what one before has done (b200/checker/following.py). timing: True, or
     b200.clock.Options: launches take simulated time (`launch.time`) and are not checked. schedule:
     "early", "late" or "random:SEED", the order in which warps and completions take turns
-    (b200/chip/schedules.py), or "all": the usual order, of which all others are explored
+    (b200/chip/schedules.py), "pdl": dependent launches overlap, or "all": the usual order, of which all others are explored
     (b200/explore, `launch.orders`), which takes the checker; ValueError for another.
     """
     from b200.checker import Checked
     from b200.chip.machine import Machine
+    from b200.chip.overlap import Overlapping
     from b200.chip.schedules import Scheduled, parse
 
     if timing:
@@ -73,7 +74,10 @@ def machine(
         if not check:
             raise ValueError("the schedule all takes the checker, which is off")
         return type("Machine", (Explored, Machine), {})(memory)
-    parts = ((Checked,) if check else ()) + ((Scheduled,) if order is not None else ())
+    front = ()
+    if order is not None:
+        front = (Overlapping,) if order.kind == "pdl" else (Scheduled,)
+    parts = ((Checked,) if check else ()) + front
     attributes = {"schedule": order, "follows": check != "all"}
     return type("Machine", (*parts, Machine), attributes)(memory)
 

@@ -134,7 +134,9 @@ def main(argv: list[str]) -> int:
         "--constants", type=Path, metavar="FILE", help="of the clock (b200 measure --out)"
     )
     command.add_argument(
-        "--schedule", metavar="ORDER", help="early, late, random:SEED, or all: explores all orders"
+        "--schedule",
+        metavar="ORDER",
+        help="early, late, random:SEED, pdl, or all: explores all orders",
     )
     command.add_argument(
         "--strict", action="store_true", help="exit status 1 where the check is incomplete, too"

@@ -91,6 +91,11 @@ class Machine:
         defines; missing: what would be right.
         """
 
+    def wait_for_grids(self):
+        """A warp waits for the launches before (griddepcontrol.wait): Blocked while they run. Here
+        they have ended.
+        """
+
     def cancel_next(self) -> Cluster | None:
         """Take the next cluster off the launch, for who asked to have its work (cluster launch
         control); None where the request fails, as here: every cluster starts.

@@ -4,6 +4,8 @@
                  requests of cluster launch control succeed while a cluster has not started
     late         they complete only when no warp can run any more, the one issued last first
     random:SEED  warps, the length of their turns, completions and answers in a random order
+    pdl          the usual order; what a dependent launch does before its griddepcontrol.wait comes
+                 before what the launch before does (overlap.py)
     all          the usual order, from which all others are explored (b200/explore)
 
 The operations of one thread's tensor-core queue (tcgen05.mma, cp, shift, commit) keep their order;
@@ -29,7 +31,7 @@ TURNS = (1, 4, 32, 4096)  # blocks a warp executes before others get a turn
 
 @dataclass(frozen=True)
 class Schedule:
-    """kind: "early", "late", "random" or "all"; seed: of a random one."""
+    """kind: "early", "late", "random", "pdl" or "all"; seed: of a random one."""
 
     kind: str
     seed: int = 0
@@ -39,13 +41,13 @@ class Schedule:
 
 
 def parse(text: str) -> Schedule:
-    """A schedule from "early", "late", "random:SEED" or "all"; ValueError for anything else."""
+    """A schedule from "early", "late", "random:SEED", "pdl" or "all"; ValueError for another."""
     kind, _, seed = text.partition(":")
-    if kind in ("early", "late", "all") and not seed:
+    if kind in ("early", "late", "pdl", "all") and not seed:
         return Schedule(kind)
     if kind == "random" and seed.isdigit():
         return Schedule(kind, int(seed))
-    raise ValueError(f"a schedule is early, late, random:SEED or all, got {text!r}")
+    raise ValueError(f"a schedule is early, late, random:SEED, pdl or all, got {text!r}")
 
 
 class Scheduled(Machine):

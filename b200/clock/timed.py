@@ -11,15 +11,13 @@ from __future__ import annotations
 import gc
 import heapq
 import itertools
-from collections.abc import Iterable
-
-import numpy as np
 
 from b200.chip import describe as report
+from b200.chip.contents import Contents
 from b200.chip.fragment import Fragment
 from b200.chip.launch import Launch
 from b200.chip.operations import Effect
-from b200.chip.state import Cluster, GlobalMemory, Region
+from b200.chip.state import Cluster, GlobalMemory
 from b200.clock.memory_system import Memory, Server
 from b200.clock.options import Options
 from b200.clock.taint import depends_on_arithmetic
@@ -101,24 +99,6 @@ class TimedFragment(Fragment):
             now = int(self.time / self.machine.options.clock_ghz)
             return now >> 32 if name.endswith("_hi") else now
         return int(self.time) >> 32 if name == "clock_hi" else int(self.time)
-
-
-class Contents:
-    """What lies in allocations, to be put back there. They are kept alive until then: what is freed
-    may belong to somebody else by now.
-    """
-
-    def __init__(self, regions: Iterable[Region]):
-        self._saved = []
-        for region in regions:
-            owner = region.owner() if region.owner is not None else region
-            if owner is not None:
-                self._saved.append((owner, region.u8, region.u8.copy()))
-
-    def put_back(self) -> None:
-        for _, now, saved in self._saved:
-            if not np.array_equal(now, saved):  # memory that is only read may be read-only
-                now[:] = saved
 
 
 class TimedMachine(Units):

@@ -34,7 +34,7 @@ BAD = [
     ("test --timeout inf", 2, "--timeout must be at most 1,000,000, got inf"),
     ("test --timeout -1", 2, "--timeout must be positive, got -1.0"),
     ("test --seed -1", 2, "--seed must not be negative, got -1"),
-    ("test --schedule backwards", 2, "--schedule: a schedule is early, late, random:SEED or all"),
+    ("test --schedule backwards", 2, "--schedule: a schedule is early, late, random:SEED, pdl or all"),
     ("test --submission nowhere.py", 2, "no submission at nowhere.py"),
     ("test --submission .", 2, "no submission at ."),
     ("test --trace t.json", 2, "--trace goes with profile"),

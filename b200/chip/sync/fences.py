@@ -26,7 +26,6 @@ FENCES = {
     "fence.release.sync_restrict::shared::cta.cluster",
     "fence.mbarrier_init.release.cluster",
     *("membar.cta", "membar.gl", "membar.sys", "membar.proxy.alias"),
-    *("griddepcontrol.launch_dependents", "griddepcontrol.wait"),
 }
 
 
@@ -34,9 +33,23 @@ def no_effect(warp, mask, *operands):
     """Run function of what changes nothing here."""
 
 
-@warp("fence", "membar", "griddepcontrol")
+@warp("fence", "membar")
 def fence(ins: Instr):
-    """fence{.sem}.scope, fence.proxy.KIND, fence.mbarrier_init, membar, griddepcontrol"""
+    """fence{.sem}.scope, fence.proxy.KIND, fence.mbarrier_init, membar"""
     if ins.opcode not in FENCES:
         raise Unsupported(f"{ins.opcode}: not a known fence")
     return no_effect
+
+
+@warp("griddepcontrol", may_block=True)
+def griddepcontrol(ins: Instr):
+    """griddepcontrol.launch_dependents, griddepcontrol.wait"""
+    if ins.mods[1:] == ("launch_dependents",):
+        return no_effect
+    if ins.mods[1:] != ("wait",):
+        raise Unsupported(f"{ins.opcode}: must be .launch_dependents or .wait")
+
+    def run(warp, mask):
+        warp.machine.wait_for_grids()
+
+    return run

@@ -31,6 +31,9 @@ class FakeMachine:
         self.delayed = False
         self._keep: list[np.ndarray] = []
 
+    def wait_for_grids(self):
+        """All earlier launches have ended."""
+
     def cancel_next(self):
         return self.cancelled
 

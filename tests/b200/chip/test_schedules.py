@@ -19,7 +19,7 @@ def test_parse():
     assert parse("random:12") == Schedule("random", 12)
     assert str(parse("random:12")) == "random:12"
     for text in ("", "random", "random:", "random:x", "late:1", "never"):
-        with pytest.raises(ValueError, match="early, late, random:SEED or all"):
+        with pytest.raises(ValueError, match="early, late, random:SEED, pdl or all"):
             parse(text)
 
 

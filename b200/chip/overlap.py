@@ -1,0 +1,87 @@
+"""The schedule "pdl": a dependent launch really overlaps with the launch before.
+
+What it does before its griddepcontrol.wait happens before the launch before has done anything: the
+other end of what hardware may do. Launches come one after the other, so memory is put back to what
+it was before that launch, and it is carried out once more when no warp of the dependent one can go
+on without it, or has more to do. Only where it lets its dependents start (griddepcontrol.
+launch_dependents), and nobody has changed memory in between.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from b200.chip.contents import Contents
+from b200.chip.launch import Launch
+from b200.chip.machine import Machine
+from b200.contract import Blocked, Waitable
+from b200.program.translate import translate
+from b200.program.translated import Translated
+
+START = "griddepcontrol.launch_dependents"
+
+
+class Before(NamedTuple):
+    """A launch that lets its dependents start: its code and further arguments of Machine.launch,
+    the variables of its module, and memory before and after it.
+    """
+
+    code: Translated
+    arguments: tuple
+    symbols: dict[str, int]
+    before: Contents
+    after: Contents
+
+
+class Gate(Waitable):
+    """Where warps of a dependent launch wait for the launch before."""
+
+    def describe(self) -> str:
+        return "the launch before (griddepcontrol.wait)"
+
+
+class Overlapping(Machine):
+    """In front of any Machine."""
+
+    earlier: Before | None = None
+    pending: Before | None = None  # to be carried out for the launch that runs
+    gate = Gate()
+
+    def launch(self, code: Translated, *arguments) -> Launch:
+        earlier, self.earlier = self.earlier, None
+        if self.dependent and earlier is not None and earlier.after.unchanged():
+            earlier.before.put_back()
+            self.pending, self.gate = earlier, Gate()
+        starts = any(op.ins.opcode == START for block in code.structure for op in block.ops)
+        before = Contents(self.memory.allocations()) if starts else None
+        try:
+            launch = super().launch(code, *arguments)
+        finally:
+            self._carry_out()
+        if before is not None:
+            after = Contents(self.memory.allocations())
+            self.earlier = Before(code, arguments, self.symbols, before, after)
+        return launch
+
+    def wait_for_grids(self):
+        if self.pending is not None:
+            raise Blocked(self.gate)
+
+    def _start_next(self, waiting, launch: Launch, placement) -> bool:
+        """The launch before happens when nothing of this one can start or go on without it."""
+        if super()._start_next(waiting, launch, placement):
+            return True
+        idle = not self.queue or self.spinning.all_stand()
+        return idle and bool(self.gate.waiters) and self._carry_out()
+
+    def _carry_out(self) -> bool:
+        """The launch before happens, if it is still to."""
+        pending, self.pending = self.pending, None
+        if pending is None:
+            return False
+        machine = Machine(self.memory)
+        machine.symbols = pending.symbols
+        code = translate(pending.code.program, pending.code.kernel)
+        machine.launch(code, *pending.arguments)
+        self.gate.notify()
+        return True
