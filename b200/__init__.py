@@ -55,8 +55,9 @@ def machine(
     also in those that do what one before has done (b200/checker/following.py). timing: True, or
     b200.clock.Options: launches take simulated time (`launch.time`) and are not checked. schedule:
     "early", "late" or "random:SEED", the order in which warps and completions take turns
-    (b200/chip/schedules.py), "pdl": dependent launches overlap, or "all": the usual order, of which all others are explored
-    (b200/explore, `launch.orders`), which takes the checker; ValueError for another.
+    (b200/chip/schedules.py), "pdl": dependent launches overlap, or "all": the usual order, of which
+    all others are explored (b200/explore, `launch.orders`), which takes the checker; ValueError for
+    another.
     """
     from b200.checker import Checked
     from b200.chip.machine import Machine

@@ -20,9 +20,10 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 TERMINATED = 143
 LATE = "late"
 LONGEST = 300  # seconds of a run that is worth another
+SILENT = 30.0  # seconds of one launch before it is said where it is
 _OURS = (str(Path(__file__).resolve().parent), runpy.__file__, "<frozen runpy>")
 
 
@@ -54,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
     except HopperError as error:
         print(f"b200 run: {error}", file=sys.stderr)
         return 2
-    status, failure = _status_of(script, options.arguments)
+    with telling_where(gpu):
+        status, failure = _status_of(script, options.arguments)
     for text, group in groupby(map(line, gpu.launches)):
         count = len(list(group))
         print(text if count == 1 else f"{count} times: {text}", file=sys.stderr)
@@ -67,6 +70,37 @@ def run(options: argparse.Namespace) -> int:
     if failure and usual and options.again and time.monotonic() - started < LONGEST:
         _run_late(options, failure, [str(error) for error in errors])
     return status
+
+
+@contextlib.contextmanager
+def telling_where(gpu: Gpu, silent: float = SILENT) -> Iterator[None]:
+    """Say on stderr where a launch is that takes longer than `silent` seconds, and again after
+    twice as long: a loop that never ends and has effects is no deadlock, and cannot be told from a
+    long one.
+    """
+    over = threading.Event()
+
+    def watch():
+        seen, since, next_time = None, time.monotonic(), silent
+        while not over.wait(silent / 4):
+            now = id(getattr(getattr(gpu, "machine", None), "hits", None)), len(gpu.launches)
+            if now != seen:
+                seen, since, next_time = now, time.monotonic(), silent
+            elif time.monotonic() - since >= next_time:
+                next_time *= 2
+                with contextlib.suppress(RuntimeError):  # what is looked at changes meanwhile
+                    if places := b200.at_work():
+                        seconds = time.monotonic() - since
+                        print(f"b200 run: {seconds:.0f} s in one launch, at", file=sys.stderr)
+                        print(*(f"  {place}" for place in places), sep="\n", file=sys.stderr)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _install(options: argparse.Namespace) -> Gpu:

@@ -177,7 +177,8 @@ def _parser(description: str | None) -> _Parser:
         "--schedule",
         metavar="ORDER",
         help="emulator: early, late or random:SEED, the order of warps and of completions; pdl:"
-        " dependent launches overlap; all: whether any order of them ends in a deadlock (b200/explore)",
+        " dependent launches overlap; all: whether any order of them ends in a deadlock"
+        " (b200/explore)",
     )
     parser.add_argument(
         "--constants",

@@ -186,3 +186,48 @@ def test_headers_of_the_package_nvidia_cutlass(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     found = [str(path.relative_to(tmp_path / "cutlass_library")) for path in headers.folders()[:2]]
     assert found == ["source/include", "source/tools/util/include"]
+
+
+ENDLESS = """
+import torch
+import b200
+from b200.script import telling_where
+
+TEXT = '''.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry forever(.param .u64 out) {
+.reg .b32 %r<3>;
+.reg .b64 %rd<3>;
+.loc 1 7 0
+ld.param.u64 %rd0, [out];
+AGAIN: add.u32 %r0, %r0, 1;
+st.global.u32 [%rd0], %r0;
+bra AGAIN;
+}
+.file 1 "forever.cu"
+'''
+gpu = b200.install()
+with telling_where(gpu, 1.0):
+    gpu.launch(TEXT, None, (1, 1, 1), (32, 1, 1), args=[torch.zeros(1, dtype=torch.int32)])
+"""
+
+
+def test_a_loop_without_end_says_where_it_is(tmp_path):
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS)
+    process = subprocess.Popen(
+        [sys.executable, script],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert process.stderr is not None
+        first, second = (process.stderr.readline() for _ in range(2))
+    finally:
+        process.kill()
+        process.wait()
+    assert "s in one launch, at" in first
+    assert "forever.cu:7" in second and "CTA (0, 0, 0), warp 0" in second
