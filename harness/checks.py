@@ -11,6 +11,7 @@ from harness.timing import SEED_STEP_REPEATS, Bench, WrongResult, plan
 Kernel = Callable[[Any], Any]
 Generate = Callable[[int], Any]
 
+LEFT = 0.005  # of the elements, from which what c held before is no coincidence
 SECOND_CALL = "second call, on other inputs at other addresses (seed {seed}): "
 SHARED_RESULT = (
     "the second call changed what the first had returned: calls share an output, and the"
@@ -38,8 +39,32 @@ def call_and_check(kernel: Kernel, data: Any, wait: Callable[[], None]) -> tuple
     wait()
     right, message = check_implementation(data, output)
     if not right:
-        raise WrongResult(message or "wrong result")
+        raise WrongResult(
+            "\n".join(filter(None, [message or "wrong result", _unwritten(data, output)]))
+        )
     return given, output
+
+
+def _unwritten(data: Any, output: Any) -> str:
+    """A note on elements of a wrong output that hold what c held before the call, "" if none do."""
+    import torch
+
+    from utils import outputs_of
+
+    outputs = output if isinstance(output, (list, tuple)) else [output]
+    pairs = [
+        (c, got)
+        for c, got in zip(outputs_of(data), outputs)
+        if isinstance(got, torch.Tensor) and got.shape == c.shape and got.dtype == c.dtype
+    ]
+    left = sum(int((c.view(torch.int16) == got.view(torch.int16)).sum()) for c, got in pairs)
+    count = sum(c.numel() for c, _ in pairs)
+    if left < LEFT * count or not left:
+        return ""
+    return (
+        f"{left:,} of {count:,} elements hold what c held before the call: they were never written"
+        " (eval.py diff says where)"
+    )
 
 
 def check_twice(kernel: Kernel, generate: Generate, seed: int, wait: Callable[[], None]) -> str:

@@ -22,10 +22,12 @@ from task import Benchmark
 
 LINES_OF_OUTPUT, LONGEST_LINE = 20, 500  # of what a failed case printed
 
-# Lines of a crash's stack that are the harness's own, and faulthandler's list of modules.
+# Lines of a crash's stack that are the harness's own, faulthandler's list of modules, and what the
+# DSL says of its own future.
 _OURS = re.compile(
     r'  File ".*/(multiprocessing/\w+|pebble/\w+/\w+|harness/\w+|eval)\.py", line \d+ in '
     r"|Extension modules: "
+    r"|.*/(nvidia_cutlass_dsl|cutlass)/.*DeprecationWarning: |  warnings\.warn\("
 )
 
 

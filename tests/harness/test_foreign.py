@@ -44,7 +44,8 @@ def evaluate(mode: str, submission: Path, *options: str) -> tuple[int, dict]:
     ],
 )
 def test_diff_knows_the_kernel_at_hand(tmp_path, bug, words):
-    status, record = evaluate("diff", with_bug(tmp_path, bug))
+    submission = with_bug(tmp_path, bug)
+    status, record = evaluate("diff", submission)
     assert status == 112 and record["status"] == "fail"
     assert words in record["report"], record["report"]
     if bug == "half_stored":
@@ -53,6 +54,8 @@ def test_diff_knows_the_kernel_at_hand(tmp_path, bug, words):
             in (record["report"])
         )
         assert "rows in a tile (M of the MMA)" in record["report"]
+        said = evaluate("test", submission)[1]["message"]
+        assert "16,384 of 32,768 elements hold what c held before the call" in said
 
 
 def test_diff_of_a_right_kernel(tmp_path):
