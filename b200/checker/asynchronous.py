@@ -17,6 +17,7 @@ from b200.checker.core_operations import CoreOperations
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.generic import SHUFFLE as ALL_LANES
 from b200.checker.generic import lane_words
+from b200.checker.global_memory import REDUCTION
 from b200.checker.shadow import GRANULE, SHUFFLED
 from b200.chip.copies import tma_box
 from b200.chip.fragment import Fragment
@@ -244,6 +245,7 @@ class Asynchronous(CoreOperations):
         """A copy out of the CTA's shared memory in a bulk group."""
         agent.roles.add("store")
         stream = agent.stream("bulk_read")
+        agent.stream("bulk_write").next()
         record = Record(agent, self.ins, stream.component, stream.next(), kind, text)
         agent.last_copy = record
         self.state(agent.cta).add(record)
@@ -268,6 +270,7 @@ class Asynchronous(CoreOperations):
             self.stores.boxes(agent, reduction.access)
         copy = self._copy_out(agent, "tma_store", "reduces a box from shared memory", where)
         self.globals.maps.used(agent, reduction.access.address, copy)
+        self.globals.stored_box(agent, reduction.access, self.ins, REDUCTION)
 
     def _bulk_store(self, agent: Agent, store: BulkStore, apply: Effect):
         where = _granules(store.source & OFFSET_MASK, store.nbytes)
@@ -279,6 +282,7 @@ class Asynchronous(CoreOperations):
         where = _granules(reduction.source & OFFSET_MASK, reduction.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
         self.globals.reduced(agent, reduction.destination, reduction.nbytes, self.ins)
+        self.globals.stored(agent, reduction.destination, reduction.nbytes, self.ins, REDUCTION)
         self._copied_out(agent, reduction)
 
     def _copied_out(self, agent: Agent, copy: BulkStore | BulkReduce):

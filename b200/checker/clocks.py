@@ -15,6 +15,9 @@ in what "happened before" is good for:
     TENSOR  tensor memory: also ordered by tcgen05 fences, or handed over through an mbarrier
     (9.7.16.6)
     ORDER   order of execution only, relaxed arrives included: who has not exited yet
+    GLOBAL  ASYNC for global memory
+    FENCED  three rows, one for each distance (scopes.py): what a fence that reaches so far has put
+    in front of every later operation, so that a relaxed one hands it over (8.9.4)
     PENDING what TENSOR gets at the next tcgen05.fence::after_thread_sync (a row of warps only, as
     is the next)
     BEFORE  HB at the latest tcgen05.fence::before_thread_sync
@@ -38,9 +41,10 @@ if TYPE_CHECKING:
     from b200.checker.accesses import Record
     from b200.program.module import Instr
 
-HB, ASYNC, INIT, ORDER, TENSOR, PENDING, BEFORE, AFTER = range(8)
-ROWS = 8
-SHARED_ROWS = 5  # rows that travel
+HB, ASYNC, INIT, ORDER, GLOBAL, FENCED, _, _, TENSOR, PENDING, BEFORE, AFTER = range(12)
+ROWS = 12
+SHARED_ROWS = 9  # rows that travel
+FENCES = tuple(FENCED + distance for distance in DISTANCES)
 NEVER = 1 << 30  # step of an operation whose completion nothing signals yet
 
 
@@ -53,6 +57,22 @@ def join(clock: np.ndarray, other: np.ndarray) -> np.ndarray:
         clock = wide
     part = clock[: other.shape[0], :n]
     np.maximum(part, other, out=part)
+    return clock
+
+
+def weakened(clock: np.ndarray, distance: int) -> np.ndarray:
+    """What a relaxed operation hands over of a clock: of memory what a fence has put before it."""
+    clock = clock.copy()
+    clock[HB] = clock[FENCED + distance]
+    for row in (ASYNC, GLOBAL):
+        np.minimum(clock[row], clock[HB], out=clock[row])
+    return clock
+
+
+def order_of(clock: np.ndarray) -> np.ndarray:
+    """The order of execution of a clock, without memory."""
+    clock = clock.copy()
+    clock[(HB, ASYNC, GLOBAL, *FENCES), :] = 0
     return clock
 
 
@@ -110,8 +130,7 @@ class Agent:
         self.epoch = 1
         self.clock = np.zeros((ROWS, max(64, components.count + 32)), np.int32)
         self.snapshot: np.ndarray | None = None
-        # clock at the latest fence that reaches so far, for relaxed arrives; by distance
-        self.fenced: list[np.ndarray | None] = [None for _ in DISTANCES]
+        self.fenced: np.ndarray | None = None  # clock at the latest fence
         self.weak: tuple | None = None  # (snapshot, distance, the clock of a relaxed arrive)
         self.acquired: np.ndarray | None = None  # what relaxed waits brought, for the next fence
         self.relaxed_wait: Instr | None = None  # the latest of these
@@ -130,7 +149,6 @@ class Agent:
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
         self.last_copy: Record | None = None  # out of shared memory, in a bulk group
         self.registers: tuple | None = None  # its latest setmaxnreg: (registers, instruction)
-        self.global_epoch = 0  # epoch of its latest write to global memory
 
     def stream(self, name: str) -> Stream:
         found = self.streams.get(name)
@@ -189,10 +207,7 @@ class Agent:
         released = self.release()
         if self.weak is not None and self.weak[0] is released and self.weak[1] == distance:
             return self.weak[2]
-        clock = released.copy()
-        clock[(HB, ASYNC), :] = 0
-        if (fenced := self.fenced[distance]) is not None:
-            clock = join(clock, fenced)
+        clock = weakened(released, distance)
         self.weak = released, distance, clock
         return clock
 
@@ -204,9 +219,7 @@ class Agent:
 
     def acquire_relaxed(self, clock: np.ndarray, ins: Instr):
         """What a relaxed wait brings: all but memory, which a fence may bring later."""
-        mine = clock.copy()
-        mine[(HB, ASYNC), :] = 0
-        self.acquire_barrier(mine)
+        self.acquire_barrier(order_of(clock))
         self.acquired = clock.copy() if self.acquired is None else join(self.acquired, clock)
         self.relaxed_wait = ins
 
@@ -223,6 +236,9 @@ class Agent:
         self._changed()
 
     # --- fences ---------------------------------------------------------------------------------
+    def fence_async_global(self):
+        self._raise(GLOBAL, HB)
+
     def _raise(self, row: int, to: int):
         self.clock[(HB, ORDER), self.component] = self.epoch
         np.maximum(self.clock[row], self.clock[to], out=self.clock[row])
@@ -249,5 +265,6 @@ class Agent:
             self.acquire_barrier(self.acquired)
             self.acquired = None
         if releases:
-            self.weak = None
-            self.fenced[: scope + 1] = [self.release()] * (scope + 1)
+            for distance in range(scope + 1):
+                self._raise(FENCED + distance, HB)
+            self.fenced = self.clock[:SHARED_ROWS].copy()

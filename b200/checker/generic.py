@@ -1,7 +1,7 @@
 """Generic loads and stores, atomics, matrix loads and stores, edits of tensormaps, observed.
 
-Accesses marked .volatile, .relaxed, .acquire or .release are synchronisation: they conflict with
-nothing. A release publishes the warp's clock at its address, an acquire joins it.
+Accesses marked .volatile, .relaxed, .acquire or .release are strong: they do not conflict among
+themselves. A release publishes the warp's clock at its address, an acquire joins it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record
+from b200.checker.clocks import join
 from b200.checker.following import Look, Looking, Touch, followed, plain
+from b200.checker.scopes import CTA
 from b200.checker.shadow import SHUFFLED
 from b200.chip.describe import mnemonic
 from b200.chip.memory.loads_stores import kind_of, space_of
@@ -166,15 +168,37 @@ def _shared_of(
     (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
 
 
-def _strong_shared(w, ins: Instr, at: np.ndarray, write: bool):
-    """A flag in shared memory: release and acquire through it."""
+def _strong_shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes):
+    """A flag in shared memory: release and acquire through it. Against weak accesses it is one as
+    any other.
+    """
+    if not write:
+        _receive_shared(w, ins, at)
+    _shared(w, ins, at, nbytes, write, lanes, "strong")
+    if write:
+        _signal_shared(w, ins, at, joins=False)
+
+
+def _receive_shared(w, ins: Instr, at: np.ndarray):
+    """A strong read of flags in shared memory."""
     observer = w.machine.observer
     agent, flags = observer.agent(w), observer.state(w.cta).flags
-    for key in set(at.tolist()):
-        if write and ins.has("release", "acq_rel", "volatile"):
-            flags[key] = agent.release()
-        if not write and ins.has("acquire", "acq_rel", "volatile") and key in flags:
+    for key in set(at.tolist()) & flags.keys():
+        if ins.has("acquire", "acq_rel", "volatile"):
             agent.acquire_barrier(flags[key])
+        else:
+            agent.acquire_relaxed(flags[key], ins)
+
+
+def _signal_shared(w, ins: Instr, at: np.ndarray, joins: bool):
+    """A strong write of flags in shared memory; joins: an atomic passes on what was there."""
+    observer = w.machine.observer
+    agent, flags = observer.agent(w), observer.state(w.cta).flags
+    releases = ins.has("release", "acq_rel", "volatile")
+    clock = agent.release() if releases else agent.release_relaxed(CTA)
+    for key in set(at.tolist()):
+        have = flags.get(key) if joins else None
+        flags[key] = clock if have is None else join(have.copy(), clock)
 
 
 def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: bool):
@@ -184,9 +208,9 @@ def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: boo
     if write and observer.stores is not None:
         observer.stores.lanes(w.machine.memory, observer.agent(w), at, nbytes)
     if strong:
-        if not write:
-            observer.ins = ins
-            rules.synchronise(observer.agent(w))
+        observer.ins = ins
+        access = rules.strongly_stored if write else rules.strongly_loaded
+        access(observer.agent(w), at, nbytes, ins)
     elif write:
         observer.ins = ins
         rules.stored_lanes(observer.agent(w), at, nbytes, ins)
@@ -281,7 +305,7 @@ def access(ins: Instr, run):
             _one_address(w, ins, where)
         if where == "shared":
             if strong:
-                _strong_shared(w, ins, at, write)
+                _strong_shared(w, ins, at, nbytes, write, _lanes(mask, at.size == 1))
             else:
                 _shared(w, ins, at, nbytes, write, _lanes(mask, at.size == 1))
         elif where == "global":
@@ -306,6 +330,7 @@ def atomic(ins: Instr, run):
         observer = w.machine.observer
         observer.ins = ins
         if where == "shared":
+            _receive_shared(w, ins, at)
             _shared(
                 w,
                 ins,
@@ -316,6 +341,7 @@ def atomic(ins: Instr, run):
                 "atomic",
                 "updates shared memory atomically",
             )
+            _signal_shared(w, ins, at, joins=True)
         elif where == "global":
             _beside_other_launches(w, ins, at, nbytes, True)
             agent = observer.agent(w)
@@ -323,7 +349,7 @@ def atomic(ins: Instr, run):
                 observer.stores.lanes(w.machine.memory, agent, at, nbytes)
             if floats:
                 observer.globals.reduced(agent, int(at[0]), nbytes, ins)
-            observer.globals.synchronise(agent)
+            observer.globals.updated(agent, at, nbytes, ins)
         return result
 
     return observed

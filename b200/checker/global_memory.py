@@ -1,29 +1,36 @@
-"""Global memory: conflicts between CTAs, and reductions whose result depends on their order.
+"""Global memory: conflicts between warps, and reductions whose result depends on their order.
 
-A conflict is a write of one CTA where another writes or reads. The shadow of an allocation has a
-number for each 2 bytes that were written: which CTA at which line. An access that follows a
-synchronising access of its CTA (an atomic, an acquire) is taken to be ordered by it. Reads leave no
-trace: one that came before the other CTA's write in this run is found under a schedule that has it
-after.
+A conflict is a write of one warp where another reads, or one of another CTA writes, with no order
+of memory between the two: PTX ISA 8.9, by barriers (clocks.py) or by flags (global_order.py). Two
+strong accesses whose scopes include each other's thread do not conflict. The shadow of an
+allocation has a number for each 2 bytes that were written: by which warp, at which line, when.
+Reads leave no trace: one that came before the write in this run is found under a schedule that has
+it after.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from b200 import sparse
 from b200.checker import naming as words
-from b200.checker.clocks import HB
+from b200.checker.clocks import FENCED, GLOBAL, HB, NEVER, ORDER, Agent
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
+from b200.checker.global_order import GlobalOrder, Signal
+from b200.checker.scopes import GPU, distance, scope_of
+from b200.checker.shadow import distinct
 from b200.checker.tensormap_edits import TensorMaps
 from b200.chip.copies.tma_box import Window
+from b200.chip.describe import mnemonic
+from b200.program.module import Instr
 
 UNIT = 2  # bytes of an entry
-ENTRIES = 65535
 WIDE = 4 * UNIT  # bytes of four entries, which are written as one
-FOUR_TIMES = 0x0001_0001_0001_0001
+WEAK, STRONG, ATOMIC, COPY, REDUCTION = "weak", "strong", "atomic", "copy", "reduction"
+MORAL = (STRONG, ATOMIC)  # no conflict among themselves, within their scopes
 
 
 @cache
@@ -31,19 +38,45 @@ def _range(count: int) -> np.ndarray:
     return np.arange(count)
 
 
+class Access(NamedTuple):
+    """What is made now. kind: as of a Write; scope: of a strong access."""
+
+    ins: Instr
+    kind: str = WEAK
+    scope: int = GPU
+    writes: bool = False
+
+
+class Write:
+    """A write that the shadow remembers.
+
+    component, step: known to a clock when it is complete. epoch: of its warp then. fenced: the
+    warp's clock at its latest fence before. signal: what it tells a strong read.
+    """
+
+    __slots__ = ("agent", "ins", "kind", "scope", "component", "step", "epoch", "fenced", "signal")
+
+    def __init__(self, agent: Agent, ins: Instr, kind: str):
+        self.agent, self.ins, self.kind = agent, ins, kind
+        self.scope = scope_of(ins, GPU)
+        self.component, self.epoch = agent.component, agent.now()
+        self.step, self.fenced = self.epoch, agent.fenced
+        self.signal: Signal | None = None
+        if kind in (COPY, REDUCTION) and ins.has("bulk"):
+            stream = agent.stream("bulk_write")
+            self.component, self.step = stream.component, stream.issued
+
+
 class GlobalRules:
     """The rules of one launch's global memory."""
 
     def __init__(self, observer):
         self.observer = observer
-        self.shadows: dict[
-            int, np.ndarray
-        ] = {}  # base of an allocation -> number of the writer of each UNIT
-        self.writers: list = [None]  # number -> (agent, instruction)
+        # base of an allocation -> number of the writer of each UNIT
+        self.shadows: dict[int, np.ndarray] = {}
+        self.writes: list = [None]  # number -> Write
         self.numbers: dict = {}
-        self.synchronised: set = (
-            set()
-        )  # CTAs that have executed an atomic or an acquire on global memory
+        self.order = GlobalOrder(observer)
         self.maps = TensorMaps(observer)
         self.reductions: dict = {}  # allocation -> CTA that added floats to it
 
@@ -65,7 +98,7 @@ class GlobalRules:
         found = self.shadows.get(region.base)
         if found is None or found.size < region.size // UNIT + 1:
             entries = -(-(region.size // UNIT + 1) // 4) * 4
-            found = self.shadows[region.base] = sparse.zeros(entries, np.uint16)
+            found = self.shadows[region.base] = sparse.zeros(entries, np.uint32)
         return found
 
     def writer(self, address: int, nbytes: int):
@@ -75,82 +108,182 @@ class GlobalRules:
         if shadow is None:
             return None
         at = address - region.base
-        return self.writers[int(shadow[at // UNIT : (at + nbytes + 1) // UNIT].max())]
+        write = self.writes[int(shadow[at // UNIT : (at + nbytes + 1) // UNIT].max())]
+        return (write.agent, write.ins) if write is not None else None
 
-    def _number(self, agent, ins) -> int:
-        key = (agent.cta, id(ins))
+    def _number(self, agent: Agent, ins: Instr, kind: str) -> int:
+        """Of a write that is made now."""
+        key = agent, id(ins), agent.now()
         found = self.numbers.get(key)
-        if found is None:
-            found = self.numbers[key] = (len(self.writers) - 1) % ENTRIES + 1
-            if len(self.writers) <= ENTRIES:
-                self.writers.append((agent, ins))
-            else:
-                self.writers[found] = (agent, ins)
+        if found is None or kind in (COPY, REDUCTION):
+            found = self.numbers[key] = len(self.writes)
+            self.writes.append(Write(agent, ins, kind))
         return found
 
-    def _others(self, agent, cells: np.ndarray):
-        """(agent, instruction) of each write of another CTA in some cells that nothing orders
-        before what `agent` does now.
-        """
-        flat = cells.reshape(-1)
-        if agent.cta in self.synchronised or (flat == 0).all():
+    # --- conflicts ------------------------------------------------------------------------------
+    def known(self, agent: Agent, of: Agent, component: int, step: int, row: int = HB) -> bool:
+        """Whether a step of another warp's is before what `agent` does now."""
+        if step >= NEVER or of.cta.cluster is agent.cta.cluster:
+            return component == agent.component or agent.knows(row, component, step)
+        return self.order.knows(agent, of.cta, component, step, row)
+
+    def _check(self, agent: Agent, cells: np.ndarray, access: Access, region):
+        """Hold an access against the latest writes of its cells."""
+        for number in distinct(cells):
+            if (old := self.writes[number]) is not None:
+                self._against(agent, old, access, region)
+
+    def _against(self, agent: Agent, old: Write, access: Access, region):
+        inside = old.agent.cta is agent.cta
+        if inside and access.writes:
             return
-        for old in np.unique(flat).tolist():
-            if self.writers[old] is not None:
-                other, where = self.writers[old]
-                if other.cta is not agent.cta and not self._ordered(agent, other):
-                    yield other, where
+        copied = access.kind == COPY
+        far = distance(agent.cta, old.agent.cta)
+        if access.kind in MORAL and old.kind in MORAL:
+            if min(access.scope, old.scope) < far:
+                self._narrow(agent, old, access, region)
+            return
+        if access.kind in (REDUCTION, ATOMIC) and old.kind in (REDUCTION, ATOMIC):
+            return
+        if self.known(agent, old.agent, old.component, old.step):
+            if copied and not access.writes and old.kind in (WEAK, STRONG, ATOMIC):
+                if not (
+                    agent.knows(GLOBAL, old.component, old.step)
+                    if old.agent.cta.cluster is agent.cta.cluster
+                    else self.order.knows(agent, old.agent.cta, old.component, old.step, GLOBAL)
+                ):
+                    self._proxy(agent, old, access, region)
+            return
+        if old.kind in MORAL and self.known(
+            agent, old.agent, old.agent.component, old.epoch, ORDER
+        ):
+            return
+        self._conflict(agent, old, access, region)
+
+    def _conflict(self, agent: Agent, old: Write, access: Access, region):
+        missing, of_reader = self.order.missing(agent, old)
+        who = "another CTA" if old.agent.cta is not agent.cta else "another warp"
+        if old.agent is agent:
+            who = "the same warp"
+        order = "with nothing to order the two"
+        severity = ERROR
+        if missing:
+            order = "and the signal between the two does not order them"
+            strong = access.kind in MORAL and not access.writes
+            severity = PORTABILITY if of_reader and strong else ERROR
+        elif old.kind == COPY and old.agent.cta is agent.cta:
+            missing = (
+                "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group 0 by the warp "
+                "that issued the copy, then a barrier"
+            )
+        elif old.agent.cta is agent.cta:
+            missing = words.barrier_between(agent, old)
+        elif access.writes:
+            missing = (
+                "missing: an output tile of its own for each CTA (coordinates, or the number of "
+                "CTAs), or a guard at the tensor's edge"
+            )
+        else:
+            missing = (
+                "missing: a second launch, or a flag between the two CTAs (st.release or red "
+                "behind the write, ld.acquire before the read)"
+            )
+            far = distance(agent.cta, old.agent.cta)
+            if access.kind in MORAL and old.fenced is not None and old.fenced[FENCED + far].any():
+                severity = PORTABILITY  # a fence, and then the flag
+            if access.kind in MORAL:
+                missing = f"missing: .relaxed or .release for the {mnemonic(old.ins)}; or a flag"
+        if access.writes:
+            diagnosis = "two CTAs write the same address of global memory"
+            if order.startswith("and"):
+                diagnosis += f", {order}"
+        else:
+            diagnosis = f"global memory is read that {who} writes in the same launch, {order}"
+        self._found("global", diagnosis, agent, old, access, region, missing, severity)
+
+    def _narrow(self, agent: Agent, old: Write, access: Access, region):
+        ins, whose = (old.ins, old.agent) if old.scope <= access.scope else (access.ins, agent)
+        self._found(
+            "global",
+            "strong accesses of two CTAs meet, and the scope of one does not reach the other CTA",
+            agent,
+            old,
+            access,
+            region,
+            f"missing: .gpu for the {mnemonic(ins)} at {words.line(ins)}, by {words.name(whose)}",
+        )
+
+    def _proxy(self, agent: Agent, old: Write, access: Access, region):
+        self._found(
+            "proxy",
+            f"{mnemonic(access.ins)} reads global memory that {mnemonic(old.ins)} wrote through "
+            "the generic proxy, with no fence.proxy.async in between",
+            agent,
+            old,
+            access,
+            region,
+            f"missing: fence.proxy.async (or .global) by {words.name(agent)} behind what orders it "
+            "after the write, or behind the write by its warp",
+        )
+
+    def _found(
+        self, kind, diagnosis, agent, old: Write, access: Access, region, missing, severity=ERROR
+    ):
+        done = "written before" if access.writes else "written"
+        self.observer.found(
+            kind,
+            diagnosis,
+            (
+                f"this access: {words.line(access.ins)}, by {words.name(agent)}",
+                f"{done}: {words.line(old.ins)}, by {words.name(old.agent)}",
+                f"in {self.observer.operand(region.base)}",
+                missing,
+            ),
+            access.ins,
+            old.ins,
+            severity,
+        )
 
     def forget(self, cluster):
         """What a cluster has written, which starts again."""
-        for number, writer in enumerate(self.writers):
-            if writer is not None and writer[0].cta.cluster is cluster:
-                self.writers[number] = None
+        for number, write in enumerate(self.writes):
+            if write is not None and write.agent.cta.cluster is cluster:
+                self.writes[number] = None
 
     # --- reads ----------------------------------------------------------------------------------
-    def _read(self, agent, cells: np.ndarray, ins, region):
-        for other, where in self._others(agent, cells):
-            self.observer.found(
-                "global",
-                "global memory is read that another CTA writes in the same launch, with nothing "
-                "to order the two",
-                (
-                    f"this access: {words.line(ins)}, by {words.name(agent)}",
-                    f"written: {words.line(where)}, by {words.name(other)}",
-                    f"in {self.observer.operand(region.base)}",
-                    "missing: a second launch, or a flag between the two CTAs (st.release or red "
-                    "behind the write, ld.acquire before the read)",
-                ),
-                ins,
-                where,
-            )
-
     def loaded_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins):
         """`nbytes` read at each of the addresses, int64."""
+        access = Access(ins)
+        for region, at in self._regions(addresses, nbytes):
+            if (shadow := self.shadows.get(region.base)) is not None:
+                cells = shadow[(at // UNIT)[:, None] + _range(-(-nbytes // UNIT))]
+                self._check(agent, cells, access, region)
+
+    def _regions(self, addresses: np.ndarray, nbytes: int):
+        """(allocation, offsets in it) of accesses of `nbytes` each."""
         memory = self.observer.machine.memory
         while addresses.size:
             if memory.readable(int(addresses[0]), nbytes, rounded=True) != addresses[0]:
                 addresses = addresses[1:]  # behind a tensor, where nobody writes
                 continue
             region = memory.region(int(addresses[0]), nbytes)
-            inside = (addresses >= region.base) & (addresses + nbytes <= region.base + region.size)
-            shadow = self.shadows.get(region.base)
-            if shadow is not None:
-                first = (addresses[inside] - region.base) // UNIT
-                cells = shadow[first[:, None] + np.arange(-(-nbytes // UNIT))]
-                self._read(agent, cells, ins, region)
+            end = region.base + region.size
+            inside = (addresses >= region.base) & (addresses + nbytes <= end)
+            yield region, addresses[inside] - region.base
             addresses = addresses[~inside]
 
     def loaded(self, agent, address: int, nbytes: int, ins):
-        """Contiguous bytes read by a bulk copy."""
+        """Contiguous bytes read by a copy: of the async proxy, if it is a bulk one."""
         region = self.observer.machine.memory.region(address, nbytes)
+        bulk = ins.has("bulk")
         if region.behind:
             self._behind(agent, nbytes, ins, region)
-        elif ins.has("bulk"):
+        elif bulk:
             self.observer.coverage.copied(agent, address, nbytes, region, ins)
         if (shadow := self.shadows.get(region.base)) is not None:
             at = address - region.base
-            self._read(agent, shadow[at // UNIT : (at + nbytes + 1) // UNIT], ins, region)
+            cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
+            self._check(agent, cells, Access(ins, COPY if bulk else WEAK), region)
 
     def _behind(self, agent, nbytes: int, ins, region):
         where = "inside of what PyTorch rounds its allocation up to" if region.within else ""
@@ -173,55 +306,30 @@ class GlobalRules:
         """A TMA load."""
         if access.region.base in self.shadows:
             for cells in self._boxes(access):
-                self._read(agent, cells, ins, access.region)
+                self._check(agent, cells, Access(ins, COPY), access.region)
 
     # --- writes ---------------------------------------------------------------------------------
-    def _written(self, agent, cells: np.ndarray, ins, region):
-        """cells: shadow entries about to be overwritten."""
-        for other, where in self._others(agent, cells):
-            self.observer.found(
-                "global",
-                "two CTAs write the same address of global memory",
-                (
-                    f"this access: {words.line(ins)}, by {words.name(agent)}",
-                    f"written before: {words.line(where)}, by {words.name(other)}",
-                    f"in {self.observer.operand(region.base)}",
-                    "missing: an output tile of its own for each CTA (coordinates, or the number "
-                    "of CTAs), or a guard at the "
-                    "tensor's edge",
-                ),
-                ins,
-                where,
-            )
-
-    @staticmethod
-    def _ordered(agent, other) -> bool:
-        """A barrier of the cluster stands between the other warp's latest write and now."""
-        return other.cta.cluster is agent.cta.cluster and agent.knows(
-            HB, other.component, other.global_epoch
-        )
-
-    def stored(self, agent, address: int, nbytes: int, ins):
-        """Contiguous bytes."""
+    def stored(self, agent, address: int, nbytes: int, ins, kind: str = COPY):
+        """Contiguous bytes of a bulk copy or reduction."""
         region = self.observer.machine.memory.region(address, nbytes)
-        shadow, number = self._shadow(region), self._number(agent, ins)
-        agent.global_epoch = agent.now()
+        shadow = self._shadow(region)
         if self.maps.uses:
             self.maps.stored(agent, address, address + nbytes)
         at = address - region.base
         cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
-        self._written(agent, cells, ins, region)
-        cells[:] = number
+        if cells.any():
+            self._check(agent, cells, Access(ins, kind, writes=True), region)
+        cells[:] = self._number(agent, ins, kind)
 
-    def stored_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins):
+    def stored_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins, kind: str = WEAK):
         """`nbytes` at each of the addresses, int64."""
         if nbytes < UNIT:
             return
         memory = self.observer.machine.memory
-        number = self._number(agent, ins)
-        agent.global_epoch = agent.now()
+        number = self._number(agent, ins, kind)
         if self.maps.uses:
             self.maps.stored(agent, int(addresses.min()), int(addresses.max()) + nbytes)
+        access = Access(ins, kind, scope_of(ins, GPU) if kind != WEAK else GPU, True)
         while addresses.size:
             region = memory.region(int(addresses[0]), nbytes)
             end = region.base + region.size
@@ -230,28 +338,85 @@ class GlobalRules:
             else:
                 inside = (addresses >= region.base) & (addresses + nbytes <= end)
                 here, addresses = addresses[inside], addresses[~inside]
-            self._store(agent, here - region.base, nbytes, number, ins, region)
+            self._store(agent, here - region.base, nbytes, number, access, region)
 
-    def _store(self, agent, at: np.ndarray, nbytes: int, number: int, ins, region):
+    def _store(self, agent, at: np.ndarray, nbytes: int, number: int, access: Access, region):
         """`nbytes` at offsets of an allocation: four entries at a time where they are aligned."""
-        shadow, unit = self._shadow(region), UNIT
+        shadow, unit, value = self._shadow(region), UNIT, number
         if nbytes % WIDE == 0 and not (int(np.bitwise_or.reduce(at)) & WIDE - 1):
-            shadow, unit, number = shadow.view(np.uint64), WIDE, number * FOUR_TIMES
+            shadow, unit = shadow.view(np.complex128), WIDE
+            value = np.full(4, number, np.uint32).view(np.complex128)
         index = at // unit
         if nbytes > unit:
             index = index[:, None] + _range(nbytes // unit)
-        cells = shadow[index]
+        cells = shadow[index].view(np.uint32)
         if cells.any():
-            self._written(agent, cells.view(np.uint16), ins, region)
-        shadow[index] = number
+            self._check(agent, cells, access, region)
+        shadow[index] = value
 
-    def stored_box(self, agent, access, ins):
-        """A TMA store."""
-        number = self._number(agent, ins)
-        agent.global_epoch = agent.now()
+    def stored_box(self, agent, access, ins, kind: str = COPY):
+        """A TMA store or reduction."""
+        number = self._number(agent, ins, kind)
         for cells in self._boxes(access):
-            self._written(agent, cells, ins, access.region)
+            if cells.any():
+                self._check(agent, cells, Access(ins, kind, writes=True), access.region)
             cells[...] = number
+
+    # --- strong accesses ------------------------------------------------------------------------
+    def strongly_loaded(self, agent, addresses: np.ndarray, nbytes: int, ins):
+        """ld.relaxed, ld.acquire, ld.volatile: receive signals."""
+        access = Access(ins, STRONG, scope_of(ins, GPU))
+        for region, at in self._regions(addresses, nbytes):
+            if (shadow := self.shadows.get(region.base)) is not None:
+                for offset in set(at.tolist()):
+                    cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
+                    self._receive(agent, region.base + offset, cells, ins)
+                    self._check(agent, cells, access, region)
+
+    def strongly_stored(self, agent, addresses: np.ndarray, nbytes: int, ins):
+        """st.relaxed, st.release, st.volatile: a signal."""
+        if nbytes < UNIT:
+            return
+        signal = self.order.signal(agent, ins)
+        self.stored_lanes(agent, addresses, nbytes, ins, STRONG)
+        self._write_of(agent, ins).signal = signal
+        agent.release()
+
+    def updated(self, agent, addresses: np.ndarray, nbytes: int, ins):
+        """atom, red: receive signals, and pass them on with one of their own."""
+        found = []
+        for region, at in self._regions(addresses, nbytes):
+            shadow = self._shadow(region)
+            for offset in set(at.tolist()):
+                cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
+                latest = self._receive(agent, region.base + offset, cells, ins)
+                found.append((region.base + offset, latest))
+        signal = self.order.signal(agent, ins)
+        for address, latest in found:
+            stored = latest.signal if latest is not None and latest.kind != ATOMIC else None
+            self.order.passes_on(address, signal, stored)
+        self.stored_lanes(agent, addresses, nbytes, ins, ATOMIC)
+        self._write_of(agent, ins).signal = signal
+        agent.release()
+
+    def _write_of(self, agent: Agent, ins: Instr) -> Write:
+        """The write that was just made."""
+        return self.writes[self.numbers[agent, id(ins), agent.now()]]
+
+    def _receive(self, agent: Agent, address: int, cells: np.ndarray, ins: Instr) -> Write | None:
+        """The signals of an address; returns the latest write there."""
+        number = int(cells[0])
+        write = self.writes[number] if number else None
+        if write is None:
+            return None
+        if write.kind == ATOMIC:
+            self.order.receive(agent, self.order.chains.get(address, ()), ins)
+            return write
+        if write.signal is None and write.agent is not agent:
+            write.signal = self.order.flag(write.agent, write.ins, write.fenced)
+        if write.signal is not None:
+            self.order.receive(agent, (write.signal,), ins)
+        return write
 
     def _boxes(self, access):
         """The shadow of what a TMA operation touches, a view for each box."""
@@ -263,11 +428,10 @@ class GlobalRules:
                 continue
             start = view.__array_interface__["data"][0] - region.u8.__array_interface__["data"][0]
             shape = (*view.shape[:-1], view.shape[-1] // UNIT)
-            yield np.ndarray(
-                shape, np.uint16, shadow, start // UNIT * UNIT, (*view.strides[:-1], UNIT)
-            )
+            strides = (*(2 * step for step in view.strides[:-1]), 2 * UNIT)
+            yield np.ndarray(shape, np.uint32, shadow, start // UNIT * 2 * UNIT, strides)
 
-    # --- reductions and synchronisation ---------------------------------------------------------
+    # --- reductions ---------------------------------------------------------
     def reduced(self, agent, address: int, nbytes: int, ins):
         """A reduction of floating-point numbers: sums depend on the order of the CTAs."""
         if not (
@@ -292,6 +456,3 @@ class GlobalRules:
                 first[1],
                 NOTE,
             )
-
-    def synchronise(self, agent):
-        self.synchronised.add(agent.cta)

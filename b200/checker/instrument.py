@@ -17,6 +17,7 @@ from b200.checker.accesses import Record
 from b200.checker.clocks import Agent
 from b200.checker.following import all_operands, followed, look_of
 from b200.checker.generic import UNSEEN
+from b200.checker.observer import Observer
 from b200.checker.registers import first_reads
 from b200.checker.scopes import CLUSTER, CTA, scope_of
 from b200.checker.tensor_memory import halves_of
@@ -328,17 +329,6 @@ def _is_canceled(ins: Instr, run):
 # --- fences and groups --------------------------------------------------------------------------
 
 
-def _sides(ins: Instr) -> dict[str, bool]:
-    """What a memory fence does."""
-    return {"acquires": not ins.has("release"), "releases": not ins.has("acquire")}
-
-
-def _both_fences(ins: Instr, agent: Agent):
-    """fence.proxy.async::generic.SIDE.sync_restrict: of the async proxy and of memory."""
-    agent.fence_async()
-    agent.fence_memory(CLUSTER, **_sides(ins))
-
-
 @followed(all_operands)
 def _grid_dependency(ins: Instr, run):
     """griddepcontrol.wait, .launch_dependents."""
@@ -358,19 +348,25 @@ def _grid_dependency(ins: Instr, run):
 def _fence(ins: Instr, run):
     if ins.has("proxy"):
         kinds = [m for m in ins.mods if m.startswith("async")]
-        if not kinds or kinds[0] == "async.global" or ins.has("global"):
+        if not kinds:
             return run
-        act = Agent.fence_async if kinds[0] != "async::generic" else partial(_both_fences, ins)
+        if kinds[0] == "async::generic":
+            acts = [Observer.fence_async, partial(Observer.fence_memory, ins=ins, scope=CLUSTER)]
+        else:
+            near, far = not ins.has("global"), not ins.has("shared::cta", "shared::cluster")
+            acts = [Observer.fence_async] * near + [Observer.fence_async_global] * far
     elif ins.has("mbarrier_init"):
-        act = Agent.fence_init
+        acts = [Observer.fence_init]
     elif ins.has("sync_restrict::shared::cta", "sync_restrict::shared::cluster"):
-        act = partial(Agent.fence_memory, scope=CLUSTER, **_sides(ins))
+        acts = [partial(Observer.fence_memory, ins=ins, scope=CLUSTER)]
     else:
-        act = partial(Agent.fence_memory, scope=scope_of(ins, CTA), **_sides(ins))
+        acts = [partial(Observer.fence_memory, ins=ins, scope=scope_of(ins, CTA))]
 
     def observed(w, mask, *operands):
         run(w, mask, *operands)
-        act(w.machine.observer.agent(w))
+        observer = w.machine.observer
+        for act in acts:
+            act(observer, observer.agent(w))
 
     return observed
 
@@ -403,30 +399,35 @@ def _stream_wait(name: str):
     return make
 
 
-def _commit_group(name: str):
+def _commit_group(*names: str):
     @followed(all_operands)
     def make(ins: Instr, run):
         def observed(w, mask):
             run(w, mask)
-            w.machine.observer.agent(w).stream(name).commit()
+            for name in names:
+                w.machine.observer.agent(w).stream(name).commit()
 
         return observed
 
     return make
 
 
-def _wait_group(name: str):
+def _wait_group(*names: str):
+    """names: of streams; with .read only the first, which is over when the source is read."""
+
     @followed(all_operands)
     def make(ins: Instr, run):
         everything = ins.has("wait_all")
+        waited = names[:1] if ins.has("read") else names
 
         def observed(w, mask, n=0):
             run(w, mask, n) if not everything else run(w, mask)
             agent = w.machine.observer.agent(w)
-            stream = agent.stream(name)
-            if everything:
-                stream.commit()
-            agent.learn(stream.component, stream.complete_but(n))
+            for name in waited:
+                stream = agent.stream(name)
+                if everything:
+                    stream.commit()
+                agent.learn(stream.component, stream.complete_but(n))
 
         return observed
 
@@ -536,8 +537,8 @@ WRAPPERS: tuple[tuple[tuple[str, ...], Callable | None], ...] = (
     (("tcgen05", "fence::after_thread_sync"), _tensor_fence(Agent.fence_after)),
     (("tcgen05", "wait::ld"), _stream_wait("tmem_load")),
     (("tcgen05", "wait::st"), _stream_wait("tmem_store")),
-    (("cp", "async", "bulk", "commit_group"), _commit_group("bulk_read")),
-    (("cp", "async", "bulk", "wait_group"), _wait_group("bulk_read")),
+    (("cp", "async", "bulk", "commit_group"), _commit_group("bulk_read", "bulk_write")),
+    (("cp", "async", "bulk", "wait_group"), _wait_group("bulk_read", "bulk_write")),
     (("cp", "async", "commit_group"), _commit_group("cp_async")),
     (("cp", "async", "wait_group"), _wait_group("cp_async")),
     (("cp", "async", "wait_all"), _wait_group("cp_async")),

@@ -6,7 +6,7 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker import register_moves
-from b200.checker.clocks import HB, NEVER, ORDER, join
+from b200.checker.clocks import HB, NEVER, ORDER, SHARED_ROWS, join
 from b200.checker.finding import NOTE, PORTABILITY
 
 
@@ -48,7 +48,7 @@ def _copies(observer, agent):
 def _cta_exited(observer, cta, state):
     clock = state.exits.get(cta.rank)
     if clock is None:
-        clock = np.zeros((5, 1), np.int32)
+        clock = np.zeros((SHARED_ROWS, 1), np.int32)
     for record in state.remote[cta.rank].values():
         own = record.agent.cta is cta
         if not _over(record, clock) and not (own and record.component == record.agent.component):

@@ -125,7 +125,8 @@ def wait_for_store(agent, old: Record) -> str:
     )
 
 
-def barrier_between(agent, old: Record) -> str:
+def barrier_between(agent, old) -> str:
+    """old: a Record, or what else has an agent."""
     return (
         f"missing: a barrier (bar.sync, or mbarrier arrive and wait) between {name(old.agent)} and "
         f"{name(agent)}{phase_off(old.agent) or phase_off(agent)}"

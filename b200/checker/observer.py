@@ -342,6 +342,25 @@ class Observer(Asynchronous):
         else:
             (agent.acquire_barrier if self.strict else agent.acquire)(barrier.passed)
 
+    # --- fences ---------------------------------------------------------------------------------
+    def fence_memory(self, agent: Agent, ins: Instr, scope: int):
+        """fence.acq_rel, fence.sc, membar; fence.acquire and fence.release do one half of it."""
+        acquires, releases = not ins.has("release"), not ins.has("acquire")
+        agent.fence_memory(scope, acquires, releases)
+        if acquires:
+            self.globals.order.fenced(agent, scope)
+
+    def fence_async(self, agent: Agent):
+        """fence.proxy.async for shared memory."""
+        agent.fence_async()
+
+    def fence_async_global(self, agent: Agent):
+        agent.fence_async_global()
+        self.globals.order.fenced_proxy(agent)
+
+    def fence_init(self, agent: Agent):
+        agent.fence_init()
+
     # --- tensor memory --------------------------------------------------------------------------
     def allocated(self, warp, address, columns: int, pair: bool):
         """tcgen05.alloc has handed out columns: the latest of the CTA's allocations of this

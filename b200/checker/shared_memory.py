@@ -18,7 +18,7 @@ from b200.checker.clocks import AFTER, ASYNC
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 
-COMMUTE = ("atomic", "red.async")  # no conflict among themselves
+STRONG = ("atomic", "strong")  # no conflict among themselves, as with red.async
 
 
 def place(cta, low: int, high: int, unit: int) -> str:
@@ -54,7 +54,7 @@ class SharedRules:
                 and not known(new.agent, old := self.state.records[number])
                 and old is not new
             ):
-                if new.narrow and old.narrow or new.kind == old.kind in COMMUTE:
+                if new.narrow and old.narrow or self._commute(new, old):
                     continue
                 severity, order = ERROR, "with nothing to order the two"
                 if old.empty:
@@ -78,6 +78,12 @@ class SharedRules:
                     old,
                     severity,
                 )
+
+    @staticmethod
+    def _commute(new: Record, old: Record) -> bool:
+        if new.kind in STRONG:
+            return old.kind in STRONG
+        return new.kind == old.kind == "red.async"
 
     @staticmethod
     def _sentence(new: Record, old: Record, how: str, order: str) -> str:

@@ -169,9 +169,7 @@ class TensorMaps:
 
     def _of_another_cta(self, agent, new: Record, edit: Record, how: str):
         """Whose object is it? Only a flag in global memory or a barrier could tell."""
-        if agent.cta in self.observer.globals.synchronised or (
-            edit.agent.cta.cluster is agent.cta.cluster and known(agent, edit)
-        ):
+        if self.observer.globals.known(agent, edit.agent, edit.component, edit.step):
             return
         self._found(
             f"a tensormap is {how} that another CTA edits, with nothing to order the two",

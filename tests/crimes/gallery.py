@@ -18,6 +18,7 @@ from tests.crimes import (
     clusters,
     cta,
     dsl,
+    flags,
     gemm,
     grid,
     lanes,
@@ -33,6 +34,7 @@ from tests.crimes import (
 )
 
 CRIMES = [
+    *flags.CRIMES,
     *gemm.CRIMES,
     *cta.CRIMES,
     *cancels.CRIMES,

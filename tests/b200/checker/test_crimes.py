@@ -6,6 +6,7 @@ from tests.crimes import (
     cancels,
     clusters,
     cta,
+    flags,
     gemm,
     grid,
     lanes,
@@ -20,6 +21,7 @@ from tests.crimes import (
 )
 
 CRIMES = [
+    *flags.CRIMES,
     *gemm.CRIMES,
     *cta.CRIMES,
     *cancels.CRIMES,

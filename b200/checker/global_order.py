@@ -1,0 +1,276 @@
+"""Order through global memory: who has synchronised with whom by flags and counters (PTX ISA 8.9).
+
+A strong write or an atomic is a signal. It hands over what its thread has released: all of it if
+the instruction releases, else what a fence has put in front of it; and as far as the scope of the
+two reaches. A strong read takes it over at once if it acquires, else at the next fence. Atomics on
+one address pass on what those before them have brought (the release sequence); a store begins anew.
+
+Clusters have clocks of their own. What a warp learns of another cluster is an *arrival* in the time
+of the warp that learns it: whoever is ordered behind that, by whatever means, knows it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.clocks import FENCED, GLOBAL, HB, ORDER, Agent, join, order_of, weakened
+from b200.checker.scopes import CTA, DISTANCES, GPU, distance, scope_of
+from b200.chip.describe import mnemonic
+from b200.program.module import Instr
+
+Knowledge = dict[Any, np.ndarray]  # of each cluster (ClusterState) a clock
+KEPT = 512  # signals remembered of an address
+
+
+def releases(ins: Instr) -> bool:
+    return ins.has("release", "acq_rel")
+
+
+def acquires(ins: Instr) -> bool:
+    return ins.has("acquire", "acq_rel")
+
+
+@dataclass(eq=False)
+class Signal:
+    """A strong write of global memory, or a weak one that is taken for a flag.
+
+    scope: of the instruction. clock: of its warp, None if it has nothing to hand over. known: what
+    the warp knows of other clusters.
+    """
+
+    agent: Agent
+    ins: Instr
+    scope: int
+    clock: np.ndarray | None
+    arrivals: list[Arrival]
+
+    @property
+    def releases(self) -> bool:
+        return releases(self.ins)
+
+    def given(self, far: int) -> np.ndarray | None:
+        """The clock that a reader so far away may take over."""
+        if self.clock is None:
+            return None
+        return self.clock if self.releases and self.scope >= far else weakened(self.clock, far)
+
+    def knowledge(self, cluster, far: int) -> Knowledge:
+        """What a reader so far away may take over. cluster: of the signal's warp."""
+        clock = self.given(far)
+        if clock is None:
+            return {}
+        found: Knowledge = {cluster: clock}
+        for arrival in self.arrivals:
+            for row, whole in ((HB, True), (ORDER, False)):
+                if arrival.before(clock, row):
+                    merge(found, arrival.knowledge, whole)
+                    break
+        return found
+
+
+class Arrival(NamedTuple):
+    """What a warp has learned at an epoch of its time."""
+
+    component: int
+    epoch: int
+    knowledge: Knowledge
+
+    def before(self, clock: np.ndarray, row: int) -> bool:
+        known = self.component < clock.shape[1]
+        return known and int(clock[row, self.component]) >= self.epoch
+
+
+class Pending(NamedTuple):
+    """A signal that a warp has read and not acquired yet."""
+
+    agent: Agent
+    epoch: int
+    ins: Instr
+    signal: Signal
+
+
+def merge(into: Knowledge, knowledge: Knowledge, whole: bool = True):
+    """Join knowledge; whole: memory too, not the order of execution alone."""
+    for cluster, clock in knowledge.items():
+        clock = clock if whole else order_of(clock)
+        have = into.get(cluster)
+        into[cluster] = clock if have is None else join(have.copy(), clock)
+
+
+@dataclass
+class Learned:
+    """What the warps of a cluster have learned of others, and have read and not acquired."""
+
+    arrivals: list[Arrival] = field(default_factory=list)
+    pending: list[Pending] = field(default_factory=list)
+    seen: set[tuple] = field(default_factory=set)  # what was received or acquired already
+
+
+class GlobalOrder:
+    """The signals of a launch, and who has received them."""
+
+    def __init__(self, observer):
+        self.observer = observer
+        self.chains: dict[int, list[Signal]] = {}  # address of an atomic -> what it passes on
+        self.learned: dict[Any, Learned] = {}  # of each cluster
+        self.received: list[Pending] = []  # without order of memory, for reports
+
+    def _learned(self, agent: Agent) -> Learned:
+        state = self.observer.state(agent.cta)
+        found = self.learned.get(state)
+        if found is None:
+            found = self.learned[state] = Learned()
+        return found
+
+    # --- signals --------------------------------------------------------------------------------
+    def signal(self, agent: Agent, ins: Instr) -> Signal:
+        """A strong write is about to happen."""
+        clock = agent.release().copy()
+        clock[ORDER, agent.component] += 1  # the write itself, which comes behind what it releases
+        return Signal(agent, ins, scope_of(ins, GPU), clock, self._before(agent, clock))
+
+    def flag(self, agent: Agent, ins: Instr, clock: np.ndarray | None) -> Signal:
+        """A weak write that somebody polls. clock: at its warp's latest fence before it."""
+        arrivals = self._before(agent, clock) if clock is not None else []
+        return Signal(agent, ins, CTA, clock, arrivals)
+
+    def _before(self, agent: Agent, clock: np.ndarray) -> list[Arrival]:
+        return [a for a in self._learned(agent).arrivals if a.before(clock, ORDER)]
+
+    def passes_on(self, address: int, signal: Signal, before: Signal | None):
+        """An atomic hands over what those before it on its address have, back to the latest store.
+        before: the signal of a store that is the latest write, if it is one.
+        """
+        chain = self.chains.setdefault(address, [])
+        if before is not None:
+            chain[:] = [before]
+        chain[:] = [s for s in chain if s.agent is not signal.agent][-KEPT:] + [signal]
+
+    def receive(self, agent: Agent, signals, ins: Instr):
+        """A strong read, or an atomic, sees signals."""
+        scope, acquiring, learned = scope_of(ins, GPU), acquires(ins), self._learned(agent)
+        for signal in signals:
+            if signal.agent is agent or (agent, signal, id(ins)) in learned.seen:
+                continue
+            learned.seen.add((agent, signal, id(ins)))
+            far = distance(agent.cta, signal.agent.cta)
+            memory = acquiring and scope >= far
+            self._take(agent, signal, far, memory)
+            received = Pending(agent, agent.now(), ins, signal)
+            self.received.append(received)
+            if not memory:
+                learned.pending.append(received)
+
+    def fenced(self, agent: Agent, scope: int):
+        """A fence: what was read before it, by whoever is ordered before it, is acquired."""
+        learned = self.learned.get(self.observer.state(agent.cta))
+        if learned is None:
+            return
+        for pending in tuple(learned.pending):
+            far = distance(agent.cta, pending.signal.agent.cta)
+            if scope < far or (agent, id(pending)) in learned.seen:
+                continue
+            component, epoch = pending.agent.component, pending.epoch
+            if pending.agent is agent or agent.knows(HB, component, epoch):
+                learned.seen.add((agent, id(pending)))
+                self._take(agent, pending.signal, far, True)
+
+    def fenced_proxy(self, agent: Agent):
+        """fence.proxy.async: what the warp knows of other clusters is open to the async proxy."""
+        found: Knowledge = {}
+        for arrival in self._of(agent):
+            merge(found, arrival.knowledge)
+        for clock in found.values():
+            np.maximum(clock[GLOBAL], clock[HB], out=clock[GLOBAL])
+        self._learn(agent, found)
+
+    def _take(self, agent: Agent, signal: Signal, far: int, memory: bool):
+        own = self.observer.state(agent.cta)
+        knowledge = signal.knowledge(self.observer.state(signal.agent.cta), far)
+        if not memory:
+            knowledge = {cluster: order_of(clock) for cluster, clock in knowledge.items()}
+        if (mine := knowledge.pop(own, None)) is not None:
+            agent.acquire_barrier(mine)
+        self._learn(agent, knowledge)
+
+    def _learn(self, agent: Agent, knowledge: Knowledge):
+        if knowledge:
+            epoch = agent.now()
+            self._learned(agent).arrivals.append(Arrival(agent.component, epoch, knowledge))
+
+    def _of(self, agent: Agent, row: int = HB) -> Iterator[Arrival]:
+        """What a warp has learned of other clusters, by itself or from those of its cluster."""
+        learned = self.learned.get(self.observer.state(agent.cta))
+        for arrival in reversed(learned.arrivals) if learned is not None else ():
+            if arrival.component == agent.component or agent.knows(
+                row, arrival.component, arrival.epoch
+            ):
+                yield arrival
+
+    # --- questions ------------------------------------------------------------------------------
+    def knows(self, agent: Agent, cta, component: int, step: int, row: int = HB) -> bool:
+        """Whether a step of a component of another cluster is before what `agent` does now."""
+        state = self.observer.state(cta)
+        for arrival in self._of(agent, ORDER if row == ORDER else HB):
+            clock = arrival.knowledge.get(state)
+            if clock is not None and component < clock.shape[1] and clock[row, component] >= step:
+                return True
+        return False
+
+    def missing(self, agent: Agent, old) -> tuple[str, bool]:
+        """Why a write is not known in spite of a signal behind it, "" if there is none; whether
+        only the reader's side is missing.
+        """
+        for pending in reversed(self.received):
+            signal, clock = pending.signal, pending.signal.clock
+            if clock is None or pending.agent.cta is not agent.cta:
+                continue
+            if signal.agent.cta.cluster is not old.agent.cta.cluster:
+                continue
+            component, step = old.agent.component, old.epoch
+            if component >= clock.shape[1] or clock[ORDER, component] < step:
+                continue
+            return self._why(signal, pending, clock, old)
+        return "", False
+
+    def _why(self, signal: Signal, pending: Pending, clock, old) -> tuple[str, bool]:
+        far = distance(signal.agent.cta, pending.agent.cta)
+        write = f"the {mnemonic(signal.ins)} at {words.line(signal.ins)}"
+        whose = f"{write}, by {words.name(signal.agent)}"
+        narrow = "its scope does not reach the CTA that reads"
+        if old.component != old.agent.component and clock[HB, old.component] < old.step:
+            return (
+                "missing: cp.async.bulk.wait_group 0 (without .read, which waits for the source "
+                f"only) before {whose}",
+                False,
+            )
+        if not (signal.releases and signal.scope >= far):
+            fenced = [int(clock[FENCED + d, old.component]) >= old.step for d in DISTANCES]
+            if not fenced[far]:
+                if signal.releases:
+                    return f"missing: .release.gpu for {whose}: {narrow}", False
+                if fenced[CTA]:
+                    return (
+                        "missing: fence.acq_rel.gpu (__threadfence) behind the write, in place of "
+                        f"the fence of narrower scope before {whose}",
+                        False,
+                    )
+                return (
+                    "missing: fence.acq_rel.gpu (__threadfence) between the write and "
+                    f"{write}, or .release.gpu for it: it is relaxed, by "
+                    f"{words.name(signal.agent)}",
+                    False,
+                )
+        read = f"the {mnemonic(pending.ins)} at {words.line(pending.ins)}"
+        if acquires(pending.ins):
+            return f"missing: .acquire.gpu for {read}: {narrow}", True
+        return (
+            f"missing: fence.acq_rel.gpu (__threadfence) behind {read}, or .acquire.gpu for it: "
+            "it is relaxed",
+            True,
+        )
