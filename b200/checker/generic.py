@@ -316,6 +316,22 @@ def access(ins: Instr, run):
     return observed
 
 
+def _changes(w, at: np.ndarray, old, mask: int) -> bool:
+    """Whether an atomic has left another value in global memory than it found: one that has not is
+    no more than a read. old: the values that it returned.
+    """
+    if isinstance(old, tuple):
+        return True
+    found = np.asarray(old)[active(mask)] if isinstance(old, np.ndarray) else np.array([old])
+    places = at if at.size == found.size else np.broadcast_to(at, found.shape)
+    for address, value in set(zip(places.tolist(), found.tolist())):
+        region = w.machine.memory.region(address, found.itemsize)
+        now = region.u8[address - region.base :][: found.itemsize].view(found.dtype)[0]
+        if int(now) != value:
+            return True
+    return False
+
+
 def atomic(ins: Instr, run):
     """atom, red."""
     space = space_of(ins)
@@ -349,7 +365,9 @@ def atomic(ins: Instr, run):
                 observer.stores.lanes(w.machine.memory, agent, at, nbytes)
             if floats:
                 observer.globals.reduced(agent, int(at[0]), nbytes, ins)
-            observer.globals.updated(agent, at, nbytes, ins)
+            changed = result is None or _changes(w, at, result, mask)
+            rules = observer.globals
+            (rules.updated if changed else rules.strongly_loaded)(agent, at, nbytes, ins)
         return result
 
     return observed

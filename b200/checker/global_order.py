@@ -11,6 +11,7 @@ of the warp that learns it: whoever is ordered behind that, by whatever means, k
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from b200.program.module import Instr
 
 Knowledge = dict[Any, np.ndarray]  # of each cluster (ClusterState) a clock
 KEPT = 512  # signals remembered of an address
+LATEST = 4  # arrivals remembered from one warp to another: the later ones know of the earlier
 
 
 def releases(ins: Instr) -> bool:
@@ -106,7 +108,8 @@ def merge(into: Knowledge, knowledge: Knowledge, whole: bool = True):
 class Learned:
     """What the warps of a cluster have learned of others, and have read and not acquired."""
 
-    arrivals: list[Arrival] = field(default_factory=list)
+    # (component of who learned it, from which warp) -> the latest
+    arrivals: dict[tuple, deque[Arrival]] = field(default_factory=dict)
     pending: list[Pending] = field(default_factory=list)
     seen: set[tuple] = field(default_factory=set)  # what was received or acquired already
 
@@ -140,7 +143,9 @@ class GlobalOrder:
         return Signal(agent, ins, CTA, clock, arrivals)
 
     def _before(self, agent: Agent, clock: np.ndarray) -> list[Arrival]:
-        return [a for a in self._learned(agent).arrivals if a.before(clock, ORDER)]
+        every = self._learned(agent).arrivals.values()
+        latest = (next((a for a in reversed(of) if a.before(clock, ORDER)), None) for of in every)
+        return [arrival for arrival in latest if arrival is not None]
 
     def passes_on(self, address: int, signal: Signal, before: Signal | None):
         """An atomic hands over what those before it on its address have, back to the latest store.
@@ -187,7 +192,7 @@ class GlobalOrder:
             merge(found, arrival.knowledge)
         for clock in found.values():
             np.maximum(clock[GLOBAL], clock[HB], out=clock[GLOBAL])
-        self._learn(agent, found)
+        self._learn(agent, found, None)
 
     def _take(self, agent: Agent, signal: Signal, far: int, memory: bool):
         own = self.observer.state(agent.cta)
@@ -196,21 +201,22 @@ class GlobalOrder:
             knowledge = {cluster: order_of(clock) for cluster, clock in knowledge.items()}
         if (mine := knowledge.pop(own, None)) is not None:
             agent.acquire_barrier(mine)
-        self._learn(agent, knowledge)
+        self._learn(agent, knowledge, signal.agent)
 
-    def _learn(self, agent: Agent, knowledge: Knowledge):
+    def _learn(self, agent: Agent, knowledge: Knowledge, source: Agent | None):
         if knowledge:
-            epoch = agent.now()
-            self._learned(agent).arrivals.append(Arrival(agent.component, epoch, knowledge))
+            arrival = Arrival(agent.component, agent.now(), knowledge)
+            arrivals, key = self._learned(agent).arrivals, (agent.component, source)
+            arrivals.setdefault(key, deque(maxlen=LATEST)).append(arrival)
 
     def _of(self, agent: Agent, row: int = HB) -> Iterator[Arrival]:
         """What a warp has learned of other clusters, by itself or from those of its cluster."""
         learned = self.learned.get(self.observer.state(agent.cta))
-        for arrival in reversed(learned.arrivals) if learned is not None else ():
-            if arrival.component == agent.component or agent.knows(
-                row, arrival.component, arrival.epoch
-            ):
-                yield arrival
+        for arrivals in learned.arrivals.values() if learned is not None else ():
+            for arrival in reversed(arrivals):
+                own = arrival.component == agent.component
+                if own or agent.knows(row, arrival.component, arrival.epoch):
+                    yield arrival
 
     # --- questions ------------------------------------------------------------------------------
     def knows(self, agent: Agent, cta, component: int, step: int, row: int = HB) -> bool:
