@@ -17,7 +17,7 @@ import numpy as np
 
 from b200 import sparse
 from b200.checker import naming as words
-from b200.checker.clocks import FENCED, GLOBAL, HB, NEVER, ORDER, Agent
+from b200.checker.clocks import FENCED, GLOBAL, HB, NEVER, Agent
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.global_order import GlobalOrder, Signal
 from b200.checker.scopes import GPU, distance, scope_of
@@ -77,6 +77,7 @@ class GlobalRules:
         self.writes: list = [None]  # number -> Write
         self.numbers: dict = {}
         self.order = GlobalOrder(observer)
+        self.polled: dict = {}  # warp -> what its latest strong read of one address has seen
         self.maps = TensorMaps(observer)
         self.reductions: dict = {}  # allocation -> CTA that added floats to it
 
@@ -154,9 +155,7 @@ class GlobalRules:
                 ):
                     self._proxy(agent, old, access, region)
             return
-        if old.kind in MORAL and self.known(
-            agent, old.agent, old.agent.component, old.epoch, ORDER
-        ):
+        if old.kind in MORAL and self.order.received_from(agent, old) is not None:
             return
         self._conflict(agent, old, access, region)
 
@@ -365,6 +364,12 @@ class GlobalRules:
     # --- strong accesses ------------------------------------------------------------------------
     def strongly_loaded(self, agent, addresses: np.ndarray, nbytes: int, ins):
         """ld.relaxed, ld.acquire, ld.volatile: receive signals."""
+        polled = self.polled.get(agent)
+        if polled is not None and addresses.size == 1:
+            of, address, shadow, unit, number, count = polled
+            if of is ins and address == addresses[0] and shadow[unit] == number:
+                if len(self.order.chains.get(address, ())) == count:
+                    return  # it has seen this before
         access = Access(ins, STRONG, scope_of(ins, GPU))
         for region, at in self._regions(addresses, nbytes):
             if (shadow := self.shadows.get(region.base)) is not None:
@@ -372,6 +377,10 @@ class GlobalRules:
                     cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                     self._receive(agent, region.base + offset, cells, ins)
                     self._check(agent, cells, access, region)
+                if addresses.size == 1:
+                    address, unit = int(addresses[0]), int(at[0]) // UNIT
+                    count = len(self.order.chains.get(address, ()))
+                    self.polled[agent] = ins, address, shadow, unit, int(shadow[unit]), count
 
     def strongly_stored(self, agent, addresses: np.ndarray, nbytes: int, ins):
         """st.relaxed, st.release, st.volatile: a signal."""

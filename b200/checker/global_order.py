@@ -20,12 +20,12 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.clocks import FENCED, GLOBAL, HB, ORDER, Agent, join, order_of, weakened
-from b200.checker.scopes import CTA, DISTANCES, GPU, distance, scope_of
+from b200.checker.scopes import CLUSTER, CTA, DISTANCES, GPU, distance, scope_of
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
 
 Knowledge = dict[Any, np.ndarray]  # of each cluster (ClusterState) a clock
-KEPT = 512  # signals remembered of an address
+KEPT = 4096  # signals remembered of an address
 LATEST = 4  # arrivals remembered from one warp to another: the later ones know of the earlier
 
 
@@ -68,10 +68,8 @@ class Signal:
             return {}
         found: Knowledge = {cluster: clock}
         for arrival in self.arrivals:
-            for row, whole in ((HB, True), (ORDER, False)):
-                if arrival.before(clock, row):
-                    merge(found, arrival.knowledge, whole)
-                    break
+            if arrival.before(clock, HB):
+                merge(found, arrival.knowledge)
         return found
 
 
@@ -96,12 +94,12 @@ class Pending(NamedTuple):
     signal: Signal
 
 
-def merge(into: Knowledge, knowledge: Knowledge, whole: bool = True):
-    """Join knowledge; whole: memory too, not the order of execution alone."""
+def merge(into: Knowledge, knowledge: Knowledge):
+    """Join knowledge. A clock is shared, and not changed."""
     for cluster, clock in knowledge.items():
-        clock = clock if whole else order_of(clock)
         have = into.get(cluster)
-        into[cluster] = clock if have is None else join(have.copy(), clock)
+        if have is not clock:
+            into[cluster] = clock if have is None else join(have.copy(), clock)
 
 
 @dataclass
@@ -121,7 +119,7 @@ class GlobalOrder:
         self.observer = observer
         self.chains: dict[int, list[Signal]] = {}  # address of an atomic -> what it passes on
         self.learned: dict[Any, Learned] = {}  # of each cluster
-        self.received: list[Pending] = []  # without order of memory, for reports
+        self.received: dict[Any, list[Pending]] = {}  # by the warps of each CTA
 
     def _learned(self, agent: Agent) -> Learned:
         state = self.observer.state(agent.cta)
@@ -154,6 +152,8 @@ class GlobalOrder:
         chain = self.chains.setdefault(address, [])
         if before is not None:
             chain[:] = [before]
+        if acquires(signal.ins) and signal.releases and signal.scope == GPU:
+            chain.clear()  # it has taken them over
         chain[:] = [s for s in chain if s.agent is not signal.agent][-KEPT:] + [signal]
 
     def receive(self, agent: Agent, signals, ins: Instr):
@@ -164,12 +164,14 @@ class GlobalOrder:
                 continue
             learned.seen.add((agent, signal, id(ins)))
             far = distance(agent.cta, signal.agent.cta)
-            memory = acquiring and scope >= far
-            self._take(agent, signal, far, memory)
             received = Pending(agent, agent.now(), ins, signal)
-            self.received.append(received)
-            if not memory:
+            self.received.setdefault(agent.cta, []).append(received)
+            if acquiring and scope >= far:
+                self._take(agent, signal, far)
+            else:
                 learned.pending.append(received)
+                if far <= CLUSTER and signal.clock is not None:
+                    agent.acquire_barrier(order_of(signal.clock))
 
     def fenced(self, agent: Agent, scope: int):
         """A fence: what was read before it, by whoever is ordered before it, is acquired."""
@@ -183,22 +185,21 @@ class GlobalOrder:
             component, epoch = pending.agent.component, pending.epoch
             if pending.agent is agent or agent.knows(HB, component, epoch):
                 learned.seen.add((agent, id(pending)))
-                self._take(agent, pending.signal, far, True)
+                self._take(agent, pending.signal, far)
 
     def fenced_proxy(self, agent: Agent):
         """fence.proxy.async: what the warp knows of other clusters is open to the async proxy."""
         found: Knowledge = {}
         for arrival in self._of(agent):
             merge(found, arrival.knowledge)
-        for clock in found.values():
+        for cluster, clock in found.items():
+            found[cluster] = clock = clock.copy()
             np.maximum(clock[GLOBAL], clock[HB], out=clock[GLOBAL])
         self._learn(agent, found, None)
 
-    def _take(self, agent: Agent, signal: Signal, far: int, memory: bool):
+    def _take(self, agent: Agent, signal: Signal, far: int):
         own = self.observer.state(agent.cta)
         knowledge = signal.knowledge(self.observer.state(signal.agent.cta), far)
-        if not memory:
-            knowledge = {cluster: order_of(clock) for cluster, clock in knowledge.items()}
         if (mine := knowledge.pop(own, None)) is not None:
             agent.acquire_barrier(mine)
         self._learn(agent, knowledge, signal.agent)
@@ -209,40 +210,44 @@ class GlobalOrder:
             arrivals, key = self._learned(agent).arrivals, (agent.component, source)
             arrivals.setdefault(key, deque(maxlen=LATEST)).append(arrival)
 
-    def _of(self, agent: Agent, row: int = HB) -> Iterator[Arrival]:
+    def _of(self, agent: Agent) -> Iterator[Arrival]:
         """What a warp has learned of other clusters, by itself or from those of its cluster."""
         learned = self.learned.get(self.observer.state(agent.cta))
         for arrivals in learned.arrivals.values() if learned is not None else ():
             for arrival in reversed(arrivals):
                 own = arrival.component == agent.component
-                if own or agent.knows(row, arrival.component, arrival.epoch):
+                if own or agent.knows(HB, arrival.component, arrival.epoch):
                     yield arrival
 
     # --- questions ------------------------------------------------------------------------------
     def knows(self, agent: Agent, cta, component: int, step: int, row: int = HB) -> bool:
         """Whether a step of a component of another cluster is before what `agent` does now."""
         state = self.observer.state(cta)
-        for arrival in self._of(agent, ORDER if row == ORDER else HB):
+        for arrival in self._of(agent):
             clock = arrival.knowledge.get(state)
             if clock is not None and component < clock.shape[1] and clock[row, component] >= step:
                 return True
         return False
 
+    def received_from(self, agent: Agent, old) -> Pending | None:
+        """The latest signal behind a write that the CTA of `agent` has read."""
+        component, step = old.agent.component, old.epoch
+        for received in reversed(self.received.get(agent.cta, ())):
+            signal, clock = received.signal, received.signal.clock
+            if clock is None or signal.agent.cta.cluster is not old.agent.cta.cluster:
+                continue
+            if component < clock.shape[1] and clock[ORDER, component] >= step:
+                return received
+        return None
+
     def missing(self, agent: Agent, old) -> tuple[str, bool]:
         """Why a write is not known in spite of a signal behind it, "" if there is none; whether
         only the reader's side is missing.
         """
-        for pending in reversed(self.received):
-            signal, clock = pending.signal, pending.signal.clock
-            if clock is None or pending.agent.cta is not agent.cta:
-                continue
-            if signal.agent.cta.cluster is not old.agent.cta.cluster:
-                continue
-            component, step = old.agent.component, old.epoch
-            if component >= clock.shape[1] or clock[ORDER, component] < step:
-                continue
-            return self._why(signal, pending, clock, old)
-        return "", False
+        received = self.received_from(agent, old)
+        if received is None or received.signal.clock is None:
+            return "", False
+        return self._why(received.signal, received, received.signal.clock, old)
 
     def _why(self, signal: Signal, pending: Pending, clock, old) -> tuple[str, bool]:
         far = distance(signal.agent.cta, pending.agent.cta)
