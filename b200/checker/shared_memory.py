@@ -232,6 +232,31 @@ class SharedRules:
                         old,
                     )
 
+    def _refill(self, new: Record, numbers, at: tuple):
+        """Loads of the warp that now has a copy write there. What another warp has loaded comes
+        with an mbarrier, as in all pipelines, and that has been enough on every chip.
+        """
+        for number in numbers:
+            old = self.state.records[number] if number else None
+            if old is None or old.agent is not new.agent or old.kind != "generic":
+                continue
+            if not new.agent.knows(ASYNC, old.component, old.step):
+                self.report(
+                    "proxy",
+                    f"{words.thing(new)} overwrites what the warp itself has read through the "
+                    f"generic proxy by {words.thing(old)}, with no fence.proxy.async in between",
+                    (
+                        f"this access: {words.act(new)}",
+                        f"read by: {words.act(old)}",
+                        f"in {place(self.cta, *at)}",
+                        "missing: fence.proxy.async.shared::cta behind the reads, before the "
+                        "barrier of the warp and the copy",
+                    ),
+                    new,
+                    old,
+                    PORTABILITY,
+                )
+
     def async_write(self, new: Record, index, low: int, high: int):
         shadow = self.shadow
         at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
@@ -258,7 +283,9 @@ class SharedRules:
             shadow.stored.reshape(-1, 4)[index] = 0
         for slot in shadow.readers(first, last):
             loaded = shadow.loaded[slot].reshape(-1, 4)
-            self._conflict(new, distinct(loaded[index]), at, "write")
+            numbers = distinct(loaded[index])
+            self._conflict(new, numbers, at, "write")
+            self._refill(new, numbers, at)
             loaded[index] = 0
         shadow.written[index] = new.number
         shadow.written_in.add(first, last)

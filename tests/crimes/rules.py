@@ -200,6 +200,35 @@ def skipping(bug: bool) -> Source:
     return k
 
 
+def refilled(fence: bool) -> Source:
+    """A warp takes two bulk copies into one buffer, and adds up what it reads after each."""
+    k = start(32, ".param .u64 src, .param .u64 out")
+    k.only(0, lambda: k("mbarrier.init.shared::cta.b64 [%r1+2048], 1;"))
+    k("fence.mbarrier_init.release.cluster;")
+    k("mov.u32 %r6, 0;")
+    for turn in range(2):
+
+        def load(turn=turn):
+            k("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+2048], 128;")
+            k(
+                "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], "
+                f"[%rd0+{128 * turn}], 128, [%r1+2048];",
+                "load",
+            )
+
+        k.only(0, load)
+        k.wait("%r1+2048", turn)
+        k("ld.shared.u32 %r5, [%r3];", "read")
+        k("add.u32 %r6, %r6, %r5;")
+        if fence:
+            k("fence.proxy.async.shared::cta;")
+        k("bar.warp.sync -1;")
+    k("mul.wide.u32 %rd8, %r0, 4;")
+    k("add.u64 %rd9, %rd1, %rd8;")
+    k("st.global.u32 [%rd9], %r6;")
+    return k
+
+
 def behind_the_end(right: int, wrong: int) -> Source:
     """A bulk load of a tensor of `right` bytes, or of `wrong` ones if it is not 0."""
     k = start(32, ".param .u64 src, .param .u64 out")
@@ -355,6 +384,16 @@ CRIMES = [
         ("reads what an earlier phase has left", "overwritten in part by"),
         ("mma", "load a"),
         tail=2048,
+    ),
+    Crime(
+        "refilled_by_its_reader",
+        "a warp reads a buffer by loads and has a bulk copy fill it again, with no proxy fence",
+        lambda bug: refilled(not bug),
+        "proxy",
+        ("proxy (portability)", "the bulk copy overwrites what the warp itself has read"),
+        ("load", "read"),
+        numbered(64),
+        lambda args: torch.arange(32, dtype=torch.int32) * 2 + 32,
     ),
     Crime(
         "bulk_load_behind_the_end",
