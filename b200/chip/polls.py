@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -68,6 +68,16 @@ class Poll(Waitable):
         """ "it reads 1, and 1 < 2 is true (...)"."""
         values = ", ".join(_number(self.read.ins, v) for v in self.read.values) if self.read else ""
         return f"it reads {values}{self.test}"
+
+
+class Condition(NamedTuple):
+    """read: the one that a comparison of the loop depends on, else any. test: that comparison in
+    words, "" without one. clocks: special registers of time that the loop reads.
+    """
+
+    read: Read | None
+    test: str
+    clocks: set[str]
 
 
 @dataclass(frozen=True)
@@ -139,9 +149,20 @@ def name_polls(machine):
 
 def _poll_of(machine, f: Fragment) -> tuple[Poll, Fragment]:
     """The poll of a fragment that goes round, and what is the fragment after another round."""
+    steps, now = one_round(machine, f, follow=True)
+    read, test, clocks = condition_of(machine, f, steps)
+    if read is None and clocks:
+        test = f" but %{', %'.join(sorted(clocks))}, which stands still where no time is modelled"
+    ins = read.ins if read is not None else machine.code.structure[f.pc].ops[0].ins
+    visited = frozenset(step.pc for step in steps)
+    place = _place(machine, read) if read is not None else ""
+    return Poll(read, ins, test, visited, place), now or f
+
+
+def condition_of(machine, f: Fragment, steps: list[Step]) -> Condition:
+    """What a round of a loop reads and compares."""
     names, tainted = _names(machine), {}
     read, test, clocks = None, "", set()
-    steps, now = one_round(machine, f, follow=True)
     for step in steps * 2:  # a value may come to its comparison in the next round
         for op in machine.code.structure[step.pc].ops:
             if (new := _read(names, step, op, f)) is not None:
@@ -154,12 +175,7 @@ def _poll_of(machine, f: Fragment) -> tuple[Poll, Fragment]:
                 read, test = sources[0], _comparison(names, step, op.ins)
             specials = (o.name for o in op.ins.operands if isinstance(o, Special))
             clocks.update(n for n in specials if n.startswith(CLOCKS))
-    if read is None and clocks:
-        test = f" but %{', %'.join(sorted(clocks))}, which stands still where no time is modelled"
-    ins = read.ins if read is not None else machine.code.structure[f.pc].ops[0].ins
-    visited = frozenset(step.pc for step in steps)
-    place = _place(machine, read) if read is not None else ""
-    return Poll(read, ins, test, visited, place), now or f
+    return Condition(read, test, clocks)
 
 
 def _names(machine) -> dict[str, str]:

@@ -7,8 +7,8 @@ anything, does the same again until somebody does. It `stands` until then and is
 all that could run stands, and nothing is under way, the launch is deadlocked.
 
 A loop with a counter (a time-out, a pause that grows) never has the same registers twice. It is
-taken to stand when it has gone on for LONG blocks and reads the same values at the same addresses
-as at the start.
+taken to stand when it has gone on for LONG blocks, reads the same values at the same addresses as
+at the start, and compares one of them.
 
 What changes nothing is told by `Fragment.spin`: whatever has an effect sets it to None.
 """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.polls import one_round, reads_of
+from b200.chip.polls import condition_of, one_round, reads_of
 from b200.contract import FULL, QUIET, as_bools
 from b200.program.analysis import EXIT
 
@@ -123,7 +123,7 @@ class Spinning:
         now = self.reads[f.state] = [r.what for r in reads_of(self.machine, f, steps)]
         if before is not None:
             self.blocks[f.state] = LONG // 2
-            if now and now == before:
+            if now and now == before and condition_of(self.machine, f, steps).test:
                 self.standing[f.state] = self.standing.get(f.state, 0) | f.mask
         return f.pc if goes_on is not None else None
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from b200 import EmulatorError
+from b200.chip.gpu import Gpu
 from tests.b200.ptx_support import kernel, run
 
 STORE = """
@@ -399,3 +400,17 @@ def test_pointer_parameters_with_attributes():
         out,
     )
     assert out.tolist() == list(range(32))
+
+
+def test_a_counted_loop_that_reads_one_word_is_no_poll():
+    """50,000 rounds, none with an effect."""
+    text = kernel(
+        "ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; mov.u32 %r1, 0; mov.u32 %r2, 0;\n"
+        "AGAIN: ld.volatile.global.u32 %r3, [%rd1]; add.u32 %r2, %r2, %r3;\n"
+        "add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 50000; @%p1 bra AGAIN;\n"
+        "st.global.u32 [%rd2], %r2;",
+        [".u64 a", ".u64 b"],
+    )
+    one, out = torch.full((1,), 3, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    Gpu().launch(text, None, (1, 1, 1), (32, 1, 1), args=[one, out])
+    assert out.item() == 150_000
