@@ -61,9 +61,8 @@ def _found(launches: list, strict: bool, everything: bool, wrong: bool) -> tuple
     if not found:
         return False, ""
     if not (failed or wrong or everything):
-        count = Counter(f.severity for f in others)
-        some = ", ".join(f"{n} of severity {severity}" for severity, n in count.items())
-        return False, f"the checker has remarks, which fail nothing ({some}); --all-findings"
+        many = "remark" if len(others) == 1 else "remarks"
+        return False, f"no error; {len(others)} {many} of the checker with --all-findings"
     some = f"{len(errors)} error(s)" if errors else f"{len(others)} remark(s), no error"
     if errors and others:
         some += f" and {len(others)} remark(s)"

@@ -179,6 +179,10 @@ def products_of_dual(v: View):
     yield "no silu: the plain product of the two", p1 * p2
     yield "silu is applied to the second product, not the first", p1 * silu(p2)
     yield "silu is applied to both products", silu(p1) * silu(p2)
+    with np.errstate(over="ignore"):
+        h1, h2 = (p.astype(np.float16).astype(np.float64) for p in (p1, p2))
+        rounded = silu(h1) * h2
+    yield "the two products are rounded to fp16 before silu and the product of the two", rounded
     yield "the first product twice", silu(p1) * p1
     yield "the second product twice", silu(p2) * p2
 

@@ -54,7 +54,7 @@ def of(launches: Iterable[Any], output: Any) -> Launched | None:
         np.copyto(warp, warp_of[numbers], where=numbers > 0)
     shapes = {(m, n) for record in records for m, n, _ in record.mmas}
     mma = next(iter(shapes)) if len(shapes) == 1 else None
-    tile = _tile(cta)
+    tile = _tile(cta) if (cta >= 0).any() else None
     return Launched(cta >= 0, warp, tile, _m_axis(cta, warp, tile, shapes), mma)
 
 

@@ -393,7 +393,15 @@ def test_a_tensor_that_no_launch_stores_to():
     other = torch.empty_like(output)
     launch = recorded(other, lambda m, n: 0)
     output = output + 1
-    assert "no launch stored anything to the tensor" in explain(data, output, launches=[launch])[1]
+    report = explain(data, output, launches=[launch])[1]
+    assert "no launch stored anything to the tensor" in report and "a CTA has" not in report
+
+
+def test_products_that_are_rounded_before_they_are_combined():
+    data = dual()
+    p, q = (x.half().float() for x in products(data))
+    output = half(torch.nn.functional.silu(p) * q)
+    assert "the two products are rounded to fp16 before silu" in explained(data, output)
 
 
 def test_without_a_record_what_c_held_before_tells():
