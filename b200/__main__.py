@@ -139,7 +139,9 @@ def main(argv: list[str]) -> int:
         help="early, late, random:SEED, pdl, or all: explores all orders",
     )
     command.add_argument(
-        "--strict", action="store_true", help="exit status 1 where the check is incomplete, too"
+        "--strict",
+        action="store_true",
+        help="exit status 1 for remarks, too, and where the check is incomplete",
     )
     command.add_argument("--device", choices=("emulator", "hopper"), default="emulator")
     command.add_argument(

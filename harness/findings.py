@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 SHOWN = 6  # findings of a case, unless all are asked for
 
@@ -54,7 +55,12 @@ def all_orders(launches: Iterable) -> str:
 
 def _found(launches: list, strict: bool, everything: bool, wrong: bool) -> tuple[bool, str]:
     """`verdict` of the findings alone."""
-    found = [f for launch in launches for f in launch.findings or ()]
+    # the same cause once, not once a launch
+    every: dict[tuple, Any] = {}
+    for finding in (f for launch in launches for f in launch.findings or ()):
+        place = (finding.loc, finding.other) if finding.loc else finding.diagnosis
+        every.setdefault((finding.kind, finding.severity, place), finding)
+    found = list(every.values())
     errors = [f for f in found if f.severity == "error"]
     others = [f for f in found if f.severity != "error"]
     failed = bool(errors or strict and others)

@@ -65,7 +65,8 @@ class Barrier:
 
     phases: completed so far. announced, signalled: bytes of expect_tx, and of copies issued to it.
     lane: of the warp that initialised it last. users: warp -> its epoch at its latest use.
-    uses: instruction -> who arrives with it (arrivals.py).
+    uses: instruction -> who arrives with it (arrivals.py). answers: Barrier -> (warp, instruction)
+    of the latest arrival on this one by a warp whose latest wait was there.
     """
 
     __slots__ = (
@@ -85,6 +86,7 @@ class Barrier:
         "lane",
         "users",
         "uses",
+        "answers",
     )
 
     def __init__(
@@ -93,6 +95,7 @@ class Barrier:
         self.strict, self.lane = strict, lane
         self.users: dict = {}
         self.uses: dict = {}
+        self.answers: dict = {}
         self.object, self.component, self.record = mbarrier, component, record
         self.phases = self.announced = self.signalled = 0
         self.gathered = self.passed = NOTHING
@@ -119,6 +122,17 @@ class Barrier:
             user is agent or agent.knows(HB, user.component, epoch)
             for user, epoch in self.users.items()
         )
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody has used it, or waits for it."""
+        used = self.users or self.uses or self.signalled or self.object.waiters
+        return not used
+
+    def answered(self, agent: Agent, ins):
+        """A warp arrives here, or has the tensor core do so."""
+        if agent.waits:
+            self.answers[next(reversed(agent.waits))] = agent, ins
 
     def gather(self, clock: np.ndarray):
         """An arrival publishes a clock; tensor memory is handed over with everything else."""

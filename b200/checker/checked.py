@@ -22,7 +22,7 @@ from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation
 from b200.chip.placement import Seat
 from b200.chip.state import Cluster, GlobalMemory
-from b200.chip.sync.mbarrier import BarrierHistory, MBarrier
+from b200.chip.sync.mbarrier import BarrierHistory, MBarrier, WaitedTwice
 from b200.errors import EmulatorError
 from b200.program.module import Instr
 
@@ -156,6 +156,9 @@ class Checked(Machine):
 
     def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
         return self.observer.history(mbarrier)
+
+    def waited_twice(self) -> list[WaitedTwice]:
+        return self.observer.waited_twice()
 
     def undefined(self, what: str, missing: str, ins: Instr | None = None):
         ins = ins or self.observer.ins

@@ -90,14 +90,16 @@ class Components:
 class Stream:
     """Operations of a warp that are issued in order and complete later: `issued` counts them.
 
-    marks: `issued` at each commit_group, oldest first.
+    marks: `issued` at each commit_group, oldest first. waited: of the latest wait_group: (groups
+    that it may leave under way, commit_groups before it, instruction).
     """
 
-    __slots__ = ("component", "issued", "marks")
+    __slots__ = ("component", "issued", "marks", "waited")
 
     def __init__(self, component: int):
         self.component, self.issued = component, 0
         self.marks: list[int] = []
+        self.waited: tuple | None = None
 
     def next(self) -> int:
         self.issued += 1
@@ -105,6 +107,10 @@ class Stream:
 
     def commit(self):
         self.marks.append(self.issued)
+
+    def group(self, step: int) -> int | None:
+        """The number of the group of operation `step`, from 0; None if it is not committed."""
+        return next((i for i, mark in enumerate(self.marks) if mark >= step), None)
 
     def complete_but(self, groups: int) -> int:
         """Operations known complete when at most the `groups` most recent groups are under way."""
@@ -121,6 +127,8 @@ class Agent:
     epoch: number of its current stretch of instructions between two releases. roles: what it was
     seen doing.
     waits: mbarrier -> (parity, phases completed then, instruction) of its latest wait.
+    looked: mbarrier -> (parity, instruction) of a look there that failed and was not repeated so
+    far.
     """
 
     def __init__(self, components: Components, warp):
@@ -138,6 +146,7 @@ class Agent:
         self.roles: set[str] = set()
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
         self.waits: dict = {}
+        self.looked: dict = {}
         self.again: tuple | None = (
             None  # (mbarrier, parity, instruction) of a wait as the one before
         )

@@ -117,6 +117,8 @@ class CoreOperations(Signals):
         clock = self._with(agent, stream.component, stream.issued)
         np.maximum(clock[TENSOR], clock[HB], out=clock[TENSOR])  # a commit has the fence in it
         barriers = [self._known_barrier(agent, cta, commit.offset) for cta in commit.targets]
+        for barrier in filter(None, barriers):
+            barrier.answered(agent, self.ins)
         arrivals = []
         text = "arrives on an mbarrier of another CTA"
         for cta, barrier in zip(commit.targets, barriers, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LIMIT = 100  # findings kept of one launch
 ERROR, PORTABILITY, NOTE = SEVERITIES = ("error", "portability", "note")
@@ -50,6 +50,13 @@ class Findings(list):
         super().__init__()
         self.keys: set[tuple] = set()
         self.dropped = 0
+
+    def tell(self):
+        """Details that needed the whole run to be told, functions so far, become text."""
+        for i, finding in enumerate(self):
+            if any(callable(detail) for detail in finding.details):
+                details = (d() if callable(d) else d for d in finding.details)
+                self[i] = replace(finding, details=tuple(details))
 
     def arrange(self):
         """Errors first, then by severity; otherwise in the order in which they were found."""

@@ -222,6 +222,8 @@ def _wait(ins: Instr, run):
                 pairs = ((address, phase >> shift & 1),)
             for at, parity in pairs:
                 observer.waited(w, find(w, at), parity, ins if relaxed else None)
+        elif not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
+            observer.looked(w, find(w, address), phase >> shift & 1)
         return done
 
     return observed
@@ -427,6 +429,7 @@ def _wait_group(*names: str):
                 stream = agent.stream(name)
                 if everything:
                     stream.commit()
+                stream.waited = n, len(stream.marks), ins
                 agent.learn(stream.component, stream.complete_but(n))
 
         return observed

@@ -33,13 +33,14 @@ def _copies(observer, agent):
     if stream is None or agent.knows(HB, stream.component, stream.issued):
         return
     record = agent.last_copy
+    wait = words.too_many_left(record, "bulk_read", "cp.async.bulk.wait_group.read")
+    wait = wait or "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0"
     observer.found(
         "lifetime",
         f"the warp exits while {words.thing(record)} may still read shared memory",
         (
             f"issued: {words.act(record)}",
-            "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 before the "
-            "warp exits",
+            f"missing: {wait} before the warp exits",
         ),
         record.ins,
     )

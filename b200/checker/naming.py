@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from b200.checker.accesses import Record, issued_before, known
-from b200.chip.describe import called_from, mnemonic
+from b200.chip.describe import call, called_from, mnemonic
 
 ROLES = ("load", "MMA", "store", "epilogue")  # what a warp is called, the first that fits
 LOADS = ("tma", "bulk", "cp.async")
@@ -80,6 +82,12 @@ def wait_for_landing(agent, old: Record) -> str:
         )
     where = f"{barrier.name()}, phase {old.step - 1 if old.step < 1 << 30 else barrier.phases}"
     last = agent.waits.get(barrier)
+    if barrier in agent.looked:
+        _, ins = agent.looked[barrier]
+        return (
+            f"missing: a loop around the {mnemonic(ins)} of {name(agent)} at {call(ins)}, which "
+            f"failed and was not repeated: it looks at the {where}, which the copy completes"
+        )
     if last is None:
         return f"missing: {name(agent)} never waited on the {where}, which the copy completes"
     parity, phases, ins = last
@@ -114,23 +122,47 @@ def wait_for_store(agent, old: Record) -> str:
             f"has waited for the copy, and {name(agent)}"
         )
     if old.agent is agent or issued_before(agent, old):
-        return (
-            "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group.read by the warp "
-            "that issued the copy"
+        return "missing: " + (
+            too_many_left(old, "bulk_read", "cp.async.bulk.wait_group.read")
+            or "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read by the warp that "
+            "issued the copy"
         )
+    wait = too_many_left(old, "bulk_read", "cp.async.bulk.wait_group.read")
     return (
-        f"missing: cp.async.bulk.wait_group.read by {name(old.agent)}, then a barrier between it "
-        "and "
-        f"{name(agent)}"
+        f"missing: {wait or 'cp.async.bulk.wait_group.read'} by {name(old.agent)}, then a barrier "
+        f"between it and {name(agent)}"
     )
+
+
+def too_many_left(old: Record, stream: str, wait: str) -> str:
+    """The wait_group with the largest N that waits for a copy, where the one behind it has a larger
+    one; "" where there is none behind it.
+    """
+    copies = old.agent.streams.get(stream)
+    if copies is None or copies.waited is None or (group := copies.group(old.step)) is None:
+        return ""
+    n, committed, ins = copies.waited
+    most = committed - 1 - group
+    if most < 0 or n <= most:
+        return ""
+    return f"{wait} {most} in place of {n} at {call(ins)}, which leaves the copy under way"
 
 
 def barrier_between(agent, old) -> str:
     """old: a Record, or what else has an agent."""
     return (
-        f"missing: a barrier (bar.sync, or mbarrier arrive and wait) between {name(old.agent)} and "
-        f"{name(agent)}{phase_off(old.agent) or phase_off(agent)}"
+        f"missing: a barrier ({barriers_for(agent, old.agent)}) between {name(old.agent)} and "
+        f"{name(agent)}"
     )
+
+
+def barriers_for(agent, other) -> str:
+    """The barriers that two warps may meet at; mbarriers where the program has any."""
+    state = agent.cta.cluster.checked
+    mbarrier = ", or mbarrier arrive and wait" if state is not None and state.barriers else ""
+    if agent.cta is not other.cta:
+        return f"barrier.cluster.arrive and wait{mbarrier}"
+    return f"bar.sync{mbarrier}" if mbarrier else "__syncthreads(): bar.sync"
 
 
 def latest_wait(agent) -> str:
@@ -142,20 +174,11 @@ def latest_wait(agent) -> str:
     return f"; its latest wait, at {line(ins)} for parity {parity} of {barrier.name()}{passed}"
 
 
-def phase_off(agent) -> str:
-    """A wait that passed twice on end for one parity, which may be meant, or not."""
-    if agent.again is None:
-        return ""
-    barrier, parity, ins = agent.again
-    return (
-        f"; or {name(agent)}'s wait at {line(ins)} is a phase off: it passed for parity {parity} "
-        f"of the {barrier.name()} twice on end"
-    )
-
-
 def missing_wait(new: Record, old: Record) -> str:
     """What would have kept `old` from reading before `new` writes."""
     agent, barrier = old.agent, new.barrier
+    if new.kind not in (*LOADS, *CORE, "st.async", "red.async"):
+        return barrier_between(agent, new)
     by = f"that {thing(new)} completes" if new.kind in LOADS else f"that signals {thing(new)}"
     if barrier is None:
         return f"missing: a wait of {name(agent)} for the mbarrier {by}"
@@ -182,9 +205,69 @@ def missing_step(agent, old: Record) -> str:
     if old.kind in ("tma_store", "bulk_store"):
         return wait_for_store(agent, old)
     if old.kind == "cp.async":
-        return "missing: cp.async.wait_group, then a barrier"
+        wait = too_many_left(old, "cp_async", "cp.async.wait_group") or "cp.async.wait_group"
+        return f"missing: {wait}, then a barrier"
     if old.kind == "load" and issued_before(agent, old):
         return f"missing: tcgen05.wait::ld by {name(old.agent)} before it signals"
     if old.kind == "store" and issued_before(agent, old):
         return f"missing: tcgen05.wait::st by {name(old.agent)} before it signals"
     return barrier_between(agent, old)
+
+
+def stage_is_free(new: Record, old: Record) -> Callable[[], str]:
+    """What is missing where a load overwrites what is still loaded or read: a wait for what those
+    arrive on who have read the stage. To be called when the run has shown who does.
+    """
+    agent, waited, otherwise = new.agent, dict(new.agent.waits), missing_step(new.agent, old)
+
+    def told() -> str:
+        barriers = agent.cta.cluster.checked.barriers.values()
+        for barrier in barriers:
+            answer = barrier.answers.get(new.barrier) or barrier.answers.get(old.barrier)
+            if answer is None or barrier in (new.barrier, old.barrier):
+                continue
+            how = f"{name(agent)} has never waited there"
+            if barrier in waited:
+                parity, phases, ins = waited[barrier]
+                if phases:
+                    return otherwise
+                how = f"its wait there, for parity {parity} at {call(ins)}, passed at once: "
+                how += "it is a phase off"
+            reader, ins = answer
+            return (
+                f"missing: a wait of {name(agent)} until the stage is free: for the "
+                f"{barrier.name()}, on which {name(reader)} arrives at {line(ins)} when it has "
+                f"read it; {how}"
+            )
+        if old.kind not in LOADS:
+            return otherwise
+        idle = [b for b in barriers if b.object.cta is agent.cta and b.idle]
+        perhaps = f"; nobody uses the {', the '.join(b.name() for b in idle[:3])}" if idle else ""
+        return (
+            f"missing: a wait of {name(agent)} until the stage is free, for an mbarrier that its "
+            f"readers arrive on when they have read it{perhaps}"
+        )
+
+    return told
+
+
+def first_cause(new: Record | None, old: Record | None) -> str:
+    """What a warp did wrong that a conflict comes of, to stand in front of it; "" if unknown."""
+    records = [record for record in (new, old) if record is not None]
+    about = {record.barrier for record in records if record.barrier is not None}
+    for agent in dict.fromkeys(record.agent for record in records):
+        looked = agent.looked if agent is records[0].agent else {}  # others may still be waiting
+        for barrier, (parity, ins) in looked.items():
+            if barrier in about or not barrier.signalled and agent.waits.get(barrier) is None:
+                return (
+                    f"{name(agent)} goes on though its {mnemonic(ins)} at {call(ins)}, for parity "
+                    f"{parity} of the {barrier.name()}, has failed: "
+                )
+        if agent.again is not None:
+            barrier, parity, ins = agent.again
+            if barrier in about or barrier is next(reversed(agent.waits), None):
+                return (
+                    f"{name(agent)} has waited twice on end for parity {parity} of the "
+                    f"{barrier.name()}, at {call(ins)}: "
+                )
+    return ""

@@ -35,8 +35,8 @@ from b200.checker.shared_memory import SharedRules
 from b200.checker.stores import Stores
 from b200.checker.tensor_memory import TensorRules
 from b200.checker.weak_order import Edge
-from b200.chip.describe import mnemonic
-from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier
+from b200.chip.describe import call, mnemonic
+from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier, WaitedTwice
 from b200.chip.tensors import LiveTensors
 from b200.hardware import OFFSET_MASK
 from b200.program.module import Instr
@@ -118,6 +118,8 @@ class Observer(Asynchronous):
         severity: str = ERROR,
     ):
         """A finding about what record `new` does, against `old`."""
+        if kind in ("race", "uninitialised") and severity == ERROR:
+            diagnosis = words.first_cause(new, old) + diagnosis
         self.found(
             kind,
             diagnosis,
@@ -180,6 +182,18 @@ class Observer(Asynchronous):
         )
         announced, brought = tuple(barrier.expects.values()), tuple(barrier.copies.values())
         return BarrierHistory(barrier.name(), announced, brought, events)
+
+    def waited_twice(self) -> list[WaitedTwice]:
+        """The warps of resident clusters that did, on mbarriers that have several phases."""
+        ctas = [cta for cluster in self.machine.resident for cta in cluster.ctas]
+        agents = [warp.agent for cta in ctas for warp in cta.warps if warp.agent is not None]
+        return [
+            WaitedTwice(barrier.name(), words.name(agent), parity, call(ins))
+            for agent in agents
+            if agent.again is not None
+            for barrier, parity, ins in (agent.again,)
+            if barrier.phases > 1 or not barrier.object.idle
+        ]
 
     def initialised(self, warp, mbarrier, before: Barrier | None, lane: int):
         """An mbarrier.init. Lanes of one execution that all initialise it, with one count, do so
@@ -274,6 +288,7 @@ class Observer(Asynchronous):
             barrier.expects[id(self.ins)] = self.ins, nbytes
         self.event(barrier, agent, what)
         barrier.users[agent] = agent.epoch
+        barrier.answered(agent, self.ins)
         if mbarrier.cta is not agent.cta:
             self._arrived_remotely(agent, mbarrier.cta)
         barrier.gather(self._published(agent, mbarrier.cta, self.ins))
@@ -321,6 +336,12 @@ class Observer(Asynchronous):
             record.step = record.epoch
             self.reach(record, target)
 
+    def looked(self, warp, mbarrier, parity: int):
+        """A wait came back with nothing."""
+        barrier = self.barrier(mbarrier)
+        if barrier is not None:
+            self.agent(warp).looked[barrier] = parity, self.ins
+
     def waited(self, warp, mbarrier, parity: int, relaxed: Instr | None):
         """A wait was satisfied. relaxed: its instruction, if it acquires nothing."""
         barrier = self.barrier(mbarrier)
@@ -332,6 +353,9 @@ class Observer(Asynchronous):
         before = agent.waits.get(barrier)
         if before is not None and before[::2] == (parity, self.ins):
             agent.again = barrier, parity, self.ins
+        elif agent.again is not None and agent.again[0] is barrier:
+            agent.again = None
+        agent.looked.pop(barrier, None)
         agent.waits.pop(barrier, None)  # the latest one comes last
         agent.waits[barrier] = (parity, barrier.phases, self.ins)
         barrier.users[agent] = agent.epoch
@@ -456,6 +480,7 @@ class Observer(Asynchronous):
         """Tell of what needs the whole run to be told; also where an error ends it."""
         self.repeats.finish()
         self.arrivals.finish()
+        self.findings.tell()
 
     def _scales(self):
         code, hits = self.machine.code, self.machine.hits

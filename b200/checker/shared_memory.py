@@ -63,6 +63,8 @@ class SharedRules:
                     missing = weak_order.missing(self.state, new.agent, old)
                     severity = weak_order.severity(self.cta, old, reads=how == "write")
                     order = "which is over before by the order of execution only"
+                elif new.kind in words.LOADS and new.barrier is not None:
+                    missing = words.stage_is_free(new, old)
                 else:
                     missing = words.missing_step(new.agent, old)
                 self.report(

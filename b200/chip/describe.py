@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 
-from b200.chip.hang import explain, instruction
+from b200.chip.hang import explain, headline, instruction
 from b200.program.module import Instr
 from b200.program.names import readable
 
@@ -71,6 +71,17 @@ def place(ins: Instr | None) -> str:
     text = str(ins.loc)
     called = called_from(ins)
     return f"{text} ({called})" if called else text
+
+
+def call(ins: Instr | None) -> str:
+    """Where an instruction is called: the line of a program for one in a helper of its own or of a
+    library, else its own line.
+    """
+    if ins is None or ins.loc is None:
+        return "(no line information)"
+    frames = ins.loc.chain()
+    outside = [frame for frame in frames if frame.file != frames[0].file]
+    return str(outside[0] if outside else frames[1] if len(frames) > 1 else frames[0])
 
 
 def called_from(ins: Instr | None) -> str:
@@ -165,6 +176,7 @@ def deadlock(machine, launch) -> str:
         f"{launch.cluster}"
     ]
     causes, history = explain(machine)
+    lines[0] += headline(machine)
     lines += causes
     for (line, text, waits), fragments in list(groups.items())[:24]:
         more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""

@@ -24,19 +24,17 @@ SHOWN = 8  # barriers explained
 
 def explain(machine) -> tuple[list[str], list[str]]:
     """Lines of a deadlock report: likely causes; the timeline of each barrier waited on."""
-    waits: dict = {}
-    for cluster in machine.resident:
-        for cta in cluster.ctas:
-            for warp in cta.warps:
-                for fragment in warp.fragments:
-                    if fragment.waits_for is not None:
-                        waits.setdefault(fragment.waits_for, []).append(fragment)
+    waits = _waits(machine)
     alike: dict = {}  # waits of several CTAs that have one cause
     for waitable, fragments in sorted(waits.items(), key=lambda item: _rank(item[0])):
         alike.setdefault(_likeness(machine, waitable, fragments), []).append(waitable)
     groups = list(alike.values())[:SHOWN]
     waits = {group[0]: waits[group[0]] for group in groups}
-    causes = _merged(
+    twice = [
+        (str(found), ": its phase is not flipped between the two, or was once too often before")
+        for found in machine.waited_twice()
+    ]
+    causes = _merged(twice[:SHOWN]) + _merged(
         (f"{name} (alike {len(group) - 1} more times)" if len(group) > 1 else name, why)
         for group in groups
         for name, why in _cause(machine, group[0], waits[group[0]])
@@ -45,6 +43,25 @@ def explain(machine) -> tuple[list[str], list[str]]:
     lines = [f"  {'or' if i else 'likely cause'}: {cause}" for i, cause in enumerate(causes)]
     timeline = ["timeline of the barriers:", *history] if history else []
     return lines + (_exited(machine) if causes else []), timeline
+
+
+def headline(machine) -> str:
+    """The cause of a deadlock where it is known, to stand in its first line; else ""."""
+    twice = machine.waited_twice()
+    others = f" (and {len(twice) - 1} more)" if len(twice) > 1 else ""
+    return f"; {twice[0]}{others}" if twice else ""
+
+
+def _waits(machine) -> dict:
+    """What is waited for, with the fragments that do."""
+    waits: dict = {}
+    for cluster in machine.resident:
+        for cta in cluster.ctas:
+            for warp in cta.warps:
+                for fragment in warp.fragments:
+                    if fragment.waits_for is not None:
+                        waits.setdefault(fragment.waits_for, []).append(fragment)
+    return waits
 
 
 def _merged(causes) -> list[str]:
@@ -64,7 +81,7 @@ def _likeness(machine, waitable, fragments) -> object:
         return NamedBarrier, waitable.number, waitable.arrived, where
     if isinstance(waitable, Poll):
         return Poll, id(waitable.ins), waitable.test
-    return id(waitable)
+    return type(waitable), where
 
 
 def _rank(waitable) -> int:
@@ -121,7 +138,10 @@ def instruction(machine, fragment):
 
 def _where(machine, fragment) -> str:
     ins = instruction(machine, fragment)
-    return str(ins.loc) if ins.loc else ins.opcode
+    if ins.loc is None:
+        return ins.opcode
+    frames = [str(frame) for frame in ins.loc.chain()]
+    return frames[0] + (f" (called at {frames[1]})" if len(frames) > 1 else "")
 
 
 def _mbarrier(machine, b: MBarrier, fragments) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from b200.chip.placement import Placement, Seat
 from b200.chip.polls import name_polls
 from b200.chip.spin import LOOK, Spinning
 from b200.chip.state import CTA, Cluster, GlobalMemory
-from b200.chip.sync.mbarrier import BarrierHistory, MBarrier
+from b200.chip.sync.mbarrier import BarrierHistory, MBarrier, WaitedTwice
 from b200.contract import QUIET, Blocked, Waitable
 from b200.errors import EmulatorError, Fault, Unsupported
 from b200.program.analysis import EXIT
@@ -68,6 +68,10 @@ class Machine:
     def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
         """What is remembered of an mbarrier; None here, where nobody watches."""
         return None
+
+    def waited_twice(self) -> list[WaitedTwice]:
+        """Warps whose latest two waits passed for one parity; none here, where nobody watches."""
+        return []
 
     def load_generic(self, warp: Fragment, address: int, nbytes: int) -> bytes:
         """Bytes at a generic address; local memory is that of the lowest lane."""

@@ -75,8 +75,9 @@ class Explored(Recorded):
         for trace in different.values():
             found = self._explore(trace, orders)
             if found is not None:
-                launch.findings.append(found)
                 orders.kind = DEADLOCK
+                if launch.findings.new(found.kind, found.loc, found.other):
+                    launch.findings.append(found)
         launch.findings.arrange()
         if orders.reasons and orders.kind == FREE:
             orders.kind = INCOMPLETE

@@ -31,6 +31,7 @@ from tests.crimes import (
     tensormaps,
     tmem,
     waits,
+    words,
 )
 
 CRIMES = [
@@ -46,6 +47,7 @@ CRIMES = [
     *tmem.CRIMES,
     *waits.CRIMES,
     *polls.CRIMES,
+    *words.CRIMES,
     *rules.CRIMES,
     *orders.CRIMES,
     *scopes.CRIMES,

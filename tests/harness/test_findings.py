@@ -8,7 +8,9 @@ from harness.findings import SHOWN, incomplete, verdict
 
 def launch(*severities: str) -> SimpleNamespace:
     findings = Findings()
-    findings += [Finding("race", f"d{i}", (), "k.py:1", "", s) for i, s in enumerate(severities)]
+    findings += [
+        Finding("race", f"d{i}", (), "k.py:1", f"{i}", s) for i, s in enumerate(severities)
+    ]
     findings.arrange()
     return SimpleNamespace(kernel="k", findings=findings, incomplete=[], orders=None)
 
@@ -20,7 +22,11 @@ def test_only_errors_fail_a_case_unless_all_are_to():
     assert verdict([UNCHECKED, launch()]) == (False, "")
     remarks = launch(NOTE, PORTABILITY)
     failed, text = verdict([remarks])
-    assert not failed and text == "no error; 2 remarks of the checker with --all-findings" and "d0" not in text
+    assert (
+        not failed
+        and text == "no error; 2 remarks of the checker with --all-findings"
+        and "d0" not in text
+    )
     failed, text = verdict([remarks], strict=True)
     assert failed and "race (note): d0" in text
     failed, text = verdict([remarks], wrong=True)
@@ -32,8 +38,8 @@ def test_errors_are_shown_first_and_all_can_be_had():
     many = [launch(*[NOTE] * 12), launch(NOTE, "error")]
     failed, text = verdict(many)
     assert failed and text.splitlines()[1] == "k.py:1: race: d1"
-    assert text.splitlines()[-1] == f"... {14 - SHOWN} more: --all-findings"
-    assert verdict(many, everything=True)[1].count("k.py:1") == 14
+    assert text.splitlines()[-1] == f"... {13 - SHOWN} more: --all-findings"
+    assert verdict(many, everything=True)[1].count("k.py:1") == 13
 
 
 def test_what_is_incomplete_is_said_and_fails_if_all_is_to():
@@ -52,3 +58,9 @@ def test_the_verdicts_over_all_orders_are_told():
     one, other = launch(), launch()
     one.orders = other.orders = "all orders: deadlock-free"
     assert verdict([one, other]) == (False, "all orders: deadlock-free, 2 times")
+
+
+def test_a_cause_is_told_once_and_not_once_a_launch():
+    failed, text = verdict([launch("error"), launch("error"), launch("error", "error")])
+    assert failed and text.startswith("the checker found 2 error(s):")
+    assert text.count("race: d0") == 1

@@ -7,7 +7,7 @@ and the units that signal completion see it.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,6 +52,23 @@ class BarrierHistory:
     announced: tuple[tuple[Instr, int], ...]
     brought: tuple[tuple[Instr, int], ...]
     events: tuple[BarrierEvent, ...]
+
+
+class WaitedTwice(NamedTuple):
+    """A warp whose latest two waits on an mbarrier passed for one parity: its phase is not flipped
+    between them, or was once too often. mbarrier, who: in words; where: the call of the wait.
+    """
+
+    mbarrier: str
+    who: str
+    parity: int
+    where: str
+
+    def __str__(self):
+        return (
+            f"{self.who} has waited twice on end for parity {self.parity} of the {self.mbarrier}, "
+            f"at {self.where}"
+        )
 
 
 class MBarrier(Waitable):
@@ -213,8 +230,11 @@ class MBarrier(Waitable):
             text += f", {-self.tx} byte(s) more completed than expected"
         if self.init_by:
             text += f"; initialised by {_who(self.init_by)}"
-        last = [_who(a) for a in self.arrivals if a]
-        return text + (f"; last signals: {', '.join(last)}" if last else "; nobody has arrived yet")
+        if not any(self.arrivals):
+            return f"{text}; nobody has arrived yet"
+        count = Counter(_who(a) for a in self.arrivals if a)
+        last = (f"{who}{f' ({n} times)' if n > 1 else ''}" for who, n in count.items())
+        return f"{text}; last signals: {', '.join(last)}"
 
 
 class AnyOf(Waitable):

@@ -18,6 +18,7 @@ from tests.crimes import (
     tensormaps,
     tmem,
     waits,
+    words,
 )
 
 CRIMES = [
@@ -33,6 +34,7 @@ CRIMES = [
     *tmem.CRIMES,
     *waits.CRIMES,
     *polls.CRIMES,
+    *words.CRIMES,
     *rules.CRIMES,
     *orders.CRIMES,
     *scopes.CRIMES,
@@ -44,8 +46,8 @@ SCHEDULES = (None, "early", "late", "random:1", "random:2")
 def test_the_bug_is_named(crime):
     source, outcome = crime.run(True)
     assert crime.kind in outcome.kinds, outcome.text
-    for words in crime.words:
-        assert words in outcome.text
+    for expected in crime.words:
+        assert expected in outcome.text
     for mark in crime.marks:
         assert any(f"{crime.name}.ptx:{n}" in outcome.text for n in source.marks[mark]), (
             mark,

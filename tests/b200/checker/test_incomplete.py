@@ -92,7 +92,7 @@ def test_the_exit_status_of_strict(tmp_path):
     """0 where the check is incomplete, 1 where that is not to pass; a complete one passes."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    for write, option, status in ((discard, "--check", 0), (discard, "--strict", 1)):
+    for write, option, status in ((discard, "--no-again", 0), (discard, "--strict", 1)):
         k = cta.start(32)
         write(k)
         cta.store_own(k, "%r0")

@@ -1,0 +1,61 @@
+"""How things are said: at the call, once, and not once a CTA."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from b200.chip.describe import call
+from b200.program.module import Instr, Loc
+from tests.crimes import waits, words
+from tests.crimes.case import Crime
+
+
+def crime(crimes, name: str) -> Crime:
+    (found,) = (c for c in crimes if c.name == name)
+    return found
+
+
+def called(*frames: tuple[str, int]) -> Instr:
+    """An instruction with these lines, innermost first."""
+    loc = None
+    for file, line in reversed(frames):
+        loc = Loc(file, line, loc)
+    return Instr("mbarrier.try_wait", (), loc=loc)
+
+
+def test_a_wait_in_a_helper_is_told_where_it_is_called():
+    assert call(called(("k.cu", 8))) == "k.cu:8"
+    assert call(called(("k.cu", 8), ("k.cu", 34))) == "k.cu:34"
+    assert call(called(("k.cu", 8), ("k.cu", 34), ("k.cu", 60))) == "k.cu:34"
+    library = ("pipeline.py", 8), ("pipeline.py", 12), ("k.py", 3), ("k.py", 40)
+    assert call(called(*library)) == "k.py:3"
+    assert call(Instr("bar.sync", ())) == "(no line information)"
+
+
+def many(found: Crime, ctas: int, cluster: int) -> Crime:
+    return dataclasses.replace(
+        found,
+        grid=(ctas, 1, 1),
+        cluster=(cluster, 1, 1),
+        args=lambda: [torch.zeros(64, dtype=torch.int32)],
+    )
+
+
+def test_the_cause_of_a_deadlock_is_told_once():
+    """And not once a CTA or cluster."""
+    hangs = crime(waits.CRIMES, "named_barrier_counts_too_many")
+    for ctas, cluster in ((1, 1), (6, 1), (6, 2)):
+        _, outcome = many(hangs, ctas, cluster).run(True)
+        lines = outcome.error.splitlines()
+        assert outcome.error_kind == "deadlock"
+        assert sum("its count is higher than" in line for line in lines) == 1, outcome.error
+        assert not any(line.startswith("  or:") for line in lines), outcome.error
+        assert sum("waits for barrier 1 of the CTA" in line for line in lines) == 1, outcome.error
+
+
+def test_who_waited_twice_is_told_in_the_first_line():
+    _, outcome = crime(words.CRIMES, "one_parity_twice").run(True)
+    first = outcome.error.splitlines()[0]
+    assert "has waited twice on end for parity 1" in first
