@@ -1,7 +1,7 @@
 """Is the kernel right, and how fast is it? On a B200 it is measured; elsewhere it runs in a
 software B200, or on a Hopper GPU with only the tensor core in software.
 
-    python eval.py test --quick                      two small cases of each problem, a minute in all
+    python eval.py test --quick                      two small cases of each problem, a minute
     python eval.py test                              the official test cases of all four problems
     python eval.py test gemv group --random 12       random legal shapes of two of them
     python eval.py benchmark nvfp4_gemm              the benchmark cases of one

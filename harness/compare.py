@@ -303,7 +303,7 @@ def plot(results: Sequence[Sequence[Result]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     count = len(results[0])
-    figure = Figure(figsize=(3 + 1.4 * count * len(results), 5), layout="constrained")
+    figure = Figure(figsize=(max(8, 4 + 1.4 * count * len(results)), 6), layout="constrained")
     axes = figure.subplots()
     names = list(
         dict.fromkeys(
@@ -318,7 +318,8 @@ def plot(results: Sequence[Sequence[Result]], path: Path) -> None:
             _bar(axes, x, result, names, seen)
     axes.set_xticks([x for x, _ in labels], [label for _, label in labels], rotation=30, ha="right")
     kind = results[0][0].records[-1].get("kind") or "not timed"
-    axes.set_ylabel(f"microseconds a call, {kind}")
+    whiskers = "fastest to slowest round" if kind == "measured" else "the clock's errors"
+    axes.set_ylabel(f"microseconds a call, {kind}; whiskers: {whiskers}")
     for at, row in enumerate(results):
         middle = at * (count + 1) + (count - 1) / 2
         axes.annotate(

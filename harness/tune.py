@@ -184,9 +184,10 @@ def draw(found: Sequence[Tuned], device: Device, path: Path) -> None:
     if not shown:
         return
     kind = f"measured on {device.name}" if device.kind == "cuda" else "modelled"
-    rows = -(-len(shown) // 2)
-    figure = pictures.new(11, 3.4 * rows)
-    panels = figure.subplots(rows, 2, squeeze=False).ravel()
+    columns = min(2, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = pictures.new(1 + 5 * columns, 3.8 * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
     hints = {}
     for number, (axes, tuned) in enumerate(zip(panels, shown)):
         ordered = sorted(tuned.timed, key=lambda t: t.estimate)
@@ -200,10 +201,12 @@ def draw(found: Sequence[Tuned], device: Device, path: Path) -> None:
         axes.axhline(tuned.best.us, color="#888888", linestyle="--", label="best")
         title = f"{tuned.case.problem.short} {tuned.case.text}\nthe pick loses {tuned.loss:.1%}"
         axes.set_title(title, fontsize=9, loc="left", wrap=True)
-        axes.set(xlabel="place by the kernel's estimate", ylabel=f"us, {kind}", ylim=(0, None))
+        axes.set(xlabel="place by the kernel's estimate", ylabel=f"us, {kind}")
+        axes.set_ylim(0, 1.15 * max(t.us or 0.0 for t in ordered))
+        axes.set_xlim(0.5, len(ordered) + 0.5)
         axes.set_xticks(places)
         axes.grid(color="#dddddd", linewidth=0.5)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     for axes in panels[len(shown) :]:
         axes.set_visible(False)
     text = "\n\n".join("\n".join(tuned.lines(kind.split()[0])) for tuned in shown)
