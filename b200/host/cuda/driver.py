@@ -37,6 +37,7 @@ class Loading:
 _ALWAYS = (
     *("note_error", "take_last_error", "driver_code", "error_text", "runtime_name", "driver_name"),
     *("device_reset", "recording", "now", "missing"),
+    *("register_module", "register_kernel", "register_variable", "register_managed"),
 )
 
 
