@@ -26,11 +26,11 @@ ONE TILE   gemm of 128 tokens, 7168 weight rows, K = 2048: Config(cta_group=2, c
     A k-tile is 4 MMAs of 256 x 64 x 64, each behind the copies of its scales to tensor memory.
     Tensor memory: 64 columns of sums, 16 of row scales, 16 of column scales; 128 are allocated.
 
-ROLES   of the warps of a CTA
-    warps 0-3  epilogue: a quarter of the lanes of tensor memory each -> registers -> global;
-    and 6-9    where a tile has 128 columns or more: the two warps of a quarter take turns
-    warp 4     load: TMA boxes of rows, columns and scale-factor atoms
-    warp 5     MMA: scales to tensor memory, block-scaled MMAs; idle in the odd CTA of a pair
+ROLES   of the warps of a CTA, in this order
+    4 or 8   epilogue: tensor memory -> registers -> global. Warp w reads a quarter of the lanes,
+             w % 4; where a tile has 128 columns or more, two warps of a quarter take turns
+    1        load: TMA boxes of rows, columns and scale-factor atoms
+    1        MMA: scales to tensor memory, block-scaled MMAs; idle in the odd CTA of a pair
 
 PIPELINES   (mbarriers; s: stage, p: product, a: accumulator)
     barrier       from -> to            arrivals that complete a phase
@@ -92,7 +92,7 @@ from task import input_t, output_t
 
 SM_COUNT = 148
 CLUSTERS = 148, 74, 45, 33, 26, 22, 15, 15  # of 1, 2, ... CTAs, resident at a time on 8 GPCs
-MAX_CLUSTER = 8  # CTAs, the portable limit
+CLUSTER_SIZES = 1, 2, 4, 8  # that public kernels have on a B200; 8 CTAs are the portable limit
 SMEM_BYTES = 232_448  # what one CTA may ask for
 SMEM_PER_SM = 233_472
 SMEM_RESERVED = 1024  # each resident CTA takes so much more than it asks for
@@ -115,7 +115,6 @@ SCALE_BYTES = K_BLOCKS * ATOM_BYTES  # of 128 rows or columns in a stage
 # ---- warps and named barriers --------------------------------------------------------------------
 
 QUARTERS = 4  # of the 128 lanes of tensor memory: warp w reaches quarter w % 4
-LOAD_WARP, MMA_WARP = 4, 5
 TENSORMAP_WARP, SCALE_WARP = 1, 2  # epilogue warps that prefetch at the start
 JOIN_BARRIER = 1  # all warps: barriers are initialised, tensor memory is allocated
 LEAVE_BARRIER = 2  # all warps: tensor memory has been read
@@ -428,7 +427,7 @@ def check(config: Config, problem: Problem) -> "Plan":
     need(tile in range(unit, 257, unit), "N is 8 to 256 by 8, in a pair by 16")
     several_tiles = config.cluster_n > 1 or problem.max_columns > tile
     need(not several_tiles or tile % 64 == 0, "scales start at a multiple of 64 columns")
-    need(config.cluster <= MAX_CLUSTER, "a cluster has at most 8 CTAs")
+    need(config.cluster in CLUSTER_SIZES, "a cluster has 1, 2, 4 or 8 CTAs")
     one_an_sm = config.cluster == 1 or config.ctas_per_sm == 1
     need(one_an_sm, "the CTAs of a cluster have an SM each")
     need(tile_count(config, problem) < 2**22, "tile numbers times clusters are 32-bit numbers")
@@ -672,6 +671,14 @@ class Plan:
     smem: SmemLayout
 
     @property
+    def load_warp(self) -> int:
+        return self.epilogue.num_warps
+
+    @property
+    def mma_warp(self) -> int:
+        return self.epilogue.num_warps + 1
+
+    @property
     def num_threads(self) -> int:
         return 32 * (self.epilogue.num_warps + 2)
 
@@ -847,7 +854,7 @@ def legal_configs(problem: Problem) -> list[Config]:
         levers = {
             "column_tile": sorted(tiles),
             "cta_group": (1, 2) if can_pair else (1,),
-            "split_k": range(1, MAX_CLUSTER + 1),
+            "split_k": CLUSTER_SIZES,
             "cluster_n": (1, 2, 4) if columns > 8 else (1,),
             "persistent": (False, True),
             "ctas_per_sm": (1, 2, 3, 4),
@@ -1446,11 +1453,11 @@ class Kernel:
         groups = self.arguments.groups_of(maps, addresses, sizes)
         warp = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
         cta = self.start(groups, schedule)
-        if warp == LOAD_WARP:
+        if warp == self.plan.load_warp:
             self.load_warp(cta)
-        if warp == MMA_WARP:
+        if warp == self.plan.mma_warp:
             self.mma_warp(cta)
-        if warp != LOAD_WARP and warp != MMA_WARP:
+        if warp < self.plan.load_warp:
             self.epilogue_warp(cta, warp)
 
     def start(self, groups: list, schedule: Sequence) -> Cta:
@@ -1818,8 +1825,7 @@ class Kernel:
         config, plan, tiles = self.config, self.plan, cta.tiles
         self.prepare(cta, index)
         self.join()
-        turn = select(index > MMA_WARP, 1, 0)
-        warp = EpilogueWarp(index & 3, turn, Int32(cute.arch.lane_idx()))
+        warp = EpilogueWarp(index & 3, index >> 2, Int32(cute.arch.lane_idx()))
         tmem = ld_shared_b32(cta.smem + plan.smem.tmem_address) + (warp.quarter << 21)
         accumulators = Ring(0, 0, plan.tmem.num_accumulators)
         for i in cutlass.range(tiles.num_tiles, unroll=1):
@@ -2135,7 +2141,8 @@ def plainest(problem: Problem) -> Config:
 
 def candidates(problem: Problem) -> list[Config]:
     """The pick, the plainest configuration, then the best by estimate of each other combination of
-    mechanisms that is worth trying, the best one first."""
+    mechanisms that is worth trying, the best one first. Several CTAs an SM are not tried: no public
+    kernel is known to have them on a B200 (docs/evidence.md)."""
     estimates = estimates_of(problem)
     found = [pick(problem), plainest(problem)]
     combinations = {mechanisms(config) for config in found}
@@ -2143,7 +2150,7 @@ def candidates(problem: Problem) -> list[Config]:
     for config in sorted(estimates, key=lambda config: estimates[config]):
         if estimates[config] > limit:
             break
-        if mechanisms(config) not in combinations:
+        if mechanisms(config) not in combinations and config.ctas_per_sm == 1:
             combinations.add(mechanisms(config))
             found.append(config)
     return list(dict.fromkeys(found))[:MAX_CANDIDATES]

@@ -20,7 +20,7 @@ LEVERS: dict[str, tuple] = {
     "column_tile": (8, 48, 64, 128, 192, 256),
     "swap_ab": (False, True),
     "cta_group": (1, 2),
-    "split_k": (1, 2, 3),
+    "split_k": (1, 2, 4),
     "cluster_n": (1, 2),
     "persistent": (False, True),
     "ctas_per_sm": (1, 2),

@@ -38,7 +38,8 @@ ILLEGAL = [
     ({"column_tile": 96}, gemm(128, 97, 512), "multiple of 64 columns"),
     ({"swap_ab": True}, gemv(128, 512), "the one row of a gemv"),
     ({"column_tile": 48, "cluster_n": 2}, gemm(128, 48, 512), "multiple of 64"),
-    ({"cluster_n": 4, "split_k": 4}, gemm(128, 64, 1024), "at most 8 CTAs"),
+    ({"cluster_n": 4, "split_k": 4}, gemm(128, 64, 1024), "1, 2, 4 or 8 CTAs"),
+    ({"split_k": 3}, gemm(128, 64, 1024), "1, 2, 4 or 8 CTAs"),
     ({"ctas_per_sm": 2, "cta_group": 2}, gemm(256, 64, 512), "have an SM each"),
     ({"ctas_per_sm": 2, "cluster_n": 2}, gemm(128, 128, 512), "have an SM each"),
     ({"ctas_per_sm": 2, "split_k": 2}, gemm(128, 64, 512), "have an SM each"),
@@ -46,7 +47,7 @@ ILLEGAL = [
     ({"column_tile": 256}, dual(128, 256, 512), "512 columns"),
     ({"ctas_per_sm": 2, "column_tile": 256}, gemm(128, 256, 512), "256 columns"),
     ({"split_k": 2, "persistent": True}, gemm(128, 64, 512), "partial sums of one tile"),
-    ({"split_k": 3}, gemm(128, 64, 512), "has a k-tile, of 2"),
+    ({"split_k": 4}, gemm(128, 64, 512), "has a k-tile, of 2"),
     ({"split_k": 2}, group((8, 128, 512), (8, 128, 256)), "has a k-tile, of 1"),
 ]
 

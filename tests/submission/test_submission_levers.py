@@ -39,7 +39,7 @@ CASES = {
     "shared weights": (Config(cluster_n=2), gemm(272, 200, 1024)),
     "pairs that share weights": (Config(cta_group=2, cluster_n=2), gemm(640, 200, 512)),
     "K split": (Config(split_k=4, column_tile=128), gemm(256, 100, 2112)),
-    "K split of 3": (Config(split_k=3), gemm(258, 64, 2112)),
+    "K split of 4": (Config(split_k=4), gemm(258, 64, 2368)),
     "K split of pairs": (Config(cta_group=2, split_k=2), gemm(512, 128, 1024)),
     "K split of a dual": (Config(split_k=2), dual(256, 128, 1024)),
     "gate first": (Config(), dual(256, 70, 1024)),
@@ -50,7 +50,7 @@ CASES = {
         Config(swap_ab=True, cta_group=2, cluster_n=2),
         dual(272, 400, 1088),
     ),
-    "tokens as rows, K split of a dual": (Config(swap_ab=True, split_k=3), dual(80, 40, 1024)),
+    "tokens as rows, K split of a dual": (Config(swap_ab=True, split_k=4), dual(80, 40, 1280)),
     "tokens as rows, narrow stores": (Config(swap_ab=True), dual(130, 37, 192, 3)),
     "tokens as rows, two accumulators": (
         Config(swap_ab=True, column_tile=192, persistent=True),
