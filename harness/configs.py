@@ -22,9 +22,9 @@ class _Problem(BaseException):
 
 
 def rank(module: Any, kernel: Kernel, data: Any, count: int) -> Ranked:
-    """(fields, estimate) of the pick for `data`, then of those that the kernel itself would try on a
-    B200, then of the best others by its estimate, `count` in all. kernel: calls the custom_kernel
-    of the module.
+    """(fields, estimate) of the pick for `data`, then of those that the kernel itself would try on
+    a B200, then of the best others by its estimate, `count` in all. kernel: calls the
+    custom_kernel of the module.
     """
     for name in ("legal_configs", "estimate", "pick"):
         if not callable(getattr(module, name, None)):
