@@ -19,7 +19,8 @@ from tests import ROOT
 TIMEOUT = 3.0  # seconds a case
 LOOP = (
     "LOOP = '''.version 8.8\\n.target sm_100a\\n.address_size 64\\n.visible .entry k() {\\n"
-    ".loc 1 7 0\\nL: bra L;\\nret;\\n}\\n.file 1 \"kernel.py\"\\n'''\n"
+    ".reg .b32 %r;\\nmov.u32 %r, 0;\\n.loc 1 7 0\\nL: add.u32 %r, %r, 1;\\nbra L;\\nret;\\n}\\n"
+    ".file 1 \"kernel.py\"\\n'''\n"
 )
 DEADLOCK = (
     "DEAD = HEAD + '''.visible .entry k() { .reg .pred %p; .reg .b32 %r; mov.u32 %r, %tid.x;"
@@ -83,6 +84,8 @@ CALLS = [
     ("prints_in_c", "while True: os.write(2, b'y' * 65536)", "timeout", "no result after 3 s"),
     ("kernel_loop", LOOP + "launch(LOOP)", "timeout",
      "no result after 3 s; it was at the kernel's kernel.py:7"),
+    ("kernel_stands", LOOP.replace("add.u32", "and.b32") + "launch(LOOP)", "error",
+     "deadlock: no warp can proceed in k"),
     ("kernel_deadlock", DEADLOCK + "launch(DEAD, block=(64, 1, 1))", "error", "deadlock: "),
     ("kernel_fault", WILD + "launch(WILD); return ref_kernel(data)", "error", "fault: "),
     ("kernel_too_large", "launch(block=(2048, 1, 1))", "error", "limit: launch of k refused: 2048"),
