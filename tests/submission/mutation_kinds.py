@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import b200
 import submission
+from b200.chip.launch import Launch
 from b200.program.parse import parse
 from tests.submission import submission_support as support
 
@@ -169,7 +170,12 @@ def _subject(gpu, name: str, problem, config) -> Subject:
     data = support.inputs(problem, 7)
     groups, result = submission.unpack(data)
     taken: list[tuple] = []
-    gpu.execute = lambda *arguments: taken.append(arguments)  # of Gpu.execute; nothing runs
+
+    def execute(program, kernel, grid, block, cluster, smem, params):  # nothing runs
+        taken.append((program, kernel, grid, block, cluster, smem, params))
+        return Launch(kernel.name, grid, block, cluster, smem)
+
+    gpu.execute = execute
     try:
         submission.launch(submission.problem_of(data, groups), groups, config)
     finally:
