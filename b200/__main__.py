@@ -153,6 +153,9 @@ def main(argv: list[str]) -> int:
         default=True,
         help="run what fails once more with --schedule late (default)",
     )
+    command.add_argument(
+        "--report", type=Path, metavar="FILE.json", help="status and findings, for a program"
+    )
     command.add_argument("script", help="SCRIPT.py, or PROGRAM.cu with a main")
     command.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script; -- may lead")
 

@@ -16,6 +16,7 @@ import atexit
 import contextlib
 import gc
 import io
+import json
 import runpy
 import signal
 import subprocess
@@ -26,7 +27,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import b200
 from b200.checker.finding import ERROR
@@ -67,6 +68,8 @@ def run(options: argparse.Namespace) -> int:
         checked = [x for x in gpu.launches if x.findings is not None and not x.incomplete]
         wrong |= len(checked) < len(gpu.launches) or any(x.findings for x in checked)
     status = status or int(wrong)
+    if options.report:
+        options.report.write_text(json.dumps(_report(status, failure, gpu.launches), indent=1))
     usual = options.device == "emulator" and not (options.schedule or options.time or options.pack)
     if failure and usual and options.again and time.monotonic() - started < LONGEST:
         _run_late(options, failure, [str(error) for error in errors])
@@ -196,6 +199,22 @@ def line(launch) -> str:
     for reason in launch.incomplete:
         text += f"\nthe check is incomplete: {reason}"
     return text if launch.orders is None else f"{text}\n{launch.orders}"
+
+
+def _report(status: int, failure: str, launches: Sequence[Any]) -> dict[str, Any]:
+    """What `--report` writes. failure: "" or a line, as `_status_of` has it."""
+    findings = [
+        {"severity": f.severity, "kind": f.kind, "loc": f.loc, "diagnosis": f.diagnosis}
+        for launch in launches
+        for f in launch.findings or ()
+    ]
+    known = ({**f, "times": findings.count(f)} for f in findings)
+    return {
+        "status": status,
+        "failure": failure,
+        "launches": len(launches),
+        "findings": list({repr(f): f for f in known}.values()),
+    }
 
 
 def _run_late(options: argparse.Namespace, failure: str, errors: Sequence[str]) -> None:

@@ -1,0 +1,95 @@
+"""The corpus of public programs: its file, its verdicts, and what is said where it is not at hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness import corpus
+from tests.b200.test_run import BEHIND, CLEAN, RACE, launching
+
+RACE_FOUND = {"severity": "error", "kind": "race", "loc": "/there/a.py:7", "diagnosis": "d"}
+REMARK = {**RACE_FOUND, "severity": "portability", "kind": "protocol"}
+NOTE = {**RACE_FOUND, "severity": "note"}
+
+
+def report(*findings: dict, status: int = 0, failure: str = "") -> dict:
+    return {"status": status, "failure": failure, "launches": 1, "findings": list(findings)}
+
+
+@pytest.mark.parametrize(
+    "found, errors, verdict, said",
+    [
+        (report(), "", "clean", ""),
+        (report(NOTE), "", "clean", ""),
+        (report(REMARK), "", "portability", ""),
+        (report(RACE_FOUND, REMARK, status=1), "", "errors", ""),
+        (report(status=1, failure="ValueError: no"), "b200: k\n", "fails", "ValueError: no"),
+        (report(status=1), "b200 run: wmma is not modelled\n", "refused", "b200 run: wmma"),
+        (None, "Fatal Python error: abort\n", "fails", "Fatal Python error"),
+    ],
+)
+def test_verdicts(found, errors, verdict, said):
+    outcome = corpus.judge(found, errors, 1.0)
+    assert outcome.verdict == verdict and outcome.said.startswith(said)
+    lines = {line for _, _, line in outcome.findings}
+    assert lines == ({"a.py:7"} if verdict in ("portability", "errors") else set())
+
+
+def test_what_is_new_and_what_is_gone_is_shown():
+    expected = frozenset({("error", "race", "a.py:7"), ("error", "proxy", "a.py:9")})
+    program = corpus.Program("o/r", "a.py", expected="errors", findings=expected)
+    outcome = corpus.Outcome(
+        "errors", frozenset({("error", "race", "a.py:7"), ("error", "order", "b")})
+    )
+    assert list(corpus.differences(program, outcome)) == [
+        "found: order (error) at b",
+        "missing: proxy (error) at a.py:9",
+    ]
+
+
+def test_the_file():
+    """Each error has a line and what was read there; no program stands there twice."""
+    commits, programs = corpus.read(corpus.CORPUS)
+    assert all(len(commit) == 40 for commit in commits.values())
+    names = [(p.repository, p.file, p.arguments) for p in programs]
+    assert len(set(names)) == len(names)
+    for program in programs:
+        errors = [finding for finding in program.findings if finding[0] == "error"]
+        assert bool(errors) == (program.expected == "errors"), program
+        assert not errors or program.note, program
+        assert all(":" in line for _, _, line in program.findings), program
+
+
+def test_nothing_at_hand(tmp_path, capsys):
+    assert corpus.main([str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"NVIDIA/cutlass is not in {tmp_path}" in said and "nothing to run" in said
+
+
+def test_programs_are_run(tmp_path, capsys, monkeypatch):
+    scripts = {"clean.py": CLEAN, "remark.py": BEHIND, "race.py": RACE, "other.py": CLEAN}
+    folder = tmp_path / "owner+name"
+    folder.mkdir()
+    for name, text in scripts.items():
+        (folder / name).write_text(launching(text))
+    race = {"severity": "error", "kind": "race", "line": "kernel.py:1"}
+    remark = {"severity": "portability", "kind": "protocol", "line": "kernel.py:1"}
+    expected = {
+        "clean.py": ("clean", []),
+        "remark.py": ("portability", [remark]),
+        "race.py": ("errors", [race]),
+        "other.py": ("errors", [race]),
+    }
+    entries = [
+        {"repository": "owner/name", "file": name, "expected": verdict, "findings": findings}
+        for name, (verdict, findings) in expected.items()
+    ]
+    file = tmp_path / "corpus.json"
+    file.write_text(json.dumps({"commits": {"owner/name": "0" * 40}, "programs": entries}))
+    monkeypatch.setattr(corpus, "CORPUS", file)
+    assert corpus.main([str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "3 of 4 as expected" in out
+    assert "expected errors, found clean" in out and "missing: race (error) at kernel.py:1" in out
