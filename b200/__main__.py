@@ -119,12 +119,16 @@ def main(argv: list[str]) -> int:
     command.set_defaults(function=run)
     command.add_argument(
         "--check",
-        nargs="?",
-        choices=("all",),
-        const=True,
+        action="store_true",
         default=True,
-        help="look for races and protocol errors (default); =all: in each cluster, though it does"
-        " what another has done",
+        help="look for races and protocol errors (default)",
+    )
+    command.add_argument(
+        "--check=all",
+        dest="check",
+        action="store_const",
+        const="all",
+        help="... in each cluster, though it does what another has done",
     )
     command.add_argument(
         "--no-check", dest="check", action="store_const", const=False, help="do not look for them"

@@ -144,13 +144,17 @@ def _parser(description: str | None) -> _Parser:
     )
     parser.add_argument(
         "--check",
-        nargs="?",
-        choices=("all",),
-        const=True,
+        action="store_true",
         default=True,
         help="emulator: look for races and protocol errors, which fail a case, and hold the results"
-        " of benchmark and profile against the reference (default: on); =all: in each cluster,"
-        " though it does what another has done",
+        " of benchmark and profile against the reference (default: on)",
+    )
+    parser.add_argument(
+        "--check=all",
+        dest="check",
+        action="store_const",
+        const="all",
+        help="emulator: in each cluster, though it does what another has done",
     )
     parser.add_argument(
         "--no-check", dest="check", action="store_const", const=False, help="emulator: do not"

@@ -86,6 +86,10 @@ class Runtime:
         self._programs[handle] = self.gpu.load(self.loading)
         _poke(out, "<Q", handle)
 
+    def unload(self, library: int) -> bool:
+        """Forget a library that the DSL has loaded; whether it is one."""
+        return self._programs.pop(library, None) is not None
+
     def library_get_kernel(self, out, library, name):
         handle = self._handle()
         self._kernels[handle] = (self._programs[library], ctypes.string_at(name).decode())

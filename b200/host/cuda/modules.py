@@ -109,6 +109,8 @@ class Modules:
         return handle
 
     def unload(self, module: int) -> None:
+        if self.runtime.unload(module):
+            return
         self.module(module)
         del self._modules[module]
 
