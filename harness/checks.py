@@ -55,7 +55,8 @@ def _unwritten(data: Any, output: Any) -> str:
     pairs = [
         (c, got)
         for c, got in zip(outputs_of(data), outputs)
-        if isinstance(got, torch.Tensor) and got.shape == c.shape and got.dtype == c.dtype
+        if isinstance(got, torch.Tensor)
+        and (got.shape, got.dtype, got.device) == (c.shape, c.dtype, c.device)
     ]
     left = sum(int((c.view(torch.int16) == got.view(torch.int16)).sum()) for c, got in pairs)
     count = sum(c.numel() for c, _ in pairs)
