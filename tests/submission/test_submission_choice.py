@@ -206,11 +206,9 @@ def test_candidates(problem):
         submission.check(config, problem)
 
 
-# Of these the first choice of the estimate is more than 3 % worse than the best in the last one.
-SHAPES = {
-    **{name: benchmarks()[name] for name in ("gemm 2", "gemm 3", "dual 3", "group 3", "group 4")},
-    "gemm 112 x 1024 x 2048": gemm(1024, 112, 2048),
-}
+# The pick is the best one of the first; of the second it is more than 2 % worse. Other shapes:
+# `python -m harness.choice --device emulator`.
+SHAPES = {"gemm 3": benchmarks()["gemm 3"], "gemm 40 x 512 x 1024": gemm(512, 40, 1024)}
 
 
 @pytest.mark.slow
@@ -234,5 +232,4 @@ def test_by_modelled_events_the_best_candidate_is_taken(monkeypatch, name):
     assert len(times) >= 3 and gpu.launches
     best, first = min(times.values()), times[submission.pick(problem)]
     chosen = times[submission.CHOICES.configs[problem]]
-    print(f"{name}: the pick's estimate loses {first / best - 1:.1%}")
     assert chosen == (best if best < 0.98 * first else first)
