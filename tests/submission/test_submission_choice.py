@@ -206,7 +206,7 @@ def test_candidates(problem):
         submission.check(config, problem)
 
 
-# The pick is the best one of the first; of the second it is more than 2 % worse. Other shapes:
+# In the second another candidate is more than 2 % faster than the pick. Other shapes:
 # `python -m harness.choice --device emulator`.
 SHAPES = {"gemm 3": benchmarks()["gemm 3"], "gemm 40 x 512 x 1024": gemm(512, 40, 1024)}
 
