@@ -111,6 +111,7 @@ ATOM_ROWS = 128  # rows or columns of a scale-factor atom: 32 x 4, with 4 scales
 ATOM_BYTES = 512
 ATOM_COLUMNS = 4  # of tensor memory
 SCALE_BYTES = K_BLOCKS * ATOM_BYTES  # of 128 rows or columns in a stage
+MIN_STAGES = 2  # one to load and one to compute; a dual holds as many without releasing one
 
 # ---- warps and named barriers --------------------------------------------------------------------
 
@@ -432,7 +433,7 @@ def check(config: Config, problem: Problem) -> "Plan":
     need(one_an_sm, "the CTAs of a cluster have an SM each")
     need(tile_count(config, problem) < 2**22, "tile numbers times clusters are 32-bit numbers")
     plan = make_plan(config, problem)
-    need(plan.smem.num_stages >= 2, "shared memory holds two stages: one to load, one to compute")
+    need(plan.smem.num_stages >= MIN_STAGES, "shared memory holds two stages")
     columns = TMEM_COLUMNS // config.ctas_per_sm
     need(plan.tmem.allocated <= columns, f"a CTA has {columns} columns of tensor memory")
     if config.split_k > 1:
@@ -527,7 +528,7 @@ def choose_epilogue(config: Config, problem: Problem) -> EpiloguePlan:
         chunk=chunk,
         wide_stores=wide_stores,
         transposed=wide_stores and not config.swap_ab,
-        gate_lead=2 if products == 2 and config.split_k == 1 else 0,
+        gate_lead=MIN_STAGES if products == 2 and config.split_k == 1 else 0,
     )
 
 
@@ -1400,12 +1401,16 @@ class Kernel:
         )
 
     def stages_without_last_tile(self, clusters, rounds, last):
-        """Stages that a cluster fills which has no tile in the last round: fewer, which leaves
-        bandwidth to the others, so that all end together. In proportion to their tiles, and up to
-        two more, the more clusters do have a tile there."""
+        """Pipeline stages of a cluster that gets no tile in the last round. It fills fewer, so that
+        the others get more of DRAM and all end together: in proportion to its tiles, and up to two
+        more, the more clusters do have a last tile.
+
+        At least MIN_STAGES: at the end of a dual tile the first product of `gate_lead` k-tiles is
+        computed before the second one of any, which alone releases a stage."""
         stages = self.plan.smem.num_stages
         fewer = stages * rounds * clusters + 2 * last * (rounds + 1)
-        return cutlass.min(div(fewer, clusters * (rounds + 1)), Int32(stages))
+        fewer = cutlass.min(div(fewer, clusters * (rounds + 1)), Int32(stages))
+        return cutlass.max(fewer, Int32(MIN_STAGES))
 
     def tensormaps(self, given: GroupWords) -> list:
         """TMA atoms of the codes of each operand, then of the scales of each."""

@@ -123,6 +123,18 @@ def test_who_has_a_tile_less_fills_fewer_stages(four_sms, monkeypatch):
     assert [len(stages) for _, stages in sorted(filled.items())] == [3, 3, 3, 5]
 
 
+def test_a_dual_without_a_last_tile_has_stages_enough(four_sms, monkeypatch):
+    """6 tiles for 5 CTAs of three stages: 3 / 2 and 2 / 5 make one stage for those that have one
+    tile, too few for the two k-tiles whose first product comes ahead of the second.
+    """
+    monkeypatch.setattr(submission, "clusters_at_once", lambda size: 5 // size)
+    monkeypatch.setattr(submission, "SMEM_BYTES", 168 * 1024)
+    config, problem = Config(column_tile=64, persistent=True), dual(6 * 128, 64, 1024)
+    assert submission.make_plan(config, problem).smem.num_stages == 3
+    assert submission.waves_of(config, problem) == 2
+    verify(problem, config)
+
+
 def test_the_same_input_gives_the_same_bits():
     """A K split adds in a fixed order, whatever order the hardware takes."""
     data = inputs(dual(256, 64, 2048), seed=3, kind="quantized")
