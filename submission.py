@@ -78,7 +78,7 @@ import cutlass.cute as cute
 import torch
 from cutlass import Boolean, Float4E2M1FN, Float32, Int16, Int32, Int64, Uint32, const_expr
 
-# Private names of the DSL, all of them; tried with nvidia-cutlass-dsl 4.5.2 and 4.8.1.
+# `_mlir` is private to the DSL, as `_trait` in tensormap_address is: tried with 4.5.2 and 4.8.1.
 from cutlass._mlir.dialects import cute as cute_ir
 from cutlass._mlir.dialects import cute_nvgpu as cute_nvgpu_ir
 from cutlass._mlir.dialects import llvm
@@ -672,11 +672,11 @@ class Plan:
     smem: SmemLayout
 
     @property
-    def load_warp(self) -> int:
+    def load_warp_id(self) -> int:
         return self.epilogue.num_warps
 
     @property
-    def mma_warp(self) -> int:
+    def mma_warp_id(self) -> int:
         return self.epilogue.num_warps + 1
 
     @property
@@ -816,7 +816,7 @@ def estimate(config: Config, problem: Problem) -> float:
         tiles += [tile] * tiles_of(config, shape)
     memory = [memory_cycles(plan, shape) for shape in problem.groups]
     dram, l2 = sum(cycles for cycles, _ in memory), sum(cycles for _, cycles in memory)
-    # The first cluster has the longest tiles: the first one of each wave.
+    # The longest tile of each round: at least what any cluster has.
     at_once = clusters_at_once(config.cluster) * config.ctas_per_sm
     longest = tiles[::at_once]
     main_loops = sum(main_loop for main_loop, _ in longest)
@@ -1364,7 +1364,11 @@ class EpilogueWarp:
 
 
 class Kernel:
-    """The kernel of one plan. `launch` is host code, all else runs on the device."""
+    """The kernel of one plan.
+
+    `launch` and the tensormaps are host code, all else is device code. In methods under @cute.jit
+    the DSL turns `if` and `for` into device code, unless they say const_expr or range_constexpr.
+    The others are plain Python that runs while the kernel is traced."""
 
     def __init__(self, plan: Plan):
         self.plan, self.config = plan, plan.config
@@ -1458,11 +1462,11 @@ class Kernel:
         groups = self.arguments.groups_of(maps, addresses, sizes)
         warp = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
         cta = self.start(groups, schedule)
-        if warp == self.plan.load_warp:
+        if warp == self.plan.load_warp_id:
             self.load_warp(cta)
-        if warp == self.plan.mma_warp:
+        if warp == self.plan.mma_warp_id:
             self.mma_warp(cta)
-        if warp < self.plan.load_warp:
+        if warp < self.plan.load_warp_id:
             self.epilogue_warp(cta, warp)
 
     def start(self, groups: list, schedule: Sequence) -> Cta:
@@ -1733,6 +1737,7 @@ class Kernel:
         finished ahead of the second, whose MMAs then overlap silu."""
         config, plan, barriers = self.config, self.plan, cta.barriers
         if const_expr(config.persistent):
+            # The fence is behind the next wait, for full[s][p].
             cute.arch.mbarrier_wait(barriers.acc_empty(accumulator.index), accumulator.phase ^ 1)
         pair_mask = None
         if const_expr(config.cta_group == 2):
@@ -2162,7 +2167,8 @@ def candidates(problem: Problem) -> list[Config]:
 
 
 def try_all(problem: Problem, groups: Groups, seconds: float) -> list[Trial]:
-    """Run the candidates, as many as fit into this time; one that fails is left out."""
+    """Run the candidates, as many as fit into this time. One that does not compile or launch is
+    left out; a fault on the device, or a hang, would end the process."""
     end, trials = time.monotonic() + seconds, []
     results = [tensors["c"] for tensors in groups]
     for config in candidates(problem):
