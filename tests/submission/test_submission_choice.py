@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from types import SimpleNamespace
 
@@ -157,6 +156,14 @@ def test_a_process_that_has_spent_its_budget_measures_nothing(monkeypatch):
     assert chip.calls == [PAIRS]
 
 
+def test_a_wrong_tensor_is_an_error_before_anything_is_tried(monkeypatch):
+    chip = Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.5})
+    data = inputs(PROBLEM, seed=1)
+    with pytest.raises(TypeError, match="c: expected dtype torch.float16, found torch.bfloat16"):
+        submission.custom_kernel((*data[:-1], data[-1].bfloat16()))
+    assert not chip.calls and not submission.CHOICES.configs
+
+
 def test_a_second_call_measures_nothing(monkeypatch):
     chip = Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.5})
     choose()
@@ -225,7 +232,7 @@ def test_by_modelled_events_the_best_candidate_is_taken(monkeypatch, name):
 
     def kept(trials):
         measure(trials)
-        times.update({trial.config: statistics.median(trial.times) for trial in trials})
+        times.update({trial.config: trial.median for trial in trials})
 
     monkeypatch.setattr(submission, "measure", kept)
     submission.custom_kernel(inputs(problem, seed=2))
