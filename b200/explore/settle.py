@@ -281,6 +281,22 @@ def _mbarrier(trace: Trace, steps: list[Step]) -> Course:
     return Course(uses, odd)
 
 
+def _passed(uses: list[Use], use_of: dict[int, int], step: Step) -> Why | None:
+    """Note a wait at the use of a barrier that it ends; why there is not one such use."""
+    of = {use_of[number] for number in step.of}
+    if len(of) != 1:
+        return Why("its wait ends several arrivals", step)
+    uses[of.pop()].waits.append(step)
+    return None
+
+
+def _missed(use: Use, step: Step) -> Why | None:
+    """Whether a warp that exits has arrived at this use, whose other arrivals are to come."""
+    if any(s.actor == step.actor and s.kind == kinds.MEET for s in use.signals):
+        return Why("a warp exits while others are to meet it", step)
+    return None
+
+
 def _barrier(trace: Trace, steps: list[Step]) -> Course:
     """Uses of a barrier of the CTA; exits complete one, too, where all threads are waited for."""
     uses, odd, live, told, arrived = [Use([], False, [])], None, trace.warps, 0, 0
@@ -289,15 +305,11 @@ def _barrier(trace: Trace, steps: list[Step]) -> Course:
         odd = Why("it is used for all threads and for some", steps[0])
     for step in steps:
         if step.kind == kinds.PASS:
-            if len({use_of[number] for number in step.of}) == 1:
-                uses[use_of[step.of[0]]].waits.append(step)
-            else:
-                odd = Why("its wait ends several arrivals", step)
+            odd = _passed(uses, use_of, step) or odd
             continue
         if step.kind == kinds.EXIT:
             live -= step.count
-            if any(s.actor == step.actor and s.kind == kinds.MEET for s in uses[-1].signals):
-                odd = Why("a warp exits while others are to meet it", step)
+            odd = _missed(uses[-1], step) or odd
         else:
             told, arrived = step.threads, arrived + step.count
             use_of[step.number] = len(uses) - 1
@@ -317,16 +329,11 @@ def _cluster(trace: Trace, steps: list[Step]) -> Course:
     use_of: dict[int, int] = {}
     for step in steps:
         if step.kind == kinds.PASS:
-            of = {use_of[number] for number in step.of}
-            if len(of) == 1:
-                uses[of.pop()].waits.append(step)
-            else:
-                odd = Why("its wait ends several arrivals", step)
+            odd = _passed(uses, use_of, step) or odd
             continue
         if step.kind == kinds.EXIT:
             expected -= step.count
-            if any(s.actor == step.actor and s.kind == kinds.MEET for s in uses[-1].signals):
-                odd = Why("a warp exits while others are to meet it", step)
+            odd = _missed(uses[-1], step) or odd
         else:
             arrived += step.count
             use_of[step.number] = len(uses) - 1

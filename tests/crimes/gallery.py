@@ -13,47 +13,9 @@ from pathlib import Path
 import b200
 from harness.diff import explain
 from reference import generate_input, ref_kernel
-from tests.crimes import (
-    cancels,
-    clusters,
-    cta,
-    dsl,
-    flags,
-    gemm,
-    grid,
-    lanes,
-    numbers,
-    orders,
-    pipelines,
-    polls,
-    rules,
-    scopes,
-    tensormaps,
-    tmem,
-    waits,
-    words,
-)
+from tests.crimes import dsl, listed, pipelines
 
-CRIMES = [
-    *flags.CRIMES,
-    *gemm.CRIMES,
-    *cta.CRIMES,
-    *cancels.CRIMES,
-    *clusters.CRIMES,
-    *grid.CRIMES,
-    *lanes.CRIMES,
-    *numbers.CRIMES,
-    *tensormaps.CRIMES,
-    *tmem.CRIMES,
-    *waits.CRIMES,
-    *polls.CRIMES,
-    *words.CRIMES,
-    *rules.CRIMES,
-    *orders.CRIMES,
-    *scopes.CRIMES,
-    *dsl.CRIMES,
-    *pipelines.CRIMES,
-]
+CRIMES = [*listed.CRIMES, *dsl.CRIMES, *pipelines.CRIMES]
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHOWN = (  # in docs/gallery.md: one of each kind of report
     "mma_before_load",

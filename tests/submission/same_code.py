@@ -33,7 +33,7 @@ import submission
 from harness import cases, disassembly
 from submission import Config
 from task import PROBLEMS
-from tests.submission.submission_support import covering_set, shapes_of
+from tests.submission.submission_support import KEEP_CODE, covering_set, shapes_of
 
 ROOT = Path(submission.__file__).parent
 
@@ -100,12 +100,7 @@ def compile_all(source: str, jobs: dict[str, tuple], keep: Path) -> dict[str, tu
         key = hashlib.sha256(repr(job).encode()).hexdigest()[:16]
         kept[name] = keep / f"{digest}-{key}.pickle"
     missing = [name for name in jobs if not kept[name].exists()]
-    environment = os.environ | {
-        "CUTE_DSL_ARCH": "sm_100a",
-        "CUTE_DSL_KEEP": "ptx,cubin",
-        "CUTE_DSL_KEEP_PTX": "1",
-        "CUTE_DSL_KEEP_CUBIN": "1",
-    }
+    environment = os.environ | KEEP_CODE
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         (path / "submission.py").write_text(source)

@@ -17,7 +17,7 @@ import submission
 from harness import disassembly
 from harness.tuning import benchmarks
 from submission import ArgumentLayout, Config, make_plan
-from tests.submission.submission_support import dual, epilogue_warps, gemm, gemv
+from tests.submission.submission_support import KEEP_CODE, dual, epilogue_warps, gemm, gemv
 
 ROOT = Path(submission.__file__).parent
 
@@ -49,13 +49,7 @@ CASES["half a SM"] = (gemv(4096, 7168, 8), Config(column_tile=8, ctas_per_sm=2))
 def code(tmp_path_factory) -> dict[str, tuple[str, bytes]]:
     """PTX and cubin of every case, compiled in a process of its own without a GPU."""
     folder = tmp_path_factory.mktemp("code")
-    environment = os.environ | {
-        "CUTE_DSL_ARCH": "sm_100a",
-        "CUTE_DSL_KEEP": "ptx,cubin",
-        "CUTE_DSL_KEEP_PTX": "1",
-        "CUTE_DSL_KEEP_CUBIN": "1",
-        "CUTE_DSL_DUMP_DIR": str(folder),
-    }
+    environment = os.environ | KEEP_CODE | {"CUTE_DSL_DUMP_DIR": str(folder)}
     command = [sys.executable, "-c", COMPILE, str(folder / "code")]
     given = pickle.dumps(list(CASES.values()))
     subprocess.run(command, input=given, env=environment, cwd=ROOT, check=True)

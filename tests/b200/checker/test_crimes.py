@@ -2,43 +2,8 @@
 
 import pytest
 
-from tests.crimes import (
-    cancels,
-    clusters,
-    cta,
-    flags,
-    gemm,
-    grid,
-    lanes,
-    numbers,
-    orders,
-    polls,
-    rules,
-    scopes,
-    tensormaps,
-    tmem,
-    waits,
-    words,
-)
+from tests.crimes.listed import CRIMES
 
-CRIMES = [
-    *flags.CRIMES,
-    *gemm.CRIMES,
-    *cta.CRIMES,
-    *cancels.CRIMES,
-    *clusters.CRIMES,
-    *grid.CRIMES,
-    *lanes.CRIMES,
-    *numbers.CRIMES,
-    *tensormaps.CRIMES,
-    *tmem.CRIMES,
-    *waits.CRIMES,
-    *polls.CRIMES,
-    *words.CRIMES,
-    *rules.CRIMES,
-    *orders.CRIMES,
-    *scopes.CRIMES,
-]
 SCHEDULES = (None, "early", "late", "random:1", "random:2")
 
 

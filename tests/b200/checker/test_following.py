@@ -14,8 +14,8 @@ from b200.checker import instrument
 from b200.checker.checked import Checked
 from b200.checker.following import Following
 from b200.chip.gpu import Gpu
-from tests.b200.checker.test_crimes import CRIMES
 from tests.b200.ptx_support import kernel, run
+from tests.crimes.listed import CRIMES
 
 ADDRESS = re.compile(r"0x[0-9a-f]{8,}")  # in host memory: another in each run
 CLUSTERS = 5
