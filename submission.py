@@ -199,7 +199,7 @@ class Operand:
         if tensor.shape != self.shape:
             expected, found = list(self.shape), list(tensor.shape)
             raise ValueError(f"{self.name}: expected shape {expected}, found {found}")
-        if not self.has_strides(tensor):
+        if tensor.stride() != self.strides and not self.has_strides(tensor):
             expected, found = list(self.strides), list(tensor.stride())
             raise ValueError(f"{self.name}: expected strides {expected}, found {found}")
         address = tensor.data_ptr()
@@ -209,8 +209,6 @@ class Operand:
 
     def has_strides(self, tensor: torch.Tensor) -> bool:
         """Strides are as they must be, where there is more than one element along them."""
-        if tensor.stride() == self.strides:
-            return True
         pairs = zip(self.shape, self.strides, tensor.stride())
         return all(size == 1 or expected == found for size, expected, found in pairs)
 
@@ -295,18 +293,17 @@ def check_tensors(groups: Groups) -> None:
     """TypeError or ValueError unless all are tensors of one device, codes and c of three sizes."""
     device = None
     for group, tensors in enumerate(groups):
+        suffix = group_suffix(group, len(groups))
         for key, tensor in tensors.items():
-            name = key + group_suffix(group, len(groups))
             if not isinstance(tensor, torch.Tensor):
-                raise TypeError(f"{name}: expected a tensor, found {type(tensor).__name__}")
-            device = device or tensor.device
+                raise TypeError(f"{key}{suffix}: expected a tensor, found {type(tensor).__name__}")
+            device, shape = device or tensor.device, tensor.shape
             if tensor.device != device:
-                raise ValueError(f"{name}: expected {device}, found {tensor.device}")
-            is_scale = key.startswith("sf")
-            shape = list(tensor.shape)
+                raise ValueError(f"{key}{suffix}: expected {device}, found {tensor.device}")
+            is_scale = key[0] == "s"
             if not is_scale and not (len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30):
-                expected = "3 dimensions of 1 to 2^30"
-                raise ValueError(f"{name}: expected {expected}, found shape {shape}")
+                expected, found = "3 dimensions of 1 to 2^30", list(shape)
+                raise ValueError(f"{key}{suffix}: expected {expected}, found shape {found}")
 
 
 def problem_of(data, groups: Groups) -> Problem:
@@ -316,7 +313,8 @@ def problem_of(data, groups: Groups) -> Problem:
     shapes = []
     for group, tensors in enumerate(groups):
         a, b, c = tensors["a"], tensors["b1" if products == 2 else "b"], tensors["c"]
-        m, n, k, batch = a.shape[0], b.shape[0], 2 * a.shape[1], a.shape[2]
+        (m, half_k, batch), n = a.shape, b.shape[0]
+        k = 2 * half_k
         if k % K_BLOCK:
             name = "a" + group_suffix(group, len(groups))
             raise ValueError(f"{name}: expected K a multiple of {K_BLOCK}, found {k}")
@@ -1192,7 +1190,8 @@ class ArgumentLayout:
         group = 128 * maps + 8 * addresses + 4 * self.NUM_SIZES
         return num_groups * group + 64  # four numbers of the schedule, alignment
 
-    def pack(self, addresses: Sequence[int], shape: GemmShape) -> list[int]:
+    @staticmethod
+    def pack(addresses: Sequence[int], shape: GemmShape) -> list[int]:
         """addresses: of `operands_of`."""
         return [*addresses, *shape]
 
@@ -2095,16 +2094,21 @@ def kernel_for(problem: Problem, config: Config):
     return compile_kernel(check(config, problem)), problem.oriented(config.swap_ab)
 
 
+@functools.cache
+def longest_first(problem: Problem) -> list[tuple[int, list[Operand]]]:
+    """The groups by number, with their operands, in the order in which they are computed."""
+    pairs = list(enumerate(operands_of(problem)))
+    return sorted(pairs, key=lambda pair: tile_work(problem.groups[pair[0]]), reverse=True)
+
+
 def prepare(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
     """The launch for the tensors of each group; TypeError or ValueError if one is illegal."""
     kernel, problem = kernel_for(problem, config)
-    arguments = ArgumentLayout(problem.products + 1)
-    listed = list(zip(problem.groups, operands_of(problem), groups))
-    listed.sort(key=lambda item: tile_work(item[0]), reverse=True)
     words = []
-    for shape, operands, tensors in listed:
+    for group, operands in longest_first(problem):
+        tensors = groups[group]
         addresses = [operand.address_of(tensors[operand.key]) for operand in operands]
-        words += arguments.pack(addresses, shape)
+        words += ArgumentLayout.pack(addresses, problem.groups[group])
     return functools.partial(kernel, Words(words))
 
 
@@ -2271,9 +2275,10 @@ class Choices:
         self.seconds_left = PROCESS_SECONDS
 
     def of(self, problem: Problem, groups: Groups) -> Config:
-        if problem not in self.configs:
-            self.configs[problem] = self.choose(problem, groups)
-        return self.configs[problem]
+        config = self.configs.get(problem)
+        if config is None:
+            config = self.configs[problem] = self.choose(problem, groups)
+        return config
 
     def choose(self, problem: Problem, groups: Groups) -> Config:
         check_operands(problem, groups)  # before anything is compiled
