@@ -21,7 +21,8 @@ COUNTERS = ("CTAs", "CTAs a cluster", "threads a CTA", "bytes of dynamic shared 
 LOADED = 8  # bytes that are kept of each box
 BARRIER = 32768  # offset in shared memory, behind the box
 _UNITS = ((8, "b64", "%d0"), (4, "b32", "%r0"), (1, "b8", "%h0"))
-_HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
+# ptxas: kernel parameters of more than 4,352 bytes, eight groups, need PTX ISA 8.1.
+_HEAD = ".version 8.1\n.target sm_90\n.address_size 64\n"
 _LOAD = """    mov.b64 %d1, {name};
     cvta.param.u64 %d1, %d1;
     add.u64 %d1, %d1, {offset};

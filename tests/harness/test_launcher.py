@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -85,6 +86,17 @@ def test_a_box_without_room_is_refused():
     found = TensorMap(1 << 20, U16, (256, 256, 1), (512, 1 << 17), (64, 256, 2), swizzle=3)
     with pytest.raises(ValueError, match="expected a box of at most 32768 bytes"):
         _ = Probe(KERNEL, [(64, found)]).text
+
+
+@pytest.mark.skipif(not shutil.which("ptxas"), reason="needs ptxas of a CUDA toolkit")
+def test_ptxas_takes_a_probe_with_the_largest_parameters_of_a_kernel(tmp_path):
+    words = 32764 // 4  # PTX ISA, Kernel Function Parameters
+    large = parse(f"{HEAD}.visible .entry k(.param .align 4 .b8 all[{4 * words}]) {{ ret; }}")
+    file = tmp_path / "probe.ptx"
+    file.write_text(Probe(large.kernels["k"]).text)
+    command = ["ptxas", "-arch=sm_90", str(file), "-o", str(tmp_path / "probe.cubin")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 class Tensor:
