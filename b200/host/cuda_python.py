@@ -17,14 +17,15 @@ from typing import Any
 
 from b200 import hardware
 from b200.errors import EmulatorError, Fault
+from b200.host import refusals
 from b200.host.captures import Capture
-from b200.host.cuda import errors, when_imported
-from b200.host.cuda.errors import Refused
+from b200.host.cuda import when_imported
 from b200.host.cuda.modules import Modules
 from b200.host.cuda_python_kernels import RESULTS, Kernels
 from b200.host.device_attributes import device_attribute
 from b200.host.host_memory import address_of
 from b200.host.queues import HOST, Queues
+from b200.host.refusals import Refused
 from b200.host.torch_cuda import Clock, missing
 
 CONTEXT = 1  # handle of the one context
@@ -85,7 +86,7 @@ class _State:
     def free_host(self, address: int) -> None:
         if address and self.pinned.pop(address, None) is None:
             raise Refused(
-                errors.INVALID_VALUE, f"{address:#x} was freed, which is no host allocation"
+                refusals.INVALID_VALUE, f"{address:#x} was freed, which is no host allocation"
             )
 
     def move(self, to: Any, source: Any, size: int, way: str) -> None:
@@ -118,14 +119,14 @@ class _State:
         first, last = self.events.get(start), self.events.get(end)
         if first is None or last is None:
             raise Refused(
-                errors.INVALID_HANDLE, "a time was asked for between events not yet recorded"
+                refusals.INVALID_HANDLE, "a time was asked for between events not yet recorded"
             )
         return self.clock.milliseconds(first, last)
 
     def end_capture(self) -> int:
         capture, self.runtime.recording = self.runtime.recording, None
         if capture is None:
-            raise Refused(errors.INVALID_VALUE, "a capture ended that was never begun")
+            raise Refused(refusals.INVALID_VALUE, "a capture ended that was never begun")
         graph = self.handle()
         self.graphs[graph] = capture.launches
         return graph
@@ -188,7 +189,7 @@ class _Module:
             except EmulatorError as error:
                 if error.kind != "limit":
                     raise
-                status = self.status(errors.code_of(error, launch="Launch" in name))
+                status = self.status(refusals.code_of(error, launch="Launch" in name))
                 print(f"b200: {name} returns {status.name}: {error}", file=sys.stderr)
                 return (status, *([None] * results))
 
@@ -247,7 +248,7 @@ class _Driver(_Module):
         super().__init__(driver, state, driver.CUresult.CUDA_SUCCESS)
 
     def status(self, code: int) -> Any:
-        return self.module.CUresult(errors.driver_code(code))
+        return self.module.CUresult(refusals.driver_code(code))
 
     def functions(self) -> dict[str, Any]:
         d, state, nothing = self.module, self.state, self.nothing

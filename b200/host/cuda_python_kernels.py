@@ -15,8 +15,7 @@ from typing import Any
 
 from b200.errors import EmulatorError
 from b200.hardware import COMPUTE_CAPABILITY
-from b200.host.cuda import errors
-from b200.host.cuda.errors import Refused
+from b200.host import refusals
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import (
     MAX_DYNAMIC_SMEM,
@@ -27,6 +26,7 @@ from b200.host.cuda.modules import (
     refuse_launch_attribute,
 )
 from b200.host.host_memory import address_of
+from b200.host.refusals import Refused
 from b200.host.tensor_map import encode_tiled
 from b200.program.module import Kernel
 
@@ -138,7 +138,7 @@ class Kernels:
         def load(name: bytes, *_options: Any) -> tuple:
             file = Path(name.decode())
             if not file.is_file():
-                raise Refused(errors.NOT_FOUND, f"the module's file {str(file)!r} does not exist")
+                raise Refused(refusals.NOT_FOUND, f"the module's file {str(file)!r} does not exist")
             return (handle(self.modules.load(_text(file.read_bytes()))),)
 
         return load
@@ -255,7 +255,7 @@ def _numbers(values: Sequence[Any], count: int) -> list[int]:
     """The first `count` of cuuint32_t or cuuint64_t objects."""
     if len(values) < count:
         raise Refused(
-            errors.INVALID_VALUE,
+            refusals.INVALID_VALUE,
             f"cuTensorMapEncodeTiled: {count} numbers of a list are read, {len(values)} came",
         )
     return [int(value) for value in values][:count]
@@ -334,4 +334,4 @@ def _number(value: Any, kind: Any) -> Any:
 
 
 def _refused(kernel: Kernel, reason: str) -> Refused:
-    return Refused(errors.INVALID_VALUE, f"launch of {kernel.name} refused: {reason}")
+    return Refused(refusals.INVALID_VALUE, f"launch of {kernel.name} refused: {reason}")

@@ -13,10 +13,11 @@ import ctypes
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 from b200.errors import EmulatorError
-from b200.host import dsl_arguments
+from b200.host import dsl_arguments, refusals
 from b200.host.cpu_tensors import patch_host_code
 from b200.host.runtime import ARGUMENTS, Runtime
 from b200.host.source_lines import keep_chains
@@ -77,6 +78,9 @@ def _callback(runtime: Runtime, method, name: str):
         try:
             method(*(a or 0 for a in args))
         except BaseException as error:  # noqa: BLE001  must not unwind through machine code
+            if isinstance(error, EmulatorError) and error.kind == "limit" and failed:
+                runtime.refused = error
+                return refusals.code_of(error, launch=name == "_cudaLaunchKernelEx")
             runtime.error = error
             return failed
         return 0
@@ -129,15 +133,39 @@ def _patch(runtime: Runtime):
     cuda_jit.CudaDialectJitCompiledFunction._load_cuda_library = load_with_ptx
     patched: Any = cuda_jit.CudaDialectJitCompiledFunction
     patched.num_devices = property(lambda self: 1)
-    run = jit.JitExecutor.run_compiled_program
+    run, refused_type = jit.JitExecutor.run_compiled_program, _refused_type()
 
     def run_unwrapped(self, exe_args):
         try:
-            return run(self, exe_args)
+            result = run(self, exe_args)
         except Exception as error:
+            runtime.raise_refused(refused_type)
             cause = getattr(error, "cause", None) or error.__cause__
             if isinstance(cause, EmulatorError):
                 raise cause from None
             raise
+        runtime.raise_refused(refused_type)
+        return result
 
     jit.JitExecutor.run_compiled_program = run_unwrapped
+
+
+def _refused_type() -> Callable[[EmulatorError], EmulatorError]:
+    """What is raised where CUDA refuses a launch: the DSL's own error, with its number for programs
+    that expect it, and the reason as `str()`.
+    """
+    from cutlass.base_dsl.common import DSLCudaRuntimeError
+
+    class RefusedLaunch(EmulatorError, DSLCudaRuntimeError):
+        def __init__(self, refused: EmulatorError):
+            code = refusals.code_of(refused, launch=True)
+            DSLCudaRuntimeError.__init__(self, code, refusals.NAMES[code][0])
+            EmulatorError.__init__(self, "limit", str(refused))
+
+        def __str__(self) -> str:
+            return str(self.args[0])
+
+        def __reduce__(self):
+            return EmulatorError.__reduce__(self)
+
+    return RefusedLaunch

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
+from math import prod
 
 from b200.checker.finding import Finding
 from b200.chip.gpu import Gpu
@@ -14,9 +16,11 @@ from b200.errors import EmulatorError
 from b200.host.captures import Capture
 from b200.host.device_attributes import device_attribute
 from b200.host.queues import HOST, Queues
+from b200.host.refusals import check_cooperative
 from b200.host.tensor_map import tensor_map_encode_tiled
 from b200.program.module import Program
 
+_ATTRIBUTE_COOPERATIVE = 2  # cudaLaunchAttributeCooperative
 _ATTRIBUTE_CLUSTER = 4  # cudaLaunchAttributeClusterDimension
 _ATTRIBUTE_DEPENDENT = 6  # cudaLaunchAttributeProgrammaticStreamSerialization
 _ATTRIBUTE_BYTES = 72  # sizeof(cudaLaunchAttribute)
@@ -38,15 +42,17 @@ ARGUMENTS = {
 class Runtime:
     """Handles of modules and kernels, and the way from a launch's arguments to `gpu.launch`.
 
-    error: what a callback could not raise, since an exception cannot cross machine code. loading:
-    PTX of the compiled function whose library is being loaded. recording: the CUDA graph that is
-    under capture. mismatched: what is wrong with the arguments of the compiled function that is
-    called (dsl_arguments.py). queues: who waits for what was launched.
+    error: what a callback could not raise, since an exception cannot cross machine code. refused:
+    the call that CUDA has refused with a number, which the DSL's host code is about to meet.
+    loading: PTX of the compiled function whose library is being loaded. recording: the CUDA graph
+    that is under capture. mismatched: what is wrong with the arguments of the compiled function
+    that is called (dsl_arguments.py). queues: who waits for what was launched.
     """
 
     def __init__(self, gpu: Gpu):
         self.gpu = gpu
         self.error: BaseException | None = None
+        self.refused: EmulatorError | None = None
         self.loading: str | None = None
         self.recording: Capture | None = None
         self.mismatched: list[Finding] = []
@@ -118,6 +124,9 @@ class Runtime:
             cluster = struct.unpack_from("<3I", attributes[_ATTRIBUTE_CLUSTER])
         dependent = any(attributes.get(_ATTRIBUTE_DEPENDENT, b"")[:4])
         program, name = self._kernels[kernel]
+        if any(attributes.get(_ATTRIBUTE_COOPERATIVE, b"")[:4]):
+            smem = dynamic + program.static_smem(program.kernels[name])
+            check_cooperative(name, prod(grid), prod(block), smem)
         parameters = program.kernels[name].params
         params = bytearray(program.kernels[name].param_bytes)
         pointers = struct.unpack(
@@ -156,6 +165,12 @@ class Runtime:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
+
+    def raise_refused(self, raised: Callable[[EmulatorError], EmulatorError]):
+        """Raise what the DSL does where CUDA has refused a call. raised: makes it of the reason."""
+        if self.refused is not None:
+            refused, self.refused = self.refused, None
+            raise raised(refused) from None
 
 
 def _attributes(config: int) -> dict[int, bytes]:

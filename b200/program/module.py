@@ -152,3 +152,8 @@ class Program:
     kernels: dict[str, Kernel]
     variables: dict[str, Variable]
     text: str = field(default="", repr=False)
+
+    def static_smem(self, kernel: Kernel) -> int:
+        """Bytes of static shared memory of a CTA of a kernel."""
+        variables = (*kernel.variables.values(), *self.variables.values())
+        return sum(v.size for v in variables if v.space == "shared")

@@ -1,7 +1,7 @@
 """The Python side of the CUDA runtime and driver of compiled programs: each call of shim/*.cpp.
 
 A method of `Driver` gets the words of its call: numbers, and addresses to read from or write to.
-What a B200 refuses becomes the number that the call's function returns (errors.py). Any other
+What a B200 refuses becomes the number that the call's function returns (refusals.py). Any other
 exception is kept and leaves the C++ side as a C++ exception with the same text.
 """
 
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from b200.errors import EmulatorError
 from b200.hardware import MEMORY_BYTES
-from b200.host.cuda import errors
-from b200.host.cuda.errors import Refused
+from b200.host import refusals
 from b200.host.cuda.fatbin import ptx_of
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
 from b200.host.cuda.sources import Origin, relocate
 from b200.host.device_attributes import device_attribute
+from b200.host.refusals import Refused
 from b200.host.tensor_map import tensor_map_encode_tiled
 
 
@@ -45,7 +45,7 @@ class Driver:
     """Calls of the CUDA runtime and driver in compiled programs, answered by `modules`.
 
     error: the exception that is on its way through C++. last_error: what cudaGetLastError gives, a
-    number of errors.py. refused: why, for the last call of each number.
+    number of refusals.py. refused: why, for the last call of each number.
     """
 
     def __init__(self, modules: Modules):
@@ -72,7 +72,7 @@ class Driver:
             if self.loading is not None and self.loading.error is None:
                 self.loading.error = error
             if isinstance(error, EmulatorError) and error.kind == "limit":
-                code = errors.code_of(error, launch=call == "launch")
+                code = refusals.code_of(error, launch=call == "launch")
                 self.refused[code] = str(error)
                 return code
             self.error = error
@@ -87,7 +87,7 @@ class Driver:
         code, self.last_error = self.last_error, 0
         if not code:
             return None
-        return Refused(code, self.refused.get(code, errors.NAMES[code][2]))
+        return Refused(code, self.refused.get(code, refusals.NAMES[code][2]))
 
     def exception_text(self) -> int:
         """Address of the text of `error`."""
@@ -105,19 +105,19 @@ class Driver:
             self.last_error = 0
 
     def driver_code(self, code: int, out: int) -> None:
-        _poke(out, "<Q", errors.driver_code(code))
+        _poke(out, "<Q", refusals.driver_code(code))
 
     def error_text(self, code: int, out: int, size: int) -> None:
         """CUDA's text, and in brackets why."""
-        text = errors.NAMES.get(code, ("", "", "unrecognized error code"))[2]
+        text = refusals.NAMES.get(code, ("", "", "unrecognized error code"))[2]
         reason = self.refused.get(code, "").replace("\n", " ")
         _write_text(out, size, f"{text} ({reason})" if code and reason else text)
 
     def runtime_name(self, code: int, out: int, size: int) -> None:
-        _write_text(out, size, errors.NAMES.get(code, ("unrecognized error code",))[0])
+        _write_text(out, size, refusals.NAMES.get(code, ("unrecognized error code",))[0])
 
     def driver_name(self, code: int, out: int, size: int) -> None:
-        _write_text(out, size, errors.NAMES.get(code, ("", ""))[1] or "CUDA_ERROR_UNKNOWN")
+        _write_text(out, size, refusals.NAMES.get(code, ("", ""))[1] or "CUDA_ERROR_UNKNOWN")
 
     def wait(self) -> None:
         """Work is done when it is launched."""
@@ -197,19 +197,19 @@ class Driver:
     def check_copy(self, to: int, source: int, nbytes: int) -> None:
         if nbytes and not (to and source):
             raise Refused(
-                errors.INVALID_VALUE, f"a copy or fill of {nbytes} bytes at a null pointer"
+                refusals.INVALID_VALUE, f"a copy or fill of {nbytes} bytes at a null pointer"
             )
 
     def symbol(self, host: int, address: int, size: int, needed: int) -> None:
         if host not in self._symbols:
             raise Refused(
-                errors.INVALID_SYMBOL, f"no __device__ or __constant__ variable at {host:#x}"
+                refusals.INVALID_SYMBOL, f"no __device__ or __constant__ variable at {host:#x}"
             )
         module, name = self._symbols[host]
         at, nbytes = self.modules.variable(module, name)
         if needed > nbytes:
             raise Refused(
-                errors.INVALID_VALUE,
+                refusals.INVALID_VALUE,
                 f"copy of {needed} bytes with the variable {name} of {nbytes} bytes",
             )
         _poke(address, "<Q", at)
@@ -230,7 +230,7 @@ class Driver:
     def set_device(self, device: int) -> None:
         if device not in (0, (1 << 64) - 1):
             raise Refused(
-                errors.INVALID_DEVICE, f"cudaSetDevice({device}): there is one device, number 0"
+                refusals.INVALID_DEVICE, f"cudaSetDevice({device}): there is one device, number 0"
             )
 
     def tensor_map_encode_tiled(self, *words: int) -> None:

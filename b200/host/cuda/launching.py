@@ -12,13 +12,12 @@ from b200 import occupancy
 from b200.hardware import (
     MAX_BLOCK,
     MAX_GRID,
-    SM_COUNT,
     SM_REGISTERS,
     SMEM_DEFAULT,
     SMEM_OPT_IN,
 )
-from b200.host.cuda import errors
-from b200.host.cuda.errors import Refused
+from b200.host import refusals
+from b200.host.refusals import Refused, check_cooperative
 from b200.program.module import Kernel
 
 if TYPE_CHECKING:
@@ -132,14 +131,8 @@ def check(function: Function, words: LaunchWords, cluster: tuple[int, int, int])
         )
     if words.cooperative:
         smem = function.static_smem + words.dynamic_smem
-        room = SM_COUNT * occupancy.ctas_per_sm(threads, smem, function.registers)
-        grid = words.grid[0] * words.grid[1] * words.grid[2]
-        if grid > room:
-            raise _refused(
-                kernel,
-                f"a cooperative grid of {grid} CTAs, {room} are resident at once",
-                errors.COOPERATIVE_TOO_LARGE,
-            )
+        ctas = words.grid[0] * words.grid[1] * words.grid[2]
+        check_cooperative(kernel.name, ctas, threads, smem, function.registers)
 
 
 def _check_threads(function: Function, block: tuple[int, ...], threads: int) -> None:
@@ -159,7 +152,7 @@ def _check_threads(function: Function, block: tuple[int, ...], threads: int) -> 
             kernel,
             f"too many resources: {threads} threads of {function.registers} registers take"
             f" {taken}, an SM has {SM_REGISTERS}",
-            errors.OUT_OF_RESOURCES,
+            refusals.OUT_OF_RESOURCES,
         )
 
 
@@ -170,7 +163,7 @@ def _check_smem(function: Function, dynamic: int) -> None:
             kernel,
             f"{dynamic} bytes of dynamic and {static} of static shared memory a CTA, a B200 has"
             f" {SMEM_OPT_IN}",
-            errors.INVALID_VALUE,
+            refusals.INVALID_VALUE,
         )
     limit = function.attributes.dynamic_smem
     if limit is None:
@@ -181,9 +174,9 @@ def _check_smem(function: Function, dynamic: int) -> None:
             f"{dynamic} bytes of dynamic shared memory, its limit is {limit}: raise it with"
             " cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,"
             f" {dynamic})",
-            errors.INVALID_VALUE,
+            refusals.INVALID_VALUE,
         )
 
 
-def _refused(kernel: Kernel, reason: str, code: int = errors.INVALID_CONFIGURATION) -> Refused:
+def _refused(kernel: Kernel, reason: str, code: int = refusals.INVALID_CONFIGURATION) -> Refused:
     return Refused(code, f"launch of {kernel.name} refused: {reason}")

@@ -21,9 +21,9 @@ from b200.hardware import (
     SMEM_DEFAULT,
     SMEM_OPT_IN,
 )
-from b200.host.cuda import errors
-from b200.host.cuda.errors import Refused
+from b200.host import refusals
 from b200.host.cuda.launching import Attributes, LaunchWords, check, cluster_of, parameters
+from b200.host.refusals import Refused
 from b200.host.runtime import Runtime
 from b200.program.module import Kernel, Program
 
@@ -54,8 +54,7 @@ class Function:
     @property
     def static_smem(self) -> int:
         """Bytes of static shared memory."""
-        variables = [*self.kernel.variables.values(), *self.module.program.variables.values()]
-        return sum(v.size for v in variables if v.space == "shared")
+        return self.module.program.static_smem(self.kernel)
 
     @property
     def local_bytes(self) -> int:
@@ -116,7 +115,7 @@ class Modules:
 
     def module(self, handle: int) -> Module:
         if handle not in self._modules:
-            raise Refused(errors.INVALID_HANDLE, f"no module has the handle {handle:#x}")
+            raise Refused(refusals.INVALID_HANDLE, f"no module has the handle {handle:#x}")
         return self._modules[handle]
 
     def kernel(self, module: int, name: str, handle: int | None = None) -> int:
@@ -125,7 +124,7 @@ class Modules:
         if name not in found.program.kernels:
             names = ", ".join(found.program.kernels) or "none"
             raise Refused(
-                errors.NOT_FOUND, f"no kernel {name!r} in the module; its kernels: {names}"
+                refusals.NOT_FOUND, f"no kernel {name!r} in the module; its kernels: {names}"
             )
         handle = self._handle() if handle is None else handle
         self._functions[handle] = Function(found, found.program.kernels[name])
@@ -135,14 +134,14 @@ class Modules:
         """Address and bytes of a module's variable."""
         program = self.module(module).program
         if name not in program.variables:
-            raise Refused(errors.NOT_FOUND, f"no variable {name!r} in the module")
+            raise Refused(refusals.NOT_FOUND, f"no variable {name!r} in the module")
         return self.gpu.variables(program)[name], program.variables[name].size
 
     # --- kernels
     def function(self, handle: int) -> Function:
         if handle not in self._functions:
             raise Refused(
-                errors.INVALID_KERNEL,
+                refusals.INVALID_KERNEL,
                 f"launch of a kernel that is not registered ({handle:#x}): was it compiled for"
                 " sm_100a, in this extension?",
             )
@@ -170,7 +169,7 @@ class Modules:
 
     def _note_failure(self, error: EmulatorError) -> None:
         """A launch has ended with an error: as on a GPU, one of a kernel stays."""
-        code = errors.lasting_code(error)
+        code = refusals.lasting_code(error)
         if code is not None:
             first = str(error).partition("\n")[0]
             self.failed = Refused(
@@ -184,7 +183,7 @@ class Modules:
             most = SMEM_OPT_IN - function.static_smem
             if not 0 <= value <= most:
                 raise Refused(
-                    errors.INVALID_VALUE,
+                    refusals.INVALID_VALUE,
                     f"kernel {function.kernel.name}: cudaFuncAttributeMaxDynamicSharedMemorySize"
                     f" {value} is more than a B200 has: {SMEM_OPT_IN} bytes a CTA, of which"
                     f" {function.static_smem} are static",
@@ -193,7 +192,7 @@ class Modules:
         elif attribute == NON_PORTABLE_CLUSTER:
             function.attributes.non_portable_cluster = bool(value)
         elif not 9 <= attribute <= 15:
-            raise Refused(errors.INVALID_VALUE, f"function attribute {attribute} cannot be set")
+            raise Refused(refusals.INVALID_VALUE, f"function attribute {attribute} cannot be set")
 
     def resident(self, handle: int, threads: int, dynamic_smem: int) -> int:
         """CTAs of a kernel that an SM holds."""
@@ -216,7 +215,7 @@ class Modules:
         used = self.used
         if used + nbytes > MEMORY_BYTES:
             raise Refused(
-                errors.OUT_OF_MEMORY,
+                refusals.OUT_OF_MEMORY,
                 f"out of memory: cudaMalloc of {nbytes} bytes, {used} of {MEMORY_BYTES} are in use",
             )
         pages = sparse.pages(nbytes)
@@ -227,7 +226,8 @@ class Modules:
     def release(self, address: int) -> None:
         if address and self._memory.pop(address, None) is None:
             raise Refused(
-                errors.INVALID_VALUE, f"cudaFree of {address:#x}, which cudaMalloc has not returned"
+                refusals.INVALID_VALUE,
+                f"cudaFree of {address:#x}, which cudaMalloc has not returned",
             )
         self.gpu.memory.retain(lambda region: region.base != address)
 
@@ -267,6 +267,6 @@ def _check_target(target: str) -> None:
     number, suffix = int(match[1]), match[2]
     if (number != 100) if suffix else (number > 100):
         raise Refused(
-            errors.NO_KERNEL_IMAGE,
+            refusals.NO_KERNEL_IMAGE,
             f"no kernel image for this device: PTX for {target}, a B200 is sm_100a",
         )

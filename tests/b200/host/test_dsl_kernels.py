@@ -155,6 +155,44 @@ def fill(x: cute.Tensor, stream: cuda.CUstream):
     fill_kernel(x).launch(grid=(x.shape[0], x.shape[1], 1), block=(1, 1, 1), stream=stream)
 
 
+@cute.kernel
+def mark_kernel(x: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    cta, _, _ = cute.arch.block_idx()
+    if thread == 0:
+        x[cta] = cutlass.Int32(1)
+
+
+@cute.jit
+def mark(
+    x: cute.Tensor, ctas: cutlass.Int32, threads: cutlass.Int32, cooperative: cutlass.Constexpr
+):
+    mark_kernel(x).launch(grid=(ctas, 1, 1), block=(threads, 1, 1), cooperative=cooperative)
+
+
+@pytest.mark.parametrize(
+    "ctas, threads, cooperative, code, reason",
+    [
+        # two CTAs of 1024 threads an SM, 148 SMs
+        (297, 1024, True, 720, "a cooperative grid of 297 CTAs, 296 are resident at once"),
+        (2, 1056, False, 9, "1056 threads a CTA, at most 1024"),
+    ],
+)
+def test_a_refused_launch_raises_the_dsls_error(gpu, ctas, threads, cooperative, code, reason):
+    """cudaErrorCooperativeLaunchTooLarge is 720, cudaErrorInvalidConfiguration 9."""
+    from cutlass.base_dsl.common import DSLCudaRuntimeError
+
+    x = torch.zeros(ctas, dtype=torch.int32)
+    with pytest.raises(DSLCudaRuntimeError) as caught:
+        mark(from_dlpack(x), ctas, threads, cooperative)
+    assert caught.value.error_code == code
+    assert isinstance(caught.value, EmulatorError) and caught.value.kind == "limit"
+    assert str(caught.value).startswith("launch of kernel_") and reason in str(caught.value)
+    assert not x.any()
+    mark(from_dlpack(x), ctas - 1, 1024, cooperative)  # the next launch is not affected
+    assert x.sum() == ctas - 1
+
+
 def test_alignment_that_only_cuda_allocations_have(gpu):
     """256 bytes are declared; torch's CPU allocator promises 64."""
     tensors = [torch.zeros(512) for _ in range(8)]

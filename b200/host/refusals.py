@@ -1,0 +1,127 @@
+"""Calls that CUDA refuses, and the numbers that it returns for them.
+
+Programs act on such a number: they ask for less shared memory, take another path, print it. So what
+a B200 would refuse gets its number here; what is not modelled, and what goes wrong in a kernel,
+stays an exception.
+"""
+
+from __future__ import annotations
+
+from b200 import occupancy
+from b200.errors import EmulatorError
+from b200.hardware import SM_COUNT
+
+
+class Refused(EmulatorError):
+    """A call that a B200 refuses. code: what its function returns, a cudaError_t and CUresult."""
+
+    def __init__(self, code: int, report: str):
+        super().__init__("limit", report)
+        self.code = code
+
+    def __reduce__(self):
+        return (Refused, (self.code, str(self)))
+
+
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION = 1, 2, 9
+INVALID_SYMBOL, INVALID_KERNEL, INVALID_DEVICE = 13, 98, 101
+NO_KERNEL_IMAGE, INVALID_HANDLE, NOT_FOUND = 209, 400, 500
+ILLEGAL_ADDRESS, OUT_OF_RESOURCES, TIMEOUT, MISALIGNED = 700, 701, 702, 716
+LAUNCH_FAILURE, COOPERATIVE_TOO_LARGE = 719, 720
+
+# Number -> (cudaError_t, CUresult, text), of driver_types.h and cuda.h. The driver has no number
+# for some of the runtime's and says "invalid value".
+NAMES = {
+    0: ("cudaSuccess", "CUDA_SUCCESS", "no error"),
+    INVALID_VALUE: ("cudaErrorInvalidValue", "CUDA_ERROR_INVALID_VALUE", "invalid argument"),
+    OUT_OF_MEMORY: ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
+    INVALID_CONFIGURATION: (
+        "cudaErrorInvalidConfiguration",
+        "",
+        "invalid configuration argument",
+    ),
+    INVALID_SYMBOL: ("cudaErrorInvalidSymbol", "", "invalid device symbol"),
+    INVALID_KERNEL: ("cudaErrorInvalidDeviceFunction", "", "invalid device function"),
+    INVALID_DEVICE: (
+        "cudaErrorInvalidDevice",
+        "CUDA_ERROR_INVALID_DEVICE",
+        "invalid device ordinal",
+    ),
+    NO_KERNEL_IMAGE: (
+        "cudaErrorNoKernelImageForDevice",
+        "CUDA_ERROR_NO_BINARY_FOR_GPU",
+        "no kernel image is available for execution on the device",
+    ),
+    INVALID_HANDLE: (
+        "cudaErrorInvalidResourceHandle",
+        "CUDA_ERROR_INVALID_HANDLE",
+        "invalid resource handle",
+    ),
+    NOT_FOUND: ("cudaErrorSymbolNotFound", "CUDA_ERROR_NOT_FOUND", "named symbol not found"),
+    ILLEGAL_ADDRESS: (
+        "cudaErrorIllegalAddress",
+        "CUDA_ERROR_ILLEGAL_ADDRESS",
+        "an illegal memory access was encountered",
+    ),
+    OUT_OF_RESOURCES: (
+        "cudaErrorLaunchOutOfResources",
+        "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+        "too many resources requested for launch",
+    ),
+    TIMEOUT: (
+        "cudaErrorLaunchTimeout",
+        "CUDA_ERROR_LAUNCH_TIMEOUT",
+        "the launch timed out and was terminated",
+    ),
+    MISALIGNED: (
+        "cudaErrorMisalignedAddress",
+        "CUDA_ERROR_MISALIGNED_ADDRESS",
+        "misaligned address",
+    ),
+    LAUNCH_FAILURE: (
+        "cudaErrorLaunchFailure",
+        "CUDA_ERROR_LAUNCH_FAILED",
+        "unspecified launch failure",
+    ),
+    COOPERATIVE_TOO_LARGE: (
+        "cudaErrorCooperativeLaunchTooLarge",
+        "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+        "too many blocks in cooperative launch",
+    ),
+}
+
+
+def code_of(error: EmulatorError, launch: bool = False) -> int:
+    """The number for what a B200 refuses: kind "limit". launch: by a launch."""
+    return getattr(error, "code", INVALID_CONFIGURATION if launch else INVALID_VALUE)
+
+
+def driver_code(code: int) -> int:
+    """The CUresult for a cudaError_t."""
+    return code if NAMES.get(code, ("", ""))[1] else INVALID_VALUE
+
+
+def lasting_code(error: EmulatorError) -> int | None:
+    """What every call returns after a launch that ended with this error; None for one that left the
+    context as it was. A kernel that hangs ends on a GPU with its process, or a watchdog's timeout.
+    """
+    if error.kind == "deadlock":
+        return TIMEOUT
+    if error.kind != "fault":
+        return None
+    if "is in no tensor's allocation" in str(error):
+        return ILLEGAL_ADDRESS
+    return MISALIGNED if "aligned" in str(error) else LAUNCH_FAILURE
+
+
+def check_cooperative(kernel: str, ctas: int, threads: int, smem: int, registers: int = 0) -> None:
+    """Refuse a cooperative grid whose CTAs are not resident at once. smem: static and dynamic bytes
+    of a CTA; registers: of a thread, 0 where they are not known.
+    """
+    room = SM_COUNT * occupancy.ctas_per_sm(threads, smem, registers)
+    if ctas > room:
+        raise Refused(
+            COOPERATIVE_TOO_LARGE,
+            f"launch of {kernel} refused: a cooperative grid of {ctas} CTAs, {room} are resident"
+            " at once",
+        )
