@@ -1,83 +1,282 @@
-"""Seconds and megabytes that the emulation takes: `python -m harness.emulation_speed`.
+"""CPU seconds and megabytes that the emulation takes, of this source tree and of another beside it.
 
-Wall-clock seconds of this machine's CPU, never a time of the kernel. Three parts, each against its
-target: one small dual GEMM with its compile; all official test cases; each benchmark shape at full
-size.
+python -m harness.emulation_speed --against REVISION|FOLDER [--jobs N]
+    all official test cases as `eval.py test` does them: two checked calls
+python -m harness.emulation_speed --against REVISION|FOLDER "dual m: 1536; n: 512; k: 7168; l: 1"
+    chosen cases
+python -m harness.emulation_speed --against REVISION|FOLDER --schedules early,late,random:1
+    ... under these orders, too
+python -m harness.emulation_speed --against REVISION|FOLDER --times
+    modelled times of the benchmark shapes
+
+Cases run in one tree and then in the other, in turns, so that a machine that becomes slow is slow
+for both. Both run the same program, the submission.py of the other tree, unless --own says that
+each runs its own. A line a case:
+
+    CPU s     of the process of the case, its compilers included
+    1st, 2nd  CPU seconds of the launches of the first and the second call
+    us        CPU microseconds of both calls' launches a warp instruction
+    MB        peak memory of the process
+    ratio     of this tree over the other; where a column is one number, it is the ratio
+    same      whether results are equal to the last bit, and what the checker says, word for word
+
+Nothing here is a time of the kernel. Exit status 1 if a case fails or something is not the same.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import contextlib
+import io
+import json
+import math
+import subprocess
 import sys
-import time
-from collections.abc import Sequence
+import tarfile
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from harness import cases, devices
-from harness.pool import Pool
-from harness.worker import Job, Outcome
-from task import PROBLEMS
+from harness import cases, emulation_run
+from task import PROBLEMS, find_problem
 
-SMALL = "m: 256; n: 512; k: 256; l: 1; seed: 1111"
-SMALL_TARGET_S, TESTS_TARGET_S, SHAPE_TARGET_S, SHAPE_TARGET_MB = 2.0, 480.0, 120.0, 6144.0
+HERE = Path(__file__).parents[1]
+MODELLED = ("time_us", "low_us", "high_us", "dram_bytes", "l2_bytes", "phases")
+OF_A_TREE = ("CPU s", "1st", "2nd", "us", "MB")
+BOTH = ("CPU s", "us")  # columns that are shown for each tree, besides the ratio
+Answer = dict[str, Any]
 
 
-def run(chosen: Sequence[cases.Case], workers: int) -> list[Outcome]:
-    """Each case in its own process, forked from this one, as eval.py does it."""
-    threads = max(1, len(os.sched_getaffinity(0)) // workers)
-    submission = str(Path(__file__).parents[1] / "submission.py")
-    jobs = [
-        Job(
-            mode="test",
-            device="emulator",
-            problem=c.problem.name,
-            args=dict(c.args),
-            inputs="official",
-            submission=submission,
-            timeout=900.0,
-            threads=threads,
+class Tree:
+    """A source tree with a process that runs cases in it (harness/emulation_run.py)."""
+
+    def __init__(self, folder: Path):
+        runner = Path(emulation_run.__file__).read_text()
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", runner],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
-        for c in chosen
-    ]
-    return list(Pool("fork", workers).run(jobs))
+
+    def run(self, job: dict[str, Any]) -> Answer:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(job) + "\n")
+            self.process.stdin.flush()
+            return json.loads(self.process.stdout.readline())
+        except (OSError, ValueError):
+            return {"error": f"the emulator of {self.folder} cannot be started"}
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
-def line(what: str, value: float, target: float, unit: str) -> str:
-    return (
-        f"{what:58} {value:8.1f} {unit:3} target {target:6.0f} {unit:3} ratio {value / target:5.2f}"
-    )
+@dataclass(frozen=True)
+class Trial:
+    """A case under one order of events (None: the plain one), or its modelled time."""
+
+    case: cases.Case
+    schedule: str | None
+    timed: bool
+
+    @property
+    def name(self) -> str:
+        order = f"{self.schedule} " if self.schedule else ""
+        return f"{order}{self.case.problem.short} {self.case.text}"
+
+    def job(self, submission: Path) -> dict[str, Any]:
+        return {
+            "problem": self.case.problem.name,
+            "args": dict(self.case.args),
+            "submission": str(submission),
+            "schedule": self.schedule,
+            "timed": self.timed,
+        }
+
+
+class Trees:
+    """The trees that are compared, each with a process for each thread that runs cases."""
+
+    def __init__(self, folders: Sequence[Path], own: bool):
+        self.folders, self.own = folders, own
+        self.mine = threading.local()
+        self.all: list[Tree] = []
+
+    def run(self, trial: Trial, turn: int) -> list[Answer]:
+        """What a trial gives in each tree; in an odd turn the last one begins."""
+        if not hasattr(self.mine, "trees"):
+            self.mine.trees = [Tree(folder) for folder in self.folders]
+            self.all += self.mine.trees
+        found: dict[int, Answer] = {}
+        order = list(enumerate(self.mine.trees))
+        for i, tree in order[::-1] if turn % 2 else order:
+            program = tree.folder if self.own else self.folders[-1]
+            found[i] = tree.run(trial.job(program / "submission.py"))
+        return [found[i] for i in range(len(self.folders))]
+
+    def close(self) -> None:
+        for tree in self.all:
+            tree.close()
+
+
+@contextlib.contextmanager
+def folder_of(what: str) -> Iterator[Path]:
+    """A source tree: a folder, or a revision of this repository. Raises ValueError."""
+    if Path(what).is_dir():
+        yield Path(what).resolve()
+        return
+    archive = subprocess.run(["git", "archive", what], cwd=HERE, capture_output=True)
+    if archive.returncode:
+        raise ValueError(
+            f"--against: expected a folder or a revision of {HERE}, found {what!r}:"
+            f" {archive.stderr.decode().strip()}"
+        )
+    with tempfile.TemporaryDirectory(prefix="tree-") as folder:
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
+            tar.extractall(folder)
+        yield Path(folder)
+
+
+def numbers(answer: Answer) -> dict[str, float]:
+    """The columns of a tree; nan where a case did not end."""
+    found: dict[str, float] = dict.fromkeys(OF_A_TREE, math.nan)
+    if answer["error"]:
+        return found
+    found |= {"CPU s": answer["seconds"], "MB": answer["peak_mb"]}
+    calls = answer.get("launches", [])
+    for name, launches in zip(("1st", "2nd"), calls):
+        found[name] = sum(seconds for seconds, _ in launches)
+    executed = sum(count for launches in calls for _, count in launches)
+    if executed:
+        found["us"] = 1e6 * (found["1st"] + found["2nd"]) / executed
+    return found
+
+
+def differences(answers: Sequence[Answer]) -> list[str]:
+    """What is not the same in two trees; errors of each, too."""
+    errors = [answer["error"].strip() for answer in answers if answer["error"]]
+    if errors or len(answers) == 1:
+        return errors
+    mine, other = answers
+    if "modelled" in mine:
+        times = [a["modelled"] or {} for a in answers]
+        return [
+            f"{key}: {times[0].get(key)}, other {times[1].get(key)}"
+            for key in MODELLED
+            if times[0].get(key) != times[1].get(key)
+        ]
+    found = ["other bits"] if mine["bits"] != other["bits"] else []
+    if mine["said"] != other["said"]:
+        found.append(f"it says\n{mine['said']}\nand the other\n{other['said']}")
+    return found
+
+
+def ratio(one: float, other: float) -> float:
+    return one / other if other else math.nan
+
+
+def cells(column: str, trees: Sequence[dict[str, float]]) -> list[float]:
+    """What is shown of a column: numbers of each tree, the ratio, or both."""
+    values = [tree[column] for tree in trees]
+    if len(values) == 1:
+        return values
+    return [*values, ratio(*values)] if column in BOTH else [ratio(*values)]
+
+
+def line(name: str, trees: Sequence[dict[str, float]], note: str) -> str:
+    shown = (cells(column, trees) for column in OF_A_TREE)
+    parts = (" ".join(f"{v:7.2f}" if math.isfinite(v) else " " * 7 for v in c) for c in shown)
+    return f"{name[:56]:56} | {' | '.join(parts)} | {note}"
+
+
+def heading(trees: int) -> str:
+    parts = []
+    for column in OF_A_TREE:
+        names = [column, "other", "ratio"] if trees == 2 and column in BOTH else [column]
+        parts.append(" ".join(f"{n:>7}" for n in names))
+    return f"{'case':56} | {' | '.join(parts)} | {'same' if trees == 2 else ''}"
+
+
+def total(rows: Sequence[list[dict[str, float]]]) -> list[dict[str, float]]:
+    """Sums of seconds of each tree, its greatest memory, its mean microseconds a warp
+    instruction weighted by what is executed.
+    """
+    found = []
+    for tree in zip(*rows):
+        sums = {c: math.fsum(row[c] for row in tree) for c in ("CPU s", "1st", "2nd")}
+        executed = math.fsum((row["1st"] + row["2nd"]) / row["us"] for row in tree)
+        spent = sums["1st"] + sums["2nd"]
+        found.append(sums | {"us": spent / executed, "MB": max(row["MB"] for row in tree)})
+    return found
+
+
+def chosen(texts: Sequence[str], timed: bool) -> list[cases.Case]:
+    """Cases given as `PROBLEM CASE`, or all official ones. Raises ValueError."""
+    if not texts:
+        mode = "benchmark" if timed else "test"
+        return [case for p in PROBLEMS.values() for case in cases.official(p, mode)]
+    found = []
+    for text in texts:
+        problem, _, sizes = text.partition(" ")
+        found.append(cases.make_case(find_problem(problem), cases.parse(sizes)))
+    return found
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("small", "tests", "shapes"), help="one of the parts")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("case", nargs="*", help="PROBLEM and a line of a case file; all if none")
+    parser.add_argument("--against", metavar="REVISION|FOLDER", help="the other tree")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="cases at a time (1)")
+    parser.add_argument("--schedules", default="", metavar="A,B", help="as --schedule of eval.py")
+    parser.add_argument("--times", action="store_true", help="modelled times in place of results")
+    parser.add_argument("--own", action="store_true", help="each tree runs its own submission.py")
     arguments = parser.parse_args(argv)
-    devices.start_emulator()
-    dual = PROBLEMS["nvfp4_dual_gemm"]
-    bad = 0
-    if arguments.only in (None, "small"):
-        (outcome,) = run([cases.make_case(dual, cases.parse(SMALL))], workers=1)
-        bad += outcome.status != "pass"
-        print(line(f"dual {SMALL}: {outcome.status}", outcome.seconds, SMALL_TARGET_S, "s"))
-    if arguments.only in (None, "tests"):
-        chosen = [c for p in PROBLEMS.values() for c in cases.official(p, "test")]
-        begin = time.perf_counter()
-        outcomes = run(chosen, workers=len(os.sched_getaffinity(0)))
-        passed = sum(o.status == "pass" for o in outcomes)
-        bad += passed != len(outcomes)
-        seconds = time.perf_counter() - begin
-        print(
-            line(f"{passed} of {len(outcomes)} official tests pass", seconds, TESTS_TARGET_S, "s")
-        )
-    if arguments.only in (None, "shapes"):
-        for problem in PROBLEMS.values():
-            for case in cases.official(problem, "benchmark"):
-                (outcome,) = run([case], workers=1)
-                bad += outcome.status != "pass"
-                what = f"{problem.short} {case.text}"[:47] + f": {outcome.status}"
-                print(line(what, outcome.seconds, SHAPE_TARGET_S, "s"), flush=True)
-                print(line("  peak memory", outcome.peak_mb, SHAPE_TARGET_MB, "MB"), flush=True)
+    schedules = [None, *filter(None, arguments.schedules.split(","))]
+    with contextlib.ExitStack() as stack:
+        try:
+            found = chosen(arguments.case, arguments.times)
+            folders = [HERE]
+            if arguments.against:
+                folders.append(stack.enter_context(folder_of(arguments.against)))
+        except ValueError as error:
+            parser.error(str(error))
+        trials = [
+            Trial(case, schedule, arguments.times)
+            for schedule in (schedules if not arguments.times else [None])
+            for case in found
+        ]
+        trees = Trees(folders, arguments.own)
+        stack.callback(trees.close)
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            return report(trials, pool.map(trees.run, trials, range(len(trials))), len(folders))
+
+
+def report(trials: Sequence[Trial], found: Iterator[list[Answer]], trees: int) -> int:
+    """Prints a line a trial as it comes, and the sum of those that ended. Returns the status."""
+    print(heading(trees), flush=True)
+    rows, bad, ended = [], 0, True
+    for trial, answers in zip(trials, found):
+        row, notes = [numbers(answer) for answer in answers], differences(answers)
+        bad += bool(notes)
+        ended = not any(answer["error"] for answer in answers)
+        rows += [row] if ended else []
+        good = "yes" if trees == 2 else ""
+        print(line(trial.name, row, "NO" if notes else good), flush=True)
+        for note in notes:
+            print(f"    {note}", flush=True)
+    if rows:
+        print(line(f"sum of {len(rows)}", total(rows), f"{len(trials) - bad} of {len(trials)}"))
     return 1 if bad else 0
 
 
