@@ -105,6 +105,7 @@ def install(
             cuda_python,
             dsl,
             dsl_hardware,
+            dsl_tensors,
             graphs,
             nvrtc,
             torch_cuda,
@@ -121,6 +122,7 @@ def install(
             graphs.patch_torch(_runtime)
             cuda_python.patch(modules)
             dsl_hardware.patch()
+            dsl_tensors.patch()
             nvrtc.patch()
         _extensions = cuda.install(modules)
         triton.install()

@@ -22,7 +22,6 @@ def patch() -> None:
     """Put the answers in place."""
     _patch_hardware_info()
     _patch_compiler()
-    _patch_tensor_types()
     _patch_benchmark()
 
 
@@ -56,21 +55,6 @@ def _patch_compiler() -> None:
 
     if hasattr(Compiler, "_check_cuda_dependencies_once"):
         Compiler._check_cuda_dependencies_once = lambda self, libraries: None
-
-
-def _patch_tensor_types() -> None:
-    """A tensor on the CPU is a tensor in global memory here, so kernels are compiled for that."""
-    import cutlass.cute.runtime as runtime
-    from cutlass._mlir import ir
-
-    original = runtime._Tensor.mlir_type
-
-    def mlir_type(self):
-        made = original.fget(self)
-        text = str(made)
-        return ir.Type.parse(text.replace(", generic", ", gmem")) if ", generic" in text else made
-
-    runtime._Tensor.mlir_type = property(mlir_type)
 
 
 def _patch_benchmark() -> None:

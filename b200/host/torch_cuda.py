@@ -68,8 +68,10 @@ def _own(name: str, value: Any) -> Any:
 
 
 def _check_device(device: Any) -> None:
-    """RuntimeError for a GPU that is not there, ValueError for what is no GPU."""
-    if isinstance(device, int) and device < 0 or device is None:
+    """RuntimeError for a GPU that is not there, ValueError for what is no GPU. What names no
+    device, a queue for example, means the current one (torch.cuda._utils._get_device_index).
+    """
+    if not isinstance(device, (int, str, torch.device)) or isinstance(device, int) and device < 0:
         return
     if not names_cuda(device):
         raise ValueError(f"Expected a cuda device, but got: {device}")

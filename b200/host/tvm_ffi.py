@@ -15,6 +15,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from b200.errors import EmulatorError
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -132,6 +134,7 @@ def patch_tvm_ffi():
         )
         if self.compile_options.options[compiler.EnableTVMFFI].value:
             _record(function.execution_args, full_args or (), full_kwargs or {})
+            function.export_to_c = _refuse_export
         return function
 
     @functools.wraps(generate)
@@ -144,6 +147,13 @@ def patch_tvm_ffi():
     runtime._Tensor.__init__ = make_plain_tensor
     CutlassBaseDSL.compile_and_cache = compile_with_specs
     jit.ExecutionArgs.generate_execution_args = generate_with_specs
+
+
+def _refuse_export(*_args, **_kwargs):
+    """A library of its own would launch past the runtime functions that are taken over."""
+    raise EmulatorError(
+        "unsupported", "export_to_c of a function compiled with --enable-tvm-ffi is not modelled"
+    )
 
 
 def _record(execution_args, args: tuple, kwargs: dict):

@@ -92,6 +92,31 @@ def test_printf(gpu, capsys):
     assert capsys.readouterr().out == "thread 2 has 0.500000, 100%\n"
 
 
+@cute.kernel
+def show_in_kernel(x: cute.Tensor):
+    cute.print_tensor(x)
+
+
+@cute.jit
+def show(x: cute.Tensor):
+    """Prints on the host and in a kernel, and counts up on the host."""
+    cute.print_tensor(x)
+    cute.printf("column {}", x[None, 1])
+    x.store(x.load() + 1)
+    show_in_kernel(x).launch(grid=(1, 1, 1), block=(1, 1, 1))
+
+
+def test_host_code_prints_cpu_tensors(gpu, capfd):
+    """As the DSL does it; a kernel prints them as tensors in global memory."""
+    x = torch.tensor([[1.5, 2.5], [3.5, 4.5]])
+    show(from_dlpack(x))
+    assert x.tolist() == [[2.5, 3.5], [4.5, 5.5]]
+    out = capfd.readouterr().out
+    host, _, kernel = out.partition("column ")
+    assert "generic" in host and "1.500000" in host and "4.500000" in host
+    assert "gmem" not in kernel.partition("\n")[0] and "gmem" in kernel and "5.500000" in kernel
+
+
 def test_several_kernels_and_launches(gpu):
     """One compiled function on changed data and on other tensors, with another kernel between."""
     x, y, out = random(512, seed=6), random(512, seed=7), torch.empty(512)
@@ -142,6 +167,8 @@ def test_tvm_ffi_functions_take_tensors_of_their_layout(gpu):
     for wrong in (torch.zeros(3, 5, 8), torch.zeros(3, 5), torch.zeros(3, 5, 4).double()):
         with pytest.raises(ValueError, match="the function was compiled for"):
             compiled(wrong)
+    with pytest.raises(EmulatorError, match="export_to_c .* is not modelled"):
+        compiled.export_to_c("fill.o", function_name="fill")
 
 
 @cute.kernel

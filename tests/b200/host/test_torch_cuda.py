@@ -172,6 +172,14 @@ def test_seeds():
     assert first.equal(torch.rand(4, device="cuda"))
 
 
+def test_what_names_no_device_is_the_current_one():
+    """torch.cuda._utils._get_device_index goes on with the current device for a queue."""
+    torch.cuda.synchronize(torch.cuda.Stream())
+    assert torch.cuda.current_stream(torch.cuda.Event()) == torch.cuda.current_stream()
+    with pytest.raises(ValueError, match="Expected a cuda device, but got: cpu"):
+        torch.cuda.synchronize(torch.device("cpu"))
+
+
 EMPTY = ptx_kernel("", [])
 
 
