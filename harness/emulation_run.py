@@ -1,5 +1,5 @@
-"""Cases in the emulator of one source tree, for harness/emulation_speed.py, which starts this as
-`python -c TEXT_OF_THIS_FILE` in the folder of that tree.
+"""Cases in the emulator of one source tree, for harness/emulation_speed.py, which runs this file in
+the folder of that tree, so that all else is imported from there.
 
 A line of JSON comes in for each case and one goes out. A case runs in a process forked from this
 one, as eval.py does it. What is imported here has to exist in every tree that is compared: from

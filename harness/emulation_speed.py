@@ -48,6 +48,7 @@ HERE = Path(__file__).parents[1]
 MODELLED = ("time_us", "low_us", "high_us", "dram_bytes", "l2_bytes", "phases")
 OF_A_TREE = ("CPU s", "1st", "2nd", "us", "MB")
 BOTH = ("CPU s", "us")  # columns that are shown for each tree, besides the ratio
+RUN = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"  # this tree's file
 Answer = dict[str, Any]
 
 
@@ -55,10 +56,9 @@ class Tree:
     """A source tree with a process that runs cases in it (harness/emulation_run.py)."""
 
     def __init__(self, folder: Path):
-        runner = Path(emulation_run.__file__).read_text()
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-c", runner],
+            [sys.executable, "-c", RUN, emulation_run.__file__],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -61,6 +61,8 @@ class Checked(Machine):
         launch.findings = self.observer.findings
         launch.stores = self.observer.stores
         launch.incomplete = self._incomplete()
+        if self.observer.following is not None:
+            launch.followed = self.observer.following.followed
         return launch
 
     def _dependence(self, code) -> DependentLaunch | None:

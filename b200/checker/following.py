@@ -27,7 +27,9 @@ What this relies on, and why it is sound:
 Clusters do not follow in a launch with an instruction whose wrapper (instrument.py) or operation
 (OPERATIONS, below) does not say what its steps are: atomics, accesses that synchronise, edits of
 tensormaps, cancelled launches, output of the device, and whatever a rule is added for that says
-nothing of it. Nor under a schedule: effects that are put off would have to be taken back.
+nothing of it. Nor under a schedule: effects that are put off would have to be taken back. Fences
+are steps as any other: across clusters they order what strong accesses and atomics hand over, and
+there are none.
 """
 
 from __future__ import annotations
@@ -170,6 +172,7 @@ class Following:
         self.written: set[int] = set()
         self.on = True
         self.follower: Trail | None = None
+        self.followed = 0  # clusters that did so to their end
 
     def begin(self, cluster: Cluster, alone: bool):
         """A cluster becomes resident. alone: no other runs."""
@@ -289,6 +292,7 @@ class Trail:
         for call in (*self.tell, *self.note):
             call()
         self.following.follower = None
+        self.following.followed += 1
 
 
 # --- operations -----------------------------------------------------------------------------------

@@ -347,6 +347,7 @@ def _grid_dependency(ins: Instr, run):
     return observed
 
 
+@followed(all_operands)
 def _fence(ins: Instr, run):
     if ins.has("proxy"):
         kinds = [m for m in ins.mods if m.startswith("async")]

@@ -24,7 +24,8 @@ class Launch:
     stored what (checker/stores.py), None where nobody asked. time: the clock's record
     (clock/timeline.py), None without it. orders: the verdict over all orders (explore/verdict.py),
     None where they were not explored. incomplete: what of a checked launch nobody looked at, or
-    understood, a line each: its findings then say less.
+    understood, a line each: its findings then say less. followed: clusters of a checked launch that
+    ran unchecked, since they did what others had done (checker/following.py).
     """
 
     kernel: str
@@ -40,6 +41,7 @@ class Launch:
     time: Any = None
     orders: Any = None
     incomplete: list[str] = field(default_factory=list)
+    followed: int = 0
 
 
 def check_limits(launch: Launch, param_bytes: int):

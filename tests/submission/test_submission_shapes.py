@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
 import torch
 
+import b200
 from submission import Config, Problem
 from tests.submission.submission_support import dual, gemm, gemv, group, inputs, run, verify
 
@@ -53,6 +55,23 @@ def test_other_values(name, kind):
     """Quantised real values; all nibbles with scales from subnormal to 448."""
     problem = random_problem(name, random.Random(f"{name} {kind}"))
     verify(problem, seed=7, kind=kind)
+
+
+@pytest.mark.parametrize(
+    "problem, config",
+    [
+        (gemm(512, 64, 512), Config(column_tile=64)),
+        (gemm(512, 64, 512), Config(column_tile=64, cta_group=2)),
+        (dual(512, 64, 512), Config(column_tile=64, cluster_n=1)),
+        (group((64, 512, 512), (64, 256, 512)), Config(column_tile=64)),
+    ],
+)
+def test_of_clusters_that_do_the_same_one_is_checked(problem, config):
+    """Else nothing is wrong but the time that a test takes (b200/checker/following.py)."""
+    run(inputs(problem, 1), config)
+    launch = b200.install().launches[-1]
+    clusters = math.prod(launch.grid) // math.prod(launch.cluster)
+    assert clusters > 1 and launch.followed >= clusters - 2
 
 
 @pytest.mark.parametrize("problem", [gemm(1, 1, 64), gemm(1, 300, 64), dual(1, 1, 64), gemv(1, 64)])

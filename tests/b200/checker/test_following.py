@@ -12,7 +12,6 @@ import torch
 import b200
 from b200.checker import instrument
 from b200.checker.checked import Checked
-from b200.checker.following import Following
 from b200.chip.gpu import Gpu
 from tests.b200.ptx_support import kernel, run
 from tests.crimes.listed import CRIMES
@@ -52,19 +51,13 @@ def launch(monkeypatch) -> Callable[..., Run]:
     """launch(body, check): 32 threads a CTA; %rd1 is `out`, %rd2 `given`, %r1 the CTA, %r2 the
     thread, %r3 the address of shared memory, %rd3 an own place in `out` for each thread.
     """
-    count = {"followed": 0, "again": 0}
-    begin, again = Following.begin, Checked._start_again
-
-    def counted_begin(self, cluster, alone):
-        begin(self, cluster, alone)
-        count["followed"] += self.follower is not None
+    count = {"again": 0}
+    again = Checked._start_again
 
     def counted_again(self, launch):
         count["again"] += 1
-        count["followed"] -= 1
         again(self, launch)
 
-    monkeypatch.setattr(Following, "begin", counted_begin)
     monkeypatch.setattr(Checked, "_start_again", counted_again)
 
     def start(body: str, check: bool | str = True) -> Run:
@@ -81,12 +74,12 @@ def launch(monkeypatch) -> Callable[..., Run]:
         out, given = torch.zeros(32 * CLUSTERS, dtype=torch.int32), torch.zeros(64).int()
         gpu = Gpu()
         gpu.machine = b200.machine(gpu.memory, check)
-        count.update(followed=0, again=0)
+        count.update(again=0)
         text = kernel(head + body, [".u64 out", ".u64 given"])
         done = run(text, out, given, grid=(CLUSTERS, 1, 1), smem=1024, gpu=gpu)
         assert done.findings is not None
         found = ADDRESS.sub("ADDRESS", "\n".join(map(str, done.findings)))
-        return Run(found, done.counters, out.tolist(), **count)
+        return Run(found, done.counters, out.tolist(), done.followed, **count)
 
     return start
 
@@ -104,6 +97,13 @@ def compare(launch, body: str) -> Run:
 
 
 STORE = "st.global.u32 [%rd3], %r4;"
+FENCES = """
+    fence.mbarrier_init.release.cluster;
+    fence.proxy.async.shared::cta;
+    fence.proxy.async;
+    fence.acq_rel.gpu;
+    membar.cta;
+"""
 SHARED = """
     shl.b32 %r5, %r2, 2;
     add.u32 %r5, %r5, %r3;
@@ -125,8 +125,9 @@ def only(first: int, body: str, last: int | None = None) -> str:
     """
 
 
-def test_clusters_that_do_the_same_follow_the_first(launch):
-    found = compare(launch, SHARED + STORE)
+@pytest.mark.parametrize("fences", ["", FENCES], ids=["", "fences"])
+def test_clusters_that_do_the_same_follow_the_first(launch, fences):
+    found = compare(launch, SHARED + fences + STORE)
     assert (found.followed, found.again, found.text) == (CLUSTERS - 1, 0, "")
 
 
