@@ -98,10 +98,13 @@ def forked(job: dict[str, Any]) -> dict[str, Any]:
     """What `carry_out` finds in a process of its own, with the CPU seconds that this process and
     its children take and its peak memory in MB. `error` is a traceback, "" where all is well.
     """
+    from harness.pool import die_with_parent
+
     with tempfile.TemporaryDirectory(prefix="emulation-") as scratch:
         answer = Path(scratch, "answer")
         child = os.fork()
         if not child:
+            die_with_parent()
             tempfile.tempdir = os.environ["TMPDIR"] = scratch
             try:
                 found: dict[str, Any] = {"error": "", **carry_out(job)}
@@ -121,7 +124,9 @@ def forked(job: dict[str, Any]) -> dict[str, Any]:
 
 def serve(jobs: TextIO, answers: TextIO) -> None:
     from harness import devices
+    from harness.pool import die_with_parent
 
+    die_with_parent()
     devices.start_emulator()
     for line in jobs:
         print(json.dumps(forked(json.loads(line))), file=answers, flush=True)
