@@ -3,14 +3,20 @@
 The DSL asks MLIR for a location with the file, line and column of the innermost user frame. This
 stands in for that call (`ir.Location.file`, as the DSL's module of decorators sees it) and puts the
 number of the whole chain into the column (program/calls.py).
+
+It stands in for `inspect.getframeinfo` there, too, which 4.5.2 calls for each operation and which
+looks for the source file and searches its text each time: a quarter of a compile.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import os
 import re
 import sys
+from types import CodeType, FrameType
 
 from b200.program import calls
 
@@ -26,8 +32,10 @@ def keep_chains() -> None:
             module = importlib.import_module(name)
         except ImportError:
             continue
-        if not isinstance(module.ir, _Stand):
-            setattr(module, "ir", _Stand(module.ir, Location=_Locations(module.ir.Location)))  # noqa: B010
+        if isinstance(module.ir, _Stand):
+            continue
+        setattr(module, "ir", _Stand(module.ir, Location=_Locations(module.ir.Location)))  # noqa: B010
+        setattr(module, "inspect", _Stand(inspect, getframeinfo=_frame_info))  # noqa: B010
 
 
 class _Stand:
@@ -47,9 +55,37 @@ class _Locations(_Stand):
         return self._real.file(filename, line, found or column, *args, **kwargs)
 
 
+# (id of a code object, its instruction) -> the code object, which so stays, and what inspect says
+_frame_infos: dict[tuple[int, int], tuple[CodeType, inspect.Traceback]] = {}
+
+
+def _frame_info(frame: FrameType) -> inspect.Traceback:
+    """inspect.getframeinfo(frame), asked once for each place in a program."""
+    key = id(frame.f_code), frame.f_lasti
+    found = _frame_infos.get(key)
+    if found is None:
+        found = _frame_infos[key] = frame.f_code, inspect.getframeinfo(frame)
+    return found[1]
+
+
+@functools.cache
+def _library() -> str:
+    """The folder of the DSL."""
+    return os.path.dirname(os.path.abspath(sys.modules["cutlass"].__file__ or ""))
+
+
+@functools.cache
+def _of_library(filename: str) -> bool:
+    return filename.startswith(_library())
+
+
+@functools.cache
+def _is_region(function: str) -> bool:
+    return _REGION.fullmatch(function) is not None
+
+
 def _chain(filename: str, line: int) -> calls.Chain:
     """User functions from the one at `line` out to the kernel."""
-    library = os.path.dirname(os.path.abspath(sys.modules["cutlass"].__file__ or ""))
     found: list[calls.Call] = []
     inner = 0  # line of the innermost block of the function that is looked for
     frame = sys._getframe(2)
@@ -57,11 +93,11 @@ def _chain(filename: str, line: int) -> calls.Chain:
         code = frame.f_code
         if code.co_name == _KERNEL:
             return tuple(found)
-        if not code.co_filename.startswith(library) and (
+        if not _of_library(code.co_filename) and (
             found or inner or (code.co_filename, frame.f_lineno) == (filename, line)
         ):
             inner = inner or frame.f_lineno
-            if not _REGION.fullmatch(code.co_name):
+            if not _is_region(code.co_name):
                 found.append(calls.Call(code.co_filename, inner, code.co_name))
                 inner = 0
         frame = frame.f_back

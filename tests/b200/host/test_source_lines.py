@@ -1,0 +1,33 @@
+"""What the DSL is told of a frame, where its own question to inspect is stood in for."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+
+from b200.host.source_lines import _frame_info
+
+
+def here():
+    return inspect.getframeinfo(sys._getframe(1)), _frame_info(sys._getframe(1))
+
+
+def test_a_frame_is_what_inspect_says_at_each_of_its_lines():
+    for _ in range(2):
+        pairs = [here(), here()]
+        pairs.append(here())
+        assert all(mine == told for told, mine in pairs)
+        for told, mine in pairs:  # from Python 3.11 on, besides the fields of the tuple
+            assert getattr(mine, "positions", 0) == getattr(told, "positions", 0)
+        lines = [mine.lineno for _, mine in pairs]
+        assert lines == [lines[0], lines[0], lines[0] + 1]
+
+
+def test_functions_of_one_text_are_told_apart():
+    """As when a file is loaded again: code objects that are equal, and then gone."""
+    text = "def f():\n    return here()\n"
+    for first in range(50):
+        scope = {"here": here}
+        exec(compile("\n" * first + text, "text.py", "exec"), scope)
+        told, mine = scope["f"]()
+        assert mine == told and mine.lineno == first + 2
