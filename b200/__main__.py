@@ -1,6 +1,7 @@
 """python -m b200 run|pack|pipeline|twin|info|calibrate|measure ...
 
 python -m b200 run SCRIPT.py [arguments]     run a script with a B200 in software in place
+python -m b200 run -m MODULE [arguments]     the same of a module: -m pytest tests/test_kernel.py
 python -m b200 run PROGRAM.cu [arguments]    compile a CUDA program with a main, and run it
 python -m b200 pack --out A.npz SCRIPT.py    its launches in a file, to be timed on a Hopper GPU
 python -m b200 pipeline A.npz B.npz          load pipelines and epilogues side by side on that GPU
@@ -24,6 +25,7 @@ from b200 import twin
 from b200.hopper.errors import HopperError
 from b200.script import line, run, start
 
+_MODULE = "\0module"  # -m as argparse sees it: the first argument that is no option
 CALIBRATIONS = ("umma", "tma", "mainloop", "mcast")
 
 
@@ -116,7 +118,7 @@ def main(argv: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
 
     command = commands.add_parser("run", help="run a script with a B200 in software in place")
-    command.set_defaults(function=run)
+    command.set_defaults(function=run, module="")
     command.add_argument(
         "--check",
         action="store_true",
@@ -160,7 +162,9 @@ def main(argv: list[str]) -> int:
     command.add_argument(
         "--report", type=Path, metavar="FILE.json", help="status and findings, for a program"
     )
-    command.add_argument("script", help="SCRIPT.py, or PROGRAM.cu with a main")
+    command.add_argument(
+        "script", help="SCRIPT.py, PROGRAM.cu with a main, or -m and the name of a module"
+    )
     command.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script; -- may lead")
 
     command = commands.add_parser("pack", help="a script's launches in a file, for b200 pipeline")
@@ -186,9 +190,13 @@ def main(argv: list[str]) -> int:
 
     if argv and argv[0] in OWN_ARGUMENTS:
         return OWN_ARGUMENTS[argv[0]](argv[1:])
-    options = parser.parse_args(argv)
-    if getattr(options, "arguments", None) and options.arguments[0] == "--":
-        del options.arguments[0]
+    options = parser.parse_args(_MODULE if a == "-m" else a for a in argv)
+    given = ["-m" if a == _MODULE else a for a in getattr(options, "arguments", ())]
+    if getattr(options, "script", None) == _MODULE:
+        if options.function is not run or not given:
+            parser.error("-m is of `b200 run`, and takes the name of a module")
+        options.script, options.module = "", given.pop(0)
+    options.arguments = given[1:] if given[:1] == ["--"] else given
     return options.function(options)
 
 

@@ -1,4 +1,4 @@
-"""`python -m b200 run`: a script, or a CUDA program with a `main`, over a B200 in software.
+"""`python -m b200 run`: a script, a module or a CUDA program with a `main` over a B200 in software.
 
 Exit status: the program's own, if it is not 0; else 1 if the checker found an error, or the program
 ended with one; 2 for bad arguments; 143 after SIGTERM. Remarks (portability, notes) are printed and
@@ -15,8 +15,10 @@ import argparse
 import atexit
 import contextlib
 import gc
+import importlib.util
 import io
 import json
+import os
 import runpy
 import signal
 import subprocess
@@ -46,9 +48,9 @@ _OURS = (str(Path(__file__).resolve().parent), runpy.__file__, "<frozen runpy>")
 
 def run(options: argparse.Namespace) -> int:
     """Run a script as `python SCRIPT` would, its launches in software; says what they were."""
-    script = Path(options.script)
-    if not script.is_file():
-        print(f"b200 run: {script} is not a file", file=sys.stderr)
+    wrong = _not_there(options)
+    if wrong:
+        print(f"b200 run: {wrong}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     started = time.monotonic()
@@ -58,16 +60,16 @@ def run(options: argparse.Namespace) -> int:
         print(f"b200 run: {error}", file=sys.stderr)
         return 2
     with telling_where(gpu):
-        status, failure = _status_of(script, options.arguments)
+        status, failure = _status_of(options)
     for text, group in groupby(map(line, gpu.launches)):
         count = len(list(group))
         print(text if count == 1 else f"{count} times: {text}", file=sys.stderr)
     errors = [f for launch in gpu.launches for f in launch.findings or () if f.severity == ERROR]
-    wrong = bool(errors)
+    bad = bool(errors)
     if options.strict:
         checked = [x for x in gpu.launches if x.findings is not None and not x.incomplete]
-        wrong |= len(checked) < len(gpu.launches) or any(x.findings for x in checked)
-    status = status or int(wrong)
+        bad |= len(checked) < len(gpu.launches) or any(x.findings for x in checked)
+    status = status or int(bad)
     if options.report:
         options.report.write_text(json.dumps(_report(status, failure, gpu.launches), indent=1))
     usual = options.device == "emulator" and not (options.schedule or options.time or options.pack)
@@ -129,12 +131,26 @@ def _timing(options: argparse.Namespace) -> Options:
     return Options(constants=read_file(options.constants) if options.constants else {})
 
 
-def _status_of(script: Path, arguments: Sequence[str]) -> tuple[int, str]:
+def _not_there(options: argparse.Namespace) -> str:
+    """What is wrong with the name of the script or module, "" if there is one."""
+    if not options.module:
+        return "" if Path(options.script).is_file() else f"{options.script} is not a file"
+    sys.path[0] = os.getcwd()  # what `python -m` puts there
+    try:
+        found = importlib.util.find_spec(options.module)
+    except ImportError as error:
+        return f"-m {options.module}: {error}"
+    return "" if found else f"-m {options.module}: there is no such module"
+
+
+def _status_of(options: argparse.Namespace) -> tuple[int, str]:
     """Run the script: its exit status, and what went wrong in a line, "" if nothing did."""
     from b200.host.cuda.errors import BuildError
 
     try:
-        return _ended(start(script, arguments))
+        if options.module:
+            return _ended(start_module(options.module, options.arguments))
+        return _ended(start(Path(options.script), options.arguments))
     except (b200.EmulatorError, BuildError) as error:
         print(f"b200 run: {error}", file=sys.stderr)
         launched = isinstance(error, b200.EmulatorError) and error.kind in ("fault", "deadlock")
@@ -163,6 +179,14 @@ def start(script: Path, arguments: Sequence[str]) -> int:
     sys.argv = [str(script), *arguments]
     sys.path[0] = str(script.resolve().parent)  # what `python SCRIPT` puts there
     runpy.run_path(str(script), run_name="__main__")
+    return 0
+
+
+def start_module(name: str, arguments: Sequence[str]) -> int:
+    """Run a module as `python -m NAME` would; its status."""
+    atexit.register(_flush)
+    sys.argv = [name, *arguments]
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
     return 0
 
 
@@ -220,7 +244,8 @@ def _report(status: int, failure: str, launches: Sequence[Any]) -> dict[str, Any
 def _run_late(options: argparse.Namespace, failure: str, errors: Sequence[str]) -> None:
     """Run the script once more, with completions as late as can be; says whether that is right."""
     command = [sys.executable, "-m", "b200", "run", "--schedule", LATE, "--no-check"]
-    command += [options.script, *options.arguments]
+    command += [*(("-m", options.module) if options.module else (options.script,))]
+    command += options.arguments
     limit = 2 * LONGEST
     try:
         done = subprocess.run(

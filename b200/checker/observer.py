@@ -19,7 +19,7 @@ from b200.checker.accesses import Barrier, ClusterState, Meeting, Record
 from b200.checker.arrivals import Arrivals
 from b200.checker.asynchronous import Asynchronous
 from b200.checker.cancellations import Cancellations
-from b200.checker.clocks import HB, INIT, TENSOR, Agent
+from b200.checker.clocks import ASYNC, HB, INIT, TENSOR, Agent
 from b200.checker.coverage import Coverage
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
@@ -315,7 +315,7 @@ class Observer(Asynchronous):
         """An arrival publishes a clock without order of memory."""
         edges = self.state(target).edges
         if not edges or edges[-1].clock is not clock:
-            edges.append(Edge(agent, ins, clock))
+            edges.append(Edge(agent, ins, clock, agent.release()[ASYNC]))
 
     def _arrived_remotely(self, agent: Agent, target):
         last = self.state(target).remote[target.rank].get(agent.component)

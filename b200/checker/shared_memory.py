@@ -61,7 +61,7 @@ class SharedRules:
                     missing = words.missing_wait(new, old)
                 elif weak_order.executed(new.agent, old):
                     missing = weak_order.missing(self.state, new.agent, old)
-                    severity = weak_order.severity(self.cta, old, reads=how == "write")
+                    severity = weak_order.severity(self.state, self.cta, old, reads=how == "write")
                     order = "which is over before by the order of execution only"
                 elif new.kind in words.LOADS and new.barrier is not None:
                     missing = words.stage_is_free(new, old)

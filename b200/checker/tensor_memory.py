@@ -170,7 +170,7 @@ class TensorRules:
                 if old.agent.cta is not agent.cta and not known(agent, old):
                     self._narrow(new, old, columns)
                 continue
-            if weak_order.executed(agent, old) and how != "free":
+            if weak_order.executed(agent, old) and (how != "free" or old.kind in words.CORE):
                 self._fences(new, old, columns)
                 continue
             if how == "free" and old.kind in ("load", "store") and issued_before(agent, old):
@@ -191,20 +191,21 @@ class TensorRules:
 
     @staticmethod
     def _ordered(agent, new: Record, old: Record, how: str) -> bool:
+        handed_over = old.step < NEVER and agent.knows(TENSOR, old.component, old.step)
         if old.agent is agent:
             if old.kind in words.CORE and new.kind in words.CORE:
                 return True
             if how == "free" and old.kind in ("load", "store"):
                 return True
-            return old.step < NEVER and agent.knows(HB, old.component, old.step)
+            return handed_over or old.step < NEVER and agent.knows(HB, old.component, old.step)
         if how == "free":
             if old.kind in (
                 "load",
                 "store",
             ):  # what is read is in registers that were used before the barrier
                 return agent.knows(HB, old.agent.component, old.epoch)
-            return known(agent, old)
-        return old.step < NEVER and agent.knows(TENSOR, old.component, old.step)
+            return handed_over or known(agent, old)
+        return handed_over
 
     @staticmethod
     def _sentence(new: Record, old: Record, how: str) -> str:

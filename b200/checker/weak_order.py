@@ -3,7 +3,9 @@
 A relaxed arrive tells its waiter that the warp has come, and not what it has written; so does an
 arrive whose scope leaves the waiter out. PTX promises nothing then. What today's chips do depends
 on the older access: a store, a cp.async or a load from another CTA may still be on its way; what
-has landed in shared memory, or has been read out of the warp's own, has happened.
+has landed in shared memory, or has been read out of the warp's own, has happened. A store to the
+CTA's own shared memory has landed when a fence.proxy.async behind it is over: the pipelines of the
+CuTe DSL and of CUTLASS for pairs of CTAs hand over so.
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ IN_FLIGHT = ("generic", "atomic", "cp.async")  # writes that may be under way be
 
 @dataclass(frozen=True)
 class Edge:
-    """An arrival that hands over the order of execution only. clock: what it published."""
+    """An arrival that hands over the order of execution only. clock: what it published; landed:
+    the row ASYNC of the warp's own clock then.
+    """
 
     agent: Agent
     ins: Instr
     clock: np.ndarray
+    landed: np.ndarray
 
     @property
     def relaxed(self) -> bool:
@@ -37,6 +42,10 @@ class Edge:
     def covers(self, record: Record) -> bool:
         known = record.component < self.clock.shape[1]
         return known and int(self.clock[ORDER, record.component]) >= record.step
+
+    def behind_proxy_fence(self, record: Record) -> bool:
+        known = record.component < self.landed.size
+        return known and int(self.landed[record.component]) >= record.step
 
 
 def executed(agent: Agent, record: Record) -> bool:
@@ -49,10 +58,15 @@ def edge_of(state, record: Record) -> Edge | None:
     return next((edge for edge in state.edges if edge.covers(record)), None)
 
 
-def severity(cta, old: Record, reads: bool) -> str:
+def severity(state, cta, old: Record, reads: bool) -> str:
     """Of a conflict with `old` in the shared memory of `cta`. reads: whether old reads."""
-    near = reads and old.agent.cta is cta
-    return ERROR if old.kind in IN_FLIGHT and not near else PORTABILITY
+    if old.kind not in IN_FLIGHT:
+        return PORTABILITY
+    if old.agent.cta is not cta:
+        return ERROR
+    edge = edge_of(state, old)
+    landed = old.kind == "generic" and edge is not None and edge.behind_proxy_fence(old)
+    return PORTABILITY if reads or landed else ERROR
 
 
 def missing(state, agent: Agent, old: Record) -> str:

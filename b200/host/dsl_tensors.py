@@ -7,7 +7,7 @@ tensors of a GPU.
 """
 
 # Functions of the DSL are replaced here, which its types do not foresee.
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false, reportOptionalCall=false
 
 from __future__ import annotations
 

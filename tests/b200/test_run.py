@@ -75,6 +75,30 @@ def test_exit_status(run, script, status, said):
     assert said in done.stderr
 
 
+def test_a_module(tmp_path):
+    """As `python -m`: from the current directory, with its arguments, -m among them."""
+    package = tmp_path / "kernels"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "race.py").write_text("import sys\n" + launching(RACE) + "\nprint(sys.argv[1:])\n")
+
+    def call(*arguments: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "b200", "run", "--no-again", *arguments]
+        path = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True)
+
+    done = call("-m", "kernels.race", "-k", "name", "-m", "slow")
+    assert done.returncode == 1 and ": race: " in done.stderr
+    assert done.stdout == "['-k', 'name', '-m', 'slow']\n"
+    for name in ("kernels.absent", "absent.kernel"):
+        done = call("-m", name)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"b200 run: -m {name}: ") and done.stderr.count("\n") == 1
+    script = tmp_path / "own.py"
+    script.write_text("import sys\nprint(sys.argv[1:])\n")
+    assert call(str(script), "-m", "128").stdout == "['-m', '128']\n"
+
+
 def test_equal_launches_are_printed_once(run):
     done = run(launching(CLEAN, f"launch({CLEAN!r}); launch({BEHIND!r})"))
     assert done.stderr.count("grid (1, 1, 1)") == 2 and "2 times: b200: k, grid" in done.stderr

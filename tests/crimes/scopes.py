@@ -242,6 +242,13 @@ CRIMES = [
         UNQUALIFIED,
     ),
     handed(
+        "stores_with_a_proxy_fence_only",
+        "a CTA stores, fences the asynchronous proxy, and arrives with .release.cta in another CTA",
+        ("race (portability)", "its scope is the CTA (PTX's default), and another CTA waits"),
+        CTA_SCOPE,
+        fence="fence.proxy.async.shared::cta;",
+    ),
+    handed(
         "stores_behind_a_relaxed_arrive",
         "a CTA stores, and arrives in the CTA that reads with .relaxed and no fence",
         ("which is relaxed and orders nothing",),
