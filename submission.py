@@ -57,6 +57,13 @@ SHARED MEMORY                                     TENSOR MEMORY (columns)
     barriers, address of tensor memory               kernels rely on it; the PTX ISA lists copy ->
                                                      MMA, and not MMA -> copy.
 
+A K-TILE   in stage s, of one product; all roles work on different stages at the same time
+    load       wait empty[s] -> expect full[s] -> TMA of rows, columns, row and column scales
+    MMA        wait full[s] -> 4 times: copy row scales, copy column scales, MMA -> commit empty[s];
+               behind the last k-tile of a tile commit acc_full[a]
+    epilogue   wait acc_full[a] -> load sums chunk by chunk -> convert, transpose, store
+               -> arrive on acc_empty[a], if there are more tiles
+
 NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32. The relative error is below (|x| + 6) 2^-23:
     |x| 2^-23 from the rounded product, 2^-22 from ex2.approx, 2^-23 from rcp.approx, and five
     roundings. That is 6e-6 down to x = -41, where fp16 rounds by 5e-4; beyond, silu is below 1e-16.
@@ -153,19 +160,19 @@ class GemmShape(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """For each group `products` weight operands times one token operand."""
+    """For each group `num_products` weight operands times one token operand."""
 
-    products: int
+    num_products: int
     groups: tuple[GemmShape, ...]
     swapped: bool = False  # tokens are the rows, else weights are
 
     @property
     def num_row_operands(self) -> int:
-        return 1 if self.swapped else self.products
+        return 1 if self.swapped else self.num_products
 
     @property
     def num_column_operands(self) -> int:
-        return self.products if self.swapped else 1
+        return self.num_products if self.swapped else 1
 
     @property
     def max_columns(self) -> int:
@@ -179,7 +186,7 @@ class Problem:
         if swapped == self.swapped:
             return self
         groups = tuple(shape.swapped() for shape in self.groups)
-        return Problem(self.products, groups, swapped)
+        return Problem(self.num_products, groups, swapped)
 
 
 @dataclass(frozen=True)
@@ -239,10 +246,10 @@ def operands_of_group(problem: Problem, group: int) -> list[Operand]:
     if problem.is_gemv:
         weights, tokens = ("a",), ("b",)
     else:
-        weights, tokens = (("b",) if problem.products == 1 else ("b1", "b2")), ("a",)
-    rows, columns = (tokens, weights) if problem.swapped else (weights, tokens)
-    sides = [(name, shape.rows) for name in rows]
-    sides += [(name, shape.stored_columns) for name in columns]
+        weights, tokens = (("b",) if problem.num_products == 1 else ("b1", "b2")), ("a",)
+    row_names, column_names = (tokens, weights) if problem.swapped else (weights, tokens)
+    sides = [(name, shape.rows) for name in row_names]
+    sides += [(name, shape.stored_columns) for name in column_names]
 
     def operand(key: str, dtype: torch.dtype, size: tuple, order: tuple) -> Operand:
         return Operand(key, key + suffix, dtype, torch.Size(size), dense(size, order))
@@ -309,10 +316,10 @@ def check_tensors(groups: Groups) -> None:
 def problem_of(data, groups: Groups) -> Problem:
     """The problem that `data` poses, by its shapes; TypeError or ValueError names what is wrong."""
     check_tensors(groups)
-    products = 2 if len(data) == 10 else 1
+    num_products = 2 if len(data) == 10 else 1
     shapes = []
     for group, tensors in enumerate(groups):
-        a, b, c = tensors["a"], tensors["b1" if products == 2 else "b"], tensors["c"]
+        a, b, c = tensors["a"], tensors["b1" if num_products == 2 else "b"], tensors["c"]
         (m, half_k, batch), n = a.shape, b.shape[0]
         k = 2 * half_k
         if k % K_BLOCK:
@@ -324,11 +331,11 @@ def problem_of(data, groups: Groups) -> Problem:
                 raise ValueError(f"sizes[{group}]: expected {(m, n, k, batch)}, found {found}")
         is_gemv = len(data) == 7 and n == 128 and c.shape[1] == 1
         shapes.append(GemmShape(m, 1, k, batch, n) if is_gemv else GemmShape(n, m, k, batch, m))
-    parameter_bytes = ArgumentLayout(products + 1).parameter_bytes(len(groups))
+    parameter_bytes = ArgumentLayout(num_products + 1).parameter_bytes(len(groups))
     if parameter_bytes > PARAMETER_BYTES:
         most = PARAMETER_BYTES * len(groups) // parameter_bytes
         raise ValueError(f"sizes: expected at most {most} groups, found {len(groups)}")
-    return Problem(products, tuple(shapes))
+    return Problem(num_products, tuple(shapes))
 
 
 # ---- configuration -------------------------------------------------------------------------------
@@ -426,24 +433,26 @@ def check(config: Config, problem: Problem) -> "Plan":
         if not legal:
             raise ValueError(f"{reason}: {config}")
 
-    tile, unit = config.column_tile, config.unit
-    need(not (config.swap_ab and problem.is_gemv), "the one row of a gemv stays a column")
+    unit = config.unit
+    need(not (config.swap_ab and problem.is_gemv), "the vector of a gemv is N of the MMA")
     problem = problem.oriented(config.swap_ab)
     need(config.cta_group in (1, 2), "an MMA runs on one CTA or on a pair")
-    need(tile in range(unit, 257, unit), "N is 8 to 256 by 8, in a pair by 16")
-    several_tiles = config.cluster_n > 1 or problem.max_columns > tile
-    need(not several_tiles or tile % 64 == 0, "scales start at a multiple of 64 columns")
+    is_width = config.column_tile in range(unit, 257, unit)
+    need(is_width, "N is 8 to 256 by 8, in a pair by 16")
+    one_tile = config.cluster_n == 1 and problem.max_columns <= config.column_tile
+    on_atoms = one_tile or config.column_tile % 64 == 0
+    need(on_atoms, "tiles begin at a multiple of 64 columns, as scales do in an atom")
     need(config.cluster in CLUSTER_SIZES, "a cluster has 1, 2, 4 or 8 CTAs")
     one_an_sm = config.cluster == 1 or config.ctas_per_sm == 1
     need(one_an_sm, "the CTAs of a cluster have an SM each")
-    need(tile_count(config, problem) < 2**22, "tile numbers times clusters are 32-bit numbers")
+    need(tile_count(config, problem) < 2**22, "products of tile numbers have 32 bits")
     plan = make_plan(config, problem)
     need(plan.smem.num_stages >= MIN_STAGES, "shared memory holds two stages")
     columns = TMEM_COLUMNS // config.ctas_per_sm
     need(plan.tmem.allocated <= columns, f"a CTA has {columns} columns of tensor memory")
     if config.split_k > 1:
         k_tiles = min(ceil_div(shape.k, K_TILE) for shape in problem.groups)
-        need(not config.persistent, "partial sums of one tile have room")
+        need(not config.persistent, "a K split has room for the partial sums of one tile")
         need(k_tiles >= config.split_k, f"each part of a K split has a k-tile, of {k_tiles}")
     return plan
 
@@ -514,14 +523,14 @@ class EpiloguePlan:
 
 
 def choose_epilogue(config: Config, problem: Problem) -> EpiloguePlan:
-    tile, products = config.column_tile, problem.products
-    two_warps = products * tile >= 128 and config.ctas_per_sm == 1
+    tile, num_products = config.column_tile, problem.num_products
+    two_warps = num_products * tile >= 128 and config.ctas_per_sm == 1
     warps_per_quarter = 2 if two_warps else 1
     # Each warp of each part of a K split has a chunk, if the tile has so many.
     widest = tile // (config.split_k * warps_per_quarter)
     # As columns of c, 8 fp16 are half a sector of 32 bytes.
     chunk = 16 if config.swap_ab and tile % 16 == 0 else 8
-    for columns in (64 // products, 32, 16):
+    for columns in (64 // num_products, 32, 16):
         if tile % columns == 0 and columns <= widest:
             chunk = columns
             break
@@ -533,7 +542,7 @@ def choose_epilogue(config: Config, problem: Problem) -> EpiloguePlan:
         chunk=chunk,
         wide_stores=wide_stores,
         transposed=wide_stores and not config.swap_ab,
-        gate_lead=MIN_STAGES if products == 2 and config.split_k == 1 else 0,
+        gate_lead=MIN_STAGES if num_products == 2 and config.split_k == 1 else 0,
     )
 
 
@@ -555,7 +564,7 @@ class TmemLayout:
     column_scales: int
     used: int
     num_accumulators: int  # 2: the epilogue of a tile overlaps the MMAs of the next one
-    accumulator: int  # columns of one
+    accumulator_columns: int  # of one
 
     @property
     def allocated(self) -> int:
@@ -564,21 +573,24 @@ class TmemLayout:
 
 
 def lay_out_tmem(config: Config, problem: Problem) -> TmemLayout:
-    accumulator = problem.products * config.column_tile
+    accumulator_columns = problem.num_products * config.column_tile
     atoms = K_BLOCKS * config.column_atoms
     row_scales = ATOM_COLUMNS * K_BLOCKS * problem.num_row_operands
     column_scales = ATOM_COLUMNS * atoms * problem.num_column_operands
     room = TMEM_COLUMNS // config.ctas_per_sm - row_scales - column_scales
-    num_accumulators = 2 if config.persistent and 2 * accumulator <= room else 1
+    num_accumulators = 2 if config.persistent and 2 * accumulator_columns <= room else 1
     offsets, used = offsets_of(
         [
-            ("sums", num_accumulators * accumulator, 1),
+            ("sums", num_accumulators * accumulator_columns, 1),
             ("row_scales", row_scales, 1),
             ("column_scales", column_scales, 1),
         ]
     )
     return TmemLayout(
-        **offsets, used=used, num_accumulators=num_accumulators, accumulator=accumulator
+        **offsets,
+        used=used,
+        num_accumulators=num_accumulators,
+        accumulator_columns=accumulator_columns,
     )
 
 
@@ -586,8 +598,8 @@ def lay_out_tmem(config: Config, problem: Problem) -> TmemLayout:
 class StageLayout:
     """Offsets of the operands in a stage, in bytes, and the size of a stage."""
 
-    rows: int
-    columns: int
+    row_codes: int
+    column_codes: int
     row_scales: int
     column_scales: int
     size: int
@@ -597,8 +609,8 @@ def lay_out_stage(config: Config, problem: Problem) -> StageLayout:
     num_rows, num_columns = problem.num_row_operands, problem.num_column_operands
     offsets, size = offsets_of(
         [
-            ("rows", num_rows * ROW_BYTES, 1024),  # of a swizzle atom
-            ("columns", num_columns * config.cta_columns * K_TILE_BYTES, 1024),
+            ("row_codes", num_rows * ROW_BYTES, 1024),  # of a swizzle atom
+            ("column_codes", num_columns * config.cta_columns * K_TILE_BYTES, 1024),
             ("row_scales", num_rows * SCALE_BYTES, 1024),
             ("column_scales", num_columns * config.column_atoms * SCALE_BYTES, 1024),
         ]
@@ -633,11 +645,11 @@ def lay_out_smem(
     chunks = ceil_div(config.column_tile, epilogue.chunk)
     chunks_per_owner = ceil_div(chunks, config.split_k)
     # [sender][chunk][product][quarter]
-    num_partials = (config.split_k - 1) * chunks_per_owner * problem.products * QUARTERS
+    num_partials = (config.split_k - 1) * chunks_per_owner * problem.num_products * QUARTERS
     transposition = epilogue.num_warps * 1024 if epilogue.transposed else 0
 
     def regions(num_stages: int) -> list[tuple[str, int, int]]:
-        stage_barriers = 8 * num_stages * problem.products
+        stage_barriers = 8 * num_stages * problem.num_products
         accumulator_barriers = 8 * tmem.num_accumulators
         return [
             ("stages", num_stages * stage.size, 1024),
@@ -654,7 +666,7 @@ def lay_out_smem(
 
     limit = min(SMEM_BYTES, SMEM_PER_SM // config.ctas_per_sm - SMEM_RESERVED)
     _, without_stages = offsets_of(regions(0))
-    num_stages = max(0, limit - without_stages) // (stage.size + 16 * problem.products)
+    num_stages = max(0, limit - without_stages) // (stage.size + 16 * problem.num_products)
     offsets, size = offsets_of(regions(num_stages))
     del offsets["stages"]  # at the start
     return SmemLayout(num_stages, stage, chunks_per_owner, **offsets, size=size)
@@ -665,7 +677,7 @@ class Plan:
     """All that the kernel knows at compile time. Problems with equal plans share a kernel."""
 
     config: Config
-    products: int
+    num_products: int
     num_row_operands: int
     num_column_operands: int
     num_groups: int
@@ -696,7 +708,7 @@ def make_plan(config: Config, problem: Problem) -> Plan:
     tmem = lay_out_tmem(config, problem)
     return Plan(
         config=config,
-        products=problem.products,
+        num_products=problem.num_products,
         num_row_operands=problem.num_row_operands,
         num_column_operands=problem.num_column_operands,
         num_groups=len(problem.groups),
@@ -726,20 +738,14 @@ class CostModel:
     merged: float = 0.4  # part of the weights that neighbours without a cluster read together
     load: float = 42  # a TMA instruction of the load warp
     refill: float = 2220  # until a stage that is released is full again
-    cluster: float = 49  # more than that, for each other CTA of the cluster
     epilogue: float = 11.7  # a column
-    direct: float = 0.9  # part of that without transposition
     split: float = 390  # each further part of K
     exchange: float = 29.5  # a column of partial sums, each further part of K
-    restart: float = 2350  # a further wave of clusters
-    next_tile: float = 400  # a further wave, in a persistent kernel
+    restart: float = 2350  # a further wave of clusters, unless they are persistent
 
 
 COSTS = CostModel()
 ELEMENT_BYTES = 0.5 + 1 / 16  # its code, and its part of a scale
-# The chip at hand may hold fewer clusters than the table says (an H200: 30 of 4 CTAs, not 33): this
-# part of them, with this chance.
-EDGE, EDGE_CHANCE = 0.9, 0.05
 CLOSE = 1.015  # estimates within this ratio are alike
 
 
@@ -748,10 +754,10 @@ def soft_max(values: Iterable[float], power: int) -> float:
     return sum(value**power for value in values) ** (1 / power)
 
 
-def waves_of(config: Config, problem: Problem, part: float = 1) -> int:
-    """How often the chip, or this part of it, is filled with clusters, one tile each."""
-    at_once = int(part * clusters_at_once(config.cluster)) * config.ctas_per_sm
-    return ceil_div(tile_count(config, problem), max(at_once, 1))
+def waves_of(config: Config, problem: Problem) -> int:
+    """How often the chip is filled with clusters, one tile each."""
+    at_once = clusters_at_once(config.cluster) * config.ctas_per_sm
+    return ceil_div(tile_count(config, problem), at_once)
 
 
 def mma_cycles(config: Config, columns: int) -> float:
@@ -763,13 +769,13 @@ def mma_cycles(config: Config, columns: int) -> float:
 def main_loop_cycles(plan: Plan, columns: int, k: int, ctas_on_sm: int) -> float:
     """Of the k-tiles of a tile: MMAs, TMA instructions, and until a stage is full again."""
     config = plan.config
-    mmas = K_BLOCKS * plan.products * mma_cycles(config, columns)
+    mmas = K_BLOCKS * plan.num_products * mma_cycles(config, columns)
     boxes = ceil_div(columns // config.cta_group, plan.boxes.columns)
     column_loads = plan.num_column_operands * (boxes + ceil_div(columns, ATOM_ROWS))
     row_loads = 2 * plan.num_row_operands / config.cluster_n
     loads = COSTS.load * (row_loads + column_loads)
-    refill = COSTS.refill + COSTS.cluster * (config.cluster - 1)
-    cycles = (ctas_on_sm * mmas, ctas_on_sm * loads, refill / plan.smem.num_stages)
+    refill = COSTS.refill / plan.smem.num_stages
+    cycles = ctas_on_sm * mmas, ctas_on_sm * loads, refill
     k_tiles = ceil_div(ceil_div(k, K_TILE), config.split_k)
     return k_tiles * soft_max(cycles, 4)
 
@@ -779,28 +785,28 @@ def epilogue_cycles(plan: Plan, columns: int) -> float:
     split_k, chunk = plan.config.split_k, plan.epilogue.chunk
     chunks = ceil_div(ceil_div(columns, chunk), split_k)
     stored = min(columns, chunks * chunk)
-    store = COSTS.epilogue * stored * (1 if plan.epilogue.transposed else COSTS.direct)
-    exchange = COSTS.split + COSTS.exchange * plan.products * stored
-    return store + (split_k - 1) * exchange
+    exchange = COSTS.split + COSTS.exchange * plan.num_products * stored
+    return COSTS.epilogue * stored + (split_k - 1) * exchange
 
 
 def memory_cycles(plan: Plan, shape: GemmShape) -> tuple[float, float]:
     """Of DRAM and of the L2 for a group: the bytes that it needs, and what boxes load beyond."""
     config, boxes = plan.config, plan.boxes
     row_tiles = shape.batch * ceil_div(shape.rows, config.tile_rows)
-    column_tiles = tiles_of(config, shape) // row_tiles
-    # Rows and columns: of all tiles, in all boxes, and once each.
-    rows = plan.num_row_operands * shape.batch * shape.rows * column_tiles
-    columns = plan.num_column_operands * row_tiles * shape.columns
-    tile_boxes = plan.num_row_operands * column_tiles * config.cta_group * boxes.rows
+    column_tiles = ceil_div(shape.columns, config.cluster_columns)
+    # Rows and columns, counted as often as they are read: of all tiles, and in all boxes.
+    rows_read = plan.num_row_operands * shape.batch * shape.rows * column_tiles
+    columns_read = plan.num_column_operands * row_tiles * shape.columns
+    in_boxes = plan.num_row_operands * column_tiles * config.cta_group * boxes.rows
     pair_box = boxes.columns * config.cta_group
-    tile_boxes += plan.num_column_operands * round_up(shape.columns, pair_box)
-    outside = row_tiles * tile_boxes - rows - columns
+    in_boxes += plan.num_column_operands * round_up(shape.columns, pair_box)
+    outside = row_tiles * in_boxes - rows_read - columns_read
     once = plan.num_row_operands * shape.rows + plan.num_column_operands * shape.columns
     once *= shape.batch
-    weights = columns if config.swap_ab else rows
-    merged = COSTS.merged * weights if config.cluster == 1 else 0
-    l2 = (rows + columns - merged + COSTS.fill * once) / COSTS.l2 + outside / COSTS.outside
+    weights_read = columns_read if config.swap_ab else rows_read
+    merged = COSTS.merged * weights_read if config.cluster == 1 else 0
+    inside = rows_read + columns_read - merged + COSTS.fill * once
+    l2 = inside / COSTS.l2 + outside / COSTS.outside
     return shape.k * ELEMENT_BYTES * once / COSTS.dram, shape.k * ELEMENT_BYTES * l2
 
 
@@ -836,14 +842,9 @@ def estimate(config: Config, problem: Problem) -> float:
         first_main_loops = main_loops - last_main_loop
         cycles = soft_max((first_main_loops, first_part * dram, first_part * l2), 5)
         cycles += soft_max((last_main_loop, last_part * dram, last_part * l2), 5)
-    edge_waves = 0.0
-    if config.cluster > 2:  # two CTAs always fit: they are a TPC
-        fewer = waves_of(config, problem, EDGE)
-        edge_waves = EDGE_CHANCE * (fewer - waves)
-    wave = COSTS.next_tile if config.persistent else COSTS.restart
+        cycles += (waves - 1) * COSTS.restart
     meet = COSTS.meet if config.cluster > 1 else 0
-    cycles *= 1 + edge_waves / waves
-    return COSTS.start + meet + last_epilogue + cycles + (waves + edge_waves - 1) * wave
+    return COSTS.start + meet + cycles + last_epilogue
 
 
 def legal_configs(problem: Problem) -> list[Config]:
@@ -1006,15 +1007,20 @@ def tcgen05_cp(cta_group, address, descriptor):
     ptx(text, (Int32, Int64))(address, descriptor)
 
 
-def tcgen05_mma(cta_group, d, a, b, instruction, scale_a, scale_b, accumulate):
-    """d = a b, plus d unless `accumulate` is 0."""
+def tcgen05_mma(cta_group, d_tmem, a_desc, b_desc, idesc, sfa_tmem, sfb_tmem, accumulate):
+    """D = A B, plus D unless `accumulate` is 0."""
     text = (
         "{\n.reg .pred P;\nsetp.ne.b32 P, $6, 0;\n"
         f"tcgen05.mma.cta_group::{cta_group}.kind::mxf4nvf4.block_scale.block16"
         ".collector::a::discard [$0], $1, $2, $3, [$4], [$5], P;\n}"
     )
     types = (Int32, Int64, Int64, Int32, Int32, Int32, Int32)
-    ptx(text, types)(d, a, b, instruction, scale_a, scale_b, accumulate)
+    ptx(text, types)(d_tmem, a_desc, b_desc, idesc, sfa_tmem, sfb_tmem, accumulate)
+
+
+def tmem_lane(lane):
+    """What a lane adds to an address of tensor memory, whose low half is the column."""
+    return lane << 16
 
 
 def tcgen05_ld(addresses, columns, transposable):
@@ -1036,7 +1042,7 @@ def tcgen05_ld(addresses, columns, transposable):
         names = ", ".join(f"${first + i}" for i in range(registers_of_load))
         text += f"tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32 {{{names}}}, "
         text += f"[${total + len(operands)}];\n"
-        operands.append(address + (lane << 16))
+        operands.append(address + tmem_lane(lane))
     text += "tcgen05.wait::ld.sync.aligned;"
     values = ptx(text, (Int32,) * len(operands), (Float32,) * total)(*operands)
     return [values[i : i + columns] for i in range(0, total, columns)]
@@ -1064,8 +1070,8 @@ def silu(values):
     return found
 
 
-def multiply(gates, values):
-    return [gate * value for gate, value in zip(gates, values)]
+def elementwise_product(a, b):
+    return [x * y for x, y in zip(a, b)]
 
 
 def select(condition, a, b):
@@ -1250,6 +1256,11 @@ class Ring:
     def __init__(self, index, phase, depth):
         self.index, self.phase, self.depth = Int32(index), Int32(phase), depth
 
+    @classmethod
+    def after(cls, count, depth) -> "Ring":
+        """The position behind the first `count`, which are at most `depth`."""
+        return cls(count - 1, 0, depth).next()
+
     def next(self) -> "Ring":
         is_last = self.index == self.depth - 1
         index = select(is_last, 0, self.index + 1)
@@ -1270,17 +1281,17 @@ class Barriers:
 
     smem: Int32  # shared address
     layout: SmemLayout
-    products: int
+    num_products: int
 
     def at(self, first: int, index):
         address = self.smem + first + 8 * index
         return cute.make_ptr(Int64, address, cute.AddressSpace.smem, assumed_align=8)
 
     def full(self, stage, product: int):
-        return self.at(self.layout.full, stage * self.products + product)
+        return self.at(self.layout.full, stage * self.num_products + product)
 
     def empty(self, stage, product: int):
-        return self.at(self.layout.empty, stage * self.products + product)
+        return self.at(self.layout.empty, stage * self.num_products + product)
 
     def gate(self, accumulator):
         return self.at(self.layout.gate, accumulator)
@@ -1291,7 +1302,7 @@ class Barriers:
     def acc_empty(self, accumulator):
         return self.at(self.layout.acc_empty, accumulator)
 
-    def partials(self):
+    def partials_full(self):
         return self.at(self.layout.partials_full, 0)
 
 
@@ -1358,6 +1369,19 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class StageLoad:
+    """A k-tile on its way into a stage.
+
+    is_prefill: the cluster has not met yet. So it waits for nobody, multicasts nothing and signals
+    this CTA's barriers."""
+
+    tile: Tile
+    k_tile: Int32
+    ring: Ring
+    is_prefill: bool
+
+
+@dataclass(frozen=True)
 class EpilogueWarp:
     """What an epilogue warp knows besides."""
 
@@ -1378,7 +1402,7 @@ class Kernel:
 
     def __init__(self, plan: Plan):
         self.plan, self.config = plan, plan.config
-        self.arguments = ArgumentLayout(plan.products + 1)
+        self.arguments = ArgumentLayout(plan.num_products + 1)
 
     @cute.jit
     def launch(self, words):
@@ -1411,9 +1435,9 @@ class Kernel:
         )
 
     def stages_without_last_tile(self, clusters, rounds, last):
-        """Pipeline stages of a cluster that gets no tile in the last round. It fills fewer, so that
-        the others get more of DRAM and all end together: in proportion to its tiles, and up to two
-        more, the more clusters do have a last tile.
+        """Stages that a cluster without a tile in the last round fills: fewer, in proportion to its
+        tiles, and up to two more, the more clusters do have a last tile. These get more of DRAM, so
+        that all end together.
 
         At least MIN_STAGES: at the end of a dual tile the first product of `gate_lead` k-tiles is
         computed before the second one of any, which alone releases a stage."""
@@ -1489,7 +1513,7 @@ class Kernel:
             pair_rank=mod(rank, config.cta_group),
             sharer=mod(div(rank, config.cta_group), config.cluster_n),
             k_part=div(rank, config.team),
-            barriers=Barriers(smem, plan.smem, plan.products),
+            barriers=Barriers(smem, plan.smem, plan.num_products),
             tiles=self.my_tiles(schedule),
             groups=groups,
         )
@@ -1507,15 +1531,16 @@ class Kernel:
         num_tiles = rounds + select(has_last, 1, 0)
         return TileSchedule(num_tiles, stages, slot, last_slot, rounds, clusters, persistent)
 
-    def tile(self, cta: Cta, i) -> Tile:
+    def tile_at(self, cta: Cta, i) -> Tile:
         """This CTA's part of its cluster's i-th tile."""
         return self.locate(cta, cta.tiles.tile_number(i))
 
     def locate(self, cta: Cta, number) -> Tile:
-        """The tile with this number.
+        """The tile with this number among those of all groups.
 
-        CTAs fill a GPC, which merges what they read at the same time: neighbours have the same
-        weights. Clusters take GPCs by turns: there neighbours have the same columns."""
+        Which of row and column tile runs faster decides what CTAs that start together share. CTAs
+        fill a GPC, which merges what they read at the same time: so neighbours have the same
+        weights. Clusters take GPCs by turns: so neighbours have the same columns."""
         config, plan = self.config, self.plan
         group = cta.groups[0]
         for later in cta.groups[1:]:
@@ -1576,134 +1601,138 @@ class Kernel:
     @cute.jit
     def load_warp(self, cta: Cta):
         config, plan, tiles = self.config, self.plan, cta.tiles
-        first_tile = self.tile(cta, Int32(0))
+        first_tile = self.tile_at(cta, Int32(0))
         # Stages are filled before the cluster meets, except in the odd CTA of a pair, whose loads
         # complete on barriers of the even one.
         prefilled = cutlass.min(first_tile.k_count, tiles.num_stages)
         prefilled = select(cta.pair_rank == 0, prefilled, 0)
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(plan.smem.num_stages):
-                for product in cutlass.range_constexpr(plan.products):
+                for product in cutlass.range_constexpr(plan.num_products):
                     cute.arch.mbarrier_init(cta.barriers.full(stage, product), config.cta_group)
             cute.arch.mbarrier_init_fence()
         self.join_as_load_warp()
         with cute.arch.elect_one():
             for i in cutlass.range(prefilled, unroll=1):
-                stage = Ring(i, 0, tiles.num_stages)
-                self.load_stage(cta, first_tile, first_tile.k_begin + i, stage, True)
+                ring, k_tile = Ring(i, 0, tiles.num_stages), first_tile.k_begin + i
+                self.load_stage(cta, StageLoad(first_tile, k_tile, ring, is_prefill=True))
         if const_expr(config.cluster > 1):
             cute.arch.cluster_wait()
         else:
             cute.arch.barrier(barrier_id=EMPTY_BARRIER, number_of_threads=64)
         with cute.arch.elect_one():
-            ring = Ring(prefilled - 1, 0, tiles.num_stages).next()
+            ring = Ring.after(prefilled, tiles.num_stages)
             for i in cutlass.range(tiles.num_tiles, unroll=1):
-                tile = self.tile(cta, i)
+                tile = self.tile_at(cta, i)
                 begin = select(i == 0, prefilled, 0)
                 for j in cutlass.range(begin, tile.k_count, unroll=1):
-                    self.load_stage(cta, tile, tile.k_begin + j, ring, False)
+                    k_tile = tile.k_begin + j
+                    self.load_stage(cta, StageLoad(tile, k_tile, ring, is_prefill=False))
                     ring = ring.next()
             if const_expr(config.team > 1):  # commits of other CTAs are on their way
                 for _ in cutlass.range(tiles.num_stages, unroll=1):
-                    for product in cutlass.range_constexpr(plan.products):
+                    for product in cutlass.range_constexpr(plan.num_products):
                         cute.arch.mbarrier_wait(
                             cta.barriers.empty(ring.index, product), ring.phase ^ 1
                         )
                     ring = ring.next()
         self.leave()
 
-    @cute.jit
-    def load_stage(self, cta: Cta, tile: Tile, k_tile, ring: Ring, is_prefill: bool):
+    def load_stage(self, cta: Cta, load: StageLoad):
         """Fill a stage: for each product expect its bytes, whoever sends them, and send this CTA's.
 
         A product's own operand is loaded once that product's MMAs have released the stage; the
-        operand that both products share, once both have. A prefill waits for nobody and has no
-        other CTA: it multicasts nothing and signals this CTA's barriers."""
-        config, plan, barriers = self.config, self.plan, cta.barriers
-        to_even_cta = config.cta_group == 2 and not is_prefill
-        own_bytes, shared_bytes = self.stage_bytes(tile)
-        for product in cutlass.range_constexpr(plan.products):
-            full = barriers.full(ring.index, product)
-            full_address = full.toint()
-            if const_expr(to_even_cta):
-                full_address = full_address & EVEN_CTA
-            if const_expr(product == 0 and not is_prefill):
-                cute.arch.mbarrier_wait(barriers.empty(ring.index, 0), ring.phase ^ 1)
-            expected = own_bytes
-            if const_expr(product == 0):
-                expected = own_bytes + shared_bytes
-            if const_expr(to_even_cta):
-                mbarrier_expect_remote(full_address, expected)
-            else:
-                cute.arch.mbarrier_arrive_and_expect_tx(full, expected)
-            if const_expr(config.swap_ab):
-                self.load_columns(cta, tile, k_tile, ring.index, product, full_address, is_prefill)
-            else:
-                self.load_rows(cta, tile, k_tile, ring.index, product, full_address, is_prefill)
-            if const_expr(product == 0):
-                if const_expr(plan.products == 2 and not is_prefill):
-                    cute.arch.mbarrier_wait(barriers.empty(ring.index, 1), ring.phase ^ 1)
-                if const_expr(config.swap_ab):
-                    self.load_rows(cta, tile, k_tile, ring.index, 0, full_address, is_prefill)
-                else:
-                    self.load_columns(cta, tile, k_tile, ring.index, 0, full_address, is_prefill)
+        operand that both products share, once both have. It counts with product 0."""
+        is_dual = self.plan.num_products == 2
+        own_bytes, shared_bytes = self.stage_bytes(load.tile)
+        load_own, load_shared = self.load_rows, self.load_columns
+        if self.config.swap_ab:
+            load_own, load_shared = self.load_columns, self.load_rows
+        self.wait_empty(cta, load, 0)
+        self.expect_full(cta, load, 0, own_bytes + shared_bytes)
+        load_own(cta, load, 0)
+        if is_dual:
+            self.wait_empty(cta, load, 1)
+        load_shared(cta, load, 0)
+        if is_dual:
+            self.expect_full(cta, load, 1, own_bytes)
+            load_own(cta, load, 1)
+
+    def wait_empty(self, cta: Cta, load: StageLoad, product: int):
+        if not load.is_prefill:
+            cute.arch.mbarrier_wait(
+                cta.barriers.empty(load.ring.index, product), load.ring.phase ^ 1
+            )
+
+    def expect_full(self, cta: Cta, load: StageLoad, product: int, num_bytes):
+        if self.signals_even_cta(load):
+            mbarrier_expect_remote(self.full_address(cta, load, product), num_bytes)
+        else:
+            full = cta.barriers.full(load.ring.index, product)
+            cute.arch.mbarrier_arrive_and_expect_tx(full, num_bytes)
+
+    def signals_even_cta(self, load: StageLoad) -> bool:
+        return self.config.cta_group == 2 and not load.is_prefill
+
+    def full_address(self, cta: Cta, load: StageLoad, product: int):
+        """Of full[s][p] in the CTA that issues the MMAs."""
+        address = cta.barriers.full(load.ring.index, product).toint()
+        return address & EVEN_CTA if self.signals_even_cta(load) else address
 
     def stage_bytes(self, tile: Tile):
         """Bytes that arrive in this CTA: of a product's own operand, and of the shared one."""
         boxes = self.plan.boxes
-        rows = boxes.row_bytes + SCALE_BYTES
-        columns = self.num_column_boxes(tile) * boxes.column_bytes
-        columns = columns + tile.column_atoms * SCALE_BYTES
-        return (columns, rows) if self.config.swap_ab else (rows, columns)
+        row_bytes = boxes.row_bytes + SCALE_BYTES
+        column_bytes = self.num_column_boxes(tile) * boxes.column_bytes
+        column_bytes = column_bytes + tile.column_atoms * SCALE_BYTES
+        return (column_bytes, row_bytes) if self.config.swap_ab else (row_bytes, column_bytes)
 
     def num_column_boxes(self, tile: Tile):
         return div_up(div(tile.width, self.config.cta_group), self.plan.boxes.columns)
 
     @cute.jit
-    def load_rows(self, cta: Cta, tile: Tile, k_tile, stage, operand: int, full, is_prefill: bool):
+    def load_rows(self, cta: Cta, load: StageLoad, operand: int):
         """A row operand of a k-tile and its scales. CTAs that share rows take turns: each issues
         and asks for an equal part, multicast to all."""
-        config, layout = self.config, self.plan.smem.stage
-        to_even_cta = config.cta_group == 2 and not is_prefill
+        config, layout, tile = self.config, self.plan.smem.stage, load.tile
         num_sharers, mask = 1, None
-        if const_expr(config.cluster_n > 1 and not is_prefill):
+        if const_expr(config.cluster_n > 1 and not load.is_prefill):
             num_sharers = config.cluster_n
             sharers = sum(1 << (i * config.cta_group) for i in range(num_sharers))
             mask = Int32(sharers) << (cta.k_part * config.team + cta.pair_rank)
-        start = cta.smem + stage * layout.size
-        if my_turn(k_tile + operand, num_sharers, cta.sharer):
-            to = start + (layout.rows + operand * ROW_BYTES)
-            at = k_tile * K_TILE, tile.row, tile.batch
+        full, to_even_cta = self.full_address(cta, load, operand), self.signals_even_cta(load)
+        start = cta.smem + load.ring.index * layout.size
+        if my_turn(load.k_tile + operand, num_sharers, cta.sharer):
+            to = start + (layout.row_codes + operand * ROW_BYTES)
+            at = load.k_tile * K_TILE, tile.row, tile.batch
             tma_load(to, tile.group.code_maps[operand], at, full, to_even_cta, mask)
-        if my_turn(k_tile + operand + 1, num_sharers, cta.sharer):
+        if my_turn(load.k_tile + operand + 1, num_sharers, cta.sharer):
             to = start + (layout.row_scales + operand * SCALE_BYTES)
-            at = 0, k_tile * K_BLOCKS, tile.row_atom()
+            at = 0, load.k_tile * K_BLOCKS, tile.row_atom()
             tma_load(to, tile.group.scale_maps[operand], at, full, to_even_cta, mask)
 
     @cute.jit
-    def load_columns(
-        self, cta: Cta, tile: Tile, k_tile, stage, operand: int, full, is_prefill: bool
-    ):
+    def load_columns(self, cta: Cta, load: StageLoad, operand: int):
         """A column operand of a k-tile: this CTA's part of the columns, and all scales."""
-        config, plan, layout = self.config, self.plan, self.plan.smem.stage
-        to_even_cta = config.cta_group == 2 and not is_prefill
+        config, plan, layout, tile = self.config, self.plan, self.plan.smem.stage, load.tile
+        full, to_even_cta = self.full_address(cta, load, operand), self.signals_even_cta(load)
         code_map = tile.group.code_maps[plan.num_row_operands + operand]
         scale_map = tile.group.scale_maps[plan.num_row_operands + operand]
         num_boxes = self.num_column_boxes(tile)
-        start = cta.smem + stage * layout.size
+        start = cta.smem + load.ring.index * layout.size
         operand_bytes = config.cta_columns * K_TILE_BYTES
         cta_column = tile.column + cta.pair_rank * div(tile.width, config.cta_group)
         for box in cutlass.range_constexpr(config.cta_columns // plan.boxes.columns):
             if within(box, num_boxes):
                 offset = operand * operand_bytes + box * plan.boxes.column_bytes
-                to = start + (layout.columns + offset)
-                at = k_tile * K_TILE, cta_column + box * plan.boxes.columns, tile.batch
+                to = start + (layout.column_codes + offset)
+                at = load.k_tile * K_TILE, cta_column + box * plan.boxes.columns, tile.batch
                 tma_load(to, code_map, at, full, to_even_cta)
         for atom in cutlass.range_constexpr(config.column_atoms):
             if within(atom, tile.column_atoms):
                 offset = (operand * config.column_atoms + atom) * SCALE_BYTES
                 to = start + (layout.column_scales + offset)
-                at = 0, k_tile * K_BLOCKS, tile.column_atom(atom)
+                at = 0, load.k_tile * K_BLOCKS, tile.column_atom(atom)
                 tma_load(to, scale_map, at, full, to_even_cta)
 
     # ---- kernel: MMA warp ------------------------------------------------------------------------
@@ -1730,15 +1759,15 @@ class Kernel:
         stages = Ring(0, 0, cta.tiles.num_stages)
         accumulators = Ring(0, 0, plan.tmem.num_accumulators)
         for i in cutlass.range(num_tiles, unroll=1):
-            tile = self.tile(cta, i)
-            stages = self.multiply_tile(cta, tile, tmem, accumulators, stages)
+            tile = self.tile_at(cta, i)
+            stages = self.mma_tile(cta, tile, tmem, accumulators, stages)
             accumulators = accumulators.next()
         self.leave()
         allocated = cute.arch.retrieve_tmem_ptr(Float32, 16, holder)
         cute.arch.dealloc_tmem(allocated, plan.tmem.allocated, is_two_cta=is_pair)
 
     @cute.jit
-    def multiply_tile(self, cta: Cta, tile: Tile, tmem, accumulator: Ring, stages: Ring) -> Ring:
+    def mma_tile(self, cta: Cta, tile: Tile, tmem, accumulator: Ring, stages: Ring) -> Ring:
         """All MMAs of a tile; the next stage. At the end of a dual tile the first product is
         finished ahead of the second, whose MMAs then overlap silu."""
         config, plan, barriers = self.config, self.plan, cta.barriers
@@ -1748,41 +1777,46 @@ class Kernel:
         pair_mask = None
         if const_expr(config.cta_group == 2):
             pair_mask = Int32(3) << cta.rank
-        sums = tmem + accumulator.index * plan.tmem.accumulator
-        both = list(range(plan.products))
+        sums_tmem = tmem + accumulator.index * plan.tmem.accumulator_columns
+        all_products = list(range(plan.num_products))
         lead = cutlass.min(tile.k_count, Int32(plan.epilogue.gate_lead))
         body = tile.k_count - lead
         begin = tile.k_begin
-        stages = self.multiply_k_tiles(cta, tile, tmem, sums, begin, body, stages, both)
+        stages = self.mma_k_tiles(cta, tile, tmem, sums_tmem, begin, body, stages, all_products)
         if const_expr(plan.epilogue.gate_lead > 0):
             begin = tile.k_begin + body
-            self.multiply_k_tiles(cta, tile, tmem, sums, begin, lead, stages, [0])
+            self.mma_k_tiles(cta, tile, tmem, sums_tmem, begin, lead, stages, [0])
             with cute.arch.elect_one():
                 tcgen05.commit(barriers.gate(accumulator.index), pair_mask, config.mma_group)
-            stages = self.multiply_k_tiles(cta, tile, tmem, sums, begin, lead, stages, [1])
+            stages = self.mma_k_tiles(cta, tile, tmem, sums_tmem, begin, lead, stages, [1])
         with cute.arch.elect_one():
             tcgen05.commit(barriers.acc_full(accumulator.index), pair_mask, config.mma_group)
         return stages
 
     @cute.jit
-    def multiply_k_tiles(
-        self, cta: Cta, tile: Tile, tmem, sums, k_begin, k_count, stages: Ring, products: list
+    def mma_k_tiles(
+        self, cta: Cta, tile: Tile, tmem, sums_tmem, k_begin, k_count, stages: Ring, which: list
     ) -> Ring:
-        """Some products of k-tiles; the next stage. A commit to all load warps that send to this
-        CTA or pair releases what a product has read; the last one, what products share."""
+        """K-tiles for the products `which`; the next stage. A commit to all load warps that send to
+        this CTA or pair releases what a product has read; the last one, what products share."""
         config, barriers = self.config, cta.barriers
         senders = None
         if const_expr(config.team > 1):
             senders = Int32((1 << config.team) - 1) << (cta.k_part * config.team)
         for j in cutlass.range(k_count, unroll=1):
-            for product in products:
+            for product in which:
                 cute.arch.mbarrier_wait(barriers.full(stages.index, product), stages.phase)
                 tcgen05_fence_after()
                 with cute.arch.elect_one():
-                    copies_shared = product == products[0]
-                    k_tile = k_begin + j
-                    self.multiply(
-                        cta, tile, tmem, sums, k_tile, stages.index, product, copies_shared
+                    self.issue_mmas(
+                        cta,
+                        tile,
+                        tmem,
+                        sums_tmem,
+                        k_begin + j,
+                        stages.index,
+                        product,
+                        copies_shared=product == which[0],
                     )
                     empty = barriers.empty(stages.index, product)
                     tcgen05.commit(empty, senders, config.mma_group)
@@ -1790,8 +1824,16 @@ class Kernel:
         return stages
 
     @cute.jit
-    def multiply(
-        self, cta: Cta, tile: Tile, tmem, sums, k_tile, stage, product: int, copies_shared: bool
+    def issue_mmas(
+        self,
+        cta: Cta,
+        tile: Tile,
+        tmem,
+        sums_tmem,
+        k_tile,
+        stage,
+        product: int,
+        copies_shared: bool,
     ):
         """The MMAs of a k-tile for one product, each behind the copies of its scales.
 
@@ -1804,54 +1846,53 @@ class Kernel:
         column_operand = min(product, plan.num_column_operands - 1)
         # A descriptor has the offset in the CTA, in units of 16 bytes, and no room for the rank.
         start = Int64(((cta.smem & SMEM_OFFSET) + stage * layout.size) >> 4)
-        operand, scale = start + OPERAND_DESCRIPTOR, start + SCALE_DESCRIPTOR
+        codes_desc, scales_desc = start + OPERAND_DESCRIPTOR, start + SCALE_DESCRIPTOR
         column_bytes = config.cta_columns * K_TILE_BYTES
-        a = operand + (layout.rows + row_operand * ROW_BYTES >> 4)
-        b = operand + (layout.columns + column_operand * column_bytes >> 4)
-        instruction = instruction_descriptor(config.cta_group, tile.width)
-        d = sums + product * config.column_tile
+        a_desc = codes_desc + (layout.row_codes + row_operand * ROW_BYTES >> 4)
+        b_desc = codes_desc + (layout.column_codes + column_operand * column_bytes >> 4)
+        idesc = instruction_descriptor(config.cta_group, tile.width)
+        d_tmem = sums_tmem + product * config.column_tile
         accumulate = select(k_tile > tile.k_begin, 1, 0)
         for block in cutlass.range_constexpr(K_BLOCKS):
-            atom = row_operand * K_BLOCKS + block
-            row_scale = tmem + (plan.tmem.row_scales + ATOM_COLUMNS * atom)
+            row_atom = row_operand * K_BLOCKS + block
+            sfa_tmem = tmem + (plan.tmem.row_scales + ATOM_COLUMNS * row_atom)
             if const_expr(copies_shared or plan.num_row_operands == 2):
-                row_source = scale + (layout.row_scales + atom * ATOM_BYTES >> 4)
-                tcgen05_cp(config.cta_group, row_scale, row_source)
+                source = scales_desc + (layout.row_scales + row_atom * ATOM_BYTES >> 4)
+                tcgen05_cp(config.cta_group, sfa_tmem, source)
             # Atoms of neighbouring columns stand side by side, as an MMA of N > 128 reads them.
-            first = (column_operand * K_BLOCKS + block) * atoms
-            column_scale = tmem + (plan.tmem.column_scales + ATOM_COLUMNS * first)
+            first_atom = (column_operand * K_BLOCKS + block) * atoms
+            sfb_tmem = tmem + (plan.tmem.column_scales + ATOM_COLUMNS * first_atom)
             if const_expr(copies_shared or plan.num_column_operands == 2):
                 for i in cutlass.range_constexpr(atoms):
                     if within(i, tile.column_atoms):
                         column_atom = (column_operand * atoms + i) * K_BLOCKS + block
                         offset = layout.column_scales + column_atom * ATOM_BYTES
-                        to = column_scale + ATOM_COLUMNS * i
-                        tcgen05_cp(config.cta_group, to, scale + (offset >> 4))
+                        to = sfb_tmem + ATOM_COLUMNS * i
+                        tcgen05_cp(config.cta_group, to, scales_desc + (offset >> 4))
             # 32 columns are a column of an atom: where the tile starts inside of one.
-            column_scale = column_scale + ((tile.column & 127) >> 5)
-            block_a, block_b = a + K_BLOCK_STEP * block, b + K_BLOCK_STEP * block
+            sfb_tmem = sfb_tmem + ((tile.column & 127) >> 5)
+            a, b = a_desc + K_BLOCK_STEP * block, b_desc + K_BLOCK_STEP * block
             adds = accumulate if block == 0 else 1
-            scales = row_scale, column_scale
-            tcgen05_mma(config.cta_group, d, block_a, block_b, instruction, *scales, adds)
+            tcgen05_mma(config.cta_group, d_tmem, a, b, idesc, sfa_tmem, sfb_tmem, adds)
 
     # ---- kernel: epilogue warps ------------------------------------------------------------------
 
     @cute.jit
     def epilogue_warp(self, cta: Cta, index):
         config, plan, tiles = self.config, self.plan, cta.tiles
-        self.prepare(cta, index)
+        self.before_join(cta, index)
         self.join()
         warp = EpilogueWarp(index & 3, index >> 2, Int32(cute.arch.lane_idx()))
-        tmem = ld_shared_b32(cta.smem + plan.smem.tmem_address) + (warp.quarter << 21)
+        tmem = ld_shared_b32(cta.smem + plan.smem.tmem_address) + tmem_lane(warp.quarter * 32)
         accumulators = Ring(0, 0, plan.tmem.num_accumulators)
         for i in cutlass.range(tiles.num_tiles, unroll=1):
-            tile = self.tile(cta, i)
+            tile = self.tile_at(cta, i)
             if const_expr(config.persistent and plan.num_groups > 1):
                 if index == TENSORMAP_WARP:
                     following = cutlass.min(i + 1, tiles.num_tiles - 1)
-                    self.prefetch_tensormaps(self.tile(cta, following))
-            sums = tmem + accumulators.index * plan.tmem.accumulator
-            self.finish_tile(cta, warp, tile, sums, accumulators)
+                    self.prefetch_tensormaps(self.tile_at(cta, following))
+            sums_tmem = tmem + accumulators.index * plan.tmem.accumulator_columns
+            self.finish_tile(cta, warp, tile, sums_tmem, accumulators)
             if const_expr(config.persistent):
                 if i + plan.tmem.num_accumulators < tiles.num_tiles:
                     self.release(cta, accumulators)
@@ -1859,19 +1900,19 @@ class Kernel:
         self.leave()
 
     @cute.jit
-    def prepare(self, cta: Cta, warp):
+    def before_join(self, cta: Cta, warp):
         """Before the CTA meets: warp 0 initialises the barriers that are not the load warp's, two
         others prefetch."""
         if warp == TENSORMAP_WARP:
-            self.prefetch_tensormaps(self.tile(cta, Int32(0)))
+            self.prefetch_tensormaps(self.tile_at(cta, Int32(0)))
         if warp == SCALE_WARP:
             with cute.arch.elect_one():
-                self.prefetch_scales(cta, self.tile(cta, Int32(0)))
+                self.prefetch_scales(cta, self.tile_at(cta, Int32(0)))
         if warp == 0:
             with cute.arch.elect_one():
                 self.init_barriers(cta.barriers)
                 if const_expr(self.config.split_k > 1):
-                    self.expect_partials(cta, self.tile(cta, Int32(0)))
+                    self.expect_partials(cta, self.tile_at(cta, Int32(0)))
             if const_expr(self.config.cluster == 1):
                 # To the load warp, which does not wait in join.
                 cute.arch.barrier_arrive(barrier_id=EMPTY_BARRIER, number_of_threads=64)
@@ -1900,7 +1941,9 @@ class Kernel:
         """All but full[s][p], where the kernel waits for them."""
         config, plan = self.config, self.plan
         epilogue_arrivals = plan.epilogue.num_warps * config.cta_group
-        for stage, product in itertools.product(range(plan.smem.num_stages), range(plan.products)):
+        for stage, product in itertools.product(
+            range(plan.smem.num_stages), range(plan.num_products)
+        ):
             cute.arch.mbarrier_init(barriers.empty(stage, product), config.cluster_n)
         for accumulator in range(plan.tmem.num_accumulators):
             cute.arch.mbarrier_init(barriers.acc_full(accumulator), 1)
@@ -1909,7 +1952,7 @@ class Kernel:
             if config.persistent:
                 cute.arch.mbarrier_init(barriers.acc_empty(accumulator), epilogue_arrivals)
         if config.split_k > 1:
-            cute.arch.mbarrier_init(barriers.partials(), 1)
+            cute.arch.mbarrier_init(barriers.partials_full(), 1)
         cute.arch.mbarrier_init_fence()
 
     def release(self, cta: Cta, accumulator: Ring):
@@ -1921,14 +1964,14 @@ class Kernel:
             mbarrier_arrive_remote(mapa(empty, even_rank))
 
     @cute.jit
-    def finish_tile(self, cta: Cta, warp: EpilogueWarp, tile: Tile, sums, accumulator: Ring):
+    def finish_tile(self, cta: Cta, warp: EpilogueWarp, tile: Tile, sums_tmem, accumulator: Ring):
         """Store a tile once it is complete, chunk by chunk; of a dual tile silu of the first chunk
         is ready when the second product is."""
         config, plan, barriers = self.config, self.plan, cta.barriers
         chunk, turns = plan.epilogue.chunk, plan.epilogue.warps_per_quarter
         leads = plan.epilogue.gate_lead > 0
         column = warp.turn * chunk  # of its first chunk, if the tile has so many
-        first = sums + select(column < tile.width, column, 0)
+        first = sums_tmem + select(column < tile.width, column, 0)
         if const_expr(leads):
             cute.arch.mbarrier_wait(barriers.gate(accumulator.index), accumulator.phase)
             tcgen05_fence_after()
@@ -1936,27 +1979,27 @@ class Kernel:
         cute.arch.mbarrier_wait(barriers.acc_full(accumulator.index), accumulator.phase)
         tcgen05_fence_after()
         if const_expr(config.split_k > 1):
-            self.add_parts(cta, warp, tile, sums)
+            self.add_parts(cta, warp, tile, sums_tmem)
         else:
             begin = warp.turn
             if const_expr(leads):
                 seconds = self.read(first + config.column_tile, 1)[0]
-                self.store(cta, warp, tile, multiply(gates, seconds), column)
+                self.store(cta, warp, tile, elementwise_product(gates, seconds), column)
                 begin = warp.turn + turns
             for i in cutlass.range(begin, div_up(tile.width, chunk), turns, unroll=1):
-                products = self.read(sums + i * chunk, plan.products)
-                self.store(cta, warp, tile, self.combine(products), i * chunk)
+                sums = self.read(sums_tmem + i * chunk, plan.num_products)
+                self.store(cta, warp, tile, self.combine(sums), i * chunk)
 
-    def read(self, address, products: int) -> list:
-        """Sums of a chunk of the first products, whose first column has this address."""
-        addresses = [address + product * self.config.column_tile for product in range(products)]
+    def read(self, tmem, num_products: int) -> list:
+        """Sums of a chunk of the first products, from this address of tensor memory on."""
+        addresses = [tmem + product * self.config.column_tile for product in range(num_products)]
         return tcgen05_ld(addresses, self.plan.epilogue.chunk, self.plan.epilogue.transposed)
 
-    def combine(self, products: list) -> list:
+    def combine(self, sums: list) -> list:
         """Values of c from the sums of each product."""
-        if len(products) == 1:
-            return products[0]
-        return multiply(silu(products[0]), products[1])
+        if len(sums) == 1:
+            return sums[0]
+        return elementwise_product(silu(sums[0]), sums[1])
 
     @cute.jit
     def store(self, cta: Cta, warp: EpilogueWarp, tile: Tile, values: list, chunk_column):
@@ -2006,8 +2049,8 @@ class Kernel:
         cute.arch.sync_warp()
         for octet in range(2):
             words = []
-            for rows in (upper, lower):
-                registers = rows[4 * octet : 4 * octet + 4]
+            for half in (upper, lower):
+                registers = half[4 * octet : 4 * octet + 4]
                 words += [cvt_f16x2(*registers[:2]), cvt_f16x2(*registers[2:])]
             stmatrix_x4_trans(to + octet * 512, *words)
         cute.arch.sync_warp()
@@ -2029,45 +2072,48 @@ class Kernel:
         return div_up(self.num_chunks(tile) - cta.k_part, self.config.split_k)
 
     def expect_partials(self, cta: Cta, tile: Tile):
-        chunk_bytes = self.plan.products * QUARTERS * self.plan.epilogue.partial_bytes
+        chunk_bytes = self.plan.num_products * QUARTERS * self.plan.epilogue.partial_bytes
         owned_bytes = self.num_owned_chunks(cta, tile) * ((self.config.split_k - 1) * chunk_bytes)
-        cute.arch.mbarrier_arrive_and_expect_tx(cta.barriers.partials(), owned_bytes)
+        cute.arch.mbarrier_arrive_and_expect_tx(cta.barriers.partials_full(), owned_bytes)
 
     @cute.jit
-    def add_parts(self, cta: Cta, warp: EpilogueWarp, tile: Tile, sums):
+    def add_parts(self, cta: Cta, warp: EpilogueWarp, tile: Tile, sums_tmem):
         """Send the chunks that other parts own, then add theirs to the own ones and store these."""
         plan, split_k = self.plan, self.config.split_k
         chunk, turns = plan.epilogue.chunk, plan.epilogue.warps_per_quarter
         for i in cutlass.range(self.num_chunks(tile), unroll=1):
             owner, number = mod(i, split_k), div(i, split_k)
             if owner != cta.k_part and mod(number, turns) == warp.turn:
-                self.send(cta, warp, self.read(sums + i * chunk, plan.products), owner, number)
+                sums = self.read(sums_tmem + i * chunk, plan.num_products)
+                self.send(cta, warp, sums, owner, number)
         for number in cutlass.range(warp.turn, self.num_owned_chunks(cta, tile), turns, unroll=1):
             column = (number * split_k + cta.k_part) * chunk
-            products = self.read(sums + column, plan.products)
-            cute.arch.mbarrier_wait(cta.barriers.partials(), 0)  # of each after the first: no wait
+            sums = self.read(sums_tmem + column, plan.num_products)
+            cute.arch.mbarrier_wait(
+                cta.barriers.partials_full(), 0
+            )  # the first chunk's wait is for all
             for sender in cutlass.range_constexpr(split_k - 1):
-                for product in cutlass.range_constexpr(plan.products):
+                for product in cutlass.range_constexpr(plan.num_products):
                     at = self.partial(cta, warp, sender, number, product) + warp.lane * 16
                     quads = [ld_shared_v4_f32(at + n * 128) for n in range(0, chunk, 4)]
                     received = itertools.chain(*quads)
-                    products[product] = [a + b for a, b in zip(products[product], received)]
-            self.store(cta, warp, tile, self.combine(products), column)
+                    sums[product] = [a + b for a, b in zip(sums[product], received)]
+            self.store(cta, warp, tile, self.combine(sums), column)
 
     def partial(self, cta: Cta, warp: EpilogueWarp, sender, number, product: int):
         """Where the owner of a chunk, its `number`-th, has what this warp of a sender sends."""
         layout = self.plan.smem
-        index = (sender * layout.chunks_per_owner + number) * self.plan.products + product
+        index = (sender * layout.chunks_per_owner + number) * self.plan.num_products + product
         index = index * QUARTERS + warp.quarter
         return cta.smem + layout.partials + index * self.plan.epilogue.partial_bytes
 
-    def send(self, cta: Cta, warp: EpilogueWarp, products: list, owner, number):
+    def send(self, cta: Cta, warp: EpilogueWarp, sums: list, owner, number):
         """Send this part of a chunk to its owner. Sender 0 is the part behind the owner."""
         split_k = self.config.split_k
         rank = cta.rank + (owner - cta.k_part) * self.config.team
         sender = mod(cta.k_part - owner + (split_k - 1), split_k)
-        barrier = mapa(cta.barriers.partials().toint(), rank)
-        for product, values in enumerate(products):
+        barrier = mapa(cta.barriers.partials_full().toint(), rank)
+        for product, values in enumerate(sums):
             to = mapa(self.partial(cta, warp, sender, number, product), rank) + warp.lane * 16
             for n in range(0, self.plan.epilogue.chunk, 4):
                 st_async_v4_f32(to + n * 128, *values[n : n + 4], barrier)
@@ -2084,7 +2130,7 @@ def my_turn(copy, num_sharers: int, sharer):
 @functools.cache
 def compile_kernel(plan: Plan):
     """Kernel.launch for all problems with this plan."""
-    words = [0] * plan.num_groups * ArgumentLayout(plan.products + 1).num_words
+    words = [0] * plan.num_groups * ArgumentLayout(plan.num_products + 1).num_words
     return cute.compile(Kernel(plan).launch, Words(words))
 
 
@@ -2101,7 +2147,7 @@ def longest_first(problem: Problem) -> list[tuple[int, list[Operand]]]:
     return sorted(pairs, key=lambda pair: tile_work(problem.groups[pair[0]]), reverse=True)
 
 
-def prepare(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
+def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
     """The launch for the tensors of each group; TypeError or ValueError if one is illegal."""
     kernel, problem = kernel_for(problem, config)
     words = []
@@ -2182,15 +2228,15 @@ def candidates(problem: Problem) -> list[Config]:
 
 
 def try_all(problem: Problem, groups: Groups, seconds: float) -> list[Trial]:
-    """Run the candidates, as many as fit into this time. One that does not compile or launch is
-    left out; a fault on the device, or a hang, would end the process."""
+    """Run the candidates once each, as many as this time allows. One that raises when it compiles
+    or launches is left out. A fault on the device, or a hang, would end the process."""
     end, trials = time.monotonic() + seconds, []
     results = [tensors["c"] for tensors in groups]
     for config in candidates(problem):
         if trials and time.monotonic() > end:
             break
         try:
-            call = prepare(problem, groups, config)
+            call = bind(problem, groups, config)
             for c in results:
                 c.fill_(float("nan"))  # what is not written differs
             call()
@@ -2201,7 +2247,8 @@ def try_all(problem: Problem, groups: Groups, seconds: float) -> list[Trial]:
 
 
 def trusted(trials: list[Trial], plain: Config) -> list[Trial]:
-    """The trials that agree with the plainest one. If it alone differs, the first one."""
+    """The trials whose results agree with the plainest configuration's. Where that one differs from
+    all others and these agree, it is the wrong one: then the first of the others, untimed."""
     reference = next((trial for trial in trials if trial.config == plain), None)
     if reference is None:
         return trials[:1]
@@ -2296,7 +2343,7 @@ CHOICES = Choices()
 def launch(problem: Problem, groups: Groups, config: Config | None = None):
     """Compute a problem on the tensors of each group, in the configuration chosen for it if none is
     given; TypeError or ValueError if one is illegal."""
-    prepare(problem, groups, config or CHOICES.of(problem, groups))()
+    bind(problem, groups, config or CHOICES.of(problem, groups))()
 
 
 def custom_kernel(data: input_t) -> output_t:

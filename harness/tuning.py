@@ -163,7 +163,7 @@ def floor(problem: Problem) -> Floor:
     """
     c, moved, clk = CONSTANTS, 0.0, 0.0
     for p in problem.groups:
-        rows = problem.products * p.rows
+        rows = problem.num_products * p.rows
         moved += p.batch * (0.5625 * p.k * (rows + p.columns) + 2 * p.rows * p.columns)
         clk += p.batch * p.k / 64 * rows / 128 * max(8, p.columns) / 2
     if is_gemv(problem):

@@ -34,7 +34,7 @@ def case_of(problem: Problem) -> dict[str, Any]:
     sizes = {"k": first.k, "l": first.batch, "seed": 1111}
     if is_gemv(problem):
         return {"problem": "nvfp4_gemv", "m": first.rows, **sizes}
-    name = "nvfp4_dual_gemm" if problem.products == 2 else "nvfp4_gemm"
+    name = "nvfp4_dual_gemm" if problem.num_products == 2 else "nvfp4_gemm"
     return {"problem": name, "m": first.columns, "n": first.rows, **sizes}
 
 
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> None:
 
         case = case_of(problem)
         path = arguments.out / f"lever-{name.replace(' ', '_')}.npz"
-        decided_by = case if problem.products == 2 else None
+        decided_by = case if problem.num_products == 2 else None
         record(recorder, kernel, generate_input(**case), decided_by).save(path)
         print(f"{path}: {case}", flush=True)
 

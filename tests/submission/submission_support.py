@@ -54,7 +54,7 @@ def group(*sizes: tuple[int, int, int]) -> Problem:
 
 def epilogue_warps(config: Config, problem: Problem) -> int:
     """Two a quarter of tensor memory where a tile has work for them and an SM one CTA."""
-    return 8 if problem.products * config.column_tile >= 128 and config.ctas_per_sm == 1 else 4
+    return 8 if problem.num_products * config.column_tile >= 128 and config.ctas_per_sm == 1 else 4
 
 
 def is_gemv(problem: Problem) -> bool:
@@ -66,7 +66,7 @@ def shapes_of(problem: Problem) -> tuple[list[tuple[int, int, int, int]], str]:
     """(m, n, k, l) of each group of a problem in normal form, and its kind as in task.py."""
     if is_gemv(problem):
         return [(p.rows, 1, p.k, p.batch) for p in problem.groups], "gemv"
-    kind = "dual" if problem.products == 2 else "group" if len(problem.groups) > 1 else "gemm"
+    kind = "dual" if problem.num_products == 2 else "group" if len(problem.groups) > 1 else "gemm"
     return [(p.columns, p.rows, p.k, p.batch) for p in problem.groups], kind
 
 
@@ -81,7 +81,7 @@ def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
     args |= {"k": first.k, "l": first.batch}
     if is_gemv(problem):
         return reference.generate_input("nvfp4_gemv", m=first.rows, **args)
-    name = "nvfp4_dual_gemm" if problem.products == 2 else "nvfp4_gemm"
+    name = "nvfp4_dual_gemm" if problem.num_products == 2 else "nvfp4_gemm"
     return reference.generate_input(name, m=first.columns, n=first.rows, **args)
 
 

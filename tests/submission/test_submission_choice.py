@@ -44,9 +44,9 @@ class Chip:
         monkeypatch.setattr(submission, "CHOICES", submission.Choices())
         monkeypatch.setattr(submission, "pick", lambda problem: next(iter(milliseconds)))
         monkeypatch.setattr(submission, "candidates", lambda problem: list(milliseconds))
-        monkeypatch.setattr(submission, "prepare", self.prepare)
+        monkeypatch.setattr(submission, "bind", self.bind)
 
-    def prepare(self, problem, groups, config):
+    def bind(self, problem, groups, config):
         if config in self.failing:
             raise RuntimeError("ptxas has no registers left")
 
@@ -82,9 +82,9 @@ def test_the_median_counts_and_rounds_go_on_until_it_is_known(monkeypatch):
     """A candidate whose times scatter by 10 %, and are 1.05 times the pick's."""
     chip = Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.0})
     scattered = iter([0.95, 1.05, 1.15] * 40)
-    call = chip.prepare
+    call = chip.bind
 
-    def prepare(problem, groups, config):
+    def bind(problem, groups, config):
         kernel = call(problem, groups, config)
 
         def scatter():
@@ -93,7 +93,7 @@ def test_the_median_counts_and_rounds_go_on_until_it_is_known(monkeypatch):
 
         return scatter
 
-    monkeypatch.setattr(submission, "prepare", prepare)
+    monkeypatch.setattr(submission, "bind", bind)
     assert choose()[0] == PAIRS
     assert submission.MIN_ROUNDS < chip.calls.count(SPLIT) - 1 <= submission.MAX_ROUNDS
 
@@ -109,9 +109,9 @@ def test_a_candidate_that_differs_is_left_out_and_named(monkeypatch, capsys):
 
 def test_what_a_candidate_does_not_write_differs(monkeypatch, capsys):
     chip = Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.5})
-    whole = chip.prepare
+    whole = chip.bind
     nothing = lambda: None  # noqa: E731
-    monkeypatch.setattr(submission, "prepare", lambda *a: nothing if a[2] == SPLIT else whole(*a))
+    monkeypatch.setattr(submission, "bind", lambda *a: nothing if a[2] == SPLIT else whole(*a))
     assert choose()[0] == PAIRS
     assert "c[0, 0, 0] is nan" in capsys.readouterr().err
 

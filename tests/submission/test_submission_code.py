@@ -92,7 +92,7 @@ def test_no_local_memory_and_registers_to_spare(code, name):
     threads = 32 * (epilogue_warps(config, problem) + 2)  # beside them the load and the MMA warp
     assert registers * threads * config.ctas_per_sm <= 65_536
     ((parameters,),) = info[PARAMETERS]
-    declared = ArgumentLayout(problem.products + 1).parameter_bytes(len(problem.groups))
+    declared = ArgumentLayout(problem.num_products + 1).parameter_bytes(len(problem.groups))
     assert parameters <= declared <= parameters + 64 + 8
 
 
@@ -106,7 +106,7 @@ def test_mma_instructions(code, name):
     assert set(mmas) == {kind}
     gate_lead, column_atoms = plan.epilogue.gate_lead, config.column_atoms
     k_blocks, loops = 4, 2 if gate_lead else 1
-    assert len(mmas) == k_blocks * problem.products * loops
+    assert len(mmas) == k_blocks * problem.num_products * loops
     shape = 0x0800_0480 if config.cta_group == 1 else 0x1000_0480  # M, e2m1, e2m1
     smallest = shape | 8 * config.cta_group << 14  # N, where the tile leaves it no choice
     assert re.search(rf"\b({shape}|{smallest})\b", ptx)
