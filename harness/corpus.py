@@ -3,15 +3,18 @@
 Public programs and what is to be said of each: docs/corpus.json names the file, its repository and
 commit, the command, the expected verdict, and the findings by severity, kind and line. There is no
 code of theirs here: FOLDER holds the repositories' work trees, each as OWNER+NAME (the slash of its
-name a plus). A program runs as `python -m b200 run` runs it, in a process of its own.
+name a plus). A program runs in a process of its own: a script as `python -m b200 run` runs it, a
+file of tests as `python -m b200 run -m pytest` does, a contest's submission by `eval.py test`.
 
 Verdicts: `clean`; `portability` (outside what PTX promises, and no error); `errors` (each was read
 in the source); `refused` (names what is not modelled, by design); `fails` (the program ends with an
-error of its own, on a GPU, too). A verdict that is not the expected one is shown with its findings.
+error, on a GPU, too: its own, a wrong result, a fault or a deadlock). A verdict that is not the
+expected one is shown with its findings.
 
 --only: files whose path has the text. --seconds: of CPU time, after which a program is stopped
 (default 120; by the clock, ten times as many). --python: the interpreter whose packages the
-programs take; those that need a newer CuTe DSL than it has are left out.
+programs take; those that need a newer or older CuTe DSL than it has, or a package that is not
+there, are left out.
 Exit status: 0 all as expected, 1 some are not, 2 there is nothing to run.
 """
 
@@ -21,6 +24,7 @@ import argparse
 import json
 import math
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -37,6 +41,11 @@ CORPUS = ROOT / "docs" / "corpus.json"
 GRACE = 5  # seconds between the signal and the end
 WAIT = 10  # of the clock for one of the CPU: other processes run, too
 TERMINATED = 143
+RUNNERS = ("script", "pytest", "eval")
+# A finding in a message of eval.py, as Finding.message begins.
+FINDING = re.compile(
+    r"(?P<loc>\S.*?:\d+): (?P<kind>[a-z]+)(?: \((?P<severity>portability|note)\))?: "
+)
 VERDICTS = ("clean", "portability", "errors", "refused", "fails", "too slow")
 
 Finding = tuple[str, str, str]  # severity, kind, "file.py:line"
@@ -44,21 +53,34 @@ Finding = tuple[str, str, str]  # severity, kind, "file.py:line"
 
 @dataclass(frozen=True)
 class Program:
-    """A file of a repository. findings: those expected, of errors and portability. needs: the CuTe
-    DSL's version, "" for any.
+    """A file of a repository. by: what runs it, one of RUNNERS. findings: those expected, of errors
+    and portability. needs, below: the CuTe DSL's version, "" for any. packages: modules that it
+    imports and this project does not. beside: repositories whose modules it imports, its own, too.
     """
 
     repository: str
     file: str
     arguments: tuple[str, ...] = ()
+    by: str = "script"
     expected: str = "clean"
     findings: frozenset[Finding] = frozenset()
     needs: str = ""
+    below: str = ""
+    packages: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     note: str = ""
 
     @property
     def folder(self) -> str:
-        return self.repository.replace("/", "+")
+        return _folder(self.repository)
+
+    def paths(self, folder: Path) -> list[Path]:
+        """Where Python finds what it imports."""
+        return [ROOT, *(folder / _folder(name) for name in self.beside)]
+
+
+def _folder(repository: str) -> str:
+    return repository.replace("/", "+")
 
 
 @dataclass(frozen=True)
@@ -80,50 +102,63 @@ def read(path: Path) -> tuple[dict[str, str], list[Program]]:
         findings = frozenset(
             (f["severity"], f["kind"], f["line"]) for f in entry.get("findings", ())
         )
-        program = Program(
-            entry["repository"],
-            entry["file"],
-            tuple(entry.get("arguments", ())),
-            entry["expected"],
-            findings,
-            entry.get("needs", ""),
-            entry.get("note", ""),
-        )
-        if program.expected not in VERDICTS or program.repository not in data["commits"]:
-            raise ValueError(
-                f"{path.name}: {program.file}: expected is one of {', '.join(VERDICTS)} and the"
-                f" repository has a commit; found {program.expected!r}, {program.repository!r}"
-            )
+        lists = {name: tuple(entry.get(name, ())) for name in ("arguments", "packages", "beside")}
+        program = Program(**{**entry, **lists, "findings": findings})
+        for what, found, known in (
+            ("expected", program.expected, VERDICTS),
+            ("by", program.by, RUNNERS),
+            ("repository", program.repository, data["commits"]),
+        ):
+            if found not in known:
+                raise ValueError(
+                    f"{path.name}: {program.file}: {what} is one of {', '.join(known)}; found"
+                    f" {found!r}"
+                )
         programs.append(program)
     return data["commits"], programs
 
 
 def run(program: Program, folder: Path, python: str, seconds: float) -> Outcome:
     """Run a program over the software B200 with its checker. seconds: of CPU time."""
-    file = folder / program.folder / program.file
-    start, limit, errors = time.monotonic(), math.ceil(seconds), ""
+    start, limit = time.monotonic(), math.ceil(seconds)
     with tempfile.TemporaryDirectory() as work:
         report = Path(work, "report.json")
-        command = [python, "-m", "b200", "run", "--no-again", "--report", str(report)]
         process = subprocess.Popen(
-            [*command, str(file), *program.arguments],
+            [python, *_command(program, folder / program.folder / program.file, report)],
             cwd=work,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": work},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(map(str, program.paths(folder))),
+                "TMPDIR": work,
+            },
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if program.by == "eval" else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + GRACE)),
         )
+        said, errors = "", ""
         try:
-            _, errors = process.communicate(timeout=WAIT * limit)
+            said, errors = process.communicate(timeout=WAIT * limit)
         except subprocess.TimeoutExpired:
             process.terminate()
             process.communicate()
         if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL, TERMINATED):
             return Outcome("too slow", seconds=time.monotonic() - start)
+        if program.by == "eval":
+            return judge_submission(said, errors, time.monotonic() - start)
         found = json.loads(report.read_text()) if report.is_file() else None
     return judge(found, errors, time.monotonic() - start)
+
+
+def _command(program: Program, file: Path, report: Path) -> list[str]:
+    """The arguments of Python that run a program."""
+    if program.by == "eval":
+        options = ["--submission", str(file), "--device", "emulator", "--json", "--all-findings"]
+        return [str(ROOT / "eval.py"), "test", *program.arguments, *options]
+    tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if program.by == "pytest" else []
+    command = ["-m", "b200", "run", "--no-again", "--report", str(report), *tests]
+    return [*command, str(file), *program.arguments]
 
 
 def judge(report: dict[str, Any] | None, errors: str, seconds: float) -> Outcome:
@@ -152,13 +187,42 @@ def judge(report: dict[str, Any] | None, errors: str, seconds: float) -> Outcome
     return Outcome(verdict, findings, seconds, said if report["status"] else "", diagnoses)
 
 
-def _missing(program: Program, folder: Path, dsl: str) -> str:
-    """Why a program cannot run here, "" if it can. dsl: the version of the CuTe DSL."""
+def judge_submission(said: str, errors: str, seconds: float) -> Outcome:
+    """The outcome of `eval.py test --json --all-findings`, by the records it prints."""
+    records = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    lines = [line for record in records for line in record["message"].splitlines()]
+    told = [match for line in lines if (match := FINDING.match(line))]
+    found = [(m["severity"] or "error", m["kind"], Path(m["loc"]).name) for m in told]
+    findings = frozenset(f for f in found if f[0] != "note")
+    failed = next((r["message"] for r in records if r["status"] != "pass"), "")
+    if not records:
+        failed = (errors.strip().splitlines() or ["no record"])[-1]
+    severities = {severity for severity, _, _ in findings}
+    if "error" in severities:
+        verdict = "errors"
+    elif failed:
+        verdict = "fails"
+    else:
+        verdict = "portability" if severities else "clean"
+    diagnoses = tuple(match.string for match in told)
+    return Outcome(verdict, findings, seconds, failed.partition("\n")[0], diagnoses)
+
+
+def _missing(program: Program, folder: Path, dsl: str, packages: frozenset[str]) -> str:
+    """Why a program cannot run here, "" if it can. dsl: the version of the CuTe DSL; packages:
+    modules that are not there.
+    """
+    for repository in (program.repository, *program.beside):
+        if not (folder / _folder(repository)).is_dir():
+            return f"{repository} is not in {folder}"
     if not (folder / program.folder / program.file).is_file():
-        return f"{program.repository} is not in {folder}"
+        return f"{program.repository} has no {program.file}"
     if _numbers(program.needs) > _numbers(dsl):
         return f"programs that need nvidia-cutlass-dsl {program.needs}, here is {dsl or 'none'}"
-    return ""
+    if program.below and _numbers(dsl) >= _numbers(program.below):
+        return f"programs for nvidia-cutlass-dsl below {program.below}, here is {dsl}"
+    absent = sorted(packages.intersection(program.packages))
+    return f"programs that import {', '.join(absent)}, which is not installed" if absent else ""
 
 
 def _numbers(version: str) -> list[int]:
@@ -170,6 +234,13 @@ def _dsl(python: str) -> str:
     ask = "import importlib.metadata as m; print(m.version('nvidia-cutlass-dsl'))"
     done = subprocess.run([python, "-c", ask], capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _absent(python: str, modules: frozenset[str]) -> frozenset[str]:
+    """Those of the modules that an interpreter does not have."""
+    ask = "import importlib.util as u, sys; print(*(m for m in sys.argv[1:] if not u.find_spec(m)))"
+    done = subprocess.run([python, "-c", ask, *modules], capture_output=True, text=True)
+    return frozenset(done.stdout.split())
 
 
 def _commit(folder: Path) -> str:
@@ -209,7 +280,9 @@ def main(argv: Sequence[str]) -> int:
     commits, programs = read(CORPUS)
     chosen = [program for program in programs if arguments.only in program.file]
     dsl = _dsl(arguments.python)
-    reasons = {program: _missing(program, arguments.folder, dsl) for program in chosen}
+    asked = frozenset(module for program in chosen for module in program.packages)
+    absent = _absent(arguments.python, asked)
+    reasons = {program: _missing(program, arguments.folder, dsl, absent) for program in chosen}
     here = [program for program, reason in reasons.items() if not reason]
     for reason in sorted(set(reasons.values()) - {""}):
         print(f"not run: {reason}", file=sys.stderr)

@@ -171,7 +171,8 @@ class SharedRules:
             if empty.all() if partly else empty.any():
                 nbytes = int(np.count_nonzero(empty)) * GRANULE
                 some_rows = rows is not None and self._some_rows(empty, index, rows)
-                self._uninitialised(new, at, nbytes, some_rows)
+                severity = NOTE if some_rows else ERROR
+                self._uninitialised(new, at, nbytes, severity, some_rows)
         readers[index] = new.number
         (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
 
@@ -328,7 +329,8 @@ class SharedRules:
                 words_ = np.arange(low, high + 1) if isinstance(index, slice) else index
                 empty = empty & (shadow.written[words_ >> 2] == 0)
             if empty.any():
-                self._uninitialised(new, at, int(np.count_nonzero(empty)) * WORD)
+                loads = PORTABILITY if new.kind == "generic" else ERROR
+                self._uninitialised(new, at, int(np.count_nonzero(empty)) * WORD, loads)
         slot = new.agent.index % GENERIC_READERS
         shadow.loaded[slot][index] = new.number
         shadow.reader[index] = lanes
@@ -427,9 +429,12 @@ class SharedRules:
         shadow = self.shadow
         return bool(shadow.written[index].any() or shadow.words(shadow.stored, index).any())
 
-    def _uninitialised(self, new: Record, at: tuple, nbytes: int, some_rows: bool = False):
+    def _uninitialised(
+        self, new: Record, at: tuple, nbytes: int, severity: str, some_rows: bool = False
+    ):
         new.empty = True
         what = "rows in shared memory" if some_rows else "shared memory"
+        masked = ", and what it brings is never used" if severity == PORTABILITY else ""
         self.report(
             "uninitialised",
             f"{words.thing(new)} reads {what} that nothing has written",
@@ -437,9 +442,9 @@ class SharedRules:
                 f"this access: {words.act(new)}",
                 f"{nbytes} bytes of it, in {place(self.cta, *at)}, were never written",
                 "missing: the load or store that fills them, or a wait for it; or the access "
-                f"reaches too far{words.latest_wait(new.agent)}",
+                f"reaches too far{masked}{words.latest_wait(new.agent)}",
             ),
             new,
             None,
-            NOTE if some_rows else ERROR,
+            severity,
         )

@@ -65,6 +65,9 @@ def _width(shape: str, repeat: int, packed: bool, second_half: int) -> int:
     return int(cells(shape, repeat, packed, second_half)[1].max()) + 1 + packed
 
 
+_ROW_OF_LANE = np.arange(32, dtype=np.uint32) << 16  # behind the address of lane 0
+
+
 class TmemAccess:
     """The part of the tensor memory that a tcgen05.ld or .st of a given form reaches."""
 
@@ -84,6 +87,9 @@ class TmemAccess:
 
     def locate(self, warp, taddr, second_half: int) -> tuple[int, int]:
         """(lane, column) of the address, checked against the warp's quarter and the allocations."""
+        if self._names_own_rows(taddr):
+            self._differing(warp, taddr)
+            taddr = int(taddr[0])
         taddr = uniform(taddr, f"the tensor-memory address of {self.opcode}")
         named, column = split(taddr)
         height, quarter = SHAPES[self.shape][1], 32 * (warp.index % 4)
@@ -97,6 +103,20 @@ class TmemAccess:
             self._other_quarter(warp, taddr, named % TMEM_LANES, height)
         warp.cta.check_tmem(row, column, self.width(second_half))
         return row, column
+
+    def _names_own_rows(self, taddr) -> bool:
+        """Whether each lane gives the address of the row that the shape gives it anyway."""
+        if self.shape != "32x32b" or not isinstance(taddr, np.ndarray):
+            return False
+        return bool((taddr - taddr[0] == _ROW_OF_LANE).all())
+
+    def _differing(self, warp, taddr: np.ndarray):
+        warp.machine.undefined(
+            f"{self.opcode} has an address for each lane, {int(taddr[0]):#010x},"
+            f" {int(taddr[1]):#010x} and so on, of the row that lane 0's gives it",
+            "lane 0's address in all lanes",
+            self.ins,
+        )
 
     def width(self, second_half: int) -> int:
         """Columns from the address on."""

@@ -285,6 +285,20 @@ def test_address_must_be_the_same_in_all_lanes():
         warp_run("tcgen05.ld.sync.aligned.32x32b.x1.b32 {1} [a]", warp, same)
 
 
+def test_an_address_a_lane_of_its_own_row():
+    """What the lanes get is the same with lane 0's address in all; another order is refused."""
+    _, (warp,) = warps()
+    number(warp.cta)
+    told = []
+    warp.machine.undefined = lambda what, missing, ins=None: told.append(what)
+    own = 7 + (np.arange(32, dtype=np.uint32) << 16)
+    got = warp_run("tcgen05.ld.sync.aligned.32x32b.x1.b32 {1} [a]", warp, own)
+    assert [int(x) for x in got[0]] == [lane << 16 | 7 for lane in range(32)]
+    assert len(told) == 1 and "has an address for each lane, 0x00000007, 0x00010007" in told[0]
+    with pytest.raises(Fault, match="differs between lanes"):
+        warp_run("tcgen05.ld.sync.aligned.32x32b.x1.b32 {1} [a]", warp, own[::-1].copy())
+
+
 def test_wrong_number_of_registers_and_missing_forms():
     _, (warp,) = warps()
     with pytest.raises(Fault, match="with 3 registers.*needs 4"):
