@@ -234,7 +234,7 @@ class Kernels:
         self, kernel: Any, words: LaunchWords, queue: Any, arguments: Any, extra: Any = 0
     ) -> None:
         found = self.modules.function(int(kernel)).kernel
-        self.modules.runtime.queues.launched(int(queue), found.name)
+        words.queue = int(queue)
         words.arguments, kept = _pointers(found, arguments)
         words.packed = address_of(extra)
         self.modules.launch(int(kernel), words)
@@ -266,7 +266,6 @@ def _words(config: Any) -> LaunchWords:
     grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
     block = (config.blockDimX, config.blockDimY, config.blockDimZ)
     words = LaunchWords.of(grid, block, config.sharedMemBytes)
-    words.queue = int(config.hStream)
     for attribute in list(config.attrs)[: config.numAttrs]:
         number = int(attribute.id)
         if number == _CLUSTER:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 import time
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
 from b200.host.cuda.sources import Origin, relocate
 from b200.host.device_attributes import device_attribute
+from b200.host.queues import DEFAULT, HOST
 from b200.host.refusals import Refused
 from b200.host.tensor_map import tensor_map_encode_tiled
 
@@ -36,7 +38,7 @@ class Loading:
 # Calls that answer after a kernel has failed, too.
 _ALWAYS = (
     *("note_error", "take_last_error", "driver_code", "error_text", "runtime_name", "driver_name"),
-    *("device_reset", "recording", "now", "missing"),
+    *("device_reset", "recording", "now", "missing", "make_queue", "current_queue"),
     *("register_module", "register_kernel", "register_variable", "register_managed"),
 )
 
@@ -119,8 +121,34 @@ class Driver:
     def driver_name(self, code: int, out: int, size: int) -> None:
         _write_text(out, size, refusals.NAMES.get(code, ("", ""))[1] or "CUDA_ERROR_UNKNOWN")
 
+    # --- queues and events: what a program has waited for
     def wait(self) -> None:
-        """Work is done when it is launched."""
+        """The host waits for everything. Work is done when it is launched."""
+        self.runtime.queues.finished()
+
+    def make_queue(self, flags: int, out: int) -> None:
+        """flags: 1 is cudaStreamNonBlocking."""
+        queue = self.modules.handle()
+        self.runtime.queues.made(queue, non_blocking=bool(flags & 1))
+        _poke(out, "<Q", queue)
+
+    def wait_for_queue(self, queue: int) -> None:
+        self.runtime.queues.joins(HOST, queue)
+
+    def wait_for_event(self, event: int) -> None:
+        self.runtime.queues.waits(HOST, event)
+
+    def queue_waits(self, queue: int, event: int) -> None:
+        self.runtime.queues.waits(queue, event)
+
+    def current_queue(self, out: int) -> None:
+        """Of PyTorch."""
+        current = getattr(sys.modules.get("torch"), "cuda", None)
+        _poke(out, "<Q", current.current_stream().cuda_stream if current is not None else DEFAULT)
+
+    def set_current_queue(self, queue: int) -> None:
+        torch = sys.modules["torch"]
+        torch.cuda.set_stream(torch.cuda.ExternalStream(queue))
 
     def device_reset(self) -> None:
         self.modules.failed, self.last_error = None, 0
@@ -192,6 +220,8 @@ class Driver:
         _poke(out, "<Q", self.modules.reserve(nbytes))
 
     def release(self, address: int) -> None:
+        """cudaFree waits for the device."""
+        self.runtime.queues.finished()
         self.modules.release(address)
 
     def check_copy(self, to: int, source: int, nbytes: int) -> None:
@@ -238,6 +268,11 @@ class Driver:
 
     def recording(self, out: int) -> None:
         _poke(out, "<Q", self.runtime.recording is not None)
+
+    def record_event(self, event: int, queue: int) -> None:
+        """event: the address of its time, which is its handle."""
+        self.runtime.queues.recorded(event, queue)
+        self.now(event)
 
     def now(self, out: int) -> None:
         """Microseconds: modelled, of the launches so far, where they have a clock; else wall."""

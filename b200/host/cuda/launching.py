@@ -27,9 +27,7 @@ _END, _POINTER, _SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_*
 
 
 class LaunchWords(ctypes.Structure):
-    """`b200::Launch` of shim/backend.h. queue: None where the launch does not say it."""
-
-    queue: int | None = None
+    """`b200::Launch` of shim/backend.h."""
 
     _fields_ = [
         ("grid", ctypes.c_uint32 * 3),
@@ -40,6 +38,7 @@ class LaunchWords(ctypes.Structure):
         ("dynamic_smem", ctypes.c_uint64),
         ("arguments", ctypes.c_uint64),
         ("packed", ctypes.c_uint64),
+        ("queue", ctypes.c_uint64),
     ]
 
     @classmethod

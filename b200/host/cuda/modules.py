@@ -94,7 +94,7 @@ class Modules:
         self._memory: dict[int, tuple[mmap.mmap, int]] = {}
         self._handles = 0x7000_0000_0000
 
-    def _handle(self) -> int:
+    def handle(self) -> int:
         self._handles += 16
         return self._handles
 
@@ -103,7 +103,7 @@ class Modules:
         """Handle of the module of a PTX text. EmulatorError if a B200 does not run it."""
         program = self.gpu.load(ptx)
         _check_target(program.target)
-        handle = self._handle()
+        handle = self.handle()
         self._modules[handle] = Module(program, registers or {})
         return handle
 
@@ -126,7 +126,7 @@ class Modules:
             raise Refused(
                 refusals.NOT_FOUND, f"no kernel {name!r} in the module; its kernels: {names}"
             )
-        handle = self._handle() if handle is None else handle
+        handle = self.handle() if handle is None else handle
         self._functions[handle] = Function(found, found.program.kernels[name])
         return handle
 

@@ -2,7 +2,7 @@
 //
 // Every call goes through one function: a name and its arguments as 64-bit words; results are
 // written through addresses among them. It returns 0, or the number that CUDA has for what a B200
-// refuses (../errors.py), which is the program's to act on. A negative one means that Python has an
+// refuses (../../refusals.py), which is the program's to act on. A negative one means that Python has an
 // exception: it leaves here as a C++ exception with the same text, so that it reaches the caller
 // through pybind11 or torch.ops and no program can overlook it.
 #pragma once
@@ -48,6 +48,7 @@ struct Launch {
   uint64_t dynamic_smem;
   void** arguments;
   void** packed = nullptr;  // CU_LAUNCH_PARAM_BUFFER_POINTER and its companions
+  uint64_t queue = 0;
 };
 
 inline int launch(const void* kernel, const Launch& launch) {

@@ -79,7 +79,9 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
 CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
 CUresult cuCtxGetDevice(CUdevice* device) { return cuDeviceGet(device, 0); }
 CUresult cuCtxSynchronize() { return result(call("wait", {})); }
-CUresult cuStreamSynchronize(CUstream) { return result(call("wait", {})); }
+CUresult cuStreamSynchronize(CUstream queue) {
+  return result(call("wait_for_queue", {word(queue)}));
+}
 
 // --- tensormaps
 CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuuint32_t rank,
@@ -131,9 +133,11 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction ker
 }
 
 CUresult cuLaunchKernel(CUfunction kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                        unsigned by, unsigned bz, unsigned dynamic_smem, CUstream, void** arguments,
-                        void** packed) {
-  return result(b200::launch(kernel, plain(gx, gy, gz, bx, by, bz, dynamic_smem, arguments, packed)));
+                        unsigned by, unsigned bz, unsigned dynamic_smem, CUstream queue,
+                        void** arguments, void** packed) {
+  auto launch = plain(gx, gy, gz, bx, by, bz, dynamic_smem, arguments, packed);
+  launch.queue = word(queue);
+  return result(b200::launch(kernel, launch));
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction kernel, void** arguments,
@@ -141,6 +145,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction kernel, void*
   auto launch = plain(config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
                       config->blockDimY, config->blockDimZ, config->sharedMemBytes, arguments,
                       packed);
+  launch.queue = word(config->hStream);
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const auto& attribute = config->attrs[i];
     if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {

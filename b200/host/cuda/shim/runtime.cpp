@@ -46,8 +46,10 @@ void read_attribute(b200::Launch& launch, const cudaLaunchAttribute& attribute) 
   }
 }
 
-b200::Launch plain(dim3 grid, dim3 block, void** arguments, size_t dynamic_smem) {
+b200::Launch plain(dim3 grid, dim3 block, void** arguments, size_t dynamic_smem,
+                   cudaStream_t queue) {
   b200::Launch launch{};
+  launch.queue = word(queue);
   const uint32_t sizes[6] = {grid.x, grid.y, grid.z, block.x, block.y, block.z};
   std::memcpy(launch.grid, sizes, 12);
   std::memcpy(launch.block, sizes + 3, 12);
@@ -57,16 +59,10 @@ b200::Launch plain(dim3 grid, dim3 block, void** arguments, size_t dynamic_smem)
 }
 
 b200::Launch configured(const cudaLaunchConfig_t* config, void** arguments) {
-  auto launch = plain(config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes);
+  auto launch = plain(config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
+                      config->stream);
   for (unsigned i = 0; i < config->numAttrs; ++i) read_attribute(launch, config->attrs[i]);
   return launch;
-}
-
-template <typename Handle>
-cudaError_t new_handle(Handle* out) {
-  static uintptr_t next = 0x100;
-  *out = reinterpret_cast<Handle>(next += 0x10);
-  return cudaSuccess;
 }
 
 int device_attribute(int attribute) {
@@ -91,13 +87,13 @@ extern "C" {
 
 // --- launches and what is asked of a kernel
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
-                             size_t dynamic_smem, cudaStream_t) {
-  return result(b200::launch(kernel, plain(grid, block, arguments, dynamic_smem)));
+                             size_t dynamic_smem, cudaStream_t queue) {
+  return result(b200::launch(kernel, plain(grid, block, arguments, dynamic_smem, queue)));
 }
 
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
-                                        size_t dynamic_smem, cudaStream_t) {
-  auto launch = plain(grid, block, arguments, dynamic_smem);
+                                        size_t dynamic_smem, cudaStream_t queue) {
+  auto launch = plain(grid, block, arguments, dynamic_smem, queue);
   launch.cooperative = 1;
   return result(b200::launch(kernel, launch));
 }
@@ -165,14 +161,15 @@ cudaError_t cudaFree(void* address) {
 cudaError_t cudaFreeAsync(void* address, cudaStream_t) { return cudaFree(address); }
 cudaError_t cudaFreeHost(void* address) { return cudaFree(address); }
 
-cudaError_t cudaMemcpy(void* to, const void* from, size_t nbytes, cudaMemcpyKind) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t nbytes, cudaMemcpyKind,
+                            cudaStream_t) {
   if (const auto error = check_copy(to, from, nbytes)) return error;
   std::memmove(to, from, nbytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t nbytes, cudaMemcpyKind kind,
-                            cudaStream_t) {
-  return cudaMemcpy(to, from, nbytes, kind);
+cudaError_t cudaMemcpy(void* to, const void* from, size_t nbytes, cudaMemcpyKind kind) {
+  if (const auto error = cudaMemcpyAsync(to, from, nbytes, kind, nullptr)) return error;
+  return cudaStreamSynchronize(nullptr);
 }
 cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                          size_t width, size_t height, cudaMemcpyKind kind) {
@@ -313,13 +310,21 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int) {
 }
 
 // --- queues and events
-cudaError_t cudaStreamCreate(cudaStream_t* out) { return new_handle(out); }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned) { return new_handle(out); }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned, int) { return new_handle(out); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned flags) {
+  return result(call("make_queue", {flags, word(out)}));
+}
+cudaError_t cudaStreamCreate(cudaStream_t* out) { return cudaStreamCreateWithFlags(out, 0); }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(out, flags);
+}
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamQuery(cudaStream_t) { return result(call("wait", {})); }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return result(call("wait", {})); }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t queue) {
+  return result(call("wait_for_queue", {word(queue)}));
+}
+cudaError_t cudaStreamQuery(cudaStream_t queue) { return cudaStreamSynchronize(queue); }
+cudaError_t cudaStreamWaitEvent(cudaStream_t queue, cudaEvent_t event, unsigned) {
+  return result(call("queue_waits", {word(queue), word(event)}));
+}
 cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue*) {
   return cudaSuccess;
 }
@@ -334,14 +339,16 @@ cudaError_t cudaEventCreate(cudaEvent_t* out) {
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) { return cudaEventCreate(out); }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  return result(call("now", {word(reinterpret_cast<double*>(event))}));
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t queue) {
+  return result(call("record_event", {word(event), word(queue)}));
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t queue, unsigned) {
   return cudaEventRecord(event, queue);
 }
-cudaError_t cudaEventQuery(cudaEvent_t) { return result(call("wait", {})); }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return result(call("wait", {})); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return result(call("wait_for_event", {word(event)}));
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete reinterpret_cast<double*>(event);
   return cudaSuccess;
@@ -350,5 +357,13 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   *milliseconds = (*reinterpret_cast<double*>(end) - *reinterpret_cast<double*>(start)) * 1e-3;
   return cudaSuccess;
 }
+
+// PyTorch's current queue (../include/c10/cuda/CUDAStream.h)
+cudaStream_t b200_current_queue() {
+  cudaStream_t queue = nullptr;
+  call("current_queue", {word(&queue)});
+  return queue;
+}
+void b200_set_current_queue(cudaStream_t queue) { call("set_current_queue", {word(queue)}); }
 
 }  // extern "C"

@@ -13,10 +13,10 @@ class CUDAEvent {
   ~CUDAEvent() { cudaEventDestroy(event_); }
   operator cudaEvent_t() const { return event_; }
   cudaEvent_t event() const { return event_; }
-  void record() { cudaEventRecord(event_, nullptr); }
-  void record(const CUDAStream&) { record(); }
-  void block(const CUDAStream&) {}
-  void synchronize() const {}
+  void record() { record(getCurrentCUDAStream()); }
+  void record(const CUDAStream& queue) { cudaEventRecord(event_, queue); }
+  void block(const CUDAStream& queue) { cudaStreamWaitEvent(queue, event_, 0); }
+  void synchronize() const { cudaEventSynchronize(event_); }
   bool query() const { return true; }
   float elapsed_time(const CUDAEvent& other) const {
     float milliseconds = 0;

@@ -1,4 +1,4 @@
-// Stands in for torch's header: with one device and no order between queues, guards guard nothing.
+// Stands in for torch's header: with one device, device guards guard nothing.
 #pragma once
 
 #include <c10/cuda/CUDAStream.h>
@@ -25,7 +25,15 @@ struct OptionalCUDAGuard {
 };
 
 struct CUDAStreamGuard {
-  explicit CUDAStreamGuard(CUDAStream) {}
+  explicit CUDAStreamGuard(CUDAStream queue) : before_(getCurrentCUDAStream()) {
+    setCurrentCUDAStream(queue);
+  }
+  CUDAStreamGuard(const CUDAStreamGuard&) = delete;
+  CUDAStreamGuard& operator=(const CUDAStreamGuard&) = delete;
+  ~CUDAStreamGuard() { setCurrentCUDAStream(before_); }
+
+ private:
+  CUDAStream before_;
 };
 
 }  // namespace c10::cuda

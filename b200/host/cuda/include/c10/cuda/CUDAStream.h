@@ -5,6 +5,11 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime.h>
 
+extern "C" {
+cudaStream_t b200_current_queue();
+void b200_set_current_queue(cudaStream_t queue);
+}
+
 namespace c10::cuda {
 
 class CUDAStream {
@@ -13,7 +18,7 @@ class CUDAStream {
   explicit CUDAStream(cudaStream_t queue) : queue_(queue) {}
   cudaStream_t stream() const { return queue_; }
   operator cudaStream_t() const { return queue_; }
-  void synchronize() const {}
+  void synchronize() const { cudaStreamSynchronize(queue_); }
   bool query() const { return true; }
   DeviceIndex device_index() const { return 0; }
   Device device() const { return Device(DeviceType::CPU); }
@@ -24,11 +29,17 @@ class CUDAStream {
   cudaStream_t queue_ = nullptr;
 };
 
-inline CUDAStream getCurrentCUDAStream(DeviceIndex = -1) { return {}; }
+inline CUDAStream getCurrentCUDAStream(DeviceIndex = -1) {
+  return CUDAStream(b200_current_queue());
+}
 inline CUDAStream getDefaultCUDAStream(DeviceIndex = -1) { return {}; }
-inline CUDAStream getStreamFromPool(bool = false, DeviceIndex = -1) { return {}; }
+inline CUDAStream getStreamFromPool(bool = false, DeviceIndex = -1) {
+  cudaStream_t queue = nullptr;
+  cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking);
+  return CUDAStream(queue);
+}
 inline CUDAStream getStreamFromExternal(cudaStream_t queue, DeviceIndex) { return CUDAStream(queue); }
-inline void setCurrentCUDAStream(CUDAStream) {}
+inline void setCurrentCUDAStream(CUDAStream queue) { b200_set_current_queue(queue); }
 
 }  // namespace c10::cuda
 
