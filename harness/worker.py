@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import configs
+from harness.again import LONGEST, right_by_timing
 from harness.cases import format_args
 from harness.checks import call_and_check, check_twice, recheck
 from harness.configs import Ranked
@@ -310,18 +311,34 @@ def _emulate(job: Job, kernel: Callable[[Any], Any]) -> Outcome:
     if job.mode not in ("test", "leaderboard"):
         return _model(job, kernel, checked=bool(job.check))
     before, wrong, note = len(gpu.launches), "", ""
-    try:
+    begin = time.perf_counter()
+
+    def checked() -> None:
+        nonlocal note
         if job.mode == "test":
             note = _test_launching(job, kernel, lambda: None, gpu)
         else:
             recheck(job.problem, kernel, lambda s: _generate(job, s), job.seed)
+
+    def again(failure: str) -> str:
+        late = job.schedule or time.perf_counter() - begin > LONGEST or len(gpu.launches) == before
+        return "" if late else right_by_timing(checked, failure)
+
+    try:
+        checked()
     except WrongResult as error:
         wrong = str(error)
+    except b200.EmulatorError as error:
+        first = str(error).partition("\n")[0]
+        if error.kind in ("deadlock", "fault") and (said := again(first)):
+            raise b200.EmulatorError(error.kind, f"{error}\n{said}", error.findings) from None
+        raise
     launches = gpu.launches[before:]
     failed, remarks = verdict(launches, job.strict, job.all_findings, bool(wrong))
     left_out = incomplete(launches) if launches else None
     if wrong or failed:
-        message = "\n".join(filter(None, [wrong, remarks]))
+        said = again("a wrong result") if wrong else ""
+        message = "\n".join(filter(None, [wrong, said, remarks]))
         return Outcome("fail", message, incomplete=left_out)
     if job.mode == "test":
         message = "\n".join(filter(None, [note, remarks]))

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.b200.test_run import RACE
 
 TIMEOUT = 3.0  # seconds a case
 LOOP = (
@@ -31,9 +32,20 @@ WILD = (
     " st.global.b32 [%rd], 0; ret; }'''\n"
 )
 RIGHT = "launch(); return ref_kernel(data)"
+# Right only where a load that is not waited for lands late.
+HASTY = (
+    f"RACE = {RACE!r}\n"
+    "x, out = torch.arange(64, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)\n"
+    "b200._runtime.gpu.launch(RACE, None, (1, 1, 1), (32, 1, 1), args=[x, out])\n"
+    "r = ref_kernel(data)\n"
+)
 # Name, body of custom_kernel(data), status, what the first line of the message says.
 CALLS = [
     ("right", RIGHT, "pass", ""),
+    ("hasty", HASTY + "r *= out.item() == 1; return r", "fail", "of 320 elements differ"),
+    ("hasty_hang",
+     HASTY + DEADLOCK + "if out.item() != 1: launch(DEAD, block=(64, 1, 1))\nreturn r",
+     "error", "deadlock"),
     ("nothing_launched", "return ref_kernel(data)", "fail", "custom_kernel launched nothing"),
     ("second_launches_nothing", "if calls < 2: launch()\nreturn ref_kernel(data)", "fail",
      "second call, on other inputs at other addresses (seed 14): custom_kernel launched nothing"),
@@ -178,6 +190,14 @@ def test_bad_submission(outcomes, name, status, words):
 def test_nothing_is_left_behind(outcomes):
     assert outcomes["files left"] == [] and outcomes["processes left"] == []
     assert outcomes["said"] == ""
+
+
+def test_right_by_timing(outcomes):
+    for name, how in (("hasty", "a wrong result"), ("hasty_hang", "deadlock: ")):
+        told = outcomes[name]["message"].partition("right by timing: the usual order ends with ")[2]
+        assert told.startswith(how) and "--schedule late" in told, outcomes[name]["message"]
+    for name in ("zeros", "second_wrong"):
+        assert "right by timing" not in outcomes[name]["message"]
 
 
 def test_what_is_kept_of_an_endless_output(outcomes):
