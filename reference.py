@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -45,13 +45,11 @@ __all__ = [
 ]
 
 RTOL = ATOL = 1e-3
-ROWS_AT_ONCE = (
-    1024  # rows dequantised at a time: bounds the memory to a few hundred MB at K = 16384
-)
+# Rows dequantised at a time: bounds the memory to a few hundred MB at K = 16384.
+ROWS_AT_ONCE = 1024
 GEMV_ROWS = 128  # rows that b is padded to
-SIGN_AND_LOW = (
-    0b1011_1011  # clears the middle bit of both nibbles: 0, .5, 1, 1.5 and their negatives remain
-)
+# Clears bit 2 of both e2m1 codes of a byte: 0, 0.5, 1, 1.5 and their negatives remain.
+SIGN_AND_LOW = 0b1011_1011
 
 # Standard deviation that a product of the made-up inputs is given: c stays finite in fp16 with a
 # wide margin, also for dual, where c is a product of two such numbers.
@@ -83,6 +81,20 @@ class Operand:
     @property
     def stored_shape(self) -> Shape:
         return self.l, -(-self.rows // 128), -(-self.k // (4 * BLOCK)), 32, 4, 4
+
+
+class Source(Protocol):
+    """Draws the values of operands. `_flat` and `_grouped` call it in the leaderboards' order."""
+
+    def codes(self, operand: Operand, device: str) -> None:
+        """Set operand.codes."""
+
+    def scales(self, operand: Operand, device: str) -> None:
+        """Set operand.scales."""
+
+    def padding(self, operand: Operand, device: str) -> torch.Tensor | None:
+        """What stands in the permuted scales where there is no row or no scale: of the shape
+        stored_shape; zeros if None."""
 
 
 def _integers(low: int, high: int, dtype: torch.dtype) -> Callable[[Shape, str], torch.Tensor]:
@@ -163,7 +175,11 @@ class RealValued(MadeUp):
         operand.scales = q.scales.view(operand.scales_shape)
 
     def _top(self, x: torch.Tensor) -> float:
-        """The largest scale, so that a product of two such matrices has the wanted spread."""
+        """The largest scale of a matrix, by which c gets the standard deviation SPREAD.
+
+        Codes times scales are the matrix times 6 * top / amax, and c is a sum of K products of two
+        such numbers: sqrt(K) * (6 * top / amax * rms)^2, solved for top.
+        """
         rms = float(x.square().mean().sqrt())
         if rms == 0:
             return 1.0
@@ -188,19 +204,29 @@ class FullRange(MadeUp):
 
     def codes(self, operand: Operand, device: str) -> None:
         operand.codes = torch.randint(256, operand.codes_shape, dtype=torch.uint8, device=device)
-        blocks = operand.k // BLOCK
-        # A code is about 2^(code / 8 - 7): those of two scales add up to 8 * (log2(product) + 14).
-        wanted = math.log2(self._spread / (self.E2M1_MEAN_SQUARE * math.sqrt(operand.k)))
-        total = min(max(round(8 * (wanted + 14)), 0), 126)
-        if operand.side == "tokens":
-            self._level = torch.randint(0, total + 1, (operand.l, 1, blocks), device=device)
-            level = self._level
-        else:
-            level = total - self._level
+        level = self._levels(operand, device)
         wobble = torch.randint(-self.WOBBLE, self.WOBBLE + 1, operand.scales_shape, device=device)
-        codes = (level + wobble).clamp(0, 126)
-        self._add_extremes(codes, operand.side)
-        operand.scales = codes.to(torch.uint8).view(torch.float8_e4m3fn)
+        scale_codes = (level + wobble).clamp(0, 126)
+        self._add_extremes(scale_codes, operand.side)
+        operand.scales = scale_codes.to(torch.uint8).view(torch.float8_e4m3fn)
+
+    def _levels(self, operand: Operand, device: str) -> torch.Tensor:
+        """The codes around which the scales of a block of K lie, (L, 1, K/16).
+
+        They are random for tokens. For weights, which come second, they are what is left of a total
+        that gives c its spread.
+        """
+        total = self._total(operand.k)
+        if operand.side == "tokens":
+            shape = (operand.l, 1, operand.k // BLOCK)
+            self._level = torch.randint(0, total + 1, shape, device=device)
+            return self._level
+        return total - self._level
+
+    def _total(self, k: int) -> int:
+        """Sum of the codes of two scales: a code is about 2^(code / 8 - 7)."""
+        product = self._spread / (self.E2M1_MEAN_SQUARE * math.sqrt(k))
+        return min(max(round(8 * (math.log2(product) + 14)), 0), 126)
 
     def _add_extremes(self, codes: torch.Tensor, side: str) -> None:
         """In two blocks of K every eighth row has 448 on one side, and 2^-9 or 0 on the other."""
@@ -236,7 +262,10 @@ def generate_input(
     return _flat(source, m, (n,) * weights, columns, k, l, device)
 
 
-def _flat(source: Any, m: int, n: Shape, columns: int, k: int, l: int, device: str) -> tuple:
+# The order of the draws below is the leaderboards': codes of all operands, then c, then scales.
+
+
+def _flat(source: Source, m: int, n: Shape, columns: int, k: int, l: int, device: str) -> tuple:
     operands = [Operand("tokens", l, m, k), *(Operand("weights", l, rows, k) for rows in n)]
     for operand in operands:
         source.codes(operand, device)
@@ -252,7 +281,7 @@ def _flat(source: Any, m: int, n: Shape, columns: int, k: int, l: int, device: s
     )
 
 
-def _grouped(source: Any, m: Shape, n: Shape, k: Shape, device: str) -> tuple:
+def _grouped(source: Source, m: Shape, n: Shape, k: Shape, device: str) -> tuple:
     abc, scales, permuted, sizes = [], [], [], []
     for mi, ni, ki in zip(m, n, k):
         a, b = Operand("tokens", 1, mi, ki), Operand("weights", 1, ni, ki)
@@ -270,7 +299,7 @@ def _grouped(source: Any, m: Shape, n: Shape, k: Shape, device: str) -> tuple:
     return abc, scales, permuted, sizes
 
 
-def _permute(source: Any, operand: Operand, device: str) -> None:
+def _permute(source: Source, operand: Operand, device: str) -> None:
     padding = source.padding(operand, device)
     operand.permuted = permute_scales(_logical(operand.scales).to(device), padding)
 
@@ -294,7 +323,7 @@ def ref_kernel(data: tuple) -> torch.Tensor | list[torch.Tensor]:
 def check_implementation(data: tuple, output: Any) -> tuple[bool, str]:
     """Hold `output` against the reference, rtol = atol = 1e-3. Returns (right, what is wrong)."""
     like = [c for _, _, c in data[0]] if isinstance(data[0], list) else data[-1]
-    wrong = _form(output, like)
+    wrong = _wrong_form(output, like)
     if wrong:
         return False, wrong
     expected = ref_kernel(data)
@@ -308,22 +337,22 @@ def check_implementation(data: tuple, output: Any) -> tuple[bool, str]:
     return True, ""
 
 
-def _form(output: Any, like: torch.Tensor | list[torch.Tensor]) -> str:
+def _wrong_form(output: Any, like: torch.Tensor | list[torch.Tensor]) -> str:
     """What is wrong with the output's kind, number, shape, dtype or device; empty if nothing."""
-    if isinstance(like, list):
-        if not isinstance(output, (list, tuple)) or len(output) != len(like):
-            got = (
-                f"{len(output)} items"
-                if isinstance(output, (list, tuple))
-                else type(output).__name__
-            )
-            return (
-                f"custom_kernel must return a list of {len(like)} tensors, one a group; got {got}"
-            )
-        reports = (_form(got, c) for got, c in zip(output, like))
-        return next(
-            (f"group {index}: {report}" for index, report in enumerate(reports) if report), ""
-        )
+    if not isinstance(like, list):
+        return _wrong_tensor(output, like)
+    is_list = isinstance(output, (list, tuple))
+    if not is_list or len(output) != len(like):
+        got = f"{len(output)} items" if is_list else type(output).__name__
+        return f"custom_kernel must return a list of {len(like)} tensors, one a group; got {got}"
+    for group, (got, c) in enumerate(zip(output, like)):
+        wrong = _wrong_tensor(got, c)
+        if wrong:
+            return f"group {group}: {wrong}"
+    return ""
+
+
+def _wrong_tensor(output: Any, like: torch.Tensor) -> str:
     if not isinstance(output, torch.Tensor):
         return f"custom_kernel must return a tensor; got {type(output).__name__}"
     for what in ("shape", "dtype", "device"):

@@ -70,6 +70,12 @@ def _cases(keys: tuple[str, ...], *rows: tuple) -> tuple[CaseArgs, ...]:
     return tuple({**dict(zip(keys, row)), "seed": SEED} for row in rows)
 
 
+def _benchmarks(keys: tuple[str, ...], *rows: tuple) -> tuple[Benchmark, ...]:
+    """rows: (sizes, sol_us, best_us, best_by)."""
+    cases = _cases(keys, *(row[0] for row in rows))
+    return tuple(Benchmark(args, *row[1:]) for args, row in zip(cases, rows))
+
+
 def _groups(m: tuple, n: tuple, k: tuple) -> CaseArgs:
     return {"m": m, "n": n, "k": k, "g": len(m), "seed": SEED}
 
@@ -94,13 +100,11 @@ GEMV = Problem(
         (512, 4096, 2),
         (512, 1536, 2),
     ),
-    benchmarks=tuple(
-        Benchmark(args, sol, best, "CUDA cores, raw CUDA")
-        for args, sol, best in zip(
-            _cases(_GEMV, (7168, 16384, 1), (4096, 7168, 8), (7168, 2048, 4)),
-            (8.622, 17.275, 4.317),
-            (18.4, 28.0, 12.4),
-        )
+    benchmarks=_benchmarks(
+        _GEMV,
+        ((7168, 16384, 1), 8.622, 18.4, "CUDA cores, raw CUDA"),
+        ((4096, 7168, 8), 17.275, 28.0, "CUDA cores, raw CUDA"),
+        ((7168, 2048, 4), 4.317, 12.4, "CUDA cores, raw CUDA"),
     ),
 )
 
@@ -121,14 +125,11 @@ GEMM = Problem(
         (512, 4096, 512, 1),
         (512, 1536, 7168, 1),
     ),
-    benchmarks=tuple(
-        Benchmark(args, sol, best, by)
-        for args, sol, best, by in zip(
-            _cases(_GEMM, (128, 7168, 16384, 1), (128, 4096, 7168, 1), (128, 7168, 2048, 1)),
-            (8.994, 2.354, 1.333),
-            (18.2, 10.3, 6.53),
-            ("1-SM, swapped operands", "1-SM, swapped operands", "CuTe DSL"),
-        )
+    benchmarks=_benchmarks(
+        _GEMM,
+        ((128, 7168, 16384, 1), 8.994, 18.2, "1-SM, swapped operands"),
+        ((128, 4096, 7168, 1), 2.354, 10.3, "1-SM, swapped operands"),
+        ((128, 7168, 2048, 1), 1.333, 6.53, "CuTe DSL"),
     ),
 )
 
@@ -149,20 +150,12 @@ DUAL = Problem(
         (512, 768, 7168, 1),
         (4096, 768, 512, 1),
     ),
-    benchmarks=tuple(
-        Benchmark(args, sol, best, by)
-        for args, sol, best, by in zip(
-            _cases(
-                _GEMM,
-                (256, 4096, 7168, 1),
-                (512, 4096, 7168, 1),
-                (256, 3072, 4096, 1),
-                (512, 3072, 7168, 1),
-            ),
-            (4.708, 8.714, 2.125, 6.535),
-            (12.4, 15.3, 9.43, 14.4),
-            ("2-SM, CuTe DSL and CUDA", "2-SM, CuTe DSL", "2-SM, CUDA", "2-SM, CuTe DSL"),
-        )
+    benchmarks=_benchmarks(
+        _GEMM,
+        ((256, 4096, 7168, 1), 4.708, 12.4, "2-SM, CuTe DSL and CUDA"),
+        ((512, 4096, 7168, 1), 8.714, 15.3, "2-SM, CuTe DSL"),
+        ((256, 3072, 4096, 1), 2.125, 9.43, "2-SM, CUDA"),
+        ((512, 3072, 7168, 1), 6.535, 14.4, "2-SM, CuTe DSL"),
     ),
 )
 

@@ -72,9 +72,8 @@ def permute_scales(scales: torch.Tensor, padding: torch.Tensor | None = None) ->
     stored = (batches, row_atoms, column_atoms, 32, 4, ATOM_SCALES)
     if padding is None:
         padding = torch.zeros(stored, dtype=torch.uint8, device=scales.device)
-    grid = padding.view(torch.uint8).permute(
-        0, 1, 4, 3, 2, 5
-    )  # L, row atom, row / 32, row % 32, K atom, scale
+    # To (L, row atom, row / 32, row % 32, K atom, scale), which reads as rows x scales.
+    grid = padding.view(torch.uint8).permute(0, 1, 4, 3, 2, 5)
     grid = grid.reshape(batches, row_atoms * ATOM_ROWS, column_atoms * ATOM_SCALES).clone()
     grid[:, :rows, :columns] = scales.view(torch.uint8).permute(2, 0, 1)
     atoms = (
@@ -334,27 +333,23 @@ def _tile_map(bad: torch.Tensor) -> list[str]:
     plane = bad[:, :, batch].float()
     if max(plane.shape) <= TILE:
         return []
-    rows, columns = (-(-size // TILE) for size in plane.shape)
-    padded = torch.zeros(rows * TILE, columns * TILE, device=plane.device)
-    padded[: plane.shape[0], : plane.shape[1]] = plane
-    wrong = padded.view(rows, TILE, columns, TILE).sum((1, 3)).cpu()
-    height = torch.full((rows,), TILE)
-    width = torch.full((columns,), TILE)
-    height[-1], width[-1] = (
-        plane.shape[0] - TILE * (rows - 1),
-        plane.shape[1] - TILE * (columns - 1),
-    )
-    whole = height[:, None] * width[None, :]
-    picture = [
-        "".join(
-            "." if w == 0 else "#" if w == n else "+"
-            for w, n in zip(line[:MAP_TILES], full[:MAP_TILES])
-        )
-        for line, full in zip(wrong.tolist()[:MAP_TILES], whole.tolist()[:MAP_TILES])
-    ]
+    wrong = _sum_of_tiles(plane).cpu()
+    elements = _sum_of_tiles(torch.ones_like(plane)).cpu()
+    rows, columns = wrong.shape
+    symbols = torch.where(wrong == 0, 0, torch.where(wrong == elements, 2, 1))
+    drawn = symbols[:MAP_TILES, :MAP_TILES].tolist()
+    picture = ["".join(".+#"[symbol] for symbol in line) for line in drawn]
     cut = " (cut)" if max(rows, columns) > MAP_TILES else ""
     tiles = (
         f"{int((wrong > 0).sum())} of {rows * columns} tiles of {TILE} x {TILE} differ in batch"
         f" {batch}{cut}:"
     )
     return [tiles, *("  " + line for line in picture)]
+
+
+def _sum_of_tiles(plane: torch.Tensor) -> torch.Tensor:
+    """Of each tile of TILE x TILE elements, those at the edges being smaller."""
+    rows, columns = (-(-size // TILE) for size in plane.shape)
+    padded = torch.zeros(rows * TILE, columns * TILE, device=plane.device)
+    padded[: plane.shape[0], : plane.shape[1]] = plane
+    return padded.view(rows, TILE, columns, TILE).sum((1, 3))
