@@ -241,9 +241,11 @@ def random_shapes(count: int, seed: int = SEED) -> dict[str, Problem]:
 
 def loss(name: str, problem: Problem, ruler: Ruler, first: int, known: dict[str, float]) -> dict:
     """What the pick of a shape loses to the best of its candidates; known: us of those that were
-    modelled before, to which then only the pick is added.
+    modelled before, to which then only the pick is added; those that are legal no more go.
     """
     pick = submission.pick(problem)
+    legal = {told(config) for config in submission.legal_configs(problem)}
+    known = {name: us for name, us in known.items() if name in legal}
     listed = [pick] if known else candidates(problem, first)
     new = [config for config in listed if told(config) not in known]
     times = {told(config): us for config, us in ruler.times(problem, new).items()} | known
