@@ -110,6 +110,7 @@ def install(
             nvrtc,
             torch_cuda,
             triton,
+            unwritten_tensors,
         )
         from b200.host.cuda.modules import Modules
         from b200.host.runtime import Runtime
@@ -124,6 +125,7 @@ def install(
             dsl_hardware.patch()
             dsl_tensors.patch()
             nvrtc.patch()
+        unwritten_tensors.patch()
         _extensions = cuda.install(modules)
         triton.install()
     if gpu is None:

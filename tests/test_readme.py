@@ -14,15 +14,14 @@ import sys
 import pytest
 
 import eval as eval_py
-from harness.commands import COMMANDS
-from harness.tables import catalogue, figures
+from harness import figure_tables, figures
 from tests import ROOT
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 NOT_OURS = ("pip", "pytest", "ruff")
 SUBCOMMANDS = {
     "b200": ("run", "pack", "pipeline", "twin", "info", "calibrate", "measure"),
-    "harness": tuple(COMMANDS),
+    "harness.packs": ("make", "run", "pipeline"),
 }
 OWN_PATH = re.compile(
     r"(?:b200|harness|tests|docs|\.ci)/[\w./-]*\w|[\w-]+/[\w/-]+\.(?:py|md|json|cu)"
@@ -40,7 +39,7 @@ def commands() -> list[str]:
                 found |= {line.removeprefix("$ "): None for line in lines}
         spans = re.findall(r"`(?:[A-Z_]+=\S+ )*(python [^`]+)`", FENCE.sub("", text))
         found |= {re.sub(r"\s+", " ", span): None for span in spans}
-    for table in catalogue.TABLES.values():
+    for table in figure_tables.TABLES.values():
         found |= {part: None for part in table.command.split("; ")}
     parts = [part for line in found for part in line.split(" && ")]
     return sorted({part for part in parts if part.startswith("python ")})
@@ -53,7 +52,7 @@ def program(words: list[str]) -> tuple[list[str], list[str]]:
     for name, known in SUBCOMMANDS.items():
         if words[:2] == ["-m", name]:
             start += words[2] in known
-            start += words[2] in ("calibrate", "packs")
+            start += words[2] == "calibrate"
     return words[:start], words[start:]
 
 

@@ -91,7 +91,9 @@ class Asynchronous(CoreOperations):
             )
         self.repeats.issued(warp, operation)
         self.wrote |= isinstance(operation, (BulkStore, BulkReduce, TmaStore, TmaReduce))
-        if self.dependence is not None and self.ins is not None:
+        assert self.ins is not None
+        self.unwritten.issued(self.agent(warp), operation, self.ins)
+        if self.dependence is not None:
             self._beside_other_launches(self.dependence, self.agent(warp), operation)
         return rule(self, self.agent(warp), operation, apply) or apply
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from b200.checker import naming as words
 from b200.checker.dependent_launch import DependentLaunch, InFlight
 from b200.checker.finding import ERROR, LIMIT, PORTABILITY, Finding
-from b200.checker.following import Departed, Traces, Trail
+from b200.checker.following import Departed, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
 from b200.checker.observer import Observer
 from b200.chip.describe import mnemonic
@@ -20,13 +20,14 @@ from b200.chip.fragment import Fragment
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation
+from b200.chip.overlap import Overlapping
 from b200.chip.placement import Seat
-from b200.chip.state import Cluster, GlobalMemory
+from b200.chip.state import Cluster, GlobalMemory, Region
 from b200.chip.sync.mbarrier import BarrierHistory, MBarrier, WaitedTwice
 from b200.errors import EmulatorError
 from b200.program.module import Instr
+from b200.program.translate import translate
 
-KEPT = 4  # kernels whose clusters later launches may follow
 SHOWN = 8  # findings quoted in the report of an error
 
 
@@ -40,19 +41,17 @@ class Checked(Machine):
         super().__init__(memory)
         # address of a tensormap in global memory -> its bytes when an operation used it last
         self.used_tensormaps: dict[int, bytes] = {}
+        self.whole: dict[
+            int, Region
+        ] = {}  # allocations that are known to be written (unwritten.py)
         self.in_flight = InFlight()  # what may still run when a dependent launch starts
-        # (kernel, grid, block, cluster, bytes of shared memory) -> what a later launch may follow
-        self.traces: dict[tuple, Traces] = {}
 
     def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes):
         in_order = type(self).next_fragment is Machine.next_fragment
         at_once = type(self).settle is Machine.settle and not self.keep_stores
         dependence = self._dependence(code)
         follow = self.follows and in_order and at_once and can_be_followed(code)
-        follow = follow and dependence is None
-        key = code, grid, block, cluster, dynamic_smem
-        traces = self.traces.pop(key, None) or Traces() if follow else None
-        self.observer = Observer(self, code, traces)
+        self.observer = Observer(self, code, follow and dependence is None)
         self.observer.dependence = dependence
         if dependence is not None:
             dependence.observer = self.observer
@@ -62,23 +61,32 @@ class Checked(Machine):
             raise self._with_findings(error) from None
         finally:
             self.in_flight = dependence.after() if dependence is not None else InFlight()
+        if self.observer.unwritten.reads:
+            self._look_at_unwritten(code, grid, block, cluster, dynamic_smem, params)
         self.observer.finish()
         self.observer.findings.arrange()
         launch.findings = self.observer.findings
         launch.stores = self.observer.stores
         launch.incomplete = self._incomplete()
-        following = self.observer.following
-        if following is not None:
-            launch.followed = following.followed
-            if following.on and not launch.findings:
-                self._keep(key, following.traces)
+        if self.observer.following is not None:
+            launch.followed = self.observer.following.followed
         return launch
 
-    def _keep(self, key: tuple, traces: Traces):
-        """For the next launch with this key; those of the latest few are kept."""
-        self.traces[key] = traces
-        if len(self.traces) > KEPT:
-            del self.traces[next(iter(self.traces))]
+    def _look_at_unwritten(self, code, *arguments):
+        """The launch has read what nobody has written: does a result depend on it?"""
+        unwritten = self.observer.unwritten
+        kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Machine)]
+        overlaps = self.dependent and any(issubclass(kind, Overlapping) for kind in kinds)
+        if overlaps or unwritten.unknown:  # what the launch before has written would be missing
+            unwritten.tell(None)
+            return
+        unchecked = [kind for kind in kinds if not issubclass(kind, Checked)]
+        machine = type("Machine", tuple(unchecked), {"schedule": getattr(self, "schedule", None)})(
+            self.memory
+        )
+        machine.symbols = self.symbols
+        plain = translate(code.program, code.kernel)
+        unwritten.tell(unwritten.reaches(lambda: machine.launch(plain, *arguments)))
 
     def _dependence(self, code) -> DependentLaunch | None:
         """The rule of dependent launches, None where nothing overlaps with this one."""
@@ -98,6 +106,9 @@ class Checked(Machine):
         ]
         if dropped := self.observer.findings.dropped:
             found.append(f"{dropped} finding(s) beyond the first {LIMIT} of the launch are dropped")
+        unwritten = self.observer.unwritten
+        if unwritten.reads and unwritten.unknown:
+            found.append(unwritten.unknown)
         return list(dict.fromkeys([*found, *self.observer.coverage.left_out()]))
 
     def _with_findings(self, error: EmulatorError) -> EmulatorError:

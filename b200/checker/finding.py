@@ -12,8 +12,8 @@ ERROR, PORTABILITY, NOTE = SEVERITIES = ("error", "portability", "note")
 class Finding:
     """One thing that is wrong, or may go wrong on hardware, though this run went on.
 
-    kind: "race", "proxy" (a missing proxy fence), "uninitialised", "protocol" (barriers),
-    "lifetime" (exit, dealloc),
+    kind: "race", "proxy" (a missing proxy fence), "uninitialised" (shared, tensor memory),
+    "unwritten" (global memory), "protocol" (barriers), "lifetime" (exit, dealloc),
     "global" (writes of two CTAs), "order" (a result that depends on who comes first), "tensormap".
     diagnosis: one line in the user's words. details: further lines: who, where, what is missing.
     severity: ERROR: hardware can give wrong numbers or hang. PORTABILITY: outside what the PTX ISA

@@ -217,6 +217,8 @@ def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: boo
     elif rules.shadows:
         observer.ins = ins
         rules.loaded_lanes(observer.agent(w), at, nbytes, ins)
+    if not write:
+        observer.unwritten.lanes(observer.agent(w), at, nbytes, ins)
 
 
 def _beside_other_launches(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool):
@@ -280,8 +282,13 @@ def _look_at_access(ins: Instr) -> Looking | None:
         differs = partial(_differ, mask, at, args[1], bits) if write and where else None
         if where != "global":
             return Look((plain(args[0]) if where else where,), differs=differs)
-        tell = partial(_global, w, ins, at, nbytes, write, False) if write else None
-        return Look((where, at.size), Touch(write, at, nbytes), tell, differs=differs)
+        tell = note = None
+        if write:
+            tell = partial(_global, w, ins, at, nbytes, write, False)
+        else:
+            unwritten = w.machine.observer.unwritten
+            note = partial(unwritten.lanes, w.machine.observer.agent(w), at, nbytes, ins)
+        return Look((where, at.size), Touch(write, at, nbytes), tell, note, differs)
 
     return look
 
@@ -298,9 +305,12 @@ def access(ins: Instr, run):
     bits = (1 << TYPE_BITS[kind]) - 1
 
     def observed(w, mask, address, *rest):
-        w.machine.observer.ins = ins
-        result = run(w, mask, address, *rest)
+        observer = w.machine.observer
+        observer.ins = ins
         where, at = _where(space, _addresses(mask, address))
+        if write and where == "global":
+            observer.unwritten.writes(at, nbytes)
+        result = run(w, mask, address, *rest)
         if where is not None and write and not strong and _differ(mask, at, rest[0], bits):
             _one_address(w, ins, where)
         if where == "shared":
@@ -341,10 +351,13 @@ def atomic(ins: Instr, run):
     floats = ins.has("add") and "f" in kind_of(ins)
 
     def observed(w, mask, address, *rest):
-        result = run(w, mask, address, *rest)
-        where, at = _where(space, _addresses(mask, address))
         observer = w.machine.observer
         observer.ins = ins
+        where, at = _where(space, _addresses(mask, address))
+        if where == "global":
+            observer.unwritten.writes(at, nbytes)
+            observer.unwritten.lanes(observer.agent(w), at, nbytes, ins)
+        result = run(w, mask, address, *rest)
         if where == "shared":
             _receive_shared(w, ins, at)
             _shared(
@@ -400,9 +413,11 @@ def tensormap_replace(ins: Instr, run):
     in_shared = ins.has("shared::cta", "shared")
 
     def observed(w, lane, address, *operands):
-        result = run(w, lane, address, *operands)
         observer = w.machine.observer
         observer.ins = ins
+        if not in_shared and address & WINDOW == 0:
+            observer.unwritten.writes(np.array([address], np.int64), 128)
+        result = run(w, lane, address, *operands)
         if in_shared:
             _shared(
                 w,
@@ -424,9 +439,10 @@ def tensormap_copy(ins: Instr, run):
     """tensormap.cp_fenceproxy writes a tensormap in global memory."""
 
     def observed(w, mask, dst, src, size):
-        result = run(w, mask, dst, src, size)
         observer = w.machine.observer
         observer.ins = ins
+        observer.unwritten.writes(_addresses(mask, dst), 128)
+        result = run(w, mask, dst, src, size)
         at = np.array([int(_addresses(mask, src)[0])], np.int64)
         _shared(w, ins, at, 128, False, SHUFFLE, text="copies a tensormap out of shared memory")
         observer.globals.maps.edited(observer.agent(w), int(_addresses(mask, dst)[0]))

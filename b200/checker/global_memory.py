@@ -253,12 +253,12 @@ class GlobalRules:
     def loaded_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins):
         """`nbytes` read at each of the addresses, int64."""
         access = Access(ins)
-        for region, at in self._regions(addresses, nbytes):
+        for region, at in self.regions(addresses, nbytes):
             if (shadow := self.shadows.get(region.base)) is not None:
                 cells = shadow[(at // UNIT)[:, None] + _range(-(-nbytes // UNIT))]
                 self._check(agent, cells, access, region)
 
-    def _regions(self, addresses: np.ndarray, nbytes: int):
+    def regions(self, addresses: np.ndarray, nbytes: int):
         """(allocation, offsets in it) of accesses of `nbytes` each."""
         memory = self.observer.machine.memory
         while addresses.size:
@@ -371,7 +371,7 @@ class GlobalRules:
                 if len(self.order.chains.get(address, ())) == count:
                     return  # it has seen this before
         access = Access(ins, STRONG, scope_of(ins, GPU))
-        for region, at in self._regions(addresses, nbytes):
+        for region, at in self.regions(addresses, nbytes):
             if (shadow := self.shadows.get(region.base)) is not None:
                 for offset in set(at.tolist()):
                     cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
@@ -394,7 +394,7 @@ class GlobalRules:
     def updated(self, agent, addresses: np.ndarray, nbytes: int, ins):
         """atom, red: receive signals, and pass them on with one of their own."""
         found = []
-        for region, at in self._regions(addresses, nbytes):
+        for region, at in self.regions(addresses, nbytes):
             shadow = self._shadow(region)
             for offset in set(at.tolist()):
                 cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]

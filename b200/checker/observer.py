@@ -24,7 +24,7 @@ from b200.checker.coverage import Coverage
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
 from b200.checker.finding import ERROR, NOTE, PORTABILITY, Finding, Findings
-from b200.checker.following import Departed, Following, Left, Traces
+from b200.checker.following import Departed, Following
 from b200.checker.global_memory import GlobalRules
 from b200.checker.products import Products
 from b200.checker.quantise import unrounded_scales
@@ -34,6 +34,7 @@ from b200.checker.shadow import SharedShadow
 from b200.checker.shared_memory import SharedRules
 from b200.checker.stores import Stores
 from b200.checker.tensor_memory import TensorRules
+from b200.checker.unwritten import Unwritten
 from b200.checker.weak_order import Edge
 from b200.chip.describe import call, mnemonic
 from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier, WaitedTwice
@@ -46,14 +47,12 @@ ALIKE = 3  # findings of one kind about one line
 
 class Observer(Asynchronous):
     """What is known of a launch. ins: the instruction being executed. findings: what was found so
-    far. traces: what its clusters follow, None if they do not.
+    far.
     """
 
-    def __init__(self, machine, code, traces: Traces | None = None):
+    def __init__(self, machine, code, follow: bool = False):
         self.machine = machine
-        self.following = None
-        if traces is not None:
-            self.following = Following(self, machine.memory, traces)
+        self.following = Following(self, machine.memory) if follow else None
         ops = (op.ins.mods for block in code.structure for op in block.ops)
         self.strict = any(m[0] == "tcgen05" and m[1].startswith("fence") for m in ops)
         # mbarrier.init of the barriers of which somebody waited for a phase that was completed
@@ -64,6 +63,7 @@ class Observer(Asynchronous):
         self.free: list[SharedShadow] = []  # of CTAs that have ended
         self.alike: Counter = Counter()
         self.globals = GlobalRules(self)
+        self.unwritten = Unwritten(self, machine.memory, machine.whole)
         self.coverage = Coverage(self)
         self.arrivals = Arrivals(self)
         self.products = Products(self)
@@ -467,22 +467,6 @@ class Observer(Asynchronous):
         state.reach(record, target)
 
     # --- the end --------------------------------------------------------------------------------
-    def left_by(self, cluster, roles: dict) -> Left:
-        """What a cluster that was checked leaves to the rules for the whole launch."""
-
-        def of_cluster(found: list[tuple]) -> list[tuple]:
-            return [entry for entry in found if entry[0].agent.cta.cluster is cluster]
-
-        coverage, state = self.coverage, cluster.checked
-        ranks = state.ranks if state is not None else {}
-        return Left(roles, of_cluster(coverage.unread), of_cluster(coverage.empty), ranks)
-
-    def tell_left(self, left: Left):
-        """A cluster has ended that is followed from another launch."""
-        self.coverage.unread += left.unread
-        self.coverage.empty += left.empty
-        self.descriptors.tell_left(left.ranks)
-
     def warp_exited(self, state):
         lifetime.warp_exited(self, state)
 
@@ -498,6 +482,7 @@ class Observer(Asynchronous):
         """Tell of what needs the whole run to be told; also where an error ends it."""
         self.repeats.finish()
         self.arrivals.finish()
+        self.unwritten.tell("the launch did not come to its end")
         self.findings.tell()
 
     def _scales(self):

@@ -10,7 +10,7 @@ from b200.program.analysis import Block
 from b200.program.module import Instr, Kernel, Program
 
 
-@dataclass(eq=False)
+@dataclass
 class Translated:
     """A kernel ready to run.
 

@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from b200.program.parse import parse
-from harness.evaluator import cases
-from harness.evaluator.case import worker
+from harness import cases, worker
+from harness.evidence.kernels import Submission
 from harness.qualify.probe import VARIABLE, Probe, loadable, maps_of
-from harness.studies.evidence.kernels import Submission
 from task import GROUP
 
 LOAD, LOAD_ARGUMENTS = "_cudaLibraryLoadData", 8

@@ -13,8 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.evaluator import cases
-from harness.evaluator.case import worker
+from harness import cases, worker
 from reference import generate_input
 from task import PROBLEMS, find_problem
 

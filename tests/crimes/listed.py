@@ -15,6 +15,7 @@ from tests.crimes import (
     scopes,
     tensormaps,
     tmem,
+    unwritten,
     waits,
     words,
 )
@@ -30,6 +31,7 @@ CRIMES = [
     *numbers.CRIMES,
     *tensormaps.CRIMES,
     *tmem.CRIMES,
+    *unwritten.CRIMES,
     *waits.CRIMES,
     *polls.CRIMES,
     *words.CRIMES,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harness.studies import corpus
+from harness import corpus
 from tests.b200.test_run import BEHIND, CLEAN, RACE, launching
 
 RACE_FOUND = {"severity": "error", "kind": "race", "loc": "/there/a.py:7", "diagnosis": "d"}

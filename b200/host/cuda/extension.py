@@ -12,6 +12,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
+from b200.chip.unwritten import LIMIT, PATTERN
 from b200.host import torch_devices
 from b200.host.cuda import build
 from b200.host.cuda.driver import Driver, Loading
@@ -186,7 +187,8 @@ class Extensions:
             slot = ctypes.c_void_p.in_dll(table, name)
             slot.value = ctypes.cast(callback, ctypes.c_void_p).value
         account = ctypes.CDLL(str(_shared("allocator", toolkit)))
-        if account.b200_account_for_allocations():
+        pattern = ctypes.c_void_p(PATTERN.ctypes.data)
+        if account.b200_account_for_allocations(pattern, PATTERN.nbytes, ctypes.c_uint64(LIMIT)):
             self._find_allocation = account.b200_find_allocation
         self._connected = True
         self._keep = (table, account)

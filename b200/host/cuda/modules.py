@@ -11,7 +11,10 @@ import mmap
 import re
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from b200 import occupancy, sparse
+from b200.chip.unwritten import fill
 from b200.errors import EmulatorError
 from b200.hardware import (
     MAX_CLUSTER,
@@ -211,7 +214,9 @@ class Modules:
 
     # --- memory
     def reserve(self, nbytes: int) -> int:
-        """Address of pages that take no room until they are touched, and are zero then."""
+        """Address of memory that nobody has written (chip/unwritten.py); above its limit pages that
+        take no room until they are touched, and are zero then.
+        """
         used = self.used
         if used + nbytes > MEMORY_BYTES:
             raise Refused(
@@ -221,6 +226,7 @@ class Modules:
         pages = sparse.pages(nbytes)
         address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
         self._memory[address] = (pages, max(nbytes, 1))
+        fill(np.frombuffer(pages, np.uint8))
         return address
 
     def release(self, address: int) -> None:

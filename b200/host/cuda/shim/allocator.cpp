@@ -1,10 +1,13 @@
 // torch's CPU memory as PyTorch's allocator for CUDA would hand it out: in blocks that begin at
 // multiples of 512 bytes (../../aligned_storage.py). Keeps account of it, so that a pointer into a
-// tensor that only C++ code holds is known to be legal global memory, and how far it reaches.
+// tensor that only C++ code holds is known to be legal global memory, and how far it reaches. It
+// starts as memory that nobody has written (../../../chip/unwritten.py).
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
@@ -19,7 +22,8 @@ std::map<uintptr_t, size_t>& live() {
 
 class Accounting final : public c10::Allocator {
  public:
-  explicit Accounting(c10::Allocator* base) : base_(base) {}
+  Accounting(c10::Allocator* base, const char* pattern, size_t period, size_t limit)
+      : base_(base), pattern_(pattern), period_(period), limit_(limit) {}
 
   c10::DataPtr allocate(size_t nbytes) override {
     const c10::Device cpu(c10::DeviceType::CPU);
@@ -30,6 +34,8 @@ class Accounting final : public c10::Allocator {
       std::lock_guard<std::mutex> lock(guard);
       live()[reinterpret_cast<uintptr_t>(address)] = nbytes;
     }
+    for (size_t at = 0; nbytes <= limit_ && at < nbytes; at += period_)
+      memcpy(static_cast<char*>(address) + at, pattern_, std::min(period_, nbytes - at));
     return {address, address, &Accounting::release, cpu};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Accounting::release; }
@@ -49,15 +55,18 @@ class Accounting final : public c10::Allocator {
   }
 
   c10::Allocator* base_;
+  const char* pattern_;
+  size_t period_, limit_;
 };
 
 }  // namespace
 
-// From now on torch's CPU memory is accounted for; 0 if its allocator cannot be wrapped.
-extern "C" int b200_account_for_allocations() {
+// From now on torch's CPU memory is accounted for; 0 if its allocator cannot be wrapped. pattern: of
+// unwritten memory, `period` bytes; limit: bytes of an allocation that is filled.
+extern "C" int b200_account_for_allocations(const char* pattern, size_t period, size_t limit) {
   auto* base = c10::GetCPUAllocator();
   if (base->raw_deleter() == nullptr) return 0;
-  c10::SetCPUAllocator(new Accounting(base), 1);
+  c10::SetCPUAllocator(new Accounting(base, pattern, period, limit), 1);
   return 1;
 }
 

@@ -1,0 +1,260 @@
+"""Global memory that nobody has written, and that a launch reads.
+
+What is read is not defined; whether it matters is another question: rows behind a matrix's edge and
+the padding of scale factors are loaded and then not used. So reads of memory that still holds the
+pattern of unwritten memory (chip/unwritten.py) are remembered, and if there were any, the launch is
+carried out again with something else in their place, in the same order and without the checker.
+What it writes is compared: if it differs, or if the launch does not come to its end, what was read
+reaches a result. Memory is then put back to what the launch itself has left.
+
+Two replacements are tried: zeros, which differ from the pattern (NaN) in all arithmetic, and a
+number above 1 in all floating-point formats, for what takes a maximum or compares. What neither
+changes (a product with nothing but zeros of integers) does not reach a result by this rule.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.clocks import Agent
+from b200.checker.finding import ERROR, NOTE
+from b200.chip import unwritten as memory_of
+from b200.chip.contents import Contents
+from b200.chip.describe import mnemonic
+from b200.chip.operations import (
+    BulkLoad,
+    BulkReduce,
+    BulkStore,
+    CpAsync,
+    Operation,
+    TmaLoad,
+    TmaReduce,
+    TmaStore,
+)
+from b200.chip.state import GlobalMemory, Region
+from b200.chip.tensors import LiveTensors
+from b200.errors import EmulatorError, Fault
+from b200.program.module import Instr
+
+UNIT = memory_of.UNIT
+REPLACEMENTS = (0x0000, 0x4B4B)  # of a unit; 0x4B4B: f16 14.6, f32 and bf16 1.3e7, e4m3 5.5
+LEFT_OUT = "whether a result depends on unwritten memory that the launch reads was not looked at"
+
+
+class Read(NamedTuple):
+    """The first read of an instruction in an allocation: its unwritten units."""
+
+    agent: Agent
+    ins: Instr
+    region: Region
+    units: np.ndarray
+
+
+class Unwritten:
+    """The rule of one launch.
+
+    whole: allocations in which nothing is unwritten, by their first byte; kept from launch to
+    launch. reads: by instruction and allocation. units: of an allocation, which were read. before:
+    what lay in allocations before the launch wrote there.
+    """
+
+    def __init__(self, observer, memory: GlobalMemory, whole: dict[int, Region]):
+        self.observer, self.memory, self.whole = observer, memory, whole
+        self.reads: dict[tuple[int, int], Read] = {}
+        self.units: dict[int, np.ndarray] = {}
+        self.before: dict[int, tuple[Region, np.ndarray]] = {}
+        self.holes: dict[int, np.ndarray] = {}  # that were there at an allocation's first read
+        self.told, self.unknown = False, ""
+        self._near = self._near_written = 0, 0  # [first, last) byte of the allocation seen last
+
+    # --- what the launch does -------------------------------------------------------------------
+    def issued(self, agent: Agent, operation: Operation, ins: Instr):
+        """An asynchronous operation is about to take effect."""
+        if isinstance(operation, TmaLoad):
+            self.box(agent, operation.access, ins)
+        elif isinstance(operation, (BulkLoad, CpAsync)) and operation.nbytes:
+            self.span(agent, operation.source, operation.nbytes, ins)
+        elif isinstance(operation, (TmaStore, TmaReduce)):
+            self.writes_to(operation.access.region)
+            if isinstance(operation, TmaReduce):
+                self.box(agent, operation.access, ins)
+        elif isinstance(operation, (BulkStore, BulkReduce)):
+            self.writes_to(self.memory.region(operation.destination, operation.nbytes))
+            if isinstance(operation, BulkReduce):
+                self.span(agent, operation.destination, operation.nbytes, ins)
+
+    def lanes(self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr):
+        """`nbytes` are read at each of the addresses, int64."""
+        if self._within(self._near, addresses):
+            return
+        try:
+            parts = list(self.observer.globals.regions(addresses, nbytes))
+        except Fault:
+            return  # whoever reads says so
+        for region, at in parts:
+            if not self._is_whole(region):
+                count = (int(at[0]) % UNIT + nbytes + UNIT - 1) // UNIT
+                self._look(agent, region, ((at // UNIT)[:, None] + np.arange(count)).ravel(), ins)
+
+    def span(self, agent: Agent, address: int, nbytes: int, ins: Instr):
+        """Contiguous bytes are read."""
+        region = self.memory.region(address, nbytes)
+        if not region.behind and not self._is_whole(region):
+            at = address - region.base
+            self._look(agent, region, np.arange(at // UNIT, -(-(at + nbytes) // UNIT)), ins)
+
+    def box(self, agent: Agent, access, ins: Instr):
+        """The boxes of a tensor copy are read."""
+        if not self._is_whole(access.region):
+            for rows, nbytes in access.spans():
+                first = (rows - access.region.base) // UNIT
+                units = (first[:, None] + np.arange(-(-nbytes // UNIT))).ravel()
+                self._look(agent, access.region, units, ins)
+
+    def may_be(self, address: int, nbytes: int) -> bool:
+        """Whether the allocation at an address has anything unwritten in it."""
+        region = self.memory.region(address, nbytes)
+        return not region.behind and not self._is_whole(region)
+
+    def writes(self, addresses: np.ndarray, nbytes: int):
+        """Lanes are about to write `nbytes` at each of the addresses, int64."""
+        while addresses.size and not self._within(self._near_written, addresses):
+            try:
+                region = self.memory.region(int(addresses[0]), nbytes)
+            except Fault:
+                return  # whoever writes says so
+            self.writes_to(region)
+            self._near_written = low, high = region.base, region.base + region.size
+            addresses = addresses[(addresses < low) | (addresses >= high)]
+
+    def writes_to(self, region: Region):
+        """An allocation is about to be written: what lies there is kept."""
+        if region.base in self.before:
+            return
+        if region.size > memory_of.LIMIT:
+            self.unknown = f"{LEFT_OUT}: it writes {region.name}, which is too large to be kept"
+        else:
+            self.before[region.base] = region, region.u8.copy()
+
+    @staticmethod
+    def _within(span: tuple[int, int], addresses: np.ndarray) -> bool:
+        low, high = span
+        if addresses.size == 1:
+            return low <= addresses[0] < high
+        return low <= addresses.min() and addresses.max() < high
+
+    def _is_whole(self, region: Region) -> bool:
+        if self.whole.get(region.base) is not region:
+            if region.base in self.holes:
+                return False
+            holes = memory_of.find(region.u8)
+            if holes is not None:
+                self.holes[region.base] = holes
+                return False
+            self.whole[region.base] = region
+        self._near = region.base, region.base + region.size
+        return True
+
+    def _look(self, agent: Agent, region: Region, units: np.ndarray, ins: Instr):
+        """Units are read, in an allocation with unwritten ones: those that still are."""
+        holes = self.holes[region.base]
+        units = units[units < holes.size]
+        units = units[holes[units]]
+        units = units[region.u16[units] == memory_of.pattern_at(units)]
+        if units.size:
+            if region.base not in self.units:
+                self.units[region.base] = np.zeros(holes.size, bool)
+            self.units[region.base][units] = True
+            self.reads.setdefault((id(ins), region.base), Read(agent, ins, region, units))
+
+    # --- does it reach a result -----------------------------------------------------------------
+    def reaches(self, again: Callable[[], object]) -> str:
+        """Where a result differs when something else is read, "" if none does. again: carries the
+        launch out once more.
+        """
+        known = self.memory.known()
+        after = Contents(r for r in known if not r.behind and r.size <= memory_of.LIMIT)
+        written = [(region, old, region.u8.copy()) for region, old in self.before.values()]
+        written.sort(key=lambda entry: entry[0].base in self.units)  # other results are told first
+        try:
+            for value in REPLACEMENTS:
+                after.put_back()
+                for region, old, _ in written:
+                    region.u8[:] = old
+                for base, units in self.units.items():
+                    self.memory.region(base).u16[: units.size][units] = value
+                try:
+                    with contextlib.redirect_stdout(io.StringIO()):
+                        again()
+                except EmulatorError as error:
+                    return f"with other values there the launch ends in a {error.kind}"
+                for region, _, result in written:
+                    if found := self._difference(region, result, value):
+                        return found
+        finally:
+            after.put_back()
+        return ""
+
+    def _difference(self, region: Region, result: np.ndarray, value: int) -> str:
+        differs = region.u8 != result
+        read = self.units.get(region.base)
+        if read is not None:  # what was put there, and is there still, is no result
+            units = np.flatnonzero(read)
+            left = region.u16[units] == value
+            left &= result[: 2 * read.size].view(np.uint16)[units] == memory_of.pattern_at(units)
+            differs[: 2 * read.size].reshape(-1, 2)[units[left]] = False
+        if not differs.any():
+            return ""
+        return f"a result that depends on it: {self._place(region, int(np.argmax(differs)))}"
+
+    # --- words ----------------------------------------------------------------------------------
+    def tell(self, reached: str | None):
+        """Report the reads. reached: the result that depends on them, "" if none does, None if
+        that is not known.
+        """
+        if self.told:
+            return
+        self.told = True
+        if self.reads and reached is None and not self.unknown:
+            self.unknown = f"{LEFT_OUT}: another launch overlaps"
+        for read in self.reads.values():
+            self._tell(read, reached)
+
+    def _tell(self, read: Read, reached: str | None):
+        diagnosis = f"{mnemonic(read.ins)} reads global memory that nobody has written"
+        if reached == "":
+            diagnosis += ", on which no result of the launch depends"
+        elif reached is None:
+            diagnosis += f"; {LEFT_OUT}"
+        name = self.observer.operand(read.region.base)
+        at = UNIT * int(read.units[0])
+        details = [
+            f"this access: {words.line(read.ins)}, by {words.name(read.agent)}",
+            f"in {name}: {self._place(read.region, at)}; {UNIT * read.units.size} bytes in this "
+            f"access, {UNIT * int(self.units[read.region.base].sum())} there in the launch",
+            f"missing: a write of {name} before the launch (torch.zeros for torch.empty, a memset "
+            "behind cudaMalloc), or a guard for what it does not have",
+        ]
+        if reached:
+            details.append(reached)
+        severity = ERROR if reached else NOTE
+        self.observer.found("unwritten", diagnosis, details, read.ins, severity=severity)
+
+    def _place(self, region: Region, at: int) -> str:
+        """A byte of an allocation, by the element of the program's tensor where there is one."""
+        for name, tensor in LiveTensors.held(region.base, region.size):
+            left = (region.base + at - tensor.data_ptr()) // tensor.element_size()
+            index = [0] * tensor.dim()
+            for d in sorted(range(tensor.dim()), key=lambda d: -tensor.stride(d)):
+                if tensor.stride(d) > 0:
+                    index[d], left = divmod(left, tensor.stride(d))
+            inside = all(0 <= i < n for i, n in zip(index, tensor.shape))
+            if left == 0 and inside and index:
+                return f"{name}[{', '.join(map(str, index))}]"
+        return f"byte {at:,} of {self.observer.operand(region.base)}"

@@ -1,1 +1,0 @@
-"""Where a wrong result differs, and which known mistake reproduces it."""

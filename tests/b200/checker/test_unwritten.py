@@ -1,0 +1,178 @@
+"""Reads of global memory that nobody has written: which reach a result, and what stays as it was."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import b200
+from b200.checker.finding import ERROR, NOTE
+from b200.chip import unwritten
+from b200.chip.gpu import Gpu
+from tests.crimes.case import Source
+from tests.crimes.unwritten import THREADS, empty
+
+PARAMS = ".param .u64 src, .param .u64 out"
+START = (
+    "mov.u32 %r0, %tid.x;",
+    "mov.u32 %r50, %ctaid.x;",
+    f"mad.lo.u32 %r53, %r50, {THREADS}, %r0;",
+    "ld.param.u64 %rd0, [src];",
+    "ld.param.u64 %rd1, [out];",
+    "mul.wide.u32 %rd8, %r53, 4;",
+    "add.u64 %rd9, %rd0, %rd8;",
+    "add.u64 %rd10, %rd1, %rd8;",
+    "setp.lt.u32 %p4, %r53, 24;",
+    "ld.global.u32 %r5, [%rd9];",
+)
+STORE = "st.global.u32 [%rd10], %r5;"
+
+
+def run(source: torch.Tensor, *body: str, ctas: int = 1, check: bool | str = True, schedule=None):
+    """Threads load their word of `source`, do what `body` says and store %r5."""
+    k = Source(PARAMS, THREADS)
+    for line in (*START, *body, STORE):
+        k(line)
+    out = torch.zeros(THREADS * ctas, dtype=torch.int32)
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check, schedule=schedule)
+    arguments = [source, out]
+    launch = gpu.launch(k.text("reads"), "reads", (ctas, 1, 1), (THREADS, 1, 1), args=arguments)
+    return launch.findings or [], out
+
+
+@pytest.mark.parametrize("schedule", [None, "early", "random:3", "all", "pdl"])
+def test_what_is_not_used_is_a_remark(schedule):
+    findings, out = run(empty(THREADS, 24), "selp.u32 %r5, %r5, 1, %p4;", schedule=schedule)
+    (finding,) = findings
+    assert (finding.kind, finding.severity) == ("unwritten", NOTE)
+    assert "no result of the launch" in finding.message
+    assert "source[24]" in finding.message and "32 bytes in this access" in finding.message
+    assert out.tolist() == [1] * THREADS
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "max.f32 %f1, %f0, 0f40000000; mov.b32 %r5, %f1;",  # maximum of NaN and 2: as of 0 and 2
+        "setp.gt.f32 %p5, %f0, 0f40000000; selp.u32 %r5, 1, 0, %p5;",
+        "add.f32 %f1, %f0, %f0; mov.b32 %r5, %f1;",
+        "and.b32 %r5, %r5, 64;",
+    ],
+)
+def test_what_is_used_is_an_error(use):
+    body = [f"{part.strip()};" for part in use.split(";") if part.strip()]
+    findings, out = run(empty(THREADS, 24), "mov.b32 %f0, %r5;", *body)
+    (finding,) = findings
+    assert (finding.kind, finding.severity) == ("unwritten", ERROR)
+    assert "a result that depends on it: out[24]" in finding.message
+
+
+def test_a_launch_that_ends_in_a_fault_has_the_read_as_its_cause():
+    with pytest.raises(b200.EmulatorError, match="reads global memory that nobody has written"):
+        run(empty(THREADS, 24), "mul.wide.u32 %rd8, %r5, 4;", "add.u64 %rd10, %rd1, %rd8;")
+
+
+def test_memory_is_what_the_launch_has_left():
+    """The launch is carried out again with other values: nothing of that stays."""
+    k = "add.u32 %r5, %r5, 1;"
+    found = []
+    for check in (True, False):
+        source = empty(THREADS, 24)
+        _, out = run(source, k, "st.global.u32 [%rd9], %r5;", check=check)
+        found.append((source, out))
+    (source, out), (plain_source, plain_out) = found
+    assert torch.equal(source, plain_source) and torch.equal(out, plain_out)
+
+
+def test_results_do_not_depend_on_the_heap():
+    values = [run(empty(THREADS), check=False)[1] for _ in range(2)]
+    assert torch.equal(*values)
+
+
+@pytest.mark.parametrize("check", [True, "all"])
+def test_clusters_that_follow_are_seen(check):
+    """The last of 8 CTAs alone reads what nobody has written."""
+    source = empty(8 * THREADS, 7 * THREADS)
+    findings, _ = run(source, ctas=8, check=check)
+    (finding,) = findings
+    assert "source[224]" in finding.message and "128 there in the launch" in finding.message
+
+
+def test_what_the_launch_writes_is_written():
+    findings, _ = run(empty(THREADS, 24), "bar.sync 0;", "ld.global.u32 %r5, [%rd10];")
+    assert [finding.severity for finding in findings] == [NOTE]  # of the first load alone
+    assert ":10:" in findings[0].message
+
+
+# --- what holds the pattern ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nbytes", [2, 4, 6, 512, 20_000, unwritten.SMALL + 6, 1 << 20])
+def test_all_of_an_allocation_is_unwritten(nbytes):
+    data = np.zeros(nbytes, np.uint8)
+    unwritten.fill(data)
+    found = unwritten.find(data)
+    assert found is not None and found.all() and found.size == nbytes // 2
+
+
+@pytest.mark.parametrize("size, least", [(4096, 4), (1 << 20, 16)])
+def test_a_hole_is_found_from_so_many_bytes_on(size, least):
+    data = np.zeros(size, np.uint8)
+    unwritten.fill(data)
+    pattern = data.copy()
+    data[:] = 7
+    data[1002 : 1002 + least] = pattern[1002 : 1002 + least]
+    found = unwritten.find(data)
+    assert found is not None
+    assert np.flatnonzero(found).tolist() == list(range(501, 501 + least // 2))
+
+
+@pytest.mark.parametrize("value", [0, 255, 127, 128, 1])
+def test_common_contents_are_written(value):
+    for size in (4, 512, 1 << 20):
+        assert unwritten.find(np.full(size, value, np.uint8)) is None
+
+
+def test_four_bit_data_is_written():
+    data = np.random.default_rng(1).integers(0, 256, 1 << 24, np.uint8)
+    assert unwritten.find(data) is None
+
+
+def test_the_pattern_is_no_number():
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        values = torch.from_numpy(unwritten.PATTERN.view(np.int16).copy()).view(dtype)
+        assert values.isnan().all()
+
+
+# --- what starts so ------------------------------------------------------------------------------
+
+PROGRAM = """
+import ctypes, numpy as np, torch, b200
+from b200.chip import unwritten
+b200.install()
+def holds(t, start=0):
+    storage = t.untyped_storage()
+    data = np.zeros(storage.nbytes(), np.uint8)
+    unwritten.fill(data)
+    return ctypes.string_at(storage.data_ptr() + start, data.size - start) == data[start:].tobytes()
+for device in ("cpu", "cuda"):
+    x = torch.empty((3, 50), device=device)
+    assert holds(x), device
+    assert holds(torch.empty_like(x)) and holds(x.new_empty(7)) and holds(x.new_empty((2, 300)))
+    assert holds(torch.empty_strided((4, 4), (8, 1), device=device))
+    assert not holds(torch.zeros(5, device=device)) and not holds(torch.empty(5).fill_(1))
+    x.fill_(1)
+    x.resize_(40, 50)
+    assert holds(x, 600) and not holds(x), device
+assert torch.empty(4, device="meta").shape == (4,)
+torch.empty(3, out=torch.zeros(3)).sum()
+print("fine")
+"""
+
+
+def test_tensors_without_contents_are_unwritten():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert done.stdout == "fine\n", done.stderr
