@@ -116,6 +116,42 @@ class TensorMap:
         return prod(self.counts[1:])
 
     @cached_property
+    def box_shape(self) -> tuple[int, ...]:
+        """The box in bytes of global memory, slowest dimension first."""
+        return *reversed(self.counts[1:]), self.row_bytes
+
+    @cached_property
+    def box_strides(self) -> tuple[int, ...]:
+        """Bytes from one row of the box to the next, by dimension of `box_shape`."""
+        return *reversed(self.jumps), 1
+
+    @cached_property
+    def box_extent(self) -> int:
+        """Bytes from the first to behind the last of a box in global memory."""
+        return 1 + sum((n - 1) * step for n, step in zip(self.box_shape, self.box_strides))
+
+    @cached_property
+    def last_starts(self) -> tuple[int, ...]:
+        """By dimension: the last coordinate from which on the whole box lies in the tensor."""
+        steps = self.steps or (1,) * self.rank
+        reach = (self.box[0], *((n - 1) * s + 1 for n, s in zip(self.counts[1:], steps[1:])))
+        return tuple(dim - n for dim, n in zip(self.dims, reach))
+
+    def holds(self, coords) -> bool:
+        """Whether all of the box that starts there lies in the tensor."""
+        for at, last in zip(coords, self.last_starts):
+            if at < 0 or at > last:
+                return False
+        return True
+
+    def offset(self, coords) -> int:
+        """Bytes from the tensor's first to the box that starts at `coords`."""
+        found = coords[0] * self.element.bits // 8
+        for at, stride in zip(coords[1:], self.strides):
+            found += at * stride
+        return found
+
+    @cached_property
     def row_bytes(self) -> int:
         """Bytes of a row of the box in global memory."""
         return self.box[0] * self.element.bits // 8

@@ -86,24 +86,29 @@ class Window:
     __slots__ = ("shape", "inside", "view")
 
     def __init__(self, t: TensorMap, region: Region, coords):
+        if t.holds(coords):
+            self.shape, self.inside = t.box_shape, None
+            start = t.address - region.base + t.offset(coords)
+            if start + t.box_extent > region.size:
+                raise Fault(t.too_large(region))
+            self.view = np.ndarray(t.box_shape, np.uint8, region.u8, start, t.box_strides)
+            return
         row_bytes, bits = t.row_bytes, t.element.bits
         at = coords[0] * bits // 8
         low, high = max(0, -at), min(row_bytes, t.dims[0] * bits // 8 - at)
-        whole = low == 0 and high == row_bytes
         start = t.address - region.base + at + low
         shape, strides = [max(0, high - low)], [1]
         inside, full = [slice(low, high)], [row_bytes]
         for d in range(1, t.rank):
             coord, count, step = coords[d], t.counts[d], t.steps[d] if t.steps else 1
             low, high = max(0, -(coord // step)), min(count, -((coord - t.dims[d]) // step))
-            whole = whole and low == 0 and high == count
             start += coord * t.strides[d - 1] + low * t.jumps[d - 1]
             shape.append(max(0, high - low))
             strides.append(t.jumps[d - 1])
             inside.append(slice(low, high))
             full.append(count)
         self.shape = tuple(reversed(full))
-        self.inside = None if whole else tuple(reversed(inside))
+        self.inside = tuple(reversed(inside))
         self.view = None
         if 0 not in shape:
             if start + sum((n - 1) * s for n, s in zip(shape, strides)) >= region.size:

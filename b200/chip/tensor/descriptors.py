@@ -3,7 +3,7 @@
 A descriptor of 64 bits names a tile in the CTA's own shared memory: start, two strides, swizzle.
 Everything in it is a multiple of 16 bytes, and every swizzle moves whole 16-byte chunks, so a tile
 is read as an array of chunks. `k_major` and `mn_major` give the chunks of a tile as a `Tile`,
-cached on the parameters that shape it; `read` fetches one from a CTA.
+cached on the parameters that shape it; `chunks_of` says where they are for one start.
 """
 
 from __future__ import annotations
@@ -168,8 +168,3 @@ def check(cta: CTA, d: MatrixDescriptor, tile: Tile, operand: str):
 def chunks_of(d: MatrixDescriptor, tile: Tile) -> np.ndarray:
     """Indices of a tile's chunks in shared memory, int64 [rows, chunks]."""
     return tile.chunks + (d.start - d.start % PERIOD) // CHUNK
-
-
-def read(cta: CTA, d: MatrixDescriptor, tile: Tile) -> np.ndarray:
-    """Bytes of a tile, uint8 [rows, 16 * chunks]."""
-    return cta.smem.u128.take(chunks_of(d, tile)).view(np.uint8)

@@ -9,6 +9,7 @@ an element in each (fp4 in bits 5-2, fp6 in bits 6-1).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -72,6 +73,30 @@ def store(cta: CTA, shape: Shape, row: int, column: int, source: np.ndarray):
             partitions[q, :, column : column + width] = words[32 * i : 32 * i + 32]
 
 
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What is copied: a tile, `chunks` of shared memory in each CTA."""
+
+    matrix: descriptors.MatrixDescriptor
+    tile: descriptors.Tile
+    chunks: np.ndarray
+
+    def check(self, cta: CTA):
+        descriptors.check(cta, self.matrix, self.tile, "tcgen05.cp source")
+
+    def read(self, cta: CTA) -> np.ndarray:
+        """Its bytes, uint8 [rows, nbytes]."""
+        return cta.smem.u128.take(self.chunks).view(np.uint8)
+
+
+@lru_cache(maxsize=1 << 14)
+def _source(descriptor: int, rows: int, nbytes: int) -> Source:
+    """Loops come back to the same descriptors."""
+    matrix = descriptors.decode_matrix(descriptor, "tcgen05.cp source")
+    tile = descriptors.k_major(matrix, rows, nbytes)
+    return Source(matrix, tile, descriptors.chunks_of(matrix, tile))
+
+
 @lane("tcgen05.cp")
 def tcgen05_cp(ins: Instr):
     """tcgen05.cp.cta_group.shape{.multicast}{.dst_fmt.src_fmt} [taddr], s-desc"""
@@ -84,20 +109,22 @@ def tcgen05_cp(ins: Instr):
         row, column = split(taddr)
         if row and shape.targets:
             raise Fault(f"{ins.opcode} to address {taddr:#010x}: lane {row}, must be 0")
-        matrix = descriptors.decode_matrix(descriptor, "tcgen05.cp source")
-        tile = descriptors.k_major(matrix, shape.rows, shape.nbytes)
+        source = _source(descriptor, shape.rows, shape.nbytes)
         ctas = warp.cta.pair if group == 2 else (warp.cta,)
         for cta in ctas:
-            cta.check_tmem(row, column, shape.nbytes // 4)
-            descriptors.check(cta, matrix, tile, "tcgen05.cp source")
+            if (source, column) not in cta.legal:
+                cta.check_tmem(row, column, shape.nbytes // 4)
+                source.check(cta)
+                cta.legal.add((source, column))
 
         def apply():
             for cta in ctas:
-                source = descriptors.read(cta, matrix, tile)
+                rows = source.read(cta)
                 if expand is not None:
-                    source = expand(source)
-                store(cta, shape, row, column, source)
+                    rows = expand(rows)
+                store(cta, shape, row, column, rows)
 
-        warp.machine.issue(TmemCopy(ctas, shape, matrix, tile, column), warp, apply)
+        copy = TmemCopy(ctas, shape, source.matrix, source.tile, column)
+        warp.machine.issue(copy, warp, apply)
 
     return run

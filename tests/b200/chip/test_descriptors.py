@@ -51,7 +51,7 @@ def test_absolute_leading_offset_is_unsupported():
 def read(cta, word: int, tile) -> np.ndarray:
     d = descriptors.decode_matrix(word)
     descriptors.check(cta, d, tile, "operand A")
-    return descriptors.read(cta, d, tile)
+    return cta.smem.u128.take(descriptors.chunks_of(d, tile)).view(np.uint8)
 
 
 sixteens = st.integers(0, 127).map(lambda i: 16 * i)
@@ -101,8 +101,9 @@ def test_a_k_step_is_an_addition_to_the_start():
     d = descriptors.decode_matrix(matrix(0x2000))
     whole = read(warp.cta, matrix(0x2000), descriptors.k_major(d, 128, 128))
     for step in range(4):
-        d = descriptors.decode_matrix(matrix(0x2000) + 2 * step)
-        got = descriptors.read(warp.cta, d, descriptors.k_major(d, 128, 32))
+        start = matrix(0x2000) + 2 * step
+        d = descriptors.decode_matrix(start)
+        got = read(warp.cta, start, descriptors.k_major(d, 128, 32))
         np.testing.assert_array_equal(got, whole[:, 32 * step : 32 * step + 32])
 
 
