@@ -56,6 +56,7 @@ class Program:
     """A file of a repository. by: what runs it, one of RUNNERS. findings: those expected, of errors
     and portability. needs, below: the CuTe DSL's version, "" for any. packages: modules that it
     imports and this project does not. beside: repositories whose modules it imports, its own, too.
+    seconds: what it took once, by the clock of two cores that others used as well.
     """
 
     repository: str
@@ -69,6 +70,7 @@ class Program:
     packages: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     note: str = ""
+    seconds: int = 0
 
     @property
     def folder(self) -> str:

@@ -101,13 +101,14 @@ def patch(runtime: Runtime) -> None:
         return compiled
 
     def generate_execution_args(self, args, kwargs):
+        arguments = prepare(self, args, kwargs)  # what a tensor's marks mean is found out then
         expected = getattr(self, _ATTRIBUTE, {})
         if expected:
             given = _forms(self.signature, args, kwargs)
             both = ((n, expected[n], form) for n, form in given.items() if n in expected)
             found = (compare(*each) for each in both)
             runtime.mismatched = [finding for finding in found if finding is not None]
-        return prepare(self, args, kwargs)
+        return arguments
 
     compiler.CompileCallable.__call__ = compile_
     jit.ExecutionArgs.generate_execution_args = generate_execution_args

@@ -81,9 +81,55 @@ def _structure(fields: list[tuple[int, int]], at: int) -> bytes:
     return bytes(out) + bytes(-(len(out) - start) % largest)
 
 
-def spec_of(name: str, example) -> TensorSpec | None:
-    """The spec of an argument that a function was compiled with, None if it is no tensor."""
+@dataclass(frozen=True)
+class ScalarSpec:
+    """A number inside of a tuple. type: the DSL's."""
+
+    type: Any
+
+    def descriptor(self, value) -> Any:
+        return value if hasattr(value, "__c_pointers__") else self.type(value)
+
+
+@dataclass(frozen=True)
+class TupleSpec:
+    """A tuple with tensors or numbers in it. items: a spec each, None for what is passed as it
+    is.
+    """
+
+    name: str
+    items: tuple
+
+    def descriptor(self, values) -> Any:
+        """The tuple with its arguments in place; ValueError if it does not fit."""
+        if not isinstance(values, (tuple, list)) or len(values) != len(self.items):
+            sized = isinstance(values, (tuple, list))
+            found = f"{len(values)} items" if sized else f"the type {type(values).__name__}"
+            raise ValueError(
+                f"{self.name} has {found}, the function was compiled for {len(self.items)} items"
+            )
+        pairs = zip(self.items, values, strict=True)
+        found = [v if spec is None or v is None else spec.descriptor(v) for spec, v in pairs]
+        named = hasattr(values, "_fields")
+        return type(values)(*found) if named else tuple(found)
+
+
+Spec = TensorSpec | ScalarSpec | TupleSpec
+
+
+def spec_of(name: str, example, inside: bool = False) -> Spec | None:
+    """The spec of an argument that a function was compiled with, None if it is passed as it is.
+    inside: it is an item of a tuple, which the DSL does not adapt.
+    """
+    from cutlass.base_dsl.typing import Numeric
     from cutlass.cute.runtime import _FakeTensor, _Tensor
+
+    if isinstance(example, (tuple, list)):
+        fields: Any = getattr(example, "_fields", range(len(example)))
+        items = tuple(spec_of(f"{name}.{f}", item, True) for f, item in zip(fields, example))
+        return TupleSpec(name, items) if any(items) else None
+    if inside and isinstance(example, Numeric):
+        return ScalarSpec(type(example))
 
     def masked(values, mask, bits: int):
         return tuple(Dynamic(bits) if dynamic else v for v, dynamic in zip(values, mask))
@@ -168,7 +214,7 @@ def _record(execution_args, args: tuple, kwargs: dict):
     }
 
 
-def _arguments(execution_args, specs: dict[str, TensorSpec], args: tuple, kwargs: dict) -> tuple:
+def _arguments(execution_args, specs: dict[str, Spec], args: tuple, kwargs: dict) -> tuple:
     """The arguments of a call in the order of the signature, tensors as descriptors."""
     from cuda.bindings.driver import CUstream
 

@@ -36,7 +36,8 @@ _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(\(.*?\))?\s*([^{;]*)\{", re.S)
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)([^\n]*)")
 _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
-_REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
+_REG = re.compile(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)", re.S)
+_COMPONENTS = ("xr", "yg", "zb", "wa")  # names of a vector's elements (PTX ISA 6.4.3)
 _GUARD = re.compile(r"@(!?)\s*([\w$%.]+)\s+")
 _CALL = re.compile(r"(?:\(([^)]*)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\))?", re.S)
 _CALL_PARAMETER = re.compile(r"\.param\s+\.(b32|b64|u32|u64|s32|s64)\s+([\w$%]+)")
@@ -98,6 +99,7 @@ class _Scope:
 
     suffix: str
     registers: dict[str, Reg] = field(default_factory=dict)
+    vectors: dict[str, Vec] = field(default_factory=dict)
     ranges: list[tuple[str, str]] = field(default_factory=list)
     labels: set[str] = field(default_factory=set)
 
@@ -228,13 +230,25 @@ class _Body:
         found = _REG.match(text)
         if found is None:
             raise Unsupported(f"declaration: {text}")
-        kind, names = found.groups()
+        size, kind, names = found.groups()
         scope = self.scopes[-1]
         for name in split_operands(names):
-            if match := re.fullmatch(r"([\w$%]+)<(\d+)>", name):
+            if size:
+                self._declare_vector(name, int(size), kind)
+            elif match := re.fullmatch(r"([\w$%]+)<(\d+)>", name):
                 scope.ranges.append((match.group(1), kind))
             else:
                 scope.registers[name] = self._new(name + scope.suffix, kind)
+
+    def _declare_vector(self, name: str, size: int, kind: str):
+        scope, elements = self.scopes[-1], []
+        for letters in _COMPONENTS[:size]:
+            elements.append(self._new(f"{name}.{letters[0]}{scope.suffix}", kind))
+            scope.registers |= {f"{name}.{letter}": elements[-1] for letter in letters}
+        scope.vectors[name] = Vec(tuple(elements))
+
+    def _vector(self, name: str) -> Vec | None:
+        return next((s.vectors[name] for s in reversed(self.scopes) if name in s.vectors), None)
 
     def _new(self, name: str, kind: str) -> Reg:
         reg = Reg(name, kind)
@@ -322,7 +336,7 @@ class _Body:
             return Not(reg)
         if token.startswith("-") and (reg := self._register(token[1:].strip())):
             raise Unsupported(f"negated register operand {reg.name}")
-        if (reg := self._register(token)) is not None:
+        if (reg := self._register(token) or self._vector(token)) is not None:
             return reg
         if token.startswith("%"):
             if token[1:].split(".")[0] not in _SPECIALS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -37,6 +38,39 @@ def test_verdicts(found, errors, verdict, said):
     assert lines == ({"a.py:7"} if verdict in ("portability", "errors") else set())
 
 
+def record(status: str, *lines: str) -> str:
+    return json.dumps({"status": status, "message": "\n".join(lines)})
+
+
+CHECKED = "the checker found 1 error(s) and 2 remark(s):"
+IN_A_KERNEL = "/there/a.py:7: race: st.shared writes shared memory"
+ASIDE = "/there/b.py:9: protocol (portability): 4 bytes at 0x10"
+BY_THE_WAY = "/there/b.py:3: order (note): floating-point sums"
+
+
+@pytest.mark.parametrize(
+    "said, verdict, findings",
+    [
+        (record("pass"), "clean", set()),
+        (record("pass", CHECKED, BY_THE_WAY), "clean", set()),
+        (record("pass", CHECKED, ASIDE), "portability", {("portability", "protocol", "b.py:9")}),
+        (
+            record("fail", "3 of 9 elements differ", CHECKED, IN_A_KERNEL, ASIDE),
+            "errors",
+            {("error", "race", "a.py:7"), ("portability", "protocol", "b.py:9")},
+        ),
+        (record("fail", "3 of 9 elements differ"), "fails", set()),
+        (record("error", "deadlock: no warp can proceed in k"), "fails", set()),
+        ("eval.py: a text", "fails", set()),
+    ],
+)
+def test_verdicts_of_submissions(said, verdict, findings):
+    outcome = corpus.judge_submission(said, "no kernel\n", 1.0)
+    assert (outcome.verdict, outcome.findings) == (verdict, frozenset(findings))
+    last = "no kernel" if said.startswith("eval") else json.loads(said)["message"]
+    assert outcome.said == ("" if '"pass"' in said else last.partition("\n")[0])
+
+
 def test_what_is_new_and_what_is_gone_is_shown():
     expected = frozenset({("error", "race", "a.py:7"), ("error", "proxy", "a.py:9")})
     program = corpus.Program("o/r", "a.py", expected="errors", findings=expected)
@@ -66,6 +100,44 @@ def test_nothing_at_hand(tmp_path, capsys):
     assert corpus.main([str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert f"NVIDIA/cutlass is not in {tmp_path}" in said and "nothing to run" in said
+
+
+def test_what_cannot_run_here(tmp_path):
+    folder = tmp_path / "o+r"
+    folder.mkdir()
+    (folder / "a.py").touch()
+
+    def missing(**options) -> str:
+        program = corpus.Program("o/r", **{"file": "a.py", **options})
+        return corpus._missing(program, tmp_path, "4.5.2", frozenset({"einops"}))
+
+    assert missing() == missing(needs="4.5") == missing(below="4.6") == ""
+    assert "need nvidia-cutlass-dsl 4.8, here is 4.5.2" in missing(needs="4.8")
+    assert "for nvidia-cutlass-dsl below 4.5" in missing(below="4.5")
+    assert "import einops, which is not installed" in missing(packages=("einops", "torch"))
+    assert f"p/q is not in {tmp_path}" == missing(beside=("p/q",))
+    assert "o/r has no b.py" == missing(file="b.py")
+
+
+TESTS = """
+import torch
+def test_right():
+    {launches}
+def test_other():
+    assert 0
+"""
+
+
+def test_tests_are_run_by_pytest(tmp_path):
+    folder = tmp_path / "o+r"
+    folder.mkdir()
+    body = launching(RACE).replace("\n", "\n    ").replace("b200._runtime.gpu", "b200.install()")
+    (folder / "test_k.py").write_text(TESTS.format(launches=body))
+    program = corpus.Program("o/r", "test_k.py", ("-k", "right"), by="pytest")
+    outcome = corpus.run(program, tmp_path, sys.executable, 60)
+    assert (outcome.verdict, len(outcome.findings)) == ("errors", 1), outcome
+    program = corpus.Program("o/r", "test_k.py", ("-k", "other"), by="pytest")
+    assert corpus.run(program, tmp_path, sys.executable, 60).verdict == "fails"
 
 
 def test_programs_are_run(tmp_path, capsys, monkeypatch):

@@ -325,6 +325,32 @@ def test_counters_count_warp_instructions():
     assert launch.counters["st.global"] == 2 and launch.counters["mad"] == 2
 
 
+def test_vectors_of_registers():
+    """PTX ISA 5.4.2 and 6.4.3: declared as one, used whole and by element; x and r are the first.
+    A scope's own vector hides one of the same name.
+    """
+    got = output(
+        """
+    .reg .v4 .b32 v, w;
+    .reg .v2 .b32 pair;
+    mov.b32 %r10, dyn;
+    mov.b32 v.x, 1;
+    mov.b32 v.g, 20;
+    mov.b32 v.z, 300;
+    mov.b32 v.a, 4000;
+    { .reg .v4 .b32 v; mov.b32 v.x, 50000; mov.b32 v.y, v.r; }
+    st.shared.v4.b32 [%r10], v;
+    ld.shared.v4.b32 w, [%r10];
+    mov.b32 pair.x, w.x; mov.b32 pair.y, w.y;
+    add.u32 %r6, pair.x, pair.y;
+    add.u32 %r6, %r6, w.b;
+    add.u32 %r6, %r6, w.w;
+    st.global.u32 [%rd3], %r6;""",
+        smem=64,
+    )
+    assert got == [4321] * 32
+
+
 @pytest.mark.parametrize("word, expected", [(0, -1), (1, 0)])
 @pytest.mark.parametrize("some", ["", "setp.gt.u32 %p6, %r1, 7; @%p6 bra OUT;"])
 def test_a_register_of_128_bits_is_loaded(some, word, expected):

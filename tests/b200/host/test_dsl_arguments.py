@@ -55,6 +55,34 @@ def test_marked_alike_nothing_is_said():
     assert found == [] and torch.equal(y, torch.arange(100.0) + 1)
 
 
+@cute.kernel
+def _add_columns(x: cute.Tensor, y: cute.Tensor):
+    row, _, _ = cute.arch.thread_idx()
+    column, _, _ = cute.arch.block_idx()
+    y[row, column] = x[row, column] + 1
+
+
+@cute.jit
+def _run_columns(x: cute.Tensor, y: cute.Tensor):
+    _add_columns(x, y).launch(grid=(x.shape[1], 1, 1), block=(x.shape[0], 1, 1))
+
+
+def test_strides_that_become_dynamic_with_a_size():
+    """mark_compact_shape_dynamic of one mode makes strides dynamic, too, at the first use of the
+    tensor only.
+    """
+    gpu = b200.install()
+
+    def marked(tensor: torch.Tensor):
+        order = tensor.dim_order()
+        return from_dlpack(tensor).mark_compact_shape_dynamic(mode=1, stride_order=order)
+
+    compiled = cute.compile(_run_columns, *(marked(torch.zeros(8, 4)) for _ in "xy"))
+    x, y = torch.rand(8, 6), torch.zeros(8, 6)
+    compiled(marked(x), marked(y))
+    assert gpu.launches[-1].findings == [] and torch.equal(y, x + 1)
+
+
 def test_the_same_fixed_shape_is_right():
     found, y = _findings(_fixed, _fixed, 64)
     assert found == [] and torch.equal(y, torch.arange(64.0) + 1)

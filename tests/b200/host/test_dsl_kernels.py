@@ -183,6 +183,37 @@ def fill(x: cute.Tensor, stream: cuda.CUstream):
 
 
 @cute.kernel
+def add_to_kernel(x: cute.Tensor, y: cute.Tensor, n: cutlass.Int32):
+    row, _, _ = cute.arch.block_idx()
+    column, _, _ = cute.arch.thread_idx()
+    y[row, column] = x[row, column] + n
+
+
+@cute.jit
+def add_to(args: tuple, stream: cuda.CUstream):
+    x, (y, n) = args
+    add_to_kernel(x, y, n).launch(grid=(x.shape[0], 1, 1), block=(x.shape[1], 1, 1), stream=stream)
+
+
+def test_tvm_ffi_functions_take_tuples(gpu):
+    """Tensors of another shape and numbers inside of a tuple, which the TVM FFI looks into."""
+    rows, columns = cute.sym_int(), cute.sym_int()
+    x, y = (
+        make_fake_compact_tensor(cutlass.Int32, (rows, columns), stride_order=(1, 0))
+        for _ in range(2)
+    )
+    stream = make_fake_stream(use_tvm_ffi_env_stream=True)
+    compiled = cute.compile(add_to, (x, (y, cutlass.Int32(1))), stream, options="--enable-tvm-ffi")
+    for shape, n in (((3, 8), 5), ((4, 2), -7)):
+        x = torch.arange(shape[0] * shape[1], dtype=torch.int32).reshape(shape)
+        y = torch.zeros(shape, dtype=torch.int32)
+        compiled((x, (y, n)))
+        assert torch.equal(y, x + n)
+    with pytest.raises(ValueError, match="args.1 has 1 items, the function was compiled for 2"):
+        compiled((x, (y,)))
+
+
+@cute.kernel
 def mark_kernel(x: cute.Tensor):
     thread, _, _ = cute.arch.thread_idx()
     cta, _, _ = cute.arch.block_idx()
