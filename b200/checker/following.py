@@ -331,6 +331,7 @@ def _tma_load(trail: Trail, w, load: TmaLoad) -> Look:
     operands = _box(trail, w, load), tuple(map(_place, load.places))
     observer, access = trail.following.observer, load.access
     agent, ins = observer.agent(w), observer.ins
+    assert ins is not None
     return Look(
         operands,
         Touch(False, _one(access.tensormap.address), 1),
@@ -338,7 +339,7 @@ def _tma_load(trail: Trail, w, load: TmaLoad) -> Look:
     )
 
 
-def _told_of_box(observer: Observer, agent, access, ins: Instr | None):
+def _told_of_box(observer: Observer, agent, access, ins: Instr):
     observer.coverage.loaded(agent, access, ins)
     observer.unwritten.box(agent, access, ins)
 
@@ -356,6 +357,7 @@ def _tma_store(trail: Trail, w, store: TmaStore) -> Look:
 def _bulk_load(trail: Trail, w, load: BulkLoad) -> Look:
     observer, source, n = trail.following.observer, load.source, load.nbytes
     agent, ins = observer.agent(w), observer.ins
+    assert ins is not None
     again = trail.again(w, source)
     return Look(
         (n, tuple(map(_place, load.places)), observer.operand(source), again),

@@ -4,7 +4,9 @@ Such values are looks at an mbarrier, results of atomics, strong reads of memory
 acquire), clocks, answers of cluster launch control, and all that is computed from them, in
 registers or through memory. They do no harm where they only become data. They do where a branch, a
 guard or an operand of an instruction that synchronises depends on them; then one run does not show
-what another order does. A loop around one wait is the wait. Plain reads are as ordered as the
+what another order does. A loop around one wait is the wait. A look that decides only whether the
+wait behind it is left out (consumer_try_wait and consumer_wait of CUTLASS's pipelines) is a step of
+its own, with both outcomes (trace.py: LOOK). Plain reads are as ordered as the
 checker found them: where it found a race, they count as such values, too.
 """
 
@@ -38,15 +40,27 @@ def unknown(blocks: list[Block], ran: list[int], racy: bool) -> list[str]:
     return Control(blocks, ran, racy).reasons()
 
 
-Causes = frozenset  # of instructions that a value depends on, and that another order may change
+def peeks(blocks: list[Block]) -> dict[int, set[int]]:
+    """Looks that decide only whether one wait is left out: of that wait, the looks, by id()."""
+    control = Control(blocks, [1] * len(blocks), False)
+    found: dict[int, set[int]] = {}
+    for index, wait in control.guards.items():
+        found.setdefault(id(wait), set()).update(control.decide(index))
+    return found
+
+
+# Instructions that a value depends on, and that another order may change, by id(). A number below 0
+# is a branch, by its block: what is computed where its way has led is the same whenever it is
+# computed, and depends on the branch from where its ways meet.
+Causes = frozenset
 NONE: Causes = frozenset()
 
 
 class Control:
     """The flow of order-dependent values through one kernel, block by block to a fixed point.
 
-    entry: of each block, the registers that hold such values where it begins. inside: causes of
-    the branches that decide whether a block is executed. memory: of each space.
+    entry: of each block, the registers that hold such values where it begins. inside: the branches
+    on such values that decide whether a block is executed. memory: of each space.
     """
 
     def __init__(self, blocks: list[Block], ran: list[int], racy: bool):
@@ -54,12 +68,18 @@ class Control:
         self.blocks = [replace(b, successors=[]) if _traps(b) else b for b in blocks]
         self.ran, self.racy = ran, racy
         self.meets = post_dominators(self.blocks)
+        self.regions = [self._region(block) for block in self.blocks]
         self.instructions: dict[int, Instr] = {}
         self.entry: list[dict[str, Causes]] = [{} for _ in blocks]
         self.inside: list[Causes] = [NONE for _ in blocks]
         self.memory: dict[str, Causes] = {}
         self.decides: dict[int, Causes] = {}  # of an instruction: what decides over it
         self._spread()
+        # by block: the wait that its branch leaves out where a look before has found it over
+        self.guards: dict[int, Instr] = {}
+        for block in self.blocks:
+            if (wait := self._left_out(block)) is not None:
+                self.guards[block.index] = wait
 
     def reasons(self) -> list[str]:
         found: dict[str, None] = {}
@@ -86,11 +106,29 @@ class Control:
                     if after != EXIT:
                         into = self.entry[after]
                         for name, causes in known.items():
-                            into[name] = into.get(name, NONE) | causes
-                causes = self.decides.get(id(block.ops[-1].ins), NONE)
-                if causes and block.ops[-1].entry is None:
-                    for index in self._region(block):
-                        self.inside[index] |= causes
+                            into[name] = into.get(name, NONE) | self._at(after, causes)
+                if self._branches(block):
+                    for index in self.regions[block.index]:
+                        self.inside[index] |= {-1 - block.index}
+
+    def _branches(self, block: Block) -> Causes:
+        """What decides over the way on behind a block, branches around it included."""
+        last = block.ops[-1]
+        return self.decides.get(id(last.ins), NONE) if last.entry is None else NONE
+
+    def _at(self, index: int | None, causes: Causes) -> Causes:
+        """Causes of a value where it comes to a block (None: to memory): branches whose ways have
+        met are replaced by what decides over them.
+        """
+        work, found, seen = list(causes), set(), set()
+        while work:
+            cause = work.pop()
+            if cause >= 0 or index is not None and index in self.regions[-1 - cause]:
+                found.add(cause)
+            elif cause not in seen:
+                seen.add(cause)
+                work += self._branches(self.blocks[-1 - cause])
+        return NONE | found
 
     def _size(self) -> tuple:
         """Grows while anything is found."""
@@ -119,7 +157,7 @@ class Control:
                 known.pop(register.name, None)
         if causes and ins.mods[0] in ("st", "stmatrix"):
             for space in _spaces(ins):
-                self.memory[space] = self.memory.get(space, NONE) | causes
+                self.memory[space] = self.memory.get(space, NONE) | self._at(None, causes)
 
     def _source(self, ins: Instr) -> bool:
         mods = ins.mods
@@ -136,7 +174,7 @@ class Control:
     # --- deciding ---------------------------------------------------------------------------------
     def _harm(self, block: Block, op: Op) -> Causes:
         """The values that decide over an instruction's part in synchronisation."""
-        causes = self.decides[id(op.ins)]
+        causes = _instructions(self.decides[id(op.ins)])
         if op.entry is None:
             ways = len(set(block.successors))
             return causes if causes and ways > 1 and not self._harmless(block, causes) else NONE
@@ -155,16 +193,47 @@ class Control:
 
     def _harmless(self, block: Block, causes: Causes) -> bool:
         """Whether nothing synchronises on either way, but for the wait that is repeated."""
-        region = self._region(block)
+        region = self.regions[block.index]
         ends = any(EXIT in self.blocks[i].successors for i in (*region, block.index))
         if ends and self.meets[block.index] == EXIT:
             return False
-        inside = [op.ins for i in region for op in self.blocks[i].ops if _synchronises(op.ins)]
+        if block.index in self.guards:
+            return True
+        inside = self._inside(region)
         looks = [ins for c in causes if (ins := self.instructions[c]).mods[:2] in LOOKS]
         if not inside:
             return not looks  # a look that is not repeated goes on either way
         repeated = len(causes) == len(looks) == 1 and all(ins is looks[0] for ins in inside)
         return repeated and self._repeats(block, looks[0])
+
+    def _inside(self, region: set[int]) -> list[Instr]:
+        """What synchronises in some blocks."""
+        return [op.ins for i in region for op in self.blocks[i].ops if _synchronises(op.ins)]
+
+    def decide(self, index: int) -> Causes:
+        """The instructions that decide over the way on behind a block, once it is executed."""
+        return _instructions(self._branches(self.blocks[index]))
+
+    def _left_out(self, block: Block) -> Instr | None:
+        """The wait that a block's branch leaves out by a look that was made before, if that is all
+        that it does: of what it decides over only the wait synchronises, repeated until it passes.
+        """
+        causes = self.decide(block.index)
+        if not causes or self.meets[block.index] == EXIT:
+            return None
+        if any(self.instructions[c].mods[:2] not in LOOKS for c in causes):
+            return None
+        region = self.regions[block.index]
+        waits = {id(ins): ins for ins in self._inside(region)}
+        if len(waits) != 1 or causes & waits.keys():
+            return None
+        (wait,) = waits.values()
+        if wait.mods[:2] not in LOOKS or block.index in region:
+            return None
+        loops = [i for i in region if len(set(self.blocks[i].successors)) > 1]
+        if len(loops) != 1 or self.decide(loops[0]) != {id(wait)}:
+            return None
+        return wait if self._repeats(self.blocks[loops[0]], wait) else None
 
     def _repeats(self, block: Block, look: Instr) -> bool:
         """Whether the wait is left only where it has passed: its block leads to the branch alone,
@@ -180,6 +249,10 @@ class Control:
             seen.add(at.index)
             at = self.blocks[at.successors[0]]
         return True
+
+
+def _instructions(causes: Causes) -> Causes:
+    return NONE | {cause for cause in causes if cause >= 0}
 
 
 def _traps(block: Block) -> bool:

@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from b200.checker.instrument import CheckedWriter
+from b200.checker.naming import line
 from b200.chip.memory.addressing import resolver, space_of
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import MBarrier, barrier_operand
-from b200.contract import active, lanes
+from b200.contract import FULL, QUIET, active, lanes
 from b200.explore import trace as kinds
+from b200.explore.control import peeks
 from b200.explore.trace import Place
 from b200.program.module import Instr
 
@@ -22,8 +24,18 @@ class RecordingWriter(CheckedWriter):
 
     packs = False
 
+    def write(self):
+        self.peeks = peeks(self.out.structure)
+        self.looks = frozenset(look for looks in self.peeks.values() for look in looks)
+        super().write()
+
     def _op(self, op):
-        if op.entry is not None and op.made is not None:
+        if op.entry is not None and op.made is not None and id(op.ins) in self.looks:
+            op = replace(op, made=_look(op.ins, op.made))
+        elif op.entry is not None and op.made is not None and id(op.ins) in self.peeks:
+            looks = frozenset(self.peeks[id(op.ins)])
+            op = replace(op, made=_wait(op.ins, op.made, looks))
+        elif op.entry is not None and op.made is not None:
             make = next((m for words, m in RECORDED if op.ins.mods[: len(words)] == words), None)
             if make is not None:
                 op = replace(op, made=make(op.ins, op.made))
@@ -111,21 +123,61 @@ def _copies_arrive(ins: Instr, run):
     return recorded
 
 
-def _wait(ins: Instr, run):
+def _look(ins: Instr, run):
+    """A look that leaves out the wait behind it if it finds the phase over. It is told that it is
+    not, so that the wait is recorded, which then passes for what the look has found.
+    """
+    find = barrier_operand(ins)
+    shift = 63 if not ins.has("parity") else 0
+
+    def recorded(w, mask, address, phase, hint=None):
+        if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
+            text = f"{line(ins)}: lanes look at different phases before they wait"
+            w.machine.recorder.trace(w.cta).not_followed.append(text)
+            return run(w, mask, address, phase, hint)
+        over = run(w, mask, address, phase, hint)
+        place = _place(find(w, address))
+        w.machine.recorder.looks_at(w, place, phase >> shift & 1, ins, bool(over))
+        return 0
+
+    return recorded
+
+
+def _wait(ins: Instr, run, looks: frozenset[int] = frozenset()):
+    """looks: those that leave it out if they find the phase over, by id()."""
     find = barrier_operand(ins)
     token = not ins.has("parity")
     shift = 63 if token else 0
 
+    def one(w, mask, address, phase, hint):
+        """All lanes wait for one phase."""
+        recorder, parity = w.machine.recorder, phase >> shift & 1
+        place = _place(find(w, address))
+        peek = recorder.look_before(w, looks, place, parity) if looks else None
+        if peek is not None and peek.over:
+            w.spin, done = w.spin and QUIET, FULL
+        else:
+            done = run(w, mask, address, phase, hint)
+        if done:
+            of = ()
+            if peek is not None:
+                recorder.looks[w.state].remove(peek)
+                of = (peek.step.number,)
+            recorder.step(
+                *(w.state, w.mask, kinds.WAIT, place, ins), parity=parity, token=token, of=of
+            )
+        return done
+
     def recorded(w, mask, address, phase, hint=None):
+        if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
+            return one(w, mask, address, phase, hint)
         done = run(w, mask, address, phase, hint)
         if not done:
             return done
         recorder = w.machine.recorder
-        if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
-            parity = phase >> shift & 1
-            place = _place(find(w, address))
-            recorder.step(w.state, w.mask, kinds.WAIT, place, ins, parity=parity, token=token)
-            return done
+        for peek in recorder.looks.get(w.state, ()):
+            if id(peek.ins) in looks and peek.lanes & mask & done:
+                recorder.not_waited_for(w.cta, peek)
         where, phases = lanes(address, np.uint64), lanes(phase, np.uint64)
         groups: dict[tuple[int, int], int] = {}
         for i in active(mask & done):

@@ -22,30 +22,37 @@ class Broken(Exception):
 
 
 class MbarrierRules:
-    """State: None before the first init; else (expected, parity, pending, tx-count)."""
+    """State: None before the first init; else (expected, parity, pending, tx-count, looks that have
+    found their phase over).
+    """
 
     def __init__(self, trace: Trace, steps: list[Step]):
         self.start: Any = None
 
     def open(self, state, step: Step) -> bool:
-        return state is not None and state[1] != step.parity
+        if state is None:
+            return False
+        return state[1] != step.parity or any(look in state[4] for look in step.of)
 
     def after(self, state, step: Step):
         if step.kind == kinds.INIT:
             if state is not None and (state[2] != state[0] or state[3]):
                 raise Broken("mbarrier.init over an mbarrier in mid-phase")
-            return (step.count, 0, step.count, 0)
+            return (step.count, 0, step.count, 0, frozenset() if state is None else state[4])
         if state is None:
             raise Broken("it is used before its initialisation")
         if step.kind == kinds.INVAL:
             return None
+        if step.kind == kinds.LOOK:
+            seen = {step.number} if self.open(state, step) else ()
+            return *state[:4], state[4].union(seen)
         for _ in range(step.times):
             state = self._once(state, step)
         return state
 
     @staticmethod
     def _once(state, step: Step):
-        expected, parity, pending, tx = state
+        expected, parity, pending, tx, seen = state
         arrivals = step.count if step.kind == kinds.ARRIVE else 0
         if arrivals > pending:
             raise Broken(
@@ -58,14 +65,14 @@ class MbarrierRules:
         tx += -step.tx if step.kind == kinds.COMPLETE else step.tx
         pending -= arrivals
         if pending == 0 and tx == 0 and step.kind != kinds.EXPECT_ARRIVAL:
-            return expected, parity ^ 1, expected, 0
-        return expected, parity, pending, tx
+            return expected, parity ^ 1, expected, 0, seen
+        return expected, parity, pending, tx, seen
 
     def text(self, state, step: Step) -> str:
         """Why a wait does not pass."""
         if state is None:
             return "it is not initialised"
-        expected, parity, pending, tx = state
+        expected, parity, pending, tx, _ = state
         missing = f"{pending} of {expected} arrival(s)" + (f" and {tx} bytes" if tx else "")
         return f"the phase of parity {parity} is under way, which lacks {missing}"
 

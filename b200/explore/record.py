@@ -6,7 +6,10 @@ In front of the checker: run functions of synchronising instructions get a recor
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from b200.checker.checked import Checked
+from b200.checker.naming import line
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.operations import (
     BulkLoad,
@@ -32,6 +35,15 @@ LANDINGS = (BulkLoad, TryCancel)  # bytes on the mbarriers of `places`
 TO_PEER = (BulkToPeer, BulkReduceToPeer, StAsync, RedAsync)  # bytes on the mbarrier of one `place`
 
 
+class Peek(NamedTuple):
+    """A look that decides whether the wait behind it is left out. over: whether it has found so."""
+
+    step: Step
+    ins: Instr
+    lanes: int
+    over: bool
+
+
 class Recorder:
     """The steps of a launch, by cluster."""
 
@@ -43,6 +55,7 @@ class Recorder:
         # MEET steps whose end is still to come, of a fragment (a warp at the cluster's barrier)
         self.met: dict[tuple[Fragment | WarpState, Place], list[int]] = {}
         self.allocated: dict[tuple[CTA, int], int] = {}  # first column -> step
+        self.looks: dict[WarpState, list[Peek]] = {}  # whose wait is still to come
 
     def trace(self, cta: CTA) -> Trace:
         found = self.traces.get(cta.cluster)
@@ -85,6 +98,38 @@ class Recorder:
         step = Step(len(trace.steps), kind, place, before, actor, ins, **what)
         trace.steps.append(step)
         return step
+
+    # --- looks that leave out a wait --------------------------------------------------------------
+    def looks_at(self, warp: Fragment, place: Place, parity: int, ins: Instr, over: bool):
+        """A look that leaves out the wait behind it if the phase is over; over: whether it is."""
+        earlier = self.looks.setdefault(warp.state, [])
+        for peek in [p for p in earlier if p.ins is ins and p.lanes & warp.mask]:
+            self.not_waited_for(warp.cta, peek)
+            earlier.remove(peek)
+        step = self.step(warp.state, warp.mask, kinds.LOOK, place, ins, parity=parity)
+        earlier.append(Peek(step, ins, warp.mask, over))
+
+    def look_before(self, warp: Fragment, looks: frozenset[int], place: Place, parity: int):
+        """The look for which a wait may be left out, None without one. looks: instructions that
+        decide over the wait, by id().
+        """
+        pending = self.looks.get(warp.state, ())
+        here = [p for p in pending if id(p.ins) in looks and p.lanes & warp.mask]
+        for peek in here:
+            alike = (peek.step.place, peek.step.parity, peek.lanes) == (place, parity, warp.mask)
+            if not alike or len(here) > 1:
+                self.not_waited_for(warp.cta, peek)
+        return here[-1] if here else None
+
+    def not_waited_for(self, cta: CTA, peek: Peek):
+        """What the wait behind a look does is not known."""
+        trace = self.trace(cta)
+        text = (
+            f"{line(peek.ins)}: what a look has found decides over something else than whether the "
+            "wait for the same phase is left out"
+        )
+        if text not in trace.not_followed:
+            trace.not_followed.append(text)
 
     def one_more(self, warp: Fragment, kind: str, place: Place, ins) -> Step | None:
         """The step of this instruction's lane before, if there is one: lanes make one step."""
@@ -163,6 +208,9 @@ class Recorded(Checked):
         recorder = self.recorder
         cluster = Place("cluster")
         recorder.step(state, lanes, kinds.EXIT, cluster, None, count=lanes.bit_count())
+        for peek in recorder.looks.get(state, ()):
+            if peek.lanes & lanes:
+                recorder.not_waited_for(state.cta, peek)
         if state.live & ~lanes == 0:
             every = (1 << 32) - 1
             recorder.converged(state, every)

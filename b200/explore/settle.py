@@ -7,8 +7,9 @@ barrier is settled if
 
   1. each of its arrivals comes, in every order, behind all arrivals of the phase before,
   2. each wait comes behind the phase before the one it waits for (else a look at the parity would
-     take that phase's predecessor for it), and some arrival of the next phase comes behind the
-     wait (else that phase may end first, and the parity says that nothing is over),
+     take that phase's predecessor for it), and so does a LOOK that leaves it out; and some arrival
+     of the next phase comes behind the wait (else that phase may end first, and the parity says
+     that nothing is over),
   3. bytes are announced no later than some arrival of their phase (else it may end without them).
 
 By induction over the steps of any order, an arrival at a settled barrier counts into the phase that
@@ -165,7 +166,8 @@ class Order:
         for k, use in enumerate(uses):
             behind = use.signals if use.resets else uses[k - 1].signals
             for wait in use.waits:
-                if _bits(behind) & ~self.own[wait.number]:
+                first = wait.of[0] if wait.of else wait.number  # of the look before it
+                if _bits(behind) & ~self.own[first]:
                     what = (
                         "a wait may come before the initialisation"
                         if use.resets
@@ -250,6 +252,7 @@ def _mbarrier(trace: Trace, steps: list[Step]) -> Course:
     """Uses: initialisations and phases, in order."""
     uses: list[Use] = []
     odd, expected, pending, tx = None, 0, 0, 0
+    seen: dict[int, Use] = {}  # look -> the use that it has found over
     for step in steps:
         if step.kind in (kinds.INIT, kinds.INVAL):
             if uses and not uses[-1].complete and uses.pop().signals:
@@ -262,8 +265,14 @@ def _mbarrier(trace: Trace, steps: list[Step]) -> Course:
             continue
         if not uses or uses[-1].complete:
             return Course([], Why("it is used without an initialisation in the run", step))
+        if step.kind == kinds.LOOK:
+            phase = sum(not use.resets for use in uses[_last_reset(uses) :]) - 1
+            if phase % 2 != step.parity:
+                seen[step.number] = uses[-2]
+            continue
         if step.kind == kinds.WAIT:
-            uses[-2].waits.append(step)  # the latest use that is over
+            over = [seen[look] for look in step.of if look in seen]
+            (over[0] if over else uses[-2]).waits.append(step)  # else the latest that is over
             continue
         uses[-1].signals.append(step)
         for i in range(step.times):
@@ -279,6 +288,10 @@ def _mbarrier(trace: Trace, steps: list[Step]) -> Course:
                     odd = Why("lanes of one instruction arrive in two phases", step)
                     uses[-1].signals.append(step)
     return Course(uses, odd)
+
+
+def _last_reset(uses: list[Use]) -> int:
+    return max(i for i, use in enumerate(uses) if use.resets)
 
 
 def _passed(uses: list[Use], use_of: dict[int, int], step: Step) -> Why | None:

@@ -13,6 +13,7 @@ INIT, INVAL = "init", "inval"  # of an mbarrier
 ARRIVE, EXPECT, COMPLETE = "arrive", "expect_tx", "complete_tx"  # on an mbarrier
 EXPECT_ARRIVAL = "one arrival more"  # cp.async.mbarrier.arrive without .noinc
 WAIT = "wait"  # for a parity of an mbarrier
+LOOK = "look"  # at a parity of an mbarrier: if it is over, a WAIT that is `of` it passes
 MEET = "meet"  # arrival at a barrier of the CTA or of the cluster
 PASS = "pass"  # the end of the wait there
 EXIT = "exit"  # of lanes, which the barrier of the cluster counts; of a warp, a barrier of the CTA
@@ -44,8 +45,8 @@ class Step:
     registers. tx: bytes announced or completed. parity: waited for; token: it is of the state
     that an arrive returned.
     drop: arrive_drop. of: the numbers of the MEET steps that a PASS ends, of the allocation that a
-    DEALLOC frees. threads: that a barrier of the CTA was told to wait for (0: all). rank: of the
-    CTA whose tensor memory it is about.
+    DEALLOC frees, of the LOOK that leaves out a WAIT. threads: that a barrier of the CTA was told
+    to wait for (0: all). rank: of the CTA whose tensor memory it is about.
     """
 
     number: int

@@ -85,6 +85,7 @@ class Explored(Recorded):
 
     def _explore(self, trace: Trace, orders: Orders) -> Finding | None:
         """Explore one cluster; the finding of a deadlock."""
+        orders.reasons += trace.not_followed
         settled = settle(trace)
         telling = Telling(trace, settled)
         searched = Search(trace, settled, self.limit).run()
@@ -149,6 +150,7 @@ class Telling:
             kinds.COMPLETE: f"brings {step.tx} bytes to {at}",
             kinds.EXPECT_ARRIVAL: f"announces an arrival on {at}",
             kinds.WAIT: f"passes its wait for parity {step.parity} of {at}",
+            kinds.LOOK: f"looks whether parity {step.parity} of {at} is over",
             kinds.MEET: f"arrives at {at}",
             kinds.PASS: f"goes on behind {at}",
             kinds.EXIT: "exits",

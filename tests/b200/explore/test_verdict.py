@@ -9,9 +9,10 @@ import pytest
 
 import b200
 from b200.chip.gpu import Gpu
-from b200.explore import FREE, INCOMPLETE, Explored
+from b200.explore import DEADLOCK, FREE, INCOMPLETE, Explored
 from tests.crimes import cta, orders
 from tests.crimes.case import Source
+from tests.crimes.clusters import mbarriers
 
 USUAL = (None, "early", "late", "random:1", "random:2", "random:3")
 
@@ -27,10 +28,14 @@ def test_the_usual_orders_miss_it(crime, schedule):
 
 def explore(k: Source, args: list):
     """The verdict on a kernel."""
+    return explore_launch(k, args).orders
+
+
+def explore_launch(k: Source, args: list):
     gpu = Gpu()
     gpu.machine = b200.machine(gpu.memory, schedule="all")
     block = (k.threads, 1, 1)
-    return gpu.launch(k.text("k"), "k", (1, 1, 1), block, smem=k.smem, args=args).orders
+    return gpu.launch(k.text("k"), "k", (1, 1, 1), block, smem=k.smem, args=args)
 
 
 def verdict(write: Callable[[Source], None], threads: int = 64):
@@ -97,6 +102,92 @@ def count_data(k: Source):
     hand_over(k)
     k("atom.shared.add.u32 %r9, [%r1+2048], 1;")
     k("mbarrier.test_wait.parity.shared::cta.b64 %p5, [%r1+1024], 0;")
+
+
+def pipeline(k: Source, tiles: int = 3, late: bool = False):
+    """Warp 1 fills a stage, warp 0 looks whether it is full, does something else, and waits if it
+    was not. late: the wait comes behind the arrival that the next fill waits for.
+    """
+    full, empty = "%r1+2048", "%r1+2056"
+    mbarriers(k, 1, 2048, 2056)
+    k("bar.sync 0;")
+
+    def fill():
+        for tile in range(tiles):
+            if tile:
+                k.wait(empty, 1 ^ tile & 1)
+            k(f"mbarrier.arrive.shared::cta.b64 _, [{full}];")
+
+    def drain():
+        release = f"mbarrier.arrive.shared::cta.b64 _, [{empty}];"
+        for tile in range(tiles):
+            k(f"mbarrier.try_wait.parity.shared::cta.b64 %p5, [{full}], {tile & 1};", "look")
+            k("add.u32 %r9, %r9, 1;")
+            if late and tile + 1 < tiles:
+                k(release)
+            k(f"@%p5 bra SEEN{tile};")
+            k("add.u32 %r10, %r1, 2048;")  # compilers put it here
+            k.wait("%r10", tile & 1, "wait")
+            k(f"SEEN{tile}: add.u32 %r9, %r9, 1;")
+            if not late:
+                k(release)
+
+    k.only(32, fill)
+    k.only(0, drain)
+
+
+def test_a_look_in_front_of_a_wait_is_explored_with_both_outcomes():
+    found = verdict(pipeline)
+    assert (found.kind, found.reasons) == (FREE, [])
+
+
+def test_a_deadlock_behind_a_look_is_found():
+    """Right where the look finds the stage full; where it does not, the wait may come too late."""
+    k = cta.start(64)
+    pipeline(k, tiles=2, late=True)
+    cta.store_own(k, "%r0")
+    launch = explore_launch(k, cta.ints(64)())
+    assert launch.orders.kind == DEADLOCK
+    (finding,) = launch.findings or ()
+    assert "another order of the warps hangs" in finding.message
+    assert any(f":{n}" in finding.loc for n in k.marks["wait"]), finding.message
+    assert "looks whether parity" in finding.message
+
+
+def test_a_wait_that_is_left_out_where_the_look_has_failed_is_not_proved():
+    def wrong(k: Source):
+        def wait():
+            k("mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r1+1024], 0;")
+            k("@!%p5 bra SEEN;")
+            k.wait("%r1+1024", 0)
+            k("SEEN: mov.u32 %r9, 0;")
+
+        k.only(32, lambda: arrive(k))
+        k.only(0, wait)
+
+    found = verdict(wrong)
+    assert found.kind == INCOMPLETE
+    assert any("what a look has found decides over something else" in r for r in found.reasons)
+
+
+def test_a_look_at_another_phase_than_the_wait_is_not_proved():
+    def other(k: Source):
+        def complete_two():
+            arrive(k)
+            k.wait("%r1+1024", 0)
+            arrive(k)
+
+        def wait():
+            k("mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r1+1024], 0;")
+            k("@%p5 bra SEEN;")
+            k.wait("%r1+1024", 1)
+            k("SEEN: mov.u32 %r9, 0;")
+
+        k.only(32, complete_two)
+        k.only(0, wait)
+
+    found = verdict(other)
+    assert found.kind == INCOMPLETE
 
 
 @pytest.mark.parametrize(
