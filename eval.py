@@ -26,13 +26,13 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from harness import dependencies
+from harness.evaluator import dependencies
 
 COMMANDS = {  # with arguments of their own
-    "compare": "harness.compare",
-    "ladder": "harness.ladder",
-    "official": "harness.official",
-    "--official": "harness.official",
+    "compare": "harness.studies.compare",
+    "ladder": "harness.studies.ladder",
+    "official": "harness.evaluator.official",
+    "--official": "harness.evaluator.official",
     "qualify": "harness.qualify.run",
 }
 
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     if argv and argv[0] in COMMANDS:
         return importlib.import_module(COMMANDS[argv[0]]).main(list(argv[1:]))
-    from harness import command
+    from harness.evaluator import command
 
     return command.main(argv, __doc__)
 

@@ -1,4 +1,15 @@
-"""The parts of eval.py: cases, devices, processes, timing, protocol, reports.
+"""The harness of eval.py, in rooms. Only this package knows both the problems and the emulator.
 
-Only this package knows both the problems and the emulator.
+evaluator/  one way from the arguments of eval.py through a case to its report
+diagnosis/  where a wrong result differs, and which known mistake reproduces it
+studies/    what was learned of the kernel, of the clock and of other people's kernels
+tables/     the generated tables of README and docs
+qualify/    what one machine can tell of the kernel and the clock
 """
+
+import sys
+
+from harness.commands import FormerNames, Moved
+
+if not any(isinstance(finder, FormerNames) for finder in sys.meta_path):
+    sys.meta_path += [FormerNames(), Moved()]

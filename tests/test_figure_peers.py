@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness import figure_peers
-from harness.cases import format_args
+from harness.evaluator.cases import format_args
+from harness.tables import peers
 from task import PROBLEMS
 
 CASES = {
@@ -41,7 +41,7 @@ RECORDS = [
 
 
 def test_peers():
-    header, _, *rows = figure_peers.peers(RECORDS, [point("gemm 1", "v3b", 20, 16)]).splitlines()
+    header, _, *rows = peers.peers(RECORDS, [point("gemm 1", "v3b", 20, 16)]).splitlines()
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in (header, *rows)]
     ours, winner, other = (dict(zip(cells[0], row)) for row in cells[1:4])
     assert ours["kernel"] == "ours" and ours["modelled us"] == "10.00" and ours["L2 MB"] == "5.0"
@@ -52,7 +52,7 @@ def test_peers():
 
 
 def test_means_are_over_the_best_peer_of_each_shape():
-    rows = figure_peers.peer_means(RECORDS).splitlines()[2:]
+    rows = peers.peer_means(RECORDS).splitlines()[2:]
     # gemm 1: 10 over 12.5; gemm 2: 6 over 5; the root of 0.8 x 1.2 is 0.98
     assert rows == ["| gemm | 0.98 | 1.20 | 1 of 2 |"]
 
@@ -60,7 +60,7 @@ def test_means_are_over_the_best_peer_of_each_shape():
 @pytest.mark.parametrize("failed", [False, True])
 def test_points_of_a_ladder(failed):
     points = [point("dual 1", "v2", 12.4, 12.0), point("gemm 2", "v0", 10, None if failed else 11)]
-    rows = figure_peers.ladder_points(points).splitlines()[2:]
+    rows = peers.ladder_points(points).splitlines()[2:]
     gemm = "| gemm v0 | odd | pairs |  | 10.0 / 11.0 (+10%) |  |  |"
     dual = "| dual v2 | odd | pairs | 12.4 / 12.0 (-3%) |  |  |  |"
     expected = [dual] if failed else [gemm, dual]

@@ -4,7 +4,7 @@ fastest.
 
 import pytest
 
-from harness import figure_twin
+from harness.tables import h200
 
 
 def contestant(name: str, us: float, first: float, ctas: int = 64, cluster: int = 1) -> dict:
@@ -44,7 +44,7 @@ def cells(text: str, first: str) -> list[str]:
 
 
 def test_pipelines_are_told_by_their_names():
-    found = figure_twin.pipelines(MEASURED, MODELLED)
+    found = h200.pipelines(MEASURED, MODELLED)
     assert [p.shape for p in found] == ["gemv 1"] * 5 + ["gemm 2"] * 5
     assert [(p.role, p.family) for p in found[:3]] == [
         ("ours", ""),
@@ -56,7 +56,7 @@ def test_pipelines_are_told_by_their_names():
 
 
 def test_errors_by_kind():
-    text = figure_twin.twin_errors(MEASURED, MODELLED)
+    text = h200.twin_errors(MEASURED, MODELLED)
     assert cells(text, "no cluster") == ["2", "10.0%", "+10.0%", "+10.0%"]
     assert cells(text, "K split by 2") == ["2", "20.0%", "-20.0%", "-20.0%"]
     assert cells(text, "public kernels, unmodified") == ["2", "5.0%", "+5.0%", "+5.0%"]
@@ -64,13 +64,13 @@ def test_errors_by_kind():
 
 
 def test_the_family_that_the_twin_has_first():
-    text = figure_twin.twin_ranks(MEASURED, MODELLED)
+    text = h200.twin_ranks(MEASURED, MODELLED)
     assert cells(text, "gemv 1") == ["K split by 2", "K split by 2", "1.00", "1.00"]
     assert cells(text, "gemm 2") == ["K split by 2", "no cluster", "1.33", "-0.50"]
 
 
 def test_picks_beside_the_fastest_and_a_peer():
-    text = figure_twin.h200_picks(MEASURED, MODELLED)
+    text = h200.h200_picks(MEASURED, MODELLED)
     assert cells(text, "gemm 2") == [
         "32 in 2", "10.00", "10.50", "9.00 no cluster", "1.11", "8.00", "1.25"
     ]  # fmt: skip

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from b200.clock import spread
-from harness import figure_tables, figure_tuning, figures
+from harness.tables import catalogue, figures, tuning
 from tests import ROOT
 
 
@@ -18,7 +18,7 @@ def test_every_figure_has_its_source():
 
 def test_every_table_and_result_is_used():
     text = "".join(page.read_text() for page in figures.pages())
-    for name, table in figure_tables.TABLES.items():
+    for name, table in catalogue.TABLES.items():
         assert f"<!-- table: {name} -->" in text, name
         for source in table.sources:
             assert (ROOT / "docs" / "results" / source).is_file(), source
@@ -104,19 +104,19 @@ def test_errors_of_a_half():
         {"group": "g", "index": i, "modelled": modelled, "measured": 100, "unit": "clk"}
         for i, modelled in enumerate((110, 95, 100, 85))
     ]
-    assert figure_tables.half({"rows": rows}, "g", False, 0) == "mean 5.0%, worst 10.0% (2 rows)"
-    assert figure_tables.half({"rows": rows}, "g", False, 1) == "mean 10.0%, worst 15.0% (2 rows)"
-    assert figure_tables.half({"rows": rows}, "g", True, 1) == "at most 15.0 clk off (2 rows)"
+    assert catalogue.half({"rows": rows}, "g", False, 0) == "mean 5.0%, worst 10.0% (2 rows)"
+    assert catalogue.half({"rows": rows}, "g", False, 1) == "mean 10.0%, worst 15.0% (2 rows)"
+    assert catalogue.half({"rows": rows}, "g", True, 1) == "at most 15.0 clk off (2 rows)"
 
 
 def test_a_case_without_a_time_is_no_benchmark():
     with pytest.raises(ValueError, match="no time in docs/results: nvfp4_gemv m: 1"):
-        figure_tables.timed([{"problem": "nvfp4_gemv", "case": "m: 1", "time_us": None}])
+        catalogue.timed([{"problem": "nvfp4_gemv", "case": "m: 1", "time_us": None}])
 
 
 def test_losses_are_counted_by_seed_and_in_all():
     named = {"gemm 1": 0.0, "1 gemm, seed 9": 0.01, "2 dual, seed 9": 0.05}
-    text = figure_tuning.loss_means([{"shape": s, "loss": x} for s, x in named.items()])
+    text = tuning.loss_means([{"shape": s, "loss": x} for s, x in named.items()])
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
     assert rows == [
         ["seed 9", "2", "3.0%", "1", "5.0%"],

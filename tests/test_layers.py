@@ -57,7 +57,12 @@ AROUND: dict[str, tuple[str, ...]] = {
 SUBMISSION_PACKAGES = {"torch", "cutlass", "cuda"}  # what the leaderboards' runner has
 # These are about the kernel of this checkout, not about any submission: its configurations, its
 # SASS, the host side of its calls, what it chooses by time.
-KNOW_THE_KERNEL = ("harness.tuning", "harness.sass", "harness.host_path", "harness.choice")
+KNOW_THE_KERNEL = (
+    "harness.studies.tuning",
+    "harness.studies.sass",
+    "harness.studies.host_path",
+    "harness.studies.choice",
+)
 OURS = {"b200", *AROUND}
 # `b200 run SCRIPT` puts there what `python SCRIPT` would; a spawned process has no path yet when it
 # is told to install.
@@ -203,9 +208,9 @@ PLANTED = {
     "nor its tests": ({"b200.measure.fit": "import tests.oracles"}, "not below b200"),
     "the submission": ({"submission": "import b200"}, "submission may import task"),
     "its packages": ({"submission": "import numpy"}, "the runner does not have it"),
-    "the harness": ({"harness.report": "from tests import ROOT"}, "harness may import b200"),
-    "the kernel": ({"harness.report": "import submission"}, "harness may import b200"),
-    "sys.path": ({"harness.report": "import sys\nsys.path.insert(0, '.')"}, ":2 edits sys.path"),
+    "the harness": ({"harness.evaluator.report": "from tests import ROOT"}, "harness may import b200"),
+    "the kernel": ({"harness.evaluator.report": "import submission"}, "harness may import b200"),
+    "sys.path": ({"harness.evaluator.report": "import sys\nsys.path.insert(0, '.')"}, ":2 edits sys.path"),
     "circle": (
         {"b200.clock.a": "def f():\n    import b200.clock.b", "b200.clock.b": "import b200.clock.a"},
         "circle: b200.clock.",
@@ -226,7 +231,7 @@ def test_what_is_allowed_is_left_alone():
         "b200.checker.observer": "import numpy\nfrom b200.chip.fragment import Fragment",
         "b200": "def install():\n    from b200.host import dsl",
         "b200.script": "import sys\nimport b200\nsys.path[0] = ''",
-        "harness.tuning": "import submission",
+        "harness.studies.tuning": "import submission",
         "submission": "import ctypes\nfrom cuda.bindings import driver\nfrom task import input_t",
         "tests.test_x": "import submission, b200.checker.naming",
     }

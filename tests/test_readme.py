@@ -14,7 +14,7 @@ import sys
 import pytest
 
 import eval as eval_py
-from harness import figure_tables, figures
+from harness.tables import catalogue, figures
 from tests import ROOT
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -39,7 +39,7 @@ def commands() -> list[str]:
                 found |= {line.removeprefix("$ "): None for line in lines}
         spans = re.findall(r"`(?:[A-Z_]+=\S+ )*(python [^`]+)`", FENCE.sub("", text))
         found |= {re.sub(r"\s+", " ", span): None for span in spans}
-    for table in figure_tables.TABLES.values():
+    for table in catalogue.TABLES.values():
         found |= {part: None for part in table.command.split("; ")}
     parts = [part for line in found for part in line.split(" && ")]
     return sorted({part for part in parts if part.startswith("python ")})

@@ -2,7 +2,7 @@
 time is.
 
 published_errors.json has modelled over published, less one, of the reporting half of the published
-B200 times, by kind of kernel (kind.py). `python -m harness.figures --write` writes it from the
+B200 times, by kind of kernel (kind.py). `python -m harness figures --write` writes it from the
 points of `eval.py ladder`.
 """
 

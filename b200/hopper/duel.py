@@ -4,7 +4,7 @@
     python -m b200 pipeline ours/ theirs/                         pack after pack of one name
     python -m b200 pipeline --assemble ours.npz theirs.npz        without a GPU: what can be carried
 
-A pack holds the launches of one call (`python -m b200 pack`, `python -m harness.packs make`).
+A pack holds the launches of one call (`python -m b200 pack`, `python -m harness packs make`).
 Loads, barriers, schedule and epilogue are the program's own; MMAs and copies to tensor memory are
 left out, so a stage is free as soon as it has landed, and an epilogue works on numbers that mean
 nothing. Inputs are cold: copies of them that together exceed L2 take turns. Programs take turns,

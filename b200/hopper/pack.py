@@ -2,7 +2,7 @@
 
 A pack holds the PTX for sm_100a, the kernel parameters of every launch of one call, and where in
 them the addresses of tensors are. The tensors are in it, or the case that its maker can make them
-from again on any machine (`python -m harness.packs` does that with the leaderboards' cases).
+from again on any machine (`python -m harness packs` does that with the leaderboards' cases).
 """
 
 from __future__ import annotations

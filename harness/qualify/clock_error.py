@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from b200.clock.overrides import read_file
-from harness import cases, devices
-from harness.pool import Pool
+from harness.evaluator import cases, devices
+from harness.evaluator.case.worker import Job
+from harness.evaluator.pool import Pool
 from harness.qualify.state import read
-from harness.worker import Job
 from task import find_problem
 
 

@@ -25,11 +25,12 @@ import numpy as np
 from b200.clock import Options
 from b200.clock.devices import B200
 from b200.clock.overrides import read_file
-from harness import cases, timing
-from harness.configs import NoConfigs, problem_of
+from harness.evaluator import cases
+from harness.evaluator.case import timing
+from harness.evaluator.case.configs import NoConfigs, problem_of
+from harness.evaluator.case.worker import load_kernel
 from harness.qualify.clock_error import Timed, timed
 from harness.qualify.state import read
-from harness.worker import load_kernel
 from reference import generate_input
 from task import find_problem
 

@@ -4,7 +4,7 @@ JSON lines, one a configuration.
 python -m harness.qualify.covering --device emulator --submission submission.py
 
 The configurations are those that the submission itself calls legal (`legal_configs`, see
-harness/tune.py) for some shapes of each problem.
+harness/evaluator/trials.py) for some shapes of each problem.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import cases, devices, tune
-from harness.cases import Case
-from harness.pool import Pool
-from harness.worker import Job
+from harness.evaluator import cases, devices, trials
+from harness.evaluator.case.worker import Job
+from harness.evaluator.cases import Case
+from harness.evaluator.pool import Pool
 from task import PROBLEMS
 
 EVERY = 100_000  # configurations: more than any submission has
@@ -121,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
         for case, config in chosen
     ]
     for (case, config), outcome in zip(chosen, Pool(device.method, workers).run(work)):
-        told = tune.told(config, configs)
+        told = trials.told(config, configs)
         print(json.dumps(report(case, config, told, outcome)), flush=True)
         wrong += outcome.status != "pass"
     return 112 if wrong else 0

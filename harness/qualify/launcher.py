@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from b200.program.parse import parse
-from harness import cases, worker
-from harness.evidence.kernels import Submission
+from harness.evaluator import cases
+from harness.evaluator.case import worker
 from harness.qualify.probe import VARIABLE, Probe, loadable, maps_of
+from harness.studies.evidence.kernels import Submission
 from task import GROUP
 
 LOAD, LOAD_ARGUMENTS = "_cudaLibraryLoadData", 8

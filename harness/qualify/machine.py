@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from b200.hardware import SM_COUNT, SMEM_OPT_IN
-from harness import worker
+from harness.evaluator.case import worker
 
 PACKAGES = ("torch", "nvidia-cutlass-dsl", "cuda-python", "cuda-bindings", "numpy", "matplotlib")
 CLUSTER_SIZES = (2, 4, 8, 16)

@@ -23,7 +23,8 @@ from b200 import twin
 from b200.clock.overrides import read_file
 from b200.hopper import pipeline
 from b200.hopper.pack import load
-from harness import cases, packs
+from harness.evaluator import cases
+from harness.studies import packs
 from task import PROBLEMS
 
 

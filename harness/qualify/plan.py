@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import cases
-from harness.cases import Case
+from harness.evaluator import cases
+from harness.evaluator.cases import Case
 from harness.qualify import planted
 from task import PROBLEMS
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from b200.clock.constants import BY_NAME
-from harness import cases
-from harness.cases import Case
+from harness.evaluator import cases
+from harness.evaluator.cases import Case
 from harness.qualify.state import Given
 from task import find_problem
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from b200 import pictures
 from b200.clock.constants import BY_NAME
-from harness import cases
-from harness.report import benchmark_of
+from harness.evaluator import cases
+from harness.evaluator.report import benchmark_of
 from task import find_problem
 
 Rows = Sequence[Mapping[str, Any]]

@@ -13,7 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness import cases, worker
+from harness.evaluator import cases
+from harness.evaluator.case import worker
 from reference import generate_input
 from task import PROBLEMS, find_problem
 

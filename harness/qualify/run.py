@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from b200.clock.overrides import read_overrides
-from harness import devices
+from harness.evaluator import devices
 from harness.qualify import page, planted
 from harness.qualify.plan import EVAL, QUICK, REHEARSED, STEPS, Command, Scope, plan
 from harness.qualify.state import Given, State, StateError

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import b200
-from harness.diff import explain
+from harness.diagnosis.diff import explain
 from reference import generate_input, ref_kernel
 from tests.crimes import dsl, listed, pipelines
 

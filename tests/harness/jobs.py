@@ -1,4 +1,4 @@
-"""Runs submissions given as text through harness.pool, as eval.py does in the emulator:
+"""Runs submissions given as text through harness.evaluator.pool, as eval.py does in the emulator:
 `python -m tests.harness.jobs < specification.json > outcomes.json`. A process of its own, since
 pytest's may have threads, which do not survive a fork.
 """
@@ -10,9 +10,9 @@ import json
 import sys
 from pathlib import Path
 
-from harness import devices
-from harness.pool import Pool
-from harness.worker import Job
+from harness.evaluator import devices
+from harness.evaluator.case.worker import Job
+from harness.evaluator.pool import Pool
 
 SHAPE = {"m": 8, "n": 40, "k": 64, "l": 1, "seed": 1}
 BEGIN = """\

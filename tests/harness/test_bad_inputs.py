@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import command
+from harness.evaluator import command
 
 GEMM = "m: 1; n: 1; k: 64; l: 1"
 # Command line (blanks part the arguments, _ stands for one inside), exit status, what is said.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import cases
-from harness.cases import CaseError
+from harness.evaluator import cases
+from harness.evaluator.cases import CaseError
 from task import PROBLEMS
 
 GEMV, GEMM, DUAL, GROUP = PROBLEMS.values()

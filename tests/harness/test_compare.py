@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import compare, official
-from harness.compare import Result
+from harness.evaluator import official
+from harness.studies import compare
+from harness.studies.compare import Result
 from task import find_problem
 from tests import ROOT
 
@@ -62,7 +63,7 @@ def test_right_wrong_and_crashing_side_by_side(tmp_path):
 
 
 def rounds(*times: float | None, status: str = "pass", message: str = "") -> Result:
-    from harness.cases import make_case, parse
+    from harness.evaluator.cases import make_case, parse
 
     records = [
         {"status": status, "message": message, "kind": "measured", "device": "NVIDIA B200"}

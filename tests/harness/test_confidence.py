@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness import confidence
-from harness.cases import make_case, parse
-from harness.compare import Result, table
+from harness.evaluator.cases import make_case, parse
+from harness.studies import confidence
+from harness.studies.compare import Result, table
 from task import PROBLEMS
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from harness import corpus
+from harness.studies import corpus
 from tests.b200.test_run import BEHIND, CLEAN, RACE, launching
 
 RACE_FOUND = {"severity": "error", "kind": "race", "loc": "/there/a.py:7", "diagnosis": "d"}

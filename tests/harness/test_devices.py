@@ -1,4 +1,4 @@
-"""What the cases run on (harness/devices.py)."""
+"""What the cases run on (harness/evaluator/devices.py)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from b200.host import torch_cuda
-from harness import devices
-from harness.devices import Device
-from harness.pool import Pool
+from harness.evaluator import devices
+from harness.evaluator.devices import Device
+from harness.evaluator.pool import Pool
 from tests.harness.jobs import job
 
 EMULATOR = Device("emulator", "emulator", "emulator")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from harness.diff import explain
-from harness.diff_picture import _most
+from harness.diagnosis.diff import explain
+from harness.diagnosis.drawing import _most
 from reference import generate_input, ref_kernel
 from utils import clone_data, dequantize, permute_scales
 

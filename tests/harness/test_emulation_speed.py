@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness import emulation_speed
-from harness.emulation_speed import differences, numbers, total
+from harness.studies import emulation_speed
+from harness.studies.emulation_speed import differences, numbers, total
 
 ANSWER = {
     "error": "",

@@ -13,8 +13,8 @@ import pytest
 
 import task
 from b200.clock.constants import BY_NAME
-from harness import cases, dependencies, protocol
-from harness.worker import Outcome
+from harness.evaluator import cases, dependencies, protocol
+from harness.evaluator.case.worker import Outcome
 from task import PROBLEMS
 from tests import ROOT
 
@@ -343,8 +343,8 @@ def test_a_case_gets_the_process_that_its_device_needs(tmp_path, method, forked)
     submission.write_text("import sys\nraise OSError('only_there' in sys.modules)\n")
     code = f"""if True:
         import sys, types
-        from harness.pool import Pool
-        from harness.worker import Job
+        from harness.evaluator.pool import Pool
+        from harness.evaluator.case.worker import Job
         sys.modules["only_there"] = types.ModuleType("only_there")
         job = Job("test", "cuda", "nvfp4_gemm", {{}}, "official", {str(submission)!r}, 60.0)
         (outcome,) = Pool({method!r}, 1).run([job])

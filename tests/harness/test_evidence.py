@@ -12,17 +12,17 @@ import pytest
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.launch import Launch
 from b200.program.parse import parse
-from harness import figure_evidence
-from harness.evidence import forms, kernels, rows
-from harness.evidence.rows import Evidence, Row, Source
-from harness.evidence.watch import Watching
+from harness.studies.evidence import forms, kernels, rows
+from harness.studies.evidence.rows import Evidence, Row, Source
+from harness.studies.evidence.watch import Watching
+from harness.tables import evidence as evidence_tables
 from tests import ROOT
 
 HEAD = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
 
 def command(*arguments: str, limit: float) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "harness.evidence", *arguments]
+    argv = [sys.executable, "-m", "harness", "evidence", *arguments]
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=limit)
 
 
@@ -137,9 +137,9 @@ def test_the_tables_have_each_row_once():
             },
         ],
     }
-    assert "| `1` | m | **chip** line 1 |" in figure_evidence.of_kind("launch")(data)
-    assert "`2`" not in figure_evidence.of_kind("launch")(data)
-    assert "| `2` | m | **text** | a hang | without it |" in figure_evidence.without(data)
+    assert "| `1` | m | **chip** line 1 |" in evidence_tables.of_kind("launch")(data)
+    assert "`2`" not in evidence_tables.of_kind("launch")(data)
+    assert "| `2` | m | **text** | a hang | without it |" in evidence_tables.without(data)
 
 
 def test_instructions_are_named_with_all_modifiers():

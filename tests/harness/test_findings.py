@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from b200.checker.finding import NOTE, PORTABILITY, Finding, Findings
-from harness.findings import SHOWN, incomplete, verdict
+from harness.evaluator.case.findings import SHOWN, incomplete, verdict
 
 
 def launch(*severities: str) -> SimpleNamespace:

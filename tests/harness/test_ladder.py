@@ -7,7 +7,7 @@ import json
 import pytest
 
 from b200.clock.kind import KINDS
-from harness import ladder
+from harness.studies import ladder
 from tests import ROOT
 from tests.harness.test_compare import command
 

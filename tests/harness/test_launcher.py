@@ -145,9 +145,9 @@ Runtime.runtime_functions = lambda self: {
 }
 gpu = b200.install(check=False)
 
-from harness import worker
-from harness.gpu_data import on_gpu
-from harness.evidence.kernels import Submission
+from harness.evaluator.case import worker
+from harness.evaluator.case.gpu_data import on_gpu
+from harness.studies.evidence.kernels import Submission
 from harness.qualify import launcher, probe
 from reference import generate_input
 

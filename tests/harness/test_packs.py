@@ -1,4 +1,4 @@
-"""Packs of the leaderboards' cases (harness/packs.py)."""
+"""Packs of the leaderboards' cases (harness/studies/packs.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import submission
-from harness.packs import fits_as_on
+from harness.studies.packs import fits_as_on
 
 
 def test_packs_for_another_gpu_reckon_with_its_clusters(monkeypatch):

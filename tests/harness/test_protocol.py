@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import timing
+from harness.evaluator.case import timing
 from task import PROBLEMS
 
 GEMV, GEMM, DUAL, GROUP = PROBLEMS.values()

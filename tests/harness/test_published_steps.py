@@ -2,7 +2,8 @@
 
 import pytest
 
-from harness import figure_peers, published_steps
+from harness.studies import published_steps
+from harness.tables import peers
 
 
 @pytest.mark.parametrize(
@@ -33,5 +34,5 @@ def test_the_table():
             ("even", 12.4, 12.0),
         )
     ]
-    rows = figure_peers.ladder_steps(points).splitlines()[2:]
+    rows = peers.ladder_steps(points).splitlines()[2:]
     assert rows == ["| odd | 3 | 2 | 2 | +25.0% |", "| even | 1 | 1 | 1 | +0.0% |"]

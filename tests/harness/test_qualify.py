@@ -17,7 +17,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from harness import arguments
+from harness.evaluator import arguments
 from harness.qualify import page, run
 from harness.qualify.plan import EVAL, QUICK, REHEARSED, STEPS, Command, Scope, plan
 from harness.qualify.state import Given, State, StateError
@@ -270,9 +270,11 @@ def test_what_found_no_time_is_not_wrong(tmp_path):
     ],
 )
 def test_arguments_that_make_no_sense(tmp_path, monkeypatch, capsys, device, more, said):
-    from harness.devices import Device
+    from harness.evaluator.devices import Device
 
-    monkeypatch.setattr("harness.devices.resolve", lambda name: Device(device, name, name))
+    monkeypatch.setattr(
+        "harness.evaluator.devices.resolve", lambda name: Device(device, name, name)
+    )
     assert run.main(["--out", str(tmp_path), *more]) == 2
     assert said in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import cases
+from harness.evaluator import cases
 from harness.qualify import costs, covering, planted, sanitize
 from harness.qualify.clock_error import timed
 from harness.qualify.state import Given

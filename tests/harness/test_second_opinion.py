@@ -1,4 +1,4 @@
-"""SentryWard on the kernel's PTX (harness/evidence/verify.py): a verifier that others wrote."""
+"""SentryWard on the kernel's PTX (harness/studies/evidence/verify.py): a verifier that others wrote."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from b200.chip.copies.tensormap import TensorMap
 from b200.program.parse import parse
-from harness.evidence.cases import ASKED, PLAIN, Asked
-from harness.evidence.verify import Recorded, explained, wrong
+from harness.studies.evidence.cases import ASKED, PLAIN, Asked
+from harness.studies.evidence.verify import Recorded, explained, wrong
 from tests import ROOT
 
 HAVE = importlib.util.find_spec("sentryward") is not None
@@ -143,7 +143,7 @@ def run(code_or_module: list[str]) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @needs_it
 def test_every_mechanism_is_synchronised_and_races_are_explained():
-    done = run(["-m", "harness.evidence.verify"])
+    done = run(["-m", "harness", "verify"])
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert done.stdout.count("race_free") == len(ASKED) - 1  # shared weights: explained
 
@@ -153,11 +153,11 @@ import dataclasses, tempfile
 from pathlib import Path
 import b200
 from b200.hopper.pack import Recorder
-from harness import worker
-from harness.evidence import verify
-from harness.evidence.cases import ASKED
-from harness.evidence.kernels import Submission
-from harness.gpu_data import on_gpu
+from harness.evaluator.case import worker
+from harness.studies.evidence import verify
+from harness.studies.evidence.cases import ASKED
+from harness.studies.evidence.kernels import Submission
+from harness.evaluator.case.gpu_data import on_gpu
 
 recorder = Recorder()
 b200.install(check=False, gpu=recorder)
@@ -185,6 +185,6 @@ def test_an_epilogue_that_does_not_wait_is_found():
 def test_without_it_one_line_says_so():
     if HAVE:
         pytest.skip("it is installed")
-    done = run(["-m", "harness.evidence.verify"])
+    done = run(["-m", "harness", "verify"])
     expected = 'verify: sentryward is not installed (pip install ".[verify]")\n'
     assert (done.returncode, done.stderr) == (2, expected)

@@ -8,7 +8,7 @@ from math import ceil
 
 import pytest
 
-from harness import cases
+from harness.evaluator import cases
 from task import DUAL, PROBLEMS, find_problem, input_t, output_t
 from tests import ROOT
 

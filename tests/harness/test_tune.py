@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import cases, configs, tune
-from harness.devices import Device
-from harness.worker import Outcome
+from harness.evaluator import cases, trials
+from harness.evaluator.case import configs
+from harness.evaluator.case.worker import Outcome
+from harness.evaluator.devices import Device
 from task import PROBLEMS
 from tests import ROOT
 
@@ -115,10 +116,10 @@ def test_a_submission_that_never_asks():
         configs.rank(*asking(asked), 4)
 
 
-def tuned(times) -> tune.Tuned:
+def tuned(times) -> trials.Tuned:
     """A shape whose configurations take these microseconds."""
     (case,) = [cases.make_case(PROBLEMS["nvfp4_gemm"], cases.parse(CASE))]
-    found = tune.Tuned(
+    found = trials.Tuned(
         case, Outcome("pass", ranked=[({"a": 1, "b": i}, float(i)) for i in range(len(times))])
     )
     for trial, us in zip(found.trials, times):
@@ -146,7 +147,7 @@ def test_a_configuration_that_fails_is_said_and_the_rest_counts():
 
 def test_the_command(run_eval, submission, tmp_path):
     given = ("tune", "gemm", "--case", CASE, "--submission", submission(), "-n", "5", *EMULATED)
-    done = run_eval(*given, "--json", "--plot", str(tmp_path / "tune.html"))
+    done = run_eval(*given, "--json", "--plot", str(tmp_path / "trials.html"))
     assert done.status == 0, done.stderr
     (record,) = done.records
     assert record["mode"] == "tune" and record["kind"] == "modelled"
@@ -154,7 +155,7 @@ def test_the_command(run_eval, submission, tmp_path):
     assert list(times) == [500, 400, 600, 300, 700]
     assert sorted(times, key=times.__getitem__) == sorted(times)  # more rounds take longer
     assert record["best"] == "rounds=300" and record["loss"] == times[500] / times[300] - 1
-    page = (tmp_path / "tune.html").read_text()
+    page = (tmp_path / "trials.html").read_text()
     assert "the pick loses" in page and "us: rounds=700" in page
     assert "<- pick" in run_eval(*given).stdout
 

@@ -99,7 +99,7 @@ def summary(results: list[Result], seed: int) -> str:
 
 
 def record(results: list[Result], seed: int) -> dict:
-    """The run as harness/figure_tables.py renders it: counts by kind, the survivors one by one."""
+    """The run as harness/tables/catalogue.py renders it: counts by kind, the survivors one by one."""
     drawn, caught, right = Counter(), Counter(), Counter()
     for r in results:
         kind = r.mutation.split(":")[0]

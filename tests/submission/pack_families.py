@@ -16,8 +16,8 @@ from pathlib import Path
 
 import b200
 from b200.hopper.pack import Recorder, record
-from harness import cases
-from harness.packs import GPUS, bytes_read, fits_as_on, make_data
+from harness.evaluator import cases
+from harness.studies.packs import GPUS, bytes_read, fits_as_on, make_data
 from submission import Config, estimate, launch, legal_configs, problem_of, unpack
 from task import PROBLEMS
 

@@ -30,7 +30,8 @@ from pathlib import Path
 import torch
 
 import submission
-from harness import cases, disassembly
+from harness.evaluator import cases
+from harness.studies import disassembly
 from submission import Config
 from task import PROBLEMS
 from tests.submission.submission_support import KEEP_CODE, covering_set, shapes_of

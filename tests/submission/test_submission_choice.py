@@ -10,7 +10,7 @@ import torch
 
 import b200
 import submission
-from harness.tuning import benchmarks
+from harness.studies.tuning import benchmarks
 from submission import Config
 from tests.submission.submission_support import dual, gemm, gemv, inputs
 
@@ -214,7 +214,7 @@ def test_candidates(problem):
 
 
 # In the second another candidate is more than 2 % faster than the pick. Other shapes:
-# `python -m harness.choice --device emulator`.
+# `python -m harness choice --device emulator`.
 SHAPES = {"gemm 3": benchmarks()["gemm 3"], "gemm 40 x 512 x 1024": gemm(512, 40, 1024)}
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import submission
-from harness import disassembly
-from harness.tuning import benchmarks
+from harness.studies import disassembly
+from harness.studies.tuning import benchmarks
 from submission import ArgumentLayout, Config, make_plan
 from tests.submission.submission_support import KEEP_CODE, dual, epilogue_warps, gemm, gemv
 

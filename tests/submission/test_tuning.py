@@ -1,4 +1,4 @@
-"""harness/tuning.py: candidates, and the sweep of random shapes that goes on where it ended."""
+"""harness/studies/tuning.py: candidates, and the sweep of random shapes that goes on where it ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import submission
-from harness import tuning
+from harness.studies import tuning
 
 
 def test_random_shapes_are_the_same_ones_however_many():

@@ -1,0 +1,106 @@
+"""The commands of this package: `python -m harness NAME [ARGUMENTS]`.
+
+A name says what is asked for, not the file that answers, so that files can move. As
+`python -m harness.NAME` the commands were called before; that still works, and says the new name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import runpy
+import sys
+from collections.abc import Sequence
+from types import CodeType, ModuleType
+
+COMMANDS = {  # name -> module that is run, and what it says
+    "choice": ("harness.studies.choice", "what the first call on a B200 chooses by time"),
+    "corpus": ("harness.studies.corpus", "public scripts, run as they are: right or wrong"),
+    "emulation_speed": ("harness.studies.emulation_speed", "two source trees: CPU s, results"),
+    "evidence": ("harness.studies.evidence", "forms of the kernel that nobody has relied on"),
+    "figures": ("harness.tables.figures", "the generated tables of README and docs"),
+    "host_path": ("harness.studies.host_path", "what a call costs on the host"),
+    "packs": ("harness.studies.packs", "the leaderboards' cases, for a Hopper GPU elsewhere"),
+    "sass": ("harness.studies.sass", "instructions of the loops over k-tiles, from SASS"),
+    "tuning": ("harness.studies.tuning", "which configuration is fast, modelled"),
+    "verify": ("harness.studies.evidence.verify", "what SentryWard says of the kernel's PTX"),
+}
+FORMER = {name: name for name in COMMANDS if name != "verify"} | {"evidence.verify": "verify"}
+
+
+def run(name: str, arguments: Sequence[str]) -> None:
+    """Run a command as `python -m` would. KeyError for a name that is none."""
+    module, _ = COMMANDS[name]
+    sys.argv[1:] = arguments
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def run_former(name: str) -> None:
+    """Run the command that was `python -m harness.NAME`, and say its new name."""
+    print(f"python -m harness.{name} is now: python -m harness {FORMER[name]}", file=sys.stderr)
+    run(FORMER[name], sys.argv[1:])
+
+
+class Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports of modules by the names that they had before the rooms, while branches still have
+    them.
+    """
+
+    ROOMS = {
+        "evaluator": "arguments cases command dependencies devices official output pool progress"
+        " protocol report cluster=dask_cluster tune=trials",
+        "evaluator.case": "again checks configs findings gpu_data guard modelled timing worker",
+        "diagnosis": "diff hypotheses launched view diff_picture=drawing diff_where=places",
+        "studies": "ladder confidence evidence published_steps disassembly compare packs tuning",
+        "tables": "markdown figure_tables=catalogue figure_evidence=evidence figure_peers=peers"
+        " figure_tuning=tuning figure_twin=h200",
+    }
+    NEW = {
+        word.partition("=")[0]: f"harness.{room}.{word.rpartition('=')[2]}"
+        for room, words in ROOMS.items()
+        for word in words.split()
+    }
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        package, _, name = fullname.partition(".")
+        first, dot, rest = name.partition(".")
+        if package != "harness" or first not in self.NEW:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, origin=self.NEW[first] + dot + rest)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return importlib.import_module(spec.origin or "")
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+class FormerNames(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Finds `harness.NAME` for `python -m` where NAME is no module any more."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        package, _, name = fullname.partition(".")
+        if package != "harness":
+            return None
+        folder = any(former.startswith(f"{name}.") for former in FORMER)
+        if name.removesuffix(".__main__") not in FORMER and not folder:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=folder)
+
+    def get_source(self, fullname: str) -> str:
+        name = fullname.removeprefix("harness.").removesuffix(".__main__")
+        return f"from harness.commands import run_former\nrun_former({name!r})\n"
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self.get_source(fullname), f"<{fullname}>", "exec")
+
+    def exec_module(self, module: ModuleType) -> None:
+        """An import, which only `python -m` needs, of the package around a command."""
+        if module.__spec__ is None or module.__spec__.submodule_search_locations is None:
+            name = module.__name__.removeprefix("harness.")
+            raise ImportError(f"harness.{name} is the command `python -m harness {FORMER[name]}`")

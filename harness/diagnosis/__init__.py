@@ -1,0 +1,1 @@
+"""Where a wrong result differs, and which known mistake reproduces it."""

@@ -1,0 +1,150 @@
+"""Is a kernel right? Two calls on different inputs, and the recheck of a leaderboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from harness.evaluator.case.timing import SEED_STEP_REPEATS, Bench, WrongResult, plan
+
+Kernel = Callable[[Any], Any]
+Generate = Callable[[int], Any]
+
+LEFT = 0.005  # of the elements, from which what c held before is no coincidence
+SECOND_CALL = "second call, on other inputs at other addresses (seed {seed}): "
+SHARED_RESULT = (
+    "the second call changed what the first had returned: calls share an output, and the"
+    " leaderboards read the outputs of up to 50 calls only after the last"
+)
+_NAMES = {
+    7: ("a", "b", "sfa", "sfb", "sfa_permuted", "sfb_permuted"),
+    10: (
+        *("a", "b1", "b2", "sfa", "sfb1", "sfb2"),
+        *("sfa_permuted", "sfb1_permuted", "sfb2_permuted"),
+    ),
+}  # of the inputs, by the length of the data
+
+
+def call_and_check(kernel: Kernel, data: Any, wait: Callable[[], None]) -> tuple[Any, Any]:
+    """(what the call was given, what it returned): a copy of `data`, a right result. Raises
+    WrongResult.
+    """
+    from reference import check_implementation
+    from utils import clone_data
+
+    given = clone_data(data)
+    wait()
+    output = kernel(given)
+    wait()
+    right, message = check_implementation(data, output)
+    if not right:
+        raise WrongResult(
+            "\n".join(filter(None, [message or "wrong result", _unwritten(data, output)]))
+        )
+    return given, output
+
+
+def _unwritten(data: Any, output: Any) -> str:
+    """A note on elements of a wrong output that hold what c held before the call, "" if none do."""
+    import torch
+
+    from utils import outputs_of
+
+    outputs = output if isinstance(output, (list, tuple)) else [output]
+    pairs = [
+        (c, got)
+        for c, got in zip(outputs_of(data), outputs)
+        if isinstance(got, torch.Tensor)
+        and (got.shape, got.dtype, got.device) == (c.shape, c.dtype, c.device)
+    ]
+    left = sum(int((c.view(torch.int16) == got.view(torch.int16)).sum()) for c, got in pairs)
+    count = sum(c.numel() for c, _ in pairs)
+    if left < LEFT * count or not left:
+        return ""
+    return (
+        f"{left:,} of {count:,} elements hold what c held before the call: they were never written"
+        " (eval.py diff says where)"
+    )
+
+
+def check_twice(kernel: Kernel, generate: Generate, seed: int, wait: Callable[[], None]) -> str:
+    """Two calls, the second on other inputs while the first ones are still there, so at other
+    addresses. Raises WrongResult, and what the kernel raises.
+
+    wait: for the device. Returns a note that names the inputs that the kernel changed, "" if none.
+    """
+    from utils import clone_data
+
+    data = generate(seed)
+    given, output = call_and_check(kernel, data, wait)
+    note = _changed(data, given)
+    kept = clone_data(output)
+    other = (seed + SEED_STEP_REPEATS) % 2**63
+    stage = SECOND_CALL.format(seed=other)
+    try:
+        call_and_check(kernel, generate(other), wait)
+    except WrongResult as wrong:
+        raise WrongResult(stage + str(wrong)) from None
+    except Exception as error:
+        error.stage = stage  # type: ignore[attr-defined]  # for who reports it
+        raise
+    if not _same_bits(output, kept):
+        raise WrongResult(SHARED_RESULT)
+    return note
+
+
+def recheck(problem: str, kernel: Kernel, generate: Generate, seed: int) -> None:
+    """The checks of a leaderboard: a call on a copy of the inputs, then one as it is timed, on the
+    inputs themselves (gemv: on new ones), held against a copy made before. Raises WrongResult.
+
+    One of the up to 50 inputs and one of the up to 1000 repeats: where nothing is measured a call
+    takes seconds to minutes.
+    """
+    from reference import check_implementation
+
+    once = replace(plan(problem, "leaderboard"), calls=1, repeats=1)
+    Bench(kernel, generate, check_implementation, _NoClock()).run(once, seed)
+
+
+class _NoClock:
+    """Nothing is timed."""
+
+    def prepare(self, clear_gib: float) -> None:
+        pass
+
+    def time(self, work: Callable[[], Any]) -> tuple[float, Any]:
+        return 1.0, work()
+
+
+def _changed(data: Any, given: Any) -> str:
+    pairs = zip(_named_inputs(data), _named_inputs(given))
+    changed = [name for (name, before), (_, after) in pairs if not _same_bits(before, after)]
+    if not changed:
+        return ""
+    return (
+        f"note: custom_kernel changed its inputs ({', '.join(changed)}), and the leaderboards time"
+        " it on the same inputs again"
+    )
+
+
+def _named_inputs(data: Any) -> list[tuple[str, Any]]:
+    """The tensors that a call reads, with the names that messages use."""
+    if not isinstance(data[0], list):
+        return list(zip(_NAMES[len(data)], data))
+    parts = (("a", "b"), ("sfa", "sfb"), ("sfa_permuted", "sfb_permuted"))
+    return [
+        (f"{name}[{group}]", tensors[i])
+        for names, part in zip(parts, data)
+        for group, tensors in enumerate(part)
+        for i, name in enumerate(names)
+    ]
+
+
+def _same_bits(a: Any, b: Any) -> bool:
+    import torch
+
+    if isinstance(a, (list, tuple)):
+        return all(_same_bits(x, y) for x, y in zip(a, b))
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    return torch.equal(a.view(bits), b.view(bits))

@@ -1,0 +1,69 @@
+"""The configurations of a submission (harness/evaluator/trials.py), in the process of a case."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+Kernel = Callable[[Any], Any]
+Ranked = list[tuple[dict[str, Any], float]]
+
+
+class NoConfigs(Exception):
+    """The submission does not say what it chooses from; str() says what is missing."""
+
+
+class _Problem(BaseException):
+    """Carries out of custom_kernel the problem that it asks a configuration for."""
+
+    def __init__(self, problem: Any):
+        self.problem = problem
+
+
+def rank(module: Any, kernel: Kernel, data: Any, count: int) -> Ranked:
+    """(fields, estimate) of the pick for `data`, then of those that the kernel itself would try on
+    a B200, then of the best others by its estimate, `count` in all. kernel: calls the
+    custom_kernel of the module.
+    """
+    for name in ("legal_configs", "estimate", "pick"):
+        if not callable(getattr(module, name, None)):
+            raise NoConfigs(f"the submission has no function {name}, which `tune` needs")
+    problem, pick = problem_of(module, kernel, data), module.pick
+    chosen = pick(problem)
+    tried = module.candidates(problem) if hasattr(module, "candidates") else []
+    others = sorted(module.legal_configs(problem), key=lambda c: module.estimate(c, problem))
+    listed = list(dict.fromkeys([chosen, *tried, *others]))[:count]
+    return [(dataclasses.asdict(c), float(module.estimate(c, problem))) for c in listed]
+
+
+def problem_of(module: Any, kernel: Kernel, data: Any) -> Any:
+    """What `pick` of the module is asked about `data`."""
+
+    def ask(problem: Any, *_: Any) -> Any:
+        raise _Problem(problem)
+
+    kept, module.pick = module.pick, ask
+    try:
+        kernel(data)
+    except _Problem as asked:
+        return asked.problem
+    finally:
+        module.pick = kept
+    raise NoConfigs("custom_kernel does not call pick(problem), which `tune` needs")
+
+
+def fix(module: Any, fields: dict[str, Any]) -> None:
+    """From now on the module takes the configuration with these fields (all of them) in place of
+    its pick, and of what it would choose by time on a B200.
+    """
+    pick, made = module.pick, []
+
+    def fixed(problem: Any, *rest: Any) -> Any:
+        if not made:
+            made.append(dataclasses.replace(pick(problem, *rest), **fields))
+        return made[0]
+
+    module.pick = fixed
+    if hasattr(module, "is_b200"):
+        module.is_b200 = lambda groups: False

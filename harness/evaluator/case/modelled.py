@@ -1,0 +1,94 @@
+"""Times without a B200: the kernel runs in the emulator with a clock.
+
+What a leaderboard would report is modelled. Arithmetic of the tensor core takes no simulated time
+and may be left out, where nobody asks for the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from harness.evaluator.case.timing import plan
+from task import GEMV
+
+UNCHECKED = "not checked: results were not computed (eval.py test checks them)"
+TRACED_CTAS = 8
+
+
+def model(
+    problem: str,
+    kernel: Callable[[Any], Any],
+    data: Any,
+    trace: str = "",
+    plot: str = "",
+    what: str = "",
+    constants: Mapping[str, float] = MappingProxyType({}),
+    sweep_constants: bool = False,
+    arithmetic: bool = False,
+) -> tuple[dict[str, Any] | None, str]:
+    """(fields of b200.clock.call_time.Reported or None if nothing was launched, profile as
+    text).
+
+    trace, plot: files to write the timeline of the first CTAs to; nothing where empty. what: the
+    case, for the title of the picture. constants: in place of the clock's. sweep_constants: the
+    range is how far the time moves over the constants' ranges, which takes two runs more; else it
+    is the errors of the clock on published times. arithmetic: what the kernel returns is right.
+    """
+    import b200
+    from b200.clock import Options, draw, profile
+    from b200.clock import call_time as protocol
+
+    # One gemv call follows a write of 4 GiB: the L2 is full of lines that must be written back.
+    options = Options(
+        arithmetic=arithmetic,
+        sweep_constants=sweep_constants,
+        trace=TRACED_CTAS if trace or plot else 0,
+        dirty_l2=problem == GEMV.name,
+        constants=dict(constants),
+    )
+    gpu = b200.install(timing=options)
+    before = len(gpu.launches)
+    kernel(data)
+    launches = gpu.launches[before:]
+    if not launches:
+        return None, ""
+    longest = max(launches, key=lambda launch: launch.time.time_us).time
+    if trace:
+        draw.write_trace(longest, Path(trace))
+    if plot:
+        draw.write_picture(longest, Path(plot), what)
+    text = "\n".join(f"{profile.text(launch.time)}\n{_budget(launch)}" for launch in launches)
+    reported = asdict(protocol.reported(launches, plan(problem, "benchmark").calls))
+    return reported | _where(launches), f"{_call(reported)}\n{text}"
+
+
+def _call(reported: dict[str, Any]) -> str:
+    """What a benchmark's time of a call is made of."""
+    calls = reported["calls"]
+    between = "one call" if calls == 1 else f"each of {calls} calls"
+    parts = ", ".join(f"{name} {us:.2f}" for name, us in reported["parts"] if us >= 0.005)
+    return f"{reported['time_us']:.2f} us is {between} between two events: {parts}"
+
+
+def _where(launches) -> dict[str, Any]:
+    """Where the time of the launches goes: microseconds a phase, bytes moved."""
+    from b200.clock import profile
+
+    records, phases = [launch.time for launch in launches], {}
+    for record in records:
+        for name, microseconds in profile.phases(record):
+            phases[name] = phases.get(name, 0.0) + microseconds
+    return {
+        "phases": list(phases.items()),
+        "dram_bytes": int(sum(record.chip.dram_bytes for record in records)),
+        "l2_bytes": int(sum(record.chip.l2_bytes for record in records)),
+    }
+
+
+def _budget(launch) -> str:
+    """What the launch takes of an SM, a line each."""
+    return "\n".join(["what a CTA takes:", *(f"  {line}" for line in launch.budget.lines())])

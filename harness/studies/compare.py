@@ -1,0 +1,386 @@
+"""Several submissions on the same cases, side by side.
+
+    python eval.py compare A.py B.py gemm                        the benchmark cases of one problem
+    python eval.py compare A.py B.py gemm --case "m: 128; n: 256; k: 256; l: 1" --plot both.png
+
+Each submission runs in a process of its own (`eval.py leaderboard`, so its results are checked, in
+the emulator with the checker on). A wrong or crashing one is reported and the others go on. One
+whose results are right, but in which the checker finds something, is timed all the same and counts
+as failed. In the emulator a time is modelled; on a GPU it is measured in --rounds rounds in which
+the submissions take turns, and the median of the rounds counts. --times in the emulator leaves out
+what takes longest: results (`eval.py test` checks them). A range in the emulator is the clock's
+errors on published times of kernels of that kind; whether a difference of two is more than the
+clock can tell is said by pairs of published versions (harness/studies/confidence.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from harness.evaluator import cases, devices
+from harness.evaluator.case.worker import GOOD
+from harness.evaluator.cases import Case, CaseError
+from harness.studies import confidence
+from task import INPUT_KINDS, PROBLEMS, find_problem
+
+EVAL = Path(__file__).resolve().parents[2] / "eval.py"
+ROUNDS = 3  # on a GPU
+SHOWN = 160  # characters of a message
+CHECKER = "the checker found"  # begins the message of a case whose result is right (worker.py)
+
+
+class CompareError(Exception):
+    """Arguments that make no sense, or something missing; str() is one line."""
+
+
+@dataclass
+class Result:
+    """What became of one submission on one case, over all rounds.
+
+    records: the JSON records of `eval.py leaderboard --json`, one a round.
+    """
+
+    name: str
+    case: Case
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def failed(self) -> dict[str, Any] | None:
+        """The first record in which something is wrong."""
+        return next((r for r in self.records if r["status"] not in GOOD), None)
+
+    @property
+    def time_us(self) -> float | None:
+        """The median of the rounds; None if a round failed or was not timed."""
+        times = [r["time_us"] for r in self.records if r.get("time_us") is not None]
+        return statistics.median(times) if times and len(times) == len(self.records) else None
+
+    def range_us(self) -> tuple[float, float] | None:
+        """Of the clock's errors, or of the rounds."""
+        if self.time_us is None:
+            return None
+        return min(r["low_us"] for r in self.records), max(r["high_us"] for r in self.records)
+
+    def _trust(self, ratio: float | None) -> str | None:
+        modelled = self.records[-1].get("kind") == "modelled"
+        return str(confidence.of(ratio)) if modelled and ratio not in (None, 1.0) else None
+
+    def fields(self, ratio: float | None) -> dict[str, Any]:
+        """The JSON object of this result. ratio: its time over the first submission's."""
+        last = self.failed or self.records[-1]
+        low, high = self.range_us() or (None, None)
+        kept = ("device", "status", "message", "kind", "floor_us", "sol_us", "best_known_us")
+        kept += ("bound_by", "kernel_kind", "range_from", "phases", "dram_bytes", "l2_bytes")
+        return {
+            "problem": self.case.problem.name,
+            "case": self.case.text,
+            "submission": self.name,
+            **{key: last.get(key) for key in kept},
+            "time_us": self.time_us,
+            "low_us": low,
+            "high_us": high,
+            "rounds": len(self.records),
+            "ratio": ratio,
+            "trust": self._trust(ratio),
+        }
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise CompareError(message)
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(
+        prog="eval.py compare",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", nargs="+", metavar="FILE.py|PROBLEM")
+    parser.add_argument("--case", action="append", metavar="TEXT", help="a case; repeatable")
+    parser.add_argument("--cases", metavar="FILE", help="a case file")
+    parser.add_argument("--inputs", choices=INPUT_KINDS, default="official")
+    parser.add_argument("--device", choices=devices.CHOICES, default="auto")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="on a GPU (default 3)")
+    parser.add_argument(
+        "--times", action="store_true", help="emulator: modelled times alone, nothing checked"
+    )
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds a case may take")
+    parser.add_argument("--json", action="store_true", help="one JSON object a result on stdout")
+    parser.add_argument("--plot", metavar="FILE", help="a picture of the times and phases")
+    arguments = parser.parse_args(argv)
+    arguments.files = [name for name in arguments.what if name.endswith(".py")]
+    names = [name for name in arguments.what if not name.endswith(".py")]
+    for name in arguments.files:
+        if not Path(name).is_file():
+            parser.error(f"{name} is not a file")
+    if not arguments.files:
+        parser.error("expected one or more submissions (FILE.py), none came")
+    if len(names) != 1:
+        known = ", ".join(p.short for p in PROBLEMS.values())
+        parser.error(f"expected one problem ({known}), came {', '.join(names) or 'none'}")
+    if arguments.rounds < 1:
+        parser.error(f"--rounds must be positive, got {arguments.rounds}")
+    try:
+        arguments.problem = find_problem(names[0])
+    except ValueError as error:
+        parser.error(str(error))
+    return arguments
+
+
+def _select(arguments: argparse.Namespace) -> list[Case]:
+    lines = list(arguments.case or [])
+    if arguments.cases:
+        lines += cases.read_lines(Path(arguments.cases))
+    if not lines:
+        return cases.official(arguments.problem, "leaderboard")
+    return [cases.make_case(arguments.problem, cases.parse(line), line) for line in lines]
+
+
+def names_of(files: Sequence[str]) -> list[str]:
+    """A short name for each file: its own, with as many folders as tell it from the others."""
+    paths = [Path(file).resolve() for file in files]
+    for count in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-count:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{path.name} ({i + 1})" for i, path in enumerate(paths)]
+
+
+def run(arguments: argparse.Namespace, chosen: Sequence[Case], device: str) -> list[list[Result]]:
+    """Results by case, then by submission."""
+    names = names_of(arguments.files)
+    results = [[Result(name, case) for name in names] for case in chosen]
+    rounds = arguments.rounds if device == "cuda" else 1
+    for turn in range(rounds):
+        for index, file in enumerate(arguments.files):
+            of = f", round {turn + 1} of {rounds}" if rounds > 1 else ""
+            print(f"compare: {names[index]}{of}", file=sys.stderr, flush=True)
+            for row, record in zip(results, _checked_and_timed(arguments, file, chosen, device)):
+                row[index].records.append(record)
+    return results
+
+
+def _checked_and_timed(
+    arguments: argparse.Namespace, file: str, chosen: Sequence[Case], device: str
+) -> list[dict[str, Any]]:
+    """One record a case; a case that only the checker objects to has its time, too."""
+    if arguments.times and device == "emulator":
+        return _eval("benchmark", arguments, file, chosen, "--no-check")
+    records = _eval("leaderboard", arguments, file, chosen)
+    again = [i for i, record in enumerate(records) if record["message"].startswith(CHECKER)]
+    if again:
+        timed = _eval("leaderboard", arguments, file, [chosen[i] for i in again], "--no-check")
+        for i, record in zip(again, timed):
+            if record["status"] == "pass":
+                verdict = {name: records[i][name] for name in ("status", "message")}
+                records[i] = {**record, **verdict}
+    return records
+
+
+def _eval(
+    mode: str, arguments: argparse.Namespace, file: str, chosen: Sequence[Case], *options: str
+) -> list[dict[str, Any]]:
+    """One record a case of eval.py on a submission, whatever becomes of it."""
+    command = [sys.executable, str(EVAL), mode, arguments.problem.short, "--json"]
+    command += ["--submission", file, "--device", arguments.device, "--inputs", arguments.inputs]
+    command += options
+    if arguments.timeout:
+        command += ["--timeout", str(arguments.timeout)]
+    for case in chosen:
+        command += ["--case", case.text]
+    with tempfile.TemporaryFile("w+") as said:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=said, text=True)
+        said.seek(0)
+        last = [line for line in said.read().splitlines() if line.strip()][-1:]
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    missing = {
+        "status": "error",
+        "message": f"no result (exit status {done.returncode}): {''.join(last)}",
+    }
+    return records + [missing] * (len(chosen) - len(records))
+
+
+def ratio(result: Result, first: Result) -> float | None:
+    """How much longer than the first submission on the same case."""
+    if result.time_us is None or first.time_us is None:
+        return None
+    return result.time_us / first.time_us
+
+
+def table(results: Sequence[Sequence[Result]]) -> str:
+    """What a person reads: a block of lines a case, then the geometric means."""
+    width = max(len(result.name) for result in results[0])
+    lines: list[str] = []
+    for row in results:
+        lines += ["", f"{row[0].case.problem.name}: {row[0].case.text}"]
+        lines.append(
+            f"  {'submission':{width}}  result  time us   range             ratio  DRAM MB    L2 MB"
+            "  bound by"
+        )
+        lines += [f"  {_line(result, row[0], width)}" for result in row]
+        lines += _phases(row, width)
+        lines += _trust(row)
+    lines += _means(results, width)
+    sources = {r.records[-1].get("range_from"): None for row in results for r in row}
+    if shown := [source for source in sources if source]:
+        lines += ["", f"ranges: {'; '.join(shown)}"]
+    return "\n".join(lines)
+
+
+def _line(result: Result, first: Result, width: int) -> str:
+    failed = result.failed
+    message = " | ".join(str((failed or result.records[-1])["message"]).splitlines())[:SHOWN]
+    if result.time_us is None:
+        word = failed["status"].upper() if failed else result.records[-1]["status"]
+        return f"{result.name:{width}}  {word:6}  {message}"
+    fields = result.fields(ratio(result, first))
+    times = f"{result.time_us:7.2f}  {fields['low_us']:7.2f} ..{fields['high_us']:8.2f}"
+    compared = f"{fields['ratio']:8.3f}" if fields["ratio"] is not None else " " * 8
+    moved = ""
+    if fields["dram_bytes"] is not None:
+        moved = f" {fields['dram_bytes'] / 1e6:8.1f} {fields['l2_bytes'] / 1e6:8.1f}"
+    bound = f"  {fields['bound_by']}" if fields["bound_by"] else ""
+    objected = f"\n  {'':{width}}  {message}" if failed else ""
+    word = "CHECK" if failed else result.records[-1]["status"]
+    return f"{result.name:{width}}  {word:6}  {times} {compared} {moved}{bound}{objected}"
+
+
+def _phases(row: Sequence[Result], width: int) -> list[str]:
+    """Where the time of each kernel goes, a column a phase."""
+    timed = [(r, r.records[-1].get("phases")) for r in row if r.time_us is not None]
+    names = list(dict.fromkeys(name for _, phases in timed for name, _ in phases or ()))
+    if not names:
+        return []
+    lines = [f"  us, median over CTAs: {'; '.join(f'({i + 1}) {n}' for i, n in enumerate(names))}"]
+    for result, phases in timed:
+        found = dict(phases or ())
+        columns = "  ".join(f"({i + 1}) {found.get(n, 0.0):6.2f}" for i, n in enumerate(names))
+        lines.append(f"  {result.name:{width}}  {columns}")
+    return lines
+
+
+def _trust(row: Sequence[Result]) -> list[str]:
+    """Whether the modelled differences from the first are more than the clock can tell."""
+    modelled = [r for r in row[1:] if r.records[-1].get("kind") == "modelled"]
+    ratios = [(r, ratio(r, row[0])) for r in modelled]
+    lines = []
+    for result, against in ratios:
+        if against is not None:
+            band = confidence.of(against)
+            lines.append(f"  {result.name}, {against - 1:+.1%}: {band.word} ({band})")
+    return lines
+
+
+def _means(results: Sequence[Sequence[Result]], width: int) -> list[str]:
+    """The geometric mean over the cases of each submission that passed them all."""
+    first = results[0][0].records[-1]
+    how = f"measured on {first.get('device')}" if first.get("kind") == "measured" else "modelled"
+    lines, base = ["", f"geometric mean of {len(results)} case(s), us, {how}"], None
+    for index, result in enumerate(results[0]):
+        times = [row[index].time_us for row in results]
+        if None in times:
+            lines.append(f"  {result.name:{width}}         -  not right or not timed on every case")
+            continue
+        mean = math.exp(sum(math.log(t) for t in times if t) / len(times))
+        base = mean if index == 0 else base
+        against = f"  {mean / base:.3f} of the first" if base else ""
+        lines.append(f"  {result.name:{width}}  {mean:8.2f}{against}")
+    return lines
+
+
+def plot(results: Sequence[Sequence[Result]], path: Path) -> None:
+    """A bar a submission, cases side by side; phases stacked where they are modelled."""
+    from matplotlib.figure import Figure
+
+    count = len(results[0])
+    figure = Figure(figsize=(max(8, 4 + 1.4 * count * len(results)), 6), layout="constrained")
+    axes = figure.subplots()
+    names = list(
+        dict.fromkeys(
+            name for row in results for r in row for name, _ in r.records[-1].get("phases") or ()
+        )
+    )
+    labels, seen = [], set()
+    for at, row in enumerate(results):
+        for index, result in enumerate(row):
+            x = at * (count + 1) + index
+            labels.append((x, result.name if result.time_us else f"{result.name}\n(failed)"))
+            _bar(axes, x, result, names, seen)
+    axes.set_xticks([x for x, _ in labels], [label for _, label in labels], rotation=30, ha="right")
+    kind = results[0][0].records[-1].get("kind") or "not timed"
+    whiskers = "fastest to slowest round" if kind == "measured" else "the clock's errors"
+    axes.set_ylabel(f"microseconds a call, {kind}; whiskers: {whiskers}")
+    for at, row in enumerate(results):
+        middle = at * (count + 1) + (count - 1) / 2
+        axes.annotate(
+            row[0].case.text.split("; seed")[0],
+            (middle, 1.01),
+            xycoords=("data", "axes fraction"),
+            ha="center",
+            fontsize="small",
+        )
+    axes.set_xlim(-1, len(results) * (count + 1) - 1)
+    figure.suptitle(results[0][0].case.problem.name)
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    figure.savefig(path)
+
+
+def _bar(axes: Any, x: int, result: Result, names: Sequence[str], seen: set[str]) -> None:
+    """One submission on one case; `seen` holds what the legend has already."""
+    if result.time_us is None:
+        return
+    phases, bottom = dict(result.records[-1].get("phases") or ()), 0.0
+    parts = [(name, phases.get(name, 0.0), f"C{i}") for i, name in enumerate(names)]
+    rest = result.time_us - sum(phases.values())
+    parts.append(("launch and events" if phases else "time", max(rest, 0.0), "lightgrey"))
+    for name, height, colour in parts:
+        label = None if name in seen else name
+        axes.bar(x, height, bottom=bottom, color=colour, label=label)
+        seen.add(name)
+        bottom += height
+    low, high = result.range_us() or (result.time_us, result.time_us)
+    spread = [[max(result.time_us - low, 0)], [max(high - result.time_us, 0)]]
+    axes.errorbar(x, result.time_us, yerr=spread, color="black", capsize=3)
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command. 0 if every submission passed every case, else 112; 2 for bad arguments."""
+    try:
+        arguments = _arguments(argv)
+        chosen = _select(arguments)
+        device = devices.resolve(arguments.device)
+        if arguments.plot:
+            _require_matplotlib()
+    except (CompareError, CaseError, devices.SetupError) as error:
+        print(f"eval.py compare: {error}", file=sys.stderr)
+        return 2
+    results = run(arguments, chosen, device.kind)
+    if arguments.json:
+        for row in results:
+            for result in row:
+                print(json.dumps(result.fields(ratio(result, row[0]))))
+    else:
+        print(f"compare on {device.label}\n{table(results)}")
+    if arguments.plot:
+        plot(results, Path(arguments.plot))
+    return 0 if not any(result.failed for row in results for result in row) else 112
+
+
+def _require_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise CompareError(
+            "--plot needs matplotlib: python -m pip install 'nvfp4-b200[plot]'"
+        ) from None

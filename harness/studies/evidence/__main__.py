@@ -1,0 +1,106 @@
+"""Which forms of the kernel have no row in docs/results/evidence.json; which rows are idle.
+
+python -m harness evidence              what is picked, under several cluster tables; a covering set
+python -m harness evidence --every N    each N-th official case as it is picked, only
+python -m harness evidence --check      the picks that other cluster tables change: are they right?
+python -m harness evidence --forms      all forms, in place of those without a row
+python -m harness evidence --forms --script FILE ...    of the launches of any script
+
+Exit status 1: a form has no row, or without --every a row is idle, or the rows are wrong; --check:
+something is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import b200
+from harness.evaluator.case import worker
+from harness.evaluator.case.gpu_data import on_gpu
+from harness.studies.evidence import check, rows
+from harness.studies.evidence.collect import collect, data_of, wanted
+from harness.studies.evidence.kernels import Submission
+from harness.studies.evidence.watch import Checking, Watching
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def of_script(gpu: Watching, argv: Sequence[str]) -> set[str]:
+    """The forms of what a script launches. Its results are wrong: nothing is multiplied."""
+    sys.argv = list(argv)
+    try:
+        runpy.run_path(argv[0], run_name="__main__")
+    except SystemExit:
+        pass
+    except Exception as error:  # such as a comparison of its results
+        print(f"{argv[0]}: {error}", file=sys.stderr)
+    return gpu.forms
+
+
+def of_submission(gpu: Watching, path: Path, every: int | None) -> dict[str, str]:
+    """The forms of a submission's kernels, each with the first kernel that has it."""
+    submission, first = Submission.of(on_gpu(worker.load_kernel(path.resolve()))), {}
+    for told, new in collect(submission, gpu, wanted(submission, every)):
+        print(f"{told}: {len(new)} new", file=sys.stderr, flush=True)
+        first.update(dict.fromkeys(new, told))
+    return first
+
+
+def of_other_chips(gpu: Checking, path: Path) -> list[str]:
+    """What is wrong with the picks that other cluster tables change."""
+    submission, found = Submission.of(on_gpu(worker.load_kernel(path.resolve()))), []
+    for item in check.other_picks(submission, data_of):
+        told = f"{item.case.problem.short} {item.case.text}, {item.why}"
+        wrong = check.wrong(submission, gpu, item, data_of(item.case))
+        print(f"{told}: {'wrong' if wrong else 'right'}", file=sys.stderr, flush=True)
+        found += [f"{told}: {line}" for line in wrong]
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m harness evidence",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--submission", type=Path, default=ROOT / "submission.py")
+    parser.add_argument("--every", type=int, metavar="N", help="each N-th official case, only")
+    parser.add_argument("--forms", action="store_true", help="print all forms")
+    parser.add_argument("--check", action="store_true", help="picks under other cluster tables")
+    parser.add_argument("--script", nargs=argparse.REMAINDER, help="FILE and its arguments")
+    options = parser.parse_args(argv)
+    if options.script is not None and not (options.script and options.forms):
+        parser.error("--script: expected FILE behind it, and --forms before it")
+    if options.every is not None and options.every < 1:
+        parser.error(f"--every: expected a number from 1 on, found {options.every}")
+    if options.check:
+        checking = Checking()
+        b200.install(check=True, gpu=checking)
+        return _say(of_other_chips(checking, options.submission))
+    gpu = Watching()
+    b200.install(check=False, gpu=gpu)
+    if options.script:
+        print(*sorted(of_script(gpu, options.script)), sep="\n")
+        return 0
+    first = of_submission(gpu, options.submission, options.every)
+    if options.forms:
+        print(*sorted(first), sep="\n")
+        return 0
+    evidence = rows.load()
+    found = [f"{form}: no row has it; {first[form]}" for form in rows.missing(evidence, first)]
+    found += [] if options.every else [f"{row}: idle" for row in rows.idle(evidence, first)]
+    found += rows.wrong(evidence)
+    return _say(found)
+
+
+def _say(found: Sequence[str]) -> int:
+    print(*found, sep="\n", end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

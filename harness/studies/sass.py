@@ -1,0 +1,46 @@
+"""Instructions that a warp issues for a k-tile, from SASS: `python -m harness sass [SHAPE ...]`.
+
+A second opinion on the timing model, which counts PTX. For each benchmark shape the kernel is
+compiled for sm_100a and disassembled. Counted is the text of the loop that does a role's work;
+where ptxas unrolled it, the loads or MMAs in it say how many k-tiles that are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+
+os.environ |= {"CUTE_DSL_KEEP": "ptx,cubin", "CUTE_DSL_KEEP_CUBIN": "1"}
+os.environ["CUTE_DSL_DUMP_DIR"] = tempfile.mkdtemp()
+
+import submission
+from harness.studies.disassembly import count, disassemble, find_tool, role_loop
+from harness.studies.tuning import benchmarks, told
+
+# TMA and bulk loads; tcgen05.mma and commit.
+ROLES = {"load": ("UTMALDG", "UBLKCP"), "MMA": ("UTCOMMA", "UTCBAR")}
+SHOWN = ("UTMALDG", "UBLKCP", "UTCOMMA", "UTCCP", "UTCBAR")
+
+
+def main() -> int:
+    tool = find_tool()
+    if not tool:
+        print("nvdisasm: neither on the PATH nor in nvidia-cuda-nvdisasm", file=sys.stderr)
+        return 2
+    shapes = benchmarks()
+    for name in sys.argv[1:] or shapes:
+        config = submission.pick(shapes[name])
+        cubin = submission.kernel_for(shapes[name], config)[0].__cubin__
+        lines = disassemble(cubin if isinstance(cubin, bytes) else cubin.encode("latin-1"), tool)
+        print(f"{name}: {told(config)}")
+        for role, instructions in ROLES.items():
+            inside = role_loop(lines, instructions)
+            counts = {kind: count(inside, kind) for kind in SHOWN}
+            shown = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
+            print(f"  {role:5} {len(inside):4} instructions: {shown}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
