@@ -14,6 +14,7 @@ import sys
 import pytest
 
 import eval as eval_py
+from harness.commands import COMMANDS
 from harness.tables import catalogue, figures
 from tests import ROOT
 
@@ -21,7 +22,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 NOT_OURS = ("pip", "pytest", "ruff")
 SUBCOMMANDS = {
     "b200": ("run", "pack", "pipeline", "twin", "info", "calibrate", "measure"),
-    "harness.packs": ("make", "run", "pipeline"),
+    "harness": tuple(COMMANDS),
 }
 OWN_PATH = re.compile(
     r"(?:b200|harness|tests|docs|\.ci)/[\w./-]*\w|[\w-]+/[\w/-]+\.(?:py|md|json|cu)"
@@ -52,7 +53,7 @@ def program(words: list[str]) -> tuple[list[str], list[str]]:
     for name, known in SUBCOMMANDS.items():
         if words[:2] == ["-m", name]:
             start += words[2] in known
-            start += words[2] == "calibrate"
+            start += words[2] in ("calibrate", "packs")
     return words[:start], words[start:]
 
 
