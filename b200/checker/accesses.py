@@ -216,6 +216,7 @@ class ClusterState:
         self.arrivals: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
         # arrivals that hand over the order of execution only (weak_order.Edge)
         self.edges: deque = deque(maxlen=256)
+        self.ranks: dict[tuple, dict[int, int | None]] = {}  # as DescriptorRanks.fields
         self.exits: dict[int, np.ndarray] = {}  # CTA rank -> clock of its warps that have exited
         self.left: dict[int, int] = {cta.rank: 0 for cta in cluster.ctas}
 

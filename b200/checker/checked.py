@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from b200.checker import naming as words
 from b200.checker.dependent_launch import DependentLaunch, InFlight
 from b200.checker.finding import ERROR, LIMIT, PORTABILITY, Finding
-from b200.checker.following import Departed, Trail
+from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
 from b200.checker.observer import Observer
 from b200.chip.describe import mnemonic
@@ -28,6 +28,7 @@ from b200.errors import EmulatorError
 from b200.program.module import Instr
 from b200.program.translate import translate
 
+KEPT = 4  # kernels whose clusters later launches may follow
 SHOWN = 8  # findings quoted in the report of an error
 
 
@@ -45,13 +46,18 @@ class Checked(Machine):
             int, Region
         ] = {}  # allocations that are known to be written (unwritten.py)
         self.in_flight = InFlight()  # what may still run when a dependent launch starts
+        # (kernel, grid, block, cluster, bytes of shared memory) -> what a later launch may follow
+        self.traces: dict[tuple, Traces] = {}
 
     def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes):
         in_order = type(self).next_fragment is Machine.next_fragment
         at_once = type(self).settle is Machine.settle and not self.keep_stores
         dependence = self._dependence(code)
         follow = self.follows and in_order and at_once and can_be_followed(code)
-        self.observer = Observer(self, code, follow and dependence is None)
+        follow = follow and dependence is None
+        key = code, grid, block, cluster, dynamic_smem
+        traces = self.traces.pop(key, None) or Traces() if follow else None
+        self.observer = Observer(self, code, traces)
         self.observer.dependence = dependence
         if dependence is not None:
             dependence.observer = self.observer
@@ -68,8 +74,11 @@ class Checked(Machine):
         launch.findings = self.observer.findings
         launch.stores = self.observer.stores
         launch.incomplete = self._incomplete()
-        if self.observer.following is not None:
-            launch.followed = self.observer.following.followed
+        following = self.observer.following
+        if following is not None:
+            launch.followed = following.followed
+            if following.on and not launch.findings:
+                self._keep(key, following.traces)
         return launch
 
     def _look_at_unwritten(self, code, *arguments):
@@ -87,6 +96,12 @@ class Checked(Machine):
         machine.symbols = self.symbols
         plain = translate(code.program, code.kernel)
         unwritten.tell(unwritten.reaches(lambda: machine.launch(plain, *arguments)))
+
+    def _keep(self, key: tuple, traces: Traces):
+        """For the next launch with this key; those of the latest few are kept."""
+        self.traces[key] = traces
+        if len(self.traces) > KEPT:
+            del self.traces[next(iter(self.traces))]
 
     def _dependence(self, code) -> DependentLaunch | None:
         """The rule of dependent launches, None where nothing overlaps with this one."""

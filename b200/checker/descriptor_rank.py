@@ -16,6 +16,14 @@ from b200.chip.tensor.descriptors import MatrixDescriptor
 RANK_AT = 4  # of the rank in the leading byte offset's field: 24 - 4 - 16
 
 
+def _add(fields: dict[int, int | None], rank: int, field: int | None) -> bool:
+    """Note a field of a rank; whether the rank has that one only."""
+    if fields.setdefault(rank, field) == field:
+        return True
+    fields[rank] = None
+    return False
+
+
 class DescriptorRanks:
     """The rule for one launch. fields: (instruction, operand) -> CTA rank -> its leading byte
     offset, in units of 16 bytes; None if it has several.
@@ -31,14 +39,21 @@ class DescriptorRanks:
         if len(cta.cluster.ctas) == 1:
             return
         field, rank = matrix.lbo >> 4, cta.rank
-        fields = self.fields.setdefault((id(record.ins), name), {})
-        if fields.setdefault(rank, field) != field:
-            fields[rank] = None
+        key = id(record.ins), name
+        _add(self.observer.state(cta).ranks.setdefault(key, {}), rank, field)
+        fields = self.fields.setdefault(key, {})
+        if not _add(fields, rank, field):
             return
         ignored = k_major and matrix.mode != 0
         alone = ignored and rank and field >> RANK_AT == rank and field & (1 << RANK_AT) - 1 <= 1
         if alone or any(self._differ(field, rank, f, r) for r, f in fields.items()):
             self._tell(record, name, field, ignored)
+
+    def tell_left(self, left: dict[tuple, dict[int, int | None]]):
+        """Fields of a cluster, in which nothing was found."""
+        for key, ranks in left.items():
+            for rank, field in ranks.items():
+                _add(self.fields.setdefault(key, {}), rank, field)
 
     @staticmethod
     def _differ(field: int, rank: int, other: int | None, of: int) -> bool:

@@ -23,6 +23,10 @@ What this relies on, and why it is sound:
     begins, it starts again. Its shared and tensor memory, its barriers and its counts are dropped.
     And no allocation is both read and written in a launch whose clusters follow, so that it reads
     the same again, and writes the same again.
+4.  A launch may follow clusters of an earlier one of the same kernel, grid and CTAs (Traces), for
+    nothing in a step is of one launch only. What rules for the whole launch keep of a cluster
+    (Left) is kept with the end of its steps, and told in the launch that follows. A launch with a
+    finding is not followed: the next one has to find it, too.
 
 Clusters do not follow in a launch with an instruction whose wrapper (instrument.py) or operation
 (OPERATIONS, below) does not say what its steps are: atomics, accesses that synchronise, edits of
@@ -119,28 +123,46 @@ def look_of(make, ins: Instr) -> Looking | None:
 
 def plain(x) -> Any:
     """An operand as something that compares."""
+    if type(x) is int:
+        return x
     if isinstance(x, np.ndarray):
         return x.tobytes()
     return tuple(map(plain, x)) if isinstance(x, tuple) else x
 
 
+def every_operand(w, who: int, args: tuple) -> Look:
+    """The step of an instruction whose operands are all part of it."""
+    return Look(tuple(map(plain, args)))
+
+
 def all_operands(ins: Instr) -> Looking:
-    """The look of an instruction whose operands are all part of its step."""
-    return lambda w, who, args: Look(tuple(map(plain, args)))
+    """The look of such an instruction."""
+    return every_operand
+
+
+class Left(NamedTuple):
+    """What a cluster leaves to the rules for the whole launch. roles: (CTA rank, warp) -> what it
+    was seen doing. unread, empty: of Coverage. ranks: of DescriptorRanks.
+    """
+
+    roles: dict[tuple[int, int], frozenset[str]]
+    unread: list[tuple]
+    empty: list[tuple]
+    ranks: dict[tuple, dict[int, int | None]]
 
 
 class Node:
     """Where a cluster stands behind a step. more: other nodes behind it than `next`, by step.
-    roles: (CTA rank, warp) -> what it was seen doing, where a cluster has ended.
+    left: by the cluster that has ended here first.
     """
 
-    __slots__ = ("step", "next", "more", "roles")
+    __slots__ = ("step", "next", "more", "left")
 
     def __init__(self, step: tuple | None):
         self.step = step
         self.next: Node | None = None
         self.more: dict[tuple, Node] | None = None
-        self.roles: dict[tuple[int, int], frozenset[str]] = {}
+        self.left: Left | None = None
 
     def behind(self, step: tuple) -> Node | None:
         found = self.next
@@ -159,34 +181,43 @@ class Node:
         return node
 
 
-class Following:
-    """Of one launch: the steps that its clusters have taken, from `root` on.
+class Traces:
+    """The steps that clusters have taken, from `root` on, of launches of one kernel."""
 
-    read, written: bases of allocations. follower: the trail of the cluster that follows.
+    def __init__(self):
+        self.root, self.steps = Node(None), 0
+
+
+class Following:
+    """Of one launch. traces: what its clusters follow, and add to.
+
+    read, written: bases of allocations. follower: the trail of the cluster that follows. told: ends
+    of steps whose `left` the rules of this launch know.
     """
 
-    def __init__(self, observer: Observer, memory: GlobalMemory):
-        self.observer, self.memory = observer, memory
-        self.root, self.steps = Node(None), 0
+    def __init__(self, observer: Observer, memory: GlobalMemory, traces: Traces):
+        self.observer, self.memory, self.traces = observer, memory, traces
         self.read: set[int] = set()
         self.written: set[int] = set()
         self.on = True
         self.follower: Trail | None = None
         self.followed = 0  # clusters that did so to their end
+        self.told: set[Node] = set()
 
     def begin(self, cluster: Cluster, alone: bool):
         """A cluster becomes resident. alone: no other runs."""
         trail = cluster.trail = Trail(self, cluster)
-        if alone and self.on and self.root.next is not None:
-            self.follower = trail
+        if alone and self.on and self.traces.root.next is not None:
+            self.follower, trail.follows = trail, True
 
     def stop(self):
         """No cluster follows any more."""
-        self.on, self.root = False, Node(None)
+        self.on, self.traces = False, Traces()
 
     def touches(self, touch: Touch) -> bool:
         """Note an access of global memory; False if now something is both read and written."""
         mine, others = (self.written, self.read) if touch.write else (self.read, self.written)
+        self.observer.wrote |= touch.write
         left = touch.addresses
         while left.size:
             try:
@@ -212,18 +243,14 @@ class Trail:
     place in global memory that it named.
     """
 
-    __slots__ = ("following", "cluster", "node", "tell", "note", "latest")
+    __slots__ = ("following", "cluster", "node", "tell", "note", "latest", "follows")
 
     def __init__(self, following: Following, cluster: Cluster):
-        self.following, self.cluster, self.node = following, cluster, following.root
+        self.following, self.cluster, self.node = following, cluster, following.traces.root
+        self.follows = False  # whether the cluster runs unchecked
         self.tell: list[Callable[[], None]] = []
         self.note: list[Callable[[], None]] = []
         self.latest: dict[tuple, Any] = {}
-
-    @property
-    def follows(self) -> bool:
-        """Whether the cluster runs unchecked."""
-        return self.following.follower is self
 
     def step(self, step: tuple):
         """The cluster is about to take a step. Departed if it follows and nobody has taken it."""
@@ -231,17 +258,22 @@ class Trail:
         if node is None:
             if self.follows:
                 raise Departed
-            self.following.steps += 1
-            if self.following.steps > MOST_STEPS:
-                self.following.stop()
-            if not self.following.on:
+            following = self.following
+            following.traces.steps += 1
+            if following.traces.steps > MOST_STEPS:
+                following.stop()
+            if not following.on:
                 return
             node = self.node.add(step)
         self.node = node
 
+    def take(self, ins: Instr, w, who: int, operands: tuple):
+        """The step of an instruction."""
+        self.step((id(ins), w.cta.rank, w.index, who, operands))
+
     def look(self, ins: Instr, w, who: int, look: Look):
         """An instruction is about to be executed. who: the lanes or the lane."""
-        self.step((id(ins), w.cta.rank, w.index, who, look.operands))
+        self.take(ins, w, who, look.operands)
         if look.touch is not None and not self.following.touches(look.touch):
             self.stop()
         if self.follows:
@@ -285,16 +317,23 @@ class Trail:
         warps = [warp for cta in self.cluster.ctas for warp in cta.warps]
         if any(warp.live for warp in warps):
             return
-        agents = [((w.cta.rank, w.index), w.agent) for w in warps if w.agent is not None]
+        agents = {(w.cta.rank, w.index): w.agent for w in warps if w.agent is not None}
+        following, observer = self.following, self.following.observer
         if not self.follows:
-            self.node.roles = {place: frozenset(agent.roles) for place, agent in agents}
+            roles = {place: frozenset(agent.roles) for place, agent in agents.items()}
+            self.node.left = observer.left_by(self.cluster, roles)
+            following.told.add(self.node)
             return
-        for place, agent in agents:
-            agent.roles |= self.node.roles.get(place, frozenset())
+        assert self.node.left is not None  # whoever took these steps has ended here
+        for place, agent in agents.items():
+            agent.roles |= self.node.left.roles.get(place, frozenset())
         for call in (*self.tell, *self.note):
             call()
-        self.following.follower = None
-        self.following.followed += 1
+        if self.node not in following.told:
+            observer.tell_left(self.node.left)
+            following.told.add(self.node)
+        following.follower, self.follows = None, False
+        following.followed += 1
 
 
 # --- operations -----------------------------------------------------------------------------------
@@ -305,22 +344,27 @@ def _place(place: Place) -> tuple[int, int, int, int]:
 
 
 def _box(trail: Trail, w, operation: TmaLoad | TmaStore) -> tuple:
-    """What is part of the step of a tensor copy: all but its coordinates."""
+    """What is part of the step of a tensor copy: all but where its tensor is, how large, and the
+    coordinates.
+    """
     access = operation.access
     if not access.address & ~WINDOW_MASK:
         trail.stop()  # the tensormap is in global memory: whoever edits it has to be known
     inside = [_inside(access.tensormap, box) for box in access.boxes]
-    return access.tensormap, tuple(inside), trail.again(w, (access.address, access.boxes))
+    return access.tensormap.form, tuple(inside), trail.again(w, (access.address, access.boxes))
 
 
 def _inside(tensormap, box) -> tuple[tuple[int, int], ...] | None:
     """The part of a box that lies in its tensor, None for all of it."""
-    part = tuple(
+    for at, size, dim in zip(box, tensormap.box, tensormap.dims):
+        if at < 0 or at + size > dim:
+            break
+    else:
+        return None
+    return tuple(
         (min(max(-at, 0), size), max(min(dim - at, size), 0))
         for at, size, dim in zip(box, tensormap.box, tensormap.dims)
     )
-    whole = all(low == 0 and high == size for (low, high), size in zip(part, tensormap.box))
-    return None if whole else part
 
 
 def _one(address: int) -> np.ndarray:

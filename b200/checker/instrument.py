@@ -15,7 +15,7 @@ import numpy as np
 from b200.checker import generic, named_barriers, pairs
 from b200.checker.accesses import Record
 from b200.checker.clocks import Agent
-from b200.checker.following import all_operands, followed, look_of
+from b200.checker.following import all_operands, every_operand, followed, look_of, plain
 from b200.checker.generic import UNSEEN
 from b200.checker.observer import Observer
 from b200.checker.registers import first_reads
@@ -75,7 +75,10 @@ def _stepping(ins: Instr, run, make: Callable):
         trail = w.cta.cluster.trail
         if trail is not None:
             w.machine.observer.ins = ins
-            trail.look(ins, w, who, look(w, who, args))
+            if look is every_operand:
+                trail.take(ins, w, who, tuple(map(plain, args)))
+            else:
+                trail.look(ins, w, who, look(w, who, args))
             if trail.follows:
                 return run(w, who, *args)
         return observed(w, who, *args)

@@ -24,7 +24,7 @@ from b200.checker.coverage import Coverage
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
 from b200.checker.finding import ERROR, NOTE, PORTABILITY, Finding, Findings
-from b200.checker.following import Departed, Following
+from b200.checker.following import Departed, Following, Left, Traces
 from b200.checker.global_memory import GlobalRules
 from b200.checker.products import Products
 from b200.checker.quantise import unrounded_scales
@@ -47,12 +47,14 @@ ALIKE = 3  # findings of one kind about one line
 
 class Observer(Asynchronous):
     """What is known of a launch. ins: the instruction being executed. findings: what was found so
-    far.
+    far. traces: what its clusters follow, None if they do not.
     """
 
-    def __init__(self, machine, code, follow: bool = False):
+    def __init__(self, machine, code, traces: Traces | None = None):
         self.machine = machine
-        self.following = Following(self, machine.memory) if follow else None
+        self.following = None
+        if traces is not None:
+            self.following = Following(self, machine.memory, traces)
         ops = (op.ins.mods for block in code.structure for op in block.ops)
         self.strict = any(m[0] == "tcgen05" and m[1].startswith("fence") for m in ops)
         # mbarrier.init of the barriers of which somebody waited for a phase that was completed
@@ -467,6 +469,22 @@ class Observer(Asynchronous):
         state.reach(record, target)
 
     # --- the end --------------------------------------------------------------------------------
+    def left_by(self, cluster, roles: dict) -> Left:
+        """What a cluster that was checked leaves to the rules for the whole launch."""
+
+        def of_cluster(found: list[tuple]) -> list[tuple]:
+            return [entry for entry in found if entry[0].agent.cta.cluster is cluster]
+
+        coverage, state = self.coverage, cluster.checked
+        ranks = state.ranks if state is not None else {}
+        return Left(roles, of_cluster(coverage.unread), of_cluster(coverage.empty), ranks)
+
+    def tell_left(self, left: Left):
+        """A cluster has ended that is followed from another launch."""
+        self.coverage.unread += left.unread
+        self.coverage.empty += left.empty
+        self.descriptors.tell_left(left.ranks)
+
     def warp_exited(self, state):
         lifetime.warp_exited(self, state)
 

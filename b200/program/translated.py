@@ -10,7 +10,7 @@ from b200.program.analysis import Block
 from b200.program.module import Instr, Kernel, Program
 
 
-@dataclass
+@dataclass(eq=False)
 class Translated:
     """A kernel ready to run.
 

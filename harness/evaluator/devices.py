@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import os
 from dataclasses import dataclass
@@ -102,6 +103,7 @@ def _dsl_version() -> str:
 
 def start_emulator() -> None:
     """Import and install the emulator here, so that every case forked from here has it at once.
+    What is imported stays for good: the collector of garbage looks at it no more.
 
     Hides GPUs: asking whether there is one is enough for CUDA not to survive a fork, and a kernel
     shall not hear of another chip. Raises SetupError if the DSL that is installed cannot be taken
@@ -115,6 +117,8 @@ def start_emulator() -> None:
 
         torch.set_num_threads(1)  # no thread may run when a case is forked
         b200.install()
+        gc.collect()
+        gc.freeze()
     except Exception as error:
         raise SetupError(
             f"the emulator cannot be installed: {type(error).__name__}: {error}"

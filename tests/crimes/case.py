@@ -11,6 +11,7 @@ import torch
 import b200
 from b200 import EmulatorError
 from b200.chip.gpu import Gpu
+from b200.program.module import Program
 from b200.program.parse import parse
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
@@ -122,14 +123,29 @@ class Crime:
     schedule: str | None = None
 
     def run(
-        self, bug: bool, schedule: str | None = None, check: bool | str = True
+        self,
+        bug: bool,
+        schedule: str | None = None,
+        check: bool | str = True,
+        launches: int = 1,
     ) -> tuple[Source, Outcome]:
+        """launches: how many, each with arguments of its own; the outcome is the last one's, or of
+        the first that fails.
+        """
         schedule = schedule or self.schedule
         source = self.build(bug)
         gpu = Gpu()
         gpu.machine = b200.machine(gpu.memory, check, schedule=schedule)
-        args = self.args()
         program = parse(source.text(self.name))
+        kept = []  # so that each launch finds its arguments at other addresses
+        for _ in range(launches):
+            kept.append(self.args())
+            outcome = self._launch(gpu, program, source, kept[-1])
+            if outcome.error:
+                break
+        return source, outcome
+
+    def _launch(self, gpu: Gpu, program: Program, source: Source, args: list) -> Outcome:
         kernel = program.kernels[self.name]
         data = bytearray(kernel.param_bytes)
         for parameter, arg in zip(kernel.params, args, strict=True):
@@ -146,7 +162,7 @@ class Crime:
             )
         except EmulatorError as error:
             found = list(error.findings)
-            return source, Outcome(found, str(error), error.kind)
+            return Outcome(found, str(error), error.kind)
         want = self.expected(args)
         right = None if want is None else bool(torch.equal(args[-1], want))
-        return source, Outcome(list(launch.findings), right=right)
+        return Outcome(list(launch.findings or ()), right=right)

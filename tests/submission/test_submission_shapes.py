@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import b200
+import submission
+from b200.checker.observer import Observer
 from submission import Config, Problem
 from tests.submission.submission_support import dual, gemm, gemv, group, inputs, run, verify
 
@@ -72,6 +74,31 @@ def test_of_clusters_that_do_the_same_one_is_checked(problem, config):
     launch = b200.install().launches[-1]
     clusters = math.prod(launch.grid) // math.prod(launch.cluster)
     assert clusters > 1 and launch.followed >= clusters - 2
+
+
+def test_of_a_second_launch_none_is_checked_and_as_much_is_known(monkeypatch):
+    """Rules for the whole launch know as much as where all clusters are checked, here of the
+    descriptors of each CTA.
+    """
+    known, finish = [], Observer.finish
+
+    def noted(observer):
+        known.append(str(observer.descriptors.fields))
+        finish(observer)
+
+    monkeypatch.setattr(Observer, "finish", noted)
+    config = Config(column_tile=64, cta_group=2)
+    followed = []
+    for check in (True, "all"):
+        gpu = b200.install(check=check)
+        for seed in (1, 2):
+            data = inputs(gemm(512, 64, 512), seed)
+            groups, _ = submission.unpack(data)
+            submission.launch(submission.problem_of(data, groups), groups, config)
+            followed.append(gpu.launches[-1].followed)
+            assert gpu.launches[-1].findings == []
+    assert followed == [1, 2, 0, 0]
+    assert known[0] != "{}" and known == known[:1] * 4
 
 
 @pytest.mark.parametrize("problem", [gemm(1, 1, 64), gemm(1, 300, 64), dual(1, 1, 64), gemv(1, 64)])

@@ -99,6 +99,12 @@ class TensorMap:
         return ELEMENT_TYPES[self.format]
 
     @cached_property
+    def form(self) -> tuple:
+        """What it says of a box, wherever that lies and however large the tensor is."""
+        shape = self.format, self.box, self.steps, self.interleave
+        return *shape, self.swizzle, self.atomicity, self.fill_nan, self.tf32
+
+    @cached_property
     def counts(self) -> tuple[int, ...]:
         """Elements moved a dimension: box over traversal stride (ignored in dimension 0)."""
         steps = self.steps or (1,) * self.rank

@@ -16,14 +16,16 @@ from b200.chip.gpu import Gpu
 from tests.b200.ptx_support import kernel, run
 from tests.crimes.listed import CRIMES
 
-ADDRESS = re.compile(r"0x[0-9a-f]{8,}")  # in host memory: another in each run
+ADDRESS = re.compile(r"0x[0-9a-f]{8,}|\d{8,} bytes")  # in host memory: another in each run
 CLUSTERS = 5
 
 
 def said(crime, bug: bool, check: bool | str) -> str:
-    """The report of a crime in a grid of three times its clusters, which all do the same."""
+    """The report of the second of two launches of a crime, in a grid of three times its clusters,
+    which all do the same.
+    """
     x, y, z = crime.grid
-    _, outcome = replace(crime, grid=(3 * x, y, z)).run(bug, check=check)
+    _, outcome = replace(crime, grid=(3 * x, y, z)).run(bug, check=check, launches=2)
     return ADDRESS.sub("ADDRESS", outcome.text)
 
 
@@ -60,7 +62,12 @@ def launch(monkeypatch) -> Callable[..., Run]:
 
     monkeypatch.setattr(Checked, "_start_again", counted_again)
 
-    def start(body: str, check: bool | str = True) -> Run:
+    gpus: dict[bool | str, Gpu] = {}
+
+    def start(body: str, check: bool | str = True, given: int = 0, again: bool = False) -> Run:
+        """given: the first of the numbers that %rd2 points to. again: with the GPU of the launch
+        before that was checked in this way.
+        """
         head = """
         ld.param.u64 %rd1, [out];
         ld.param.u64 %rd2, [given];
@@ -71,12 +78,15 @@ def launch(monkeypatch) -> Callable[..., Run]:
         mul.wide.u32 %rd9, %r4, 4;
         add.u64 %rd3, %rd1, %rd9;
         """
-        out, given = torch.zeros(32 * CLUSTERS, dtype=torch.int32), torch.zeros(64).int()
-        gpu = Gpu()
-        gpu.machine = b200.machine(gpu.memory, check)
+        out, numbers = torch.zeros(32 * CLUSTERS, dtype=torch.int32), torch.zeros(64).int()
+        numbers[0] = given
+        if not again:
+            gpu = gpus[check] = Gpu()
+            gpu.machine = b200.machine(gpu.memory, check)
+        gpu = gpus[check]
         count.update(again=0)
         text = kernel(head + body, [".u64 out", ".u64 given"])
-        done = run(text, out, given, grid=(CLUSTERS, 1, 1), smem=1024, gpu=gpu)
+        done = run(text, out, numbers, grid=(CLUSTERS, 1, 1), smem=1024, gpu=gpu)
         assert done.findings is not None
         found = ADDRESS.sub("ADDRESS", "\n".join(map(str, done.findings)))
         return Run(found, done.counters, out.tolist(), done.followed, **count)
@@ -84,9 +94,9 @@ def launch(monkeypatch) -> Callable[..., Run]:
     return start
 
 
-def compare(launch, body: str) -> Run:
+def compare(launch, body: str, **how) -> Run:
     """A launch that has to come out as where each cluster is checked."""
-    found, checked = launch(body), launch(body, "all")
+    found, checked = launch(body, **how), launch(body, "all", **how)
     assert checked.followed == 0
     assert (found.text, found.counters, found.result) == (
         checked.text,
@@ -129,6 +139,54 @@ def only(first: int, body: str, last: int | None = None) -> str:
 def test_clusters_that_do_the_same_follow_the_first(launch, fences):
     found = compare(launch, SHARED + fences + STORE)
     assert (found.followed, found.again, found.text) == (CLUSTERS - 1, 0, "")
+
+
+# Lanes read what another has just stored, if the number that is given says so.
+SOMETIMES = (
+    SHARED
+    + """
+    ld.global.u32 %r8, [%rd2];
+    setp.eq.u32 %p3, %r8, 0;
+    @%p3 bra skipped;
+    ld.shared.u32 %r6, [%r3 + 64];
+    skipped:
+    """
+)
+
+
+def test_clusters_of_a_second_launch_follow_those_of_the_first(launch):
+    body = SHARED + only(2, SHARED) + STORE
+    assert compare(launch, body).followed == CLUSTERS - 2
+    found = compare(launch, body, again=True)
+    assert (found.followed, found.again, found.text) == (CLUSTERS, 0, "")
+
+
+def test_what_is_wrong_in_a_second_launch_only_is_found(launch):
+    assert compare(launch, SOMETIMES + STORE).text == ""
+    found = compare(launch, SOMETIMES + STORE, given=1, again=True)
+    assert "without bar.warp.sync" in found.text and found.again == 1
+
+
+def test_what_the_first_launch_does_wrong_is_found_in_the_second_too(launch):
+    first = compare(launch, SOMETIMES + STORE, given=1)
+    found = compare(launch, SOMETIMES + STORE, given=1, again=True)
+    assert found.text == first.text != "" and found.followed == CLUSTERS - 1
+
+
+def test_a_second_launch_that_stores_nothing_is_told(launch):
+    body = "ld.global.u32 %r8, [%rd2];\nsetp.ne.u32 %p3, %r8, 0;\n@%p3 bra left;\n"
+    body += STORE + "\nleft:"
+    assert compare(launch, body).text == ""
+    assert "stores nothing" in compare(launch, body, given=1, again=True).text
+
+
+def test_memory_that_only_a_second_launch_reads_and_writes_is_seen(launch):
+    """The first launch reads `given`; the second one finds there that it has to write it."""
+    body = "ld.global.u32 %r8, [%rd2];\nsetp.eq.u32 %p3, %r8, 0;\n@%p3 bra left;\n"
+    body += "st.global.u32 [%rd2], %r1;\nleft:" + STORE
+    assert compare(launch, body).text == ""
+    found = compare(launch, body, given=7, again=True)
+    assert "global memory is read that another CTA writes" in found.text
 
 
 def test_a_cluster_that_does_something_else_starts_again_and_is_followed_itself(launch):
