@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import b200
-from b200.checker.finding import ERROR
+from b200.checker.finding import ERROR, explained
 from b200.hopper.errors import HopperError
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ def run(options: argparse.Namespace) -> int:
     for text, group in groupby(map(line, gpu.launches)):
         count = len(list(group))
         print(text if count == 1 else f"{count} times: {text}", file=sys.stderr)
+    if where := explained(f.kind for launch in gpu.launches for f in launch.findings or ()):
+        print(f"b200 run: {where}", file=sys.stderr)
     errors = [f for launch in gpu.launches for f in launch.findings or () if f.severity == ERROR]
     bad = bool(errors)
     if options.strict:
@@ -153,6 +155,10 @@ def _status_of(options: argparse.Namespace) -> tuple[int, str]:
         return _ended(start(Path(options.script), options.arguments))
     except (b200.EmulatorError, BuildError) as error:
         print(f"b200 run: {error}", file=sys.stderr)
+        if isinstance(error, b200.EmulatorError):
+            kinds = error.kind, *(finding.kind for finding in error.findings)
+            if where := explained(kinds):
+                print(f"b200 run: {where}", file=sys.stderr)
         launched = isinstance(error, b200.EmulatorError) and error.kind in ("fault", "deadlock")
         return 1, str(error).partition("\n")[0] if launched else ""
     except SystemExit as error:

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 LIMIT = 100  # findings kept of one launch
 ERROR, PORTABILITY, NOTE = SEVERITIES = ("error", "portability", "note")
+KINDS = {
+    "race": "two accesses of the same memory that nothing orders",
+    "proxy": "generic and asynchronous accesses without a proxy fence between them",
+    "uninitialised": "shared or tensor memory is read that nothing has written",
+    "unwritten": "global memory is read that nobody has written",
+    "protocol": "a rule of a barrier, an allocation or a register pool is broken",
+    "lifetime": "a use after the end: of tensor memory, or of a CTA that exits",
+    "global": "global memory that CTAs of one launch, or overlapping launches, share",
+    "order": "a result that depends on who comes first",
+    "tensormap": "a tensormap in global memory that is edited or used without a fence",
+    "coverage": "a part that is never loaded, read or stored",
+    "product": "the tensor core multiplies what was hardly meant",
+    "accumulator": "a sum begins with the values of the sum before",
+    "descriptor": "a matrix descriptor has bits of something else",
+    "numerics": "values are rounded in the wrong order",
+    "arguments": "a compiled function is called with what it was not compiled for",
+    "graph": "a launch is left out of a CUDA graph",
+    "deadlock": "no warp can go on",
+}
+PAGE = "docs/reference/checks.md"  # has a section for each kind, and one for faults
 
 
 @dataclass(frozen=True)
 class Finding:
     """One thing that is wrong, or may go wrong on hardware, though this run went on.
 
-    kind: "race", "proxy" (a missing proxy fence), "uninitialised" (shared, tensor memory),
-    "unwritten" (global memory), "protocol" (barriers), "lifetime" (exit, dealloc),
-    "global" (writes of two CTAs), "order" (a result that depends on who comes first), "tensormap".
-    diagnosis: one line in the user's words. details: further lines: who, where, what is missing.
+    kind: one of KINDS. diagnosis: one line in the user's words. details: further lines: who, where,
+    what is missing.
     severity: ERROR: hardware can give wrong numbers or hang. PORTABILITY: outside what the PTX ISA
-    promises, though today's chips do it. NOTE: legal, and more often a mistake than meant. What is
-    which, and why: docs/semantics.md.
+    promises, though today's chips do it. NOTE: legal, and more often a mistake than meant. PAGE
+    says which finding is which, and why.
     loc: "file:line" of the access that showed it; other: of the access it conflicts with, "" if
     there is none.
+
+    Raises ValueError for a kind that is not in KINDS.
     """
 
     kind: str
@@ -29,6 +50,10 @@ class Finding:
     loc: str
     other: str = ""
     severity: str = ERROR
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
 
     @property
     def message(self) -> str:
@@ -39,6 +64,15 @@ class Finding:
 
     def __str__(self) -> str:
         return self.message
+
+
+def explained(kinds: Iterable[str]) -> str:
+    """Where to read on about findings and errors of these kinds: "explained in PAGE: #race #proxy";
+    "" if PAGE has a section for none of them.
+    """
+    anchors = (f"#{kind}" for kind in dict.fromkeys(kinds) if kind in (*KINDS, "fault"))
+    text = " ".join(anchors)
+    return f"explained in {PAGE}: {text}" if text else ""
 
 
 class Findings(list):

@@ -14,17 +14,20 @@ from typing import Any
 
 from harness.studies import ladder
 from harness.studies.evidence import rows
-from harness.tables import evidence, h200, markdown, peers, tuning
+from harness.tables import beliefs, evidence, h200, markdown, peers, tuning
 from task import DUAL, PROBLEMS, find_problem
 
 
 @dataclass(frozen=True)
 class Table:
-    """command: writes `sources`, files of docs/results. render: their contents -> Markdown."""
+    """command: writes `sources`, files of docs/results. render: their contents -> Markdown. origin:
+    what the figures are of, where that is no file of docs/results.
+    """
 
     command: str
     sources: tuple[str, ...]
     render: Callable[..., str]
+    origin: str = ""
 
 
 # --- eval.py benchmark --json -------------------------------------------------------------------
@@ -330,7 +333,22 @@ LOSSES = (
     "python -m harness tuning losses [--random N --seed S] --placements N"
     " --json docs/results/losses.jsonl"
 )
+ABLATION = "python -m harness tuning ablation --json docs/results/ablation.json"
 TABLES = {
+    "beliefs-chip": Table(
+        "(b200/clock/constants.py: entered by hand, each with its source)",
+        (),
+        beliefs.chip,
+        "`b200/clock/constants.py`",
+    ),
+    "beliefs-clock": Table(LADDER, ("ladder.jsonl",), beliefs.clock),
+    "beliefs-differences": Table(LADDER, ("ladder.jsonl",), beliefs.differences),
+    "beliefs-kernel": Table(
+        ABLATION,
+        ("evidence.json", "losses.jsonl", "mutations.json", "ablation.json"),
+        beliefs.kernel,
+    ),
+    "beliefs-tries": Table(ABLATION, ("ablation.json",), beliefs.first_tries),
     "twin-errors": Table(DUELS, TWIN, h200.twin_errors),
     "twin-ranks": Table(DUELS, TWIN, h200.twin_ranks),
     "h200-picks": Table(DUELS, TWIN, h200.h200_picks),

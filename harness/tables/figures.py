@@ -31,8 +31,13 @@ FIGURE = re.compile(r"\d ?(?:us|µs|ns|%|clk|cycles|[GT]B/s|[TP]FLOPS?)(?!\w)")
 
 
 def pages(root: Path = ROOT) -> list[Path]:
-    """README.md and the pages of docs."""
-    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    """README.md and the pages of docs, of its folders, too."""
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+
+
+def history(page: Path) -> bool:
+    """Whether a page is of docs/log: written once, with the names and figures of its day."""
+    return page.parent.name == "log"
 
 
 def load(path: Path) -> Any:
@@ -47,7 +52,8 @@ def block(name: str, results: Path) -> str:
     table = TABLES[name]
     body = table.render(*(load(results / source) for source in table.sources))
     files = ", ".join(f"`{source}`" for source in table.sources)
-    source = f"From {files} in docs/results; `python -m harness.figures --commands` says how."
+    origin = table.origin or f"{files} in docs/results"
+    source = f"From {origin}; `python -m harness figures --commands` says how."
     return f"<!-- table: {name} -->\n{body}\n\n{source}\n<!-- /table -->"
 
 

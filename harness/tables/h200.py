@@ -125,5 +125,5 @@ def h200_picks(measured: dict, modelled: dict) -> str:
         cells += [f"{best.us:.2f} {WORDS[best.family]}", f"{1 / best.over_first:.2f}"]
         peer = (f"{peers[0].us:.2f}", f"{1 / peers[0].over_first:.2f}") if peers else ("", "")
         rows.append((shape, *cells, *peer))
-    header = ("shape", "ours: CTAs, cluster", "ours us", "twin us", "fastest family us")
+    header = ("shape", "ours: CTAs, cluster", "ours us", "H200 model us", "fastest family us")
     return markdown.table((*header, "ours over it", "public kernel us", "ours over it"), rows)

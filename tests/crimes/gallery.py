@@ -88,7 +88,8 @@ def page() -> str:
     head = f"""# What the tools say
 
 Ten of the {len(CRIMES)} kernels of `tests/crimes/`, each with its planted bug and the report of the emulator. Tests hold
-every report to name the bug and its lines, and every corrected twin to be clean.
+every report to name the bug and its lines, and the same kernel without the bug to be clean. What each kind of finding
+means, and how to mend it, is in [reference/checks.md](reference/checks.md).
 
 ```
 python -m tests.crimes.gallery --list       # the names of all

@@ -38,7 +38,10 @@ def test_errors_are_shown_first_and_all_can_be_had():
     many = [launch(*[NOTE] * 12), launch(NOTE, "error")]
     failed, text = verdict(many)
     assert failed and text.splitlines()[1] == "k.py:1: race: d1"
-    assert text.splitlines()[-1] == f"... {13 - SHOWN} more: --all-findings"
+    assert text.splitlines()[-2:] == [
+        f"... {13 - SHOWN} more: --all-findings",
+        "explained in docs/reference/checks.md: #race",
+    ]
     assert verdict(many, everything=True)[1].count("k.py:1") == 13
 
 

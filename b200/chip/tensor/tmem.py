@@ -2,7 +2,7 @@
 
 An address has the lane in bits 16-31 and the column in bits 0-15. A warp reaches only the quarter
 of the 128 lanes that its index names: lanes 32 * (warp % 4) to 32 * (warp % 4) + 31. What the lane
-field says of another quarter is not looked at (docs/semantics.md, reading 10).
+field says of another quarter is not looked at (docs/reference/semantics.md, reading 10).
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from b200.checker.finding import explained
+
 SHOWN = 6  # findings of a case, unless all are asked for
 
 
@@ -76,4 +78,5 @@ def _found(launches: list, strict: bool, everything: bool, wrong: bool) -> tuple
     shown = ordered if everything else ordered[:SHOWN]
     more = len(ordered) - len(shown)
     lines = [f"the checker found {some}:", *map(str, shown)]
-    return failed, "\n".join(lines + ([f"... {more} more: --all-findings"] if more else []))
+    lines += [f"... {more} more: --all-findings"] if more else []
+    return failed, "\n".join([*lines, explained(finding.kind for finding in shown)])

@@ -483,11 +483,14 @@ def _emulator_error(error: BaseException | None) -> str:
     if "b200" not in sys.modules:
         return ""
     from b200 import EmulatorError
+    from b200.checker.finding import explained
 
     while error is not None:
         if isinstance(error, EmulatorError):
             text = str(error)
-            return text if text.startswith(f"{error.kind}:") else f"{error.kind}: {text}"
+            text = text if text.startswith(f"{error.kind}:") else f"{error.kind}: {text}"
+            kinds = error.kind, *(finding.kind for finding in error.findings)
+            return "\n".join(filter(None, [text, explained(kinds)]))
         error = error.__cause__ or error.__context__
     return ""
 

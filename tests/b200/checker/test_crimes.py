@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.b200.checker.checks_page import unexplained
 from tests.crimes.listed import CRIMES
 
 SCHEDULES = (None, "early", "late", "random:1", "random:2")
@@ -11,6 +12,7 @@ SCHEDULES = (None, "early", "late", "random:1", "random:2")
 def test_the_bug_is_named(crime):
     source, outcome = crime.run(True)
     assert crime.kind in outcome.kinds, outcome.text
+    assert unexplained(outcome.findings) == []
     for expected in crime.words:
         assert expected in outcome.text
     for mark in crime.marks:

@@ -1,4 +1,4 @@
-"""docs/semantics.md names what is there."""
+"""docs/reference/semantics.md names what is there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from b200.chip import instruction_set as isa  # noqa: F401  registers every unit
 from b200.contract import TABLE
 from tests import ROOT
 
-TEXT = (ROOT / "docs" / "semantics.md").read_text()
+TEXT = (ROOT / "docs" / "reference" / "semantics.md").read_text()
 ROWS = [line for line in TEXT.splitlines() if re.match(r"\| [\w(/]+\.py", line)]
 UNITS = {key: getattr(e.factory, "func", e.factory).__module__ for key, e in TABLE.items()}
 
