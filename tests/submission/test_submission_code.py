@@ -196,9 +196,10 @@ def test_the_file_keeps_the_rules():
     assert text.count("synchronize") == 1  # of the choice that is measured
 
 
-def test_kernelguard_calls_it_valid():
+@pytest.mark.parametrize("profile", ["default", "strict", "generic", "sol-execbench"])
+def test_kernelguard_calls_it_valid(profile):
     """The static checker that the leaderboards run."""
-    command = [sys.executable, "-m", "kernelguard", "--api-mode"]
+    command = [sys.executable, "-m", "kernelguard", "--api-mode", "--profile", profile]
     found = subprocess.run(command, input=SOURCE, capture_output=True, check=True).stdout
     assert json.loads(found)["classification"] == "valid"
 
