@@ -7,11 +7,12 @@ What it finds is in `launch.findings`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from b200.checker import naming as words
 from b200.checker.dependent_launch import DependentLaunch, InFlight
-from b200.checker.finding import ERROR, LIMIT, PORTABILITY, Finding
+from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
 from b200.checker.observer import Observer
@@ -30,6 +31,8 @@ from b200.program.translate import translate
 
 KEPT = 4  # kernels whose clusters later launches may follow
 SHOWN = 8  # findings quoted in the report of an error
+# A load of shared memory that nothing has written, until it is known what depends on it.
+LOADED, UNDECIDED = "uninitialised", PORTABILITY
 
 
 class Checked(Machine):
@@ -70,6 +73,7 @@ class Checked(Machine):
         if self.observer.unwritten.reads:
             self._look_at_unwritten(code, grid, block, cluster, dynamic_smem, params)
         self.observer.finish()
+        self._judge_loads(code, grid, block, cluster, dynamic_smem, params)
         self.observer.findings.arrange()
         launch.findings = self.observer.findings
         launch.stores = self.observer.stores
@@ -83,19 +87,50 @@ class Checked(Machine):
 
     def _look_at_unwritten(self, code, *arguments):
         """The launch has read what nobody has written: does a result depend on it?"""
+        again = self._again(code, *arguments)
         unwritten = self.observer.unwritten
+        unwritten.tell(unwritten.reaches(again) if again is not None else None)
+
+    def _judge_loads(self, code, *arguments):
+        """What loads have brought of shared memory that nothing has written may be masked or
+        dropped; where a result depends on it, it is an error.
+        """
+        findings = self.observer.findings
+        loads = [i for i, f in enumerate(findings) if f.kind == LOADED and f.severity == UNDECIDED]
+        again = self._again(code, *arguments) if loads else None
+        if again is None:
+            return
+        reached = self.observer.unwritten.reaches(again, shared=True)
+        for i in loads:
+            found = findings[i]
+            diagnosis, details = found.diagnosis, found.details
+            if reached:
+                details = (*details, reached)
+            else:
+                diagnosis += ", on which no result of the launch depends"
+            severity = ERROR if reached else NOTE
+            findings[i] = replace(found, diagnosis=diagnosis, details=details, severity=severity)
+
+    def _again(self, code, *arguments) -> Callable[[int], object] | None:
+        """Carries the launch out once more, unchecked and in the same order, its shared memory full
+        of a byte; None where it cannot be, since what the launch before has written is missing.
+        """
         kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Machine)]
         overlaps = self.dependent and any(issubclass(kind, Overlapping) for kind in kinds)
-        if overlaps or unwritten.unknown:  # what the launch before has written would be missing
-            unwritten.tell(None)
-            return
+        if overlaps or self.observer.unwritten.unknown:
+            return None
         unchecked = [kind for kind in kinds if not issubclass(kind, Checked)]
         machine = type("Machine", tuple(unchecked), {"schedule": getattr(self, "schedule", None)})(
             self.memory
         )
         machine.symbols = self.symbols
         plain = translate(code.program, code.kernel)
-        unwritten.tell(unwritten.reaches(lambda: machine.launch(plain, *arguments)))
+
+        def again(byte: int) -> object:
+            machine.unwritten_smem = byte
+            return machine.launch(plain, *arguments)
+
+        return again
 
     def _keep(self, key: tuple, traces: Traces):
         """For the next launch with this key; those of the latest few are kept."""

@@ -122,7 +122,7 @@ class Observer(Asynchronous):
         severity: str = ERROR,
     ):
         """A finding about what record `new` does, against `old`."""
-        if kind in ("race", "uninitialised") and severity == ERROR:
+        if kind == "race" and severity == ERROR or kind == "uninitialised" and severity != NOTE:
             diagnosis = words.first_cause(new, old) + diagnosis
         self.found(
             kind,

@@ -329,7 +329,7 @@ class SharedRules:
                 words_ = np.arange(low, high + 1) if isinstance(index, slice) else index
                 empty = empty & (shadow.written[words_ >> 2] == 0)
             if empty.any():
-                loads = PORTABILITY if new.kind == "generic" else ERROR
+                loads = PORTABILITY if new.kind == "generic" else ERROR  # checked.py judges it
                 self._uninitialised(new, at, int(np.count_nonzero(empty)) * WORD, loads)
         slot = new.agent.index % GENERIC_READERS
         shadow.loaded[slot][index] = new.number
@@ -434,7 +434,6 @@ class SharedRules:
     ):
         new.empty = True
         what = "rows in shared memory" if some_rows else "shared memory"
-        masked = ", and what it brings is never used" if severity == PORTABILITY else ""
         self.report(
             "uninitialised",
             f"{words.thing(new)} reads {what} that nothing has written",
@@ -442,7 +441,7 @@ class SharedRules:
                 f"this access: {words.act(new)}",
                 f"{nbytes} bytes of it, in {place(self.cta, *at)}, were never written",
                 "missing: the load or store that fills them, or a wait for it; or the access "
-                f"reaches too far{masked}{words.latest_wait(new.agent)}",
+                f"reaches too far{words.latest_wait(new.agent)}",
             ),
             new,
             None,

@@ -7,6 +7,9 @@ carried out again with something else in their place, in the same order and with
 What it writes is compared: if it differs, or if the launch does not come to its end, what was read
 reaches a result. Memory is then put back to what the launch itself has left.
 
+Loads of shared memory that nobody has written are judged in the same way (checked.py), with shared
+memory full of something else.
+
 Two replacements are tried: zeros, which differ from the pattern (NaN) in all arithmetic, and a
 number above 1 in all floating-point formats, for what takes a maximum or compares. What neither
 changes (a product with nothing but zeros of integers) does not reach a result by this rule.
@@ -174,9 +177,10 @@ class Unwritten:
             self.reads.setdefault((id(ins), region.base), Read(agent, ins, region, units))
 
     # --- does it reach a result -----------------------------------------------------------------
-    def reaches(self, again: Callable[[], object]) -> str:
+    def reaches(self, again: Callable[[int], object], shared: bool = False) -> str:
         """Where a result differs when something else is read, "" if none does. again: carries the
-        launch out once more.
+        launch out once more, its shared memory full of a byte. shared: what is read there is to be
+        something else, and not global memory.
         """
         known = self.memory.known()
         after = Contents(r for r in known if not r.behind and r.size <= memory_of.LIMIT)
@@ -187,11 +191,11 @@ class Unwritten:
                 after.put_back()
                 for region, old, _ in written:
                     region.u8[:] = old
-                for base, units in self.units.items():
+                for base, units in () if shared else self.units.items():
                     self.memory.region(base).u16[: units.size][units] = value
                 try:
                     with contextlib.redirect_stdout(io.StringIO()):
-                        again()
+                        again(value & 0xFF if shared else 0xFF)
                 except EmulatorError as error:
                     return f"with other values there the launch ends in a {error.kind}"
                 for region, _, result in written:

@@ -49,6 +49,7 @@ class Machine:
     def __init__(self, memory: GlobalMemory):
         self.memory = memory
         self.params = b""
+        self.unwritten_smem = 0xFF  # a byte of shared memory that nothing has written
         self.symbols: dict[str, int] = {}
         self.budget = Budget()
         self.dependent = False  # whether the next launch may start before the one before has ended
@@ -172,7 +173,7 @@ class Machine:
         for rank in range(nx * ny * nz):
             x, y, z = cluster.index
             index = (x * nx + rank % nx, y * ny + rank // nx % ny, z * nz + rank // (nx * ny))
-            cta = CTA(cluster, rank, index, launch.smem_bytes, sms[rank])
+            cta = CTA(cluster, rank, index, launch.smem_bytes, sms[rank], self.unwritten_smem)
             cta.threads = threads
             cluster.ctas.append(cta)
         for cta in cluster.ctas:

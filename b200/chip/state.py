@@ -219,7 +219,7 @@ class CTA:
     tmem: uint32 array [128 lanes, 512 columns], made at the first access; `columns` gives it to who
         touches some columns only.
     Both start as all ones (NaN as a number), so that reading what nothing wrote shows in the
-    result.
+    result; shared memory with another byte where the machine has one in `unwritten_smem`.
     mbarriers: offset -> mbarrier object. async_groups: ("bulk" or "cp.async", warp, lane) -> copies
     under way. tmem_peak: columns allocated at a time, the most so far.
 
@@ -236,11 +236,12 @@ class CTA:
         index: tuple[int, int, int],
         smem_bytes: int,
         sm: Any = None,
+        unwritten: int = 0xFF,
     ):
         self.cluster, self.rank, self.index, self.sm = cluster, rank, index, sm
         self.smem_end = SMEM_BASE + smem_bytes
         self.smem = Region(
-            0, np.full((self.smem_end + 15) // 16 * 16, 0xFF, np.uint8), "shared memory"
+            0, np.full((self.smem_end + 15) // 16 * 16, unwritten, np.uint8), "shared memory"
         )
         self._tmem: np.ndarray | None = None
         self.sums: list[RunningSum] = []  # that are not in tensor memory yet

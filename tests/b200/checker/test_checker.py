@@ -381,3 +381,49 @@ def test_a_relaxed_wait_is_enough_for_what_frees_tensor_memory(issuer):
     assert finding.severity == "portability" and "without tcgen05 fences" in finding.message
     found = [f for f in freed_behind("", issuer) if f.severity == "error"]
     assert any("deallocated before the tcgen05.cp" in f.message for f in found)
+
+
+def loaded(use: str):
+    """Loads of a slot that nothing has written, 32 words; lane i stores 3 or what `use` makes."""
+    body = f"""
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, dyn;
+    mov.u32 %r2, %tid.x;
+    mul.wide.u32 %rd2, %r2, 4;
+    add.u64 %rd1, %rd1, %rd2;
+    shl.b32 %r3, %r2, 2;
+    add.u32 %r3, %r3, %r1;
+    ld.shared.b32 %r4, [%r3];
+    mov.u32 %r5, 3;
+    {use}
+    st.global.u32 [%rd1], %r5;
+    """
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    out = torch.arange(32, dtype=torch.int32)
+    text = kernel(body, [".u64 out"], reqntid=32)
+    (finding,) = run(text, out, block=(32, 1, 1), smem=1024, gpu=gpu).findings
+    return finding, out.tolist()
+
+
+@pytest.mark.parametrize(
+    "use, reaches",
+    [
+        ("", False),
+        ("setp.gt.u32 %p1, %r2, 31;\n@%p1 mov.u32 %r5, %r4;", False),  # of no lane
+        ("setp.gt.u32 %p1, %r2, 30;\n@%p1 mov.u32 %r5, %r4;", True),  # of the last one
+        ("and.b32 %r5, %r4, 0;\nadd.u32 %r5, %r5, 3;", False),
+        ("setp.eq.u32 %p1, %r4, 0;\n@%p1 mov.u32 %r5, 4;", True),  # by a comparison
+        ("X: setp.eq.u32 %p1, %r4, 0;\n@%p1 bra X;", True),  # it hangs with zeros there
+    ],
+)
+def test_a_load_of_unwritten_shared_memory_is_an_error_where_it_reaches_a_result(use, reaches):
+    finding, out = loaded(use)
+    assert finding.kind == "uninitialised"
+    assert finding.severity == ("error" if reaches else "note"), finding
+    expected = [3] * 31 + [-1 if "30" in use else 3]
+    assert out == expected  # what the first run has left
+    assert ("on which no result of the launch depends" in finding.diagnosis) is not reaches
+    if reaches:
+        hangs = "bra X" in use
+        assert ("the launch ends in a deadlock" if hangs else "depends on it: ") in str(finding)
