@@ -13,7 +13,7 @@ Layers, each knowing only those below it:
     checker/  clock/  hopper/    three ways to look at a run: rules, time, Hopper silicon
     chip/                        state, scheduler and instruction set of the GPU; `chip.gpu.Gpu`
     program/                     PTX text -> blocks -> Python functions over 32 lanes
-    contract, formats, errors, hardware, spaces
+    registry, formats, errors, hardware, spaces
 
 This module composes them: it picks the machine and hands it to the host layer.
 """

@@ -1,4 +1,4 @@
-"""python -m b200 run|pack|pipeline|twin|info|calibrate|measure ...
+"""python -m b200 run|pack|pipeline|h200-model|info|calibrate|measure ...
 
 python -m b200 run SCRIPT.py [arguments]     run a script with a B200 in software in place
 python -m b200 run -m MODULE [arguments]     the same of a module: -m pytest tests/test_kernel.py
@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 import b200
-from b200 import twin
+from b200 import h200_model
 from b200.hopper.errors import HopperError
 from b200.script import line, run, start
 
@@ -97,16 +97,17 @@ def measure(argv: list[str]) -> int:
 
 def pipeline(argv: list[str]) -> int:
     """Load pipelines and epilogues side by side."""
-    from b200.hopper.duel import main
+    from b200.hopper.side_by_side import main
 
     return main(argv)
 
 
 OWN_ARGUMENTS = {
     "measure": measure,
-    "twin": twin.main,
+    "h200-model": h200_model.main,
     "pipeline": pipeline,
 }  # argparse passes on no leading option
+FORMER = {"twin": "h200-model"}  # names that commands had
 
 
 def main(argv: list[str]) -> int:
@@ -186,8 +187,11 @@ def main(argv: list[str]) -> int:
 
     commands.add_parser("measure", help="the clock's constants on a chip")
     commands.add_parser("pipeline", help="two packs side by side on a Hopper GPU")
-    commands.add_parser("twin", help="load pipelines by the clock of an H200")
+    commands.add_parser("h200-model", help="load pipelines by the clock of an H200")
 
+    if argv and argv[0] in FORMER:
+        print(f"b200 {argv[0]} is now: b200 {FORMER[argv[0]]}", file=sys.stderr)
+        argv = [FORMER[argv[0]], *argv[1:]]
     if argv and argv[0] in OWN_ARGUMENTS:
         return OWN_ARGUMENTS[argv[0]](argv[1:])
     options = parser.parse_args(_MODULE if a == "-m" else a for a in argv)

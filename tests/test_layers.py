@@ -21,7 +21,7 @@ from tests import ROOT
 # one layer do not know one another.
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
-        "b200.contract",
+        "b200.registry",
         "b200.formats",
         "b200.errors",
         "b200.hardware",

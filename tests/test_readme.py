@@ -22,7 +22,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PAGES = [page for page in figures.pages() if not figures.history(page)]
 NOT_OURS = ("pip", "pytest", "ruff")
 SUBCOMMANDS = {
-    "b200": ("run", "pack", "pipeline", "twin", "info", "calibrate", "measure"),
+    "b200": ("run", "pack", "pipeline", "h200-model", "info", "calibrate", "measure"),
     "harness": tuple(COMMANDS),
 }
 OWN_PATH = re.compile(

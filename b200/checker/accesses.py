@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from b200.checker.clocks import HB, NEVER, ORDER, SHARED_ROWS, TENSOR, Agent, Components, join
+from b200.checker.vector_clocks import (
+    HB,
+    NEVER,
+    ORDER,
+    SHARED_ROWS,
+    TENSOR,
+    Agent,
+    Components,
+    join,
+)
 
 NOTHING = np.zeros((SHARED_ROWS, 0), np.int32)
 EVENTS = 24  # remembered of an mbarrier, for the report of a hang

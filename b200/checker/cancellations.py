@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record, known
-from b200.checker.clocks import ASYNC
 from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.vector_clocks import ASYNC
 from b200.chip.operations import Place, TryCancel
 from b200.program.module import Instr
 

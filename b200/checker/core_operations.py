@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from b200.checker.accesses import Record
-from b200.checker.clocks import HB, NEVER, TENSOR, Agent
 from b200.checker.shared_memory import SharedRules
 from b200.checker.signals import Signals
 from b200.checker.tensor_memory import ALL
+from b200.checker.vector_clocks import HB, NEVER, TENSOR, Agent
 from b200.chip.operations import (
     Commit,
     Effect,

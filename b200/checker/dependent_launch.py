@@ -19,7 +19,7 @@ import numpy as np
 
 from b200 import sparse
 from b200.checker import naming as words
-from b200.checker.clocks import HB, Agent
+from b200.checker.vector_clocks import HB, Agent
 from b200.chip.copies.tma import TensorBoxes
 from b200.chip.state import Region
 from b200.program.module import Instr

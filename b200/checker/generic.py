@@ -12,16 +12,16 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record
-from b200.checker.clocks import join
 from b200.checker.following import Look, Looking, Touch, followed, plain
 from b200.checker.scopes import CTA
 from b200.checker.shadow import SHUFFLED
+from b200.checker.vector_clocks import join
 from b200.chip.describe import mnemonic
 from b200.chip.memory.loads_stores import kind_of, space_of
 from b200.chip.memory.matrix import matrix_space
-from b200.contract import active
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Vec
+from b200.registry import active
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 UNSEEN = ("param", "local", "const")  # state spaces of a thread, or of what nobody writes

@@ -1,11 +1,11 @@
 """Global memory: conflicts between warps, and reductions whose result depends on their order.
 
 A conflict is a write of one warp where another reads, or one of another CTA writes, with no order
-of memory between the two: PTX ISA 8.9, by barriers (clocks.py) or by flags (global_order.py). Two
-strong accesses whose scopes include each other's thread do not conflict. The shadow of an
-allocation has a number for each 2 bytes that were written: by which warp, at which line, when.
-Reads leave no trace: one that came before the write in this run is found under a schedule that has
-it after.
+of memory between the two: PTX ISA 8.9, by barriers (vector_clocks.py) or by flags
+(global_order.py). Two strong accesses whose scopes include each other's thread do not conflict. The
+shadow of an allocation has a number for each 2 bytes that were written: by which warp, at which
+line, when. Reads leave no trace: one that came before the write in this run is found under a
+schedule that has it after.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 
 from b200 import sparse
 from b200.checker import naming as words
-from b200.checker.clocks import FENCED, GLOBAL, HB, NEVER, Agent
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.global_order import GlobalOrder, Signal
 from b200.checker.scopes import GPU, distance, scope_of
 from b200.checker.shadow import distinct
 from b200.checker.tensormap_edits import TensorMaps
+from b200.checker.vector_clocks import FENCED, GLOBAL, HB, NEVER, Agent
 from b200.chip.copies.tma_box import Window
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from b200.checker import naming as words
-from b200.checker.clocks import FENCED, GLOBAL, HB, ORDER, Agent, join, order_of, weakened
 from b200.checker.scopes import CLUSTER, CTA, DISTANCES, GPU, distance, scope_of
+from b200.checker.vector_clocks import FENCED, GLOBAL, HB, ORDER, Agent, join, order_of, weakened
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
 

@@ -14,22 +14,22 @@ import numpy as np
 
 from b200.checker import generic, named_barriers, pairs
 from b200.checker.accesses import Record
-from b200.checker.clocks import Agent
 from b200.checker.following import all_operands, every_operand, followed, look_of, plain
 from b200.checker.generic import UNSEEN
 from b200.checker.observer import Observer
 from b200.checker.registers import first_reads
 from b200.checker.scopes import CLUSTER, CTA, scope_of
 from b200.checker.tensor_memory import halves_of
+from b200.checker.vector_clocks import Agent
 from b200.checker.without_rule import without_rule
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier import barrier_operand
 from b200.chip.tensor.tmem import TmemAccess, split
-from b200.contract import active, lanes
 from b200.errors import Fault
 from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.program.writer import Writer
+from b200.registry import active, lanes
 
 
 class CheckedWriter(Writer):

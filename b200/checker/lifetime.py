@@ -6,8 +6,8 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker import register_moves
-from b200.checker.clocks import HB, NEVER, ORDER, SHARED_ROWS, join
 from b200.checker.finding import NOTE, PORTABILITY
+from b200.checker.vector_clocks import HB, NEVER, ORDER, SHARED_ROWS, join
 
 
 def warp_exited(observer, warp_state):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from b200.checker import naming as words
 from b200.checker.accesses import Meeting
-from b200.checker.clocks import HB
+from b200.checker.vector_clocks import HB
 
 
 def arrived(observer, agent, ins, number: int, threads: int, now: Meeting, before: Meeting | None):

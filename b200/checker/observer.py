@@ -1,10 +1,10 @@
 """The checker itself: one Observer a launch, told of everything by instrument.py and checked.py.
 
-Happens-before with vector clocks (clocks.py): a warp is an agent; an asynchronous operation is a
-step of a sequence of its warp, or of the phases of the mbarrier that it completes. Synchronisation
-joins clocks; the rules (shared_memory.py, tensor_memory.py, global_memory.py, lifetime.py) hold
-each access against earlier ones that it does not know of. What counts is what is ordered, not what
-happened first in this run, so a race is found in a run that came out right, too.
+Happens-before with vector clocks (vector_clocks.py): a warp is an agent; an asynchronous operation
+is a step of a sequence of its warp, or of the phases of the mbarrier that it completes.
+Synchronisation joins clocks; the rules (shared_memory.py, tensor_memory.py, global_memory.py,
+lifetime.py) hold each access against earlier ones that it does not know of. What counts is what is
+ordered, not what happened first in this run, so a race is found in a run that came out right, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from b200.checker.accesses import Barrier, ClusterState, Meeting, Record
 from b200.checker.arrivals import Arrivals
 from b200.checker.asynchronous import Asynchronous
 from b200.checker.cancellations import Cancellations
-from b200.checker.clocks import ASYNC, HB, INIT, TENSOR, Agent
 from b200.checker.coverage import Coverage
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
@@ -35,6 +34,7 @@ from b200.checker.shared_memory import SharedRules
 from b200.checker.stores import Stores
 from b200.checker.tensor_memory import TensorRules
 from b200.checker.unwritten import Unwritten
+from b200.checker.vector_clocks import ASYNC, HB, INIT, TENSOR, Agent
 from b200.checker.weak_order import Edge
 from b200.chip.describe import call, mnemonic
 from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier, WaitedTwice

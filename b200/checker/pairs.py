@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record
-from b200.checker.clocks import ORDER, Agent
+from b200.checker.vector_clocks import ORDER, Agent
 
 
 def peer_of(cta):

@@ -2,7 +2,7 @@
 
 Compiled public kernels without tcgen05 fences rely on that true dependency, in place of
 tcgen05.wait::ld, when they write or hand over the columns that they have read. A kernel with fences
-is held to tcgen05.wait::ld (see clocks.py). Which instructions are the first to read such a
+is held to tcgen05.wait::ld (see vector_clocks.py). Which instructions are the first to read such a
 register is found on the control flow before the kernel runs. Loads of a warp are taken to complete
 in order.
 """

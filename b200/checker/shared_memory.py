@@ -14,9 +14,9 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker import weak_order
 from b200.checker.accesses import Record, known
-from b200.checker.clocks import AFTER, ASYNC
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
+from b200.checker.vector_clocks import AFTER, ASYNC
 
 STRONG = ("atomic", "strong")  # no conflict among themselves, as with red.async
 

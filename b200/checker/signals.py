@@ -9,7 +9,6 @@ import numpy as np
 from b200.checker.accesses import Barrier, ClusterState, Record
 from b200.checker.arrivals import Arrivals
 from b200.checker.cancellations import Cancellations
-from b200.checker.clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, join
 from b200.checker.coverage import Coverage
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
@@ -19,6 +18,7 @@ from b200.checker.repeats import Repeats
 from b200.checker.shared_memory import SharedRules
 from b200.checker.stores import Stores
 from b200.checker.tensor_memory import TensorRules
+from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, join
 from b200.chip.machine import Machine
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import MBarrier

@@ -25,8 +25,8 @@ from typing import NamedTuple
 import numpy as np
 
 from b200.checker import naming as words
-from b200.checker.clocks import Agent
 from b200.checker.finding import ERROR, NOTE
+from b200.checker.vector_clocks import Agent
 from b200.chip import unwritten as memory_of
 from b200.chip.contents import Contents
 from b200.chip.describe import mnemonic

@@ -16,8 +16,8 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record
-from b200.checker.clocks import NEVER, ORDER, Agent
 from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.vector_clocks import NEVER, ORDER, Agent
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
 

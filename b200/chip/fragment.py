@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from b200.chip.state import CTA, Cluster
-from b200.contract import Blocked, Clock, Waitable
 from b200.errors import Fault
 from b200.hardware import RANK_SHIFT
 from b200.program.analysis import EXIT
+from b200.registry import Blocked, Clock, Waitable
 
 if TYPE_CHECKING:
     from b200.chip.machine import Machine

@@ -1,4 +1,4 @@
-"""The instruction set: importing this module registers every unit in `b200.contract.TABLE`."""
+"""The instruction set: importing this module registers every unit in `b200.registry.TABLE`."""
 
 import importlib
 import pkgutil

@@ -9,9 +9,9 @@ import numpy as np
 
 from b200.chip.budget import Budget
 from b200.chip.state import CTA, Cluster
-from b200.contract import FULL
 from b200.errors import EmulatorError
 from b200.hardware import MAX_CLUSTER, MAX_THREADS, PARAM_BYTES, SM_COUNT, SMEM_OPT_IN
+from b200.registry import FULL
 
 
 @dataclass

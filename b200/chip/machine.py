@@ -28,11 +28,11 @@ from b200.chip.polls import name_polls
 from b200.chip.spin import LOOK, Spinning
 from b200.chip.state import CTA, Cluster, GlobalMemory
 from b200.chip.sync.mbarrier import BarrierHistory, MBarrier, WaitedTwice
-from b200.contract import QUIET, Blocked, Waitable
 from b200.errors import EmulatorError, Fault, Unsupported
 from b200.program.analysis import EXIT
 from b200.program.module import Instr
 from b200.program.translated import Translated
+from b200.registry import QUIET, Blocked, Waitable
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 TURN = 4096  # blocks a fragment executes before others get a turn

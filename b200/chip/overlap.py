@@ -14,9 +14,9 @@ from typing import NamedTuple
 from b200.chip.contents import Contents
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
-from b200.contract import Blocked, Waitable
 from b200.program.translate import translate
 from b200.program.translated import Translated
+from b200.registry import Blocked, Waitable
 
 START = "griddepcontrol.launch_dependents"
 

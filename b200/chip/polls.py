@@ -15,9 +15,9 @@ import numpy as np
 from b200.chip.memory.loads_stores import kind_of, space_of
 from b200.chip.state import CTA
 from b200.chip.tensors import LiveTensors
-from b200.contract import Waitable
 from b200.program.analysis import EXIT, Op
 from b200.program.module import TYPE_BITS, Addr, Imm, Instr, Reg, Special, Sym, Vec
+from b200.registry import Waitable
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.chip.polls import condition_of, one_round, reads_of
-from b200.contract import FULL, QUIET, as_bools
 from b200.program.analysis import EXIT
+from b200.registry import FULL, QUIET, as_bools
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment, WarpState

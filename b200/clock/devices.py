@@ -1,8 +1,8 @@
 """The GPUs that the clock knows: how many SMs in which GPCs, and the constants that differ from the
 B200's (constants.py).
 
-The H200 is the twin: the same simulator with what was measured on one, so that predictions can be
-held against silicon (`python -m b200 twin`).
+The H200 is a witness: the same simulator with what was measured on one, so that predictions can be
+held against silicon (`python -m b200 h200-model`).
 """
 
 from __future__ import annotations

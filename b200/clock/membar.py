@@ -8,8 +8,8 @@ answers to what has been asked so far (docs/hopper.md).
 
 from __future__ import annotations
 
-from b200.contract import Clock
 from b200.program.module import Instr
+from b200.registry import Clock
 
 LINE = 128
 WIDE = ("cluster", "gpu", "sys")

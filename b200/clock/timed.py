@@ -24,9 +24,9 @@ from b200.clock.taint import depends_on_arithmetic
 from b200.clock.timeline import Timeline
 from b200.clock.units import Units
 from b200.clock.writer import TimedWriter
-from b200.contract import Clock, Waitable
 from b200.errors import EmulatorError, Fault
 from b200.program.analysis import EXIT
+from b200.registry import Clock, Waitable
 
 WAITS = {
     "MBarrier": "an mbarrier",

@@ -39,8 +39,8 @@ from b200.chip.operations import (
 from b200.clock.accesses import LINE, Accesses
 from b200.clock.sm import TensorPipe, mma_interval, mma_latency
 from b200.clock.stores import sectors_of
-from b200.contract import Clock
 from b200.errors import Unsupported
+from b200.registry import Clock
 
 if TYPE_CHECKING:
     from b200.clock.timed import TimedFragment

@@ -15,9 +15,9 @@ from b200.chip.memory.loads_stores import space_of as memory_space
 from b200.chip.sync.mbarrier import barrier_operand
 from b200.clock import membar as fences
 from b200.clock.constants import Constants
-from b200.contract import active, as_bools, find
 from b200.hardware import RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Vec
+from b200.registry import active, as_bools, find
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 # Instructions that one thread issues in PTX and a warp in SASS (sm_100a, nvcc 13.0: SYNCS.EXCH,

@@ -12,11 +12,11 @@ from b200.checker.naming import line
 from b200.chip.memory.addressing import resolver, space_of
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import MBarrier, barrier_operand
-from b200.contract import FULL, QUIET, active, lanes
 from b200.explore import trace as kinds
 from b200.explore.control import peeks
 from b200.explore.trace import Place
 from b200.program.module import Instr
+from b200.registry import FULL, QUIET, active, lanes
 
 
 class RecordingWriter(CheckedWriter):

@@ -25,11 +25,11 @@ from b200.chip.operations import (
     TryCancel,
 )
 from b200.chip.state import CTA, Cluster
-from b200.contract import active
 from b200.explore import trace as kinds
 from b200.explore.instructions import RecordingWriter
 from b200.explore.trace import EVERY, Place, Step, Trace
 from b200.program.module import Instr
+from b200.registry import active
 
 LANDINGS = (BulkLoad, TryCancel)  # bytes on the mbarriers of `places`
 TO_PEER = (BulkToPeer, BulkReduceToPeer, StAsync, RedAsync)  # bytes on the mbarrier of one `place`

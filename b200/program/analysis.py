@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from b200.contract import Entry, Pure, find
 from b200.errors import Unsupported
 from b200.program.module import Addr, Imm, Instr, Kernel, Label, Not, Reg, Special, Vec
+from b200.registry import Entry, Pure, find
 
 EXIT = -1
 VARYING_SPECIALS = (

@@ -9,11 +9,11 @@ import itertools
 
 import numpy as np
 
-from b200.contract import DTYPES, FULL, active, as_bools, as_mask
 from b200.errors import Unsupported
 from b200.program.analysis import EXIT, Uniformity
 from b200.program.module import TYPE_BITS, Addr, Imm, Not, Reg, Special, Sym, Vec
 from b200.program.translated import Translated
+from b200.registry import DTYPES, FULL, active, as_bools, as_mask
 
 
 def merge(old, new, mask: int):

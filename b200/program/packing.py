@@ -4,7 +4,7 @@ Code of an epilogue does the same with each of many registers, and a numpy call 
 what one on 32 n lanes costs. So the instructions of a block are put into another order, in which
 alike ones come together. What that relies on, and why it is sound:
 
-*   Only stateless instructions move (`Pure`, b200/contract.py): they read registers and write
+*   Only stateless instructions move (`Pure`, b200/registry.py): they read registers and write
     registers, and nothing sees when. All others keep their order, and so does what the writer says
     has a place of its own. Of two instructions of which one writes a register that the other reads
     or writes, the first stays first.
@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable
 
-from b200.contract import Pure
 from b200.program.analysis import Op
 from b200.program.module import Imm, Reg, Vec
+from b200.registry import Pure
 
 LEAST = 4  # instructions that one call pays for
 

@@ -10,12 +10,12 @@ line of the kernel's source.
 
 from __future__ import annotations
 
-from b200.contract import TABLE
 from b200.hardware import SMEM_BASE
 from b200.program.analysis import Uniformity, build_blocks
 from b200.program.module import Kernel, Program
 from b200.program.translated import Translated, located
 from b200.program.writer import Writer
+from b200.registry import TABLE
 
 
 def translate(program: Program, kernel: Kernel, writer: type | None = None) -> Translated:

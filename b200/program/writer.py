@@ -6,13 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
-from b200.contract import DTYPES, INLINE_NAMES
 from b200.errors import Unsupported
 from b200.program import packing
 from b200.program.analysis import EXIT, Block, Op, destination_count, is_broadcast
 from b200.program.module import TYPE_BITS, Imm, Instr, Reg, Sym, Vec
 from b200.program.operands import Operands
 from b200.program.translated import located
+from b200.registry import DTYPES, INLINE_NAMES
 
 
 def _flat(ins: Instr) -> list:

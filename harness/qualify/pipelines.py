@@ -4,8 +4,8 @@ H200: JSON lines, one a benchmark shape.
 python -m harness.qualify.pipelines --submission submission.py --constants qualify/constants.json
 
 What a Hopper GPU can time of a B200's kernel (b200/hopper/pipeline.py), and what the clock of that
-GPU says of it with its own constants and with those that were found (b200/twin.py). No times of a
-B200.
+GPU says of it with its own constants and with those that were found (b200/h200_model.py). No times
+of a B200.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from b200 import twin
+from b200 import h200_model
 from b200.clock.overrides import read_file
 from b200.hopper import pipeline
 from b200.hopper.pack import load
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
             modelled = []
             for path, done in zip(paths, made):
                 done.result()
-                modelled += [pool.submit(twin.model, path, each) for each in ({}, found)]
+                modelled += [pool.submit(h200_model.model, path, each) for each in ({}, found)]
             copy = pipeline.copy_rate()
             rows = [measured(path, *shape[1:], copy) for path, shape in zip(paths, shapes)]
             for row, before, after in zip(rows, modelled[::2], modelled[1::2]):

@@ -322,13 +322,13 @@ PEERS = "; ".join(
     for problem in PROBLEMS.values()
 )
 LADDER = "python eval.py ladder TIMES.csv FOLDER --json docs/results/ladder.jsonl"
-DUELS = "; ".join(
+CONTESTS = "; ".join(
     (
         "python -m b200 pipeline OURS.npz PEER.npz FAMILIES.npz --json FILE  # H200, each shape",
-        "python -m b200 twin --epilogues packs/*.npz --json docs/results/h200-twin.json",
+        "python -m b200 h200-model --epilogues packs/*.npz --json docs/results/h200-model.json",
     )
 )
-TWIN = ("h200-picks.json", "h200-twin.json")
+H200_MODEL = ("h200-picks.json", "h200-model.json")
 LOSSES = (
     "python -m harness tuning losses [--random N --seed S] --placements N"
     " --json docs/results/losses.jsonl"
@@ -349,9 +349,9 @@ TABLES = {
         beliefs.kernel,
     ),
     "beliefs-tries": Table(ABLATION, ("ablation.json",), beliefs.first_tries),
-    "twin-errors": Table(DUELS, TWIN, h200.twin_errors),
-    "twin-ranks": Table(DUELS, TWIN, h200.twin_ranks),
-    "h200-picks": Table(DUELS, TWIN, h200.h200_picks),
+    "h200-model-errors": Table(CONTESTS, H200_MODEL, h200.model_errors),
+    "h200-model-ranks": Table(CONTESTS, H200_MODEL, h200.model_ranks),
+    "h200-picks": Table(CONTESTS, H200_MODEL, h200.h200_picks),
     "peers": Table(PEERS, ("compare.jsonl", "ladder.jsonl"), peers.peers),
     "peer-means": Table(PEERS, ("compare.jsonl",), peers.peer_means),
     "ladder-points": Table(LADDER, ("ladder.jsonl",), peers.ladder_points),

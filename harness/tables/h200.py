@@ -1,5 +1,5 @@
 """The generated tables about pipelines on an H200: measured side by side (`python -m b200
-pipeline`) and by the clock of its twin (`python -m b200 twin`).
+pipeline`) and by the clock with its constants (`python -m b200 h200-model`).
 
 A pack's name tells what it is: "ours-gemm-benchmark-0" what `pick` chooses for the first shape of
 gemm, "peer-gemm-benchmark-0" a public kernel, "family-gemm-0-plain" a family of configurations
@@ -33,7 +33,7 @@ WORDS = {
 @dataclass(frozen=True)
 class Pipeline:
     """role: ours, peer or family; family: its name, else "". us: median of the rounds, measured;
-    over_first: of the ratios to ours, round by round; modelled_us: by the twin.
+    over_first: of the ratios to ours, round by round; modelled_us: by the H200 model.
     """
 
     role: str
@@ -58,8 +58,8 @@ def pipelines(measured: dict, modelled: dict) -> list[Pipeline]:
     """In the order of the problems, of each shape ours first."""
     times = {record["pack"]: record["us"] for record in modelled["modelled"]}
     found = []
-    for duel in measured["duels"]:
-        for contestant in duel["contestants"]:
+    for contest in measured["contests"]:
+        for contestant in contest["contestants"]:
             name = contestant["name"]
             role, problem, *rest = name.split("-")
             number, family = (rest[0], rest[1]) if role == "family" else (rest[1], "")
@@ -76,7 +76,7 @@ def by_shape(measured: dict, modelled: dict) -> list[tuple[str, list[Pipeline]]]
     return [(shape, list(members)) for shape, members in groupby(found, lambda p: p.shape)]
 
 
-def twin_errors(measured: dict, modelled: dict) -> str:
+def model_errors(measured: dict, modelled: dict) -> str:
     """Modelled over measured, by kind."""
     found = pipelines(measured, modelled)
     families = [p for p in found if p.role == "family"]
@@ -99,8 +99,8 @@ def twin_errors(measured: dict, modelled: dict) -> str:
     return markdown.table(("pipelines", "count", "error without sign", "mean", "worst"), rows)
 
 
-def twin_ranks(measured: dict, modelled: dict) -> str:
-    """Of each shape the family that the twin has as the fastest, and how fast it is."""
+def model_ranks(measured: dict, modelled: dict) -> str:
+    """Of each shape the family that the model has as the fastest, and how fast it is."""
     rows = []
     for shape, members in by_shape(measured, modelled):
         families = [p for p in members if p.role == "family"]

@@ -1,9 +1,9 @@
 """Pack the official benchmark shapes in several families of configurations, to be measured on a
-Hopper GPU and modelled on its twin.
+Hopper GPU and modelled on an H200.
 
     python -m tests.submission.pack_families -o packs                  with the DSL; needs no GPU
     python -m b200.hopper.pipeline packs/family-*.npz                  on a machine with a Hopper GPU
-    python -m b200 twin packs/family-*.npz                             anywhere
+    python -m b200 h200-model packs/family-*.npz                             anywhere
 
 Of each family the legal configuration with the best estimate, whatever the rule would pick.
 """

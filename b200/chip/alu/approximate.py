@@ -11,8 +11,8 @@ import numpy as np
 from b200.chip.alu.build import Modifiers, build, typed
 from b200.chip.alu.float_arithmetic import finished, rounded
 from b200.chip.alu.rounding import FLOATS, MODES, encode, lift, scalar_kind
-from b200.contract import Pure, pure
 from b200.program.module import Instr
+from b200.registry import Pure, pure
 
 FUNCTIONS = {
     "rcp": lambda x: 1.0 / x,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.alu.build import SIGNED, Modifiers, build, export, is_signed, ones, width
-from b200.contract import DTYPES, Pure, pure
 from b200.program.module import Instr
+from b200.registry import DTYPES, Pure, pure
 
 
 def bit_length(x: np.ndarray) -> np.ndarray:

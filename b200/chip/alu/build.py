@@ -10,9 +10,9 @@ from functools import cache, partial
 
 import numpy as np
 
-from b200.contract import DTYPES, FULL, INLINE_NAMES, Pure, as_bools, as_mask, pure
 from b200.errors import Unsupported
 from b200.program.module import Instr
+from b200.registry import DTYPES, FULL, INLINE_NAMES, Pure, as_bools, as_mask, pure
 
 SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from b200.chip.alu.build import INTEGERS, Modifiers, build, compiled, is_signed, width
 from b200.chip.alu.rounding import FLOATS, flush, scalar_kind
-from b200.contract import FULL, Pure, as_bools, as_mask, pure
 from b200.program.module import Instr
+from b200.registry import FULL, Pure, as_bools, as_mask, pure
 
 PLAIN = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 UNSIGNED = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}

@@ -22,9 +22,9 @@ from b200.chip.alu.rounding import (
     saturate,
     sum_error,
 )
-from b200.contract import DTYPES, FULL, Pure, as_mask, pure, warp
 from b200.hardware import RANK_SHIFT
 from b200.program.module import Instr
+from b200.registry import DTYPES, FULL, Pure, as_mask, pure, warp
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 
 INTEGER_TYPES = tuple(t + n for t in "us" for n in ("8", "16", "32", "64"))

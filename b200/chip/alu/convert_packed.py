@@ -12,8 +12,8 @@ import numpy as np
 from b200 import formats
 from b200.chip.alu.build import Modifiers, build, is_signed, ones
 from b200.chip.alu.rounding import FLOATS, canonical, encode, rectify
-from b200.contract import Pure, pure
 from b200.program.module import Instr
+from b200.registry import Pure, pure
 
 NARROW = {"e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m3x2": "e2m3", "e3m2x2": "e3m2", "e2m1x2": "e2m1"}
 SCALES = {"ue8m0x2": "ue8m0"}

@@ -29,8 +29,8 @@ from b200.chip.alu.rounding import (
     saturate,
     scalar_kind,
 )
-from b200.contract import Pure, as_mask, pure
 from b200.program.module import Instr
+from b200.registry import Pure, as_mask, pure
 
 TYPES = ("f16", "bf16", "f32", "f64", *PACKED)
 NATIVE = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}

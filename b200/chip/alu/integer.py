@@ -20,8 +20,8 @@ from b200.chip.alu.build import (
     typed,
     width,
 )
-from b200.contract import DTYPES, Pure, as_bools, as_mask, pure
 from b200.program.module import Instr
+from b200.registry import DTYPES, Pure, as_bools, as_mask, pure
 
 PACKED = ("u16x2", "s16x2")
 

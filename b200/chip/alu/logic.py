@@ -14,8 +14,8 @@ from b200.chip.alu.build import (
     predicate_logic,
     width,
 )
-from b200.contract import DTYPES, FULL, Pure, as_mask, pure
 from b200.program.module import Imm, Instr, Vec
+from b200.registry import DTYPES, FULL, Pure, as_mask, pure
 
 BITS = ("b16", "b32", "b64")
 OPERATORS = {"and": "&", "or": "|", "xor": "^"}

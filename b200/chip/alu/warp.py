@@ -10,9 +10,9 @@ import numpy as np
 
 from b200.chip.alu.build import Modifiers
 from b200.chip.alu.rounding import FLOATS, is_nan, order_key
-from b200.contract import FULL, active, as_bools, as_mask, lanes, warp
 from b200.errors import Fault
 from b200.program.module import Imm, Instr
+from b200.registry import FULL, active, as_bools, as_mask, lanes, warp
 
 LANE = np.arange(32)
 

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 
 from b200.chip.operations import Effect, Operation
-from b200.contract import Blocked, Waitable, active
 from b200.program.module import Instr
+from b200.registry import Blocked, Waitable, active
 
 
 class Copy(Waitable):

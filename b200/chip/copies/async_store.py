@@ -12,10 +12,10 @@ from b200.chip.copies.bulk import check_mods
 from b200.chip.copies.landing import Landing, complete
 from b200.chip.copies.reductions import SHARED, combiner
 from b200.chip.operations import RedAsync, StAsync
-from b200.contract import DTYPES, active, lanes, warp
 from b200.errors import Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
+from b200.registry import DTYPES, active, lanes, warp
 
 SCALARS = {f"{k}{n}": n // 8 for k in "busf" for n in (32, 64)}
 VECTORS = {"v2": 2, "v4": 4}

@@ -19,9 +19,9 @@ from b200.chip.operations import (
     BulkStore,
     BulkToPeer,
 )
-from b200.contract import lane, warp
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
+from b200.registry import lane, warp
 
 UNIT = 16
 COPY_MODS = {

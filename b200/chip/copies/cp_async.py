@@ -7,9 +7,9 @@ from b200.chip.copies.bulk import global_view, shared_view
 from b200.chip.memory.addressing import SHARED_CTA
 from b200.chip.operations import CpAsync, CpAsyncArrive
 from b200.chip.sync.mbarrier import barrier_operand, mbarrier_at
-from b200.contract import lane, warp
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
+from b200.registry import lane, warp
 
 SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 HINTS = ("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B")

@@ -11,9 +11,9 @@ from __future__ import annotations
 from b200.chip.memory.addressing import resolver
 from b200.chip.operations import Place
 from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
-from b200.contract import active
 from b200.errors import Fault
 from b200.program.module import Instr
+from b200.registry import active
 
 
 class Landing:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from b200.chip.copies import tensormap as tm
 from b200.chip.memory.addressing import SHARED_CTA, generic_to_shared
 from b200.chip.operations import TensormapPrefetch
-from b200.contract import active, lane, lanes, warp
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
+from b200.registry import active, lane, lanes, warp
 
 # `elemtype` operand of tensormap.replace -> (format code, whether f32 is rounded to tf32)
 REPLACE_TYPES = (*((code, 0) for code in range(11)), (7, 1), (8, 1), (11, 0), (12, 0), (13, 0))

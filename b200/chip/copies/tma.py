@@ -18,9 +18,9 @@ from b200.chip.copies.reductions import GLOBAL, combiner
 from b200.chip.copies.tensormap import TensorMap, tensormap_at
 from b200.chip.memory.addressing import signed
 from b200.chip.operations import TmaLoad, TmaPrefetch, TmaReduce, TmaStore
-from b200.contract import active, lane, warp
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
+from b200.registry import active, lane, warp
 
 SMEM_ALIGN = 128
 GATHER_ROWS = 4

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.memory.loads_stores import address_array, kind_of, space_of, spans
-from b200.contract import DTYPES, QUIET, active, lanes, warp
 from b200.errors import Unsupported
 from b200.formats import decode, encode
 from b200.program.module import TYPE_BITS, Instr, Vec
+from b200.registry import DTYPES, QUIET, active, lanes, warp
 from b200.spaces import WINDOW_MASK
 
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)

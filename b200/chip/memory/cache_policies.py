@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 
-from b200.contract import lane
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
+from b200.registry import lane
 
 PRIORITIES = {
     "L2::evict_normal": 0x1000_0000_0000_0000,

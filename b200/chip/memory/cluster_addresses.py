@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.contract import Pure, pure
 from b200.errors import Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
+from b200.registry import Pure, pure
 from b200.spaces import SHARED_WINDOW
 
 

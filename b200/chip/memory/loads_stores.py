@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.state import Region
-from b200.contract import DTYPES, FULL, active, as_bools, warp
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec
+from b200.registry import DTYPES, FULL, active, as_bools, warp
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 SPACES = ("global", "shared", "local", "param", "const")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from b200.chip.memory.loads_stores import address_array, read_columns, space_of, write_columns
-from b200.contract import lanes, warp
 from b200.errors import Unsupported
 from b200.program.module import Instr, Vec
+from b200.registry import lanes, warp
 
 ROW_BYTES = 16
 _LANE = np.arange(32)[:, None]

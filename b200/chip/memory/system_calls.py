@@ -12,9 +12,9 @@ import sys
 import numpy as np
 
 from b200.chip.memory.loads_stores import spans
-from b200.contract import DTYPES, active, lanes, warp
 from b200.errors import Fault
 from b200.program.module import Instr
+from b200.registry import DTYPES, active, lanes, warp
 
 _MAX_TEXT = 1 << 16
 _CONVERSION = re.compile(r"%([-+ #0]*)(\d*)(\.\d*)?(hh|h|ll|l|z|j|t|L)?([diouxXcsfFeEgGaAp%])")

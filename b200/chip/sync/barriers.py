@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from b200.contract import FULL, Blocked, Waitable, lanes, warp
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr, Reg
+from b200.registry import FULL, Blocked, Waitable, lanes, warp
 
 MAX_BARRIERS = 16
 

@@ -7,9 +7,9 @@ PTX ISA 9.7.13 (fences, griddepcontrol).
 
 from __future__ import annotations
 
-from b200.contract import warp
 from b200.errors import Unsupported
 from b200.program.module import Instr
+from b200.registry import warp
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 SEMANTICS = ("sc", "acq_rel", "acquire", "release")

@@ -13,8 +13,8 @@ import struct
 from b200.chip.memory.addressing import resolver
 from b200.chip.operations import Place, TryCancel
 from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
-from b200.contract import lane
 from b200.program.module import Instr
+from b200.registry import lane
 
 RESPONSE = 16  # bytes
 WORD = (1 << 32) - 1

@@ -15,11 +15,11 @@ import numpy as np
 
 from b200.chip.memory.addressing import issuer, resolver, space_of
 from b200.chip.state import CTA
-from b200.contract import FULL, QUIET, Blocked, Pure, Waitable, active, lane, lanes, pure, warp
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.barrier_names import barrier_name
 from b200.program.module import Instr
+from b200.registry import FULL, QUIET, Blocked, Pure, Waitable, active, lane, lanes, pure, warp
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of |tx-count|
 HISTORY = 8  # signals remembered for a deadlock report

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 
-from b200.contract import Blocked, Waitable, warp
 from b200.errors import Fault, Unsupported
 from b200.hardware import SM_REGISTERS
 from b200.program.module import Imm, Instr, Kernel
+from b200.registry import Blocked, Waitable, warp
 
 LEAST, MOST, STEP = 24, 256, 8  # of the operand
 ALLOTTED_WARPS = 4  # a CTA gets registers for a multiple of so many

@@ -34,10 +34,10 @@ from b200.chip.tensor.running_sum import RunningSum
 from b200.chip.tensor.tmem import shift_down, split
 from b200.chip.tensor.tmem_alloc import group_of
 from b200.chip.tensor.zero_columns import ZeroColumns
-from b200.contract import lane
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, TMEM_LANES
 from b200.program.module import Addr, Instr, Vec
+from b200.registry import lane
 
 VECTORS = {
     "block16": 16,

@@ -14,10 +14,10 @@ import numpy as np
 from b200.chip.operations import TmemShift
 from b200.chip.state import CTA
 from b200.chip.tensor.tmem_alloc import group_of, uniform, whole_warp
-from b200.contract import lane, lanes, warp
 from b200.errors import Fault, Unsupported
 from b200.hardware import TMEM_LANES
 from b200.program.module import Instr, Vec
+from b200.registry import lane, lanes, warp
 
 # shape -> registers of .x1 (times the repetition) and lanes from the base lane on
 SHAPES = {

@@ -14,10 +14,10 @@ import numpy as np
 
 from b200.chip.memory.addressing import resolver, space_of
 from b200.chip.state import CTA
-from b200.contract import FULL, Blocked, Waitable, warp
 from b200.errors import Fault
 from b200.hardware import TMEM_COLUMNS
 from b200.program.module import Instr
+from b200.registry import FULL, Blocked, Waitable, warp
 
 SIZES = (32, 64, 128, 256, 512)
 POISON = 0xFFFFFFFF  # what a fresh column holds: NaN in every floating-point format

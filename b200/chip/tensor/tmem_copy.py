@@ -19,9 +19,9 @@ from b200.chip.tensor import descriptors
 from b200.chip.tensor.narrow import unpack_fp4, unpack_fp6
 from b200.chip.tensor.tmem import split
 from b200.chip.tensor.tmem_alloc import group_of
-from b200.contract import lane
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
+from b200.registry import lane
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy as np
 from b200 import formats
 from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_integers
 from b200.chip.tensor.tmem_alloc import whole_warp
-from b200.contract import DTYPES, lanes, warp
 from b200.errors import Unsupported
 from b200.program.module import Instr
+from b200.registry import DTYPES, lanes, warp
 
 _LANE, _BYTE = np.arange(32)[:, None], np.arange(4)[None, :]
 _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}

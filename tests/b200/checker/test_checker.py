@@ -13,11 +13,11 @@ from b200.checker.finding import LIMIT, Findings
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from tests.b200.ptx_support import kernel, run
-from tests.crimes import clusters, cta, gemm
+from tests.planted_bugs import clusters, cta, gemm
 
 
-def crime(module, name):
-    return next(c for c in module.CRIMES if c.name == name)
+def planted(module, name):
+    return next(c for c in module.PLANTED if c.name == name)
 
 
 def test_it_changes_no_result_and_can_be_left_out():
@@ -46,7 +46,7 @@ def test_findings_are_kept_once_and_up_to_a_limit():
 
 
 def test_a_finding_says_where_who_what_and_what_is_missing():
-    source, outcome = crime(gemm, "no_wait_ld").run(True)
+    source, outcome = planted(gemm, "no_wait_ld").run(True)
     finding = next(f for f in outcome.findings if f.kind == "race")
     lines = finding.message.splitlines()
     guilty, other = finding.loc, finding.other
@@ -59,7 +59,7 @@ def test_a_finding_says_where_who_what_and_what_is_missing():
 
 
 def test_the_report_of_a_hang_has_causes_and_a_timeline():
-    _, outcome = crime(gemm, "full_count_too_high").run(True)
+    _, outcome = planted(gemm, "full_count_too_high").run(True)
     text = outcome.text
     assert text.startswith("deadlock: no warp can proceed")
     cause = text.splitlines()[1]
@@ -71,14 +71,14 @@ def test_the_report_of_a_hang_has_causes_and_a_timeline():
 
 
 def test_what_was_found_before_a_hang_stands_in_its_report():
-    _, outcome = crime(gemm, "expect_too_few_bytes").run(True)
+    _, outcome = planted(gemm, "expect_too_few_bytes").run(True)
     lines = outcome.error.splitlines()
     assert lines[0].startswith("deadlock") and "found before this" in lines[0]
     assert "race" in lines[1] and lines[2].startswith("  missing: ")
 
 
 def test_a_hang_without_the_checker_has_causes_too():
-    one = crime(clusters, "cluster_barrier_mismatched")
+    one = planted(clusters, "cluster_barrier_mismatched")
     _, outcome = one.run(True)
     assert "warps execute different numbers of barrier.cluster.arrive" in outcome.text
 
@@ -203,9 +203,9 @@ def test_lanes_may_copy_the_same_bytes_to_one_place():
     assert [f.kind for f in cp_async_of_lanes(4)] == ["race"]
 
 
-def test_crimes_in_one_process_do_not_disturb_each_other():
-    _, first = crime(cta, "no_barrier").run(True)
-    _, second = crime(cta, "no_barrier").run(False)
+def test_planted_bugs_in_one_process_do_not_disturb_each_other():
+    _, first = planted(cta, "no_barrier").run(True)
+    _, second = planted(cta, "no_barrier").run(False)
     assert not first.clean and second.clean
 
 

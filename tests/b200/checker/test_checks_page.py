@@ -1,6 +1,6 @@
 """docs/reference/checks.md has an entry for everything that is found, and none for anything else.
 
-That each planted bug's findings are explained is in test_crimes.py, which runs them.
+That each planted bug's findings are explained is in test_planted_bugs.py, which runs them.
 """
 
 from __future__ import annotations

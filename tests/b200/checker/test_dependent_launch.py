@@ -5,7 +5,7 @@ import torch
 
 import b200
 from b200.chip.gpu import Gpu
-from tests.crimes.case import Source
+from tests.planted_bugs.case import Source
 
 LET = "griddepcontrol.launch_dependents;"
 WAIT = "griddepcontrol.wait;"

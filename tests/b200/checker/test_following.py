@@ -14,25 +14,25 @@ from b200.checker import instrument
 from b200.checker.checked import Checked
 from b200.chip.gpu import Gpu
 from tests.b200.ptx_support import kernel, run
-from tests.crimes.listed import CRIMES
+from tests.planted_bugs.listed import PLANTED
 
 ADDRESS = re.compile(r"0x[0-9a-f]{8,}|\d{8,} bytes")  # in host memory: another in each run
 CLUSTERS = 5
 
 
-def said(crime, bug: bool, check: bool | str) -> str:
-    """The report of the second of two launches of a crime, in a grid of three times its clusters,
+def said(planted, bug: bool, check: bool | str) -> str:
+    """The report of the second of two launches of a planted, in a grid of three times its clusters,
     which all do the same.
     """
-    x, y, z = crime.grid
-    _, outcome = replace(crime, grid=(3 * x, y, z)).run(bug, check=check, launches=2)
+    x, y, z = planted.grid
+    _, outcome = replace(planted, grid=(3 * x, y, z)).run(bug, check=check, launches=2)
     return ADDRESS.sub("ADDRESS", outcome.text)
 
 
 @pytest.mark.parametrize("bug", [True, False], ids=["bug", "twin"])
-@pytest.mark.parametrize("crime", CRIMES, ids=lambda c: c.name)
-def test_planted_bugs_are_judged_the_same(crime, bug):
-    assert said(crime, bug, True) == said(crime, bug, "all")
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda c: c.name)
+def test_planted_bugs_are_judged_the_same(planted, bug):
+    assert said(planted, bug, True) == said(planted, bug, "all")
 
 
 @dataclass

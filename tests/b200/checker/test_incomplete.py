@@ -14,10 +14,10 @@ from b200.checker.instrument import WRAPPERS
 from b200.checker.without_rule import NEED_NONE
 from b200.chip import instruction_set  # noqa: F401  registers every unit
 from b200.chip.gpu import Gpu
-from b200.contract import TABLE
+from b200.registry import TABLE
 from tests import ROOT
-from tests.crimes import cta
-from tests.crimes.case import Source
+from tests.planted_bugs import cta
+from tests.planted_bugs.case import Source
 
 NOT_UNDERSTOOD = {"discard"}  # what it leaves in memory is not defined; no rule follows that
 

@@ -7,8 +7,8 @@ import torch
 import b200
 from b200.chip.gpu import Gpu
 from b200.program.parse import parse
-from tests.crimes import tensormaps
-from tests.crimes.grid import SOURCE, tensormap
+from tests.planted_bugs import tensormaps
+from tests.planted_bugs.grid import SOURCE, tensormap
 
 
 def _checked() -> Gpu:

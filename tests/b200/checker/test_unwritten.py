@@ -11,8 +11,8 @@ import b200
 from b200.checker.finding import ERROR, NOTE
 from b200.chip import unwritten
 from b200.chip.gpu import Gpu
-from tests.crimes.case import Source
-from tests.crimes.unwritten import THREADS, empty
+from tests.planted_bugs.case import Source
+from tests.planted_bugs.unwritten import THREADS, empty
 
 PARAMS = ".param .u64 src, .param .u64 out"
 START = (

@@ -8,12 +8,12 @@ import torch
 
 from b200.chip.describe import call
 from b200.program.module import Instr, Loc
-from tests.crimes import waits, words
-from tests.crimes.case import Crime
+from tests.planted_bugs import waits, words
+from tests.planted_bugs.case import PlantedBug
 
 
-def crime(crimes, name: str) -> Crime:
-    (found,) = (c for c in crimes if c.name == name)
+def planted(bugs, name: str) -> PlantedBug:
+    (found,) = (c for c in bugs if c.name == name)
     return found
 
 
@@ -34,7 +34,7 @@ def test_a_wait_in_a_helper_is_told_where_it_is_called():
     assert call(Instr("bar.sync", ())) == "(no line information)"
 
 
-def many(found: Crime, ctas: int, cluster: int) -> Crime:
+def many(found: PlantedBug, ctas: int, cluster: int) -> PlantedBug:
     return dataclasses.replace(
         found,
         grid=(ctas, 1, 1),
@@ -45,7 +45,7 @@ def many(found: Crime, ctas: int, cluster: int) -> Crime:
 
 def test_the_cause_of_a_deadlock_is_told_once():
     """And not once a CTA or cluster."""
-    hangs = crime(waits.CRIMES, "named_barrier_counts_too_many")
+    hangs = planted(waits.PLANTED, "named_barrier_counts_too_many")
     for ctas, cluster in ((1, 1), (6, 1), (6, 2)):
         _, outcome = many(hangs, ctas, cluster).run(True)
         lines = outcome.error.splitlines()
@@ -56,6 +56,6 @@ def test_the_cause_of_a_deadlock_is_told_once():
 
 
 def test_who_waited_twice_is_told_in_the_first_line():
-    _, outcome = crime(words.CRIMES, "one_parity_twice").run(True)
+    _, outcome = planted(words.PLANTED, "one_parity_twice").run(True)
     first = outcome.error.splitlines()[0]
     assert "has waited twice on end for parity 1" in first

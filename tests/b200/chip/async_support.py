@@ -11,9 +11,9 @@ from b200.chip import instruction_set as _instruction_set  # noqa: F401  registe
 from b200.chip.budget import Budget
 from b200.chip.operations import Operation
 from b200.chip.state import CTA, Cluster, GlobalMemory
-from b200.contract import find
 from b200.hardware import SMEM_BASE
 from b200.program.module import Instr
+from b200.registry import find
 
 PARAM = 3 << 56
 

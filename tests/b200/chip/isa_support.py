@@ -8,8 +8,8 @@ import numpy as np
 
 from b200.chip import instruction_set as _instruction_set  # noqa: F401  registers every unit
 from b200.chip.alu.build import INLINE_NAMES
-from b200.contract import FULL, Pure, as_bools, as_mask, find
 from b200.program.module import Imm, Instr, Reg, Vec
+from b200.registry import FULL, Pure, as_bools, as_mask, find
 
 WIDTH = {"b8": 8, "b16": 16, "b32": 32, "b64": 64}
 KIND_WIDTH = {"f16x2": 32, "bf16x2": 32, "f32x2": 64, "bf16": 16}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.contract import FULL, find
 from b200.program.module import Addr, Imm, Instr, Reg, Vec
+from b200.registry import FULL, find
 from tests.b200.chip.async_support import FakeWarp, cluster
 
 A, B = 0x2000, 0x12000  # where tests put the operands of an MMA

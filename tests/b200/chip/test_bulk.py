@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from b200.chip.copies.reductions import GLOBAL, SHARED, combiner
 from b200.chip.state import Cluster
-from b200.contract import FULL, Blocked
 from b200.errors import Fault, Unsupported
 from b200.hardware import SMEM_BASE
+from b200.registry import FULL, Blocked
 from tests.b200.chip.async_support import address, aligned, cluster, run
 
 MBAR = SMEM_BASE  # offset of the mbarrier in every CTA

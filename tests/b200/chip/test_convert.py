@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b200.contract import FULL, find
 from b200.errors import Unsupported
+from b200.registry import FULL, find
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from tests.b200.chip.isa_support import execute, fake_warp, instruction
 from tests.b200.chip.test_floating import WIDTHS, patterns

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b200.contract import find
 from b200.errors import Unsupported
+from b200.registry import find
 from tests.b200.chip.isa_support import execute, instruction
 from tests.b200.chip.test_integer import FEW
 from tests.oracles.exact_rounding import nearest, value

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from b200.contract import find
 from b200.errors import Unsupported
+from b200.registry import find
 from tests.b200.chip.isa_support import execute, instruction
 
 CORNERS = [0, 1, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b200.contract import FULL, find
 from b200.errors import Unsupported
 from b200.program.module import Instr, Reg, Vec
+from b200.registry import FULL, find
 from tests.b200.chip.isa_support import execute, execute_made, instruction, lane_values
 from tests.b200.chip.test_integer import FEW, LANES, cut, signed
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b200.chip.sync import mbarrier as mb
-from b200.contract import FULL, Blocked, find
 from b200.errors import Fault, Unsupported
 from b200.hardware import SMEM_BASE
+from b200.registry import FULL, Blocked, find
 from tests.b200.chip.async_support import Woken, address, cluster, run
 
 LIMIT = 2**20 - 1

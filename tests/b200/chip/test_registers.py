@@ -3,8 +3,8 @@
 import pytest
 
 from b200.chip.sync.registers import RegisterPool, registers_at_entry
-from b200.contract import Blocked
 from b200.program.module import Kernel
+from b200.registry import Blocked
 
 # "Used N registers" of ptxas 13.0.88 -arch=sm_100a -v for a kernel with the operands; None: C7508.
 PTXAS = [

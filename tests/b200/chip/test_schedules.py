@@ -7,7 +7,7 @@ import torch
 
 import submission
 from b200.chip.schedules import Schedule, parse
-from tests.crimes import gemm
+from tests.planted_bugs import gemm
 from tests.submission.submission_support import Config, inputs, run
 from tests.submission.submission_support import gemm as gemm_problem
 
@@ -24,8 +24,8 @@ def test_parse():
 
 
 def outcome(name: str, bug: bool, schedule: str):
-    crime = next(c for c in gemm.CRIMES if c.name == name)
-    return crime.run(bug, schedule)[1]
+    planted = next(c for c in gemm.PLANTED if c.name == name)
+    return planted.run(bug, schedule)[1]
 
 
 def test_late_completions_make_a_race_visible_in_the_result():

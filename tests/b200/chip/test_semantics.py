@@ -7,7 +7,7 @@ import re
 import pytest
 
 from b200.chip import instruction_set as isa  # noqa: F401  registers every unit
-from b200.contract import TABLE
+from b200.registry import TABLE
 from tests import ROOT
 
 TEXT = (ROOT / "docs" / "reference" / "semantics.md").read_text()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from b200.chip.copies import tma_box
 from b200.chip.copies.tensormap import TensorMap, decode
-from b200.contract import FULL
 from b200.errors import Fault, Unsupported
+from b200.registry import FULL
 from tests.b200.chip.async_support import address, aligned, cluster, run
 
 PLAIN = TensorMap(0x10000, 6, (64, 32), (128,), (32, 8), (1, 1))

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.operations import TmaLoad, TmaPrefetch, TmaReduce, TmaStore
-from b200.contract import FULL, Blocked
 from b200.errors import Fault, Unsupported
 from b200.hardware import SMEM_BASE
+from b200.registry import FULL, Blocked
 from tests.b200.chip.async_support import Woken, run
 from tests.b200.chip.tma_support import (
     BITS,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b200.chip.operations import TmemCopy
-from b200.contract import Blocked
 from b200.errors import Fault, Unsupported
+from b200.registry import Blocked
 from tests.b200.chip.async_support import Woken, address
 from tests.b200.chip.tensor_support import (
     k_major_address,

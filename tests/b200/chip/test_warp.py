@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b200.contract import FULL, find
 from b200.errors import Fault, Unsupported
+from b200.registry import FULL, find
 from tests.b200.chip.isa_support import execute, fake_warp, instruction
 from tests.b200.chip.test_integer import FEW, LANES, cut, signed
 

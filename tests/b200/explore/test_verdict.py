@@ -10,18 +10,18 @@ import pytest
 import b200
 from b200.chip.gpu import Gpu
 from b200.explore import DEADLOCK, FREE, INCOMPLETE, Explored
-from tests.crimes import cta, orders
-from tests.crimes.case import Source
-from tests.crimes.clusters import mbarriers
+from tests.planted_bugs import cta, orders
+from tests.planted_bugs.case import Source
+from tests.planted_bugs.clusters import mbarriers
 
 USUAL = (None, "early", "late", "random:1", "random:2", "random:3")
 
 
 @pytest.mark.parametrize("schedule", USUAL)
-@pytest.mark.parametrize("crime", orders.CRIMES, ids=lambda c: c.name)
-def test_the_usual_orders_miss_it(crime, schedule):
+@pytest.mark.parametrize("planted", orders.PLANTED, ids=lambda c: c.name)
+def test_the_usual_orders_miss_it(planted, schedule):
     """So that finding it says something of exploring all orders."""
-    plain = dataclasses.replace(crime, schedule=None)
+    plain = dataclasses.replace(planted, schedule=None)
     _, outcome = plain.run(True, schedule)
     assert outcome.clean and outcome.right, outcome.text
 
@@ -210,8 +210,8 @@ def test_what_only_becomes_data_does_not():
 
 def test_a_bound_makes_it_incomplete(monkeypatch):
     monkeypatch.setattr(Explored, "limit", 20)
-    crime = orders.CRIMES[1]
-    found = explore(crime.build(True), crime.args())
+    planted = orders.PLANTED[1]
+    found = explore(planted.build(True), planted.args())
     assert found.kind == INCOMPLETE
     assert "stopped at the bound of 20 states" in found.reasons[0]
 

@@ -1,4 +1,4 @@
-"""Barriers, and clusters that follow each other: the twin beside what an H200 took."""
+"""Barriers, and clusters that follow each other: the model beside what an H200 took."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ SMS = 132
 
 
 @pytest.fixture(autouse=True)
-def in_the_twin(monkeypatch):
+def in_the_model(monkeypatch):
     def launched(body: str, ctas: int, cluster: int, threads: int = 32, words: int = 1):
         out, data = torch.zeros(ctas * words, dtype=torch.int64), torch.zeros(1 << 20).byte()
         text = hopper_clusters.HEAD.format(target=hopper_clusters.TARGET, body=body)

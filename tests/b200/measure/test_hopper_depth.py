@@ -1,4 +1,4 @@
-"""How SMs share DRAM: the twin beside an H200."""
+"""How SMs share DRAM: the model beside an H200."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-depth.json"
 
 
 def launched(ctas: int, stages: int):
-    """The launch in the twin, and what it wrote."""
+    """The launch in the model, and what it wrote."""
     gpu, shape = timed(device="H200"), depth.shape_of(ctas, stages)
     data = torch.frombuffer(pages(ctas * depth.ROWS * depth.PITCH), dtype=torch.uint8)
     out = torch.zeros(ctas, depth.WORDS, dtype=torch.int64)
@@ -42,7 +42,7 @@ def test_every_cta_loads_its_rows_and_is_on_an_sm_of_its_own():
     [
         (24, 4, 0.1),
         (24, 10, 0.1),
-        (40, 4, 0.15),  # where little is under way the twin is too fast
+        (40, 4, 0.15),  # where little is under way the model is too fast
         (40, 10, 0.1),
         (56, 4, 0.15),
         (56, 10, 0.1),
@@ -61,9 +61,9 @@ def test_ctas_that_share_a_cpc_end_last_where_much_is_under_way():
     apart = {}
     for stages in (8, 13):
         _, ends = depth.times(launched(56, stages)[1])
-        for who, each in (("twin", ends), ("H200", measured(56, stages)["ends"])):
+        for who, each in (("model", ends), ("H200", measured(56, stages)["ends"])):
             found = sorted(each.values())
             apart[who, stages] = sum(found[-10:]) / 10 - sum(found[:46]) / 46
-    for who in ("twin", "H200"):
+    for who in ("model", "H200"):
         assert apart[who, 13] > 2 * apart[who, 8]
-    assert apart["twin", 13] == pytest.approx(apart["H200", 13], abs=0.4)
+    assert apart["model", 13] == pytest.approx(apart["H200", 13], abs=0.4)

@@ -1,4 +1,4 @@
-"""What SMs take in while part of it lies outside of the tensor: the twin beside an H200."""
+"""What SMs take in while part of it lies outside of the tensor: the model beside an H200."""
 
 import json
 from pathlib import Path

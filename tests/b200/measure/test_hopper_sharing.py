@@ -1,4 +1,4 @@
-"""Rings of loads that CTAs share: the twin beside what an H200 took."""
+"""Rings of loads that CTAs share: the model beside what an H200 took."""
 
 import json
 import struct
@@ -16,7 +16,7 @@ MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-sharing.json"
 RINGS = {
     "all from DRAM": (rings.Launch(128, 1, 1, False, 6), 0.14),
     "neighbours, 4 the same": (rings.Launch(128, 1, 4, False, 6), 0.14),
-    # measured 31.8 us with three stages, 36.2 with six: what six cost there the twin does not have
+    # measured 31.8 us with three stages, 36.2 with six: what six cost there the model does not have
     "apart, 2 the same": (rings.Launch(128, 1, 2, True, 6), 0.15),
     "apart, 4 the same": (rings.Launch(128, 1, 4, True, 6), 0.14),
     "apart, 8 the same": (rings.Launch(128, 1, 8, True, 6), 0.14),

@@ -13,7 +13,7 @@ H200_DRAM = H200.constants("nominal", {}).dram_bandwidth
 
 
 def launched(ctas: int, steps: int, **options):
-    """Of loads along: the launch in the twin, and start and end of each CTA, ns."""
+    """Of loads along: the launch in the model, and start and end of each CTA, ns."""
     data = torch.zeros(ctas * steps * STAGE, dtype=torch.uint8)
     out = torch.zeros(ctas, 2, dtype=torch.int64)
     text, shape = kernel("along", steps, 0, 1, ctas, first=FIRST, last=LAST), shape_of(ctas)

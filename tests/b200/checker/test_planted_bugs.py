@@ -1,0 +1,35 @@
+"""Every planted bug is named with its lines; its corrected twin is clean in every schedule."""
+
+import pytest
+
+from tests.b200.checker.checks_page import unexplained
+from tests.planted_bugs.listed import PLANTED
+
+SCHEDULES = (None, "early", "late", "random:1", "random:2")
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda c: c.name)
+def test_the_bug_is_named(planted):
+    source, outcome = planted.run(True)
+    assert planted.kind in outcome.kinds, outcome.text
+    assert unexplained(outcome.findings) == []
+    for expected in planted.words:
+        assert expected in outcome.text
+    for mark in planted.marks:
+        assert any(f"{planted.name}.ptx:{n}" in outcome.text for n in source.marks[mark]), (
+            mark,
+            outcome.text,
+        )
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda c: c.name)
+def test_the_corrected_twin_is_clean(planted, schedule):
+    _, outcome = planted.run(False, schedule)
+    assert outcome.clean, outcome.text
+    assert outcome.right is True
+
+
+def test_names_are_unique():
+    names = [planted.name for planted in PLANTED]
+    assert len(set(names)) == len(names) >= 30

@@ -1,0 +1,41 @@
+"""All planted bugs in PTX, of small kernels. Those in CuTe DSL and of whole pipelines are run apart."""
+
+from tests.planted_bugs import (
+    cancels,
+    clusters,
+    cta,
+    flags,
+    gemm,
+    grid,
+    lanes,
+    numbers,
+    orders,
+    polls,
+    rules,
+    scopes,
+    tensormaps,
+    tmem,
+    unwritten,
+    waits,
+    words,
+)
+
+PLANTED = [
+    *flags.PLANTED,
+    *gemm.PLANTED,
+    *cta.PLANTED,
+    *cancels.PLANTED,
+    *clusters.PLANTED,
+    *grid.PLANTED,
+    *lanes.PLANTED,
+    *numbers.PLANTED,
+    *tensormaps.PLANTED,
+    *tmem.PLANTED,
+    *unwritten.PLANTED,
+    *waits.PLANTED,
+    *polls.PLANTED,
+    *words.PLANTED,
+    *rules.PLANTED,
+    *orders.PLANTED,
+    *scopes.PLANTED,
+]

@@ -1,0 +1,86 @@
+"""Planted bugs in numbers: wrong results with no wrong access. Quantisation to NVFP4."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.planted_bugs.case import PlantedBug, Source
+
+BLOCK, THREADS = 16, 32  # values of a block, blocks
+
+
+def quantise(bug: bool) -> Source:
+    """Each thread quantises a block of 16 floats to e2m1 with a scale in e4m3; out: for each block
+    8 bytes of codes, the scale, and nothing.
+    """
+    k = Source(".param .u64 x, .param .u64 out", THREADS)
+    k("mov.u32 %r0, %tid.x;")
+    for i, name in enumerate(("x", "out")):
+        k(f"ld.param.u64 %rd{i}, [{name}];")
+    k(f"mul.wide.u32 %rd2, %r0, {4 * BLOCK};")
+    k("add.u64 %rd2, %rd2, %rd0;")
+    for i in range(0, BLOCK, 4):
+        four = ", ".join(f"%f{i + j}" for j in range(4))
+        k(f"ld.global.v4.f32 {{{four}}}, [%rd2+{4 * i}];")
+    k("mov.f32 %f20, 0f00000000;")
+    for i in range(BLOCK):
+        k(f"abs.f32 %f21, %f{i};")
+        k("max.f32 %f20, %f20, %f21;")
+    k("mul.f32 %f22, %f20, 0f3E2AAAAB;")  # 1 / 6: the largest value becomes the largest code
+    k("mov.f32 %f23, 0f00000000;")
+    k("cvt.rn.satfinite.e4m3x2.f32 %h1, %f23, %f22;", "round the scale")
+    k("cvt.rn.f16x2.e4m3x2 %r5, %h1;")
+    k("mov.b32 {%h2, %h3}, %r5;")
+    k("cvt.f32.f16 %f24, %h2;")
+    divisor = "%f22" if bug else "%f24"
+    for i in range(BLOCK):
+        k(f"div.rn.f32 %f{i}, %f{i}, {divisor};")
+    for word in range(2):
+        values = [f"%f{8 * word + i}" for i in range(8)]
+        pairs = (
+            f"cvt.rn.satfinite.e2m1x2.f32 b{i}, {values[2 * i + 1]}, {values[2 * i]};"
+            for i in range(4)
+        )
+        k("{ .reg .b8 b<4>; " + " ".join(pairs) + f" mov.b32 %r{6 + word}, {{b0, b1, b2, b3}}; }}",
+          "quantise")  # fmt: skip
+    k("cvt.u32.u16 %r8, %h1;")
+    k("mov.u32 %r9, 0;")
+    k("mul.wide.u32 %rd3, %r0, 16;")
+    k("add.u64 %rd3, %rd3, %rd1;")
+    k("st.global.v4.b32 [%rd3], {%r6, %r7, %r8, %r9};")
+    return k
+
+
+def _arguments() -> list:
+    x = torch.randn(THREADS, BLOCK, generator=torch.Generator().manual_seed(3)) * 5
+    return [x, torch.zeros(THREADS, 4, dtype=torch.int32)]
+
+
+def _quantised(args: list) -> torch.Tensor:
+    """By the definition of the formats: the nearest of the 8 magnitudes, ties to the even code."""
+    x = args[0]
+    sixth = torch.tensor(0x3E2AAAAB, dtype=torch.int32).view(torch.float32)
+    scale = (x.abs().amax(1) * sixth).to(torch.float8_e4m3fn)
+    y = x / scale.float()[:, None]
+    magnitudes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])  # of two codes equally near, the even one first
+    nearest = (y.abs()[..., None] - magnitudes[order]).abs().argmin(-1)
+    codes = order[nearest] | (torch.signbit(y).long() << 3)
+    words = (codes.reshape(THREADS, 2, 8) << torch.arange(0, 32, 4)).sum(-1)
+    parts = [words, scale.view(torch.uint8).long()[:, None], torch.zeros(THREADS, 1).long()]
+    packed = torch.cat(parts, 1)
+    return torch.where(packed >= 1 << 31, packed - (1 << 32), packed).int()
+
+
+PLANTED = [
+    PlantedBug(
+        "unrounded_block_scale",
+        "values are divided by the block's scale as it was before its rounding to e4m3",
+        quantise,
+        "numerics",
+        ("block scale before its rounding", "the scale converted back"),
+        ("quantise", "round the scale"),
+        _arguments,
+        _quantised,
+    ),
+]

@@ -1,0 +1,138 @@
+"""Planted bugs in tensor memory, without MMAs."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.planted_bugs.case import PlantedBug, Source
+from tests.planted_bugs.cta import ints, start
+
+
+def tensor_memory(
+    fences=True,
+    wait_store=True,
+    grow=False,
+    wait_all=True,
+    again=False,
+    other=False,
+    free_first=False,
+) -> Source:
+    """Warp 0 writes tensor memory, warp 4 (same quarter) reads it behind a CTA barrier."""
+    k = start(160)
+    columns = 512 if again else 32
+
+    def alloc():
+        k(
+            f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2048], {columns};",
+            "alloc",
+        )
+        if again:
+            k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2052], 512;", "again")
+        if grow:
+            k(
+                "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2052], 64;",
+                "alloc more",
+            )
+
+    def write():
+        k("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {%r0};", "tmem store")
+        if wait_store:
+            k("tcgen05.wait::st.sync.aligned;")
+        if fences:
+            k("tcgen05.fence::before_thread_sync;")
+
+    def read():
+        if fences:
+            k("tcgen05.fence::after_thread_sync;")
+        k("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r5}, [%r4];", "tmem load")
+        if wait_all:
+            k("tcgen05.wait::ld.sync.aligned;")
+        k("mul.wide.u32 %rd8, %r0, 4;")
+        k("add.u64 %rd9, %rd0, %rd8;")
+        k("st.global.u32 [%rd9+-512], %r5;")
+
+    def free():
+        k(f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, {columns};", "dealloc")
+
+    k.only(0, alloc, 31)
+    k("bar.sync 0;")
+    k("ld.shared.b32 %r4, [%r1+2048];")
+    k.only(0, write, 31)
+    if other:  # a warp of the same quarter of the lanes
+        k.only(128, write, 159)
+    if free_first:
+        k.only(0, free, 31)
+    k("bar.sync 0;")
+    k.only(128, read, 159)
+    k("bar.sync 0;")
+    if not free_first:
+        k.only(0, free, 31)
+    return k
+
+
+def tensor(name, title, kind, words, marks, **options) -> PlantedBug:
+    return PlantedBug(
+        name,
+        title,
+        lambda bug: tensor_memory(**(options if bug else {})),
+        kind,
+        words,
+        marks,
+        ints(32),
+        lambda args: torch.arange(32, dtype=torch.int32),
+    )
+
+
+PLANTED = [
+    tensor(
+        "tmem_without_fences",
+        "tensor memory is handed over by bar.sync without tcgen05 fences",
+        "race",
+        ("behind a barrier without tcgen05 fences", "tcgen05.fence::before_thread_sync"),
+        ("tmem load", "tmem store"),
+        fences=False,
+    ),
+    tensor(
+        "no_wait_st",
+        "tensor memory is handed over before tcgen05.wait::st",
+        "race",
+        (
+            "reads tensor memory before the tcgen05.st that writes it is complete",
+            "tcgen05.wait::st",
+        ),
+        ("tmem load", "tmem store"),
+        wait_store=False,
+    ),
+    tensor(
+        "alloc_grows",
+        "a second tcgen05.alloc is larger than the first",
+        "fault",
+        ("must not grow",),
+        ("alloc more",),
+        grow=True,
+    ),
+    tensor(
+        "alloc_of_what_is_taken",
+        "tensor memory is allocated twice and freed at the end",
+        "deadlock",
+        ("tensor memory:", "an allocation is not freed (tcgen05.dealloc)"),
+        ("again",),
+        again=True,
+    ),
+    tensor(
+        "two_warps_one_column",
+        "two warps store to the same lanes and column",
+        "race",
+        ("tcgen05.st overwrites tensor memory that tcgen05.st may still use",),
+        ("tmem store",),
+        other=True,
+    ),
+    tensor(
+        "used_after_dealloc",
+        "tensor memory is read behind its tcgen05.dealloc",
+        "lifetime",
+        ("tcgen05.ld uses tensor memory that is deallocated", "before tcgen05.dealloc"),
+        ("tmem load", "dealloc"),
+        free_first=True,
+    ),
+]
