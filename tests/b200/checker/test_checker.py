@@ -427,3 +427,12 @@ def test_a_load_of_unwritten_shared_memory_is_an_error_where_it_reaches_a_result
     if reaches:
         hangs = "bra X" in use
         assert ("the launch ends in a deadlock" if hangs else "depends on it: ") in str(finding)
+
+
+def test_a_prefetch_may_be_the_first_that_a_kernel_does():
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    body = "ld.param.u64 %rd1, [a];\ncp.async.bulk.prefetch.L2.global [%rd1], 128;"
+    text = kernel(body, [".u64 a"], reqntid=32)
+    x = torch.arange(32, dtype=torch.int32)
+    assert run(text, x, block=(32, 1, 1), gpu=gpu).findings == []
