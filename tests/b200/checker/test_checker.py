@@ -432,7 +432,7 @@ def test_a_load_of_unwritten_shared_memory_is_an_error_where_it_reaches_a_result
 def test_a_prefetch_may_be_the_first_that_a_kernel_does():
     gpu = Gpu()
     gpu.machine = b200.machine(gpu.memory)
-    body = "ld.param.u64 %rd1, [a];\ncp.async.bulk.prefetch.L2.global [%rd1], 128;"
-    text = kernel(body, [".u64 a"], reqntid=32)
-    x = torch.arange(32, dtype=torch.int32)
-    assert run(text, x, block=(32, 1, 1), gpu=gpu).findings == []
+    map_ = ".param .align 64 .b8 map[128]"
+    body = "mov.b64 %rd1, map;\ncvta.param.u64 %rd2, %rd1;\nprefetch.tensormap [%rd2];"
+    text = kernel(body, [map_], reqntid=32).replace(".param .param", ".param")
+    assert run(text, bytes(128), block=(32, 1, 1), gpu=gpu).findings == []
