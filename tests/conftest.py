@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.fork_server import LONGEST, ForkServer
 
-LONGEST = 240  # seconds a command may take
+POPCORN_FD = 63  # the runner's pipe of a command: a file behind this descriptor
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,16 @@ class Finished:
         return [json.loads(line) for line in self.stdout.splitlines()]
 
 
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """Of this process: commands without the time of their imports."""
+    server = ForkServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def run_eval(tmp_path: Path) -> Callable[..., Finished]:
+def run_eval(tmp_path: Path, fork_server: ForkServer) -> Callable[..., Finished]:
     """run_eval(*arguments, popcorn=False, env={}, limit=seconds): eval.py from another folder."""
 
     def run(
@@ -46,23 +53,16 @@ def run_eval(tmp_path: Path) -> Callable[..., Finished]:
             k: v for k, v in os.environ.items() if not k.startswith(("POPCORN", "NVFP4"))
         }
         environment |= env or {}
-        read, write = os.pipe()
+        command = [str(ROOT / "eval.py"), *arguments]
+        pipe = tmp_path / "popcorn"
         if popcorn:
-            environment["POPCORN_FD"] = str(write)
-        process = subprocess.Popen(
-            [sys.executable, str(ROOT / "eval.py"), *arguments],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            pass_fds=[write],
-        )
-        os.close(write)
-        stdout, stderr = process.communicate(timeout=limit)
-        with os.fdopen(read) as pipe:
-            lines = [tuple(line.rstrip("\n").split(": ", 1)) for line in pipe]
-        return Finished(process.returncode, stdout, stderr, lines)
+            environment["POPCORN_FD"] = str(POPCORN_FD)
+        files = {POPCORN_FD: pipe} if popcorn else {}
+        done = fork_server.run(*command, cwd=tmp_path, env=environment, limit=limit, files=files)
+        written = pipe.read_text().splitlines() if popcorn else []
+        pipe.unlink(missing_ok=True)
+        lines = [(key, value) for key, _, value in (line.partition(": ") for line in written)]
+        return Finished(done.returncode, done.stdout, done.stderr, lines)
 
     return run
 

@@ -44,13 +44,13 @@ RACE = kernel(
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, fork_server):
     def call(script: str, *arguments: str, name: str = "script.py"):
         (tmp_path / name).write_text(script)
-        command = [sys.executable, "-m", "b200", "run", *arguments]
+        command = ["-m", "b200", "run", *arguments]
         where = command.index("SCRIPT") if "SCRIPT" in command else len(command)
         command[where : where + 1] = [str(tmp_path / name)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        return fork_server.run(*command)
 
     return call
 
@@ -75,7 +75,7 @@ def test_exit_status(run, script, status, said):
     assert said in done.stderr
 
 
-def test_a_module(tmp_path):
+def test_a_module(tmp_path, fork_server):
     """As `python -m`: from the current directory, with its arguments, -m among them."""
     package = tmp_path / "kernels"
     package.mkdir()
@@ -83,9 +83,7 @@ def test_a_module(tmp_path):
     (package / "race.py").write_text("import sys\n" + launching(RACE) + "\nprint(sys.argv[1:])\n")
 
     def call(*arguments: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "b200", "run", "--no-again", *arguments]
-        path = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True)
+        return fork_server.run("-m", "b200", "run", "--no-again", *arguments, cwd=tmp_path)
 
     done = call("-m", "kernels.race", "-k", "name", "-m", "slow")
     assert done.returncode == 1 and ": race: " in done.stderr

@@ -90,7 +90,7 @@ def test_each_case_stands_alone(run_eval, stand_in, tmp_path):
     submission = stand_in("""
 if m == 2: os.abort()
 if m == 3:
-    while True: pass
+    while True: time.sleep(1)
 if m == 4: os._exit(7)
 if m == 5: raise Unpicklable('an odd thing')
 if m == 6: raise ValueError('a must be float4_e2m1fn_x2, got uint8')
@@ -246,7 +246,7 @@ def test_a_gpu_is_timed_as_on_the_leaderboard(run_eval, stand_in):
 
 def test_finished_cases_are_not_lost_when_interrupted(stand_in, tmp_path):
     """The first case never ends; those behind it are done when SIGINT comes."""
-    submission = stand_in("while m == 1: pass\nlaunch(); return ref_kernel(data)")
+    submission = stand_in("while m == 1: time.sleep(1)\nlaunch(); return ref_kernel(data)")
     lines = [f"m: {m}; n: 40; k: 64; l: 1" for m in (1, 2, 3)]
     cases_given = [word for line in lines for word in ("--case", line)]
     options = ("--json", "--jobs", "2", "--submission", submission, *EMULATED)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,21 @@ def with_bug(path: Path, bug: str) -> Path:
     return target
 
 
-def evaluate(mode: str, submission: Path, *options: str) -> tuple[int, dict]:
-    """(exit status, JSON record) of eval.py on one case in the emulator."""
-    command = [sys.executable, str(ROOT / "eval.py"), mode, "gemm", "--json"]
-    command += ["--device", "emulator", "--submission", str(submission), *options]
-    command += [] if "--case" in options else ["--case", CASE]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
+@pytest.fixture
+def evaluate(fork_server) -> Callable[..., tuple[int, dict]]:
+    """evaluate(mode, submission, *options): (exit status, JSON record) of eval.py on one case in
+    the emulator.
+    """
+
+    def run(mode: str, submission: Path, *options: str) -> tuple[int, dict]:
+        command = [str(ROOT / "eval.py"), mode, "gemm", "--json"]
+        command += ["--device", "emulator", "--submission", str(submission), *options]
+        command += [] if "--case" in options else ["--case", CASE]
+        done = fork_server.run(*command)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -43,7 +49,7 @@ def evaluate(mode: str, submission: Path, *options: str) -> tuple[int, dict]:
         ("column_major", "c is stored column after column (leading dimension 128)"),
     ],
 )
-def test_diff_knows_the_kernel_at_hand(tmp_path, bug, words):
+def test_diff_knows_the_kernel_at_hand(tmp_path, evaluate, bug, words):
     submission = with_bug(tmp_path, bug)
     status, record = evaluate("diff", submission)
     assert status == 112 and record["status"] == "fail"
@@ -58,7 +64,7 @@ def test_diff_knows_the_kernel_at_hand(tmp_path, bug, words):
         assert "16,384 of 32,768 elements hold what c held before the call" in said
 
 
-def test_diff_of_a_right_kernel(tmp_path):
+def test_diff_of_a_right_kernel(tmp_path, evaluate):
     status, record = evaluate("diff", with_bug(tmp_path, ""))
     assert status == 0 and record["status"] == "pass"
 
@@ -67,7 +73,7 @@ def test_diff_of_a_right_kernel(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["benchmark", "profile"])
-def test_a_wrong_kernel_is_not_passed_by_the_clock(tmp_path, mode):
+def test_a_wrong_kernel_is_not_passed_by_the_clock(tmp_path, evaluate, mode):
     wrong = with_bug(tmp_path, "column_major")
     status, record = evaluate(mode, wrong)
     assert (status, record["status"]) == (112, "fail") and "elements differ" in record["message"]
@@ -76,14 +82,16 @@ def test_a_wrong_kernel_is_not_passed_by_the_clock(tmp_path, mode):
     assert "not checked" in record["message"]
 
 
-def test_a_right_kernel_has_the_same_time_with_and_without_its_results(tmp_path):
+def test_a_right_kernel_has_the_same_time_with_and_without_its_results(tmp_path, evaluate):
     right = with_bug(tmp_path, "")
     status, checked = evaluate("benchmark", right)
     assert (status, checked["status"]) == (0, "pass")
     assert evaluate("benchmark", right, "--no-check")[1]["time_us"] == checked["time_us"]
 
 
-def test_profile_knows_the_roles_the_stages_and_the_stores_of_the_kernel_at_hand(tmp_path):
+def test_profile_knows_the_roles_the_stages_and_the_stores_of_the_kernel_at_hand(
+    tmp_path, evaluate
+):
     case = ("--case", "m: 128; n: 256; k: 1024; l: 1")
     status, record = evaluate("profile", with_bug(tmp_path, ""), *case, "--no-check")
     assert status == 0
@@ -99,7 +107,7 @@ def test_profile_knows_the_roles_the_stages_and_the_stores_of_the_kernel_at_hand
     assert "launch gap" in text
 
 
-def test_barriers_have_the_names_of_the_source(tmp_path):
+def test_barriers_have_the_names_of_the_source(tmp_path, evaluate):
     case = ("--case", "m: 128; n: 128; k: 1024; l: 1")
     status, record = evaluate("test", with_bug(tmp_path, "no_empty_wait"), *case)
     assert status == 112
@@ -118,7 +126,7 @@ SIDE_QUEUE = """
 
 
 @pytest.mark.parametrize("mode", ["test", "leaderboard"])
-def test_work_on_a_side_queue_that_nobody_waits_for_is_an_error(tmp_path, mode):
+def test_work_on_a_side_queue_that_nobody_waits_for_is_an_error(tmp_path, evaluate, mode):
     pytest.importorskip("cuda.bindings.driver")
     text = ROWS_GEMM.read_text()
     call = "    _compiled[m, n, k, l](*pointers)\n    return c\n"

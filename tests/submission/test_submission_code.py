@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
@@ -9,6 +10,7 @@ import re
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,14 @@ def test_no_local_memory_and_registers_to_spare(code, name):
     assert parameters <= declared <= parameters + 64 + 8
 
 
+@pytest.fixture(scope="module")
+def sass(code) -> Callable[[str], list[str]]:
+    """sass(name): lines of SASS of a case, disassembled once."""
+    return functools.cache(
+        lambda name: disassembly.disassemble(code[name][1], disassembly.find_tool())
+    )
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_mma_instructions(code, name):
     problem, config = CASES[name]
@@ -156,9 +166,9 @@ def test_a_pair_allocates_behind_the_barrier_of_the_cluster(code, name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_sass_issues_each_mma_once(code, name):
+def test_sass_issues_each_mma_once(sass, name):
     """ptxas puts operands that it cannot prove uniform through a loop over lanes, an MMA at a time."""
-    lines = disassembly.disassemble(code[name][1], disassembly.find_tool())
+    lines = sass(name)
     body = disassembly.role_loop(lines, ("UTCOMMA", "UTCBAR"))
     issued = sum(op.startswith(("UTCOMMA", "UTCCP")) for op in body)
     assert issued and "BRA.U.ANY" not in body
@@ -166,9 +176,9 @@ def test_sass_issues_each_mma_once(code, name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_sass_has_no_fence_of_all_memory(code, name):
+def test_sass_has_no_fence_of_all_memory(sass, name):
     """MEMBAR.ALL.GPU waits for all loads under way: thousands of cycles (measured on an H200)."""
-    lines = disassembly.disassemble(code[name][1], disassembly.find_tool())
+    lines = sass(name)
     assert not [op for op in disassembly.opcodes(lines) if op.startswith("MEMBAR.ALL.GPU")]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 
 import torch
@@ -15,7 +13,6 @@ from b200.checker.without_rule import NEED_NONE
 from b200.chip import instruction_set  # noqa: F401  registers every unit
 from b200.chip.gpu import Gpu
 from b200.registry import TABLE
-from tests import ROOT
 from tests.planted_bugs import cta
 from tests.planted_bugs.case import Source
 
@@ -88,7 +85,7 @@ gpu.launch(open(sys.argv[1]).read(), "k", (1, 1, 1), (32, 1, 1), args=[out])
 """
 
 
-def test_the_exit_status_of_strict(tmp_path):
+def test_the_exit_status_of_strict(tmp_path, fork_server):
     """0 where the check is incomplete, 1 where that is not to pass; a complete one passes."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -98,12 +95,6 @@ def test_the_exit_status_of_strict(tmp_path):
         cta.store_own(k, "%r0")
         ptx = tmp_path / "k.ptx"
         ptx.write_text(k.text("k"))
-        done = subprocess.run(
-            [sys.executable, "-m", "b200", "run", option, str(script), str(ptx)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        done = fork_server.run("-m", "b200", "run", option, str(script), str(ptx))
         assert done.returncode == status, done.stderr
         assert "the check is incomplete: k.ptx:" in done.stderr

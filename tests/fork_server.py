@@ -1,0 +1,152 @@
+"""A Python that has imported what the commands import, and forks to become one of them.
+
+`python eval.py` and `python -m b200` spend two CPU seconds on importing torch and the CuTe DSL, more
+than most tests of theirs need, so tests start them here. What a command does, prints and returns is
+its own. What this cannot show is that a command imports what it needs, and when: tests of that start
+an interpreter.
+
+`python -m tests.fork_server` reads requests from stdin, a JSON object a line, and answers each with
+the exit status of the command, negative for a signal.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests import ROOT
+
+IMPORTED = (
+    *("cutlass.cute.runtime", "cutlass.torch", "reference"),
+    *("harness.evaluator.command", "harness.evaluator.case.gpu_data"),
+    *("b200.checker.checked", "b200.clock", "b200.script"),
+    *("b200.host.cuda", "b200.host.dsl", "b200.host.triton"),
+)
+# Read when numpy and the DSL are imported; a command would have set them before that.
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
+LONGEST = 240  # seconds a command may take
+
+
+class ForkServer:
+    """Runs commands, one after another. The server ends with the process that made it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fork_server"],
+            cwd=ROOT,
+            env={**os.environ, **ENVIRONMENT},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self,
+        *command: str,
+        cwd: Path = ROOT,
+        env: Mapping[str, str] | None = None,
+        limit: float = LONGEST,
+        files: Mapping[int, Path] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """What `python COMMAND` returned and printed.
+
+        command: a script and its arguments, or -m, a module and its arguments. env: its
+        environment, if not that of this process. limit: seconds, after which it is killed. files:
+        what its other descriptors write to. It reads nothing from stdin.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
+            written = {1: stdout, 2: stderr} | dict(files or {})
+            status = self._status(command, cwd, os.environ if env is None else env, written, limit)
+            said = stdout.read_text(), stderr.read_text()
+        return subprocess.CompletedProcess(command, status, *said)
+
+    def _status(
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        files: Mapping[int, Path],
+        limit: float,
+    ) -> int:
+        request = {
+            "command": list(command),
+            "cwd": str(cwd),
+            "env": dict(env),
+            "files": [(descriptor, str(path)) for descriptor, path in files.items()],
+            "limit": limit,
+        }
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def _become(request: dict[str, Any]) -> None:
+    """In the fork: carry out the command, up to what it has registered for its end.
+
+    What Python does after that, to free all modules one by one, takes half a second.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    for descriptor, path in request["files"]:
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    try:
+        _run(request["command"], request["cwd"])
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        sys.exit(1)
+    finally:
+        atexit._run_exitfuncs()
+
+
+def _run(command: list[str], cwd: str) -> None:
+    if command[0] == "-m":
+        _, module, *arguments = command
+        sys.argv, sys.path[0] = [module, *arguments], cwd
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    else:
+        sys.argv, sys.path[0] = command, str(Path(command[0]).parent)
+        runpy.run_path(command[0], run_name="__main__")
+
+
+def _status(request: dict[str, Any]) -> int | None:
+    """How the command ended, killed where it had not in time."""
+    process = multiprocessing.get_context("fork").Process(target=_become, args=(request,))
+    process.start()
+    process.join(request["limit"])
+    process.kill()
+    process.join()
+    return process.exitcode
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; pytest ends us
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.freeze()  # so that a collection in a fork does not write to, and so copy, what is shared
+    for line in sys.stdin:
+        print(_status(json.loads(line)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

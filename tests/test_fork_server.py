@@ -1,0 +1,42 @@
+"""A command that the fork server starts ends as one that Python starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import atexit, os, signal, sys
+atexit.register(lambda: print("at the end"))
+print(sys.argv[1:], os.getcwd(), os.environ["SAID"], sys.path[0], __name__, repr(sys.stdin.read()))
+print("wrong", file=sys.stderr)
+"""
+ENDS = {
+    "by itself": "",
+    "a status": "sys.exit(3)",
+    "a text": "sys.exit('no')",
+    "an exception": "raise ValueError('bad')",
+    "without cleaning up": "sys.stdout.flush(); os._exit(4)",
+    "a signal": "sys.stdout.flush(); os.kill(os.getpid(), signal.SIGTERM)",
+}
+
+
+@pytest.mark.parametrize("last", ENDS.values(), ids=ENDS)
+def test_it_ends_as_it_would_by_itself(fork_server, tmp_path, last):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT + last + "\n")
+    how = {"cwd": tmp_path, "env": {**os.environ, "SAID": "hello"}}
+    command = [sys.executable, str(script), "-x", "1"]
+    usual = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **how)
+    forked = fork_server.run(*command[1:], **how)
+    assert (forked.returncode, forked.stdout) == (usual.returncode, usual.stdout)
+    assert forked.stderr.splitlines()[0] == usual.stderr.splitlines()[0] == "wrong"
+    assert forked.stderr.splitlines()[-1] == usual.stderr.splitlines()[-1]
+
+
+def test_one_that_takes_too_long_is_killed(fork_server, tmp_path):
+    (tmp_path / "script.py").write_text("import time\ntime.sleep(100)\n")
+    assert fork_server.run(str(tmp_path / "script.py"), limit=0.5).returncode == -9
