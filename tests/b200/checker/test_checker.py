@@ -12,6 +12,7 @@ from b200.checker.coverage import Loads, crosses
 from b200.checker.finding import LIMIT, Findings
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
+from tests.b200.host.test_driver import encode
 from tests.b200.ptx_support import kernel, run
 from tests.planted_bugs import clusters, cta, gemm
 
@@ -435,4 +436,6 @@ def test_a_prefetch_may_be_the_first_that_a_kernel_does():
     map_ = ".param .align 64 .b8 map[128]"
     body = "mov.b64 %rd1, map;\ncvta.param.u64 %rd2, %rd1;\nprefetch.tensormap [%rd2];"
     text = kernel(body, [map_], reqntid=32).replace(".param .param", ".param")
-    assert run(text, bytes(128), block=(32, 1, 1), gpu=gpu).findings == []
+    x = torch.zeros(8, 64, dtype=torch.int32)
+    tensormap = encode(2, x.data_ptr(), (64, 8), (256,), (32, 4), (1, 1))
+    assert run(text, tensormap, block=(32, 1, 1), gpu=gpu).findings == []
