@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections import Counter
 
 import pytest
 
 from harness.studies import corpus
+from tests import ROOT
 from tests.b200.test_run import BEHIND, CLEAN, RACE, launching
 
 RACE_FOUND = {"severity": "error", "kind": "race", "loc": "/there/a.py:7", "diagnosis": "d"}
@@ -94,6 +97,13 @@ def test_the_file():
         assert bool(errors) == (program.expected == "errors"), program
         assert not errors or program.note, program
         assert all(":" in line for _, _, line in program.findings), program
+
+
+def test_the_table_of_the_page():
+    page = (ROOT / "docs" / "programs.md").read_text()
+    _, programs = corpus.read(corpus.CORPUS)
+    for verdict, count in Counter(program.expected for program in programs).items():
+        assert re.search(rf"^\\| {verdict}\\b.* \\| {count} \\|$", page, re.M), (verdict, count)
 
 
 def test_nothing_at_hand(tmp_path, capsys):
