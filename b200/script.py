@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import b200
 from b200.checker.finding import ERROR, explained
 from b200.hopper.errors import HopperError
+from b200.program.names import readable
 
 if TYPE_CHECKING:
     from b200.chip.gpu import Gpu
@@ -220,7 +221,7 @@ def _print_without_our_frames(error: BaseException) -> None:
 
 def line(launch) -> str:
     """One launch of the script: its shape, its modelled time or its findings."""
-    text = f"b200: {launch.kernel}, grid {launch.grid}, cluster {launch.cluster}"
+    text = f"b200: {readable(launch.kernel)}, grid {launch.grid}, cluster {launch.cluster}"
     time_of = launch.time
     if time_of is not None:
         text += f", modelled {time_of.time_us:.2f} us"

@@ -22,12 +22,13 @@ COMMANDS = {  # name -> module that is run, and what it says
     "figures": ("harness.tables.figures", "the generated tables of README and docs"),
     "host_path": ("harness.studies.host_path", "what a call costs on the host"),
     "packs": ("harness.studies.packs", "the leaderboards' cases, for a Hopper GPU elsewhere"),
+    "picture": ("harness.tables.picture", "the picture of the README"),
     "prose": ("harness.tables.prose", "sentences of README and docs that are too long"),
     "sass": ("harness.studies.sass", "instructions of the loops over k-tiles, from SASS"),
     "tuning": ("harness.studies.tuning", "which configuration is fast, modelled"),
     "verify": ("harness.studies.evidence.verify", "what SentryWard says of the kernel's PTX"),
 }
-FORMER = {name: name for name in COMMANDS if name not in ("prose", "verify")} | {
+FORMER = {name: name for name in COMMANDS if name not in ("picture", "prose", "verify")} | {
     "evidence.verify": "verify"
 }
 

@@ -108,3 +108,11 @@ def test_a_thing_has_the_glossarys_name(page):
 
 def test_the_glossary_gives_words_up():
     assert len(avoided()) >= 4 and avoided()["twin"] == "H200 model"
+
+
+def test_the_front_page_is_short_and_begins_with_what_counts():
+    """At most 110 lines and 900 words; picture and results within the first 40 lines."""
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 110 and len(text.split()) <= 900
+    top = "\n".join(text.splitlines()[:40])
+    assert "![" in top and "<!-- /table -->" in top and "never timed on a B200" in top

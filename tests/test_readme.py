@@ -20,6 +20,7 @@ from tests import ROOT
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PAGES = [page for page in figures.pages() if not figures.history(page)]
+COMMAND_PAGE = ROOT / "docs" / "reference" / "cli.md"
 NOT_OURS = ("pip", "pytest", "ruff")
 SUBCOMMANDS = {
     "b200": ("run", "pack", "pipeline", "h200-model", "info", "calibrate", "measure"),
@@ -135,9 +136,10 @@ def test_two_commands_do_all_the_set_up():
 
 
 def test_options_of_the_readme_are_all_there():
-    """Every --option that README's table and text name is one of eval.py, of a command of
+    """Every --option that README and the page of commands name is one of eval.py, of a command of
     its own, or of `b200`."""
-    text = re.sub(r"python -m harness[^`\n]*", "", (ROOT / "README.md").read_text())
+    pages = "".join(path.read_text() for path in (ROOT / "README.md", COMMAND_PAGE))
+    text = re.sub(r"python -m harness[^`\n]*", "", pages)
     ours = [t for called, t in usages().items() if "eval.py" in called or "b200" in called]
     known = "".join(ours)
     for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))):

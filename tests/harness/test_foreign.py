@@ -8,17 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from harness.tables import picture
 from tests import ROOT
 
-ROWS_GEMM = Path(__file__).parent / "foreign" / "rows_gemm.py"
+ROWS_GEMM = ROOT / "docs" / "examples" / "gemm_mended.py"
 CASE = "m: 128; n: 256; k: 512; l: 1"
+
+
+BUGS = {  # name -> what is written in the place of what
+    "": {},
+    "half_stored": dict(picture.HALF),
+    "column_major": {"stride=(n, 1, m * n)": "stride=(1, m, m * n)"},
+    "no_empty_wait": {"cute.arch.mbarrier_wait(empty + s, phase ^ 1)": "pass"},
+}
 
 
 def with_bug(path: Path, bug: str) -> Path:
     text = ROWS_GEMM.read_text()
-    assert text.count('BUG = ""\n') == 1
+    for right, wrong in BUGS[bug].items():
+        assert text.count(right) == 1, right
+        text = text.replace(right, wrong)
     target = path / f"{bug or 'right'}.py"
-    target.write_text(text.replace('BUG = ""\n', f'BUG = "{bug}"\n'))
+    target.write_text(text)
     return target
 
 

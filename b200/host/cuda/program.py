@@ -7,6 +7,7 @@ would end the process: `exit` comes back here, and so does a C++ exception of ..
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from b200.host.cuda.extension import Extensions
 
 _THROWN = -1
+B200 = ("-gencode=arch=compute_100a,code=sm_100a",)  # what tcgen05 takes
 _ENTRY = r"""
 #include <csetjmp>
 #include <cstdio>
@@ -57,7 +59,9 @@ __attribute__((visibility("default"))) const char* b200_thrown() { return thrown
 
 
 def run(extensions: Extensions, source: Path, arguments: Sequence[str]) -> int:
-    """Compile and run a program; its status. Raises BuildError, and EmulatorError for a kernel."""
+    """Compile a program for sm_100a, or for TORCH_CUDA_ARCH_LIST, and run it; its status. Raises
+    BuildError, and EmulatorError for a kernel.
+    """
     text = source.read_text()
     if not re.search(r"\bmain\s*\(", text):
         raise BuildError(f"{source}: a program needs a function main, this file has none")
@@ -65,6 +69,7 @@ def run(extensions: Extensions, source: Path, arguments: Sequence[str]) -> int:
     request = build.Request(
         name,
         (build.file_source(0, source), build.Source("entry.cpp", _ENTRY)),
+        cuda_cflags=() if os.environ.get("TORCH_CUDA_ARCH_LIST") else B200,
         ldflags=("-Wl,--wrap=exit",),
         program=True,
     )
