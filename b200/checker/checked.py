@@ -73,6 +73,7 @@ class Checked(Machine):
         if self.observer.unwritten.reads:
             self._look_at_unwritten(code, grid, block, cluster, dynamic_smem, params)
         self.observer.finish()
+        keeps = self.observer.keeps()
         self._judge_loads(code, grid, block, cluster, dynamic_smem, params)
         self.observer.findings.arrange()
         launch.findings = self.observer.findings
@@ -81,7 +82,7 @@ class Checked(Machine):
         following = self.observer.following
         if following is not None:
             launch.followed = following.followed
-            if following.on and not launch.findings:
+            if keeps:
                 self._keep(key, following.traces)
         return launch
 
@@ -199,6 +200,7 @@ class Checked(Machine):
         return super()._start_next(waiting, launch, placement)
 
     def _turn(self, f: Fragment, launch: Launch) -> bool:
+        self.observer.cluster = f.cta.cluster
         try:
             return super()._turn(f, launch)
         except Departed:

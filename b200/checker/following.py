@@ -25,8 +25,10 @@ What this relies on, and why it is sound:
     the same again, and writes the same again.
 4.  A launch may follow clusters of an earlier one of the same kernel, grid and CTAs (Traces), for
     nothing in a step is of one launch only. What rules for the whole launch keep of a cluster
-    (Left) is kept with the end of its steps, and told in the launch that follows. A launch with a
-    finding is not followed: the next one has to find it, too.
+    (Left) is kept with the end of its steps, and told in the launch that follows. So is what the
+    rules for clusters remarked of a cluster, if the one that follows is in the same place of the
+    grid; else it is checked. A launch with any other finding is not followed: the next one has to
+    find it, too.
 
 Clusters do not follow in a launch with an instruction whose wrapper (instrument.py) or operation
 (OPERATIONS, below) does not say what its steps are: atomics, accesses that synchronise, edits of
@@ -66,6 +68,7 @@ from b200.program.module import Instr
 from b200.spaces import WINDOW_MASK
 
 if TYPE_CHECKING:
+    from b200.checker.finding import Finding
     from b200.checker.observer import Observer
     from b200.chip.state import Cluster, GlobalMemory
 
@@ -181,11 +184,21 @@ class Node:
         return node
 
 
+class Remark(NamedTuple):
+    """A finding that the rules for clusters made of the cluster with this index."""
+
+    index: tuple[int, int, int]
+    finding: Finding
+
+
 class Traces:
-    """The steps that clusters have taken, from `root` on, of launches of one kernel."""
+    """The steps that clusters have taken, from `root` on, of launches of one kernel. remarks: on
+    those that ended at a node.
+    """
 
     def __init__(self):
         self.root, self.steps = Node(None), 0
+        self.remarks: dict[Node, list[Remark]] = {}
 
 
 class Following:
@@ -203,6 +216,7 @@ class Following:
         self.follower: Trail | None = None
         self.followed = 0  # clusters that did so to their end
         self.told: set[Node] = set()
+        self.names: dict[int, str] = {}  # address of a tensor -> its name
 
     def begin(self, cluster: Cluster, alone: bool):
         """A cluster becomes resident. alone: no other runs."""
@@ -325,6 +339,11 @@ class Trail:
             following.told.add(self.node)
             return
         assert self.node.left is not None  # whoever took these steps has ended here
+        remarks = following.traces.remarks.get(self.node, ())
+        if self.node in following.told:
+            remarks = ()
+        elif any(remark.index != self.cluster.index for remark in remarks):
+            raise Departed
         for place, agent in agents.items():
             agent.roles |= self.node.left.roles.get(place, frozenset())
         for call in (*self.tell, *self.note):
@@ -333,6 +352,8 @@ class Trail:
             observer.tell_left(self.node.left)
             following.told.add(self.node)
         following.follower, self.follows = None, False
+        for remark in remarks:
+            observer.remarked(remark.finding, self.cluster)
         following.followed += 1
 
 
@@ -345,13 +366,18 @@ def _place(place: Place) -> tuple[int, int, int, int]:
 
 def _box(trail: Trail, w, operation: TmaLoad | TmaStore) -> tuple:
     """What is part of the step of a tensor copy: all but where its tensor is, how large, and the
-    coordinates.
+    coordinates. The tensor's name is, since findings have it.
     """
     access = operation.access
     if not access.address & ~WINDOW_MASK:
         trail.stop()  # the tensormap is in global memory: whoever edits it has to be known
     inside = [_inside(access.tensormap, box) for box in access.boxes]
-    return access.tensormap.form, tuple(inside), trail.again(w, (access.address, access.boxes))
+    address = access.tensormap.address
+    name = trail.following.names.get(address)
+    if name is None:
+        name = trail.following.names[address] = trail.following.observer.operand(address)
+    again = trail.again(w, (access.address, access.boxes))
+    return access.tensormap.form, name, tuple(inside), again
 
 
 def _inside(tensormap, box) -> tuple[tuple[int, int], ...] | None:

@@ -23,7 +23,7 @@ from b200.checker.coverage import Coverage
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
 from b200.checker.finding import ERROR, NOTE, PORTABILITY, Finding, Findings
-from b200.checker.following import Departed, Following, Left, Traces
+from b200.checker.following import Departed, Following, Left, Remark, Traces
 from b200.checker.global_memory import GlobalRules
 from b200.checker.products import Products
 from b200.checker.quantise import unrounded_scales
@@ -37,6 +37,7 @@ from b200.checker.unwritten import Unwritten
 from b200.checker.vector_clocks import ASYNC, HB, INIT, TENSOR, Agent
 from b200.checker.weak_order import Edge
 from b200.chip.describe import call, mnemonic
+from b200.chip.state import Cluster
 from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier, WaitedTwice
 from b200.chip.tensors import LiveTensors
 from b200.hardware import OFFSET_MASK
@@ -77,6 +78,10 @@ class Observer(Asynchronous):
         self.descriptors = DescriptorRanks(self)
         self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there
         self.states: list[ClusterState] = []
+        self.cluster: Cluster | None = None  # of the warp whose turn it is
+        # number of a finding that a rule for clusters has made -> of which cluster
+        self.remarks: dict[int, Cluster] = {}
+        self.of_clusters = 0  # findings before the rules for the launch have looked at all of it
         self.events = 0
 
     # --- who and where --------------------------------------------------------------------------
@@ -121,7 +126,8 @@ class Observer(Asynchronous):
         old: Record | None,
         severity: str = ERROR,
     ):
-        """A finding about what record `new` does, against `old`."""
+        """A finding about what record `new` does, against `old`, by a rule for clusters."""
+        before = len(self.findings)
         if kind == "race" and severity == ERROR or kind == "uninitialised" and severity != NOTE:
             diagnosis = words.first_cause(new, old) + diagnosis
         self.found(
@@ -132,6 +138,33 @@ class Observer(Asynchronous):
             old.ins if old is not None else None,
             severity,
         )
+        if len(self.findings) > before and self.cluster is not None:
+            self.remarks[before] = self.cluster
+
+    def remarked(self, finding: Finding, cluster: Cluster):
+        """What was found of a cluster that this one has followed from another launch."""
+        key = finding.kind, finding.loc, finding.other
+        if self.findings.new(*key) and self.alike[key[:2]] < ALIKE:
+            self.alike[key[:2]] += 1
+            self.remarks[len(self.findings)] = cluster
+            self.findings.append(finding)
+        self.products.remarked(finding)
+
+    def keeps(self) -> bool:
+        """Whether all that was found of clusters are notes on one of them, which are then kept
+        for those that follow in another launch. What rules for the launch find, they find again.
+        """
+        following, found = self.following, self.findings[: self.of_clusters]
+        if following is None or not following.on or self.findings.dropped:
+            return False
+        if len(self.remarks) < len(found) or any(f.severity != NOTE for f in found):
+            return False
+        for number, cluster in self.remarks.items():
+            remark = Remark(cluster.index, found[number])
+            remarks = following.traces.remarks.setdefault(cluster.trail.node, [])
+            if remark not in remarks:
+                remarks.append(remark)
+        return True
 
     def found(self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR):
         loc, also = words.line(ins), words.line(other) if other is not None else ""
@@ -491,6 +524,7 @@ class Observer(Asynchronous):
     def finish(self):
         """The launch has ended."""
         self.conclude()
+        self.of_clusters = len(self.findings)
         idle_launch.finish(self, self.machine.code.kernel, self.machine.params)
         self.coverage.finish()
         self.globals.finish()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record
-from b200.checker.finding import ERROR, NOTE
+from b200.checker.finding import ERROR, NOTE, Finding
 from b200.checker.shadow import GRANULE, distinct
 from b200.chip.copies.tensormap import SPANS
 from b200.chip.tensor.descriptors import SWIZZLES
 from b200.chip.tensor.mma_operands import SharedOperand
 
 GROUP = 8  # rows that a stride byte offset steps over
+NEVER_READ = " brings is never read"  # ends the diagnosis of a load of which a part is not
 
 
 class Products:
@@ -281,11 +282,15 @@ class Products:
             old,
         )
 
+    def remarked(self, finding: Finding):
+        """A finding on a cluster that was followed from another launch."""
+        self.unread |= finding.diagnosis.endswith(NEVER_READ)
+
     def part_unread(self, old: Record, total: int, used: int):
         """A load of which the tensor core has read a part: granules of it."""
         self.unread = True
         self.note(
-            f"a part of what {words.thing(old)} brings is never read",
+            f"a part of what {words.thing(old)}{NEVER_READ}",
             (
                 f"the load: {words.act(old)}",
                 f"{(total - used) * GRANULE} of {total * GRANULE} bytes are overwritten, or left "
