@@ -1,4 +1,4 @@
-"""Barriers of a CTA: who uses one again must know that its use before is over.
+"""Named barriers: a warp may use one again only if it is ordered behind the previous use.
 
 PTX ISA 9.7.13.1: a barrier is used again once it is complete. A warp that arrives for the next use
 without knowing of every arrival of the use before may be counted into that one: two groups of

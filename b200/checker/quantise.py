@@ -1,4 +1,4 @@
-"""Block scales: what is divided by must be the scale that is stored, after its rounding.
+"""Quantisation must divide by the rounded scale that is stored, not by the unrounded one.
 
 A kernel that quantises to e2m1 converts a block's scale to e4m3 or e8m0 and stores it. The values
 of the block have to be divided by what that conversion gives, converted back; dividing by the

@@ -1,4 +1,4 @@
-"""Vector clocks: who knows that what has happened.
+"""Vector clocks: which events each warp or unit is ordered behind.
 
 A clock is an int32 array [rows, components]. A component counts the steps of something that
 happens in order: the

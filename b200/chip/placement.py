@@ -3,13 +3,13 @@
 CTAs of a launch without clusters come GPC after GPC; clusters take the GPCs by turns, TPC after TPC
 (%smid of every CTA, measured on an H200, docs/hopper.md; published for a B300, QuickRunCUDA's
 I6_BLOCK_SCHEDULE_TOPOLOGY and I8_CLUSTER_TOPOLOGY). So neighbouring CTAs without clusters share a
-GPC, and with it the answers of the L2 (coalescer.py); clusters share one with those that come as
-many later as there are GPCs with a free TPC. Fewer CTAs than SMs are spread: all GPCs get as many
-as each other, and a TPC a second one when all have one (H200, 4 to 112 CTAs). A few TPCs, of the
-first GPC as the order has it, are in clusters of two at most, and come first. How many clusters fit
-follows: on an H200 66, 39, 30, 22, 17, 15 and 15 of 2 to 8 CTAs, as its driver says. A GPC has
-three CPCs, its TPCs by turns; of eight TPCs one CPC has two (H200, hopper_depth: what shares a
-limit, window.py), the strays are in the other two.
+GPC, and with it the answers of the L2 (coalescer.py). Clusters are dealt round-robin: cluster i
+shares its GPC with cluster i + G, where G GPCs have a free TPC. Fewer CTAs than SMs are spread: all
+GPCs get as many as each other, and a TPC a second one when all have one (H200, 4 to 112 CTAs). A
+few TPCs, of the first GPC as the order has it, are in clusters of two at most, and come first. How
+many clusters fit follows: on an H200 66, 39, 30, 22, 17, 15 and 15 of 2 to 8 CTAs, as its driver
+says. A GPC has three CPCs, its TPCs by turns; of eight TPCs one CPC has two (H200, hopper_depth:
+what shares a limit, window.py), the strays are in the other two.
 
 Which GPC of a B200 has how many SMs differs from chip to chip. Which die a GPC is on is not
 published; they are on the dies by turns here.

@@ -10,7 +10,8 @@ from collections import deque
 
 
 class Window:
-    """Bytes of copies under way, `most` at a time: who wants more waits for the oldest to arrive.
+    """Limits the bytes of copies under way to `most`: a copy that would exceed it waits until the
+    oldest ones have arrived.
 
     bytes: admitted and not known to have arrived; flight: (arrival, bytes) of those asked for.
     """

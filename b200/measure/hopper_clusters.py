@@ -140,8 +140,9 @@ def groupings(found: list[list[int]]) -> dict[str, dict[int, int]]:
 
 
 def turns(send: str) -> str:
-    """ROUNDS times a turn comes to the barrier %r6 of each side and is sent on, first by the side
-    without %p3. Thread 0 of each CTA stores the cycles. {name} in `send`: for a label.
+    """Ping-pong: each side waits on its barrier %r6 and then signals the other, ROUNDS times. The
+    side with %p3 false starts. Thread 0 of each CTA stores the cycles. {name} in `send`: for a
+    label.
     """
     return f"""mov.b32 %r9, 0;
     mov.u64 %rd5, %clock64;

@@ -101,8 +101,8 @@ class Command:
 
 
 def plan(scope: Scope) -> list[Command]:
-    """The commands in the order of their worth: right before fast, fast before the clock. Of each,
-    first what takes seconds.
+    """The commands by priority: correctness, then speed, then tests of the clock. In each group the
+    quick ones come first.
     """
     commands = [_module(scope, "machine", "this machine", "machine", 120)]
     smallest = () if scope.official is None else ("--smallest", str(scope.official))

@@ -39,7 +39,7 @@ TUNING = {
 
 
 def columns(what: str, record: dict) -> list[tuple[str, str, str]]:
-    """The columns of a table of that command; an ablation has one for each lever besides."""
+    """Columns of a table of `harness tuning`. The ablation has one more for each mechanism."""
     fixed = list(TUNING[what])
     if what == "ablation":
         known = {key for _, key, _ in fixed}
