@@ -15,8 +15,8 @@ from b200.checker.accesses import Record
 from b200.checker.core_operations import CoreOperations
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.generic import SHUFFLE as ALL_LANES
-from b200.checker.generic import lane_words
 from b200.checker.global_memory import REDUCTION
+from b200.checker.lane_words import lane_words
 from b200.checker.shadow import GRANULE, SHUFFLED
 from b200.checker.vector_clocks import NEVER, Agent
 from b200.chip.copies import tma_box

@@ -1,4 +1,4 @@
-"""Generic loads and stores, atomics, matrix loads and stores, edits of tensormaps, observed.
+"""Generic loads and stores, atomics, matrix loads and stores, observed.
 
 Accesses marked .volatile, .relaxed, .acquire or .release are strong: they do not conflict among
 themselves. A release publishes the warp's clock at its address, an acquire joins it.
@@ -13,6 +13,7 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker.accesses import Record
 from b200.checker.following import Look, Looking, Touch, followed, plain
+from b200.checker.lane_words import lane_words
 from b200.checker.scopes import CTA
 from b200.checker.shadow import SHUFFLED
 from b200.checker.vector_clocks import join
@@ -30,7 +31,7 @@ SHUFFLE = np.array([SHUFFLED], np.uint8)
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
 
 
-def _addresses(mask: int, address) -> np.ndarray:
+def lane_addresses(mask: int, address) -> np.ndarray:
     """The active lanes' addresses as int64; one if they are the same."""
     if not isinstance(address, np.ndarray):
         return np.array([address], np.int64)
@@ -39,7 +40,7 @@ def _addresses(mask: int, address) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def _lanes(mask: int, uniform: bool) -> np.ndarray:
-    """The lanes that go with `_addresses`: the lowest one where all have one address."""
+    """The lanes that go with `lane_addresses`: the lowest one where all have one address."""
     found = np.array(active(mask), np.uint8)
     return found[:1] if uniform else found
 
@@ -56,7 +57,7 @@ def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
     return ("global", at) if space == "global" else (None, at)
 
 
-def _shared(
+def shared_access(
     w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes, kind="generic", text=""
 ):
     """An access of shared memory by a warp, one or more addresses; lanes: the lane of each."""
@@ -90,59 +91,6 @@ def _shared(
             )
 
 
-class Pattern:
-    """Accesses of `nbytes` each at distances from the lowest one, as the shadow indexes them.
-
-    words: that they touch, first to last. index: distances of these words from the first, None
-    where they lie in a row. order: of the accesses whose words these are, one for each word.
-    """
-
-    __slots__ = ("words", "index", "order")
-
-    def __init__(self, distances: np.ndarray, nbytes: int, phase: int):
-        per = max(1, nbytes // 4)
-        first = (distances + phase) // 4
-        index = (first[:, None] + np.arange(per)).reshape(-1)
-        self.order = np.arange(distances.size).repeat(per)
-        self.words = int(index.max()) + 1
-        if self.words == index.size == np.unique(index).size:
-            self.order = self.order[np.argsort(index)]
-            index = None
-        self.index = index
-
-
-_PATTERNS: dict[tuple, Pattern] = {}
-_LANES: dict[tuple, np.ndarray] = {}
-
-
-def lane_words(at: np.ndarray, nbytes: int, lanes: np.ndarray):
-    """(index of the words, the first, the last, lane of each) of accesses of `nbytes` each: a slice
-    where they fill a range, in whatever order, as they mostly do.
-    """
-    if at.size == 1:
-        low = int(at[0]) >> 2
-        high = low + max(1, nbytes // 4) - 1
-        return slice(low, high + 1), low, high, lanes
-    low = int(at.min())
-    key = (at - low).tobytes(), nbytes, low & 3
-    pattern = _PATTERNS.get(key)
-    if pattern is None:
-        if len(_PATTERNS) >= 4096:
-            _PATTERNS.clear()
-            _LANES.clear()
-        pattern = _PATTERNS[key] = Pattern(at - low, nbytes, low & 3)
-    if lanes.size > 1:
-        key = id(pattern), lanes.tobytes()
-        by = _LANES.get(key)
-        if by is None:
-            by = _LANES[key] = lanes[pattern.order]
-        lanes = by
-    first = low >> 2
-    last = first + pattern.words - 1
-    index = slice(first, last + 1) if pattern.index is None else pattern.index + first
-    return index, first, last, lanes
-
-
 def _shared_of(
     observer, agent, w, ins, rank: int, at, nbytes: int, write: bool, lanes, kind: str, text: str
 ):
@@ -174,7 +122,7 @@ def _strong_shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lane
     """
     if not write:
         _receive_shared(w, ins, at)
-    _shared(w, ins, at, nbytes, write, lanes, "strong")
+    shared_access(w, ins, at, nbytes, write, lanes, "strong")
     if write:
         _signal_shared(w, ins, at, joins=False)
 
@@ -278,7 +226,7 @@ def _look_at_access(ins: Instr) -> Looking | None:
         return None
 
     def look(w, mask, args):
-        where, at = _where(space, _addresses(mask, args[0]))
+        where, at = _where(space, lane_addresses(mask, args[0]))
         differs = partial(_differ, mask, at, args[1], bits) if write and where else None
         if where != "global":
             return Look((plain(args[0]) if where else where,), differs=differs)
@@ -307,7 +255,7 @@ def access(ins: Instr, run):
     def observed(w, mask, address, *rest):
         observer = w.machine.observer
         observer.ins = ins
-        where, at = _where(space, _addresses(mask, address))
+        where, at = _where(space, lane_addresses(mask, address))
         if write and where == "global":
             observer.unwritten.writes(at, nbytes)
         result = run(w, mask, address, *rest)
@@ -317,7 +265,7 @@ def access(ins: Instr, run):
             if strong:
                 _strong_shared(w, ins, at, nbytes, write, _lanes(mask, at.size == 1))
             else:
-                _shared(w, ins, at, nbytes, write, _lanes(mask, at.size == 1))
+                shared_access(w, ins, at, nbytes, write, _lanes(mask, at.size == 1))
         elif where == "global":
             _beside_other_launches(w, ins, at, nbytes, write)
             _global(w, ins, at, nbytes, write, strong)
@@ -353,14 +301,14 @@ def atomic(ins: Instr, run):
     def observed(w, mask, address, *rest):
         observer = w.machine.observer
         observer.ins = ins
-        where, at = _where(space, _addresses(mask, address))
+        where, at = _where(space, lane_addresses(mask, address))
         if where == "global":
             observer.unwritten.writes(at, nbytes)
             observer.unwritten.lanes(observer.agent(w), at, nbytes, ins)
         result = run(w, mask, address, *rest)
         if where == "shared":
             _receive_shared(w, ins, at)
-            _shared(
+            shared_access(
                 w,
                 ins,
                 at,
@@ -399,65 +347,10 @@ def matrix_access(ins: Instr, run):
 
     def observed(w, mask, address, *rest):
         result = run(w, mask, address, *rest)
-        addresses = _addresses(0xFFFFFFFF, address)
+        addresses = lane_addresses(0xFFFFFFFF, address)
         where, at = _where(matrix_space(ins, addresses), addresses)
         if where == "shared":
-            _shared(w, ins, at[: rows * count], 16, write, SHUFFLE)
+            shared_access(w, ins, at[: rows * count], 16, write, SHUFFLE)
         return result
-
-    return observed
-
-
-def tensormap_replace(ins: Instr, run):
-    """tensormap.replace edits an object in shared or global memory."""
-    in_shared = ins.has("shared::cta", "shared")
-
-    def observed(w, lane, address, *operands):
-        observer = w.machine.observer
-        observer.ins = ins
-        if not in_shared and address & WINDOW == 0:
-            observer.unwritten.writes(np.array([address], np.int64), 128)
-        result = run(w, lane, address, *operands)
-        if in_shared:
-            _shared(
-                w,
-                ins,
-                np.array([address], np.int64),
-                128,
-                True,
-                SHUFFLE,
-                text="edits a tensormap in shared memory",
-            )
-        elif address & WINDOW == 0:
-            observer.globals.maps.edited(observer.agent(w), address)
-        return result
-
-    return observed
-
-
-def tensormap_copy(ins: Instr, run):
-    """tensormap.cp_fenceproxy writes a tensormap in global memory."""
-
-    def observed(w, mask, dst, src, size):
-        observer = w.machine.observer
-        observer.ins = ins
-        observer.unwritten.writes(_addresses(mask, dst), 128)
-        result = run(w, mask, dst, src, size)
-        at = np.array([int(_addresses(mask, src)[0])], np.int64)
-        _shared(w, ins, at, 128, False, SHUFFLE, text="copies a tensormap out of shared memory")
-        observer.globals.maps.edited(observer.agent(w), int(_addresses(mask, dst)[0]))
-        return result
-
-    return observed
-
-
-def tensormap_fence(ins: Instr, run):
-    """fence.proxy.tensormap::generic.acquire [address], 128."""
-
-    def observed(w, lane, address=None, size=128):
-        run(w, lane, address, size)
-        if address is not None:
-            observer = w.machine.observer
-            observer.globals.maps.fenced(observer.agent(w), address)
 
     return observed

@@ -15,30 +15,27 @@ import numpy as np
 
 from b200.checker import idle_launch, lifetime, pairs
 from b200.checker import naming as words
-from b200.checker.accesses import Barrier, ClusterState, Meeting, Record
+from b200.checker.accesses import ClusterState, Meeting, Record
 from b200.checker.arrivals import Arrivals
-from b200.checker.asynchronous import Asynchronous
 from b200.checker.cancellations import Cancellations
 from b200.checker.coverage import Coverage
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
-from b200.checker.finding import ERROR, NOTE, PORTABILITY, Finding, Findings
+from b200.checker.finding import ERROR, NOTE, Finding, Findings
 from b200.checker.following import Departed, Following, Left, Remark, Traces
 from b200.checker.global_memory import GlobalRules
+from b200.checker.mbarriers import Mbarriers
 from b200.checker.products import Products
 from b200.checker.quantise import unrounded_scales
 from b200.checker.repeats import Repeats
-from b200.checker.scopes import CTA, distance, scope_of
 from b200.checker.shadow import SharedShadow
 from b200.checker.shared_memory import SharedRules
 from b200.checker.stores import Stores
 from b200.checker.tensor_memory import TensorRules
 from b200.checker.unwritten import Unwritten
-from b200.checker.vector_clocks import ASYNC, HB, INIT, TENSOR, Agent
-from b200.checker.weak_order import Edge
-from b200.chip.describe import call, mnemonic
+from b200.checker.vector_clocks import HB, Agent
+from b200.chip.describe import mnemonic
 from b200.chip.state import Cluster
-from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier, WaitedTwice
 from b200.chip.tensors import LiveTensors
 from b200.hardware import OFFSET_MASK
 from b200.program.module import Instr
@@ -46,7 +43,7 @@ from b200.program.module import Instr
 ALIKE = 3  # findings of one kind about one line
 
 
-class Observer(Asynchronous):
+class Observer(Mbarriers):
     """What is known of a launch. ins: the instruction being executed. findings: what was found so
     far. traces: what its clusters follow, None if they do not.
     """
@@ -117,6 +114,17 @@ class Observer(Asynchronous):
             found = cta.tensor_rules = TensorRules(cta, self.state(cta), self.report, self.coverage)
         return found
 
+    def operand(self, address: int) -> str:
+        """The tensor that a global address belongs to, by the name that its program has for it."""
+        region = self.machine.memory.find(address, 1)
+        if region is None:
+            return "global memory"
+        found = self.operands.get(region.base)
+        if found is None:
+            name = LiveTensors.variable(region.base, region.size)
+            found = self.operands[region.base] = name or region.name
+        return found
+
     def report(
         self,
         kind: str,
@@ -177,231 +185,6 @@ class Observer(Asynchronous):
             self.alike[kind, loc] += 1
             details = (*details, *words.calls(ins, other))
             self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also, severity))
-
-    # --- mbarriers ------------------------------------------------------------------------------
-    def barrier(self, mbarrier) -> Barrier | None:
-        """What is known of an mbarrier object; None if it is not the one that was initialised
-        there.
-        """
-        found = self.state(mbarrier.cta).barriers.get((mbarrier.cta.rank, mbarrier.offset))
-        return found if found is not None and found.object is mbarrier else None
-
-    def barrier_at(self, warp, address: int) -> Barrier | None:
-        """What is known of the mbarrier that lives at an address, None without one."""
-        cta, offset = warp.cta, address & OFFSET_MASK
-        if offset not in cta.mbarriers:
-            return None
-        return self.state(cta).barriers.get((cta.rank, offset))
-
-    def operand(self, address: int) -> str:
-        """The tensor that a global address belongs to, by the name that its program has for it."""
-        region = self.machine.memory.find(address, 1)
-        if region is None:
-            return "global memory"
-        found = self.operands.get(region.base)
-        if found is None:
-            name = LiveTensors.variable(region.base, region.size)
-            found = self.operands[region.base] = name or region.name
-        return found
-
-    def event(self, barrier: Barrier, agent: Agent | None, what: str):
-        self.events += 1
-        barrier.events.append((self.events, agent, what, words.line(self.ins), barrier.phases))
-
-    def history(self, mbarrier: MBarrier) -> BarrierHistory | None:
-        """What is remembered of an mbarrier, in words."""
-        barrier = self.barrier(mbarrier)
-        if barrier is None:
-            return None
-        events = tuple(
-            BarrierEvent(number, phase, words.name(agent) if agent is not None else "?", what, at)
-            for number, agent, what, at, phase in barrier.events
-        )
-        announced, brought = tuple(barrier.expects.values()), tuple(barrier.copies.values())
-        return BarrierHistory(barrier.name(), announced, brought, events)
-
-    def waited_twice(self) -> list[WaitedTwice]:
-        """The warps of resident clusters that did, on mbarriers that have several phases."""
-        ctas = [cta for cluster in self.machine.resident for cta in cluster.ctas]
-        agents = [warp.agent for cta in ctas for warp in cta.warps if warp.agent is not None]
-        return [
-            WaitedTwice(barrier.name(), words.name(agent), parity, call(ins))
-            for agent in agents
-            if agent.again is not None
-            for barrier, parity, ins in (agent.again,)
-            if barrier.phases > 1 or not barrier.object.idle
-        ]
-
-    def initialised(self, warp, mbarrier, before: Barrier | None, lane: int):
-        """An mbarrier.init. Lanes of one execution that all initialise it, with one count, do so
-        once: the words they store are the same.
-        """
-        agent, state = self.agent(warp), self.state(mbarrier.cta)
-        if before is not None and before.again(agent, self.ins, lane, mbarrier.expected):
-            before.object, before.lane = mbarrier, lane
-            return
-        record = Record(agent, self.ins, agent.component, 0, "generic", "initialises an mbarrier")
-        record.step = record.epoch
-        barrier = Barrier(mbarrier, state.components.new(), record, self.strict, lane)
-        state.barriers[mbarrier.cta.rank, mbarrier.offset] = barrier
-        self.shared(mbarrier.cta).shadow.barriers_in.add(mbarrier.offset, mbarrier.offset + 7)
-        self.event(barrier, agent, f"init, count {mbarrier.expected}")
-        if before is not None:
-            self.found(
-                "protocol",
-                "an mbarrier is initialised again without mbarrier.inval",
-                (
-                    f"this access: {words.act(record)}",
-                    f"initialised before: {words.act(before.record)}",
-                    f"it is {before.name()}, {before.phases} of its phases completed",
-                    "missing: mbarrier.inval, or the first initialisation serves all tiles",
-                ),
-                self.ins,
-                before.record.ins,
-                PORTABILITY if before.at_rest(agent) else ERROR,
-            )
-
-    def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False):
-        """The initialisation of a barrier must be known to whoever uses it, through a fence to
-        other proxies.
-        """
-        if barrier in agent.trusted and not asynchronous or (barrier, 1) in agent.trusted:
-            return
-        record = barrier.record
-        published = agent.knows(INIT, record.component, record.epoch)
-        own = record.agent is agent
-        agent.trusted.add((barrier, 1) if published else barrier)
-        if not (own or published or agent.knows(HB, record.component, record.epoch)):
-            self.found(
-                "protocol",
-                "an mbarrier is used before its initialisation is visible to the warp",
-                (
-                    f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
-                    f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
-                    "missing: fence.mbarrier_init and a barrier of the CTA or cluster between the "
-                    "two",
-                ),
-                self.ins,
-                record.ins,
-            )
-        elif asynchronous and not published and record.agent.cta.rank == barrier.object.cta.rank:
-            self.found(
-                "protocol",
-                "an mbarrier is used by an asynchronous operation without a fence behind its "
-                "initialisation",
-                (
-                    f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
-                    f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
-                    "missing: fence.mbarrier_init.release.cluster (or fence.proxy.async) behind "
-                    "mbarrier.init",
-                ),
-                self.ins,
-                record.ins,
-                PORTABILITY,
-            )
-
-    def comes(self, warp, mbarrier, lane: int):
-        """A lane is about to arrive."""
-        barrier = self.barrier(mbarrier)
-        if barrier is not None:
-            agent = self.agent(warp)
-            self.arrivals.comes(barrier, agent, self.ins, lane, agent.release())
-
-    def refused(self, warp, mbarrier):
-        """An arrival was a fault: the phase expects no more."""
-        barrier = self.barrier(mbarrier)
-        if barrier is not None and id(self.ins) in barrier.uses:
-            self.arrivals.too_many(barrier, self.agent(warp), self.ins)
-
-    def arrived(self, warp, mbarrier, phase: int, what: str, nbytes: int = 0):
-        """A warp has arrived, or announced bytes; `phase`: parity before."""
-        barrier = self.barrier(mbarrier)
-        if barrier is None:
-            return
-        agent = self.agent(warp)
-        self.visible(agent, barrier)
-        if nbytes:
-            barrier.announced += nbytes
-            barrier.expects[id(self.ins)] = self.ins, nbytes
-        self.event(barrier, agent, what)
-        barrier.users[agent] = agent.epoch
-        barrier.answered(agent, self.ins)
-        if mbarrier.cta is not agent.cta:
-            self._arrived_remotely(agent, mbarrier.cta)
-        barrier.gather(self._published(agent, mbarrier.cta, self.ins))
-        if mbarrier.phase != phase:
-            barrier.complete()
-
-    def _published(self, agent: Agent, target, ins) -> np.ndarray:
-        """The clock that an arrival publishes on an mbarrier of CTA `target`, where it is waited
-        for. PTX ISA 9.7.13.15: without .sem it releases, without .scope to the CTA; expect_tx and
-        complete_tx release nothing.
-        """
-        far = distance(agent.cta, target)
-        arrives = ins.mods[1] in ("arrive", "arrive_drop")
-        if arrives and not ins.has("relaxed") and scope_of(ins, CTA) >= far:
-            return agent.release()
-        clock = agent.release_relaxed(far)
-        if not self.strict:
-            np.maximum(clock[TENSOR], agent.release()[HB], out=clock[TENSOR])
-        if arrives:
-            self.orders_only(agent, ins, target, clock)
-        return clock
-
-    def orders_only(self, agent: Agent, ins: Instr, target, clock: np.ndarray):
-        """An arrival publishes a clock without order of memory."""
-        edges = self.state(target).edges
-        if not edges or edges[-1].clock is not clock:
-            edges.append(Edge(agent, ins, clock, agent.release()[ASYNC]))
-
-    def _arrived_remotely(self, agent: Agent, target):
-        last = self.state(target).remote[target.rank].get(agent.component)
-        if (
-            last is None
-            or last.ins is not self.ins
-            or agent.snapshot is None
-            or last.epoch != agent.epoch
-        ):
-            record = Record(
-                agent,
-                self.ins,
-                agent.component,
-                0,
-                "generic",
-                "arrives on an mbarrier of another CTA",
-            )
-            record.step = record.epoch
-            self.reach(record, target)
-
-    def looked(self, warp, mbarrier, parity: int):
-        """A wait came back with nothing."""
-        barrier = self.barrier(mbarrier)
-        if barrier is not None:
-            self.agent(warp).looked[barrier] = parity, self.ins
-
-    def waited(self, warp, mbarrier, parity: int, relaxed: Instr | None):
-        """A wait was satisfied. relaxed: its instruction, if it acquires nothing."""
-        barrier = self.barrier(mbarrier)
-        if barrier is None:
-            return
-        agent = self.agent(warp)
-        self.visible(agent, barrier)
-        self.event(barrier, agent, f"wait for parity {parity} over")
-        before = agent.waits.get(barrier)
-        if before is not None and before[::2] == (parity, self.ins):
-            agent.again = barrier, parity, self.ins
-        elif agent.again is not None and agent.again[0] is barrier:
-            agent.again = None
-        agent.looked.pop(barrier, None)
-        agent.waits.pop(barrier, None)  # the latest one comes last
-        agent.waits[barrier] = (parity, barrier.phases, self.ins)
-        barrier.users[agent] = agent.epoch
-        if barrier.phases:
-            self.exercised.add(barrier.record.ins.text)
-        if relaxed is not None:
-            agent.acquire_relaxed(barrier.passed, relaxed)
-        else:
-            (agent.acquire_barrier if self.strict else agent.acquire)(barrier.passed)
 
     # --- fences ---------------------------------------------------------------------------------
     def fence_memory(self, agent: Agent, ins: Instr, scope: int):

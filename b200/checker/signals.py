@@ -12,12 +12,14 @@ from b200.checker.cancellations import Cancellations
 from b200.checker.coverage import Coverage
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
+from b200.checker.finding import ERROR
 from b200.checker.global_memory import GlobalRules
 from b200.checker.products import Products
 from b200.checker.repeats import Repeats
 from b200.checker.shared_memory import SharedRules
 from b200.checker.stores import Stores
 from b200.checker.tensor_memory import TensorRules
+from b200.checker.unwritten import Unwritten
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, join
 from b200.chip.machine import Machine
 from b200.chip.state import CTA
@@ -42,6 +44,10 @@ class Signals(ABC):
     cancellations: Cancellations
     stores: Stores | None
     descriptors: DescriptorRanks
+    unwritten: Unwritten
+
+    @abstractmethod
+    def found(self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR): ...
 
     @abstractmethod
     def operand(self, address: int) -> str: ...

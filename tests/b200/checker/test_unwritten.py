@@ -30,16 +30,20 @@ START = (
 STORE = "st.global.u32 [%rd10], %r5;"
 
 
-def run(source: torch.Tensor, *body: str, ctas: int = 1, check: bool | str = True, schedule=None):
-    """Threads load their word of `source`, do what `body` says and store %r5."""
+def text(*body: str) -> str:
     k = Source(PARAMS, THREADS)
     for line in (*START, *body, STORE):
         k(line)
+    return k.text("reads")
+
+
+def run(source: torch.Tensor, *body: str, ctas: int = 1, check: bool | str = True, schedule=None):
+    """Threads load their word of `source`, do what `body` says and store %r5."""
     out = torch.zeros(THREADS * ctas, dtype=torch.int32)
     gpu = Gpu()
     gpu.machine = b200.machine(gpu.memory, check, schedule=schedule)
     arguments = [source, out]
-    launch = gpu.launch(k.text("reads"), "reads", (ctas, 1, 1), (THREADS, 1, 1), args=arguments)
+    launch = gpu.launch(text(*body), "reads", (ctas, 1, 1), (THREADS, 1, 1), args=arguments)
     return launch.findings or [], out
 
 
@@ -99,6 +103,20 @@ def test_clusters_that_follow_are_seen(check):
     findings, _ = run(source, ctas=8, check=check)
     (finding,) = findings
     assert "source[224]" in finding.message and "128 there in the launch" in finding.message
+
+
+def test_a_launch_that_follows_the_one_before_is_seen():
+    """The same kernel on other memory, whose last CTA reads what nobody has written."""
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    program = gpu.load(text())
+    out = torch.zeros(8 * THREADS, dtype=torch.int32)
+    found = []
+    for written in (8, 8, 7):
+        source = empty(8 * THREADS, written * THREADS)
+        launch = gpu.launch(program, "reads", (8, 1, 1), (THREADS, 1, 1), args=[source, out])
+        found.append([finding.severity for finding in launch.findings or ()])
+    assert found == [[], [], [ERROR]]
 
 
 def test_what_the_launch_writes_is_written():

@@ -148,7 +148,8 @@ def test_a_deadlock_behind_a_look_is_found():
     cta.store_own(k, "%r0")
     launch = explore_launch(k, cta.ints(64)())
     assert launch.orders.kind == DEADLOCK
-    (finding,) = launch.findings or ()
+    assert launch.findings is not None
+    (finding,) = launch.findings
     assert "another order of the warps hangs" in finding.message
     assert any(f":{n}" in finding.loc for n in k.marks["wait"]), finding.message
     assert "looks whether parity" in finding.message

@@ -1,0 +1,177 @@
+"""Conflicts in global memory: an access held against an earlier write, and what is said of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.global_order import GlobalOrder, Signal
+from b200.checker.scopes import GPU, distance, scope_of
+from b200.checker.shadow import distinct
+from b200.checker.vector_clocks import FENCED, GLOBAL, HB, NEVER, Agent
+from b200.chip.describe import mnemonic
+from b200.program.module import Instr
+
+WEAK, STRONG, ATOMIC, COPY, REDUCTION = "weak", "strong", "atomic", "copy", "reduction"
+MORAL = (STRONG, ATOMIC)  # no conflict among themselves, within their scopes
+
+
+class Access(NamedTuple):
+    """What is made now. kind: as of a Write; scope: of a strong access."""
+
+    ins: Instr
+    kind: str = WEAK
+    scope: int = GPU
+    writes: bool = False
+
+
+class Write:
+    """A write that the shadow remembers.
+
+    component, step: known to a clock when it is complete. epoch: of its warp then. fenced: the
+    warp's clock at its latest fence before. signal: what it tells a strong read.
+    """
+
+    __slots__ = ("agent", "ins", "kind", "scope", "component", "step", "epoch", "fenced", "signal")
+
+    def __init__(self, agent: Agent, ins: Instr, kind: str):
+        self.agent, self.ins, self.kind = agent, ins, kind
+        self.scope = scope_of(ins, GPU)
+        self.component, self.epoch = agent.component, agent.now()
+        self.step, self.fenced = self.epoch, agent.fenced
+        self.signal: Signal | None = None
+        if kind in (COPY, REDUCTION) and ins.has("bulk"):
+            stream = agent.stream("bulk_write")
+            self.component, self.step = stream.component, stream.issued
+
+
+class GlobalConflicts:
+    """The part of GlobalRules that knows what a conflict is."""
+
+    observer: Any
+    order: GlobalOrder
+    writes: list  # number -> Write
+
+    def known(self, agent: Agent, of: Agent, component: int, step: int, row: int = HB) -> bool:
+        """Whether a step of another warp's is before what `agent` does now."""
+        if step >= NEVER or of.cta.cluster is agent.cta.cluster:
+            return component == agent.component or agent.knows(row, component, step)
+        return self.order.knows(agent, of.cta, component, step, row)
+
+    def _check(self, agent: Agent, cells: np.ndarray, access: Access, region):
+        """Hold an access against the latest writes of its cells."""
+        for number in distinct(cells):
+            if (old := self.writes[number]) is not None:
+                self._against(agent, old, access, region)
+
+    def _against(self, agent: Agent, old: Write, access: Access, region):
+        inside = old.agent.cta is agent.cta
+        if inside and access.writes:
+            return
+        copied = access.kind == COPY
+        far = distance(agent.cta, old.agent.cta)
+        if access.kind in MORAL and old.kind in MORAL:
+            if min(access.scope, old.scope) < far:
+                self._narrow(agent, old, access, region)
+            return
+        if access.kind in (REDUCTION, ATOMIC) and old.kind in (REDUCTION, ATOMIC):
+            return
+        if self.known(agent, old.agent, old.component, old.step):
+            if copied and not access.writes and old.kind in (WEAK, STRONG, ATOMIC):
+                if not (
+                    agent.knows(GLOBAL, old.component, old.step)
+                    if old.agent.cta.cluster is agent.cta.cluster
+                    else self.order.knows(agent, old.agent.cta, old.component, old.step, GLOBAL)
+                ):
+                    self._proxy(agent, old, access, region)
+            return
+        if old.kind in MORAL and self.order.received_from(agent, old) is not None:
+            return
+        self._conflict(agent, old, access, region)
+
+    def _conflict(self, agent: Agent, old: Write, access: Access, region):
+        missing, of_reader = self.order.missing(agent, old)
+        who = "another CTA" if old.agent.cta is not agent.cta else "another warp"
+        if old.agent is agent:
+            who = "the same warp"
+        order = "with nothing to order the two"
+        severity = ERROR
+        if missing:
+            order = "and the signal between the two does not order them"
+            strong = access.kind in MORAL and not access.writes
+            severity = PORTABILITY if of_reader and strong else ERROR
+        elif old.kind == COPY and old.agent.cta is agent.cta:
+            missing = (
+                "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group 0 by the warp "
+                "that issued the copy, then a barrier"
+            )
+        elif old.agent.cta is agent.cta:
+            missing = words.barrier_between(agent, old)
+        elif access.writes:
+            missing = (
+                "missing: an output tile of its own for each CTA (coordinates, or the number of "
+                "CTAs), or a guard at the tensor's edge"
+            )
+        else:
+            missing = (
+                "missing: a second launch, or a flag between the two CTAs (st.release or red "
+                "behind the write, ld.acquire before the read)"
+            )
+            far = distance(agent.cta, old.agent.cta)
+            if access.kind in MORAL and old.fenced is not None and old.fenced[FENCED + far].any():
+                severity = PORTABILITY  # a fence, and then the flag
+            if access.kind in MORAL:
+                missing = f"missing: .relaxed or .release for the {mnemonic(old.ins)}; or a flag"
+        if access.writes:
+            diagnosis = "two CTAs write the same address of global memory"
+            if order.startswith("and"):
+                diagnosis += f", {order}"
+        else:
+            diagnosis = f"global memory is read that {who} writes in the same launch, {order}"
+        self._found("global", diagnosis, agent, old, access, region, missing, severity)
+
+    def _narrow(self, agent: Agent, old: Write, access: Access, region):
+        ins, whose = (old.ins, old.agent) if old.scope <= access.scope else (access.ins, agent)
+        self._found(
+            "global",
+            "strong accesses of two CTAs meet, and the scope of one does not reach the other CTA",
+            agent,
+            old,
+            access,
+            region,
+            f"missing: .gpu for the {mnemonic(ins)} at {words.line(ins)}, by {words.name(whose)}",
+        )
+
+    def _proxy(self, agent: Agent, old: Write, access: Access, region):
+        self._found(
+            "proxy",
+            f"{mnemonic(access.ins)} reads global memory that {mnemonic(old.ins)} wrote through "
+            "the generic proxy, with no fence.proxy.async in between",
+            agent,
+            old,
+            access,
+            region,
+            f"missing: fence.proxy.async (or .global) by {words.name(agent)} behind what orders it "
+            "after the write, or behind the write by its warp",
+        )
+
+    def _found(
+        self, kind, diagnosis, agent, old: Write, access: Access, region, missing, severity=ERROR
+    ):
+        done = "written before" if access.writes else "written"
+        self.observer.found(
+            kind,
+            diagnosis,
+            (
+                f"this access: {words.line(access.ins)}, by {words.name(agent)}",
+                f"{done}: {words.line(old.ins)}, by {words.name(old.agent)}",
+                f"in {self.observer.operand(region.base)}",
+                missing,
+            ),
+            access.ins,
+            old.ins,
+            severity,
+        )

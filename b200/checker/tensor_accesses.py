@@ -1,0 +1,89 @@
+"""Allocations, loads and stores of tensor memory, observed.
+
+Each function is a wrapper of instrument.py: `wrap(ins, run)` gives a function of the same form.
+"""
+
+from __future__ import annotations
+
+from b200.checker import pairs
+from b200.checker.accesses import Record
+from b200.checker.following import all_operands, followed
+from b200.checker.tensor_memory import halves_of
+from b200.chip.tensor.tmem import TmemAccess, split
+from b200.program.module import Instr
+
+
+@followed(all_operands)
+def alloc(ins: Instr, run):
+    pair = ins.has("cta_group::2")
+
+    def observed(w, mask, address, columns):
+        observer = w.machine.observer
+        observer.ins = ins
+        if pair:
+            pairs.allocates(observer, observer.agent(w))
+        run(w, mask, address, columns)
+        columns = columns if isinstance(columns, int) else int(columns[0])
+        observer.allocated(w, address, columns, pair)
+
+    return observed
+
+
+@followed(all_operands)
+def dealloc(ins: Instr, run):
+    pair = ins.has("cta_group::2")
+
+    def observed(w, mask, taddr, columns):
+        observer = w.machine.observer
+        observer.ins = ins
+        run(w, mask, taddr, columns)
+        first, n = (x if isinstance(x, int) else int(x[0]) for x in (taddr, columns))
+        observer.freed(w, first, n, pair)
+
+    return observed
+
+
+def _place_of_tensor_access(ins: Instr):
+    """All operands but the registers of a store."""
+    everything = all_operands(ins)
+    if ins.mods[1] == "ld":
+        return everything
+    return lambda w, mask, args: everything(w, mask, args[:-1])
+
+
+@followed(_place_of_tensor_access)
+def tensor_access(ins: Instr, run):
+    """tcgen05.ld and tcgen05.st."""
+    is_load = ins.mods[1] == "ld"
+    registers = ins.operands[0] if is_load else ins.operands[-1]
+    packed = ins.has("pack::16b", "unpack::16b")
+    access = TmemAccess(ins, registers, packed)
+    height = 32 if access.shape == "32x32b" else 16
+    kind, stream_name = ("load", "tmem_load") if is_load else ("store", "tmem_store")
+
+    def observed(w, mask, taddr, *rest):
+        observer = w.machine.observer
+        observer.ins = ins
+        result = run(w, mask, taddr, *rest)
+        second = rest[0] if (is_load and rest) or len(rest) == 2 else 0
+        row, column = split(taddr if isinstance(taddr, int) else int(taddr[0]))
+        row = 32 * (w.index % 4) + row % 32
+        width = access.width(second)
+        agent = observer.agent(w)
+        stream = agent.stream(stream_name)
+        columns = slice(column, column + width)
+        text = (
+            f"{'reads' if is_load else 'writes'} tensor-memory columns [{column}, {column + width})"
+        )
+        record = Record(agent, ins, stream.component, stream.next(), kind, text)
+        observer.state(w.cta).add(record)
+        rules = observer.tensor(w.cta)
+        if is_load:
+            agent.roles.add("epilogue")
+            agent.loads[id(ins)] = record
+            rules.read(record, halves_of(row, height), columns, partly=True)
+        else:
+            rules.write(record, halves_of(row, height), columns)
+        return result
+
+    return observed

@@ -1,0 +1,68 @@
+"""Edits and copies of tensormaps, and fences for them, observed.
+
+Each function is a wrapper of instrument.py: `wrap(ins, run)` gives a function of the same form.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.checker.generic import SHUFFLE, WINDOW, lane_addresses, shared_access
+from b200.program.module import Instr
+
+
+def replace(ins: Instr, run):
+    """tensormap.replace edits an object in shared or global memory."""
+    in_shared = ins.has("shared::cta", "shared")
+
+    def observed(w, lane, address, *operands):
+        observer = w.machine.observer
+        observer.ins = ins
+        if not in_shared and address & WINDOW == 0:
+            observer.unwritten.writes(np.array([address], np.int64), 128)
+        result = run(w, lane, address, *operands)
+        if in_shared:
+            shared_access(
+                w,
+                ins,
+                np.array([address], np.int64),
+                128,
+                True,
+                SHUFFLE,
+                text="edits a tensormap in shared memory",
+            )
+        elif address & WINDOW == 0:
+            observer.globals.maps.edited(observer.agent(w), address)
+        return result
+
+    return observed
+
+
+def copy(ins: Instr, run):
+    """tensormap.cp_fenceproxy writes a tensormap in global memory."""
+
+    def observed(w, mask, dst, src, size):
+        observer = w.machine.observer
+        observer.ins = ins
+        observer.unwritten.writes(lane_addresses(mask, dst), 128)
+        result = run(w, mask, dst, src, size)
+        at = np.array([int(lane_addresses(mask, src)[0])], np.int64)
+        shared_access(
+            w, ins, at, 128, False, SHUFFLE, text="copies a tensormap out of shared memory"
+        )
+        observer.globals.maps.edited(observer.agent(w), int(lane_addresses(mask, dst)[0]))
+        return result
+
+    return observed
+
+
+def fence(ins: Instr, run):
+    """fence.proxy.tensormap::generic.acquire [address], 128."""
+
+    def observed(w, lane, address=None, size=128):
+        run(w, lane, address, size)
+        if address is not None:
+            observer = w.machine.observer
+            observer.globals.maps.fenced(observer.agent(w), address)
+
+    return observed
