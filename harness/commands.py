@@ -20,6 +20,7 @@ COMMANDS = {  # name -> module that is run, and what it says
     "emulation_speed": ("harness.studies.emulation_speed", "two source trees: CPU s, results"),
     "evidence": ("harness.studies.evidence", "forms of the kernel that nobody has relied on"),
     "figures": ("harness.tables.figures", "the generated tables of README and docs"),
+    "h200": ("harness.studies.h200", "rigs on an H200 that feed the clock's constants"),
     "host_path": ("harness.studies.host_path", "what a call costs on the host"),
     "packs": ("harness.studies.packs", "the leaderboards' cases, for a Hopper GPU elsewhere"),
     "picture": ("harness.tables.picture", "the picture of the README"),

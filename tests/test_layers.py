@@ -42,7 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200.host",),
     ("b200",),  # composes; only commands stand above it
     ("b200.script",),  # `b200 run`
-    ("b200.__main__", "b200.spawned_process", "b200.hopper.fixtures.__main__"),
+    ("b200.__main__", "b200.spawned_process"),
 )
 # The checkout around it: what of the checkout each may import, itself aside.
 AROUND: dict[str, tuple[str, ...]] = {

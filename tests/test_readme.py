@@ -55,7 +55,7 @@ def program(words: list[str]) -> tuple[list[str], list[str]]:
     for name, known in SUBCOMMANDS.items():
         if words[:2] == ["-m", name]:
             start += words[2] in known
-            start += words[2] in ("calibrate", "packs")
+            start += words[2] in ("calibrate", "h200", "packs")
     return words[:start], words[start:]
 
 

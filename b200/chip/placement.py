@@ -8,7 +8,7 @@ shares its GPC with cluster i + G, where G GPCs have a free TPC. Fewer CTAs than
 GPCs get as many as each other, and a TPC a second one when all have one (H200, 4 to 112 CTAs). A
 few TPCs, of the first GPC as the order has it, are in clusters of two at most, and come first. How
 many clusters fit follows: on an H200 66, 39, 30, 22, 17, 15 and 15 of 2 to 8 CTAs, as its driver
-says. A GPC has three CPCs, its TPCs by turns; of eight TPCs one CPC has two (H200, hopper_depth:
+says. A GPC has three CPCs, its TPCs by turns; of eight TPCs one CPC has two (H200, rig depth:
 what shares a limit, window.py), the strays are in the other two.
 
 Which GPC of a B200 has how many SMs differs from chip to chip. Which die a GPC is on is not

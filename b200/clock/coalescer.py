@@ -2,10 +2,10 @@
 
 A read of what another SM of the same GPC has asked for and has not got yet is not passed on: both
 get the one answer. What an SM asks for again itself is passed on, and so is what the SM of another
-GPC has asked for (b200/measure/hopper_clusters.py). SemiAnalysis' tma2dmcast counts fewer L2
+GPC has asked for (harness/studies/h200/clusters.py). SemiAnalysis' tma2dmcast counts fewer L2
 sectors than arrive in shared memory: half as many where two SMs of each GPC read the same, a third
 to a quarter for four. The more is under way, the fewer are merged; and on an H200 the more of it
-is multicasts (b200/measure/hopper_ingest.py).
+is multicasts (harness/studies/h200/ingest.py).
 """
 
 from __future__ import annotations

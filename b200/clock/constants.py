@@ -46,7 +46,7 @@ TABLE = (
         0.4,
         "",
         "measured",
-        "H200, hopper_mixed: where a quarter as much or more is stored as read, a stored byte "
+        "H200, rig mixed: where a quarter as much or more is stored as read, a stored byte "
         "costs 1.39 to 1.54 read ones (boxes), 1.24 to 1.36 (loads in one piece); a copy on a B200 "
         "(6.0 to 6.3 TB/s, GN, Dao): 1.30 to 1.42",
     ),
@@ -55,14 +55,14 @@ TABLE = (
         0.11,
         "",
         "measured",
-        "H200, hopper_mixed: with 1.6 to 6 % of stores beside them reads take 9 to 11 % longer",
+        "H200, rig mixed: with 1.6 to 6 % of stores beside them reads take 9 to 11 % longer",
     ),
     _c(
         "dram_mixed_from",
         0.008,
         "",
         "measured",
-        "H200, hopper_mixed: with 0.4, 0.8, 1.6 % of stores 4.4, 6.2, 8.7 % longer",
+        "H200, rig mixed: with 0.4, 0.8, 1.6 % of stores 4.4, 6.2, 8.7 % longer",
     ),
     _c(
         "dram_extra_ns",
@@ -155,7 +155,7 @@ TABLE = (
         1.4,
         "",
         "measured",
-        "what a byte from DRAM takes of the L2, in bytes that it delivers. H200, hopper_sharing: "
+        "what a byte from DRAM takes of the L2, in bytes that it delivers. H200, rig sharing: "
         "64 SMs load 100 MB from DRAM in 23 us, in 31 beside 64 that load as much from the L2; "
         "SMs of 1, 2, 4, 8 GPCs that load the same from DRAM take in 4.5, 5.7, 8.4, 9.1 TB/s",
         1.0,
@@ -196,14 +196,14 @@ TABLE = (
         1.46,
         "",
         "measured",
-        "H200, hopper_stores: a sector written in part, in whole ones (1.56 TB/s of half sectors)",
+        "H200, rig stores: a sector written in part, in whole ones (1.56 TB/s of half sectors)",
     ),
     _c(
         "store_alone",
         1.45,
         "",
         "measured",
-        "H200, hopper_stores: a sector without the other of its 64 bytes, in such that have both "
+        "H200, rig stores: a sector without the other of its 64 bytes, in such that have both "
         "(3.0 against 4.4 TB/s)",
     ),
     _c(
@@ -211,7 +211,7 @@ TABLE = (
         3.1,
         "",
         "measured",
-        "H200, hopper_stores: a sector of red.add.v4.f32, in stored ones (1.39 against 4.26 TB/s, "
+        "H200, rig stores: a sector of red.add.v4.f32, in stored ones (1.39 against 4.26 TB/s, "
         "rows or lines); QRC (B300): 50 G atomics a second, one a sector, 96 G sectors of lines",
     ),
     _c(
@@ -219,21 +219,21 @@ TABLE = (
         1.0,
         "clk",
         "measured",
-        "H200, hopper_stores: 64 SMs pass on 32 KB each in 800 clk",
+        "H200, rig stores: 64 SMs pass on 32 KB each in 800 clk",
     ),
     _c(
         "store_queue",
         1000,
         "sectors",
         "fitted",
-        "H200, hopper_stores: what an SM has under way when its warps wait",
+        "H200, rig stores: what an SM has under way when its warps wait",
     ),
     _c(
         "gpc_fill",
         95.0,
         "B/clk",
         "measured",
-        "H200, hopper_ingest: what each SM of a GPC takes in when all do; one alone takes 116",
+        "H200, rig ingest: what each SM of a GPC takes in when all do; one alone takes 116",
     ),
     _c(
         "lrc_bytes",
@@ -296,7 +296,7 @@ TABLE = (
         1.15,
         "",
         "measured",
-        "what a multicast takes of a port, in others. H200, hopper_ingest: 34 and 36 B a clk "
+        "what a multicast takes of a port, in others. H200, rig ingest: 34 and 36 B a clk "
         "each by multicast to 2, all else alone 40",
         1.0,
         1.2,
@@ -405,7 +405,7 @@ TABLE = (
         75.0,
         "clk",
         "measured",
-        "H200, hopper_clusters: a hop from CTA to CTA takes 132..147 clk, of which waking, issue "
+        "H200, rig clusters: a hop from CTA to CTA takes 132..147 clk, of which waking, issue "
         "and the loop are 58 here; a bulk copy of 128 B is seen after 168",
         70.0,
         130.0,
@@ -591,7 +591,7 @@ TABLE = (
         "us",
         "derived",
         "end of a kernel to the start of the next one in the queue: 1.2 in a graph (published), "
-        "and 0.67 more where calls come from a queue (H200, hopper_launch: 1.45 to 1.61 us a "
+        "and 0.67 more where calls come from a queue (H200, rig launch: 1.45 to 1.61 us a "
         "kernel that does nothing, 0.74 to 0.95 in a graph)",
         1.2,
         2.2,
@@ -613,7 +613,7 @@ TABLE = (
         "clk",
         "unknown",
         "a CTA's exit to the next CTA's first instruction on the same SM; H200: 407 where a CTA "
-        "fills an SM (hopper_memory), 436 to 450 of the same with 4 to 16 CTAs an SM",
+        "fills an SM (rig memory), 436 to 450 of the same with 4 to 16 CTAs an SM",
         150.0,
         1000.0,
     ),
@@ -622,7 +622,7 @@ TABLE = (
         590.0,
         "clk",
         "measured",
-        "the same of a cluster. H200, hopper_clusters, turnover: 611 to 635 where clusters of 2, 4 "
+        "the same of a cluster. H200, rig clusters, turnover: 611 to 635 where clusters of 2, 4 "
         "and 8 end all at once, 563 to 582 one after the other, 27 of them the loop; CTAs 437, 426",
     ),
     _c(

@@ -164,7 +164,7 @@ class Memory:
         at: when the requests leave the SM; latency: of a hit in the near partition, there and back.
         fan_out: for several CTAs of a cluster; such a request shares no answer with others. rows:
         each address is asked for by itself, as the TMA does: less than `lrc_row` bytes share no
-        answer, and each takes the port as long as `port_row` (b200/measure/hopper_ingest.py).
+        answer, and each takes the port as long as `port_row` (harness/studies/h200/ingest.py).
         """
         lines, index = self._lines(region), _units(region, starts, nbytes)
         total, asks = len(starts) * nbytes, (region, lines, index, latency)
@@ -215,7 +215,7 @@ class Memory:
     def outside(self, at: float, sm, nbytes: int, latency: float) -> tuple[float, float]:
         """Ask for `nbytes` of a box that lie outside of its tensor: (first, last) arrival. The L2
         answers them like others, no two SMs at once, and both partitions are busy for longer, so
-        that others wait (hopper_sharing, outside; hopper_ingest, 64 alone).
+        that others wait (rig sharing, outside; rig ingest, 64 alone).
         """
         port, busy = nbytes * self.port_clk[sm.gpc], nbytes * self.outside_clk
         begin = max(partition.serve(at, busy) for partition in self.l2)

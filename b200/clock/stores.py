@@ -3,7 +3,7 @@
 Data travels the other way than answers do, at about half their rate. A sector of which only a part
 is written takes longer than a whole one, and so does one that the instruction writes without the
 other of its 64 bytes. An SM passes on a sector a clk; when `store_queue` sectors have not reached
-the L2, its warps wait. All of this was measured on an H200 (python -m b200.measure.hopper_stores),
+the L2, its warps wait. All of this was measured on an H200 (python -m harness h200 stores),
 whose stores of half sectors, 16 bytes a lane, run at a third of the rate of whole ones.
 """
 

@@ -4,11 +4,11 @@ The L2 keeps what is stored until another line takes its place. In calls back to
 back as much as it stores, as it reads and stores in turn; where a channel would have stood idle
 that costs nothing. A DRAM that changes between reads and writes loses time at each change: many
 writes cost 1.4 times what reads do, few of them slow down all reads (python -m
-b200.measure.hopper_mixed, on an H200).
+harness.studies.h200.mixed, on an H200).
 
 A memset leaves as many bytes to be written back as half of the L2 holds, however many it wrote; a
 line that is read takes the place of any other, so that ever fewer of them are left, and nothing is
-written back in idle times (python -m b200.measure.hopper_written, on an H200).
+written back in idle times (python -m harness h200 written, on an H200).
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@
     run.py              module load and launch (cuda-python)
     backend.py          takes the place of the emulator under the CuTe DSL's host code
     pack.py             a launch in a file, for a machine without the DSL
-    fixtures/           small kernels that record what the hardware does
 
 TMA, mbarriers, clusters, distributed shared memory, the driver and concurrency are the GPU's own.
 What it prints as time is never the kernel's time: an MMA is carried out by one thread.

@@ -400,12 +400,12 @@ TABLES = {
         h200_arrives,
     ),
     "h200-fences": Table(
-        "python -m b200.hopper.fence_cost --json docs/results/h200-fences.json  # H200",
+        "python -m harness h200 fence_cost --json docs/results/h200-fences.json  # H200",
         ("h200-fences.json",),
         h200_fences,
     ),
     "h200-loads": Table(
-        "python -m b200.hopper.load_cost --json docs/results/h200-loads.json  # H200",
+        "python -m harness h200 load_cost --json docs/results/h200-loads.json  # H200",
         ("h200-loads.json",),
         h200_loads,
     ),

@@ -343,7 +343,7 @@ def test_every_constant_says_where_it_comes_from():
     for c in TABLE:
         assert c.grade in grades and c.source and c.value >= 0, c
         if c.grade == "fitted":
-            assert any(word in c.source for word in ("SA ", "GN ", "the same", "hopper_")), c
+            assert any(word in c.source for word in ("SA ", "GN ", "the same", "rig ")), c
         if c.grade == "unknown":
             assert c.low is not None and c.high is not None, c
     names = [c.name for c in TABLE]

@@ -68,7 +68,7 @@ def test_sms_of_a_gpc_share_the_answer_to_what_is_under_way():
 
 
 def test_what_comes_from_dram_takes_the_l2():
-    """H200, hopper_sharing: 64 SMs load 100 MB from DRAM in 23 us, in 31 beside 64 others that load
+    """H200, rig sharing: 64 SMs load 100 MB from DRAM in 23 us, in 31 beside 64 others that load
     as much from the L2. Each partition takes half of it.
     """
 
@@ -163,7 +163,7 @@ def test_what_is_lost_beside_multicasts_goes_by_their_part_of_the_bytes():
 
 
 def test_a_multicast_takes_the_port_longer():
-    """H200, hopper_ingest: 16 KB a stage by multicast to 2 arrive at 68.6 to 71.6 B a clk in each
+    """H200, rig ingest: 16 KB a stage by multicast to 2 arrive at 68.6 to 71.6 B a clk in each
     of 132 SMs, half of which pass the ports; each its own at 40.4.
     """
     c = H200.constants("nominal", {"l2_bandwidth": 1e22})

@@ -1,5 +1,5 @@
 """What DRAM pays for stores, held against an H200 (docs/results/h200-mixed.json has what
-`python -m b200.measure.hopper_mixed` measured).
+`python -m harness h200 mixed` measured).
 """
 
 import json
@@ -12,19 +12,19 @@ from b200.clock import Constants
 from b200.clock.call_time import reported
 from b200.clock.devices import H200
 from b200.clock.write_back import Moved, extra_bytes, write_back_us
-from b200.measure import hopper_mixed
+from harness.studies.h200 import mixed
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import run
 
 MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-mixed.json"
 CTAS, STEPS = 132, 4
-SMEM = hopper_mixed.STAGES * (hopper_mixed.STAGE + 8)
+SMEM = mixed.STAGES * (mixed.STAGE + 8)
 
 
 def launched(stored: int, every: int):
-    sizes = hopper_mixed.sizes("along", CTAS, STEPS, stored, every)
+    sizes = mixed.sizes("along", CTAS, STEPS, stored, every)
     data, out = (torch.zeros(n + 16, dtype=torch.uint8) for n in sizes)
-    text = hopper_mixed.kernel("along", STEPS, stored, every, CTAS)
+    text = mixed.kernel("along", STEPS, stored, every, CTAS)
     shape = {"grid": (CTAS, 1, 1), "block": (128, 1, 1), "smem": SMEM}
     return run(text, data, out, gpu=timed(device="H200"), **shape)
 
@@ -35,7 +35,7 @@ def launched(stored: int, every: int):
 def test_loads_and_stores_together(stored, measured):
     """8.7 MB from DRAM, and up to as much stored: microseconds a call, back to back."""
     launch = launched(stored, 1)
-    assert launch.time.chip.stored_bytes == CTAS * hopper_mixed.of_cta(STEPS, stored, 1)
+    assert launch.time.chip.stored_bytes == CTAS * mixed.of_cta(STEPS, stored, 1)
     assert reported([launch], 50).time_us == pytest.approx(measured, rel=0.07)
 
 

@@ -1,5 +1,5 @@
 """Stores to global memory by the clock of an H200, held against one (docs/results/h200-stores.json
-has what `python -m b200.measure.hopper_stores` measured).
+has what `python -m harness h200 stores` measured).
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import torch
 from b200.clock import Constants
 from b200.clock.stores import StorePort, alone, in_part, sectors_of
 from b200.hopper.rewrite import TARGET
-from b200.measure import hopper_stores
+from harness.studies.h200 import stores
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import kernel, run
 
@@ -19,13 +19,13 @@ EMPTY_US = 0.83  # a launch of as many CTAs that store nothing, in the same grap
 
 def kernel_us(pattern: str) -> float:
     """Of 4.3 MB stored by all SMs, from the first CTA's start on."""
-    data = torch.zeros(2 * CTAS * STEPS * hopper_stores.STEP, dtype=torch.uint8)
+    data = torch.zeros(2 * CTAS * STEPS * stores.STEP, dtype=torch.uint8)
     out = torch.zeros(CTAS, dtype=torch.int64)
     gpu = timed(device="H200")
-    text = hopper_stores.kernel(pattern, CTAS, STEPS, TARGET)
+    text = stores.kernel(pattern, CTAS, STEPS, TARGET)
     done = run(text, out, data, grid=(CTAS, 1, 1), block=(128, 1, 1), gpu=gpu)
     time = done.time
-    assert time.chip.stored_bytes == CTAS * STEPS * hopper_stores.STEP + CTAS * 8  # each once
+    assert time.chip.stored_bytes == CTAS * STEPS * stores.STEP + CTAS * 8  # each once
     return time.time_us - Constants.make().cta_start_us
 
 

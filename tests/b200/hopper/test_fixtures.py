@@ -1,8 +1,8 @@
-"""The emulator against recordings of a Hopper GPU (b200/hopper/fixtures), bit for bit.
+"""The emulator against recordings of a Hopper GPU (tests/b200/hopper/fixtures), bit for bit.
 
 tests/data/hopper/h200.npz says on which machine, with which driver and when it was recorded, and
 holds a digest of each kernel and its inputs: a fixture that was changed since must be recorded
-again (`python -m b200.hopper.fixtures`).
+again (`python -m tests.b200.hopper.fixtures`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 from b200 import EmulatorError
 from b200.chip.gpu import Gpu
 from b200.chip.tensor import descriptors
-from b200.hopper.fixtures import catalogue
-from b200.hopper.fixtures.base import Fixture
-from b200.hopper.fixtures.recording import load
-from b200.hopper.fixtures.wgmma import LAYOUTS, ROWS, K, places
 from b200.program.parse import parse
 from tests import DATA
+from tests.b200.hopper.fixtures import catalogue
+from tests.b200.hopper.fixtures.base import Fixture
+from tests.b200.hopper.fixtures.recording import load
+from tests.b200.hopper.fixtures.wgmma import LAYOUTS, ROWS, K, places
 
 RECORDINGS, PROVENANCE = load(DATA / "hopper" / "h200.npz")
 FIXTURES = catalogue()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from b200.measure import hopper_ingest as ingest
 from b200.sparse import pages
+from harness.studies.h200 import ingest as ingest
 from tests.b200.clock.test_timing import timed
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results" / "h200-ingest.json"

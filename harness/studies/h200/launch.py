@@ -1,6 +1,6 @@
 """What calls back to back cost a Hopper GPU, from a CUDA graph and from a queue.
 
-    python -m b200.measure.hopper_launch [--json FILE]
+    python -m harness h200 launch [--json FILE]
 
 A kernel of 128 threads and 128 KB of shared memory, a CTA on seven of eight SMs, that spins for a
 time; spun: microseconds it does, 0 for none. graph: calls in a CUDA graph. queue: the same launched
@@ -15,10 +15,10 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from b200.hopper.probe import command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
 from b200.hopper.timing import graph_us, queue_us
+from harness.studies.h200.probe import command
 
 CALLS = 50
 SMEM = 128 << 10

@@ -1,4 +1,4 @@
-"""The kernel of `python -m b200.measure.hopper_launch` in the emulator, and what was measured."""
+"""The kernel of `python -m harness h200 launch` in the emulator, and what was measured."""
 
 import json
 import struct
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from b200.clock.constants import BY_NAME
-from b200.measure.hopper_launch import CLUSTERS, PARAMETERS, SMEM, SPUN, kernel
+from harness.studies.h200.launch import CLUSTERS, PARAMETERS, SMEM, SPUN, kernel
 from tests.b200.clock.test_timing import timed
 
 MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-launch.json"

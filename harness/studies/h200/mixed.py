@@ -1,6 +1,6 @@
 """What reads cost a Hopper GPU's DRAM beside stores, which it writes back while it reads.
 
-    python -m b200.measure.hopper_mixed [--json FILE]
+    python -m harness h200 mixed [--json FILE]
 
 Every CTA, of 128 threads and one an SM, loads `steps` times 16 KB, eight under way, and stores
 whole lines. along: some bytes every so many steps. after: all of them behind the last load. rows:
@@ -18,11 +18,11 @@ import sys
 from dataclasses import dataclass
 
 from b200.chip.copies.tensormap import TensorMap
-from b200.hopper.probe import command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
 from b200.hopper.timing import graph_us
-from b200.measure.hopper_ingest import BULK, BYTE, TENSOR, TRY
+from harness.studies.h200.ingest import BULK, BYTE, TENSOR, TRY
+from harness.studies.h200.probe import command
 
 STAGE, STAGES = 16384, 8
 PITCH, BOX = 4096, 128  # bytes from row to row of boxes; rows and bytes of a row of one

@@ -1,6 +1,6 @@
 """How long bulk loads from DRAM take on a Hopper GPU, one warp of a CTA or four at once loading.
 
-    python -m b200.hopper.load_cost [--json FILE]
+    python -m harness h200 load_cost [--json FILE]
 
 A CTA an SM. In each round every warp waits some time (so that little queues), meets the others of
 its CTA, loads so many bytes that nobody has loaded before, and waits for them. Cycles from the
@@ -12,8 +12,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from b200.hopper.probe import command, launch
 from b200.hopper.rewrite import TARGET
+from harness.studies.h200.probe import command, launch
 
 ROUNDS, WARM_UP = 24, 4
 PAUSE = 8000  # cycles, and up to as many more

@@ -1,8 +1,8 @@
 """What a kernel pays on a Hopper GPU for written lines that it finds in the L2.
 
-    python -m b200.measure.hopper_written [--json FILE]
+    python -m harness h200 written [--json FILE]
 
-Every CTA loads `steps` times 16 KB as in hopper_mixed, of memory that the L2 does not hold, and
+Every CTA loads `steps` times 16 KB as in rig mixed, of memory that the L2 does not hold, and
 stores nothing. before: what the GPU did last. read: it read 256 MB. written: a memset of 240 MB,
 just before. half: a memset of half as much as the L2 holds, behind reads. waited: a memset and a
 pause. us: from the start of the first CTA to the end of the last one, the mean of many launches.
@@ -13,10 +13,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from b200.hopper.probe import command
 from b200.hopper.run import Image, places_of
-from b200.measure.hopper_memory import forget
-from b200.measure.hopper_mixed import POOL, STAGE, kernel, parameters, shape_of, sizes
+from harness.studies.h200.memory import forget
+from harness.studies.h200.mixed import POOL, STAGE, kernel, parameters, shape_of, sizes
+from harness.studies.h200.probe import command
 
 FIRST = "mov.u64 %rd11, %globaltimer;"
 LAST = """@%p1 bra DONE;

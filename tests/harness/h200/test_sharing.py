@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from b200.measure import hopper_sharing as rings
 from b200.sparse import pages
+from harness.studies.h200 import sharing as rings
 from tests.b200.clock.test_timing import timed
 
 MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-sharing.json"

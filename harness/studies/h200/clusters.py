@@ -1,7 +1,7 @@
 """Where a Hopper GPU puts CTAs, which SMs share answers of the L2, and what CTAs of a cluster take
 to reach each other.
 
-    python -m b200.measure.hopper_clusters [--json FILE]
+    python -m harness h200 clusters [--json FILE]
 
 gpcs: SMs that were seen in one cluster, joined. order: SMs of a launch's CTAs, in clusters of so
 many. few: SMs of a launch of so many CTAs, fewer than there are SMs. sharing: SMs load 32 KB again
@@ -25,10 +25,10 @@ from itertools import pairwise
 from statistics import median
 
 from b200.clock.calibrations import tma
-from b200.hopper.probe import command, launch
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Shape
-from b200.measure.hopper_memory import Runner
+from harness.studies.h200.memory import Runner
+from harness.studies.h200.probe import command, launch
 
 ROUNDS = 64
 FEW = (4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112)  # CTAs

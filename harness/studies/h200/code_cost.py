@@ -1,6 +1,6 @@
 """What instructions cost an SM of a Hopper GPU the first time it executes them.
 
-    python -m b200.hopper.code_cost [--json FILE]
+    python -m harness h200 code_cost [--json FILE]
 
 Straight-line code of so many instructions, executed twice: cycles of the first pass less those of
 the second, an instruction. One warp, or four of a CTA; one CTA or one on each SM; after other data
@@ -12,8 +12,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from b200.hopper.probe import command, launch
 from b200.hopper.rewrite import TARGET
+from harness.studies.h200.probe import command, launch
 
 SIZES = (64, 256, 1024, 4096)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from b200.measure import hopper_depth as depth
 from b200.sparse import pages
+from harness.studies.h200 import depth as depth
 from tests.b200.clock.test_timing import timed
 
 MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-depth.json"

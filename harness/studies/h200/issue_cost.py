@@ -1,7 +1,7 @@
 """What instructions cost a sub-core of a Hopper GPU: arithmetic, conversions, and what a warp
 issues for all its lanes.
 
-    python -m b200.hopper.issue_cost [--json FILE]
+    python -m harness h200 issue_cost [--json FILE]
 
 One CTA; a loop of CHAINS independent chains of the same instructions, by one warp a sub-core and by
 four. Cycles an instruction and sub-core: with four warps what its pipe takes, with one and a single
@@ -14,8 +14,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from b200.hopper.probe import command, launch
 from b200.hopper.rewrite import TARGET
+from harness.studies.h200.probe import command, launch
 
 CHAINS, UNROLLED, ROUNDS = 8, 8, 64
 # {0}: the register of a chain, b32; %r60, %r61: values that are not known to the compiler.

@@ -1,6 +1,6 @@
 """How fast SMs of a Hopper GPU take in copies from the L2, by the kind of copy.
 
-    python -m b200.measure.hopper_ingest [--json FILE]
+    python -m harness h200 ingest [--json FILE]
 
 A warp of each CTA issues the copies of a stage as soon as another warp has seen the stage before in
 its place; all stages together hold up to 200 KB and are loaded again and again. `group` CTAs load
@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from b200.chip.copies.tensormap import TensorMap
-from b200.hopper.probe import command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
-from b200.measure.hopper_memory import forget
+from harness.studies.h200.memory import forget
+from harness.studies.h200.probe import command
 
 TENSOR = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"

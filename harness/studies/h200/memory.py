@@ -1,7 +1,7 @@
 """The memory system of a Hopper GPU: the kernels of the clock's calibrations (b200/clock/
 calibrations), which published B200 measurements describe, measured here.
 
-    python -m b200.measure.hopper_memory [--json FILE]
+    python -m harness h200 memory [--json FILE]
 
 dram, l2: every CTA keeps 1, 2 or 4 loads under way, each from new addresses (dram) or from what an
 earlier launch has read (l2); cycles a load. alone: the same in the L2 by one CTA. hot: every CTA,
@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from b200.clock.calibrations import mcast, tma
-from b200.hopper.probe import COLD_BYTES, command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
 from b200.hopper.timing import between_events, graph_us
+from harness.studies.h200.probe import COLD_BYTES, command
 
 SMEM = 227 << 10
 FLIGHT = [(h, s) for s in (1, 2, 4) for h in (1, 2, 4, 8, 16, 32, 64, 128, 256) if h * s <= 256]

@@ -2,7 +2,7 @@
 
 After nothing, loads, stores; of the warp that asked for them and of another; in another SM.
 
-    python -m b200.hopper.fence_cost [--json FILE]
+    python -m harness h200 fence_cost [--json FILE]
 
 One warp a CTA, a CTA an SM, in rounds: an access of so many bytes, a wait until it is complete,
 a fence (membar.gl, in SASS MEMBAR.SC.GPU as __threadfence is), and another one. "in flight": the
@@ -15,8 +15,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from b200.hopper.probe import command, launch
 from b200.hopper.rewrite import TARGET
+from harness.studies.h200.probe import command, launch
 
 ROUNDS, WARM_UP = 100, 10
 SIZES = (128, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10)

@@ -1,10 +1,10 @@
-"""The kernel of `python -m b200.measure.hopper_written` in the emulator."""
+"""The kernel of `python -m harness h200 written` in the emulator."""
 
 import torch
 
 from b200.clock.devices import H200
-from b200.measure.hopper_mixed import STAGE, kernel, shape_of
-from b200.measure.hopper_written import FIRST, LAST
+from harness.studies.h200.mixed import STAGE, kernel, shape_of
+from harness.studies.h200.written import FIRST, LAST
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import run
 

@@ -1,6 +1,6 @@
 """How SMs of a Hopper GPU share DRAM, by how many load and what each has under way.
 
-    python -m b200.measure.hopper_depth [--json FILE]
+    python -m harness h200 depth [--json FILE]
 
 Every CTA, one an SM, loads 128 rows of 8 KB that are no other CTA's, 128 bytes of each at a time as
 a GEMM does: 16 KB into a ring of `stages`. us: from the start of the first CTA to the end of the
@@ -15,11 +15,11 @@ import sys
 from dataclasses import dataclass
 
 from b200.chip.copies.tensormap import TensorMap
-from b200.hopper.probe import command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
-from b200.measure.hopper_ingest import BYTE, TENSOR, TRY, begin, release
-from b200.measure.hopper_memory import forget
+from harness.studies.h200.ingest import BYTE, TENSOR, TRY, begin, release
+from harness.studies.h200.memory import forget
+from harness.studies.h200.probe import command
 
 ROWS, BOX, PITCH = 128, 128, 8192  # rows; bytes of each in a stage, and from row to row
 STAGE, LOADS = ROWS * BOX, PITCH // BOX

@@ -1,6 +1,6 @@
 """What it costs on a Hopper GPU that CTAs load the same, and how far they drift apart.
 
-    python -m b200.measure.hopper_sharing [--json FILE]
+    python -m harness h200 sharing [--json FILE]
 
 Each CTA has a ring of stages; a warp fills a stage again as soon as another has seen it full. No
 CTA reads anything twice, and all of it comes from DRAM. `share` clusters load the same: neighbours
@@ -20,11 +20,11 @@ import sys
 from dataclasses import dataclass
 
 from b200.chip.copies.tensormap import TensorMap
-from b200.hopper.probe import command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
-from b200.measure.hopper_ingest import BYTE, TENSOR, TRY, begin, meet, release
-from b200.measure.hopper_memory import forget
+from harness.studies.h200.ingest import BYTE, TENSOR, TRY, begin, meet, release
+from harness.studies.h200.memory import forget
+from harness.studies.h200.probe import command
 
 LOADS = 48  # stages that a CTA sees
 ROW, ROWS = 128, 128  # of a box, of which a stage has two

@@ -1,6 +1,6 @@
 """What stores cost a Hopper GPU, by how much of a 32-byte sector an instruction writes.
 
-    python -m b200.measure.hopper_stores [--json FILE]
+    python -m harness h200 stores [--json FILE]
 
 Every CTA, of 128 threads and one an SM, stores 4 KB a step: each warp 16 bytes a lane, twice.
 halves: one half of 32 sectors, then the other half, as the two halves of a 256-bit store on
@@ -18,10 +18,10 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from b200.hopper.probe import command
 from b200.hopper.rewrite import TARGET
 from b200.hopper.run import Image, Shape, places_of
 from b200.hopper.timing import graph_us
+from harness.studies.h200.probe import command
 
 STEP = 4096  # bytes of a CTA
 PATTERNS = ("halves", "lone halves", "sectors", "rows", "lines", "red rows", "red lines")
