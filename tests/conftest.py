@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, dsl
 from tests.fork_server import LONGEST, ForkServer
 
 POPCORN_FD = 63  # the runner's pipe of a command: a file behind this descriptor
@@ -29,6 +30,22 @@ class Finished:
     @property
     def records(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if dsl.depends(item.path):
+            item.add_marker("dsl")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Tests that are not marked `dsl` are not run with each version of it, so must not come to it."""
+    before = "cutlass" in sys.modules
+    result = yield
+    if "cutlass" in sys.modules and not before and item.get_closest_marker("dsl") is None:
+        result.force_exception(AssertionError("it imports the DSL, which tests/dsl.py missed"))
 
 
 @pytest.fixture(scope="session")

@@ -151,7 +151,7 @@ def grid_barrier(bug: bool) -> Source:
     return _finish(k)
 
 
-GRID = 200  # CTAs of the grid barrier: more than a B200 has SMs
+GRID = 150  # CTAs of the grid barrier: more than a B200 has SMs
 
 
 def _arguments(ctas: int, threads: int = 32):
@@ -232,8 +232,8 @@ PLANTED = [
         grid_barrier,
         (
             "and 147 more",
-            "it reads 148, and 148 < 200 is true",
-            "52 of the grid's 200 CTAs have not started",
+            "it reads 148, and 148 < 150 is true",
+            "2 of the grid's 150 CTAs have not started",
             "a grid of at most 148 CTAs",
         ),
         ctas=GRID,
