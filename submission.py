@@ -19,7 +19,9 @@ ROWS AND COLUMNS   One side of the product is M of the MMA and is called rows, t
 
 ONE TILE   gemm of 128 tokens, 7168 weight rows, K = 2048: Config(cta_group=2, cluster_n=2)
     A cluster is 2 pairs of CTAs. A pair computes 256 rows x 64 columns, each CTA 128 of the rows.
-    Both pairs need the same rows, so these are loaded once and multicast to both.
+    Both pairs need the same rows. These are loaded once and multicast to both, but for the prefill:
+    an even CTA fills its stages alone, before the cluster has met. Here these are all 8 k-tiles of
+    the even CTAs, so only the odd ones multicast.
     28 clusters compute 7168 x 128. K is cut into 8 k-tiles of 256.
     A stage of a CTA has one k-tile: 128 rows (16 KB), 32 of the pair's 64 columns (4 KB), scales of
     its rows (2 KB) and of all 64 columns (2 KB). 9 stages of 24 KB fit.
@@ -28,9 +30,9 @@ ONE TILE   gemm of 128 tokens, 7168 weight rows, K = 2048: Config(cta_group=2, c
 
 ROLES   of the warps of a CTA, in this order
     4 or 8   epilogue: tensor memory -> registers -> global. Warp w reads a quarter of the lanes,
-             w % 4; where a tile has 128 columns or more, two warps of a quarter take turns
+             w % 4; where it has 128 columns of sums or more, two warps take turns
     1        load: TMA boxes of rows, columns and scale-factor atoms
-    1        MMA: scales to tensor memory, block-scaled MMAs; idle in the odd CTA of a pair
+    1        MMA: scales to tensor memory, block-scaled MMAs; the odd CTA of a pair issues none
 
 PIPELINES   (mbarriers; s: stage, p: product, a: accumulator)
     barrier       from -> to            arrivals that complete a phase
@@ -38,9 +40,10 @@ PIPELINES   (mbarriers; s: stage, p: product, a: accumulator)
                                         the operand that products share counts with p = 0
     empty[s][p]   MMA -> load           1 commit of each MMA warp that reads what this CTA loads
     gate[a]       MMA -> epilogue       1 commit: the first product of a dual tile is complete
+                                        (without a K split)
     acc_full[a]   MMA -> epilogue       1 commit: the tile is complete
     acc_empty[a]  epilogue -> MMA       each epilogue warp, of both CTAs of a pair
-    partials      epilogue -> epilogue  1 expect_tx, and the bytes of the other CTAs' partial sums
+    partials_full epilogue -> epilogue  1 expect_tx, and the bytes of the other CTAs' partial sums
     The even CTA of a pair issues the MMAs, which read shared memory of both CTAs. So both load
     warps arrive on full[s][p] of the even CTA, and the odd CTA loads nothing before the cluster
     barrier. The epilogue warps of both arrive on acc_empty[a] of the even CTA.
@@ -62,11 +65,12 @@ A K-TILE   in stage s, of one product; all roles work on different stages at the
     MMA        wait full[s] -> 4 times: copy row scales, copy column scales, MMA -> commit empty[s];
                behind the last k-tile of a tile commit acc_full[a]
     epilogue   wait acc_full[a] -> load sums chunk by chunk -> convert, transpose, store
-               -> arrive on acc_empty[a], if there are more tiles
+               -> arrive on acc_empty[a], if a later tile takes it
 
 NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32. The relative error is below (|x| + 6) 2^-23:
     |x| 2^-23 from the rounded product, 2^-22 from ex2.approx, 2^-23 from rcp.approx, and five
-    roundings. That is 6e-6 down to x = -41, where fp16 rounds by 5e-4; beyond, silu is below 1e-16.
+    roundings. That is 6e-6 down to x = -41, where fp16 rounds by 5e-4. Beyond, the power is at most
+    2^60, so what is computed is x 2^-60 and not 0: 0 in fp16 unless the other factor is above 10^9.
     A K split adds its parts in one order, so results do not depend on timing.
 """
 
@@ -113,7 +117,7 @@ K_TILE = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
 K_BLOCKS = K_TILE // K_BLOCK
 K_TILE_BYTES = K_TILE // 2  # of a row or a column in a stage
-ROW_BYTES = TILE_ROWS * K_TILE_BYTES  # of a row operand in a stage
+ROW_OPERAND_BYTES = TILE_ROWS * K_TILE_BYTES  # of a row operand in a stage
 ATOM_ROWS = 128  # rows or columns of a scale-factor atom: 32 x 4, with 4 scales of each
 ATOM_BYTES = 512
 ATOM_COLUMNS = 4  # of tensor memory
@@ -297,7 +301,7 @@ def unpack(data) -> tuple[Groups, output_t]:
 
 
 def check_tensors(groups: Groups) -> None:
-    """TypeError or ValueError unless all are tensors of one device, codes and c of three sizes."""
+    """TypeError or ValueError unless all are tensors of one device, codes and c of rank 3."""
     device = None
     for group, tensors in enumerate(groups):
         suffix = group_suffix(group, len(groups))
@@ -309,7 +313,7 @@ def check_tensors(groups: Groups) -> None:
                 raise ValueError(f"{key}{suffix}: expected {device}, found {tensor.device}")
             is_scale = key[0] == "s"
             if not is_scale and not (len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30):
-                expected, found = "3 dimensions of 1 to 2^30", list(shape)
+                expected, found = "3 dimensions of 1 to 2^30 - 1", list(shape)
                 raise ValueError(f"{key}{suffix}: expected {expected}, found shape {found}")
 
 
@@ -502,8 +506,10 @@ class EpiloguePlan:
     """How sums leave tensor memory.
 
     A warp reads `chunk` columns of its 32 lanes at a time. Two warps of a quarter take chunks by
-    turns. wide_stores: 32 bytes a lane, else 2. transposed: neighbouring rows are neighbours in c,
-    so a chunk passes shared memory. gate_lead: k-tiles at the end of a dual tile for which the
+    turns.
+
+    wide_stores: 32 bytes a lane, else 2. transposed: these run along rows, which are neighbours in
+    c, so a chunk passes shared memory. gate_lead: k-tiles at the end of a dual tile for which the
     first product is finished ahead of the second, so that silu overlaps MMAs."""
 
     warps_per_quarter: int
@@ -609,7 +615,7 @@ def lay_out_stage(config: Config, problem: Problem) -> StageLayout:
     num_rows, num_columns = problem.num_row_operands, problem.num_column_operands
     offsets, size = offsets_of(
         [
-            ("row_codes", num_rows * ROW_BYTES, 1024),  # of a swizzle atom
+            ("row_codes", num_rows * ROW_OPERAND_BYTES, 1024),  # of a swizzle atom
             ("column_codes", num_columns * config.cta_columns * K_TILE_BYTES, 1024),
             ("row_scales", num_rows * SCALE_BYTES, 1024),
             ("column_scales", num_columns * config.column_atoms * SCALE_BYTES, 1024),
@@ -984,7 +990,7 @@ exp2_at_most_2_60 = ptx(
 def tma_load(to, tensormap, coordinates, barrier, pair, mask=None):
     """A box from global to shared memory, of each CTA of `mask` at the same offset if it is given.
 
-    pair: the barrier is of the even CTA of the pair, or of each pair that `mask` has a CTA of."""
+    pair: bytes count on the even CTA's barrier, of the pair of each CTA that receives them."""
     space = "cta" if mask is None and not pair else "cluster"
     text = f"cp.async.bulk.tensor.3d.shared::{space}.global.tile.mbarrier::complete_tx::bytes"
     operands = [to, tensormap, *coordinates, barrier]
@@ -1119,7 +1125,7 @@ OPERAND_DESCRIPTOR = smem_descriptor(stride_bytes=1024, swizzle=SWIZZLE_128B)  #
 SCALE_DESCRIPTOR = smem_descriptor(stride_bytes=128, swizzle=SWIZZLE_NONE)
 K_BLOCK_STEP = K_BLOCK // 2 >> 4  # from a K block to the next one, in units of 16 bytes
 SMEM_OFFSET = 0x3FFFF  # of a shared address, what lies inside the CTA; the rank is at bit 24
-EVEN_CTA = 0xFEFFFFFF - 2**32  # of a pair: a shared address without bit 0 of the rank
+EVEN_CTA = ~(1 << 24)  # mask of a shared address: the same place in the even CTA of the pair
 
 
 def instruction_descriptor(cta_group: int, columns):
@@ -1184,7 +1190,7 @@ class ArgumentLayout:
     """
 
     num_operands: int  # of a group, row operands first
-    NUM_SIZES = 5  # of GemmShape, and of a group's part of `sizes`
+    NUM_SIZES = 5  # fields of GemmShape; of a group's part of `sizes`, too
 
     @property
     def num_words(self) -> int:
@@ -1383,7 +1389,7 @@ class StageLoad:
 
 @dataclass(frozen=True)
 class EpilogueWarp:
-    """What an epilogue warp knows besides."""
+    """What an epilogue warp knows besides `Cta`."""
 
     quarter: Int32  # of the lanes of tensor memory
     turn: Int32  # which of the two warps of a quarter
@@ -1396,9 +1402,9 @@ class EpilogueWarp:
 class Kernel:
     """The kernel of one plan.
 
-    `launch` and the tensormaps are host code, all else is device code. In methods under @cute.jit
-    the DSL turns `if` and `for` into device code, unless they say const_expr or range_constexpr.
-    The others are plain Python that runs while the kernel is traced."""
+    `launch`, and what the section "kernel: launch" has, is host code; all else is device code. In
+    methods under @cute.jit the DSL compiles `if` and `for`, unless they say const_expr or
+    range_constexpr. The other methods are plain Python that runs while the kernel is traced."""
 
     def __init__(self, plan: Plan):
         self.plan, self.config = plan, plan.config
@@ -1435,9 +1441,9 @@ class Kernel:
         )
 
     def stages_without_last_tile(self, clusters, rounds, last):
-        """Stages that a cluster without a tile in the last round fills: fewer, in proportion to its
-        tiles, and up to two more, the more clusters do have a last tile. These get more of DRAM, so
-        that all end together.
+        """Stages that a cluster without a tile in the last round fills:
+        stages * rounds / (rounds + 1) + 2 * last / clusters. The others fill all of theirs and so
+        get more of DRAM: all end together.
 
         At least MIN_STAGES: at the end of a dual tile the first product of `gate_lead` k-tiles is
         computed before the second one of any, which alone releases a stage."""
@@ -1490,14 +1496,14 @@ class Kernel:
     @cute.kernel
     def kernel(self, maps, addresses, sizes, schedule):
         groups = self.arguments.groups_of(maps, addresses, sizes)
-        warp = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
+        warp_id = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
         cta = self.start(groups, schedule)
-        if warp == self.plan.load_warp_id:
+        if warp_id == self.plan.load_warp_id:
             self.load_warp(cta)
-        if warp == self.plan.mma_warp_id:
+        if warp_id == self.plan.mma_warp_id:
             self.mma_warp(cta)
-        if warp < self.plan.load_warp_id:
-            self.epilogue_warp(cta, warp)
+        if warp_id < self.plan.load_warp_id:
+            self.epilogue_warp(cta, warp_id)
 
     def start(self, groups: list, schedule: Sequence) -> Cta:
         config, plan = self.config, self.plan
@@ -1532,15 +1538,12 @@ class Kernel:
         return TileSchedule(num_tiles, stages, slot, last_slot, rounds, clusters, persistent)
 
     def tile_at(self, cta: Cta, i) -> Tile:
-        """This CTA's part of its cluster's i-th tile."""
-        return self.locate(cta, cta.tiles.tile_number(i))
-
-    def locate(self, cta: Cta, number) -> Tile:
-        """The tile with this number among those of all groups.
+        """This CTA's part of its cluster's i-th tile.
 
         Which of row and column tile runs faster decides what CTAs that start together share. CTAs
         fill a GPC, which merges what they read at the same time: so neighbours have the same
         weights. Clusters take GPCs by turns: so neighbours have the same columns."""
+        number = cta.tiles.tile_number(i)
         config, plan = self.config, self.plan
         group = cta.groups[0]
         for later in cta.groups[1:]:
@@ -1603,7 +1606,8 @@ class Kernel:
         config, plan, tiles = self.config, self.plan, cta.tiles
         first_tile = self.tile_at(cta, Int32(0))
         # Stages are filled before the cluster meets, except in the odd CTA of a pair, whose loads
-        # complete on barriers of the even one.
+        # complete on barriers of the even one. Even CTAs of a team prefill equally many k-tiles, so
+        # none multicasts into such a stage.
         prefilled = cutlass.min(first_tile.k_count, tiles.num_stages)
         prefilled = select(cta.pair_rank == 0, prefilled, 0)
         with cute.arch.elect_one():
@@ -1632,9 +1636,7 @@ class Kernel:
             if const_expr(config.team > 1):  # commits of other CTAs are on their way
                 for _ in cutlass.range(tiles.num_stages, unroll=1):
                     for product in cutlass.range_constexpr(plan.num_products):
-                        cute.arch.mbarrier_wait(
-                            cta.barriers.empty(ring.index, product), ring.phase ^ 1
-                        )
+                        self.wait_empty(cta, ring, product)
                     ring = ring.next()
         self.leave()
 
@@ -1648,21 +1650,19 @@ class Kernel:
         load_own, load_shared = self.load_rows, self.load_columns
         if self.config.swap_ab:
             load_own, load_shared = self.load_columns, self.load_rows
-        self.wait_empty(cta, load, 0)
+        if not load.is_prefill:
+            self.wait_empty(cta, load.ring, 0)
         self.expect_full(cta, load, 0, own_bytes + shared_bytes)
         load_own(cta, load, 0)
-        if is_dual:
-            self.wait_empty(cta, load, 1)
+        if is_dual and not load.is_prefill:
+            self.wait_empty(cta, load.ring, 1)
         load_shared(cta, load, 0)
         if is_dual:
             self.expect_full(cta, load, 1, own_bytes)
             load_own(cta, load, 1)
 
-    def wait_empty(self, cta: Cta, load: StageLoad, product: int):
-        if not load.is_prefill:
-            cute.arch.mbarrier_wait(
-                cta.barriers.empty(load.ring.index, product), load.ring.phase ^ 1
-            )
+    def wait_empty(self, cta: Cta, ring: Ring, product: int):
+        cute.arch.mbarrier_wait(cta.barriers.empty(ring.index, product), ring.phase ^ 1)
 
     def expect_full(self, cta: Cta, load: StageLoad, product: int, num_bytes):
         if self.signals_even_cta(load):
@@ -1692,8 +1692,10 @@ class Kernel:
 
     @cute.jit
     def load_rows(self, cta: Cta, load: StageLoad, operand: int):
-        """A row operand of a k-tile and its scales. CTAs that share rows take turns: each issues
-        and asks for an equal part, multicast to all."""
+        """A row operand of a k-tile and its scales.
+
+        CTAs that share rows issue by turns and multicast to all. Scales are the next one's turn, so
+        that no CTA issues both. In a prefill each loads its own."""
         config, layout, tile = self.config, self.plan.smem.stage, load.tile
         num_sharers, mask = 1, None
         if const_expr(config.cluster_n > 1 and not load.is_prefill):
@@ -1703,7 +1705,7 @@ class Kernel:
         full, to_even_cta = self.full_address(cta, load, operand), self.signals_even_cta(load)
         start = cta.smem + load.ring.index * layout.size
         if my_turn(load.k_tile + operand, num_sharers, cta.sharer):
-            to = start + (layout.row_codes + operand * ROW_BYTES)
+            to = start + (layout.row_codes + operand * ROW_OPERAND_BYTES)
             at = load.k_tile * K_TILE, tile.row, tile.batch
             tma_load(to, tile.group.code_maps[operand], at, full, to_even_cta, mask)
         if my_turn(load.k_tile + operand + 1, num_sharers, cta.sharer):
@@ -1785,6 +1787,7 @@ class Kernel:
         stages = self.mma_k_tiles(cta, tile, tmem, sums_tmem, begin, body, stages, all_products)
         if const_expr(plan.epilogue.gate_lead > 0):
             begin = tile.k_begin + body
+            # Two passes over the same stages: product 0 of all these k-tiles, then product 1.
             self.mma_k_tiles(cta, tile, tmem, sums_tmem, begin, lead, stages, [0])
             with cute.arch.elect_one():
                 tcgen05.commit(barriers.gate(accumulator.index), pair_mask, config.mma_group)
@@ -1825,15 +1828,7 @@ class Kernel:
 
     @cute.jit
     def issue_mmas(
-        self,
-        cta: Cta,
-        tile: Tile,
-        tmem,
-        sums_tmem,
-        k_tile,
-        stage,
-        product: int,
-        copies_shared: bool,
+        self, cta: Cta, tile: Tile, tmem, sums, k_tile, stage, product: int, copies_shared: bool
     ):
         """The MMAs of a k-tile for one product, each behind the copies of its scales.
 
@@ -1847,68 +1842,72 @@ class Kernel:
         # A descriptor has the offset in the CTA, in units of 16 bytes, and no room for the rank.
         start = Int64(((cta.smem & SMEM_OFFSET) + stage * layout.size) >> 4)
         codes_desc, scales_desc = start + OPERAND_DESCRIPTOR, start + SCALE_DESCRIPTOR
-        column_bytes = config.cta_columns * K_TILE_BYTES
-        a_desc = codes_desc + (layout.row_codes + row_operand * ROW_BYTES >> 4)
-        b_desc = codes_desc + (layout.column_codes + column_operand * column_bytes >> 4)
+        operand_bytes = config.cta_columns * K_TILE_BYTES
+        row_desc = codes_desc + (layout.row_codes + row_operand * ROW_OPERAND_BYTES >> 4)
+        column_desc = codes_desc + (layout.column_codes + column_operand * operand_bytes >> 4)
         idesc = instruction_descriptor(config.cta_group, tile.width)
-        d_tmem = sums_tmem + product * config.column_tile
+        d_tmem = sums + product * config.column_tile
         accumulate = select(k_tile > tile.k_begin, 1, 0)
         for block in cutlass.range_constexpr(K_BLOCKS):
-            row_atom = row_operand * K_BLOCKS + block
-            sfa_tmem = tmem + (plan.tmem.row_scales + ATOM_COLUMNS * row_atom)
+            row_block = row_operand * K_BLOCKS + block
+            row_scales_tmem = tmem + (plan.tmem.row_scales + ATOM_COLUMNS * row_block)
             if const_expr(copies_shared or plan.num_row_operands == 2):
-                source = scales_desc + (layout.row_scales + row_atom * ATOM_BYTES >> 4)
-                tcgen05_cp(config.cta_group, sfa_tmem, source)
+                source = scales_desc + (layout.row_scales + row_block * ATOM_BYTES >> 4)
+                tcgen05_cp(config.cta_group, row_scales_tmem, source)
             # Atoms of neighbouring columns stand side by side, as an MMA of N > 128 reads them.
             first_atom = (column_operand * K_BLOCKS + block) * atoms
-            sfb_tmem = tmem + (plan.tmem.column_scales + ATOM_COLUMNS * first_atom)
+            column_scales_tmem = tmem + (plan.tmem.column_scales + ATOM_COLUMNS * first_atom)
             if const_expr(copies_shared or plan.num_column_operands == 2):
                 for i in cutlass.range_constexpr(atoms):
                     if within(i, tile.column_atoms):
-                        column_atom = (column_operand * atoms + i) * K_BLOCKS + block
-                        offset = layout.column_scales + column_atom * ATOM_BYTES
-                        to = sfb_tmem + ATOM_COLUMNS * i
+                        column_block = (column_operand * atoms + i) * K_BLOCKS + block
+                        offset = layout.column_scales + column_block * ATOM_BYTES
+                        to = column_scales_tmem + ATOM_COLUMNS * i
                         tcgen05_cp(config.cta_group, to, scales_desc + (offset >> 4))
-            # 32 columns are a column of an atom: where the tile starts inside of one.
-            sfb_tmem = sfb_tmem + ((tile.column & 127) >> 5)
-            a, b = a_desc + K_BLOCK_STEP * block, b_desc + K_BLOCK_STEP * block
+            # An atom has 32 tile columns in each of its 4 columns of tensor memory: a tile that
+            # starts at column 64 of it begins at the third.
+            column_scales_tmem = column_scales_tmem + ((tile.column & 127) >> 5)
+            a, b = row_desc + K_BLOCK_STEP * block, column_desc + K_BLOCK_STEP * block
             adds = accumulate if block == 0 else 1
-            tcgen05_mma(config.cta_group, d_tmem, a, b, idesc, sfa_tmem, sfb_tmem, adds)
+            tcgen05_mma(
+                config.cta_group, d_tmem, a, b, idesc, row_scales_tmem, column_scales_tmem, adds
+            )
 
     # ---- kernel: epilogue warps ------------------------------------------------------------------
 
     @cute.jit
-    def epilogue_warp(self, cta: Cta, index):
+    def epilogue_warp(self, cta: Cta, warp_id):
         config, plan, tiles = self.config, self.plan, cta.tiles
-        self.before_join(cta, index)
+        self.before_join(cta, warp_id)
         self.join()
-        warp = EpilogueWarp(index & 3, index >> 2, Int32(cute.arch.lane_idx()))
+        warp = EpilogueWarp(warp_id & 3, warp_id >> 2, Int32(cute.arch.lane_idx()))
         tmem = ld_shared_b32(cta.smem + plan.smem.tmem_address) + tmem_lane(warp.quarter * 32)
         accumulators = Ring(0, 0, plan.tmem.num_accumulators)
         for i in cutlass.range(tiles.num_tiles, unroll=1):
             tile = self.tile_at(cta, i)
             if const_expr(config.persistent and plan.num_groups > 1):
-                if index == TENSORMAP_WARP:
+                if warp_id == TENSORMAP_WARP:
                     following = cutlass.min(i + 1, tiles.num_tiles - 1)
                     self.prefetch_tensormaps(self.tile_at(cta, following))
             sums_tmem = tmem + accumulators.index * plan.tmem.accumulator_columns
             self.finish_tile(cta, warp, tile, sums_tmem, accumulators)
             if const_expr(config.persistent):
+                # Only if a later tile takes this accumulator, so that each arrival is awaited.
                 if i + plan.tmem.num_accumulators < tiles.num_tiles:
                     self.release(cta, accumulators)
             accumulators = accumulators.next()
         self.leave()
 
     @cute.jit
-    def before_join(self, cta: Cta, warp):
+    def before_join(self, cta: Cta, warp_id):
         """Before the CTA meets: warp 0 initialises the barriers that are not the load warp's, two
         others prefetch."""
-        if warp == TENSORMAP_WARP:
+        if warp_id == TENSORMAP_WARP:
             self.prefetch_tensormaps(self.tile_at(cta, Int32(0)))
-        if warp == SCALE_WARP:
+        if warp_id == SCALE_WARP:
             with cute.arch.elect_one():
                 self.prefetch_scales(cta, self.tile_at(cta, Int32(0)))
-        if warp == 0:
+        if warp_id == 0:
             with cute.arch.elect_one():
                 self.init_barriers(cta.barriers)
                 if const_expr(self.config.split_k > 1):
@@ -1970,7 +1969,9 @@ class Kernel:
         config, plan, barriers = self.config, self.plan, cta.barriers
         chunk, turns = plan.epilogue.chunk, plan.epilogue.warps_per_quarter
         leads = plan.epilogue.gate_lead > 0
-        column = warp.turn * chunk  # of its first chunk, if the tile has so many
+        # A warp without a chunk computes chunk 0 in its place; `store` drops it, since then no
+        # columns are left at `column`.
+        column = warp.turn * chunk
         first = sums_tmem + select(column < tile.width, column, 0)
         if const_expr(leads):
             cute.arch.mbarrier_wait(barriers.gate(accumulator.index), accumulator.phase)
@@ -2069,6 +2070,7 @@ class Kernel:
         return div_up(tile.width, self.plan.epilogue.chunk)
 
     def num_owned_chunks(self, cta: Cta, tile: Tile):
+        # Less than 0 without the split_k - 1 that div_up adds, never with it.
         return div_up(self.num_chunks(tile) - cta.k_part, self.config.split_k)
 
     def expect_partials(self, cta: Cta, tile: Tile):
@@ -2101,7 +2103,8 @@ class Kernel:
             self.store(cta, warp, tile, self.combine(sums), column)
 
     def partial(self, cta: Cta, warp: EpilogueWarp, sender, number, product: int):
-        """Where the owner of a chunk, its `number`-th, has what this warp of a sender sends."""
+        """Address, in the owner of a chunk, of what this quarter of `sender` sends. number: of the
+        chunk, among those of its owner."""
         layout = self.plan.smem
         index = (sender * layout.chunks_per_owner + number) * self.plan.num_products + product
         index = index * QUARTERS + warp.quarter
