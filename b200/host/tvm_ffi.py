@@ -109,9 +109,9 @@ class TupleSpec:
                 f"{self.name} has {found}, the function was compiled for {len(self.items)} items"
             )
         pairs = zip(self.items, values, strict=True)
-        found = [v if spec is None or v is None else spec.descriptor(v) for spec, v in pairs]
+        filled = [v if spec is None or v is None else spec.descriptor(v) for spec, v in pairs]
         named = hasattr(values, "_fields")
-        return type(values)(*found) if named else tuple(found)
+        return type(values)(*filled) if named else tuple(filled)
 
 
 Spec = TensorSpec | ScalarSpec | TupleSpec
