@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from b200.host.runtime import Runtime
 
 __all__ = ["EmulatorError", "at_work", "install", "machine", "run_cuda", "unfinished"]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _runtime: Runtime | None = None
 _modules: Modules | None = None

@@ -204,5 +204,10 @@ def main(argv: list[str]) -> int:
     return options.function(options)
 
 
+def console() -> int:
+    """`b200` as a command of its own."""
+    return main(sys.argv[1:])
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(console())

@@ -9,7 +9,7 @@ qualify/    what one machine can tell of the kernel and the clock
 
 import sys
 
-from harness.commands import FormerNames, Moved
+from harness.commands import FormerNames
 
 if not any(isinstance(finder, FormerNames) for finder in sys.meta_path):
-    sys.meta_path += [FormerNames(), Moved()]
+    sys.meta_path.append(FormerNames())

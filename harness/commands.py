@@ -6,7 +6,6 @@ A name says what is asked for, not the file that answers, so that files can move
 
 from __future__ import annotations
 
-import importlib
 import importlib.abc
 import importlib.machinery
 import runpy
@@ -45,42 +44,6 @@ def run_former(name: str) -> None:
     """Run the command that was `python -m harness.NAME`, and say its new name."""
     print(f"python -m harness.{name} is now: python -m harness {FORMER[name]}", file=sys.stderr)
     run(FORMER[name], sys.argv[1:])
-
-
-class Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports of modules by the names that they had before the rooms, while branches still have
-    them.
-    """
-
-    ROOMS = {
-        "evaluator": "arguments cases command dependencies devices official output pool progress"
-        " protocol report cluster=dask_cluster tune=trials",
-        "evaluator.case": "again checks configs findings gpu_data guard modelled timing worker",
-        "diagnosis": "diff hypotheses launched view diff_picture=drawing diff_where=places",
-        "studies": "ladder confidence evidence published_steps disassembly compare packs tuning",
-        "tables": "markdown figure_tables=catalogue figure_evidence=evidence figure_peers=peers"
-        " figure_tuning=tuning figure_twin=h200",
-    }
-    NEW = {
-        word.partition("=")[0]: f"harness.{room}.{word.rpartition('=')[2]}"
-        for room, words in ROOMS.items()
-        for word in words.split()
-    }
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        package, _, name = fullname.partition(".")
-        first, dot, rest = name.partition(".")
-        if package != "harness" or first not in self.NEW:
-            return None
-        return importlib.machinery.ModuleSpec(fullname, self, origin=self.NEW[first] + dot + rest)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        return importlib.import_module(spec.origin or "")
-
-    def exec_module(self, module: ModuleType) -> None:
-        pass
 
 
 class FormerNames(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):

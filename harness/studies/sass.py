@@ -2,7 +2,8 @@
 
 A second opinion on the timing model, which counts PTX. For each benchmark shape the kernel is
 compiled for sm_100a and disassembled. Counted is the text of the loop that does a role's work;
-where ptxas unrolled it, the loads or MMAs in it say how many k-tiles that are.
+where ptxas unrolled it, the loads or MMAs in it say how many k-tiles that are. Exit status 1 where
+a role's loop is not found.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import submission
 from harness.studies.disassembly import count, disassemble, find_tool, role_loop
 from harness.studies.tuning import benchmarks, told
 
-# TMA and bulk loads; tcgen05.mma and commit.
-ROLES = {"load": ("UTMALDG", "UBLKCP"), "MMA": ("UTCOMMA", "UTCBAR")}
-SHOWN = ("UTMALDG", "UBLKCP", "UTCOMMA", "UTCCP", "UTCBAR")
+# TMA loads; tcgen05.mma and commit.
+ROLES = {"load": ("UTMALDG",), "MMA": ("UTCOMMA", "UTCBAR")}
+SHOWN = ("UTMALDG", "UTCOMMA", "UTCCP", "UTCBAR")
 
 
 def main() -> int:
@@ -28,7 +29,7 @@ def main() -> int:
     if not tool:
         print("nvdisasm: neither on the PATH nor in nvidia-cuda-nvdisasm", file=sys.stderr)
         return 2
-    shapes = benchmarks()
+    shapes, missing = benchmarks(), False
     for name in sys.argv[1:] or shapes:
         config = submission.pick(shapes[name])
         cubin = submission.kernel_for(shapes[name], config)[0].__cubin__
@@ -36,10 +37,14 @@ def main() -> int:
         print(f"{name}: {told(config)}")
         for role, instructions in ROLES.items():
             inside = role_loop(lines, instructions)
+            if not inside:
+                print(f"  {role:5} no loop has {' and '.join(instructions)}", file=sys.stderr)
+                missing = True
+                continue
             counts = {kind: count(inside, kind) for kind in SHOWN}
             shown = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
             print(f"  {role:5} {len(inside):4} instructions: {shown}")
-    return 0
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":
