@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,8 +111,10 @@ class TupleSpec:
             )
         pairs = zip(self.items, values, strict=True)
         filled = [v if spec is None or v is None else spec.descriptor(v) for spec, v in pairs]
-        named = hasattr(values, "_fields")
-        return type(values)(*filled) if named else tuple(filled)
+        if hasattr(values, "_fields"):
+            named: Callable[..., Any] = type(values)
+            return named(*filled)
+        return tuple(filled)
 
 
 Spec = TensorSpec | ScalarSpec | TupleSpec
