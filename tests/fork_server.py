@@ -100,8 +100,10 @@ class ForkServer:
 def _become(request: dict[str, Any]) -> None:
     """In the fork: carry out the command, up to what it has registered for its end.
 
-    What Python does after that, to free all modules one by one, takes half a second.
+    What Python does after that, to free all modules one by one, takes half a second. What modules
+    have registered in the server is for the server's end.
     """
+    atexit._clear()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["env"])

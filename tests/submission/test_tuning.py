@@ -73,16 +73,23 @@ def test_ends_are_those_of_the_constants_table():
     assert nominal == tuning.CONSTANTS
 
 
+def another(problem: submission.Problem) -> str:
+    """A legal configuration that is not picked."""
+    pick = submission.pick(problem)
+    return tuning.told(next(c for c in submission.legal_configs(problem) if c != pick))
+
+
 def test_what_is_known_is_not_modelled_again(monkeypatch):
     asked = []
     monkeypatch.setattr(tuning.Ruler, "launch_us", lambda *arguments: asked.append(arguments) or 5)
     problem = tuning.random_shapes(2)["1 gemm"]
-    pick = submission.pick(problem)
-    known = {"another": 4.0, tuning.told(pick): 4.2}
-    record = tuning.loss("1 gemm", problem, tuning.Ruler(), 8, known)
+    pick, other = submission.pick(problem), another(problem)
+    known = {other: 4.0, tuning.told(pick): 4.2}
+    illegal = {"split_k=3": 1.0}
+    record = tuning.loss("1 gemm", problem, tuning.Ruler(), 8, known | illegal)
     assert not asked and record["times_us"] == known
-    assert record["best"] == "another" and record["loss"] == 4.2 / 4.0 - 1
-    record = tuning.loss("1 gemm", problem, tuning.Ruler(), 8, {"another": 4.0})
+    assert record["best"] == other and record["loss"] == 4.2 / 4.0 - 1
+    record = tuning.loss("1 gemm", problem, tuning.Ruler(), 8, {other: 4.0})
     assert [config for _, _, config, _ in asked] == [pick] and record["loss"] == 5 / 4 - 1
 
 
@@ -94,11 +101,12 @@ def losses(monkeypatch, file, count, *more):
 
 def test_a_file_is_judged_by_the_pick_of_today(monkeypatch, tmp_path, capsys):
     (name, problem), *_ = tuning.random_shapes(2).items()
-    times = {"another": 3.0, tuning.told(submission.pick(problem)): 3.3}
+    other = another(problem)
+    times = {other: 3.0, tuning.told(submission.pick(problem)): 3.3}
     sizes = [list(p) for p in problem.groups]
     old = {"shape": name, "sizes": sizes, "placements": 1, "end": "nominal", "times_us": times}
     file = tmp_path / "losses.jsonl"
-    file.write_text(json.dumps(old | {"pick": "another", "loss": 0.0}) + "\n")
+    file.write_text(json.dumps(old | {"pick": other, "loss": 0.0}) + "\n")
     losses(monkeypatch, file, 1)
     record = json.loads(file.read_text())
     assert record["pick"] in times and record["loss"] == 3.3 / 3.0 - 1
