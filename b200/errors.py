@@ -19,7 +19,8 @@ class EmulatorError(RuntimeError):
     """A launch that hardware would not have completed; `str()` is the whole report.
 
     kind: "fault" (illegal access or operand), "deadlock", "unsupported" (an instruction that is not
-    modelled) or "limit" (a launch that hardware would refuse). findings: of the checker, before it.
+    modelled), "limit" (a launch that hardware would refuse) or "internal" (the emulator itself
+    failed: nothing is said of the program). findings: of the checker, before it.
     """
 
     def __init__(self, kind: str, report: str, findings: Sequence[Any] = ()):

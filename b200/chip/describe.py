@@ -150,8 +150,9 @@ def internal(machine, launch, fragment, error: BaseException) -> str:
     """The emulator itself failed: say where, so that it can be mended."""
     trace = "".join(traceback.format_exception(error)[-3:])
     return (
-        f"the emulator failed on this instruction: {fault(machine, launch, fragment, error)}\n"
-        f"{trace}"
+        "internal: the emulator itself failed on this instruction, which says nothing of the"
+        " program. Please report these lines with the kernel's PTX and the versions of b200,"
+        f" Python and nvidia-cutlass-dsl.\n{fault(machine, launch, fragment, error)}\n{trace}"
     )
 
 

@@ -143,7 +143,9 @@ class Machine:
     def launch(
         self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes
     ) -> Launch:
-        """Run a grid to its end. Raises EmulatorError: fault, deadlock, unsupported, limit."""
+        """Run a grid to its end. Raises EmulatorError: fault, deadlock, unsupported, limit,
+        internal.
+        """
         self.code = code
         smem = code.static_smem + dynamic_smem
         launch = Launch(code.kernel.name, tuple(grid), tuple(block), tuple(cluster), smem)
@@ -248,11 +250,10 @@ class Machine:
         except EmulatorError:
             raise
         except Exception as error:
-            kind = "unsupported" if isinstance(error, Unsupported) else "fault"
             if not isinstance(error, Fault):
-                raise EmulatorError(
-                    "unsupported", report.internal(self, launch, f, error)
-                ) from error
+                said = report.internal(self, launch, f, error)
+                raise EmulatorError("internal", said) from error
+            kind = "unsupported" if isinstance(error, Unsupported) else "fault"
             raise EmulatorError(kind, report.fault(self, launch, f, error)) from None
         if f.spin is not QUIET:
             self.spinning.progress()

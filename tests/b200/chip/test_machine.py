@@ -5,6 +5,7 @@ import torch
 
 from b200 import EmulatorError
 from b200.chip.gpu import Gpu
+from b200.chip.sync.mbarrier import MBarrier
 from tests.b200.ptx_support import kernel, run
 
 STORE = """
@@ -303,6 +304,20 @@ def test_guards_name_line_and_reason(body, words):
 def test_unknown_instruction_stops_the_run_naming_it():
     error = report(".loc 1 5 0\nwgmma.fence.sync.aligned;")
     assert error.kind == "unsupported" and "wgmma" in str(error) and "kernel.py:5" in str(error)
+
+
+def test_a_failure_of_the_emulator_is_not_blamed_on_the_program(monkeypatch):
+    def fail(*_):
+        raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr(MBarrier, "arrive", fail)
+    error = report(
+        ".loc 1 5 0\nmov.b32 %r10, dyn; mbarrier.init.shared.b64 [%r10], 1;"
+        " mbarrier.arrive.shared.b64 %rd9, [%r10];",
+        smem=64,
+    )
+    assert error.kind == "internal" and "kernel.py:5" in str(error)
+    assert "says nothing of the program" in str(error) and "a mistake of ours" in str(error)
 
 
 @pytest.mark.parametrize("options, words", [
