@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,10 +110,8 @@ class TupleSpec:
             )
         pairs = zip(self.items, values, strict=True)
         filled = [v if spec is None or v is None else spec.descriptor(v) for spec, v in pairs]
-        if hasattr(values, "_fields"):
-            named: Callable[..., Any] = type(values)
-            return named(*filled)
-        return tuple(filled)
+        make = getattr(values, "_make", tuple)  # of a named tuple
+        return make(filled)
 
 
 Spec = TensorSpec | ScalarSpec | TupleSpec
