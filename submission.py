@@ -382,6 +382,11 @@ class Config:
         return self.column_tile // self.cta_group
 
     @property
+    def column_operand_bytes(self) -> int:
+        """Of a column operand's codes in a stage of a CTA."""
+        return self.cta_columns * K_TILE_BYTES
+
+    @property
     def column_atoms(self) -> int:
         """Scale-factor atoms along the columns of a tile."""
         return ceil_div(self.column_tile, ATOM_ROWS)
@@ -427,6 +432,11 @@ def clusters_at_once(size: int) -> int:
     except Exception:  # whatever it is, the kernel runs without the answer
         pass
     return expected
+
+
+def tiles_at_once(config: Config) -> int:
+    """Tiles that the chip computes at a time, one in each resident cluster."""
+    return clusters_at_once(config.cluster) * config.ctas_per_sm
 
 
 def check(config: Config, problem: Problem) -> "Plan":
@@ -616,7 +626,7 @@ def lay_out_stage(config: Config, problem: Problem) -> StageLayout:
     offsets, size = offsets_of(
         [
             ("row_codes", num_rows * ROW_OPERAND_BYTES, 1024),  # of a swizzle atom
-            ("column_codes", num_columns * config.cta_columns * K_TILE_BYTES, 1024),
+            ("column_codes", num_columns * config.column_operand_bytes, 1024),
             ("row_scales", num_rows * SCALE_BYTES, 1024),
             ("column_scales", num_columns * config.column_atoms * SCALE_BYTES, 1024),
         ]
@@ -762,8 +772,7 @@ def soft_max(values: Iterable[float], power: int) -> float:
 
 def waves_of(config: Config, problem: Problem) -> int:
     """How often the chip is filled with clusters, one tile each."""
-    at_once = clusters_at_once(config.cluster) * config.ctas_per_sm
-    return ceil_div(tile_count(config, problem), at_once)
+    return ceil_div(tile_count(config, problem), tiles_at_once(config))
 
 
 def mma_cycles(config: Config, columns: int) -> float:
@@ -834,7 +843,7 @@ def estimate(config: Config, problem: Problem) -> float:
     memory = [memory_cycles(plan, shape) for shape in problem.groups]
     dram, l2 = sum(cycles for cycles, _ in memory), sum(cycles for _, cycles in memory)
     # The longest tile of each round: at least what any cluster has.
-    at_once = clusters_at_once(config.cluster) * config.ctas_per_sm
+    at_once = tiles_at_once(config)
     longest = tiles[::at_once]
     main_loops = sum(main_loop for main_loop, _ in longest)
     last_main_loop, last_epilogue = longest[-1]
@@ -1425,10 +1434,9 @@ class Kernel:
             row_tiles = div_up(shape.rows, config.tile_rows)
             column_tiles = div_up(shape.columns, config.cluster_columns)
             tiles = tiles + row_tiles * shape.batch * column_tiles
-        at_once = clusters_at_once(config.cluster) * config.ctas_per_sm
         clusters = tiles
         if const_expr(config.persistent):
-            clusters = cutlass.min(tiles, Int32(at_once))
+            clusters = cutlass.min(tiles, Int32(tiles_at_once(config)))
         rounds = div(tiles - 1, clusters)  # before the last one
         last = tiles - rounds * clusters  # tiles of the last round
         idle_stages = self.stages_without_last_tile(clusters, rounds, last)
@@ -1722,11 +1730,10 @@ class Kernel:
         scale_map = tile.group.scale_maps[plan.num_row_operands + operand]
         num_boxes = self.num_column_boxes(tile)
         start = cta.smem + load.ring.index * layout.size
-        operand_bytes = config.cta_columns * K_TILE_BYTES
         cta_column = tile.column + cta.pair_rank * div(tile.width, config.cta_group)
         for box in cutlass.range_constexpr(config.cta_columns // plan.boxes.columns):
             if within(box, num_boxes):
-                offset = operand * operand_bytes + box * plan.boxes.column_bytes
+                offset = operand * config.column_operand_bytes + box * plan.boxes.column_bytes
                 to = start + (layout.column_codes + offset)
                 at = load.k_tile * K_TILE, cta_column + box * plan.boxes.columns, tile.batch
                 tma_load(to, code_map, at, full, to_even_cta)
@@ -1842,9 +1849,9 @@ class Kernel:
         # A descriptor has the offset in the CTA, in units of 16 bytes, and no room for the rank.
         start = Int64(((cta.smem & SMEM_OFFSET) + stage * layout.size) >> 4)
         codes_desc, scales_desc = start + OPERAND_DESCRIPTOR, start + SCALE_DESCRIPTOR
-        operand_bytes = config.cta_columns * K_TILE_BYTES
         row_desc = codes_desc + (layout.row_codes + row_operand * ROW_OPERAND_BYTES >> 4)
-        column_desc = codes_desc + (layout.column_codes + column_operand * operand_bytes >> 4)
+        column_offset = layout.column_codes + column_operand * config.column_operand_bytes
+        column_desc = codes_desc + (column_offset >> 4)
         idesc = instruction_descriptor(config.cta_group, tile.width)
         d_tmem = sums + product * config.column_tile
         accumulate = select(k_tile > tile.k_begin, 1, 0)
@@ -2091,9 +2098,8 @@ class Kernel:
         for number in cutlass.range(warp.turn, self.num_owned_chunks(cta, tile), turns, unroll=1):
             column = (number * split_k + cta.k_part) * chunk
             sums = self.read(sums_tmem + column, plan.num_products)
-            cute.arch.mbarrier_wait(
-                cta.barriers.partials_full(), 0
-            )  # the first chunk's wait is for all
+            # The first chunk's wait is for the partial sums of all.
+            cute.arch.mbarrier_wait(cta.barriers.partials_full(), 0)
             for sender in cutlass.range_constexpr(split_k - 1):
                 for product in cutlass.range_constexpr(plan.num_products):
                     at = self.partial(cta, warp, sender, number, product) + warp.lane * 16
@@ -2146,7 +2152,7 @@ def kernel_for(problem: Problem, config: Config):
 @functools.cache
 def longest_first(problem: Problem) -> list[tuple[int, list[Operand]]]:
     """The groups by number, with their operands, in the order in which they are computed."""
-    pairs = list(enumerate(operands_of(problem)))
+    pairs = enumerate(operands_of(problem))
     return sorted(pairs, key=lambda pair: tile_work(problem.groups[pair[0]]), reverse=True)
 
 

@@ -7,6 +7,7 @@ What it finds is in `launch.findings`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -28,11 +29,18 @@ from b200.chip.sync.mbarrier import BarrierHistory, MBarrier, WaitedTwice
 from b200.errors import EmulatorError
 from b200.program.module import Instr
 from b200.program.translate import translate
+from b200.program.translated import Translated
 
 KEPT = 4  # kernels whose clusters later launches may follow
 SHOWN = 8  # findings quoted in the report of an error
 # A load of shared memory that nothing has written, until it is known what depends on it.
 LOADED, UNDECIDED = "uninitialised", PORTABILITY
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _unchecked(code: Translated) -> Translated:
+    """The same kernel without the checker's wrappers."""
+    return translate(code.program, code.kernel)
 
 
 class Checked(Machine):
@@ -45,9 +53,8 @@ class Checked(Machine):
         super().__init__(memory)
         # address of a tensormap in global memory -> its bytes when an operation used it last
         self.used_tensormaps: dict[int, bytes] = {}
-        self.whole: dict[
-            int, Region
-        ] = {}  # allocations that are known to be written (unwritten.py)
+        # Allocations that are known to be written (unwritten.py).
+        self.whole: dict[int, Region] = {}
         self.in_flight = InFlight()  # what may still run when a dependent launch starts
         # (kernel, grid, block, cluster, bytes of shared memory) -> what a later launch may follow
         self.traces: dict[tuple, Traces] = {}
@@ -125,7 +132,7 @@ class Checked(Machine):
             self.memory
         )
         machine.symbols = self.symbols
-        plain = translate(code.program, code.kernel)
+        plain = _unchecked(code)
 
         def again(byte: int) -> object:
             machine.unwritten_smem = byte

@@ -14,9 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 UNIT = 2  # bytes of an entry
-LIMIT = (
-    256 << 20
-)  # bytes of an allocation that is filled; a larger one is left as fresh pages, zero
+# Bytes of an allocation that is filled; a larger one is left as fresh pages, zero.
+LIMIT = 256 << 20
 SMALL = 64 << 10  # bytes of an allocation in which fewer units in a row count
 _PERIOD = 1 << 13  # units
 

@@ -24,11 +24,29 @@ def ints(n: int):
     return lambda: [torch.zeros(n, dtype=torch.int32)]
 
 
-def store_own(k: Source, register: str):
+def store_own(k: Source, register: str, out: str = "%rd0"):
     """out[thread] = register"""
     k("mul.wide.u32 %rd8, %r0, 4;")
-    k("add.u64 %rd9, %rd0, %rd8;")
+    k(f"add.u64 %rd9, {out}, %rd8;")
     k(f"st.global.u32 [%rd9], {register};", "store")
+
+
+def load_bulk(k: Source, nbytes: int, mark: str):
+    """Thread 0 copies `nbytes` from %rd0 to the start of shared memory; all wait for them."""
+
+    def load():
+        k("mbarrier.init.shared::cta.b64 [%r1+2048], 1;")
+        k("fence.mbarrier_init.release.cluster;")
+        k(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+2048], {nbytes};")
+        k(
+            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd0], "
+            f"{nbytes}, [%r1+2048];",
+            mark,
+        )
+
+    k.only(0, load)
+    k("bar.sync 0;")
+    k.wait("%r1+2048", 0)
 
 
 def read_of_other_warp(k: Source, bug: bool) -> Source:

@@ -6,7 +6,7 @@ import torch
 
 from tests.planted_bugs.case import PlantedBug, Source
 from tests.planted_bugs.clusters import PAIR, cluster_start, cluster_sync, store_ranked
-from tests.planted_bugs.cta import ints, start, store_own
+from tests.planted_bugs.cta import ints, load_bulk, start, store_own
 from tests.planted_bugs.gemm import planted as gemm_bug
 from tests.planted_bugs.grid import KEEP, SOURCE, tensormap
 
@@ -234,25 +234,9 @@ def refilled(fence: bool) -> Source:
 def behind_the_end(right: int, wrong: int) -> Source:
     """A bulk load of a tensor of `right` bytes, or of `wrong` ones if it is not 0."""
     k = start(32, ".param .u64 src, .param .u64 out")
-    nbytes = wrong or right
-
-    def load():
-        k("mbarrier.init.shared::cta.b64 [%r1+2048], 1;")
-        k("fence.mbarrier_init.release.cluster;")
-        k(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+2048], {nbytes};")
-        k(
-            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd0], "
-            f"{nbytes}, [%r1+2048];",
-            "load",
-        )
-
-    k.only(0, load)
-    k("bar.sync 0;")
-    k.wait("%r1+2048", 0)
+    load_bulk(k, wrong or right, "load")
     k("ld.shared.u32 %r5, [%r3];")
-    k("mul.wide.u32 %rd8, %r0, 4;")
-    k("add.u64 %rd9, %rd1, %rd8;")
-    k("st.global.u32 [%rd9], %r5;")
+    store_own(k, "%r5", "%rd1")
     return k
 
 

@@ -11,7 +11,7 @@ import torch
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.unwritten import fill
 from tests.planted_bugs.case import PlantedBug, Source
-from tests.planted_bugs.cta import start
+from tests.planted_bugs.cta import load_bulk, start, store_own
 from tests.planted_bugs.grid import KEEP
 
 THREADS = 32
@@ -25,12 +25,6 @@ def empty(count: int, written: int = 0) -> torch.Tensor:
     return made
 
 
-def _out(k: Source, value: str):
-    k("mul.wide.u32 %rd8, %r0, 4;")
-    k("add.u64 %rd9, %rd1, %rd8;")
-    k(f"st.global.u32 [%rd9], {value};", "store")
-
-
 def plain(bug: bool) -> Source:
     """Each thread loads a word of 32, of which 24 are written; the twin's last threads do not."""
     k = start(THREADS, ".param .u64 src, .param .u64 out")
@@ -39,7 +33,7 @@ def plain(bug: bool) -> Source:
     k("mov.u32 %r5, 1;")
     k("setp.lt.u32 %p4, %r0, 24;")
     k(f"{'' if bug else '@%p4 '}ld.global.u32 %r5, [%rd9];", "read")
-    _out(k, "%r5")
+    store_own(k, "%r5", "%rd1")
     return k
 
 
@@ -52,32 +46,18 @@ def counter(bug: bool) -> Source:
     k("atom.global.add.u32 %r5, [%rd0], 1;", "read")
     k("setp.lt.u32 %p4, %r5, 32;")
     k("selp.u32 %r5, 1, 0, %p4;")
-    _out(k, "%r5")
+    store_own(k, "%r5", "%rd1")
     return k
 
 
 def bulk(bug: bool) -> Source:
     """A bulk copy of 128 bytes, of which 96 are written, and each thread's word of it."""
     k = start(THREADS, ".param .u64 src, .param .u64 out")
-    nbytes = 128 if bug else 96
-
-    def load():
-        k("mbarrier.init.shared::cta.b64 [%r1+2048], 1;")
-        k("fence.mbarrier_init.release.cluster;")
-        k(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+2048], {nbytes};")
-        k(
-            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd0], "
-            f"{nbytes}, [%r1+2048];",
-            "read",
-        )
-
-    k.only(0, load)
-    k("bar.sync 0;")
-    k.wait("%r1+2048", 0)
+    load_bulk(k, 128 if bug else 96, "read")
     k("mov.u32 %r5, 1;")
     k("setp.lt.u32 %p4, %r0, 24;")
     k(f"{'' if bug else '@%p4 '}ld.shared.u32 %r5, [%r3];")
-    _out(k, "%r5")
+    store_own(k, "%r5", "%rd1")
     return k
 
 
@@ -112,7 +92,7 @@ def box(bug: bool) -> Source:
     for row in range(4):
         k(f"ld.shared.u32 %r6, [%r3+{128 * row}];")
         k("add.u32 %r5, %r5, %r6;")
-    _out(k, "%r5")
+    store_own(k, "%r5", "%rd1")
     return k
 
 

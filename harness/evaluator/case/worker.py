@@ -290,9 +290,8 @@ def _generate(job: Job, seed: int | None = None) -> Any:
     device = "cuda" if job.device == "cuda" else "cpu"
     args = job.args if seed is None else {**job.args, "seed": seed}
     data = generate_input(job.problem, inputs=job.inputs, device=device, **args)
-    if (
-        job.device == "hopper"
-    ):  # the numbers that the emulator gets, so that results can be compared
+    if job.device == "hopper":
+        # The numbers that the emulator gets, so that results can be compared.
         from b200.hopper.pack import to_gpu
 
         data = to_gpu(data)
