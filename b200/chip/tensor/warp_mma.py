@@ -48,7 +48,7 @@ def _form(ins: Instr) -> Form:
     same = a == b or {a, b} <= {"s8", "u8"} or {a, b} <= {"e4m3", "e5m2"}
     if row_bytes not in (16, 32) or d != c or d not in legal_d or not same:
         raise Unsupported(ins.text)
-    if any(m.startswith("kind::") for m in ins.mods):
+    if ins.has("sp") or any(m.startswith("kind::") for m in ins.mods):
         raise Unsupported(ins.text)
     return Form(d, a, b, row_bytes, ins.has("satfinite"))
 
