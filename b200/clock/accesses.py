@@ -92,7 +92,7 @@ class Accesses(Machine, ABC):
 
     def access_global(self, warp, kind: str, addresses: np.ndarray, nbytes: int, cached: bool):
         """ld, st, atom or red of the active lanes at global addresses."""
-        sm, c = warp.cta.sm, self.c
+        sm, c, sector = warp.cta.sm, self.c, int(self.c.l2_sector)
         origin = int(addresses[0]) & -LINE
         relative, lines, part, lone = _sectors((addresses - origin).tobytes(), nbytes)
         sectors = relative + (origin >> 5)
@@ -102,23 +102,23 @@ class Accesses(Machine, ABC):
             few, each = 0, c.store_add
             if kind == "st":
                 few, each = part, 1 + (c.store_alone - 1) * lone
-                self.record.sends(len(addresses) * nbytes, len(sectors) * int(c.l2_sector))
+                self.record.sends(len(addresses) * nbytes, len(sectors) * sector)
             self._pass_on(warp, sectors, begin + width, few, each)
             return
         done = begin + width + c.l1_hit
         if kind == "ld" and cached:
             new = [s for s in sectors.tolist() if s not in sm.lines]
-            if len(sm.lines) > c.l1_bytes / c.l2_sector:
+            if len(sm.lines) > c.l1_bytes / sector:
                 sm.lines.clear()
             sm.lines.update(new)
             sectors = np.array(new, np.int64)
         if len(sectors):
-            spans = [(starts, c.l2_sector) for _, starts in self._by_region(sectors << 5)]
+            spans = [(starts, sector) for _, starts in self._by_region(sectors << 5)]
             done = max(done, self._fetch(sm, begin + width, spans, c.ldg_l2)[1])
             if kind == "atom":  # the L2 puts the result where the operand was
                 for region, starts in self._by_region(sectors << 5):
-                    size, whole = c.l2_sector, len(starts)
-                    self.chip.write(done, sm.die, region, starts, size, 0, whole, c.store_add)
+                    whole = len(starts)
+                    self.chip.write(done, sm.die, region, starts, sector, 0, whole, c.store_add)
         warp.state.load_done = done
         self.record.landed(warp, done, len(sectors) * 32)
 
@@ -126,7 +126,7 @@ class Accesses(Machine, ABC):
         """Sectors, some of them written in part, go from a warp to the L2, which takes `each` times
         as long for one as for a store's; the warp waits for room.
         """
-        sm, c = warp.cta.sm, self.c
+        sm, c, sector = warp.cta.sm, self.c, int(self.c.l2_sector)
         at = sm.store_port.room(at, c.store_queue)
         warp.time = max(warp.time, at)
         sm.store_port.free = at = max(at, sm.store_port.free) + len(sectors) * c.store_sector
@@ -134,9 +134,9 @@ class Accesses(Machine, ABC):
             few = part * len(starts) // len(sectors)
             arrival = at + self._store_path()
             done = self.chip.write(
-                arrival, sm.die, region, starts, c.l2_sector, few, len(starts) - few, each
+                arrival, sm.die, region, starts, sector, few, len(starts) - few, each
             )
-            self.stored(warp, len(starts) * c.l2_sector, done)
+            self.stored(warp, len(starts) * sector, done)
             sm.store_port.sent(done, len(starts))
             self.record.unit(warp.cta, "stores", at, done, f"{len(starts)} sectors")
 

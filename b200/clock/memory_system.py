@@ -18,6 +18,7 @@ from operator import itemgetter
 import numpy as np
 
 from b200.clock.coalescer import Coalescer
+from b200.clock.constants import Constants
 from b200.clock.stores import SECTOR_SHIFT
 from b200.clock.window import Window
 from b200.clock.write_back import Moved, next_behind_memset
@@ -100,7 +101,7 @@ class Memory:
     else to do; windows: by CPC.
     """
 
-    def __init__(self, c, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
+    def __init__(self, c: Constants, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
         """gpcs: SMs of each GPC."""
         self.c, self.gpcs = c, gpcs
         self.ports = tuple(Server() for _ in gpcs)

@@ -35,7 +35,7 @@ def read_file(path: Path) -> dict[str, float]:
 
 def _checked(name: str, value: object) -> float:
     if name not in BY_NAME:
-        raise ValueError(f"{name!r} is not a constant of the clock (b200/clock/constants.py)")
+        raise ValueError(f"{name!r} is not a constant of the clock (b200/clock/constants.toml)")
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -2,7 +2,7 @@
 
 A sub-core issues an instruction a clk; four sub-cores make an SM. What is issued enters a pipe, and
 an instruction that runs at 64 lanes a clk and SM takes its pipe two clk, in which others may be
-issued to other pipes. Grades as in constants.py; "derived" follows from another line. These are
+issued to other pipes. Grades as in constants.toml; "derived" follows from another line. These are
 built into the code that a block is translated to, so they cannot be overridden for a launch as
 those constants can.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from b200.chip.placement import Seat
+from b200.clock.constants import Constants
 from b200.clock.memory_system import Server
 from b200.clock.rates import PIPES
 from b200.clock.stores import StorePort
@@ -63,7 +64,7 @@ class SM(Seat):
         self.answered = self.fenced = 0.0
 
 
-def mma_interval(c, m: int, n: int, group: int, a_in_tmem: bool) -> float:
+def mma_interval(c: Constants, m: int, n: int, group: int, a_in_tmem: bool) -> float:
     """clk from one tcgen05.mma to the next: arithmetic, or operands at 128 B/clk, 32 B a row."""
     rows = m // group
     arithmetic = n / 4 if group == 2 and m == 128 else n / 2
@@ -76,7 +77,7 @@ def mma_interval(c, m: int, n: int, group: int, a_in_tmem: bool) -> float:
     return max(arithmetic, operands, c.mma_floor)
 
 
-def mma_latency(c, m: int, n: int, group: int, a_in_tmem: bool) -> float:
+def mma_latency(c: Constants, m: int, n: int, group: int, a_in_tmem: bool) -> float:
     """clk from one tcgen05.mma to its commit seen by a waiting warp (SA umma_lat)."""
     n = max(n, 64)
     if group == 1:

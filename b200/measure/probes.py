@@ -28,7 +28,7 @@ BLACKWELL = "sm_100"  # what has tcgen05
 
 @dataclass(frozen=True)
 class Probe:
-    """A measurement. constant: the one it tells, of b200/clock/constants.py. measure: its value on
+    """A measurement. constant: the one it tells, of b200/clock/constants.toml. measure: its value on
     a device, in `unit`. tcgen05: only on Blackwell.
     """
 

@@ -8,7 +8,7 @@ and those named; a JSON object a shape, with the time of each configuration trie
 --json FILE. What that has is not run again: a pick that has changed since is judged by its times.
 
 Times are modelled microseconds of the kernel and what it writes back, without the gap or the
-events around it, at the constants of b200/clock/constants.py (--end: of their ranges). `eval.py
+events around it, at the constants of b200/clock/constants.toml (--end: of their ranges). `eval.py
 benchmark` adds the protocol. Which DRAM channels a tensor's lines lie on moves a time by some
 percent, so each is a mean of --placements N places of the tensors. --jobs N: processes.
 """

@@ -336,10 +336,10 @@ LOSSES = (
 ABLATION = "python -m harness tuning ablation --json docs/results/ablation.json"
 TABLES = {
     "beliefs-chip": Table(
-        "(b200/clock/constants.py: entered by hand, each with its source)",
+        "(b200/clock/constants.toml: entered by hand, each with its source)",
         (),
         beliefs.chip,
-        "`b200/clock/constants.py`",
+        "`b200/clock/constants.toml`",
     ),
     "beliefs-clock": Table(LADDER, ("ladder.jsonl",), beliefs.clock),
     "beliefs-differences": Table(LADDER, ("ladder.jsonl",), beliefs.differences),

@@ -1,6 +1,6 @@
 """What the calibrations share: raw PTX kernels run by the clock, published tables, errors.
 
-Every command fits nothing by itself: the constants stand in b200/clock/constants.py. It runs
+Every command fits nothing by itself: the constants stand in b200/clock/constants.toml. It runs
 kernels that do what the published microbenchmark did and reports the error apart for the rows the
 constants were chosen on ("fitted", even rows of a table) and for the others ("held out", odd rows).
 """

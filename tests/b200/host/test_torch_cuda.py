@@ -198,7 +198,7 @@ def test_time_between_events_is_modelled_where_launches_take_time():
     timed = b200.install(timing=True)
     launch = lambda: timed.launch(EMPTY, None, (1, 1, 1), (32, 1, 1))  # noqa: E731
     once, twice = between_events(launch), between_events(lambda: (launch(), launch()))
-    # b200/clock/constants.py: an event pair around one empty kernel, and the gap between kernels
+    # b200/clock/constants.toml: an event pair around one empty kernel, and the gap between kernels
     assert 4 < once < 8 and 1 < twice - once < 4
 
 
