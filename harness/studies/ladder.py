@@ -124,10 +124,10 @@ def _point(row: dict[str, Any], where: str) -> Point:
 
 @cache
 def clock_digest(root: Path = CLOCK) -> str:
-    """Of the sources that a modelled time depends on."""
+    """Of the sources that a modelled time depends on, and of the clock's constants."""
     found = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        if path.relative_to(root).parts[0] not in NOT_CLOCK:
+    for path in sorted(root.rglob("*")):
+        if path.suffix in (".py", ".toml") and path.relative_to(root).parts[0] not in NOT_CLOCK:
             found.update(path.read_bytes())
     return found.hexdigest()[:16]
 

@@ -101,6 +101,22 @@ def test_summaries():
     assert "ERROR: no such thing" in shown and "gemm/v0 1" in shown and "+10.0%" in shown
 
 
+def test_the_digest_is_of_all_that_a_modelled_time_depends_on(tmp_path):
+    (tmp_path / "checker").mkdir()
+
+    def digest(name: str, text: str) -> str:
+        (tmp_path / name).write_text(text)
+        ladder.clock_digest.cache_clear()
+        return ladder.clock_digest(tmp_path)
+
+    empty = digest("README.md", "")
+    code, data = digest("units.py", "a = 1"), digest("constants.toml", "[dsmem]")
+    assert len({empty, code, data}) == 3
+    assert digest("constants.toml", "[tma_l2]") != data
+    assert digest("constants.toml", "[dsmem]") == data
+    assert digest("checker/rules.py", "a = 1") == digest("README.md", "more") == data
+
+
 def test_a_ladder_is_run_once(tmp_path, capsys):
     """Two points of one version of ours, one that crashes, and one without a file; run again,
     only what failed is run.
