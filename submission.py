@@ -114,11 +114,13 @@ PARAMETER_BYTES = 32_764  # of a kernel
 
 TILE_ROWS = 128  # of a CTA
 K_TILE = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
-K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
+LOG_K_BLOCK = 6
+K_BLOCK = 1 << LOG_K_BLOCK  # elements of K in one MMA and in one scale-factor atom
 K_BLOCKS = K_TILE // K_BLOCK
 K_TILE_BYTES = K_TILE // 2  # of a row or a column in a stage
 ROW_OPERAND_BYTES = TILE_ROWS * K_TILE_BYTES  # of a row operand in a stage
-ATOM_ROWS = 128  # rows or columns of a scale-factor atom: 32 x 4, with 4 scales of each
+LOG_ATOM_ROWS = 7
+ATOM_ROWS = 1 << LOG_ATOM_ROWS  # rows or columns of a scale-factor atom: 32 x 4, 4 scales of each
 ATOM_BYTES = 512
 ATOM_COLUMNS = 4  # of tensor memory
 SCALE_BYTES = K_BLOCKS * ATOM_BYTES  # of 128 rows or columns in a stage
@@ -246,7 +248,8 @@ def operands_of(problem: Problem) -> list[list[Operand]]:
 
 
 def operands_of_group(problem: Problem, group: int) -> list[Operand]:
-    shape, suffix = problem.groups[group], group_suffix(group, len(problem.groups))
+    shape = problem.groups[group]
+    suffix = group_suffix(group, len(problem.groups))
     if problem.is_gemv:
         weights, tokens = ("a",), ("b",)
     else:
@@ -308,7 +311,8 @@ def check_tensors(groups: Groups) -> None:
         for key, tensor in tensors.items():
             if not isinstance(tensor, torch.Tensor):
                 raise TypeError(f"{key}{suffix}: expected a tensor, found {type(tensor).__name__}")
-            device, shape = device or tensor.device, tensor.shape
+            device = device or tensor.device
+            shape = tensor.shape
             if tensor.device != device:
                 raise ValueError(f"{key}{suffix}: expected {device}, found {tensor.device}")
             is_scale = key[0] == "s"
@@ -323,8 +327,8 @@ def problem_of(data, groups: Groups) -> Problem:
     num_products = 2 if len(data) == 10 else 1
     shapes = []
     for group, tensors in enumerate(groups):
-        a, b, c = tensors["a"], tensors["b1" if num_products == 2 else "b"], tensors["c"]
-        (m, half_k, batch), n = a.shape, b.shape[0]
+        m, half_k, batch = tensors["a"].shape
+        n = tensors["b1" if num_products == 2 else "b"].shape[0]
         k = 2 * half_k
         if k % K_BLOCK:
             name = "a" + group_suffix(group, len(groups))
@@ -333,7 +337,7 @@ def problem_of(data, groups: Groups) -> Problem:
             found = tuple(data[3][group])
             if found != (m, n, k, batch):
                 raise ValueError(f"sizes[{group}]: expected {(m, n, k, batch)}, found {found}")
-        is_gemv = len(data) == 7 and n == 128 and c.shape[1] == 1
+        is_gemv = len(data) == 7 and n == 128 and tensors["c"].shape[1] == 1
         shapes.append(GemmShape(m, 1, k, batch, n) if is_gemv else GemmShape(n, m, k, batch, m))
     parameter_bytes = ArgumentLayout(num_products + 1).parameter_bytes(len(groups))
     if parameter_bytes > PARAMETER_BYTES:
@@ -387,7 +391,7 @@ class Config:
         return self.cta_columns * K_TILE_BYTES
 
     @property
-    def column_atoms(self) -> int:
+    def max_column_atoms(self) -> int:
         """Scale-factor atoms along the columns of a tile."""
         return ceil_div(self.column_tile, ATOM_ROWS)
 
@@ -539,7 +543,8 @@ class EpiloguePlan:
 
 
 def choose_epilogue(config: Config, problem: Problem) -> EpiloguePlan:
-    tile, num_products = config.column_tile, problem.num_products
+    tile = config.column_tile
+    num_products = problem.num_products
     two_warps = num_products * tile >= 128 and config.ctas_per_sm == 1
     warps_per_quarter = 2 if two_warps else 1
     # Each warp of each part of a K split has a chunk, if the tile has so many.
@@ -564,7 +569,8 @@ def choose_epilogue(config: Config, problem: Problem) -> EpiloguePlan:
 
 def offsets_of(regions: Sequence[tuple[str, int, int]]) -> tuple[dict[str, int], int]:
     """Offsets by name of regions (name, size, alignment) that follow each other, and their end."""
-    offsets, end = {}, 0
+    offsets = {}
+    end = 0
     for name, size, alignment in regions:
         offsets[name] = round_up(end, alignment)
         end = offsets[name] + size
@@ -590,7 +596,7 @@ class TmemLayout:
 
 def lay_out_tmem(config: Config, problem: Problem) -> TmemLayout:
     accumulator_columns = problem.num_products * config.column_tile
-    atoms = K_BLOCKS * config.column_atoms
+    atoms = K_BLOCKS * config.max_column_atoms
     row_scales = ATOM_COLUMNS * K_BLOCKS * problem.num_row_operands
     column_scales = ATOM_COLUMNS * atoms * problem.num_column_operands
     room = TMEM_COLUMNS // config.ctas_per_sm - row_scales - column_scales
@@ -622,13 +628,14 @@ class StageLayout:
 
 
 def lay_out_stage(config: Config, problem: Problem) -> StageLayout:
-    num_rows, num_columns = problem.num_row_operands, problem.num_column_operands
+    num_rows = problem.num_row_operands
+    num_columns = problem.num_column_operands
     offsets, size = offsets_of(
         [
             ("row_codes", num_rows * ROW_OPERAND_BYTES, 1024),  # of a swizzle atom
             ("column_codes", num_columns * config.column_operand_bytes, 1024),
             ("row_scales", num_rows * SCALE_BYTES, 1024),
-            ("column_scales", num_columns * config.column_atoms * SCALE_BYTES, 1024),
+            ("column_scales", num_columns * config.max_column_atoms * SCALE_BYTES, 1024),
         ]
     )
     return StageLayout(**offsets, size=round_up(size, 1024))
@@ -797,7 +804,8 @@ def main_loop_cycles(plan: Plan, columns: int, k: int, ctas_on_sm: int) -> float
 
 def epilogue_cycles(plan: Plan, columns: int) -> float:
     """Of a tile, with the exchange of a K split."""
-    split_k, chunk = plan.config.split_k, plan.epilogue.chunk
+    split_k = plan.config.split_k
+    chunk = plan.epilogue.chunk
     chunks = ceil_div(ceil_div(columns, chunk), split_k)
     stored = min(columns, chunks * chunk)
     exchange = COSTS.split + COSTS.exchange * plan.num_products * stored
@@ -806,7 +814,8 @@ def epilogue_cycles(plan: Plan, columns: int) -> float:
 
 def memory_cycles(plan: Plan, shape: GemmShape) -> tuple[float, float]:
     """Of DRAM and of the L2 for a group: the bytes that it needs, and what boxes load beyond."""
-    config, boxes = plan.config, plan.boxes
+    config = plan.config
+    boxes = plan.boxes
     row_tiles = shape.batch * ceil_div(shape.rows, config.tile_rows)
     column_tiles = ceil_div(shape.columns, config.cluster_columns)
     # Rows and columns, counted as often as they are read: of all tiles, and in all boxes.
@@ -828,8 +837,10 @@ def memory_cycles(plan: Plan, shape: GemmShape) -> tuple[float, float]:
 def estimate(config: Config, problem: Problem) -> float:
     """Rough SM cycles, to rank configurations: start, main loops against DRAM and L2, the last
     epilogue, and further waves of clusters."""
-    problem, plan = problem.oriented(config.swap_ab), make_plan(config, problem)
-    count, waves = tile_count(config, problem), waves_of(config, problem)
+    problem = problem.oriented(config.swap_ab)
+    plan = make_plan(config, problem)
+    count = tile_count(config, problem)
+    waves = waves_of(config, problem)
     ctas_on_sm = min(config.ctas_per_sm, ceil_div(count * config.cluster, SM_COUNT))
     tiles = []  # (main loop, epilogue) in the order in which clusters take them
     for shape in sorted(problem.groups, key=tile_work, reverse=True):
@@ -841,7 +852,8 @@ def estimate(config: Config, problem: Problem) -> float:
         tile = main_loop, epilogue_cycles(plan, columns)
         tiles += [tile] * tiles_of(config, shape)
     memory = [memory_cycles(plan, shape) for shape in problem.groups]
-    dram, l2 = sum(cycles for cycles, _ in memory), sum(cycles for _, cycles in memory)
+    dram = sum(cycles for cycles, _ in memory)
+    l2 = sum(cycles for _, cycles in memory)
     # The longest tile of each round: at least what any cluster has.
     at_once = tiles_at_once(config)
     longest = tiles[::at_once]
@@ -1051,7 +1063,8 @@ def tcgen05_ld(addresses, columns, transposable):
         shape, repeat, first_lanes = "32x32b", columns, (0,)
     registers_of_load = columns // len(first_lanes)
     total = columns * len(addresses)
-    text, operands = "", []
+    text = ""
+    operands = []
     for address, lane in itertools.product(addresses, first_lanes):
         first = registers_of_load * len(operands)
         names = ", ".join(f"${first + i}" for i in range(registers_of_load))
@@ -1106,6 +1119,16 @@ def mod(a, b):
 
 def div_up(a, b):
     return div(a + (b - 1), b)
+
+
+def atoms_of(extent):
+    """Scale-factor atoms of so many rows or columns, an Int32."""
+    return (extent + (ATOM_ROWS - 1)) >> LOG_ATOM_ROWS
+
+
+def column_in_atom(column):
+    """The place of a column in its scale-factor atom, an Int32."""
+    return column & (ATOM_ROWS - 1)
 
 
 def within(index: int, count):
@@ -1207,7 +1230,8 @@ class ArgumentLayout:
 
     def parameter_bytes(self, num_groups: int) -> int:
         """Of the kernel, at most: tensormaps of 128 bytes, addresses of 8, sizes of 4."""
-        maps, addresses = 2 * self.num_operands, self.num_operands + 1
+        maps = 2 * self.num_operands
+        addresses = self.num_operands + 1
         group = 128 * maps + 8 * addresses + 4 * self.NUM_SIZES
         return num_groups * group + 64  # four numbers of the schedule, alignment
 
@@ -1225,7 +1249,8 @@ class ArgumentLayout:
         return GroupWords(list(pairs[0::2]), list(pairs[1::2]), c, shape)
 
     def groups_of(self, maps: Sequence, addresses: Sequence, sizes: Sequence) -> list[GroupArgs]:
-        count, groups = self.num_operands, []
+        count = self.num_operands
+        groups = []
         for group in range(len(sizes) // self.NUM_SIZES):
             first_map = group * 2 * count
             first_address = group * (count + 1)
@@ -1294,12 +1319,12 @@ class Ring:
 class Barriers:
     """This CTA's mbarriers, by pipeline (see the top of the file)."""
 
-    smem: Int32  # shared address
+    smem_base: Int32  # shared address of the CTA's memory
     layout: SmemLayout
     num_products: int
 
     def at(self, first: int, index):
-        address = self.smem + first + 8 * index
+        address = self.smem_base + first + 8 * index
         return cute.make_ptr(Int64, address, cute.AddressSpace.smem, assumed_align=8)
 
     def full(self, stage, product: int):
@@ -1347,7 +1372,7 @@ class TileSchedule:
 class Cta:
     """What a CTA knows at run time. rank = (k_part * cluster_n + sharer) * cta_group + pair_rank"""
 
-    smem: Int32  # shared address of its memory, with its rank at bit 24
+    smem_base: Int32  # shared address of its memory, with its rank at bit 24
     rank: Int32  # in the cluster
     pair_rank: Int32  # which half of a pair's rows and columns
     sharer: Int32  # which tile of those that share rows
@@ -1379,8 +1404,8 @@ class Tile:
     def atom(self, first, extent):
         """Number of the scale-factor atom of a row or column, of `extent` in a batch; beyond the
         last atom, the last."""
-        atoms = (extent + 127) >> 7
-        return self.batch * atoms + cutlass.min(first >> 7, atoms - 1)
+        atoms = atoms_of(extent)
+        return self.batch * atoms + cutlass.min(first >> LOG_ATOM_ROWS, atoms - 1)
 
 
 @dataclass(frozen=True)
@@ -1394,6 +1419,15 @@ class StageLoad:
     k_tile: Int32
     ring: Ring
     is_prefill: bool
+
+
+@dataclass(frozen=True)
+class MmaTile:
+    """A tile on its way through the MMA warp."""
+
+    tile: Tile
+    tmem_base: Int32  # of the CTA's tensor memory: scales lie behind it, by TmemLayout
+    sums_tmem: Int32  # of the accumulator that the tile takes
 
 
 @dataclass(frozen=True)
@@ -1422,8 +1456,11 @@ class Kernel:
     @cute.jit
     def launch(self, words):
         """words: `ArgumentLayout.pack` of each group, the longest tiles first."""
-        config, plan = self.config, self.plan
-        maps, addresses, sizes = [], [], []
+        config = self.config
+        plan = self.plan
+        maps = []
+        addresses = []
+        sizes = []
         tiles = Int32(0)
         for group in cutlass.range_constexpr(plan.num_groups):
             given = self.arguments.words_of(words, group)
@@ -1462,7 +1499,8 @@ class Kernel:
 
     def tensormaps(self, given: GroupWords) -> list:
         """TMA atoms of the codes of each operand, then of the scales of each."""
-        shape, boxes = given.shape, self.plan.boxes
+        shape = given.shape
+        boxes = self.plan.boxes
         row_side = shape.rows, shape.rows, boxes.rows
         column_side = shape.columns, shape.stored_columns, boxes.columns
         sides = [row_side] * self.plan.num_row_operands
@@ -1482,15 +1520,17 @@ class Kernel:
         swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
         box = (box_rows, K_TILE)
         smem = cute.tile_to_shape(swizzle, box, order=(0, 1))
-        size, strides = (extent, k, shape.batch), (row, 1, plane)
+        size = (extent, k, shape.batch)
+        strides = (row, 1, plane)
         return self.tma_atom(Float4E2M1FN, address, size, strides, box, smem)
 
     def scale_tensormap(self, address, stored, shape: GemmShape):
         """Boxes of the scale-factor atoms of a k-tile of 128 rows, as 256 Int16 each."""
-        k_blocks, words = shape.k >> 6, ATOM_BYTES // 2
-        box = (words, K_BLOCKS, 1)
-        size = (words, k_blocks, shape.batch * ((stored + 127) >> 7))
-        strides = (1, words, cute.assume(Int64(k_blocks) * words, words))
+        k_blocks = shape.k >> LOG_K_BLOCK
+        num_int16 = ATOM_BYTES // 2
+        box = (num_int16, K_BLOCKS, 1)
+        size = (num_int16, k_blocks, shape.batch * atoms_of(stored))
+        strides = (1, num_int16, cute.assume(Int64(k_blocks) * num_int16, num_int16))
         return self.tma_atom(Int16, address, size, strides, box, cute.make_layout(box))
 
     def tma_atom(self, dtype, address, size, strides, box, smem):
@@ -1514,27 +1554,29 @@ class Kernel:
             self.epilogue_warp(cta, warp_id)
 
     def start(self, groups: list, schedule: Sequence) -> Cta:
-        config, plan = self.config, self.plan
-        smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
+        config = self.config
+        plan = self.plan
+        smem_base = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
         rank = Int32(0)
         if config.cluster > 1:
             # The reduction puts the rank into a uniform register. Otherwise ptxas takes what
             # depends on it for different from lane to lane: MMAs and copies get loops over lanes.
             rank = cute.arch.warp_redux_sync(cute.arch.block_idx_in_cluster(), "or")
         return Cta(
-            smem=smem,
+            smem_base=smem_base,
             rank=rank,
             pair_rank=mod(rank, config.cta_group),
             sharer=mod(div(rank, config.cta_group), config.cluster_n),
             k_part=div(rank, config.team),
-            barriers=Barriers(smem, plan.smem, plan.num_products),
+            barriers=Barriers(smem_base, plan.smem, plan.num_products),
             tiles=self.my_tiles(schedule),
             groups=groups,
         )
 
     def my_tiles(self, schedule: Sequence) -> TileSchedule:
         clusters, rounds, last, idle_stages = schedule
-        persistent, num_stages = self.config.persistent, self.plan.smem.num_stages
+        persistent = self.config.persistent
+        num_stages = self.plan.smem.num_stages
         slot = div(Int32(cute.arch.block_idx()[0]), self.config.cluster)
         if not persistent:
             stages = Int32(num_stages)
@@ -1552,12 +1594,15 @@ class Kernel:
         fill a GPC, which merges what they read at the same time: so neighbours have the same
         weights. Clusters take GPCs by turns: so neighbours have the same columns."""
         number = cta.tiles.tile_number(i)
-        config, plan = self.config, self.plan
+        config = self.config
+        plan = self.plan
         group = cta.groups[0]
         for later in cta.groups[1:]:
             group = later.or_else(number >= later.first_tile, group)
-        index, batch = number - group.first_tile, Int32(0)
-        row_tiles, column_tiles = div_up(group.rows, config.tile_rows), 1
+        index = number - group.first_tile
+        batch = Int32(0)
+        row_tiles = div_up(group.rows, config.tile_rows)
+        column_tiles = 1
         if not plan.one_column_tile:
             column_tiles = div_up(group.columns, config.cluster_columns)
         if not plan.one_batch:
@@ -1576,7 +1621,7 @@ class Kernel:
         k_tiles = div_up(group.k, K_TILE)
         k_begin = div(cta.k_part * k_tiles, config.split_k)
         k_count = div((cta.k_part + 1) * k_tiles, config.split_k) - k_begin
-        column_atoms = ((column & 127) + width + 127) >> 7
+        column_atoms = atoms_of(column_in_atom(column) + width)
         return Tile(group, batch, row, column, width, column_atoms, k_begin, k_count)
 
     def join(self):
@@ -1611,7 +1656,9 @@ class Kernel:
 
     @cute.jit
     def load_warp(self, cta: Cta):
-        config, plan, tiles = self.config, self.plan, cta.tiles
+        config = self.config
+        plan = self.plan
+        tiles = cta.tiles
         first_tile = self.tile_at(cta, Int32(0))
         # Stages are filled before the cluster meets, except in the odd CTA of a pair, whose loads
         # complete on barriers of the even one. Even CTAs of a team prefill equally many k-tiles, so
@@ -1626,7 +1673,8 @@ class Kernel:
         self.join_as_load_warp()
         with cute.arch.elect_one():
             for i in cutlass.range(prefilled, unroll=1):
-                ring, k_tile = Ring(i, 0, tiles.num_stages), first_tile.k_begin + i
+                ring = Ring(i, 0, tiles.num_stages)
+                k_tile = first_tile.k_begin + i
                 self.load_stage(cta, StageLoad(first_tile, k_tile, ring, is_prefill=True))
         if const_expr(config.cluster > 1):
             cute.arch.cluster_wait()
@@ -1699,47 +1747,56 @@ class Kernel:
         return div_up(div(tile.width, self.config.cta_group), self.plan.boxes.columns)
 
     @cute.jit
-    def load_rows(self, cta: Cta, load: StageLoad, operand: int):
+    def load_rows(self, cta: Cta, load: StageLoad, row_operand: int):
         """A row operand of a k-tile and its scales.
 
         CTAs that share rows issue by turns and multicast to all. Scales are the next one's turn, so
         that no CTA issues both. In a prefill each loads its own."""
-        config, layout, tile = self.config, self.plan.smem.stage, load.tile
-        num_sharers, mask = 1, None
+        config = self.config
+        layout = self.plan.smem.stage
+        tile = load.tile
+        num_sharers = 1
+        mask = None
         if const_expr(config.cluster_n > 1 and not load.is_prefill):
             num_sharers = config.cluster_n
             sharers = sum(1 << (i * config.cta_group) for i in range(num_sharers))
             mask = Int32(sharers) << (cta.k_part * config.team + cta.pair_rank)
-        full, to_even_cta = self.full_address(cta, load, operand), self.signals_even_cta(load)
-        start = cta.smem + load.ring.index * layout.size
-        if my_turn(load.k_tile + operand, num_sharers, cta.sharer):
-            to = start + (layout.row_codes + operand * ROW_OPERAND_BYTES)
+        full = self.full_address(cta, load, row_operand)
+        to_even_cta = self.signals_even_cta(load)
+        start = cta.smem_base + load.ring.index * layout.size
+        if my_turn(load.k_tile + row_operand, num_sharers, cta.sharer):
+            to = start + (layout.row_codes + row_operand * ROW_OPERAND_BYTES)
             at = load.k_tile * K_TILE, tile.row, tile.batch
-            tma_load(to, tile.group.code_maps[operand], at, full, to_even_cta, mask)
-        if my_turn(load.k_tile + operand + 1, num_sharers, cta.sharer):
-            to = start + (layout.row_scales + operand * SCALE_BYTES)
+            tma_load(to, tile.group.code_maps[row_operand], at, full, to_even_cta, mask)
+        if my_turn(load.k_tile + row_operand + 1, num_sharers, cta.sharer):
+            to = start + (layout.row_scales + row_operand * SCALE_BYTES)
             at = 0, load.k_tile * K_BLOCKS, tile.row_atom()
-            tma_load(to, tile.group.scale_maps[operand], at, full, to_even_cta, mask)
+            tma_load(to, tile.group.scale_maps[row_operand], at, full, to_even_cta, mask)
 
     @cute.jit
-    def load_columns(self, cta: Cta, load: StageLoad, operand: int):
+    def load_columns(self, cta: Cta, load: StageLoad, column_operand: int):
         """A column operand of a k-tile: this CTA's part of the columns, and all scales."""
-        config, plan, layout, tile = self.config, self.plan, self.plan.smem.stage, load.tile
-        full, to_even_cta = self.full_address(cta, load, operand), self.signals_even_cta(load)
-        code_map = tile.group.code_maps[plan.num_row_operands + operand]
-        scale_map = tile.group.scale_maps[plan.num_row_operands + operand]
+        config = self.config
+        plan = self.plan
+        layout = plan.smem.stage
+        tile = load.tile
+        full = self.full_address(cta, load, column_operand)
+        to_even_cta = self.signals_even_cta(load)
+        code_map = tile.group.code_maps[plan.num_row_operands + column_operand]
+        scale_map = tile.group.scale_maps[plan.num_row_operands + column_operand]
         num_boxes = self.num_column_boxes(tile)
-        start = cta.smem + load.ring.index * layout.size
+        start = cta.smem_base + load.ring.index * layout.size
         cta_column = tile.column + cta.pair_rank * div(tile.width, config.cta_group)
         for box in cutlass.range_constexpr(config.cta_columns // plan.boxes.columns):
             if within(box, num_boxes):
-                offset = operand * config.column_operand_bytes + box * plan.boxes.column_bytes
+                offset = column_operand * config.column_operand_bytes
+                offset += box * plan.boxes.column_bytes
                 to = start + (layout.column_codes + offset)
                 at = load.k_tile * K_TILE, cta_column + box * plan.boxes.columns, tile.batch
                 tma_load(to, code_map, at, full, to_even_cta)
-        for atom in cutlass.range_constexpr(config.column_atoms):
+        for atom in cutlass.range_constexpr(config.max_column_atoms):
             if within(atom, tile.column_atoms):
-                offset = (operand * config.column_atoms + atom) * SCALE_BYTES
+                offset = (column_operand * config.max_column_atoms + atom) * SCALE_BYTES
                 to = start + (layout.column_scales + offset)
                 at = 0, load.k_tile * K_BLOCKS, tile.column_atom(atom)
                 tma_load(to, scale_map, at, full, to_even_cta)
@@ -1748,10 +1805,11 @@ class Kernel:
 
     @cute.jit
     def mma_warp(self, cta: Cta):
-        config, plan = self.config, self.plan
+        config = self.config
+        plan = self.plan
         is_pair = config.cta_group == 2
         holder = cute.make_ptr(
-            Int32, cta.smem + plan.smem.tmem_address, cute.AddressSpace.smem, assumed_align=8
+            Int32, cta.smem_base + plan.smem.tmem_address, cute.AddressSpace.smem, assumed_align=8
         )
         if const_expr(is_pair):  # the peer must run before tensor memory of both is allocated
             cute.arch.cluster_arrive_relaxed()
@@ -1762,54 +1820,58 @@ class Kernel:
             self.cta_barrier(JOIN_BARRIER)
         else:
             self.join()
-        tmem = ld_shared_b32(cta.smem + plan.smem.tmem_address)
+        tmem_base = ld_shared_b32(cta.smem_base + plan.smem.tmem_address)
         # The even CTA of a pair issues for both.
         num_tiles = select(cta.pair_rank == 0, cta.tiles.num_tiles, 0)
         stages = Ring(0, 0, cta.tiles.num_stages)
         accumulators = Ring(0, 0, plan.tmem.num_accumulators)
         for i in cutlass.range(num_tiles, unroll=1):
             tile = self.tile_at(cta, i)
-            stages = self.mma_tile(cta, tile, tmem, accumulators, stages)
+            stages = self.mma_tile(cta, tile, tmem_base, accumulators, stages)
             accumulators = accumulators.next()
         self.leave()
         allocated = cute.arch.retrieve_tmem_ptr(Float32, 16, holder)
         cute.arch.dealloc_tmem(allocated, plan.tmem.allocated, is_two_cta=is_pair)
 
     @cute.jit
-    def mma_tile(self, cta: Cta, tile: Tile, tmem, accumulator: Ring, stages: Ring) -> Ring:
+    def mma_tile(self, cta: Cta, tile: Tile, tmem_base, accumulator: Ring, stages: Ring) -> Ring:
         """All MMAs of a tile; the next stage. At the end of a dual tile the first product is
         finished ahead of the second, whose MMAs then overlap silu."""
-        config, plan, barriers = self.config, self.plan, cta.barriers
+        config = self.config
+        plan = self.plan
+        barriers = cta.barriers
         if const_expr(config.persistent):
             # The fence is behind the next wait, for full[s][p].
             cute.arch.mbarrier_wait(barriers.acc_empty(accumulator.index), accumulator.phase ^ 1)
         pair_mask = None
         if const_expr(config.cta_group == 2):
             pair_mask = Int32(3) << cta.rank
-        sums_tmem = tmem + accumulator.index * plan.tmem.accumulator_columns
+        sums_tmem = tmem_base + accumulator.index * plan.tmem.accumulator_columns
+        mma_tile = MmaTile(tile, tmem_base, sums_tmem)
         all_products = list(range(plan.num_products))
         lead = cutlass.min(tile.k_count, Int32(plan.epilogue.gate_lead))
         body = tile.k_count - lead
         begin = tile.k_begin
-        stages = self.mma_k_tiles(cta, tile, tmem, sums_tmem, begin, body, stages, all_products)
+        stages = self.mma_k_tiles(cta, mma_tile, begin, body, stages, all_products)
         if const_expr(plan.epilogue.gate_lead > 0):
             begin = tile.k_begin + body
             # Two passes over the same stages: product 0 of all these k-tiles, then product 1.
-            self.mma_k_tiles(cta, tile, tmem, sums_tmem, begin, lead, stages, [0])
+            self.mma_k_tiles(cta, mma_tile, begin, lead, stages, [0])
             with cute.arch.elect_one():
                 tcgen05.commit(barriers.gate(accumulator.index), pair_mask, config.mma_group)
-            stages = self.mma_k_tiles(cta, tile, tmem, sums_tmem, begin, lead, stages, [1])
+            stages = self.mma_k_tiles(cta, mma_tile, begin, lead, stages, [1])
         with cute.arch.elect_one():
             tcgen05.commit(barriers.acc_full(accumulator.index), pair_mask, config.mma_group)
         return stages
 
     @cute.jit
     def mma_k_tiles(
-        self, cta: Cta, tile: Tile, tmem, sums_tmem, k_begin, k_count, stages: Ring, which: list
+        self, cta: Cta, mma_tile: MmaTile, k_begin, k_count, stages: Ring, which: list
     ) -> Ring:
         """K-tiles for the products `which`; the next stage. A commit to all load warps that send to
         this CTA or pair releases what a product has read; the last one, what products share."""
-        config, barriers = self.config, cta.barriers
+        config = self.config
+        barriers = cta.barriers
         senders = None
         if const_expr(config.team > 1):
             senders = Int32((1 << config.team) - 1) << (cta.k_part * config.team)
@@ -1818,16 +1880,9 @@ class Kernel:
                 cute.arch.mbarrier_wait(barriers.full(stages.index, product), stages.phase)
                 tcgen05_fence_after()
                 with cute.arch.elect_one():
-                    self.issue_mmas(
-                        cta,
-                        tile,
-                        tmem,
-                        sums_tmem,
-                        k_begin + j,
-                        stages.index,
-                        product,
-                        copies_shared=product == which[0],
-                    )
+                    k_tile = k_begin + j
+                    is_first = product == which[0]
+                    self.issue_mmas(cta, mma_tile, k_tile, stages.index, product, is_first)
                     empty = barriers.empty(stages.index, product)
                     tcgen05.commit(empty, senders, config.mma_group)
             stages = stages.next()
@@ -1835,46 +1890,52 @@ class Kernel:
 
     @cute.jit
     def issue_mmas(
-        self, cta: Cta, tile: Tile, tmem, sums, k_tile, stage, product: int, copies_shared: bool
+        self, cta: Cta, mma_tile: MmaTile, k_tile, stage, product: int, copies_shared: bool
     ):
         """The MMAs of a k-tile for one product, each behind the copies of its scales.
 
         copies_shared: no product before it has copied the scales of the shared operand. Copies
         stand between MMAs, since an MMA waits for all copies before it: for 128 cycles, if they
         were a whole k-tile's. Beyond K all codes are zeros."""
-        config, plan = self.config, self.plan
-        layout, atoms = plan.smem.stage, config.column_atoms
+        config = self.config
+        plan = self.plan
+        tile = mma_tile.tile
+        tmem_base = mma_tile.tmem_base
+        layout = plan.smem.stage
+        max_atoms = config.max_column_atoms
         row_operand = min(product, plan.num_row_operands - 1)
         column_operand = min(product, plan.num_column_operands - 1)
         # A descriptor has the offset in the CTA, in units of 16 bytes, and no room for the rank.
-        start = Int64(((cta.smem & SMEM_OFFSET) + stage * layout.size) >> 4)
-        codes_desc, scales_desc = start + OPERAND_DESCRIPTOR, start + SCALE_DESCRIPTOR
+        start = Int64(((cta.smem_base & SMEM_OFFSET) + stage * layout.size) >> 4)
+        codes_desc = start + OPERAND_DESCRIPTOR
+        scales_desc = start + SCALE_DESCRIPTOR
         row_desc = codes_desc + (layout.row_codes + row_operand * ROW_OPERAND_BYTES >> 4)
         column_offset = layout.column_codes + column_operand * config.column_operand_bytes
         column_desc = codes_desc + (column_offset >> 4)
         idesc = instruction_descriptor(config.cta_group, tile.width)
-        d_tmem = sums + product * config.column_tile
+        d_tmem = mma_tile.sums_tmem + product * config.column_tile
         accumulate = select(k_tile > tile.k_begin, 1, 0)
         for block in cutlass.range_constexpr(K_BLOCKS):
             row_block = row_operand * K_BLOCKS + block
-            row_scales_tmem = tmem + (plan.tmem.row_scales + ATOM_COLUMNS * row_block)
+            row_scales_tmem = tmem_base + (plan.tmem.row_scales + ATOM_COLUMNS * row_block)
             if const_expr(copies_shared or plan.num_row_operands == 2):
                 source = scales_desc + (layout.row_scales + row_block * ATOM_BYTES >> 4)
                 tcgen05_cp(config.cta_group, row_scales_tmem, source)
             # Atoms of neighbouring columns stand side by side, as an MMA of N > 128 reads them.
-            first_atom = (column_operand * K_BLOCKS + block) * atoms
-            column_scales_tmem = tmem + (plan.tmem.column_scales + ATOM_COLUMNS * first_atom)
+            first_atom = (column_operand * K_BLOCKS + block) * max_atoms
+            column_scales_tmem = tmem_base + (plan.tmem.column_scales + ATOM_COLUMNS * first_atom)
             if const_expr(copies_shared or plan.num_column_operands == 2):
-                for i in cutlass.range_constexpr(atoms):
+                for i in cutlass.range_constexpr(max_atoms):
                     if within(i, tile.column_atoms):
-                        column_block = (column_operand * atoms + i) * K_BLOCKS + block
+                        column_block = (column_operand * max_atoms + i) * K_BLOCKS + block
                         offset = layout.column_scales + column_block * ATOM_BYTES
                         to = column_scales_tmem + ATOM_COLUMNS * i
                         tcgen05_cp(config.cta_group, to, scales_desc + (offset >> 4))
             # An atom has 32 tile columns in each of its 4 columns of tensor memory: a tile that
             # starts at column 64 of it begins at the third.
-            column_scales_tmem = column_scales_tmem + ((tile.column & 127) >> 5)
-            a, b = row_desc + K_BLOCK_STEP * block, column_desc + K_BLOCK_STEP * block
+            column_scales_tmem = column_scales_tmem + (column_in_atom(tile.column) >> 5)
+            a = row_desc + K_BLOCK_STEP * block
+            b = column_desc + K_BLOCK_STEP * block
             adds = accumulate if block == 0 else 1
             tcgen05_mma(
                 config.cta_group, d_tmem, a, b, idesc, row_scales_tmem, column_scales_tmem, adds
@@ -1884,11 +1945,14 @@ class Kernel:
 
     @cute.jit
     def epilogue_warp(self, cta: Cta, warp_id):
-        config, plan, tiles = self.config, self.plan, cta.tiles
+        config = self.config
+        plan = self.plan
+        tiles = cta.tiles
         self.before_join(cta, warp_id)
         self.join()
         warp = EpilogueWarp(warp_id & 3, warp_id >> 2, Int32(cute.arch.lane_idx()))
-        tmem = ld_shared_b32(cta.smem + plan.smem.tmem_address) + tmem_lane(warp.quarter * 32)
+        tmem_base = ld_shared_b32(cta.smem_base + plan.smem.tmem_address)
+        quarter_tmem = tmem_base + tmem_lane(warp.quarter * 32)
         accumulators = Ring(0, 0, plan.tmem.num_accumulators)
         for i in cutlass.range(tiles.num_tiles, unroll=1):
             tile = self.tile_at(cta, i)
@@ -1896,7 +1960,7 @@ class Kernel:
                 if warp_id == TENSORMAP_WARP:
                     following = cutlass.min(i + 1, tiles.num_tiles - 1)
                     self.prefetch_tensormaps(self.tile_at(cta, following))
-            sums_tmem = tmem + accumulators.index * plan.tmem.accumulator_columns
+            sums_tmem = quarter_tmem + accumulators.index * plan.tmem.accumulator_columns
             self.finish_tile(cta, warp, tile, sums_tmem, accumulators)
             if const_expr(config.persistent):
                 # Only if a later tile takes this accumulator, so that each arrival is awaited.
@@ -1931,21 +1995,26 @@ class Kernel:
     def prefetch_scales(self, cta: Cta, tile: Tile):
         """The weights' scale factors of the first stages, to the L2. They need no tensormap, so
         DRAM has work while tensormaps are fetched."""
-        plan, group = self.plan, tile.group
-        k_blocks, first_block = group.k >> 6, tile.k_begin * K_BLOCKS
+        plan = self.plan
+        group = tile.group
+        k_blocks = group.k >> LOG_K_BLOCK
+        first_block = tile.k_begin * K_BLOCKS
         blocks = cutlass.min(tile.k_count, Int32(plan.smem.num_stages)) * K_BLOCKS
         blocks = cutlass.min(blocks, k_blocks - first_block)
         if self.config.swap_ab:
-            atom, weights = tile.column_atom(0), group.scales[plan.num_row_operands :]
+            atom = tile.column_atom(0)
+            weights = group.scales[plan.num_row_operands :]
         else:
-            atom, weights = tile.row_atom(), group.scales[: plan.num_row_operands]
+            atom = tile.row_atom()
+            weights = group.scales[: plan.num_row_operands]
         offset = (Int64(atom) * k_blocks + first_block) * ATOM_BYTES
         for scales in weights:
             bulk_prefetch(scales + offset, blocks * ATOM_BYTES)
 
     def init_barriers(self, barriers: Barriers):
         """All but full[s][p], where the kernel waits for them."""
-        config, plan = self.config, self.plan
+        config = self.config
+        plan = self.plan
         epilogue_arrivals = plan.epilogue.num_warps * config.cta_group
         for stage, product in itertools.product(
             range(plan.smem.num_stages), range(plan.num_products)
@@ -1973,8 +2042,11 @@ class Kernel:
     def finish_tile(self, cta: Cta, warp: EpilogueWarp, tile: Tile, sums_tmem, accumulator: Ring):
         """Store a tile once it is complete, chunk by chunk; of a dual tile silu of the first chunk
         is ready when the second product is."""
-        config, plan, barriers = self.config, self.plan, cta.barriers
-        chunk, turns = plan.epilogue.chunk, plan.epilogue.warps_per_quarter
+        config = self.config
+        plan = self.plan
+        barriers = cta.barriers
+        chunk = plan.epilogue.chunk
+        turns = plan.epilogue.warps_per_quarter
         leads = plan.epilogue.gate_lead > 0
         # A warp without a chunk computes chunk 0 in its place; `store` drops it, since then no
         # columns are left at `column`.
@@ -2012,19 +2084,27 @@ class Kernel:
     @cute.jit
     def store(self, cta: Cta, warp: EpilogueWarp, tile: Tile, values: list, chunk_column):
         """Store a chunk: 32 rows of this warp, columns from `chunk_column` of the tile on."""
-        swap_ab, plan, group = self.config.swap_ab, self.plan, tile.group
+        swap_ab = self.config.swap_ab
+        plan = self.plan
+        group = tile.group
         transposed = plan.epilogue.transposed
         # A lane has one row of all columns; transposed, 16 rows of one column of 16.
-        row, column = tile.row + warp.quarter * 32, tile.column + chunk_column
+        row = tile.row + warp.quarter * 32
+        column = tile.column + chunk_column
         if const_expr(transposed):
-            row, column = row + (warp.lane & 1) * 16, column + (warp.lane >> 1)
+            row = row + (warp.lane & 1) * 16
+            column = column + (warp.lane >> 1)
         else:
             row = row + warp.lane
         columns_left = select(row < group.rows, group.columns - column, 0)
         if const_expr(swap_ab):
-            m, n, num_m, num_n, column_step = row, column, group.rows, group.columns, 1
+            m, n = row, column
+            num_m, num_n = group.rows, group.columns
+            column_step = 1
         else:
-            m, n, num_m, num_n, column_step = column, row, group.columns, group.rows, group.rows
+            m, n = column, row
+            num_m, num_n = group.columns, group.rows
+            column_step = group.rows
         to = group.c + ((Int64(tile.batch) * num_m + m) * num_n + n) * 2
         if const_expr(plan.epilogue.wide_stores):
             for first in cutlass.range_constexpr(0, plan.epilogue.chunk, 16):
@@ -2048,7 +2128,7 @@ class Kernel:
         column. So stmatrix (a piece of 8 columns) and the loads (two pieces of 4 columns) touch
         every bank once."""
         number = warp.turn * QUARTERS + warp.quarter
-        buffer = cta.smem + self.plan.smem.transposition + number * 1024
+        buffer = cta.smem_base + self.plan.smem.transposition + number * 1024
         # Registers of `tcgen05_ld`: of rows 0-15, and of rows 16-31; 4 for 8 columns.
         upper = values[: len(values) // 2][first // 2 : first // 2 + 8]
         lower = values[len(values) // 2 :][first // 2 : first // 2 + 8]
@@ -2056,14 +2136,15 @@ class Kernel:
         to = buffer + column * 64 + ((piece ^ (column >> 1)) << 4)
         cute.arch.sync_warp()
         for octet in range(2):
-            words = []
+            packed = []
             for half in (upper, lower):
                 registers = half[4 * octet : 4 * octet + 4]
-                words += [cvt_f16x2(*registers[:2]), cvt_f16x2(*registers[2:])]
-            stmatrix_x4_trans(to + octet * 512, *words)
+                packed += [cvt_f16x2(*registers[:2]), cvt_f16x2(*registers[2:])]
+            stmatrix_x4_trans(to + octet * 512, *packed)
         cute.arch.sync_warp()
         column, piece = warp.lane >> 1, (warp.lane & 1) * 2
-        line, swizzle = buffer + column * 64, (column >> 1) & 3
+        line = buffer + column * 64
+        swizzle = (column >> 1) & 3
         low = ld_shared_v4(line + ((piece ^ swizzle) << 4))
         return low + ld_shared_v4(line + (((piece + 1) ^ swizzle) << 4))
 
@@ -2088,8 +2169,10 @@ class Kernel:
     @cute.jit
     def add_parts(self, cta: Cta, warp: EpilogueWarp, tile: Tile, sums_tmem):
         """Send the chunks that other parts own, then add theirs to the own ones and store these."""
-        plan, split_k = self.plan, self.config.split_k
-        chunk, turns = plan.epilogue.chunk, plan.epilogue.warps_per_quarter
+        plan = self.plan
+        split_k = self.config.split_k
+        chunk = plan.epilogue.chunk
+        turns = plan.epilogue.warps_per_quarter
         for i in cutlass.range(self.num_chunks(tile), unroll=1):
             owner, number = mod(i, split_k), div(i, split_k)
             if owner != cta.k_part and mod(number, turns) == warp.turn:
@@ -2114,7 +2197,7 @@ class Kernel:
         layout = self.plan.smem
         index = (sender * layout.chunks_per_owner + number) * self.plan.num_products + product
         index = index * QUARTERS + warp.quarter
-        return cta.smem + layout.partials + index * self.plan.epilogue.partial_bytes
+        return cta.smem_base + layout.partials + index * self.plan.epilogue.partial_bytes
 
     def send(self, cta: Cta, warp: EpilogueWarp, sums: list, owner, number):
         """Send this part of a chunk to its owner. Sender 0 is the part behind the owner."""
@@ -2239,7 +2322,8 @@ def candidates(problem: Problem) -> list[Config]:
 def try_all(problem: Problem, groups: Groups, seconds: float) -> list[Trial]:
     """Run the candidates once each, as many as this time allows. One that raises when it compiles
     or launches is left out. A fault on the device, or a hang, would end the process."""
-    end, trials = time.monotonic() + seconds, []
+    end = time.monotonic() + seconds
+    trials = []
     results = [tensors["c"] for tensors in groups]
     for config in candidates(problem):
         if trials and time.monotonic() > end:

@@ -114,7 +114,7 @@ def test_mma_instructions(code, name):
     mmas = re.findall(r"tcgen05\.mma\.(\S+)", ptx)
     kind = f"cta_group::{config.cta_group}.kind::mxf4nvf4.block_scale.block16.collector::a::discard"
     assert set(mmas) == {kind}
-    gate_lead, column_atoms = plan.epilogue.gate_lead, config.column_atoms
+    gate_lead, column_atoms = plan.epilogue.gate_lead, config.max_column_atoms
     k_blocks, loops = 4, 2 if gate_lead else 1
     assert len(mmas) == k_blocks * problem.num_products * loops
     shape = 0x0800_0480 if config.cta_group == 1 else 0x1000_0480  # M, e2m1, e2m1
@@ -136,7 +136,7 @@ def test_loads_and_stores(code, name):
     plan = make_plan(config, problem)
     rows, columns = plan.num_row_operands, plan.num_column_operands
     # Codes and scales, of the first stages and of the others, which complete on the even CTA.
-    boxes = config.cta_columns // plan.boxes.columns + config.column_atoms
+    boxes = config.cta_columns // plan.boxes.columns + config.max_column_atoms
     assert not re.search(r"cp\.async\.bulk\.shared", ptx)
     assert len(loads) >= 2 * (2 * rows + columns * boxes)  # LLVM may have copied a loop
     pairs = [load for load in loads if "cta_group::2" in load]
