@@ -314,7 +314,9 @@ def _extent(where: torch.Tensor) -> str:
 
 
 def _nature(got: torch.Tensor, want: torch.Tensor) -> list[str]:
-    """What is telling of the wrong values: zeros, NaN, infinities, all of the wrong sign."""
+    """What is telling of the wrong values: NaN and infinities, and zeros and values of the wrong
+    sign if they are more than a few by chance.
+    """
     kinds = {
         "zero": got == 0,
         "NaN": torch.isnan(got),
@@ -322,7 +324,13 @@ def _nature(got: torch.Tensor, want: torch.Tensor) -> list[str]:
         "the negative of what was expected": (got == -want) & (want != 0),
     }
     counts = ((name, int(hit.sum())) for name, hit in kinds.items())
-    return [f"{count:,} of them are {name}" for name, count in counts if count]
+    few = {"NaN": 1, "infinite": 1}
+    least = max(1, len(got) // 100)
+    return [
+        f"{count:,} of them {'is' if count == 1 else 'are'} {name}"
+        for name, count in counts
+        if count >= few.get(name, least)
+    ]
 
 
 def _tile_map(bad: torch.Tensor) -> list[str]:

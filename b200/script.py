@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 import b200
 from b200.checker.finding import ERROR, explained
 from b200.hopper.errors import HopperError
-from b200.program.names import readable
+from b200.program.names import from_here, readable
 
 if TYPE_CHECKING:
     from b200.chip.gpu import Gpu
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         status, failure = _status_of(options)
     for text, group in groupby(map(line, gpu.launches)):
         count = len(list(group))
-        print(text if count == 1 else f"{count} times: {text}", file=sys.stderr)
+        print(from_here(text if count == 1 else f"{count} times: {text}"), file=sys.stderr)
     if where := explained(f.kind for launch in gpu.launches for f in launch.findings or ()):
         print(f"b200 run: {where}", file=sys.stderr)
     errors = [f for launch in gpu.launches for f in launch.findings or () if f.severity == ERROR]
@@ -101,7 +101,7 @@ def telling_where(gpu: Gpu, silent: float = SILENT) -> Iterator[None]:
                     if places := b200.at_work():
                         seconds = time.monotonic() - since
                         print(f"b200 run: {seconds:.0f} s in one launch, at", file=sys.stderr)
-                        print(*(f"  {place}" for place in places), sep="\n", file=sys.stderr)
+                        print(*(f"  {from_here(p)}" for p in places), sep="\n", file=sys.stderr)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -155,7 +155,7 @@ def _status_of(options: argparse.Namespace) -> tuple[int, str]:
             return _ended(start_module(options.module, options.arguments))
         return _ended(start(Path(options.script), options.arguments))
     except (b200.EmulatorError, BuildError) as error:
-        print(f"b200 run: {error}", file=sys.stderr)
+        print(from_here(f"b200 run: {error}"), file=sys.stderr)
         if isinstance(error, b200.EmulatorError):
             kinds = error.kind, *(finding.kind for finding in error.findings)
             if where := explained(kinds):
@@ -267,6 +267,8 @@ def _run_late(options: argparse.Namespace, failure: str, errors: Sequence[str]) 
         f"b200: right by timing: the usual order ends with {failure}; with --schedule {LATE}, where"
         " asynchronous operations complete as late as they may, the program is right. A GPU's"
         " timing decides which of the two it does.\n  hazard: "
-        + (hazard or f"{failure}: it holds only while what it does not wait for is slow"),
+        + (
+            from_here(hazard) or f"{failure}: it holds only while what it does not wait for is slow"
+        ),
         file=sys.stderr,
     )

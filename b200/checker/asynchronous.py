@@ -152,7 +152,8 @@ class Asynchronous(CoreOperations):
             records.append((record, barrier))
         clock = agent.release()
         barriers = list(dict.fromkeys(b for _, b in records if b is not None))
-        return self._signalling(apply, clock, barriers, records, f"{nbytes} bytes of {text}", agent)
+        text = f"brings {nbytes} bytes: {text}"
+        return self._signalling(apply, clock, barriers, records, text, agent)
 
     def _tma_load(self, agent: Agent, load: TmaLoad, apply: Effect):
         agent.roles.add("load")

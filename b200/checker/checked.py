@@ -180,6 +180,7 @@ class Checked(Machine):
         errors = [f for f in findings if f.severity == ERROR]
         if errors:
             first += "; found before this, and perhaps its cause:"
+            rest = f"the {error.kind} itself:\n{rest}"
         text = "\n".join([first, *_quoted(errors), rest])
         if remarks := [f for f in findings if f.severity != ERROR]:
             text = "\n".join([text, "remarks on what came before:", *_quoted(remarks)])

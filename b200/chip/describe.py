@@ -178,9 +178,9 @@ def deadlock(machine, launch) -> str:
     ]
     causes, history = explain(machine)
     lines[0] += headline(machine)
-    lines += causes
+    lines += [*causes, "who waits for what:"]
     for (line, text, waits), fragments in list(groups.items())[:24]:
-        more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
+        more = f" and {len(fragments) - 1} more alike" if len(fragments) > 1 else ""
         lines += [
             f"  {line}: {who(fragments[0])}{more}",
             f"    waits for {waits}",

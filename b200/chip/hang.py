@@ -6,6 +6,9 @@ Reads the state of the machine, which may also know the history of its mbarriers
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import NamedTuple
+
 import numpy as np
 
 from b200.chip.fragment import ClusterBarrier
@@ -22,6 +25,17 @@ LAST = 8  # events shown of a barrier
 SHOWN = 8  # barriers explained
 
 
+class Cause(NamedTuple):
+    """what: the thing that is waited for. why: the reason that it may never come, "" if unknown.
+    facts: of this one thing, a line each. hints: what to look for; the same for the same `why`.
+    """
+
+    what: str
+    why: str = ""
+    facts: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+
+
 def explain(machine) -> tuple[list[str], list[str]]:
     """Lines of a deadlock report: likely causes; the timeline of each barrier waited on."""
     waits = _waits(machine)
@@ -30,19 +44,17 @@ def explain(machine) -> tuple[list[str], list[str]]:
         alike.setdefault(_likeness(machine, waitable, fragments), []).append(waitable)
     groups = list(alike.values())[:SHOWN]
     waits = {group[0]: waits[group[0]] for group in groups}
-    twice = [
-        (str(found), ": its phase is not flipped between the two, or was once too often before")
+    causes = [
+        Cause(str(found), "its phase is not flipped between the two, or was once too often before")
         for found in machine.waited_twice()
-    ]
-    causes = _merged(twice[:SHOWN]) + _merged(
-        (f"{name} (alike {len(group) - 1} more times)" if len(group) > 1 else name, why)
-        for group in groups
-        for name, why in _cause(machine, group[0], waits[group[0]])
-    )
+    ][:SHOWN]
+    for group in groups:
+        cause = _cause(machine, group[0], waits[group[0]])
+        if cause is not None:
+            causes.append(_of_several(cause, group))
     history = [line for waitable in waits for line in _timeline(machine, waitable)]
-    lines = [f"  {'or' if i else 'likely cause'}: {cause}" for i, cause in enumerate(causes)]
     timeline = ["timeline of the barriers:", *history] if history else []
-    return lines + (_exited(machine) if causes else []), timeline
+    return _lines(causes) + (_exited(machine) if causes else []), timeline
 
 
 def headline(machine) -> str:
@@ -64,12 +76,31 @@ def _waits(machine) -> dict:
     return waits
 
 
-def _merged(causes) -> list[str]:
-    """A line for each reason, with all that it is a reason for."""
-    found: dict[str, list[str]] = {}
-    for name, why in causes:
-        found.setdefault(why, []).append(name)
-    return [f"{'; '.join(names)}{why}" for why, names in found.items()]
+def _of_several(cause: Cause, group: list) -> Cause:
+    """The cause with how many others hang alike."""
+    more = len(group) - 1
+    if not more:
+        return cause
+    barrier = isinstance(group[0], (MBarrier, NamedBarrier))
+    others = f"the same in {more} more CTA(s)" if barrier else f"{more} more wait alike"
+    return cause._replace(facts=(*cause.facts, others))
+
+
+def _lines(causes: list[Cause]) -> list[str]:
+    """An entry for each reason, with all that it is a reason for, a thought a line."""
+    reasons: dict[str, list[Cause]] = {}
+    for cause in causes:
+        reasons.setdefault(cause.why, []).append(cause)
+    lines = []
+    for why, (first, *others) in reasons.items():
+        lead = "or" if lines else "likely cause"
+        lines.append(f"  {lead}: {first.what}{f': {why}' if why else ''}")
+        lines += [f"    {fact}" for fact in first.facts]
+        for other in others:
+            lines.append(f"    the same of {other.what}")
+            lines += [f"      {fact}" for fact in other.facts]
+        lines += [f"    look for: {hint}" for hint in first.hints]
+    return lines
 
 
 def _likeness(machine, waitable, fragments) -> object:
@@ -108,25 +139,25 @@ def _exited(machine) -> list[str]:
     return [f"  have exited already: {text}"] if gone else []
 
 
-def _cause(machine, waitable, fragments) -> list[tuple[str, str]]:
-    """(what is waited for, why it may never come), nothing where nothing can be said."""
+def _cause(machine, waitable, fragments) -> Cause | None:
+    """Why what is waited for may never come, None where nothing can be said."""
     if isinstance(waitable, MBarrier):
-        return [_mbarrier(machine, waitable, fragments)]
+        return _mbarrier(machine, waitable, fragments)
     if isinstance(waitable, NamedBarrier):
-        return [(_named(machine, waitable, fragments), "")]
+        return _named(machine, waitable, fragments)
     if isinstance(waitable, Pool):
-        why = (
-            ": an allocation is not freed (tcgen05.dealloc), or the peer CTA does not allocate "
-            "with cta_group::2"
+        return Cause(
+            f"tensor memory: {waitable.describe()}",
+            "an allocation is not freed (tcgen05.dealloc), or the peer CTA does not allocate "
+            "with cta_group::2",
         )
-        return [(f"tensor memory: {waitable.describe()}", why)]
     if isinstance(waitable, Poll):
-        return [_poll(machine, waitable, fragments)]
+        return _poll(machine, waitable, fragments)
     if isinstance(waitable, RegisterPool):
-        return [_registers(machine, waitable, fragments)]
+        return _registers(machine, waitable, fragments)
     if isinstance(waitable, ClusterBarrier):
-        return [(_cluster(machine, waitable, fragments), "")]
-    return []
+        return _cluster(machine, waitable, fragments)
+    return None
 
 
 def instruction(machine, fragment):
@@ -144,44 +175,49 @@ def _where(machine, fragment) -> str:
     return frames[0] + (f" (called at {frames[1]})" if len(frames) > 1 else "")
 
 
-def _mbarrier(machine, b: MBarrier, fragments) -> tuple[str, str]:
+def _mbarrier(machine, b: MBarrier, fragments) -> Cause:
     named = b.name or b.row()[1] > 1
     name = b.place() if named else f"mbarrier at {b.offset:#x}"
-    name += f", waited for at {_where(machine, fragments[0])}"
-    if b.pending == 0 and b.tx > 0:
-        return name, (
-            ": more bytes were announced by expect_tx than the copies of the phase bring, "
-            f"{b.tx} too many" + _bytes(machine, b)
-        )
-    if b.pending == 0 and b.tx < 0:
-        return name, (
-            f": the copies of the phase bring more bytes than expect_tx announced, {-b.tx} "
-            "too many" + _bytes(machine, b)
-        )
-    if b.tx < 0 and b.pending == b.expected:
-        return name, (
-            f": copies have brought {-b.tx} bytes that no expect_tx announced in this "
-            "phase: an expect_tx is missing or too small, so an earlier phase ended before all "
-            "its bytes were there" + _bytes(machine, b)
-        )
+    facts = (f"waited for at {_where(machine, fragments[0])}",)
+    if b.pending == 0 and b.tx != 0 or b.tx < 0 and b.pending == b.expected:
+        return Cause(name, _wrong_bytes(b), (*facts, *_bytes(machine, b)))
     if b.init_by and b.init_by[2]:
-        name += f" (initialised with count {b.expected} at {b.init_by[2]})"
+        facts += (f"initialised with count {b.expected} at {b.init_by[2]}",)
     if 0 < b.pending < b.expected:
-        return name, (
-            f": {b.expected - b.pending} of {b.expected} arrivals have come: the "
-            "count of its initialisation is too high, or a warp that should arrive does not get "
-            "there"
+        why = f"{b.expected - b.pending} of {b.expected} arrivals have come"
+        hints = (
+            "a count of its initialisation that is too high",
+            "a warp that should arrive and does not get there",
         )
+        return Cause(name, why, facts, hints)
     if not b.arrivals:
-        return name, (
-            ": nobody has ever arrived on it: an arrive, an expect_tx with its load, "
-            "or a tcgen05.commit is missing or names another barrier; or the wait is a phase off "
-            "(the first wait of a producer for a free stage must pass: parity 1)"
+        hints = (
+            "an arrive, an expect_tx with its load, or a tcgen05.commit that is missing or names "
+            "another barrier",
+            "a wait that is a phase off (the first wait of a producer for a free stage must pass: "
+            "parity 1)",
         )
-    return name, (
-        ": earlier phases were completed, for this one nobody has arrived: whoever "
-        "arrives there "
-        f"({_arrivers(b)}) stopped or is stuck, or the wait is a phase off"
+        return Cause(name, "nobody has ever arrived on it", facts, hints)
+    facts += (f"earlier phases were completed from {_arrivers(b)}",)
+    hints = ("a warp there that has stopped or is stuck", "a wait that is a phase off")
+    return Cause(name, "nobody has arrived for this phase", facts, hints)
+
+
+def _wrong_bytes(b: MBarrier) -> str:
+    """Why the bytes of a phase never add up."""
+    if b.pending == 0 and b.tx > 0:
+        return (
+            "more bytes were announced by expect_tx than the copies of the phase bring, "
+            f"{b.tx} too many"
+        )
+    if b.pending == 0:
+        return (
+            f"the copies of the phase bring more bytes than expect_tx announced, {-b.tx} too many"
+        )
+    return (
+        f"copies have brought {-b.tx} bytes that no expect_tx announced in this phase: an "
+        "expect_tx is missing or too small, so an earlier phase ended before all its bytes were "
+        "there"
     )
 
 
@@ -190,43 +226,49 @@ def _arrivers(b: MBarrier) -> str:
     return ", ".join(list(found)[-3:]) or "unknown"
 
 
-def _bytes(machine, b: MBarrier) -> str:
+def _bytes(machine, b: MBarrier) -> tuple[str, ...]:
+    """What was announced and brought last, a line each."""
     history = machine.barrier_history(b)
     if history is None:
-        return ""
-    announced = ", ".join(f"{n} at {ins.loc}" for ins, n in history.announced[-4:])
-    brought = ", ".join(f"{n} by {ins.loc}" for ins, n in history.brought[-4:])
-    return f"; announced: {announced or 'nothing'}; brought: {brought or 'nothing'}"
+        return ()
+    return (
+        f"announced: {_sums(history.announced) or 'nothing'}",
+        f"brought: {_sums(history.brought) or 'nothing'}",
+    )
 
 
-def _named(machine, bar: NamedBarrier, fragments) -> str:
+def _sums(steps) -> str:
+    """ "16384 + 2048 bytes at FILE:3": bytes in the order in which they came, by the line."""
+    found: dict[str, list[str]] = {}
+    for ins, nbytes in steps[-4:]:
+        found.setdefault(str(ins.loc), []).append(str(nbytes))
+    return ", ".join(f"{' + '.join(parts)} bytes at {loc}" for loc, parts in found.items())
+
+
+def _named(machine, bar: NamedBarrier, fragments) -> Cause:
     here = {f.state for f in fragments}
     away = [w for w in bar.cta.warps if w not in here]
     gone = [w.index for w in away if not w.live]
-    busy = [
-        f"warp {w.index} is at {_where(machine, w.fragments[0])}"
-        for w in away
-        if w.live and w.fragments
-    ]
+    busy = Counter(_where(machine, w.fragments[0]) for w in away if w.live and w.fragments)
     needed = bar.expected or 32 * sum(1 for w in bar.cta.warps if w.live)
-    text = (
-        f"barrier {bar.number} of CTA {bar.cta.index} at {_where(machine, fragments[0])}: "
-        f"{bar.arrived} of {needed} threads"
+    name = f"barrier {bar.number} of CTA {bar.cta.index} at {_where(machine, fragments[0])}"
+    facts: tuple[str, ...] = tuple(
+        f"not arrived: {count} warp(s) at {where}" for where, count in busy.most_common(4)
     )
     if gone and needed > 32 * (len(bar.cta.warps) - len(gone)):
-        text += f"; warps {gone} have exited before it: they left early, or its count is too high"
+        facts = (f"warps {gone} have exited before it: they left early, or its count is too high",)
     elif needed > 32 * len(bar.cta.warps):
-        text += f"; its count is higher than the CTA's {32 * len(bar.cta.warps)} threads"
-    return text + (f"; {'; '.join(busy[:4])}" if busy else "")
+        facts = (f"its count is higher than the CTA's {32 * len(bar.cta.warps)} threads",)
+    return Cause(name, f"{bar.arrived} of {needed} threads have arrived", facts)
 
 
-def _poll(machine, poll: Poll, fragments) -> tuple[str, str]:
+def _poll(machine, poll: Poll, fragments) -> Cause:
     """A loop that reads memory, and who could still write what it reads."""
     f = fragments[0]
     more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
     name = f"warp {f.index} of CTA {f.cta.index}{more}"
     if poll.read is None:
-        return f"{name} waits at {_where(machine, f)} for {poll.describe()}", ""
+        return Cause(f"{name} waits at {_where(machine, f)} for {poll.describe()}")
     name += f" polls {poll.place}: {poll.finds()}, read at {_where(machine, f)}"
     writers = [
         (block.index, op.ins)
@@ -235,23 +277,28 @@ def _poll(machine, poll: Poll, fragments) -> tuple[str, str]:
         if writes(op.ins, poll.read.space)
     ]
     if machine.next_cluster is not None and writers:
-        return name, _not_started(machine, f.cta)
+        return _not_started(machine, f.cta, name)
     could = _could_write(machine, poll, writers)
     if could:
-        return name, f": it could still be written {'; '.join(could[:4])}"
-    return name, f": no other warp that is left comes to a write of {poll.read.space} memory"
+        return Cause(name, facts=tuple(f"it could still be written {text}" for text in could[:4]))
+    why = f"no other warp that is left comes to a write of {poll.read.space} memory"
+    return Cause(name, why)
 
 
-def _not_started(machine, cta) -> str:
+def _not_started(machine, cta, name: str) -> Cause:
     """Why those that wait for the rest of the grid wait for ever."""
     ctas = len(cta.cluster.ctas)
     total = int(np.prod(cta.cluster.grid.grid))
     running = sum(len(c.ctas) for c in machine.resident)
-    return (
-        f": {total - machine.started * ctas} of the grid's {total} CTAs have not started, since "
-        f"the {running} that run fill the chip ({SM_COUNT} SMs; a CTA takes {cta.threads} threads, "
-        f"{cta.cluster.grid.smem_bytes:,} bytes of an SM's shared memory) and none of them ends "
-        f"before; missing: a grid of at most {running} CTAs, or CTAs that take less of an SM"
+    return Cause(
+        name,
+        f"{total - machine.started * ctas} of the grid's {total} CTAs have not started",
+        (
+            f"the {running} that run fill the chip ({SM_COUNT} SMs; a CTA takes {cta.threads} "
+            f"threads, {cta.cluster.grid.smem_bytes:,} bytes of an SM's shared memory)",
+            "none of them ends before the others start",
+        ),
+        (f"a grid of at most {running} CTAs, or CTAs that take less of an SM",),
     )
 
 
@@ -314,42 +361,40 @@ def _reachable(blocks, start: int) -> set[int]:
     return seen
 
 
-def _registers(machine, pool: RegisterPool, fragments) -> tuple[str, str]:
+def _registers(machine, pool: RegisterPool, fragments) -> Cause:
     warps = sorted({f.index for f in fragments})
     wanted = ", ".join(str(n) for n in sorted({pool.wanted[w] for w in warps}))
     missing = sum(32 * (pool.wanted[w] - pool.of(w)) for w in warps)
     gave = {w: n for w, n in pool.held.items() if n < pool.entry}
     back = ", ".join(f"warp {w} keeps {n}" for w, n in sorted(gave.items()))
-    name = (
+    return Cause(
         f"registers: {len(warps)} warp(s) of CTA {pool.cta.index} wait in setmaxnreg.inc at "
-        f"{_where(machine, fragments[0])} for {wanted} a thread"
-    )
-    return name, (
-        f": each thread starts with {pool.entry}, so they need {missing:,} more, and {pool.free:,} "
-        f"are free in the CTA's pool; given back by setmaxnreg.dec: {back or 'nothing'}; missing: "
-        "a setmaxnreg.dec of the other warps for all that is taken, or smaller values"
+        f"{_where(machine, fragments[0])} for {wanted} a thread",
+        f"they need {missing:,} more, and {pool.free:,} are free in the CTA's pool",
+        (
+            f"each thread starts with {pool.entry}",
+            f"given back by setmaxnreg.dec: {back or 'nothing'}",
+        ),
+        ("a setmaxnreg.dec of the other warps for all that is taken, or smaller values",),
     )
 
 
-def _cluster(machine, barrier, fragments) -> str:
+def _cluster(machine, barrier, fragments) -> Cause:
     away = []
     for cta in barrier.cluster.ctas:
         late = [w for w in cta.warps if w.live and not w.cluster_arrived]
         away += [
-            f"warp {w.index} of CTA {cta.index} is at {_where(machine, w.fragments[0])}"
+            f"not arrived: warp {w.index} of CTA {cta.index} is at "
+            f"{_where(machine, w.fragments[0])}"
             for w in late
             if w.fragments
         ]
-    text = (
-        f"the cluster barrier at {_where(machine, fragments[0])}: {barrier.arrived} of "
-        f"{barrier.expected} threads arrived"
+    return Cause(
+        f"the cluster barrier at {_where(machine, fragments[0])}",
+        f"{barrier.arrived} of {barrier.expected} threads have arrived",
+        tuple(away[:6]),
+        ("warps that execute different numbers of barrier.cluster.arrive",) if away else (),
     )
-    if away:
-        text += (
-            f"; not arrived: {'; '.join(away[:6])}: warps execute different numbers of "
-            "barrier.cluster.arrive"
-        )
-    return text
 
 
 def _timeline(machine, waitable) -> list[str]:

@@ -1,7 +1,8 @@
-"""Names of kernels as a person would write them."""
+"""Names of kernels and of files as a person would write them."""
 
 from __future__ import annotations
 
+import os
 import re
 
 _DSL = re.compile(r"^kernel_cutlass_(\w+?)(?=_object_at_|_tensorptr|_[A-Z]|__|_\d+$|$)")
@@ -26,6 +27,12 @@ def readable(kernel: str) -> str:
             shown = names if prefix is _NESTED else names[:1]
             return "::".join(name for name in shown if not name.startswith("_GLOBAL__N_")) or kernel
     return kernel
+
+
+def from_here(text: str) -> str:
+    """A report in which files below the current directory are named from there."""
+    here = os.path.join(os.getcwd(), "")
+    return re.sub(rf"(?<![\w./-]){re.escape(here)}(?=\w)", "", text)
 
 
 def _source_names(text: str) -> list[str]:

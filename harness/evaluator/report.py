@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from b200.program.names import from_here
 from harness.evaluator.case.worker import Outcome
 from harness.evaluator.cases import Case
 from harness.evaluator.devices import Device
@@ -219,7 +220,7 @@ class TextReport:
         if lines and self._table is not None:
             print(f"{case.problem.short} {case.text}: {outcome.status}")
         for line in lines:
-            print("          " + line)
+            print("          " + from_here(line))
 
     def _begin_table(self) -> None:
         headings = COLUMNS[self._columns]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from b200 import pictures
-from b200.program.names import readable
+from b200.program.names import from_here, readable
 
 
 def test_without_matplotlib_one_line_says_what_to_install(monkeypatch):
@@ -48,3 +48,9 @@ def test_the_same_figure_gives_the_same_bytes(tmp_path, suffix):
 )
 def test_readable_names(symbol, name):
     assert readable(symbol) == name
+
+
+def test_files_below_the_current_directory_are_named_from_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report = f"{tmp_path}/k.py:3: race (at {tmp_path}/k.py:4), /else{tmp_path}/k.py:5, {tmp_path}"
+    assert from_here(report) == f"k.py:3: race (at k.py:4), /else{tmp_path}/k.py:5, {tmp_path}"

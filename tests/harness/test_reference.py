@@ -279,7 +279,7 @@ def test_wrong_tile_is_located(gemm):
 
 
 @pytest.mark.parametrize(
-    "value, words", [(math.nan, "1 of them are NaN"), (math.inf, "1 of them are infinite")]
+    "value, words", [(math.nan, "1 of them is NaN"), (math.inf, "1 of them is infinite")]
 )
 def test_one_special_value_is_enough(gemm, value, words):
     data, output = gemm

@@ -213,7 +213,7 @@ PLANTED = [
         "full_count_too_high",
         "a full barrier waits for two arrivals, one comes",
         "deadlock",
-        ("1 of 2 arrival(s) missing", "count of its initialisation is too high"),
+        ("1 of 2 arrival(s) missing", "a count of its initialisation that is too high"),
         ("wait full", "init full"),
         full_count=2,
     ),

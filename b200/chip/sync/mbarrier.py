@@ -222,8 +222,8 @@ class MBarrier(Waitable):
         text = f"{self}"
         if length > 1:
             text += f" (number {index} of {length} in a row)"
-        text += f", waiting for phase {self.phase} to complete"
-        text += f": {self.pending} of {self.expected} arrival(s) missing"
+        text += f": its phase of parity {self.phase} is not over"
+        text += f", {self.pending} of {self.expected} arrival(s) missing"
         if self.tx > 0:
             text += f", {self.tx} byte(s) missing"
         elif self.tx < 0:

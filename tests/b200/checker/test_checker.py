@@ -66,6 +66,8 @@ def test_the_report_of_a_hang_has_causes_and_a_timeline():
     cause = text.splitlines()[1]
     assert cause.startswith("  likely cause: ")
     assert "mbarrier 0 of 6" in cause and "1 of 2 arrivals have come" in cause
+    causes, _, _ = text.partition("who waits for what:")
+    assert "\n    look for: a count" in causes and max(map(len, causes.splitlines())) <= 120
     timeline = text[text.index("timeline of the barriers:") :]
     assert "load warp 4 of CTA (0, 0, 0): arrive and expect_tx of 5120 bytes" in timeline
     assert "init, count 2" in timeline
@@ -81,7 +83,7 @@ def test_what_was_found_before_a_hang_stands_in_its_report():
 def test_a_hang_without_the_checker_has_causes_too():
     one = planted(clusters, "cluster_barrier_mismatched")
     _, outcome = one.run(True)
-    assert "warps execute different numbers of barrier.cluster.arrive" in outcome.text
+    assert "warps that execute different numbers of barrier.cluster.arrive" in outcome.text
 
 
 def test_budget_lines():
