@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -37,6 +38,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if dsl.depends(item.path):
             item.add_marker("dsl")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end, so the collector, and the emulator's search for tensors
+    among its objects at each launch (b200/chip/tensors.py), need not go over them.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -24,24 +24,25 @@ FIXTURES = {"run_eval", "stand_in", "fork_server"}
 @functools.cache
 def depends(path: Path) -> bool:
     """Whether the file at `path` may come to use the DSL."""
-    tree = ast.parse(path.read_text())
-    if any(isinstance(n, ast.Attribute) and n.attr in CALLS for n in ast.walk(tree)):
-        return True
-    if any(isinstance(n, ast.arg) and n.arg in FIXTURES for n in ast.walk(tree)):
-        return True
-    names = list(_imported(tree))
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr in CALLS:
+            return True
+        if isinstance(node, ast.arg) and node.arg in FIXTURES:
+            return True
+        names += _imported(node)
     if any(name.split(".")[0] in MODULES or name.startswith(HOST) for name in names):
         return True
     return any(depends(file) for name in names for file in _files(name) if file != path)
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
-    """Names of the modules that a file imports, and of what it takes from them."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+def _imported(node: ast.AST) -> list[str]:
+    """Names of the modules that a statement imports, and of what it takes from them."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return []
 
 
 def _files(name: str) -> Iterator[Path]:

@@ -78,7 +78,7 @@ class LiveTensors:
     def find(self, memory: GlobalMemory, address: int):
         """Register the storages of all live CPU tensors (a `find_more` of GlobalMemory)."""
         self._search(memory)
-        if gc.get_freeze_count() and memory.find(address, 1) is None:
+        if memory.find(address, 1) is None and gc.get_freeze_count():
             gc.unfreeze()  # objects that are frozen are not among those of the collector
             self._search(memory)
             gc.freeze()

@@ -15,6 +15,7 @@ from b200.program.module import Program
 from b200.program.parse import parse
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
+TURN = 512  # blocks: a CTA that polls for 149 others goes on to the end of its turn
 
 
 class Source:
@@ -136,6 +137,7 @@ class PlantedBug:
         source = self.build(bug)
         gpu = Gpu()
         gpu.machine = b200.machine(gpu.memory, check, schedule=schedule)
+        gpu.machine.turn = TURN
         program = parse(source.text(self.name))
         kept = []  # so that each launch finds its arguments at other addresses
         for _ in range(launches):

@@ -16,7 +16,7 @@ import pytest
 from tests import DATA as DATA_FOLDER
 from tests.b200.chip.isa_support import execute
 
-DATA = np.load(DATA_FOLDER / "h200_instructions.npz")
+DATA = dict(np.load(DATA_FOLDER / "h200_instructions.npz"))
 FORMS = json.loads(str(DATA["forms"]))
 
 # Largest error in units in the last place, of the hardware's result from the exact one.
