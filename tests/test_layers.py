@@ -186,6 +186,15 @@ def test_the_checkout_keeps_its_layers():
     assert violations(modules) == []
 
 
+def test_eval_alone_enters_the_evaluator_from_the_top():
+    modules = checkout()
+    command = "harness.evaluator.command"
+    found = {
+        m for m, source in modules.items() for i in imports(m, source, modules) if i.name == command
+    }
+    assert {name for name in found if not name.startswith("tests.")} == {"eval"}
+
+
 def test_every_layer_exists():
     modules = checkout()
     assert [entry for row in LAYERS for entry in row if entry not in modules] == []

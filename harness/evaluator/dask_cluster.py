@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.evaluator import devices
-from harness.evaluator.case.worker import Job, Outcome
+from harness.evaluator.case.job import Job, Outcome
 from harness.evaluator.devices import SetupError
 from harness.evaluator.pool import Pool, die_with_parent
 

@@ -32,7 +32,8 @@ from typing import Any
 
 from pebble import ProcessExpired, ProcessFuture, concurrent
 
-from harness.evaluator.case.worker import Job, Outcome, execute
+from harness.evaluator.case.job import Job, Outcome
+from harness.evaluator.case.worker import execute
 from harness.evaluator.output import Output
 
 TICK = 0.5  # seconds between looks at the clock

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from harness.evaluator.case.worker import Outcome
+from harness.evaluator.case.job import Outcome
 from harness.evaluator.cases import Case
 
 OK, USAGE = 0, 2

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from b200.program.names import from_here
-from harness.evaluator.case.worker import Outcome
+from harness.evaluator.case.job import Outcome
 from harness.evaluator.cases import Case
 from harness.evaluator.devices import Device
 from task import Benchmark
@@ -26,7 +26,7 @@ LINES_OF_OUTPUT, LONGEST_LINE = 20, 500  # of what a failed case printed
 # Lines of a crash's stack that are the harness's own, faulthandler's list of modules, and what the
 # DSL says of its own future.
 _OURS = re.compile(
-    r'  File ".*/(multiprocessing/\w+|pebble/\w+/\w+|harness/\w+|eval)\.py", line \d+ in '
+    r'  File ".*/(multiprocessing/\w+|pebble/\w+/\w+|harness/(\w+/)*\w+|eval)\.py", line \d+ in '
     r"|Extension modules: "
     r"|.*/(nvidia_cutlass_dsl|cutlass)/.*DeprecationWarning: |  warnings\.warn\("
 )
@@ -85,6 +85,8 @@ def record(case: Case, outcome: Outcome, device: Device, mode: str) -> dict[str,
 
 class JsonReport:
     """One object a line on stdout, and nothing else."""
+
+    stop = False
 
     def __init__(self, device: Device, mode: str, show_output: bool = False):
         self._device, self._mode = device, mode
@@ -175,6 +177,8 @@ class TextReport:
     """For a person: the cases under a heading a problem, then a summary. On a terminal a table a
     problem, else a line a case.
     """
+
+    stop = False
 
     def __init__(self, device: Device, mode: str, show_output: bool = False):
         self._device, self._mode, self._show_all = device, mode, show_output

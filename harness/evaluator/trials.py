@@ -7,6 +7,7 @@ chooses, and custom_kernel calls it by that name for each new problem.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from b200 import pictures
-from harness.evaluator.case.worker import Job, Outcome
+from harness.evaluator.case.job import Job, Outcome
 from harness.evaluator.cases import Case
+from harness.evaluator.dask_cluster import Cluster
 from harness.evaluator.devices import Device
+from harness.evaluator.pool import Pool
+from harness.evaluator.progress import Progress
 
 Config = Mapping[str, Any]  # the fields of a configuration
 
@@ -130,11 +134,45 @@ class Tuned:
             yield f"  {trial.us:11.2f}  {over:>9}  {rank:11}  {self.name(trial)}{mark}"
 
 
+def tune(
+    arguments: argparse.Namespace,
+    jobs: Sequence[Job],
+    chosen: Sequence[Case],
+    device: Device,
+    workers: int,
+) -> list[Outcome]:
+    """The command: each case's pick against other configurations, printed and drawn as the
+    arguments say. jobs: one a case. Returns what became of each shape.
+    """
+    progress: list[Progress] = []
+
+    def pool(names: Sequence[str]) -> Pool | Cluster:
+        progress.append(Progress(names))
+        if arguments.scheduler:
+            return Cluster(arguments.scheduler, progress[-1].tick)
+        return Pool(device.method, workers, progress[-1].tick)
+
+    show_one = show(device, arguments.json)
+
+    def report(tuned: Tuned) -> None:
+        progress[-1].clear()
+        show_one(tuned)
+
+    try:
+        found = run(jobs, chosen, arguments.configs, pool, report)
+    finally:
+        for shown in progress:
+            shown.clear()
+    if arguments.plot:
+        draw(found, device, Path(arguments.plot).resolve())
+    return [tuned.outcome for tuned in found]
+
+
 def run(
     jobs: Sequence[Job],
     cases: Sequence[Case],
     count: int,
-    pool: Callable[[Sequence[str]], Any],
+    pool: Callable[[Sequence[str]], Pool | Cluster],
     report: Callable[[Tuned], None],
 ) -> list[Tuned]:
     """Rank the configurations of each case, run the first `count` of each, report as they end.

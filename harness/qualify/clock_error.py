@@ -18,7 +18,7 @@ from typing import Any
 
 from b200.clock.overrides import read_file
 from harness.evaluator import cases, devices
-from harness.evaluator.case.worker import Job
+from harness.evaluator.case.job import Job
 from harness.evaluator.pool import Pool
 from harness.qualify.state import read
 from task import find_problem

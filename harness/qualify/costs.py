@@ -28,7 +28,7 @@ from b200.clock.overrides import read_file
 from harness.evaluator import cases
 from harness.evaluator.case import timing
 from harness.evaluator.case.configs import NoConfigs, problem_of
-from harness.evaluator.case.worker import load_kernel
+from harness.evaluator.case.loading import load_kernel
 from harness.qualify.clock_error import Timed, timed
 from harness.qualify.state import read
 from reference import generate_input

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.evaluator import cases, devices, trials
-from harness.evaluator.case.worker import Job
+from harness.evaluator.case.job import Job
 from harness.evaluator.cases import Case
 from harness.evaluator.pool import Pool
 from task import PROBLEMS

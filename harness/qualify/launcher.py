@@ -25,7 +25,7 @@ from typing import Any
 
 from b200.program.parse import parse
 from harness.evaluator import cases
-from harness.evaluator.case import worker
+from harness.evaluator.case import loading
 from harness.qualify.probe import VARIABLE, Probe, loadable, maps_of
 from harness.studies.evidence.kernels import Submission
 from task import GROUP
@@ -230,7 +230,7 @@ def main(argv: list[str] | None = None) -> int:
 
     dsl.keep_ptx()
     takeover = Takeover()
-    submission = Submission.of(worker.load_kernel(options.submission.resolve()))
+    submission = Submission.of(loading.load_kernel(options.submission.resolve()))
     case = cases.official(GROUP, "benchmark")[0]
     data = generate_input(GROUP.name, device="cuda", **case.args)
     wrong, begin = 0, time.perf_counter()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from b200.hardware import SM_COUNT, SMEM_OPT_IN
-from harness.evaluator.case import worker
+from harness.evaluator.case import loading
 
 PACKAGES = ("torch", "nvidia-cutlass-dsl", "cuda-python", "cuda-bindings", "numpy", "matplotlib")
 CLUSTER_SIZES = (2, 4, 8, 16)
@@ -94,7 +94,7 @@ def clusters(assumed: Sequence[int]) -> Iterator[dict[str, Any]]:
 
 def assumed_clusters(submission: Path) -> Sequence[int]:
     """The submission's table CLUSTERS, if it has one."""
-    worker.load_kernel(submission)
+    loading.load_kernel(submission)
     return getattr(sys.modules["submission"], "CLUSTERS", ())
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.evaluator import cases
-from harness.evaluator.case import worker
+from harness.evaluator.case import loading
 from reference import generate_input
 from task import PROBLEMS, find_problem
 
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     where = "cpu" if options.device == "emulator" else "cuda"
     if where == "cpu":
         b200.install(check=False)
-    kernel = worker.load_kernel(options.submission)
+    kernel = loading.load_kernel(options.submission)
     wrong = 0
     for problem in map(find_problem, options.problems):
         case = min(cases.official(problem, "test"), key=cases.bytes_needed)

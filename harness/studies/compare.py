@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.evaluator import cases, devices
-from harness.evaluator.case.worker import GOOD
+from harness.evaluator.case.job import GOOD
 from harness.evaluator.cases import Case, CaseError
 from harness.studies import confidence
 from task import INPUT_KINDS, PROBLEMS, find_problem
@@ -36,7 +36,7 @@ from task import INPUT_KINDS, PROBLEMS, find_problem
 EVAL = Path(__file__).resolve().parents[2] / "eval.py"
 ROUNDS = 3  # on a GPU
 SHOWN = 160  # characters of a message
-CHECKER = "the checker found"  # begins the message of a case whose result is right (worker.py)
+CHECKER = "the checker found"  # begins the message of a case whose result is right (findings.py)
 
 
 class CompareError(Exception):

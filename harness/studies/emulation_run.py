@@ -59,15 +59,18 @@ def hash_of(result: Any) -> str:
     return digest.hexdigest()
 
 
-def of_the_harness(name: str) -> Any:
-    """A module of the harness of the tree that this runs in, which may be of before its rooms."""
-    for package in ("harness.evaluator.case", "harness.evaluator", "harness"):
-        try:
-            return importlib.import_module(f"{package}.{name}")
-        except ModuleNotFoundError as missing:
-            if not f"{package}.{name}".startswith(missing.name or "?"):
-                raise
-    raise ModuleNotFoundError(f"the harness of {os.getcwd()} has no module {name}")
+def of_the_harness(*names: str) -> Any:
+    """A module of the harness of the tree that this runs in, which may be of before its rooms.
+    names: what it is called now, and was called before.
+    """
+    for name in names:
+        for package in ("harness.evaluator.case", "harness.evaluator", "harness"):
+            try:
+                return importlib.import_module(f"{package}.{name}")
+            except ModuleNotFoundError as missing:
+                if not f"{package}.{name}".startswith(missing.name or "?"):
+                    raise
+    raise ModuleNotFoundError(f"the harness of {os.getcwd()} has no module {' or '.join(names)}")
 
 
 def carry_out(job: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +87,7 @@ def carry_out(job: dict[str, Any]) -> dict[str, Any]:
         return generate_input(job["problem"], inputs="official", device="cpu", **args)
 
     gpu = b200.install(check=True, schedule=job["schedule"])
-    load = of_the_harness("worker").load_kernel
+    load = of_the_harness("loading", "worker").load_kernel
     kernel = of_the_harness("gpu_data").on_gpu(load(Path(job["submission"])))
     seed = job["args"]["seed"]
     if job["timed"]:

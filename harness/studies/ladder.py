@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from harness.evaluator import cases, devices
-from harness.evaluator.case.worker import Job, Outcome
+from harness.evaluator.case.job import Job, Outcome
 from harness.evaluator.pool import Pool
 from harness.evaluator.progress import Progress
 from task import Problem, find_problem

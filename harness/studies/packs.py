@@ -19,7 +19,7 @@ from b200.clock.devices import H200
 from b200.hopper import pipeline, run_pack
 from b200.hopper.pack import Recorder, record, to_gpu
 from harness.evaluator import cases
-from harness.evaluator.case import worker
+from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
 from reference import check_implementation, generate_input
 from task import DUAL, GROUP, PROBLEMS, find_problem
@@ -92,7 +92,7 @@ def make(argv: list[str]) -> int:
 
     recorder = Recorder(arguments.expected)
     b200.install(check=False, gpu=recorder)
-    kernel = worker.load_kernel(Path(arguments.submission).resolve())
+    kernel = loading.load_kernel(Path(arguments.submission).resolve())
     if arguments.gpu:
         fits_as_on(arguments.gpu)
     arguments.out.mkdir(parents=True, exist_ok=True)

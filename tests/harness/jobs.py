@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from harness.evaluator import devices
-from harness.evaluator.case.worker import Job
+from harness.evaluator.case.job import Job
 from harness.evaluator.pool import Pool
 
 SHAPE = {"m": 8, "n": 40, "k": 64, "l": 1, "seed": 1}

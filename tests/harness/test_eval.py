@@ -14,7 +14,7 @@ import pytest
 import task
 from b200.clock.constants import BY_NAME
 from harness.evaluator import cases, dependencies, protocol
-from harness.evaluator.case.worker import Outcome
+from harness.evaluator.case.job import Outcome
 from task import PROBLEMS
 from tests import ROOT
 
@@ -344,7 +344,7 @@ def test_a_case_gets_the_process_that_its_device_needs(tmp_path, method, forked)
     code = f"""if True:
         import sys, types
         from harness.evaluator.pool import Pool
-        from harness.evaluator.case.worker import Job
+        from harness.evaluator.case.job import Job
         sys.modules["only_there"] = types.ModuleType("only_there")
         job = Job("test", "cuda", "nvfp4_gemm", {{}}, "official", {str(submission)!r}, 60.0)
         (outcome,) = Pool({method!r}, 1).run([job])

@@ -145,7 +145,7 @@ Runtime.runtime_functions = lambda self: {
 }
 gpu = b200.install(check=False)
 
-from harness.evaluator.case import worker
+from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
 from harness.studies.evidence.kernels import Submission
 from harness.qualify import launcher, probe
@@ -159,7 +159,7 @@ def load(out, image, *rest):
     return 0
 
 takeover = launcher.Takeover(load)
-submission = Submission.of(on_gpu(worker.load_kernel(Path("submission.py").resolve())))
+submission = Submission.of(on_gpu(loading.load_kernel(Path("submission.py").resolve())))
 for again in range(2):  # compiled and loaded anew
     submission.forget_choices(compiled=True)
     data = generate_input("nvfp4_group_gemm", m=(40, 56), n=(256, 128), k=(256, 256), g=2, seed=1)

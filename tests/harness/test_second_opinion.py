@@ -153,7 +153,7 @@ import dataclasses, tempfile
 from pathlib import Path
 import b200
 from b200.hopper.pack import Recorder
-from harness.evaluator.case import worker
+from harness.evaluator.case import loading
 from harness.studies.evidence import verify
 from harness.studies.evidence.cases import ASKED
 from harness.studies.evidence.kernels import Submission
@@ -161,7 +161,7 @@ from harness.evaluator.case.gpu_data import on_gpu
 
 recorder = Recorder()
 b200.install(check=False, gpu=recorder)
-submission = Submission.of(on_gpu(worker.load_kernel(Path("submission.py").resolve())))
+submission = Submission.of(on_gpu(loading.load_kernel(Path("submission.py").resolve())))
 right = verify.record(submission, recorder, ASKED["one CTA"])
 loads = right.text.index("tcgen05.ld.")
 wait = right.text.rindex("mbarrier.try_wait", 0, loads)

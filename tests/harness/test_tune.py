@@ -14,7 +14,7 @@ import pytest
 
 from harness.evaluator import cases, trials
 from harness.evaluator.case import configs
-from harness.evaluator.case.worker import Outcome
+from harness.evaluator.case.job import Outcome
 from harness.evaluator.devices import Device
 from task import PROBLEMS
 from tests import ROOT

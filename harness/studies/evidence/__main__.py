@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import b200
-from harness.evaluator.case import worker
+from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
 from harness.studies.evidence import check, rows
 from harness.studies.evidence.collect import collect, data_of, wanted
@@ -43,7 +43,7 @@ def of_script(gpu: Watching, argv: Sequence[str]) -> set[str]:
 
 def of_submission(gpu: Watching, path: Path, every: int | None) -> dict[str, str]:
     """The forms of a submission's kernels, each with the first kernel that has it."""
-    submission, first = Submission.of(on_gpu(worker.load_kernel(path.resolve()))), {}
+    submission, first = Submission.of(on_gpu(loading.load_kernel(path.resolve()))), {}
     for told, new in collect(submission, gpu, wanted(submission, every)):
         print(f"{told}: {len(new)} new", file=sys.stderr, flush=True)
         first.update(dict.fromkeys(new, told))
@@ -52,7 +52,7 @@ def of_submission(gpu: Watching, path: Path, every: int | None) -> dict[str, str
 
 def of_other_chips(gpu: Checking, path: Path) -> list[str]:
     """What is wrong with the picks that other cluster tables change."""
-    submission, found = Submission.of(on_gpu(worker.load_kernel(path.resolve()))), []
+    submission, found = Submission.of(on_gpu(loading.load_kernel(path.resolve()))), []
     for item in check.other_picks(submission, data_of):
         told = f"{item.case.problem.short} {item.case.text}, {item.why}"
         wrong = check.wrong(submission, gpu, item, data_of(item.case))

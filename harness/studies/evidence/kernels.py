@@ -52,7 +52,7 @@ class Submission:
 
     @classmethod
     def of(cls, kernel: Callable[[Any], Any]) -> Submission:
-        """Of the module that harness.worker loaded last."""
+        """Of the module that harness.evaluator.case.loading loaded last."""
         return cls(sys.modules["submission"], kernel)
 
     def reckon_with(self, table: tuple[int, ...] | None) -> None:

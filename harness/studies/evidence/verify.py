@@ -31,7 +31,7 @@ from b200.hopper.byte_tensormaps import maps_in
 from b200.hopper.pack import Recorder
 from b200.program.module import Kernel
 from harness.evaluator import cases
-from harness.evaluator.case import worker
+from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
 from harness.studies.evidence.cases import ASKED, Asked
 from harness.studies.evidence.kernels import Submission
@@ -238,7 +238,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     recorder, bad = Recorder(), False
     b200.install(check=False, gpu=recorder)
-    submission = Submission.of(on_gpu(worker.load_kernel(options.submission.resolve())))
+    submission = Submission.of(on_gpu(loading.load_kernel(options.submission.resolve())))
     for name in options.names or ASKED:
         recorded = record(submission, recorder, ASKED[name])
         with tempfile.TemporaryDirectory() as folder:

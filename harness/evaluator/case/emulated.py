@@ -1,0 +1,100 @@
+"""A case in the emulator: its result is held against the reference under the checker, or its time
+is modelled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from harness.evaluator.case.again import LONGEST, right_by_timing
+from harness.evaluator.case.findings import incomplete, verdict
+from harness.evaluator.case.job import Job, Outcome
+from harness.evaluator.case.launches import no_launch
+from harness.evaluator.case.loading import make_inputs
+from harness.evaluator.case.modelled import UNCHECKED, model
+from harness.evaluator.case.timing import WrongResult
+from harness.evaluator.cases import format_args
+
+Kernel = Callable[[Any], Any]
+
+
+def start(job: Job, kernel: Kernel) -> tuple[Any, Kernel]:
+    """(the emulator with the checker and the order that the job asks for, `kernel` for CPU
+    data).
+    """
+    import b200
+    from harness.evaluator.case.gpu_data import on_gpu
+
+    return b200.install(check=job.check, schedule=job.schedule), on_gpu(kernel)
+
+
+def check(job: Job, gpu: Any, run: Callable[[], str]) -> Outcome:
+    """Whether a case is right, and what the checker finds in it. run: makes the calls; raises
+    WrongResult, and returns what there is to remark.
+    """
+    import b200
+
+    before, wrong, note = len(gpu.launches), "", ""
+    begin = time.perf_counter()
+
+    def again(failure: str) -> str:
+        late = job.schedule or time.perf_counter() - begin > LONGEST or len(gpu.launches) == before
+        return "" if late else right_by_timing(run, failure)
+
+    try:
+        note = run()
+    except WrongResult as error:
+        wrong = str(error)
+    except b200.EmulatorError as error:
+        first = str(error).partition("\n")[0]
+        if error.kind in ("deadlock", "fault") and (said := again(first)):
+            raise b200.EmulatorError(error.kind, f"{error}\n{said}", error.findings) from None
+        raise
+    launches = gpu.launches[before:]
+    failed, remarks = verdict(launches, job.strict, job.all_findings, bool(wrong))
+    left_out = incomplete(launches) if launches else None
+    if wrong or failed:
+        said = again("a wrong result") if wrong else ""
+        message = "\n".join(filter(None, [wrong, said, remarks]))
+        return Outcome("fail", message, incomplete=left_out)
+    message = "\n".join(filter(None, [note, remarks]))
+    return Outcome("pass", message, incomplete=left_out)
+
+
+def time_call(job: Job, kernel: Kernel, checked: bool, status: str = "timed") -> Outcome:
+    """The modelled time of a call. checked: its result is held against the reference; else the
+    outcome has this status.
+    """
+    from reference import check_implementation
+    from utils import clone_data
+
+    outputs: list[Any] = []
+
+    def kept(data: Any) -> Any:
+        outputs.append(kernel(data))
+        return outputs[-1]
+
+    data = make_inputs(job)
+    found, report = model(
+        job.problem,
+        kept,
+        clone_data(data) if checked else data,
+        job.trace,
+        job.plot,
+        f"{job.problem} {format_args(job.args)}",
+        dict(job.constants),
+        job.sweep_constants,
+        arithmetic=checked,
+    )
+    if found is None:
+        return Outcome("fail", no_launch(job))
+    report = report if job.mode == "profile" else ""
+    if not checked:
+        note = UNCHECKED if status == "timed" else ""
+        return Outcome(status, note, modelled=found, report=report)
+    right, message = check_implementation(data, outputs[0])
+    if right:
+        return Outcome("pass", modelled=found, report=report)
+    return Outcome("fail", message, modelled=found if report else None, report=report)

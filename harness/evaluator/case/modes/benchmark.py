@@ -1,0 +1,40 @@
+"""benchmark and leaderboard: how long a call takes, measured as the leaderboards do it on a GPU,
+modelled in the emulator. leaderboard holds the result against the reference as they do.
+"""
+
+from __future__ import annotations
+
+from harness.evaluator.case import emulated
+from harness.evaluator.case.checks import recheck
+from harness.evaluator.case.emulated import Kernel
+from harness.evaluator.case.job import Job, Outcome
+from harness.evaluator.case.loading import load, make_inputs
+from harness.evaluator.case.timing import Bench, CudaClock, plan
+
+
+def run(job: Job) -> Outcome:
+    kernel = load(job)
+    if job.device == "cuda":
+        return measure(job, kernel)
+    gpu, kernel = emulated.start(job, kernel)
+    if job.mode == "benchmark":
+        return emulated.time_call(job, kernel, checked=bool(job.check))
+
+    def checked() -> str:
+        recheck(job.problem, kernel, lambda s: make_inputs(job, s), job.seed)
+        return ""
+
+    outcome = emulated.check(job, gpu, checked)
+    if not outcome.good:
+        return outcome
+    return emulated.time_call(job, kernel, checked=False, status="pass")
+
+
+def measure(job: Job, kernel: Kernel) -> Outcome:
+    """As the leaderboards do it, on the GPU."""
+    from reference import check_implementation
+
+    bench = Bench(kernel, lambda seed: make_inputs(job, seed), check_implementation, CudaClock())
+    bench.measure(plan(job.problem, job.mode, warmup=True), job.seed)
+    stats = bench.measure(plan(job.problem, job.mode), job.seed)
+    return Outcome("pass", stats=stats.as_dict())
