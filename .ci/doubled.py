@@ -1,4 +1,4 @@
-"""A kernel in CuTe DSL, for .ci/run to try the wheel with: it imports nothing of the checkout."""
+"""A kernel in CuTe DSL, for .ci/run to try the package with: it imports nothing of the checkout."""
 
 import cutlass.cute as cute
 import torch

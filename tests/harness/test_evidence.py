@@ -27,7 +27,7 @@ def command(*arguments: str, limit: float) -> subprocess.CompletedProcess[str]:
 
 
 def test_some_picks_have_no_form_without_a_row():
-    done = command("--every", "6", limit=600)
+    done = command("--every", "15", limit=600)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr[-2000:]
 
 

@@ -81,6 +81,13 @@ def _combine(ins: Instr, op: str, kind: str, flush: bool):
 _ATOMIC_OPS = ("add", "and", "or", "xor", "exch", "cas", "min", "max", "inc", "dec")
 
 
+def _turns(offsets: np.ndarray) -> list[slice]:
+    """The lanes that go at once: all where no two have one place, else each for itself."""
+    if np.unique(offsets).size == offsets.size:
+        return [slice(None)]
+    return [slice(i, i + 1) for i in range(offsets.size)]
+
+
 def _atomic(ins: Instr):
     """Read-modify-write of the active lanes, lowest first; returns the old values."""
     kind, space = kind_of(ins), space_of(ins)
@@ -97,22 +104,17 @@ def _atomic(ins: Instr):
         addresses = address_array(address)
         far = space == "global" or space == "generic" and int(addresses.max()) <= WINDOW_MASK
         combine = to_global if far else to_shared
-        columns = [lanes(x, dtype) for x in (b if isinstance(b, tuple) else (b,))]
-        third = lanes(c, dtype) if op == "cas" else None
+        given = np.stack([lanes(x, dtype) for x in (b if isinstance(b, tuple) else (b,))], axis=1)
+        third = lanes(c, dtype)[:, None] if op == "cas" else None
         old = np.zeros((32, n), dtype)
         for data, offsets, which in spans(f, space, addresses, active(mask), n * size):
-            for at, i in zip(offsets, which, strict=True):
-                cell = data[at : at + n * size]
-                for j in range(n):
-                    now = np.frombuffer(cell[j * size : (j + 1) * size].tobytes(), dtype).copy()
-                    old[i, j] = now[0]
-                    new = combine(
-                        now, columns[j][i : i + 1], None if third is None else third[i : i + 1]
-                    )
-                    new = np.ascontiguousarray(new, dtype)
-                    if new[0] != old[i, j]:
-                        changed = True
-                        cell[j * size : (j + 1) * size] = new.view(np.uint8)
+            for turn in _turns(offsets):
+                i, places = which[turn], offsets[turn][:, None] + np.arange(n * size)
+                old[i] = now = data[places].view(dtype)
+                new = combine(now, given[i], None if third is None else third[i])
+                if (new != now).any():
+                    changed = True
+                    data[places] = np.ascontiguousarray(new, dtype).view(np.uint8)
         f.spin = None if changed else f.spin and QUIET
         result = tuple(np.ascontiguousarray(old[:, j]) for j in range(n))
         return result if n > 1 else result[0]

@@ -8,7 +8,7 @@ import torch
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import kernel, run
 
-CTAS, WARM, LOOPS = 148, 1, 4
+CTAS, WARM, LOOPS = 148, 1, 2
 
 
 def ring(threads: int, stages: int) -> str:
