@@ -107,7 +107,6 @@ def install(
             dsl_hardware,
             dsl_tensors,
             graphs,
-            nvrtc,
             torch_cuda,
             triton,
             unwritten_tensors,
@@ -124,7 +123,6 @@ def install(
             cuda_python.patch(modules)
             dsl_hardware.patch()
             dsl_tensors.patch()
-            nvrtc.patch()
         unwritten_tensors.patch()
         _extensions = cuda.install(modules)
         triton.install()

@@ -40,10 +40,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200.explore",),  # all orders of what a checked run did
     ("b200.measure",),  # runs its kernels on the clock, too
     ("b200.host",),
+    ("b200.host.cuda",),  # programs that are compiled by nvcc, and the driver they call
+    ("b200.host.cuda_python",),
     ("b200",),  # composes; only commands stand above it
     ("b200.script",),  # `b200 run`
     ("b200.__main__", "b200.spawned_process"),
 )
+# Hosts of other programs than the DSL's and torch's. They are there where somebody asks for them: the
+# composition for `install`, and `b200 run`.
+ON_REQUEST = ("b200.host.cuda", "b200.host.cuda_python")
+MAY_ASK = {"b200", "b200.script"}
 # The checkout around it: what of the checkout each may import, itself aside.
 AROUND: dict[str, tuple[str, ...]] = {
     "task": (),
@@ -119,9 +125,16 @@ def _wrong_in_b200(module: str, to: Import) -> str:
     return f"{other} is {'beside' if height == other_height else 'above'} {package}"
 
 
+def _in(module: str, packages: tuple[str, ...]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
 def _wrong(module: str, to: Import) -> str:
     """Why a module may not import another, or ""."""
     mine, other = module.partition(".")[0], to.name.partition(".")[0]
+    if _in(to.name, ON_REQUEST) and not _in(module, ON_REQUEST):
+        if module not in MAY_ASK and mine != "tests":
+            return f"only {' and '.join(sorted(MAY_ASK))} ask for it"
     if mine == "b200":
         if other == "b200":
             return _wrong_in_b200(module, to)
@@ -213,6 +226,12 @@ PLANTED = {
     "beside": ({"b200.clock.sm": "from b200 import checker", "b200.checker": ""}, "beside"),
     "group beside group": ({"b200.chip.copies.tma": "import b200.chip.tensor.mma"}, "beside"),
     "the composition": ({"b200.hopper.backend": "import b200"}, "b200 is above b200.hopper"),
+    "raw CUDA, unasked": (
+        {"b200.host.triton": "def f():\n    from b200.host.cuda.errors import BuildError"},
+        "b200.host.triton:2 imports b200.host.cuda.errors: only b200 and b200.script ask for it",
+    ),
+    "cuda-python, unasked": ({"harness.evaluator.pool": "import b200.host.cuda_python"}, "only b200 and"),
+    "cuda-python below raw CUDA": ({"b200.host.cuda.modules": "import b200.host.cuda_python.kernels"}, "is above"),
     "b200 knows no problem": ({"b200.hopper.pack": "from harness import cases"}, "not below b200"),
     "nor its tests": ({"b200.measure.fit": "import tests.oracles"}, "not below b200"),
     "the submission": ({"submission": "import b200"}, "submission may import task"),
@@ -239,7 +258,8 @@ def test_what_is_allowed_is_left_alone():
         "b200.chip.fragment": "from b200.chip.state import CTA",
         "b200.checker.observer": "import numpy\nfrom b200.chip.fragment import Fragment",
         "b200": "def install():\n    from b200.host import dsl",
-        "b200.script": "import sys\nimport b200\nsys.path[0] = ''",
+        "b200.host.cuda_python.nvrtc": "from b200.host.cuda.errors import BuildError",
+        "b200.script": "import sys\nimport b200\nsys.path[0] = ''\nfrom b200.host.cuda import errors",
         "harness.studies.tuning": "import submission",
         "submission": "import ctypes\nfrom cuda.bindings import driver\nfrom task import input_t",
         "tests.test_x": "import submission, b200.checker.naming",

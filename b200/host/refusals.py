@@ -7,6 +7,9 @@ stays an exception.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NoReturn
+
 from b200 import occupancy
 from b200.errors import EmulatorError
 from b200.hardware import SM_COUNT
@@ -125,3 +128,13 @@ def check_cooperative(kernel: str, ctas: int, threads: int, smem: int, registers
             f"launch of {kernel} refused: a cooperative grid of {ctas} CTAs, {room} are resident"
             " at once",
         )
+
+
+def missing(name: str) -> Callable[..., NoReturn]:
+    """A function of a library that is not modelled: it raises EmulatorError with its name."""
+
+    def refuse(*_args, **_kwargs) -> NoReturn:
+        raise EmulatorError("unsupported", f"{name} is not in the software B200")
+
+    refuse.__name__ = name.rsplit(".", 1)[1]
+    return refuse

@@ -20,7 +20,7 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.library import Library, fallthrough_kernel
 from torch.utils._pytree import tree_leaves
 
-from b200.host.torch_devices import CudaTensor, special, to_cuda
+from b200.host.torch_devices import CudaTensor, mark, special
 
 _SAVED, _OUTPUTS = "_b200_saved", "_b200_outputs"  # on a ctx: which tensors are on cuda
 _KERNELS = ("CPU", "CUDA")  # dispatch keys
@@ -53,7 +53,7 @@ def _as_program(function: Callable) -> Callable:
 def _given(values: Iterable[Any], flags: Iterable[bool]) -> tuple:
     """Values, of which those with a flag are tensors on cuda, or None."""
     return tuple(
-        to_cuda(value) if flag and isinstance(value, torch.Tensor) else value
+        mark(value) if flag and isinstance(value, torch.Tensor) else value
         for value, flag in zip(values, flags, strict=True)
     )
 
@@ -98,7 +98,7 @@ def _patch_backward() -> None:
 def _note_outputs(result: Any) -> None:
     """Outputs of a Function with arguments on cuda are on cuda; their node knows."""
     outputs = result if isinstance(result, tuple) else (result,)
-    tensors = [to_cuda(output) for output in outputs if isinstance(output, torch.Tensor)]
+    tensors = [mark(output) for output in outputs if isinstance(output, torch.Tensor)]
     with torch._C.DisableTorchFunctionSubclass():
         nodes = {tensor.grad_fn for tensor in tensors}
     for node in nodes:
@@ -134,7 +134,7 @@ def _registering_hook(register: Callable) -> Callable:
 
     def call(self, hook):
         def on_device(gradient):
-            return _as_program(hook)(to_cuda(gradient))
+            return _as_program(hook)(mark(gradient))
 
         with torch._C.DisableTorchFunctionSubclass():
             return register(self, on_device)

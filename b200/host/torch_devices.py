@@ -29,9 +29,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import functools
 import re
-import sys
 import weakref
 from typing import Any
 
@@ -39,18 +37,11 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from b200.host.aligned_storage import ALIGNMENT, align
-from b200.sparse import pages
+from b200.host.device_arguments import DEVICE, names_cuda
 
-DEVICE = torch.device("cuda", 0)
-HUGE = 2 << 30  # bytes from which on a tensor's contents are not drawn or filled at once
 _DLPACK_CUDA = 2  # DLDeviceType kDLCUDA, of dlpack.h
 
 _Tensor = torch.Tensor
-_LIKE = ("empty", "zeros", "ones", "full", "rand", "randn", "randint")
-_NEW = ("tensor", "empty", "zeros", "ones", "full", "empty_strided")
-_CONTENTS = {"zeros", "ones", "full", "rand", "randn", "randint", "normal"}
-_SHARING = ("as_tensor", "asarray")
-_WITHOUT_CONTENTS = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty")
 _ON_CPU = torch._C.DisableTorchFunctionSubclass  # inside, a CudaTensor is the CPU tensor it is
 
 
@@ -85,37 +76,24 @@ class Allocations:
 allocations = Allocations()
 
 
-def names_cuda(device: Any) -> bool:
-    """Whether a `device=` argument asks for the GPU. RuntimeError if it is another than cuda:0."""
-    if device is None or isinstance(device, bool):
-        return False
-    if isinstance(device, int):
-        index = device
-    elif isinstance(device, (str, torch.device)):
-        device = torch.device(device)
-        if device.type != "cuda":
-            return False
-        index = device.index or 0
-    else:
-        return False
-    if index != 0:
-        raise RuntimeError(
-            f"CUDA error: invalid device ordinal: cuda:{index} was asked for, there is one B200,"
-            " cuda:0"
-        )
-    return True
-
-
 def as_cuda(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as a CudaTensor."""
     if type(tensor) is CudaTensor:
         return tensor
-    return _mark(tensor.as_subclass(_Tensor))
+    return mark(tensor.as_subclass(_Tensor))
 
 
-def to_cuda(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, which C++ has made on the way to the program, as a CudaTensor."""
-    return _mark(tensor)
+def mark(tensor: torch.Tensor, keep: bool = True) -> torch.Tensor:
+    """Make a fresh CPU tensor a CudaTensor: the object itself, so that views and autograd stay.
+
+    keep: its contents count.
+    """
+    if type(tensor) is _Tensor and tensor.device.type == "cpu":
+        if tensor.layout == torch.strided:
+            align(tensor, keep)
+        allocations.add(tensor)
+        tensor.__class__ = CudaTensor
+    return tensor
 
 
 def special(function: Any, replacement: Any) -> None:
@@ -132,19 +110,6 @@ def as_cpu(tensor: torch.Tensor) -> torch.Tensor:
 def relabel(data: Any, function) -> Any:
     """`as_cuda` or `as_cpu` of every tensor in nested tuples, lists and dicts."""
     return tree_map_only(torch.Tensor, function, data)
-
-
-def _mark(tensor: torch.Tensor, keep: bool = True) -> torch.Tensor:
-    """Make a fresh CPU tensor a CudaTensor: the object itself, so that views and autograd stay.
-
-    keep: its contents count.
-    """
-    if type(tensor) is _Tensor and tensor.device.type == "cpu":
-        if tensor.layout == torch.strided:
-            align(tensor, keep)
-        allocations.add(tensor)
-        tensor.__class__ = CudaTensor
-    return tensor
 
 
 class CudaTensor(torch.Tensor):
@@ -193,7 +158,7 @@ def _results(result: Any, args: tuple, kwargs: dict) -> Any:
         if any(result is a for a in given):
             return _realigned(result)
         on_cpu = any(type(a) is _Tensor and _same_memory(a, result) for a in given)
-        return result if on_cpu else _mark(result)
+        return result if on_cpu else mark(result)
     if isinstance(result, (tuple, list)):
         for item in result:
             if isinstance(item, (_Tensor, tuple, list)):
@@ -219,7 +184,7 @@ def _realigned(tensor: torch.Tensor) -> torch.Tensor:
 # --- functions of a CudaTensor that are not torch's own on the CPU
 
 
-def _to(self, *args, **kwargs):
+def move(self, *args, **kwargs):
     """Tensor.to with "cuda" understood; a copy wherever the device changes."""
     target = kwargs.get("device")
     for arg in args:
@@ -237,11 +202,11 @@ def _to(self, *args, **kwargs):
     if target is not None and not there and torch.device(target).type not in ("cpu", "meta"):
         raise RuntimeError(f"{target} is not in the software B200: there are cpu, meta and cuda:0")
     with _ON_CPU():
-        result = _torch_to(self, *args, **kwargs)  # pyright: ignore[reportArgumentType]
+        result = torch_to(self, *args, **kwargs)  # pyright: ignore[reportArgumentType]
         if here != there and result.untyped_storage()._cdata == self.untyped_storage()._cdata:
             result = result.clone()
     if there:
-        return self if result is self and here else _mark(result)
+        return self if result is self and here else mark(result)
     return as_cpu(result)
 
 
@@ -249,12 +214,12 @@ def _is_device(arg: Any) -> bool:
     return isinstance(arg, (str, torch.device)) or type(arg) is int
 
 
-def _cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
-    return _to(self, "cuda" if device is None else device, memory_format=memory_format)
+def move_to_cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
+    return move(self, "cuda" if device is None else device, memory_format=memory_format)
 
 
 def _cpu(self, memory_format=torch.preserve_format):
-    return _to(self, "cpu", memory_format=memory_format)
+    return move(self, "cpu", memory_format=memory_format)
 
 
 def _numpy(self, *_args, **_kwargs):
@@ -281,7 +246,7 @@ def _format(self, spec: str) -> str:
 
 def _deepcopy(self, memo):
     if id(self) not in memo:
-        memo[id(self)] = _mark(copy.deepcopy(as_cpu(self), memo))
+        memo[id(self)] = mark(copy.deepcopy(as_cpu(self), memo))
     return memo[id(self)]
 
 
@@ -290,7 +255,7 @@ def _reduce(self, protocol):
 
 
 def _unpickled(tensor: torch.Tensor) -> torch.Tensor:
-    return _mark(tensor)
+    return mark(tensor)
 
 
 def _dlpack(self, **kwargs):
@@ -319,8 +284,8 @@ _SPECIAL = {
     _Tensor.is_cpu.__get__: lambda self: False,
     _Tensor.get_device: lambda self: 0,
     torch.get_device: lambda self: 0,
-    _Tensor.to: _to,
-    _Tensor.cuda: _cuda,
+    _Tensor.to: move,
+    _Tensor.cuda: move_to_cuda,
     _Tensor.cpu: _cpu,
     _Tensor.numpy: _numpy,
     _Tensor.__array__: _numpy,
@@ -332,133 +297,11 @@ _SPECIAL = {
     _Tensor.__dlpack_device__: lambda self: (_DLPACK_CUDA, 0),
     _Tensor.__iter__: _iterate,
     _Tensor.data.__set__: _set_data,
-    _Tensor.pin_memory: lambda self, device=None: _refuse_pin(),
+    _Tensor.pin_memory: lambda self, device=None: refuse_pin(),
     _Tensor.is_pinned: lambda self, device=None: False,
 }
-_torch_to = _Tensor.to
+torch_to = _Tensor.to
 
 
-def _refuse_pin():
+def refuse_pin():
     raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
-
-
-# --- functions that meet cuda without being given a CudaTensor
-
-
-def patch() -> None:
-    """Let torch's factories and CPU tensors understand cuda:0."""
-    from torch.utils import _device
-
-    originals = {f.__name__: f for f in _device._device_constructors()}  # before they are wrapped
-    for name, function in originals.items():
-        if getattr(torch, name, None) is function:
-            setattr(torch, name, _factory(function))
-    torch.normal = _factory(torch.normal)
-    for name in _LIKE:
-        setattr(torch, f"{name}_like", _factory(getattr(torch, f"{name}_like")))
-    for name in _NEW:
-        setattr(_Tensor, f"new_{name}", _factory(getattr(_Tensor, f"new_{name}")))
-    _Tensor.to = functools.wraps(_torch_to)(_moved(_to))
-    _Tensor.cuda = functools.wraps(_Tensor.cuda)(_moved(_cuda))
-    _Tensor.pin_memory = lambda self, device=None: (
-        _refuse_pin() if type(self) is CudaTensor else self.clone()
-    )
-    torch.from_dlpack = _from_dlpack(torch.from_dlpack)
-    torch.load = _load(torch.load)
-    torch.__future__.set_overwrite_module_params_on_conversion(True)  # nn.Module.cuda()
-    _patch_default_device(_device.DeviceContext)
-
-
-def _moved(function):
-    """`function` for CPU tensors and CudaTensors; other subclasses go to torch."""
-
-    def call(self, *args, **kwargs):
-        if type(self) not in (_Tensor, CudaTensor, torch.nn.Parameter):
-            return _torch_to(self, *args, **kwargs)
-        return function(self, *args, **kwargs)
-
-    return call
-
-
-def _factory(function):
-    """`function` with its device understood."""
-
-    @functools.wraps(function)
-    def make(*args, **kwargs):
-        device = kwargs.get("device")
-        if kwargs.get("pin_memory"):
-            kwargs = {**kwargs, "pin_memory": False}
-        if device is None or not names_cuda(device):
-            return function(*args, **kwargs)
-        kwargs["device"] = "cpu"
-        huge = _huge(function, args, kwargs)
-        if huge is not None:
-            return _mark(huge)
-        result = function(*args, **kwargs)
-        if type(result) is CudaTensor:
-            return result
-        if function.__name__ in _SHARING:  # the argument may be in host memory
-            result = result.clone()
-        return _mark(result, keep=function.__name__ not in _WITHOUT_CONTENTS)
-
-    return make
-
-
-def _huge(function, args: tuple, kwargs: dict) -> torch.Tensor | None:
-    """A tensor of HUGE bytes or more as pages that exist once they are touched; None if smaller.
-
-    A program writes such a tensor to flush the L2. Zeros are zeros; what would have been drawn or
-    filled is left zero, and that is said.
-    """
-    if function.__name__ not in _CONTENTS | {"empty"} or kwargs.get("out") is not None:
-        return None
-    with torch.device("meta"):
-        meta = function(
-            *args, **{k: v for k, v in kwargs.items() if k not in ("device", "generator")}
-        )
-    size = meta.numel() * meta.element_size()
-    if size < HUGE:
-        return None
-    if function.__name__ not in ("empty", "zeros"):
-        print(
-            f"b200: torch.{function.__name__} of {size / 2**30:.1f} GiB on cuda is left as zeros",
-            file=sys.stderr,
-        )
-    return torch.frombuffer(pages(size), dtype=torch.uint8).view(meta.dtype).view(meta.shape)
-
-
-def _from_dlpack(function):
-    @functools.wraps(function)
-    def from_dlpack(tensor, **kwargs):
-        if type(tensor) is CudaTensor:
-            return as_cuda(as_cpu(tensor))
-        return function(tensor, **kwargs)
-
-    return from_dlpack
-
-
-def _load(function):
-    @functools.wraps(function)
-    def load(file, map_location=None, **kwargs):
-        if isinstance(map_location, (str, torch.device)) and names_cuda(map_location):
-            return relabel(function(file, map_location="cpu", **kwargs), _mark)
-        return function(file, map_location=map_location, **kwargs)
-
-    return load
-
-
-def _patch_default_device(context) -> None:
-    """torch.set_default_device("cuda") and `with torch.device("cuda")`."""
-    from torch.utils._device import _device_constructors
-
-    original = context.__torch_function__
-
-    def torch_function(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if self.device.type != "cuda" or func not in _device_constructors():
-            return original(self, func, types, args, kwargs)
-        if kwargs.get("device") is not None:
-            return func(*args, **kwargs)
-        return _factory(func)(*args, **{**kwargs, "device": self.device})
-
-    context.__torch_function__ = torch_function

@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from b200.errors import EmulatorError
-from b200.host.cuda import when_imported
+from b200.host.imports import when_imported
 
 REFUSAL = (
     "Triton kernels are not in the software B200, which runs CuTe DSL and raw CUDA"

@@ -28,8 +28,8 @@ BLACKWELL = "sm_100"  # what has tcgen05
 
 @dataclass(frozen=True)
 class Probe:
-    """A measurement. constant: the one it tells, of b200/clock/constants.toml. measure: its value on
-    a device, in `unit`. tcgen05: only on Blackwell.
+    """A measurement. constant: the one it tells, of b200/clock/constants.toml. measure: its value
+    on a device, in `unit`. tcgen05: only on Blackwell.
     """
 
     name: str

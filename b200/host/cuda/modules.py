@@ -1,7 +1,7 @@
 """What a CUDA program has on the device: modules with kernels and variables, memory, launches.
 
 Two callers: the C++ side of compiled programs (driver.py), and cuda-python
-(../cuda_python_kernels.py).
+(../cuda_python/kernels.py).
 """
 
 from __future__ import annotations

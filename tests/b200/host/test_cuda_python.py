@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import b200
-from b200.host import nvrtc as nvrtc_here
 from b200.host.cuda.errors import BuildError
+from b200.host.cuda_python import nvrtc as nvrtc_here
 from tests.b200.ptx_support import kernel
 
 driver = pytest.importorskip("cuda.bindings.driver")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from b200.host.cuda import when_imported
+from b200.host.imports import when_imported
 from tests import ROOT
 
 PROGRAM = """

@@ -4,7 +4,7 @@ record graphs, over a B200 in software.
 Functions return (status, value ...), as there: what a B200 refuses has its status, and None in the
 place of values; stderr says why. What is not here raises EmulatorError with its name, where
 cuda.bindings would say that there is no driver. Modules, kernels and launches:
-cuda_python_kernels.py; the compiler: nvrtc.py.
+kernels.py; the compiler: nvrtc.py.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from b200 import hardware
 from b200.errors import EmulatorError, Fault
 from b200.host import refusals
 from b200.host.captures import Capture
-from b200.host.cuda import when_imported
 from b200.host.cuda.modules import Modules
-from b200.host.cuda_python_kernels import RESULTS, Kernels
+from b200.host.cuda_python.host_memory import address_of
+from b200.host.cuda_python.kernels import RESULTS, Kernels
 from b200.host.device_attributes import device_attribute
-from b200.host.host_memory import address_of
+from b200.host.event_clock import Clock
+from b200.host.imports import when_imported
 from b200.host.queues import HOST, Queues
-from b200.host.refusals import Refused
-from b200.host.torch_cuda import Clock, missing
+from b200.host.refusals import Refused, missing
 
 CONTEXT = 1  # handle of the one context
 VERSION = 13_000  # of the driver: CUDA 13.0

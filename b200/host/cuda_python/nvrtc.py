@@ -13,7 +13,7 @@ from typing import Any
 
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.sources import Origin, callers, origin, relocate
-from b200.host.host_memory import address_of
+from b200.host.cuda_python.host_memory import address_of
 
 _LINES = (b"-lineinfo", b"--generate-line-info", b"-G", b"--device-debug")
 

@@ -1,6 +1,6 @@
 """Modules, kernels, tensormaps and launches of cuda.bindings (cuda-python), from PTX.
 
-A function here gives a tuple of results, without the status; cuda_python.py puts it in place.
+A function here gives a tuple of results, without the status; functions.py puts it in place.
 Arguments stand in the order of cuda.bindings. A queue is taken and has nothing to order: work is
 done when it is launched.
 """
@@ -25,7 +25,7 @@ from b200.host.cuda.modules import (
     check_image,
     refuse_launch_attribute,
 )
-from b200.host.host_memory import address_of
+from b200.host.cuda_python.host_memory import address_of
 from b200.host.refusals import Refused
 from b200.host.tensor_map import encode_tiled
 from b200.program.module import Kernel

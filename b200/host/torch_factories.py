@@ -1,0 +1,155 @@
+"""Functions of torch that meet cuda:0 without being given a CudaTensor: those that make a tensor
+from nothing, and those that move one from the CPU.
+"""
+
+# Methods of torch are replaced here, which its types do not foresee.
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+
+from __future__ import annotations
+
+import functools
+import sys
+
+import torch
+
+from b200.host.device_arguments import names_cuda
+from b200.host.torch_devices import (
+    CudaTensor,
+    as_cpu,
+    as_cuda,
+    mark,
+    move,
+    move_to_cuda,
+    refuse_pin,
+    relabel,
+    torch_to,
+)
+from b200.sparse import pages
+
+HUGE = 2 << 30  # bytes from which on a tensor's contents are not drawn or filled at once
+_LIKE = ("empty", "zeros", "ones", "full", "rand", "randn", "randint")
+_NEW = ("tensor", "empty", "zeros", "ones", "full", "empty_strided")
+_CONTENTS = {"zeros", "ones", "full", "rand", "randn", "randint", "normal"}
+_SHARING = ("as_tensor", "asarray")
+_WITHOUT_CONTENTS = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty")
+
+_Tensor = torch.Tensor
+
+
+def patch() -> None:
+    """Let torch's factories and CPU tensors understand cuda:0."""
+    from torch.utils import _device
+
+    originals = {f.__name__: f for f in _device._device_constructors()}  # before they are wrapped
+    for name, function in originals.items():
+        if getattr(torch, name, None) is function:
+            setattr(torch, name, _factory(function))
+    torch.normal = _factory(torch.normal)
+    for name in _LIKE:
+        setattr(torch, f"{name}_like", _factory(getattr(torch, f"{name}_like")))
+    for name in _NEW:
+        setattr(_Tensor, f"new_{name}", _factory(getattr(_Tensor, f"new_{name}")))
+    _Tensor.to = functools.wraps(torch_to)(_moved(move))
+    _Tensor.cuda = functools.wraps(_Tensor.cuda)(_moved(move_to_cuda))
+    _Tensor.pin_memory = lambda self, device=None: (
+        refuse_pin() if type(self) is CudaTensor else self.clone()
+    )
+    torch.from_dlpack = _from_dlpack(torch.from_dlpack)
+    torch.load = _load(torch.load)
+    torch.__future__.set_overwrite_module_params_on_conversion(True)  # nn.Module.cuda()
+    _patch_default_device(_device.DeviceContext)
+
+
+def _moved(function):
+    """`function` for CPU tensors and CudaTensors; other subclasses go to torch."""
+
+    def call(self, *args, **kwargs):
+        if type(self) not in (_Tensor, CudaTensor, torch.nn.Parameter):
+            return torch_to(self, *args, **kwargs)
+        return function(self, *args, **kwargs)
+
+    return call
+
+
+def _factory(function):
+    """`function` with its device understood."""
+
+    @functools.wraps(function)
+    def make(*args, **kwargs):
+        device = kwargs.get("device")
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        if device is None or not names_cuda(device):
+            return function(*args, **kwargs)
+        kwargs["device"] = "cpu"
+        huge = _huge(function, args, kwargs)
+        if huge is not None:
+            return mark(huge)
+        result = function(*args, **kwargs)
+        if type(result) is CudaTensor:
+            return result
+        if function.__name__ in _SHARING:  # the argument may be in host memory
+            result = result.clone()
+        return mark(result, keep=function.__name__ not in _WITHOUT_CONTENTS)
+
+    return make
+
+
+def _huge(function, args: tuple, kwargs: dict) -> torch.Tensor | None:
+    """A tensor of HUGE bytes or more as pages that exist once they are touched; None if smaller.
+
+    A program writes such a tensor to flush the L2. Zeros are zeros; what would have been drawn or
+    filled is left zero, and that is said.
+    """
+    if function.__name__ not in _CONTENTS | {"empty"} or kwargs.get("out") is not None:
+        return None
+    with torch.device("meta"):
+        meta = function(
+            *args, **{k: v for k, v in kwargs.items() if k not in ("device", "generator")}
+        )
+    size = meta.numel() * meta.element_size()
+    if size < HUGE:
+        return None
+    if function.__name__ not in ("empty", "zeros"):
+        print(
+            f"b200: torch.{function.__name__} of {size / 2**30:.1f} GiB on cuda is left as zeros",
+            file=sys.stderr,
+        )
+    return torch.frombuffer(pages(size), dtype=torch.uint8).view(meta.dtype).view(meta.shape)
+
+
+def _from_dlpack(function):
+    @functools.wraps(function)
+    def from_dlpack(tensor, **kwargs):
+        if type(tensor) is CudaTensor:
+            return as_cuda(as_cpu(tensor))
+        return function(tensor, **kwargs)
+
+    return from_dlpack
+
+
+def _load(function):
+    @functools.wraps(function)
+    def load(file, map_location=None, **kwargs):
+        if isinstance(map_location, (str, torch.device)) and names_cuda(map_location):
+            return relabel(function(file, map_location="cpu", **kwargs), mark)
+        return function(file, map_location=map_location, **kwargs)
+
+    return load
+
+
+def _patch_default_device(context) -> None:
+    """torch.set_default_device("cuda") and `with torch.device("cuda")`."""
+    from torch.utils._device import _device_constructors
+
+    original = context.__torch_function__
+
+    def torch_function(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if self.device.type != "cuda" or func not in _device_constructors():
+            return original(self, func, types, args, kwargs)
+        if kwargs.get("device") is not None:
+            return func(*args, **kwargs)
+        return _factory(func)(*args, **{**kwargs, "device": self.device})
+
+    context.__torch_function__ = torch_function
