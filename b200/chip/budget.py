@@ -73,7 +73,7 @@ class Budget:
             changed += ", which ptxas ignores: no .maxnreg, and no .minnctapersm with the threads"
         return [
             _line("shared memory", self.smem_bytes, SMEM_OPT_IN, "bytes a CTA")
-            + f"; {resident} CTA(s) fit a SM by shared memory and threads",
+            + f"; {resident} CTA(s) fit an SM by shared memory and threads",
             _line("tensor memory", self.tensor_columns, TMEM_COLUMNS, "columns a CTA"),
             f"registers: {share}{changed}",
             f"mbarriers: {self.mbarriers} a CTA, {8 * self.mbarriers} bytes of its shared memory",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from b200.clock import kind
 from b200.clock.rates import PIPES
@@ -20,6 +21,8 @@ PIPE_NAMES = {  # of a sub-core
 ROLES = ("load", "MMA", "epilogue", "store")  # of a warp, in the order of its label
 UNCOALESCED = 1.5  # bytes of whole sectors for a byte stored, from which a word is due
 FEW_STORED = 4096  # bytes, below which it is not
+IDLE = 0.005  # share of the time, below which a unit is not listed
+WIDTH = 110  # characters of a line of a profile
 
 
 def floor_us(record: Timeline) -> float:
@@ -137,10 +140,24 @@ def _stores(record: Timeline) -> list[str]:
         where = list(dict.fromkeys(str(ins.loc) for ins in mine if ins.loc))
         at = f" ({', '.join(where[:2])})" if where else ""
         lines.append(
-            f"  advice: the stores are uncoalesced, {sent / asked:.1f} times their bytes{at}: let"
-            " lanes of a warp store neighbouring bytes, each whole sectors of 32, or go through"
-            " shared memory and a TMA store"
+            f"  advice: the stores are uncoalesced, {sent / asked:.1f} times their bytes{at}:"
         )
+        lines.append(
+            "    let the lanes of a warp store neighbouring bytes, since memory moves whole sectors"
+            " of 32, or go through shared memory and a TMA store"
+        )
+    return lines
+
+
+def _wrapped(lead: str, parts: Iterable[str]) -> list[str]:
+    """Parts of a list in lines of at most WIDTH characters."""
+    lines = [f"  {lead}"]
+    for part in parts:
+        if lines[-1].endswith(":") or len(lines[-1]) + len(part) + 2 <= WIDTH:
+            lines[-1] += f"{' ' if lines[-1].endswith(':') else ', '}{part}"
+        else:
+            lines[-1] += ","
+            lines.append(f"    {part}")
     return lines
 
 
@@ -155,7 +172,7 @@ def text(record: Timeline) -> str:
         f"kernel {readable(launch.kernel)}: modelled {record.time_us:.2f} us{ends} at"
         f" {record.ghz} GHz; {kind.of(record)}",
         f"  grid {launch.grid}, cluster {launch.cluster}, block {launch.block}; "
-        f"{len(record.ctas)} CTAs on "
+        f"{len(record.ctas)} {'CTA' if len(record.ctas) == 1 else 'CTAs'} on "
         f"{record.used_sms} of 148 SMs",
         f"  {launch.smem_bytes:,} bytes of shared memory a CTA; {record.tmem_columns} "
         f"tensor-memory columns; "
@@ -165,10 +182,11 @@ def text(record: Timeline) -> str:
         f"{chip.l2_bytes / end / 1e6:.2f} TB/s; stored {chip.written_bytes / 1e6:.2f} MB; {mma} "
         f"MMAs",
         f"  bound by {bound_by(record)}; floor {floor_us(record):.2f} us",
-        "  phases (median over CTAs): "
-        + ", ".join(f"{name} {t:.2f} us" for name, t in phases(record)),
-        "  units (share of the kernel's time, busiest): "
-        + ", ".join(f"{name} {share:.0%}" for name, share in utilisation(record).items()),
+        *_wrapped("phases, us, median over CTAs:", (f"{n} {us:.2f}" for n, us in phases(record))),
+        *_wrapped(
+            "units, share of the kernel's time that the busiest of each kind works:",
+            (f"{n} {share:.0%}" for n, share in utilisation(record).items() if share >= IDLE),
+        ),
         *_stores(record),
         f"  {'role':14} {'us a warp':>9}  waits for            where",
     ]

@@ -151,8 +151,9 @@ def _why(plane: Plane, inputs: str) -> list[str]:
     lines += [f"  {100 * share:.0f} %{of} explained: {name}" for name, share, _ in partial]
     if partial:
         return lines
-    none = f"  none of {sum(1 for _ in _all(plane.view(places[:1])))} hypotheses reproduces"
-    return [*lines, f"{none} {'the others' if of else 'it'}; see harness/diagnosis/hypotheses.py"]
+    tried = sum(1 for _ in _all(plane.view(places[:1])))
+    gives = f"none of {tried} known mistakes gives {'the others' if of else 'this output'}"
+    return [*lines, f"  {gives} (harness/diagnosis/hypotheses.py lists them)"]
 
 
 def _other_inputs(inputs: str) -> str:

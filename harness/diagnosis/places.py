@@ -6,6 +6,7 @@ only rows and columns are named.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 MAP_WIDTH, MAP_HEIGHT = 96, 32
 QUARTER = 32  # lanes of tensor memory that a warp can read
 MOST_RUNS = 8
+ALL_OVER = 0.95  # share of a map's cells that are mostly wrong, from which it shows nothing
 
 
 def counts(plane: Plane) -> list[str]:
@@ -114,10 +116,14 @@ def text_map(plane: Plane) -> list[str]:
     bad, all_ = sums(wrong, tuple(cell)), sums(np.ones_like(wrong, int), tuple(cell))
     marks = np.array(list(".:+#"))
     level = np.where(bad == 0, 0, np.where(bad == all_, 3, np.where(2 * bad > all_, 2, 1)))
-    if (level == level[0, 0]).all():
-        how = "every element" if level[0, 0] == 3 else "a part of the elements"
-        return [f"  no map: {how} of each {cell[0]} x {cell[1]} of batch {batch} is wrong"]
+    if (level == level[0, 0]).all() or (level >= 2).mean() > ALL_OVER:
+        share = f"{wrong.sum():,} of {wrong.size:,} elements"
+        return [f"  no map: batch {batch} is wrong all over ({share})"]
     lines = [
         f"  map, a character is {cell[0]} x {cell[1]} of c: . right, : some, + most, # all wrong"
     ]
-    return lines + ["    " + "".join(marks[row]) for row in level]
+    rows = itertools.groupby("".join(marks[row]) for row in level)
+    for row, alike in rows:
+        count = len(list(alike))
+        lines.append(f"    {row}{f'  ({count} rows of this map)' if count > 1 else ''}")
+    return lines

@@ -33,6 +33,8 @@ def parse(argv: Sequence[str], description: str | None) -> argparse.Namespace:
     """The arguments of a command line. Raises UsageError; exits after --help."""
     parser = _parser(description)
     arguments = parser.parse_intermixed_args(argv)  # also: test --case TEXT gemm
+    if arguments.mode is None:
+        parser.error(f"a command is missing: one of {', '.join(MODES)}; see --help")
     for name, most in MOST.items():
         value = getattr(arguments, name)
         if value is not None and not 0 < value <= most:  # also not a number
@@ -84,136 +86,175 @@ def _parser(description: str | None) -> _Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("mode", choices=MODES)
+    parser.add_argument(
+        "mode",
+        nargs="?",
+        choices=MODES,
+        metavar="COMMAND",
+        help=f"{', '.join(MODES)}; qualify, compare, ladder and official have options of their own:"
+        " `eval.py compare --help`",
+    )
     names = ", ".join(p.short for p in PROBLEMS.values())
     parser.add_argument(
         "what", nargs="*", metavar="PROBLEM|CASEFILE", help=f"{names} or full names; all by default"
     )
-    parser.add_argument(
-        "--problem", help="the problem of a case file or of --case, where its keys do not tell"
-    )
-    parser.add_argument("--device", choices=devices.CHOICES, default="auto")
-    parser.add_argument(
+    _add_cases(parser.add_argument_group("which cases"))
+    _add_running(parser.add_argument_group("where and how they run"))
+    _add_output(parser.add_argument_group("what is shown"))
+    _add_emulator(parser.add_argument_group("in the emulator"))
+    _add_tune(parser.add_argument_group("tune"))
+    return parser
+
+
+def _add_cases(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--case",
         action="append",
         metavar="TEXT",
-        help="a case, as a line of a case file; repeatable",
+        help="a case, written as a line of a case file; repeatable",
     )
-    parser.add_argument("--cases", metavar="FILE", help="a case file")
-    parser.add_argument(
+    group.add_argument("--cases", metavar="FILE", help="a case file")
+    group.add_argument(
+        "--problem", help="the problem of --case or of a case file, if its keys do not tell"
+    )
+    group.add_argument(
+        "--quick",
+        action="store_true",
+        help="test: the smallest official case and a random shape of each problem; takes a minute",
+    )
+    group.add_argument(
+        "--smallest", type=int, metavar="N", help="the N smallest official cases of each problem"
+    )
+    group.add_argument(
         "--random",
         type=int,
         metavar="N",
-        help="N random legal shapes a problem; --seed varies them",
+        help="N random legal shapes of each problem; --seed varies them",
     )
-    parser.add_argument(
-        "--smallest", type=int, metavar="N", help="of the official cases of each problem, N"
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="test: of each problem the smallest official case and a random shape, a minute in all",
-    )
-    parser.add_argument(
+    group.add_argument(
         "--inputs",
         choices=INPUT_KINDS,
         default="official",
-        help="values of the inputs (default official)",
+        help="the values: the leaderboards' (default), real matrices quantised to NVFP4, or every"
+        " code and scale",
     )
-    parser.add_argument(
-        "--seed", type=int, help="mixed into the seed of every case, as the runner's secret seed is"
+    group.add_argument(
+        "--seed", type=int, help="is mixed into the seed of every case, as the runner's secret seed"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON object a case on stdout, and nothing else"
+
+
+def _add_running(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--device",
+        choices=devices.CHOICES,
+        default="auto",
+        help="auto (default): a B200, else a Hopper GPU, else the emulator",
     )
-    parser.add_argument(
-        "--output",
-        action="store_true",
-        help="show what every case printed, on stderr (default: of those that do not pass)",
-    )
-    parser.add_argument(
-        "--trace",
+    group.add_argument(
+        "--submission",
+        default=str(SUBMISSION),
         metavar="FILE",
-        help="profile in the emulator: timeline for ui.perfetto.dev (JSON)",
+        help="the file with custom_kernel (default: submission.py of the checkout)",
     )
-    parser.add_argument(
-        "--plot",
-        metavar="FILE",
-        help="profile in the emulator: picture of one CTA's timeline; diff: map of what differs;"
-        " tune: times of the configurations (.png, .svg, .pdf; .html: a page)",
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        default=True,
-        help="emulator: look for races and protocol errors, which fail a case, and hold the results"
-        " of benchmark and profile against the reference (default: on)",
-    )
-    parser.add_argument(
-        "--check=all",
-        dest="check",
-        action="store_const",
-        const="all",
-        help="emulator: in each cluster, though it does what another has done",
-    )
-    parser.add_argument(
-        "--no-check", dest="check", action="store_const", const=False, help="emulator: do not"
-    )
-    parser.add_argument(
-        "--sweep-constants",
-        action="store_true",
-        help="emulator: the range beside a modelled time from two runs more, with all constants of"
-        " the clock at their fast and at their slow ends (default: the clock's errors on published"
-        " times of kernels of that kind)",
-    )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="emulator: what the checker finds fails a case below the severity of an error, too,"
-        " and so does what it did not look at",
-    )
-    parser.add_argument(
-        "--all-findings",
-        action="store_true",
-        help="emulator: show everything that the checker found, of every severity",
-    )
-    parser.add_argument(
-        "--schedule",
-        metavar="ORDER",
-        help="emulator: early, late or random:SEED, the order of warps and of completions; pdl:"
-        " dependent launches overlap; all: whether any order of them ends in a deadlock"
-        " (b200/explore)",
-    )
-    parser.add_argument(
-        "--constants",
-        type=Path,
-        metavar="FILE",
-        help="emulator: of its clock, as `python -m b200 measure --out` writes them",
-    )
-    parser.add_argument("--submission", default=str(SUBMISSION), metavar="FILE")
-    parser.add_argument(
+    group.add_argument(
         "--allow",
         action="append",
         default=[],
         metavar="PROGRAM",
         help="a program that the submission may start (compilers always may); repeatable",
     )
-    parser.add_argument("--timeout", type=float, metavar="S", help="seconds a case may take")
-    parser.add_argument(
+    group.add_argument("--timeout", type=float, metavar="S", help="seconds that a case may take")
+    group.add_argument(
         "--jobs", type=int, metavar="N", help="cases at a time in the emulator (default: by cores)"
     )
-    tune = parser.add_argument_group("tune")
-    tune.add_argument(
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--json", action="store_true", help="one JSON object a case on stdout, and nothing else"
+    )
+    group.add_argument(
+        "--output",
+        action="store_true",
+        help="show on stderr what each case printed (default: only of cases that fail)",
+    )
+    group.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="a picture (.png, .svg, .pdf or .html); profile in the emulator: one CTA's timeline;"
+        " diff: where c is wrong; tune: times of the configurations",
+    )
+    group.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="profile in the emulator: the timeline as JSON for ui.perfetto.dev",
+    )
+
+
+def _add_emulator(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--check",
+        action="store_true",
+        default=True,
+        help="look for races and protocol errors, and compare the results of benchmark and profile"
+        " with the reference (default)",
+    )
+    group.add_argument(
+        "--check=all",
+        dest="check",
+        action="store_const",
+        const="all",
+        help="check every cluster, also those that repeat what a checked one has done",
+    )
+    group.add_argument(
+        "--no-check",
+        dest="check",
+        action="store_const",
+        const=False,
+        help="do not check; benchmark and profile then say `timed` instead of `pass`",
+    )
+    group.add_argument(
+        "--strict",
+        action="store_true",
+        help="remarks of the checker fail a case, too, and so does a part that it could not check",
+    )
+    group.add_argument(
+        "--all-findings",
+        action="store_true",
+        help="show all findings and remarks of the checker, also of cases that pass",
+    )
+    group.add_argument(
+        "--schedule",
+        metavar="ORDER",
+        help="another order of warps and completions: early, late or random:SEED; pdl: dependent"
+        " launches overlap; all: search for an order that ends in a deadlock",
+    )
+    group.add_argument(
+        "--constants",
+        type=Path,
+        metavar="FILE",
+        help="constants of the clock, as `python -m b200 measure --out` writes them",
+    )
+    group.add_argument(
+        "--sweep-constants",
+        action="store_true",
+        help="the range beside a modelled time comes from two more runs, with all constants of the"
+        " clock at their fast and at their slow ends (default: from the clock's errors on published"
+        " times of similar kernels)",
+    )
+
+
+def _add_tune(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "-n",
         "--configs",
         type=int,
         default=8,
         metavar="N",
-        help="configurations of each shape, the best by the kernel's estimate (default 8)",
+        help="time the N best configurations of each shape by the kernel's estimate (default 8)",
     )
-    tune.add_argument(
+    group.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="of a dask.distributed cluster that shares the work (extra dask)",
+        help="share the work with a dask.distributed cluster (extra `dask`)",
     )
-    return parser

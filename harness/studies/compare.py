@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from b200 import pictures
+from b200.program.names import from_here
 from harness.evaluator import cases, devices
 from harness.evaluator.case.job import GOOD
 from harness.evaluator.cases import Case, CaseError
@@ -35,7 +37,7 @@ from task import INPUT_KINDS, PROBLEMS, find_problem
 
 EVAL = Path(__file__).resolve().parents[2] / "eval.py"
 ROUNDS = 3  # on a GPU
-SHOWN = 160  # characters of a message
+SHOWN = 2  # lines of a message
 CHECKER = "the checker found"  # begins the message of a case whose result is right (findings.py)
 
 
@@ -240,12 +242,15 @@ def table(results: Sequence[Sequence[Result]]) -> str:
 
 def _line(result: Result, first: Result, width: int) -> str:
     failed = result.failed
-    message = " | ".join(str((failed or result.records[-1])["message"]).splitlines())[:SHOWN]
+    said = from_here(str((failed or result.records[-1])["message"])).splitlines()
+    message = " | ".join(line.strip() for line in said[:SHOWN])
+    message += " ... (`eval.py test` says more)" if len(said) > SHOWN else ""
     if result.time_us is None:
         word = failed["status"].upper() if failed else result.records[-1]["status"]
         return f"{result.name:{width}}  {word:6}  {message}"
     fields = result.fields(ratio(result, first))
-    times = f"{result.time_us:7.2f}  {fields['low_us']:7.2f} ..{fields['high_us']:8.2f}"
+    spread = f"{fields['low_us']:.2f} .. {fields['high_us']:.2f}"
+    times = f"{result.time_us:7.2f}  {spread:17}"
     compared = f"{fields['ratio']:8.3f}" if fields["ratio"] is not None else " " * 8
     moved = ""
     if fields["dram_bytes"] is not None:
@@ -301,10 +306,8 @@ def _means(results: Sequence[Sequence[Result]], width: int) -> list[str]:
 
 def plot(results: Sequence[Sequence[Result]], path: Path) -> None:
     """A bar a submission, cases side by side; phases stacked where they are modelled."""
-    from matplotlib.figure import Figure
-
     count = len(results[0])
-    figure = Figure(figsize=(max(8, 4 + 1.4 * count * len(results)), 6), layout="constrained")
+    figure = pictures.new(max(8, 4 + 1.4 * count * len(results)), 6)
     axes = figure.subplots()
     names = list(
         dict.fromkeys(
@@ -320,7 +323,7 @@ def plot(results: Sequence[Sequence[Result]], path: Path) -> None:
     axes.set_xticks([x for x, _ in labels], [label for _, label in labels], rotation=30, ha="right")
     kind = results[0][0].records[-1].get("kind") or "not timed"
     whiskers = "fastest to slowest round" if kind == "measured" else "the clock's errors"
-    axes.set_ylabel(f"microseconds a call, {kind}; whiskers: {whiskers}")
+    axes.set_ylabel(f"microseconds a call, {kind}\nblack whiskers: {whiskers}")
     for at, row in enumerate(results):
         middle = at * (count + 1) + (count - 1) / 2
         axes.annotate(
@@ -333,7 +336,7 @@ def plot(results: Sequence[Sequence[Result]], path: Path) -> None:
     axes.set_xlim(-1, len(results) * (count + 1) - 1)
     figure.suptitle(results[0][0].case.problem.name)
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-    figure.savefig(path)
+    pictures.save(figure, path, f"{results[0][0].case.problem.name}, {kind}")
 
 
 def _bar(axes: Any, x: int, result: Result, names: Sequence[str], seen: set[str]) -> None:
@@ -361,8 +364,8 @@ def main(argv: Sequence[str]) -> int:
         chosen = _select(arguments)
         device = devices.resolve(arguments.device)
         if arguments.plot:
-            _require_matplotlib()
-    except (CompareError, CaseError, devices.SetupError) as error:
+            pictures.check(Path(arguments.plot))
+    except (CompareError, CaseError, devices.SetupError, pictures.NoPicture) as error:
         print(f"eval.py compare: {error}", file=sys.stderr)
         return 2
     results = run(arguments, chosen, device.kind)
@@ -375,12 +378,3 @@ def main(argv: Sequence[str]) -> int:
     if arguments.plot:
         plot(results, Path(arguments.plot))
     return 0 if not any(result.failed for row in results for result in row) else 112
-
-
-def _require_matplotlib() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise CompareError(
-            "--plot needs matplotlib: python -m pip install 'nvfp4-b200[plot]'"
-        ) from None

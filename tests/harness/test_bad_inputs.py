@@ -15,7 +15,7 @@ from harness.evaluator import command
 GEMM = "m: 1; n: 1; k: 64; l: 1"
 # Command line (blanks part the arguments, _ stands for one inside), exit status, what is said.
 BAD = [
-    ("", 2, "the following arguments are required: mode"),
+    ("", 2, "a command is missing: one of test, benchmark"),
     ("tset", 2, "invalid choice: 'tset'"),
     ("test gem", 2, "unknown problem 'gem': expected one of nvfp4_gemv (gemv)"),
     ("test nowhere.txt", 2, "unknown problem 'nowhere.txt'"),

@@ -244,7 +244,7 @@ def test_a_command_that_fails_is_said_with_its_last_words():
 def test_nothing_begins_when_the_minutes_are_over(commands, tmp_path, capsys):
     assert qualify(tmp_path / "q", "--minutes", "0") == 112
     said = capsys.readouterr().out
-    assert "not run for want of time: machine 0, right 1, fast 2" in said
+    assert "6 of 6 parts not run for want of time (--minutes): machine 0; right 1; fast 2" in said
     assert "- nothing was run" in said
     assert not (tmp_path / "q" / "state.json").exists()
 
@@ -254,9 +254,11 @@ def test_what_found_no_time_is_not_wrong(tmp_path):
     given = {"machine": Given(0)}
     assert summary(scope, given) == []
     left = not_run(scope, given)
-    assert left.startswith("not run for want of time: official cases, ")
+    count = len(list(plan(scope)))
+    said = f"{count - 1} of {count} parts not run for want of time (--minutes): official cases; "
+    assert left.startswith(said)
     shown = page.page(scope, given, [], left)
-    assert "<h2>What is wrong</h2><p>Nothing.</p><p>not run for want" in shown
+    assert f"<h2>What is wrong</h2><p>Nothing.</p><p>{said}" in shown
     assert not_run(scope, {command.key: Given(0) for command in plan(scope)}) == ""
 
 

@@ -44,7 +44,7 @@ CASES["two accumulators of 192"] = (gemm(7168, 1024, 512), Config(column_tile=19
 CASES["K split"] = (dual(256, 64, 2048), Config(split_k=4))
 CASES["tokens as rows"] = (gemm(256, 512, 1024), Config(swap_ab=True))
 CASES["weights as columns"] = (dual(256, 200, 2048), Config(swap_ab=True, split_k=4))
-CASES["half a SM"] = (gemv(4096, 7168, 8), Config(column_tile=8, ctas_per_sm=2))
+CASES["half an SM"] = (gemv(4096, 7168, 8), Config(column_tile=8, ctas_per_sm=2))
 
 
 @pytest.fixture(scope="module")

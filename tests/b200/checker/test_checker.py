@@ -101,7 +101,7 @@ def test_budget_lines():
     )
     launch = run(text, block=(128, 1, 1), smem=23_245, gpu=gpu)
     lines = "\n".join(launch.budget.lines())
-    assert "shared memory: 23,245 of 232,448 bytes a CTA (10 %); 9 CTA(s) fit a SM" in lines
+    assert "shared memory: 23,245 of 232,448 bytes a CTA (10 %); 9 CTA(s) fit an SM" in lines
     assert "tensor memory: 64 of 512 columns a CTA (12 %)" in lines
     assert "registers: at most 255 a thread, for 1 CTA(s) of 128 threads; setmaxnreg dec" in lines
     assert "mbarriers: 2 a CTA, 16 bytes" in lines
