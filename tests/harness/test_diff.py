@@ -1,7 +1,5 @@
-"""A wrong output is explained: each wrong kernel is imitated on the inputs, then named by the diff.
-
-The imitation changes the data and asks the reference, or moves parts of the right answer, and
-shares no code with the hypotheses.
+"""A wrong output is explained: each wrong kernel is imitated (diff_support.py), then named by the
+diff.
 """
 
 from __future__ import annotations
@@ -13,64 +11,19 @@ import torch
 from harness.diagnosis.diff import explain
 from harness.diagnosis.drawing import _most
 from reference import generate_input, ref_kernel
+from tests.harness.diff_support import (
+    GEMM,
+    GEMV,
+    dual,
+    explained,
+    gemm,
+    half,
+    matrices,
+    products,
+    swap_nibbles,
+    with_bytes,
+)
 from utils import clone_data, dequantize, permute_scales
-
-GEMM = {"m": 128, "n": 256, "k": 512, "l": 2, "seed": 5}
-GEMV = {"m": 256, "k": 512, "l": 1, "seed": 5}
-DUAL = {"m": 128, "n": 256, "k": 256, "l": 1, "seed": 5}
-
-
-def gemm():
-    return generate_input("nvfp4_gemm", **GEMM)
-
-
-def dual():
-    return generate_input("nvfp4_dual_gemm", **DUAL)
-
-
-def bytes_of(tensor):
-    """A view of the tensor's storage, in the order of memory."""
-    return (
-        tensor.view(torch.uint8).permute(2, 0, 1) if tensor.ndim == 3 else tensor.view(torch.uint8)
-    )
-
-
-def with_bytes(data, index, change):
-    """The reference's answer to data whose operand `index` has other bytes."""
-    other = list(clone_data(data))
-    raw = other[index].view(torch.uint8)
-    raw.copy_(change(raw.clone()))
-    return ref_kernel(tuple(other))
-
-
-def swap_nibbles(raw):
-    return (raw >> 4) | (raw << 4)
-
-
-def products(data):
-    """float64 p1, p2 of a dual case."""
-    a, b1, b2, sfa, sfb1, sfb2 = data[:6]
-    x = dequantize(a[:, :, 0], sfa[:, :, 0]).double()
-    return [x @ dequantize(b[:, :, 0], s[:, :, 0]).double().T for b, s in ((b1, sfb1), (b2, sfb2))]
-
-
-def matrices(data):
-    """float64 operands of each batch of a gemm."""
-    for l in range(data[0].shape[2]):
-        a, b, sfa, sfb = (t[:, :, l] for t in data[:4])
-        yield dequantize(a, sfa).double(), dequantize(b, sfb).double()
-
-
-def half(x):
-    return x.half().unsqueeze(2)
-
-
-def explained(data, output) -> str:
-    right, report = explain(data, output)
-    assert not right
-    lines = [line for line in report.splitlines() if line.startswith(("  explained:", "  or:"))]
-    assert lines, report
-    return "\n".join(lines)
 
 
 def test_a_right_output_needs_no_explanation():
@@ -298,192 +251,6 @@ def test_steps_of_k(keep, words):
     some = keep(torch.arange(GEMM["k"]))
     parts = [x[:, some] @ y[:, some].T for x, y in matrices(data)]
     assert words in explained(data, torch.stack(parts, 2).half())
-
-
-# --- what the launches say ------------------------------------------------------------------------
-
-
-def recorded(output, cta_of, warp_of=None, mma=(128, 128, 1)):
-    """A launch whose CTAs stored `output`: cta_of(m, n) -> number or -1, warp_of(m, n) -> warp; out
-    of shared memory without warps.
-    """
-    from types import SimpleNamespace
-
-    from b200.checker.stores import Stores
-
-    stores = Stores()
-    stores.mmas[mma] = 1
-    stores.copied = warp_of is None
-    region = SimpleNamespace(base=output.data_ptr(), size=output.numel() * 2)
-    memory = SimpleNamespace(region=lambda *_: region)
-    rows, columns, batches = output.shape
-    for m in range(rows):
-        for n in range(columns):
-            if (cta := cta_of(m, n)) < 0:
-                continue
-            warp = warp_of(m, n) if warp_of else 0
-            agent = SimpleNamespace(cta=SimpleNamespace(index=(cta, 0, 0)), index=warp)
-            at = [
-                output.data_ptr() + 2 * (m * output.stride(0) + n * output.stride(1) + l * s)
-                for l in range(batches)
-                for s in (output.stride(2),)
-            ]
-            stores.lanes(memory, agent, np.array(at), 2)
-    return SimpleNamespace(stores=stores)
-
-
-def small(m, n):
-    data = generate_input("nvfp4_gemm", m=m, n=n, k=256, l=1, seed=5)
-    return data, ref_kernel(data)
-
-
-def test_rows_of_c_are_rows_of_the_mma_where_warps_share_them():
-    data, output = small(256, 128)
-    launch = recorded(output, lambda m, n: m // 128, lambda m, n: 4 + m % 128 // 32)
-    output[130, 5] += 8
-    report = explain(data, output, launches=[launch])[1]
-    assert "a CTA has 128 rows x 128 columns of c at a time, MMAs of 128 x 128" in report
-    assert "by the warp that stores it: 4: 1, 5: 0, 6: 0, 7: 0" in report
-    assert "rows in a tile (M of the MMA): 2: 1 each" in report
-    assert "columns in a tile (N of the MMA): 5: 1 each" in report
-
-
-def test_columns_of_c_are_rows_of_the_mma_by_the_size_of_a_tile(tmp_path):
-    data, output = small(64, 256)
-    launch = recorded(output, lambda m, n: n // 128, mma=(128, 64, 1))
-    output[3, 40] += 8
-    report = explain(data, output, tmp_path / "a.html", launches=[launch])[1]
-    assert "a CTA has 64 rows x 128 columns of c at a time, MMAs of 128 x 64" in report
-    assert "by quarter of tensor memory (column of c / 32 % 4): 0, 1, 0, 0" in report
-    assert "columns in a tile (M of the MMA): 40: 1 each" in report
-    page = (tmp_path / "a.html").read_text()
-    assert "row of c (N of the MMA)" in page and "column of c (M of the MMA)" in page
-
-
-def test_nothing_is_said_of_sides_that_cannot_be_told():
-    data, output = small(128, 128)
-    launch = recorded(output, lambda m, n: 0)
-    output[3, 40] += 8
-    assert "of the MMA)" not in explain(data, output, launches=[launch])[1]
-
-
-def test_what_no_launch_stored_is_named_whatever_it_holds():
-    data, output = small(128, 256)
-    launch = recorded(output, lambda m, n: n // 128 if n % 128 < 96 else -1, lambda m, n: m // 32)
-    output[:, 96:128] = torch.randn(128, 32, 1).half() * 100
-    output[:, 224:] = float("nan")
-    report = explain(data, output, launches=[launch])[1]
-    assert "explained: all of them were never stored by any launch" in report
-    assert "columns 96-127, 224-255)" in report
-    assert "a CTA has 128 rows x 128 columns" in report
-
-
-def test_the_rest_is_explained_where_only_a_part_was_not_stored():
-    data, output = small(128, 256)
-    launch = recorded(output, lambda m, n: 0 if m < 64 else -1, lambda m, n: m // 32)
-    output[64:] = 7
-    output[:64] = with_bytes(data, 0, swap_nibbles)[:64]
-    report = explain(data, output, launches=[launch])[1]
-    assert "never stored by any launch (rows 64-127; columns all 256)" in report
-    assert "explained of the others: the two nibbles of each byte of a are swapped" in report
-
-
-def test_a_tensor_that_no_launch_stores_to():
-    data, output = small(128, 128)
-    other = torch.empty_like(output)
-    launch = recorded(other, lambda m, n: 0)
-    output = output + 1
-    report = explain(data, output, launches=[launch])[1]
-    assert "no launch stored anything to the tensor" in report and "a CTA has" not in report
-
-
-def test_products_that_are_rounded_before_they_are_combined():
-    data = dual()
-    p, q = (x.half().float() for x in products(data))
-    output = half(torch.nn.functional.silu(p) * q)
-    assert "the two products are rounded to fp16 before silu" in explained(data, output)
-
-
-def test_without_a_record_what_c_held_before_tells():
-    data, output = small(128, 256)
-    output[:, 64:] = data[6][:, 64:]
-    assert "c has there what it had before the call" in explained(data, output)
-
-
-# --- memory -----------------------------------------------------------------------------------------
-
-
-def in_memory(output, place):
-    """The values of `output` stored at place(m, n) of a row-major c that held 3 before."""
-    rows, columns, _ = output.shape
-    m, n = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
-    at = place(m, n).reshape(-1)
-    memory = torch.full((rows * columns,), 3.0).half()
-    inside = at < memory.numel()
-    memory[at[inside]] = output.reshape(-1)[inside]
-    return memory.reshape(rows, columns, 1)
-
-
-def test_columns_first():
-    data, output = small(128, 256)
-    data[6].fill_(3)
-    wrong = in_memory(output, lambda m, n: n * 128 + m)
-    assert "c is stored column after column (leading dimension 128)" in explained(data, wrong)
-
-
-@pytest.mark.parametrize("pitch", [256, 96])
-def test_another_leading_dimension(pitch):
-    data, output = small(96, 192)
-    data[6].fill_(3)
-    wrong = in_memory(output, lambda m, n: m * pitch + n)
-    text = explained(data, wrong)
-    assert f"c is stored with a leading dimension of {pitch}, not 192" in text
-
-
-def test_rows_of_an_input_as_far_apart_as_elements_are():
-    data = gemm()
-
-    def read(raw):  # a row is K bytes behind the one before, not K / 2
-        flat = raw.permute(2, 0, 1).reshape(-1)
-        l, m, k = torch.meshgrid(*(torch.arange(s) for s in (2, 128, 256)), indexing="ij")
-        at = (l * 128 * 256 + m * 512 + k).clamp(max=flat.numel() - 1)
-        return flat[at].permute(1, 2, 0)
-
-    text = explained(data, with_bytes(data, 0, read))
-    assert "rows of a are read 512 bytes apart, not 256 (K / 2)" in text
-
-
-@pytest.mark.parametrize("inputs", ["official", "quantized"])
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        # [l, row atom, k atom, 32, 4, 4]: the bytes of an atom, taken for other rows and K blocks.
-        (lambda x: x.reshape(-1, 128, 4).unflatten(1, (4, 32)), "[row][K block]"),
-        (lambda x: x.reshape(-1, 4, 4, 32).permute(0, 2, 3, 1), "[K block][row]"),
-        (lambda x: x.reshape(-1, 4, 32, 4).permute(0, 3, 2, 1), "[K block][row % 32][row / 32]"),
-    ],
-)
-def test_other_orders_of_the_scale_atom(change, words, inputs):
-    """change: atoms of 512 bytes -> scales as [atom][row / 32][row % 32][K block]."""
-    data = generate_input("nvfp4_gemm", **GEMM, inputs=inputs)
-    rows, columns, batches = data[3].shape
-    memory = data[5].view(torch.uint8).permute(5, 2, 4, 0, 1, 3).contiguous()
-    read = change(memory).reshape(batches, rows // 128, columns // 4, 4, 32, 4)
-    other = list(clone_data(data))
-    scales = read.permute(1, 3, 4, 2, 5, 0).reshape(rows, columns, batches)
-    other[3].view(torch.uint8).copy_(scales)
-    right, report = explain(data, ref_kernel(tuple(other)), inputs=inputs)
-    assert not right
-    assert f"scale factors of b are read as if an atom's bytes lay as {words};" in report
-
-
-def test_permuted_scales_read_as_if_they_were_not():
-    data = gemm()
-    other = list(clone_data(data))
-    memory = data[4].view(torch.uint8).permute(5, 2, 4, 0, 1, 3).reshape(2, 128, 32)
-    other[2].view(torch.uint8).copy_(memory.permute(1, 2, 0))
-    text = explained(data, ref_kernel(tuple(other)))
-    assert "scale factors of a are read out of the permuted tensor as if it were not" in text
 
 
 # --- what a hypothesis may claim --------------------------------------------------------------------

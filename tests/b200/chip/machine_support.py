@@ -1,0 +1,32 @@
+"""Kernels of which each thread stores one word, and what they end with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from b200 import EmulatorError
+from tests.b200.ptx_support import kernel, run
+
+STORE = """
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %tid.x;
+mov.u32 %r90, %ctaid.x;
+mov.u32 %r91, %ntid.x;
+mad.lo.u32 %r92, %r90, %r91, %r1;
+mul.wide.u32 %rd2, %r92, 4;
+add.u64 %rd3, %rd1, %rd2;
+"""
+
+
+def output(body: str, threads=32, ctas=1, **options) -> list[int]:
+    out = torch.full((threads * ctas,), -1, dtype=torch.int32)
+    text = kernel(STORE + body, [".u64 out"], reqntid=threads)
+    run(text, out, grid=(ctas, 1, 1), block=(threads, 1, 1), **options)
+    return out.tolist()
+
+
+def report(body: str, **options) -> EmulatorError:
+    with pytest.raises(EmulatorError) as caught:
+        output(body, **options)
+    return caught.value

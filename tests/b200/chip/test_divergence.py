@@ -1,0 +1,151 @@
+"""Lanes of a warp that part and meet again."""
+
+import pytest
+
+from tests.b200.chip.machine_support import output, report
+
+
+def test_if_else_reconverges_and_keeps_each_lane_its_value():
+    got = output("""
+    setp.lt.u32 %p1, %r1, 10;
+    mov.b32 %r5, 7;
+    @%p1 bra A;
+    add.u32 %r5, %r1, 1000;
+    bra B;
+    A:
+    add.u32 %r5, %r1, 100;
+    B:
+    vote.sync.ballot.b32 %r6, 1, -1;
+    popc.b32 %r7, %r6;
+    add.u32 %r5, %r5, %r7;
+    st.global.u32 [%rd3], %r5;""")
+    assert got == [t + 132 if t < 10 else t + 1032 for t in range(32)]
+
+
+def test_loop_that_lanes_leave_at_different_times():
+    got = output("""
+    mov.b32 %r5, 0;
+    mov.b32 %r6, 0;
+    L:
+    add.u32 %r5, %r5, %r6;
+    add.u32 %r6, %r6, 1;
+    setp.le.u32 %p1, %r6, %r1;
+    @%p1 bra L;
+    st.global.u32 [%rd3], %r5;
+    mul.lo.u32 %r6, %r6, 1000;
+    red.global.add.u32 [%rd3], %r6;""")
+    assert got == [t * (t + 1) // 2 + 1000 * (t + 1) for t in range(32)]
+
+
+def test_nested_divergence_with_early_exit():
+    got = output("""
+    setp.ge.u32 %p1, %r1, 20;
+    @%p1 bra OUT;
+    and.b32 %r4, %r1, 1;
+    setp.eq.b32 %p2, %r4, 0;
+    @%p2 bra EVEN;
+    setp.gt.u32 %p3, %r1, 9;
+    @%p3 ret;
+    mov.b32 %r5, 1;
+    bra JOIN;
+    EVEN:
+    mov.b32 %r5, 2;
+    JOIN:
+    add.u32 %r5, %r5, 10;
+    st.global.u32 [%rd3], %r5;
+    OUT:""")
+    assert got == [-1 if t >= 20 or (t % 2 and t > 9) else (11 if t % 2 else 12) for t in range(32)]
+
+
+def test_uniform_counter_of_an_elected_lane_does_not_leak_into_the_other_lanes():
+    """r6 counts in the elected lane only; the others still see its old value behind the loop."""
+    got = output("""
+    mov.b32 %r6, 5;
+    elect.sync %r9|%p1, -1;
+    @!%p1 bra JOIN;
+    mov.b32 %r7, 0;
+    L:
+    add.u32 %r6, %r6, 1;
+    add.u32 %r7, %r7, 1;
+    setp.lt.u32 %p2, %r7, 10;
+    @%p2 bra L;
+    JOIN:
+    st.global.u32 [%rd3], %r6;""")
+    assert got == [15] + [5] * 31
+
+
+def test_guarded_instruction_keeps_the_other_lanes():
+    got = output("""
+    mov.b32 %r5, 3;
+    setp.gt.u32 %p1, %r1, 15;
+    @%p1 mov.b32 %r5, 4;
+    @!%p1 add.u32 %r5, %r5, 10;
+    st.global.u32 [%rd3], %r5;""")
+    assert got == [13] * 16 + [4] * 16
+
+
+@pytest.mark.parametrize("first", ["setp.ne.u32 %p1, %r1, 0;", "setp.gt.u32 %p1, %r1, 7;"])
+def test_lanes_meet_at_a_barrier_that_the_post_dominator_lies_behind(first):
+    """%p2 is never true, which the compiler knew: the lanes that leave at it would pass the barrier."""
+    got = output(
+        """
+    mov.b32 %r10, dyn;
+    setp.gt.u32 %p2, %r1, 99;
+    """
+        + first
+        + """
+    @%p1 bra BAR;
+    mov.b32 %r5, 7;
+    st.shared.u32 [%r10], %r5;
+    @%p2 bra END;
+    BAR:
+    bar.sync 0;
+    ld.shared.u32 %r6, [%r10];
+    add.u32 %r6, %r6, %r1;
+    st.global.u32 [%rd3], %r6;
+    END:""",
+        smem=64,
+    )
+    assert got == [7 + t for t in range(32)]
+
+
+def test_a_barrier_that_some_lanes_pass_is_a_fault():
+    error = report(
+        """
+    setp.ne.u32 %p1, %r1, 0;
+    setp.lt.u32 %p2, %r1, 99;
+    @%p1 bra BAR;
+    st.global.u32 [%rd3], %r1;
+    @%p2 bra END;
+    BAR:
+    bar.sync 0;
+    END:"""
+    )
+    assert error.kind == "fault" and "active lanes 0xfffffffe" in str(error)
+
+
+def test_lanes_that_wait_for_their_own_siblings():
+    """Lane 0 spins on an mbarrier that lane 1 of the same warp arrives on."""
+    got = output(
+        """
+    mov.b32 %r10, dyn;
+    mov.b32 %r11, 1;
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 mbarrier.init.shared.b64 [%r10], %r11;
+    bar.warp.sync -1;
+    setp.eq.u32 %p2, %r1, 1;
+    @%p1 bra WAIT;
+    @%p2 bra ARRIVE;
+    bra JOIN;
+    WAIT:
+    { .reg .pred P1;
+    LAB: mbarrier.try_wait.parity.shared.b64 P1, [%r10], 0, 10000000;
+    @P1 bra DONE; bra LAB; DONE: }
+    bra JOIN;
+    ARRIVE:
+    mbarrier.arrive.shared.b64 %rd9, [%r10];
+    JOIN:
+    st.global.u32 [%rd3], %r1;""",
+        smem=64,
+    )
+    assert got == list(range(32))
