@@ -17,6 +17,7 @@ from harness.evaluator import cases, dependencies, protocol
 from harness.evaluator.case.job import Outcome
 from task import PROBLEMS
 from tests import ROOT
+from tests.harness.sooner import eval_script
 
 GEMV, GEMM, DUAL, GROUP = PROBLEMS.values()
 
@@ -250,8 +251,9 @@ def test_finished_cases_are_not_lost_when_interrupted(stand_in, tmp_path):
     lines = [f"m: {m}; n: 40; k: 64; l: 1" for m in (1, 2, 3)]
     cases_given = [word for line in lines for word in ("--case", line)]
     options = ("--json", "--jobs", "2", "--submission", submission, *EMULATED)
+    command = eval_script(tmp_path, "harness.evaluator.progress.QUIET", 1.0)
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "eval.py"), "test", "gemm", *cases_given, *options],
+        [sys.executable, command, "test", "gemm", *cases_given, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -259,7 +261,7 @@ def test_finished_cases_are_not_lost_when_interrupted(stand_in, tmp_path):
         # a shell starts what runs in its background with SIGINT ignored, and children inherit that
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    for line in process.stderr:  # a line of progress comes when the others are long done
+    for line in process.stderr:
         if "[2/3 done]" in line:
             break
     process.send_signal(signal.SIGINT)

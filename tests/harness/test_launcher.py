@@ -6,7 +6,6 @@ import os
 import shutil
 import struct
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from b200.chip.gpu import Gpu
 from b200.program.parse import parse
 from harness.qualify.launcher import misplaced
 from harness.qualify.probe import BARRIER, VARIABLE, Probe, loadable, maps_of
-from tests import ROOT
 
 HEAD = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 KERNEL = parse(
@@ -178,16 +176,15 @@ print("right")
 """
 
 
-def test_the_takeover_replaces_the_image_and_nothing_else():
-    done = subprocess.run(
-        [sys.executable, "-c", TAKEOVER], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
+def test_the_takeover_replaces_the_image_and_nothing_else(fork_server, tmp_path):
+    script = tmp_path / "takeover.py"
+    script.write_text(TAKEOVER)
+    done = fork_server.run(str(script))
     assert done.stdout == "right\n", done.stderr[-2000:]
 
 
-def test_without_a_gpu_it_says_so():
-    command = [sys.executable, "-m", "harness.qualify.launcher", "--submission", "submission.py"]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+def test_without_a_gpu_it_says_so(fork_server):
+    command = ["-m", "harness.qualify.launcher", "--submission", "submission.py"]
+    done = fork_server.run(*command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "launcher: needs a CUDA GPU, and torch finds none here\n"

@@ -182,9 +182,9 @@ def test_an_epilogue_that_does_not_wait_is_found():
     assert said in done.stdout, done.stdout + done.stderr[-2000:]
 
 
-def test_without_it_one_line_says_so():
+def test_without_it_one_line_says_so(fork_server):
     if HAVE:
         pytest.skip("it is installed")
-    done = run(["-m", "harness", "verify"])
+    done = fork_server.run("-m", "harness", "verify")
     expected = 'verify: sentryward is not installed (pip install ".[verify]")\n'
     assert (done.returncode, done.stderr) == (2, expected)

@@ -18,6 +18,7 @@ from harness.evaluator.case.job import Outcome
 from harness.evaluator.devices import Device
 from task import PROBLEMS
 from tests import ROOT
+from tests.harness.sooner import eval_script
 
 # A submission whose configuration is the number of rounds of a loop; the pick is not the best.
 SUBMISSION = '''
@@ -160,11 +161,12 @@ def test_the_command(run_eval, submission, tmp_path):
     assert "<- pick" in run_eval(*given).stdout
 
 
-def test_a_cluster_that_is_not_there(run_eval, submission):
+def test_a_cluster_that_is_not_there(fork_server, submission, tmp_path):
     pytest.importorskip("distributed")
     given = ("tune", "gemm", "--case", CASE, "--submission", submission(), *EMULATED)
-    done = run_eval(*given, "--scheduler", "tcp://127.0.0.1:9")
-    assert done.status == 2 and done.stdout == ""
+    command = eval_script(tmp_path, "harness.evaluator.dask_cluster.CONNECT", 0.5)
+    done = fork_server.run(command, *given, "--scheduler", "tcp://127.0.0.1:9")
+    assert done.returncode == 2 and done.stdout == ""
     assert "eval.py: --scheduler: no dask scheduler at tcp://127.0.0.1:9" in done.stderr
 
 
