@@ -23,6 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from b200 import records
+
 if TYPE_CHECKING:
     from b200.hopper.pack import Pack, PackedLaunch
     from b200.hopper.rewrite import Retargeted
@@ -144,5 +146,5 @@ def main(argv: list[str]) -> int:
     print(f"modelled on an H200\n{table(results, measured)}")
     if options.json:
         written = {"constants": constants, "modelled": [asdict(r) for r in results]}
-        options.json.write_text(json.dumps(written, indent=1) + "\n")
+        records.write(options.json, written)
     return 0

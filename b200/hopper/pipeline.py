@@ -13,7 +13,6 @@ What is printed is of this GPU, with its number of SMs and its DRAM; it is no ti
 from __future__ import annotations
 
 import argparse
-import json
 import struct
 import sys
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from functools import partial
 from math import prod
 from pathlib import Path
 
+from b200 import records
 from b200.hopper.byte_tensormaps import four_bit_maps
 from b200.hopper.pack import Pack, load
 from b200.hopper.rewrite import without_releases, without_tensor_core
@@ -142,7 +142,7 @@ def main(argv: list[str]) -> int:
             "specified_gb_s": SPECIFIED_GB_S,
             "measured": [asdict(m) for m in found],
         }
-        arguments.json.write_text(json.dumps(written, indent=1) + "\n")
+        records.write(arguments.json, written)
     return 0
 
 

@@ -9,13 +9,13 @@ Needs torch, cuda-python, and NVRTC or nvcc; not the DSL. Exit status: 0 all rig
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from b200 import records
 from b200.hopper.errors import HopperError
 from b200.hopper.pack import Pack, digest, load, storages
 from b200.hopper.run import HopperKernel, Shape, require_gpu
@@ -167,7 +167,7 @@ def main(argv: list[str], cases: Cases | None = None) -> int:
         print(_line(result), flush=True)
         if arguments.json:
             written = {"machine": describe(), "results": [asdict(r) for r in results]}
-            arguments.json.write_text(json.dumps(written, indent=1) + "\n")
+            records.write(arguments.json, written)
     return 0 if all(r.status == "pass" for r in results) else 1
 
 

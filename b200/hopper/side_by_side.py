@@ -17,7 +17,6 @@ A program that Hopper cannot run is refused with the instruction. CTA pairs: pai
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from functools import partial
 from math import prod
 from pathlib import Path
 
+from b200 import records
 from b200.hopper import toolchain
 from b200.hopper.errors import HopperError
 from b200.hopper.pack import Pack, load
@@ -213,7 +213,7 @@ def main(argv: Sequence[str]) -> int:
         found.append({"what": what, "contestants": [asdict(one) for one in results]})
         if options.json:
             written = {"machine": machine, "contests": found}
-            options.json.write_text(json.dumps(written, indent=1) + "\n")
+            records.write(options.json, written)
     if len(found) > 1:
         print("\n".join(_means(found)))
     return status

@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from b200 import records
 from b200.clock.overrides import read_overrides
 from b200.hopper.errors import HopperError
 from b200.measure.devices import Clock, Cuda, Device
@@ -63,5 +64,5 @@ def main(argv: list[str]) -> int:
         options.out.write_text(json.dumps(as_constants(fitted), indent=1) + "\n")
     if options.json:
         written = {"device": device.label, "probes": [asdict(f) for f in fitted]}
-        options.json.write_text(json.dumps(written, indent=1) + "\n")
+        records.write(options.json, written)
     return 0

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from b200 import records
+
 
 @dataclass(frozen=True)
 class Given:
@@ -65,5 +67,5 @@ class State:
         self.given[key] = given
         written = {"scope": self.scope, "given": {k: asdict(v) for k, v in self.given.items()}}
         beside = self.path.with_suffix(".new")
-        beside.write_text(json.dumps(written, indent=1) + "\n")
+        records.write(beside, written)
         os.replace(beside, self.path)

@@ -36,7 +36,7 @@ import torch
 import b200
 import submission
 import task
-from b200 import pictures
+from b200 import pictures, records
 from b200.clock import Constants, Options
 from b200.clock.write_back import behind_memset, write_back_us
 from harness.tables import tuning
@@ -274,23 +274,23 @@ def problem_of(record: dict) -> Problem:
 def losses(pool: concurrent.futures.Executor, named: dict[str, Problem], args, ruler) -> None:
     """Print and keep the loss of each random and named shape, and of those in the file."""
     kept = args.json.read_text().splitlines() if args.json and args.json.exists() else []
-    records = {record["shape"]: record for record in map(json.loads, kept)}
+    by_shape = {record["shape"]: record for record in map(json.loads, kept)}
     running = []
-    for name, old in records.items():
+    for name, old in by_shape.items():
         same = Ruler(old["placements"], old["end"])
         running.append(pool.submit(loss, name, problem_of(old), same, 1, old["times_us"]))
     for name, problem in (random_shapes(args.random, args.seed) | named).items():
-        if name not in records:
+        if name not in by_shape:
             running.append(pool.submit(loss, name, problem, ruler, args.first, {}))
     for future in concurrent.futures.as_completed(running):
         record = future.result()
-        records[record["shape"]] = record
+        by_shape[record["shape"]] = record
         print(json.dumps(record), flush=True)
         if args.json:
-            args.json.write_text("".join(json.dumps(r) + "\n" for r in records.values()))
-    worst = max(records.values(), key=lambda record: record["loss"])
+            args.json.write_text("".join(json.dumps(r) + "\n" for r in by_shape.values()))
+    worst = max(by_shape.values(), key=lambda record: record["loss"])
     told_worst = f"the pick loses at most {worst['loss']:.1%}, on {worst['shape']}"
-    print(f"{len(records)} shapes, modelled: {told_worst}", file=sys.stderr)
+    print(f"{len(by_shape)} shapes, modelled: {told_worst}", file=sys.stderr)
 
 
 # Lever -> its setting without it.
@@ -411,16 +411,15 @@ def main() -> None:
         if args.what == "sweep":
             named = dict(sweep_shapes())
         record = functools.partial(TABLES[args.what], ruler=ruler)
-        records = []
+        rows = []
         for found in pool.map(record, named, named.values()):
-            records.append(found)
-            table = tuning.tuning(args.what)({"rows": records}).splitlines()
-            print(*(table if len(records) == 1 else table[-1:]), sep="\n", flush=True)
+            rows.append(found)
+            table = tuning.tuning(args.what)({"rows": rows}).splitlines()
+            print(*(table if len(rows) == 1 else table[-1:]), sep="\n", flush=True)
     if args.json:
-        lines = ",\n".join(json.dumps(record) for record in records)
-        args.json.write_text(f'{{"rows": [\n{lines}\n]}}\n')
+        records.write(args.json, {"rows": rows})
     if args.plot and args.what == "sweep":
-        draw(records, args.plot)
+        draw(rows, args.plot)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from pathlib import Path
 import torch
 
 import b200
+from b200 import records
 from tests.submission import mutation_kinds as kinds
 from tests.submission.mutation_trials import Result, places, trial, verdict
 
@@ -145,7 +146,7 @@ def main() -> int:
     said += [f"  {r.launch}: {r.mutation}, {r.ptx}\n    {r.why}" for r in results if not r.caught]
     print("\n".join(said), file=sys.stderr)
     if options.json:
-        options.json.write_text(json.dumps(record(results, seed), indent=1) + "\n")
+        records.write(options.json, record(results, seed))
     return 0
 
 

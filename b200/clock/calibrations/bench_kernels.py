@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import statistics
 import struct
 from pathlib import Path
 
 import torch
 
+from b200 import records
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from b200.clock import Options, TimedMachine
@@ -137,5 +137,5 @@ def write(path: Path | None, *errors: Errors) -> None:
     if path is None:
         return
     keys = ("group", "index", "label", "modelled", "measured", "unit")
-    rows = [json.dumps(dict(zip(keys, (*row, e.unit)))) for e in errors for row in e.rows]
-    path.write_text('{"rows": [\n' + ",\n".join(rows) + "\n]}\n")
+    rows = [dict(zip(keys, (*row, e.unit))) for e in errors for row in e.rows]
+    records.write(path, {"rows": rows})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import struct
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from b200 import records
 from b200.hopper.errors import HopperError
 from b200.hopper.run import Image, Shape, places_of, require_gpu
 from b200.hopper.this_gpu import describe
@@ -50,5 +50,5 @@ def command(
     print(f"measured on {name}, cycles\n{table(results)}")
     if args.json:
         found = {"machine": describe(), "results": [asdict(r) for r in results]}
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+        records.write(args.json, found)
     return 0
