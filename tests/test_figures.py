@@ -9,7 +9,7 @@ import pytest
 
 from b200.clock import spread
 from harness.evaluator.cases import format_args
-from harness.tables import catalogue, figures, tuning
+from harness.tables import agreement, catalogue, figures, tuning
 from task import PROBLEMS
 from tests import ROOT
 
@@ -40,8 +40,8 @@ def test_a_figure_changed_by_hand_is_found(copy):
     page = copy / "docs" / "tuning.md"
     head, row, rest = page.read_text().partition("| gemm 2 | ")
     page.write_text(f"{head}{row}1{rest}")
-    (found,) = figures.problems(copy)
-    assert found == "docs/tuning.md: table benchmark is not what its source says"
+    found = figures.problems(copy)
+    assert found[0] == "docs/tuning.md: table benchmark is not what its source says"
 
 
 def test_a_new_measurement_without_its_text_is_found(copy):
@@ -140,3 +140,46 @@ def test_a_best_known_time_is_the_same_everywhere():
         for record in records:
             best = known[record["problem"], record["case"]]
             assert record.get("best_known_us", best) in (best, None), record["case"]
+
+
+def page(*tables: str) -> str:
+    """A page of tables, each written as "heading; row; row" with "," between cells."""
+    found = []
+    for table in tables:
+        heading, *rows = ([cell.strip() for cell in r.split(",")] for r in table.split(";"))
+        lines = [heading, ["---"] * len(heading), *rows]
+        found.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "# A page\n\n" + "\n\ntext\n\n".join(found) + "\n"
+
+
+@pytest.mark.parametrize(
+    "tables, said",
+    [
+        (
+            ["shape, us; gemm 1, 7.30", "shape, x, us; gemm 1, 3, 6.50"],
+            "gemm 1, us: 6.50, but 7.30",
+        ),
+        (["shape, us; gemm 1, 1.000", "shape, us; gemm 1, 1.030"], ""),  # other addresses
+        (["shape, us; gemm 1, 7.30", "shape, kernel alone us; gemm 1, 6.50"], ""),
+        (["shape, us; gemm 1, 7.30", "shape, us; gemm 2, 6.50"], ""),
+        (["shape, of, us; gemm 1, ours, 7; gemm 1, v3, 8", "shape, us; gemm 1, 7"], ""),
+        (["shape, of, us; gemm 1, ours, 7; gemm 1, v3, 8", "shape, us; gemm 1, 8"], "8, but 7"),
+        (["shape, pick; gemm 1, split=2", "shape, us, pick; gemm 1, 3, split=4"], "split=2"),
+        (["shape, bound; gemm 1, L2 70%", "shape, bound; gemm 1, MMA 71%"], ""),
+        (["repository, file; r, a.py", "repository, file; r, b.py; , c.py"], ""),  # goes on
+        (["shape, half, half; gemm 1, 0.9, 0.5"], ""),
+    ],
+)
+def test_one_quantity_has_one_value(tables, said):
+    found = "\n".join(
+        agreement.contradictions({"A.md": page(*tables[:1]), "B.md": page(*tables[1:])})
+    )
+    assert found == "" if not said else said in found and "in A.md" in found, found
+    assert bool(agreement.contradictions({"A.md": page(*tables)})) == bool(said)
+
+
+def test_a_table_that_contradicts_another_is_found(copy):
+    with open(copy / "docs" / "glossary.md", "a") as glossary:
+        glossary.write("\n| shape | best known |\n| --- | --- |\n| gemm 2 | 8.30 |\n")
+    (found,) = figures.problems(copy)
+    assert "gemm 2, best known: 10.30, but 8.30 in docs/glossary.md" in found

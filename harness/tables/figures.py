@@ -6,7 +6,7 @@ times (b200/clock/spread.py).
 A table stands between `<!-- table: NAME -->` and `<!-- /table -->` and is rendered from a file of
 docs/results, which the command that measures or models wrote (harness/tables/catalogue.py has the
 list). Any other figure stands in a section marked `<!-- by hand: REASON -->`, up to the next
-heading.
+heading. Tables that have the same quantity agree on it (harness/tables/agreement.py).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from b200.clock import spread
 from harness.studies import ladder
+from harness.tables import agreement
 from harness.tables.catalogue import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,6 +111,8 @@ def problems(root: Path = ROOT) -> list[str]:
         if begun != len(BLOCK.findall(text)):
             found.append(f"{name}: a table begins that does not end in `<!-- /table -->`")
         found += [f"{name}: where is this figure from? {line}" for line in unsourced(text)]
+    living = {str(p.relative_to(root)): p.read_text() for p in pages(root) if not history(p)}
+    found += agreement.contradictions(living)
     if (root / LADDER).is_file():  # without it, a table says so
         written, text = errors_file(root)
         if not written.is_file() or written.read_text() != text:

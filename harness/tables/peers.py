@@ -159,7 +159,7 @@ def ladder_ranks(points: list[dict]) -> str:
         "Spearman",
         "at most, if all differ",
         "of the odd half",
-        "Spearman",
+        "their Spearman",
     )
     return markdown.table(header, rows)
 
