@@ -27,6 +27,11 @@ class EmulatorError(RuntimeError):
         super().__init__(report)
         self.kind, self.findings = kind, findings
 
+    def told(self) -> str:
+        """The report, with its kind in front where it does not begin with that: "fault: ..."."""
+        text = str(self)
+        return text if text.startswith(f"{self.kind}:") else f"{self.kind}: {text}"
+
     def __reduce__(self):
         return (EmulatorError, (self.kind, str(self)))
 

@@ -155,7 +155,8 @@ def _status_of(options: argparse.Namespace) -> tuple[int, str]:
             return _ended(start_module(options.module, options.arguments))
         return _ended(start(Path(options.script), options.arguments))
     except (b200.EmulatorError, BuildError) as error:
-        print(from_here(f"b200 run: {error}"), file=sys.stderr)
+        said = error.told() if isinstance(error, b200.EmulatorError) else str(error)
+        print(from_here(f"b200 run: {said}"), file=sys.stderr)
         if isinstance(error, b200.EmulatorError):
             kinds = error.kind, *(finding.kind for finding in error.findings)
             if where := explained(kinds):

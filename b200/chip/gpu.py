@@ -20,6 +20,7 @@ from b200.chip.tensors import LiveTensors
 from b200.chip.variables import ModuleVariables
 from b200.errors import EmulatorError, Unsupported
 from b200.program.module import Kernel, Program, Variable
+from b200.program.names import readable
 from b200.program.parse import parse
 from b200.program.translate import translate
 from b200.program.translated import Translated
@@ -122,7 +123,9 @@ class Gpu:
             try:
                 self._translated[key] = translate(program, kernel, self.machine.writer_type)
             except Unsupported as error:
-                raise EmulatorError("unsupported", f"{error}\n  kernel {kernel.name}") from None
+                raise EmulatorError(
+                    "unsupported", f"{error}\n  kernel {readable(kernel.name)}"
+                ) from None
         return self._translated[key]
 
 
@@ -140,7 +143,7 @@ def pack(kernel: Kernel, args: Sequence[Any]) -> bytes:
     """Arguments as the bytes of a kernel's parameters (see Gpu.launch)."""
     if len(args) != len(kernel.params):
         raise TypeError(
-            f"kernel {kernel.name} has {len(kernel.params)} parameters, {len(args)} arguments came"
+            f"kernel {kernel.name} has {len(kernel.params)} parameters, got {len(args)} arguments"
         )
     data = bytearray(kernel.param_bytes)
     for i, (parameter, value) in enumerate(zip(kernel.params, args, strict=True)):
@@ -159,5 +162,5 @@ def _bytes(index: int, parameter: Variable, value: Any) -> bytes:
         return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
     if isinstance(value, (bytes, bytearray)) and len(value) == size:
         return bytes(value)
-    came = f"{len(value)} bytes" if isinstance(value, (bytes, bytearray)) else repr(value)
-    raise TypeError(f"argument {index}: expected {size} bytes, a tensor or a number, came {came}")
+    got = f"{len(value)} bytes" if isinstance(value, (bytes, bytearray)) else repr(value)
+    raise TypeError(f"argument {index}: expected {size} bytes, a tensor or a number, got {got}")

@@ -87,7 +87,7 @@ class Machine:
             cta, offset = warp.cta.cluster.locate(at, warp.cta, nbytes)
             return bytes(cta.smem.mem[offset : offset + nbytes])
         if window == LOCAL_WINDOW:
-            raise Fault(f"a descriptor in local memory (address {at:#x})")
+            raise Fault(f"a descriptor must not lie in local memory (address {at:#x})")
         region = self.memory.region(address, nbytes)
         return bytes(region.mem[address - region.base : address - region.base + nbytes])
 

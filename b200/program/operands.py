@@ -86,7 +86,7 @@ class Operands:
             return self._address(operand)
         if isinstance(operand, Not):
             return f"(FULL & ~{self._reg(operand.reg)})", self._varying(operand.reg)
-        raise Unsupported(f"operand {operand}")
+        raise Unsupported(f"operand {operand} is not modelled here")
 
     def _symbol(self, name: str) -> str:
         variable = self.out.kernel.variables.get(name) or self.out.program.variables.get(name)

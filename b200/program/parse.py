@@ -78,7 +78,7 @@ def parse(text: str) -> Program:
 def _declared(text: str) -> Variable:
     """The variable of a declaration; Unsupported for a text that is none."""
     if (found := declaration(text)) is None:
-        raise Unsupported(f"declaration: {text}")
+        raise Unsupported(f"this declaration is not modelled: {text}")
     return found
 
 
@@ -135,7 +135,7 @@ class _Body:
             elif text.startswith(".loc", at) and text[at + 4].isspace():
                 match = _LOC.match(text, at)
                 if match is None:
-                    raise Unsupported(f".loc: {text[at : at + 80]!r}")
+                    raise Unsupported(f"this .loc cannot be read: {text[at : at + 80]!r}")
                 if len(self.scopes) == 1:
                     self.loc = self._location(match)
                 at = match.end()
@@ -229,7 +229,7 @@ class _Body:
     def _declare_registers(self, text: str):
         found = _REG.match(text)
         if found is None:
-            raise Unsupported(f"declaration: {text}")
+            raise Unsupported(f"this declaration is not modelled: {text}")
         size, kind, names = found.groups()
         scope = self.scopes[-1]
         for name in split_operands(names):
@@ -332,10 +332,10 @@ class _Body:
             return self._address(token[1:-1].strip())
         if token.startswith("!"):
             if (reg := self._register(token[1:].strip())) is None:
-                raise Unsupported(f"operand {token}: not a register")
+                raise Unsupported(f"operand {token} is not a register")
             return Not(reg)
         if token.startswith("-") and (reg := self._register(token[1:].strip())):
-            raise Unsupported(f"negated register operand {reg.name}")
+            raise Unsupported(f"a register with a minus, -{reg.name}, is not modelled")
         if (reg := self._register(token) or self._vector(token)) is not None:
             return reg
         if token.startswith("%"):
@@ -353,9 +353,9 @@ class _Body:
             coords = tuple(self._operand(t, "s32") for t in split_operands(pieces[1].strip()[1:-1]))
         match = re.fullmatch(r"([\w$%.]+?)\s*(?:([+-])\s*(-?\s*\w+))?", pieces[0].strip())
         if match is None:
-            raise Unsupported(f"address [{text}]")
+            raise Unsupported(f"the address [{text}] is not modelled")
         base = self._operand(match.group(1), "b64")
         if not isinstance(base, (Reg, Sym, Imm)):
-            raise Unsupported(f"address [{text}]")
+            raise Unsupported(f"the address [{text}] is not modelled")
         offset = immediate(match.group(3).replace(" ", "")) if match.group(3) else 0
         return Addr(base, -offset if match.group(2) == "-" else offset, coords)

@@ -126,7 +126,9 @@ class Writer(Operands):
     def _indexed_branch(self, block: Block, ins: Instr):
         index = ins.operands[0]
         if ins.pred is not None or self._varying(index):
-            raise Unsupported("brx.idx with a guard or an index that differs between lanes")
+            raise Unsupported(
+                "brx.idx is modelled without a guard, with an index that all lanes share"
+            )
         targets = tuple(
             block.targets[n] for n in self.out.kernel.branch_targets[ins.operands[1].name]
         )
@@ -236,7 +238,7 @@ class Writer(Operands):
         elif made.expr is not None:  # predicate logic: masks either way
             code = made.expr.format(*(c for c, _, _ in args))
         else:
-            raise Unsupported("this form on values that differ between lanes")
+            raise Unsupported("this form is modelled for values that all lanes share only")
         varying = any_varying or not has_scalar
         if len(dsts) == 1 and len(made.outs) == 1:
             if dsts[0] is not None:

@@ -60,12 +60,12 @@ class Relation:
         self.scalar = self.inline = None
         if kind in INTEGER_TYPES:
             if op in FLOAT_ONLY or (op in UNSIGNED and kind[0] != "u"):
-                raise mods.unsupported(f"comparison .{op} of .{kind}")
+                raise mods.unsupported(f"comparison .{op} of .{kind} does not exist")
             self.scalar, self.inline = _integer_sources(op, kind)
             self.bools = compiled(self.inline, 2)
             return
         if op in UNSIGNED:
-            raise mods.unsupported(f"comparison .{op} of .{kind}")
+            raise mods.unsupported(f"comparison .{op} of .{kind} does not exist")
         if kind in ("f32", "f64") and not ftz:
             self.inline = _float_source(op, f"{kind}({{0}})", f"{kind}({{1}})")
             self.bools = compiled(self.inline, 2)

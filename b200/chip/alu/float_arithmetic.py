@@ -171,7 +171,7 @@ def min_max(ins: Instr) -> Pure:
     xorsign = kind != "f64" and mods.flag("xorsign")
     magnitude = kind != "f64" and (xorsign or count == 3) and mods.flag("abs")
     if count not in (2, 3) or (count == 3 and kind != "f32") or (xorsign and not magnitude):
-        raise mods.unsupported(f"{count} operands of .{kind}")
+        raise mods.unsupported(f"{count} operands of .{kind} are not modelled")
     mods.done()
     smaller = ins.mods[0] == "min"
 

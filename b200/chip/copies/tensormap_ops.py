@@ -86,12 +86,12 @@ def tensormap_replace(ins: Instr):
     """tensormap.replace.tile.FIELD{.global|.shared::cta}.b1024.TYPE [addr]{, ord}, new_value"""
     field = ins.mods[3]
     if ins.mods[2] != "tile" or field not in FIELDS:
-        raise Unsupported(f"{ins.opcode}: mode or field is not known")
+        raise Unsupported(f"{ins.opcode}: this mode or field is not modelled")
     view = object_view(ins)
 
     def run(warp, lane, address, *operands):
         if field == "swizzle_mode" and operands[0] == 4:
-            raise Unsupported("tensormap.replace of swizzle_mode with 4 (96B, sm_103a)")
+            raise Unsupported("tensormap.replace of swizzle_mode: 4 (96B) needs sm_103a")
         data = view(warp, address)
         bits = replaced(field, int.from_bytes(data.tobytes(), "little"), *operands)
         data[:] = memoryview(bits.to_bytes(tm.BYTES, "little"))

@@ -191,7 +191,7 @@ def tensor_reduce(ins: Instr):
     """
     form = Form(ins)
     if form.op is None:
-        raise Unsupported(f"{ins.opcode}: no reduction operation")
+        raise Unsupported(f"{ins.opcode}: the reduction operation is missing or not modelled")
 
     def run(warp, mask, address, coords, src, *rest):
         warp.spin = None

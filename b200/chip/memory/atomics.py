@@ -46,7 +46,7 @@ def _float_op(op: str, kind: str, flush: bool = False):
 
     functions = {"add": np.add, "min": np.fmin, "max": np.fmax}
     if op not in functions:
-        raise Unsupported(f"atomic {op} on {kind}")
+        raise Unsupported(f"atomic .{op} of .{kind} is not modelled")
     return lambda old, b: back(np.atleast_1d(functions[op](values(old), values(b))))
 
 
@@ -74,7 +74,7 @@ def _combine(ins: Instr, op: str, kind: str, flush: bool):
         "dec": lambda o, b, c: np.where((o == 0) | (o > b), b, o - unsigned(1)),
     }
     if op not in table:
-        raise Unsupported(f"atomic operation .{op}: {ins.text}")
+        raise Unsupported(f"atomic .{op} is not modelled")
     return table[op]
 
 
@@ -92,7 +92,7 @@ def _atomic(ins: Instr):
     """Read-modify-write of the active lanes, lowest first; returns the old values."""
     kind, space = kind_of(ins), space_of(ins)
     if kind == "b128":
-        raise Unsupported(f"128-bit atomics: {ins.text}")
+        raise Unsupported("128-bit atomics are not modelled")
     op = next((m for m in ins.mods if m in _ATOMIC_OPS), "")
     to_global, to_shared = (_combine(ins, op, kind, flush) for flush in (op == "add", False))
     dtype, size = DTYPES[TYPE_BITS[kind]], TYPE_BITS[kind] // 8

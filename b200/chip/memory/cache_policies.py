@@ -25,9 +25,13 @@ SECONDARY = ("L2::evict_first", "L2::evict_unchanged")
 def _policy(ins: Instr, priorities: list[str]) -> int:
     """The number of a policy with a primary and perhaps a secondary priority."""
     if not 1 <= len(priorities) <= 2 or priorities[0] not in PRIORITIES:
-        raise Unsupported(f"{ins.opcode}: priorities {', '.join(priorities) or 'none'}")
+        given = ", ".join(priorities) or "none"
+        raise Unsupported(f"{ins.opcode}: priorities {given} are not modelled")
     if len(priorities) == 2 and priorities[1] not in SECONDARY:
-        raise Unsupported(f"{ins.opcode}: secondary priority {priorities[1]}")
+        raise Unsupported(
+            f"{ins.opcode}: the secondary priority {priorities[1]} is not one of "
+            + ", ".join(SECONDARY)
+        )
     return PRIORITIES[priorities[0]]
 
 

@@ -272,7 +272,7 @@ def load(ins: Instr):
     dst = ins.operands[0]
     items = dst.items if isinstance(dst, Vec) else (dst,)
     if kind == "b128" and isinstance(dst, Vec):
-        raise Unsupported(f"vectors of 128-bit registers in a load: {ins.text}")
+        raise Unsupported("vectors of 128-bit registers in a load are not modelled")
     n, dtype = len(items), DTYPES.get(TYPE_BITS[kind])
     nbytes = n * TYPE_BITS[kind] // 8
     widths = [TYPE_BITS.get(r.type, 32) if r is not None else TYPE_BITS[kind] for r in items]
@@ -298,7 +298,7 @@ def load(ins: Instr):
                 return scalar(f, address)
             address = address_array(address)
         if dtype is None:
-            raise Unsupported(f"128-bit registers that differ between lanes: {ins.text}")
+            raise Unsupported("128-bit registers that differ between lanes are not modelled")
         columns = read_columns(f, mask, space, address, n, dtype)
         if not isinstance(dst, Vec):
             return _extend(columns[0], kind, widths[0])
@@ -311,10 +311,10 @@ def load(ins: Instr):
 def store(ins: Instr):
     """st{.qualifiers}{.space}{.v2|.v4|.v8}.type [a], b{, cache policy}"""
     if ins.has("bulk", "async"):
-        raise Unsupported(ins.text)
+        raise Unsupported(f"{ins.opcode} is not modelled")
     kind, space = kind_of(ins), space_of(ins)
     if kind == "b128":
-        raise Unsupported(f"128-bit registers in a store: {ins.text}")
+        raise Unsupported("128-bit registers in a store are not modelled")
     dtype = DTYPES[TYPE_BITS[kind]]
     bits = (1 << TYPE_BITS[kind]) - 1
 

@@ -149,10 +149,10 @@ def barrier_red(ins: Instr):
     _, aligned = _form(ins)
     op = next((m for m in ins.mods if m in ("popc", "and", "or")), None)
     if op is None:
-        raise Unsupported(ins.text)
+        raise Unsupported("bar.red has no operation")
     operand = ins.operands[-1]
     if isinstance(operand, Reg) and operand.type != "pred":
-        raise Unsupported(f"bar.red needs a predicate: {ins.text}")
+        raise Unsupported("bar.red needs a predicate as its operand")
 
     def run(f, mask, number, *rest):
         f.spin = None

@@ -51,10 +51,8 @@ def _emulator_error(error: BaseException | None) -> str:
 
     while error is not None:
         if isinstance(error, EmulatorError):
-            text = str(error)
-            text = text if text.startswith(f"{error.kind}:") else f"{error.kind}: {text}"
             kinds = error.kind, *(finding.kind for finding in error.findings)
-            return "\n".join(filter(None, [text, explained(kinds)]))
+            return "\n".join(filter(None, [error.told(), explained(kinds)]))
         error = error.__cause__ or error.__context__
     return ""
 
