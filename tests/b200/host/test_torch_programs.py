@@ -77,9 +77,9 @@ import resource, torch, b200
 b200.install()
 torch.zeros(1, device="cuda")
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (700 << 20),) * 2)
-for _ in range(40):
-    tensor = torch.ones(100 << 20, dtype=torch.uint8, device="cuda")
+resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20),) * 2)
+for _ in range(12):
+    tensor = torch.ones(50 << 20, dtype=torch.uint8, device="cuda")
 print("done")
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)

@@ -6,20 +6,22 @@ A function of a program returns the text of the C++ exception it ended with, "" 
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 
+import b200
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.toolkit import find_toolkit
 
 HEAD = """
 #include <cuda.h>
 #include <cuda_runtime.h>
-#include <cooperative_groups.h>
 #include <cstdio>
 #include <cstring>
-#include <exception>
+#include <stdexcept>
 #include <string>
 #include <vector>
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -41,7 +43,7 @@ def missing_toolkit() -> str:
 needs_nvcc = pytest.mark.skipif(bool(missing_toolkit()), reason=missing_toolkit() or "-")
 
 
-def compile_program(name: str, source: str, **options) -> ctypes.CDLL:
+def compile_program(name: str, source: str, head: str = HEAD, **options) -> ctypes.CDLL:
     """A program of one CUDA source, compiled and loaded as load_inline does it."""
     from torch.utils.cpp_extension import load_inline
 
@@ -49,12 +51,33 @@ def compile_program(name: str, source: str, **options) -> ctypes.CDLL:
     path = load_inline(
         name,
         cpp_sources="",
-        cuda_sources=HEAD + source,
+        cuda_sources=head + source,
         is_python_module=False,
         no_implicit_headers=True,
         **options,
     )
     return ctypes.CDLL(path)
+
+
+# Each has a SOURCE, of functions on tensors, and their declarations by name: DECLARED.
+WITH_TORCH = ("test_error_codes", "test_side_queues")
+
+
+def torch_program() -> ModuleType:
+    """The functions of all of WITH_TORCH in one extension: with torch's headers a compile takes 20
+    seconds. Emulation is installed.
+    """
+    b200.install()
+    from torch.utils.cpp_extension import load_inline
+
+    parts = [importlib.import_module(f"tests.b200.host.cuda.{name}") for name in WITH_TORCH]
+    functions = {name: text for part in parts for name, text in part.DECLARED.items()}
+    return load_inline(
+        "with_torch",
+        cpp_sources="\n".join(functions.values()),
+        cuda_sources="\n".join(part.SOURCE for part in parts),
+        functions=list(functions),
+    )
 
 
 def refusals() -> dict[int, str]:

@@ -7,7 +7,7 @@ import torch
 
 import b200
 from b200.errors import EmulatorError
-from tests.b200.host.cuda.support import needs_nvcc
+from tests.b200.host.cuda.support import needs_nvcc, torch_program
 
 pytestmark = needs_nvcc
 
@@ -63,22 +63,21 @@ int64_t after() {
 }
 int64_t reset() { return cudaDeviceReset() + cudaDeviceSynchronize(); }
 """
-FUNCTIONS = ["most", "text", "unasked", "wide", "map", "fail", "after", "reset"]
+DECLARED = {
+    "most": "int64_t most(torch::Tensor x);",
+    "text": "std::string text(int64_t code);",
+    "unasked": "int64_t unasked(torch::Tensor x);",
+    "wide": "int64_t wide(torch::Tensor x);",
+    "map": "int64_t map(torch::Tensor x);",
+    "fail": "int64_t fail();",
+    "after": "int64_t after();",
+    "reset": "int64_t reset();",
+}
 
 
 @pytest.fixture(scope="module")
 def program():
-    b200.install()
-    from torch.utils.cpp_extension import load_inline
-
-    declared = """
-    int64_t most(torch::Tensor x); std::string text(int64_t code); int64_t unasked(torch::Tensor x);
-    int64_t wide(torch::Tensor x); int64_t map(torch::Tensor x); int64_t fail(); int64_t after();
-    int64_t reset();
-    """
-    return load_inline(
-        "error_codes", cpp_sources=declared, cuda_sources=SOURCE, functions=FUNCTIONS
-    )
+    return torch_program()
 
 
 def test_a_program_asks_for_less(program):

@@ -270,8 +270,8 @@ def test_the_same_content_is_compiled_once(library, monkeypatch):
 
 def test_a_changed_header_is_seen(gpu, tmp_path):
     header = tmp_path / "number.h"
-    source = '#include "number.h"\nEXPORT int number() { return NUMBER; }\n'
+    source = '#include "number.h"\nextern "C" int number() { return NUMBER; }\n'
     for number in (1, 2):
         header.write_text(f"#define NUMBER {number}\n")
-        program = compile_program("header", source, extra_include_paths=[str(tmp_path)])
+        program = compile_program("header", source, "", extra_include_paths=[str(tmp_path)])
         assert program.number() == number

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import b200
-from tests.b200.host.cuda.support import needs_nvcc
+from tests.b200.host.cuda.support import needs_nvcc, torch_program
 
 pytestmark = needs_nvcc
 
@@ -52,23 +52,17 @@ void guarded(torch::Tensor x, bool waits) {
   if (waits) event.block(at::cuda::getCurrentCUDAStream());
 }
 """
-FUNCTIONS = {
-    "on_a_side_queue": "torch::Tensor x, int64_t flags, int64_t how",
-    "on_the_current_queue": "torch::Tensor x",
-    "guarded": "torch::Tensor x, bool waits",
+DECLARED = {
+    "on_a_side_queue": "void on_a_side_queue(torch::Tensor x, int64_t flags, int64_t how);",
+    "on_the_current_queue": "void on_the_current_queue(torch::Tensor x);",
+    "guarded": "void guarded(torch::Tensor x, bool waits);",
 }
 BLOCKING, NON_BLOCKING = 0, 1  # cudaStreamDefault, cudaStreamNonBlocking
 
 
 @pytest.fixture(scope="module")
 def program():
-    b200.install()
-    from torch.utils.cpp_extension import load_inline
-
-    declared = "\n".join(f"void {name}({words});" for name, words in FUNCTIONS.items())
-    return load_inline(
-        "side_queues", cpp_sources=declared, cuda_sources=SOURCE, functions=list(FUNCTIONS)
-    )
+    return torch_program()
 
 
 @pytest.fixture
