@@ -32,7 +32,7 @@ class EmulatorError(RuntimeError):
         text = str(self)
         return text if text.startswith(f"{self.kind}:") else f"{self.kind}: {text}"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[EmulatorError], tuple[Any, ...]]:
         return (EmulatorError, (self.kind, str(self)))
 
 

@@ -32,11 +32,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
 FULL = 0xFFFFFFFF
 DTYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+
+Run = Callable[..., Any]  # what a factory of style lane or warp makes
+Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,10 @@ TABLE: dict[tuple[str, ...], Entry] = {}
 INLINE_NAMES: dict[str, object] = {}  # what the source in Pure.expr and Pure.vexpr may call
 
 
-def _register(style: str, prefixes: tuple[str, ...], **options):
-    def add(factory):
+def _register(
+    style: str, prefixes: tuple[str, ...], **options: Any
+) -> Callable[[Factory], Factory]:
+    def add(factory: Factory) -> Factory:
         for prefix in prefixes:
             key = tuple(prefix.split("."))
             assert key not in TABLE, f"{prefix} is registered twice"
@@ -87,15 +93,19 @@ def _register(style: str, prefixes: tuple[str, ...], **options):
     return add
 
 
-def pure(*prefixes: str):
+def pure(*prefixes: str) -> Callable[[Factory], Factory]:
     return _register("pure", prefixes, uniform="args")
 
 
-def lane(*prefixes: str, out: int = 0, may_block: bool = False, uniform: str = "never"):
+def lane(
+    *prefixes: str, out: int = 0, may_block: bool = False, uniform: str = "never"
+) -> Callable[[Factory], Factory]:
     return _register("lane", prefixes, out=out, may_block=may_block, uniform=uniform)
 
 
-def warp(*prefixes: str, out: int = 0, may_block: bool = False, uniform: str = "never"):
+def warp(
+    *prefixes: str, out: int = 0, may_block: bool = False, uniform: str = "never"
+) -> Callable[[Factory], Factory]:
     return _register("warp", prefixes, out=out, may_block=may_block, uniform=uniform)
 
 
@@ -142,12 +152,12 @@ class Waitable:
         self.waiters: list = []
         self.signal = self.time = 0.0
 
-    def touch(self):
+    def touch(self) -> None:
         """A signal has come: what it completes is complete no earlier than now."""
         if Clock.now > self.signal:
             self.signal = Clock.now
 
-    def notify(self):
+    def notify(self) -> None:
         self.time = Clock.now if Clock.now > self.signal else self.signal
         if self.waiters:
             waiters, self.waiters = self.waiters, []

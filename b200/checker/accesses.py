@@ -138,12 +138,12 @@ class Barrier:
         used = self.users or self.uses or self.signalled or self.object.waiters
         return not used
 
-    def answered(self, agent: Agent, ins):
+    def answered(self, agent: Agent, ins) -> None:
         """A warp arrives here, or has the tensor core do so."""
         if agent.waits:
             self.answers[next(reversed(agent.waits))] = agent, ins
 
-    def gather(self, clock: np.ndarray):
+    def gather(self, clock: np.ndarray) -> None:
         """An arrival publishes a clock; tensor memory is handed over with everything else."""
         if clock is not self.last:
             self.gathered = join(self.gathered, clock)
@@ -169,7 +169,7 @@ class Barrier:
         n = min(needed.size, clock.shape[1])
         return bool((needed[:n] <= clock[ORDER, :n]).all() and not needed[n:].any())
 
-    def complete(self):
+    def complete(self) -> None:
         """The phase is over."""
         self.phases += 1
         if self.component >= self.gathered.shape[1]:
@@ -200,7 +200,7 @@ class Meeting:
         self.clock = np.zeros((SHARED_ROWS, 32), np.int32)
         self.last: np.ndarray | None = None
 
-    def gather(self, clock: np.ndarray):
+    def gather(self, clock: np.ndarray) -> None:
         if clock is not self.last:
             self.clock = join(self.clock, clock)
             self.last = clock
@@ -234,7 +234,7 @@ class ClusterState:
         record.number = len(self.records) - 1
         return record.number
 
-    def reach(self, record: Record, target):
+    def reach(self, record: Record, target) -> None:
         """An access reaches into the shared or tensor memory of `target`, which must not exit
         before.
         """

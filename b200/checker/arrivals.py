@@ -31,7 +31,7 @@ class Uses:
         self.lanes: dict = {}
         self.agent, self.lane, self.run, self.phases = None, 32, 0, 0
 
-    def add(self, agent, lane: int | None, phases: int):
+    def add(self, agent, lane: int | None, phases: int) -> None:
         """Lanes of an execution come in order: one that is not higher begins another."""
         same = agent is self.agent and lane is not None and lane > self.lane
         self.run = self.run + 1 if same else 1
@@ -58,7 +58,7 @@ class Arrivals:
         self.observer = observer
         self.early: dict[Barrier, tuple] = {}
 
-    def comes(self, barrier: Barrier, agent, ins, lane: int | None, clock: np.ndarray):
+    def comes(self, barrier: Barrier, agent, ins, lane: int | None, clock: np.ndarray) -> None:
         """A warp is about to arrive, with the clock that the arrival publishes."""
         uses = barrier.uses.get(id(ins))
         if uses is None:
@@ -69,10 +69,10 @@ class Arrivals:
         if barrier.phases != uses.phases or not barrier.explained(clock):
             self.too_many(barrier, agent, ins)
 
-    def too_many(self, barrier: Barrier, agent, ins):
+    def too_many(self, barrier: Barrier, agent, ins) -> None:
         self.early.setdefault(barrier, (agent, ins))
 
-    def finish(self):
+    def finish(self) -> None:
         """Tell of what was seen so far."""
         for barrier, (agent, ins) in self.early.items():
             self._tell(barrier, agent, ins)

@@ -21,14 +21,14 @@ class Cancellations:
         self.observer = observer
         self.failures: dict[object, list[Record]] = {}
 
-    def failed(self, agent, ins: Instr):
+    def failed(self, agent, ins: Instr) -> None:
         """A warp has found that a request failed."""
         record = Record(agent, ins, agent.component, 0, "generic", "finds that a request failed")
         record.step = record.epoch
         seen = self.failures.setdefault(agent.cta.cluster, [])
         seen[:] = [old for old in seen if old.agent is not agent] + [record]
 
-    def requested(self, agent, ins: Instr, cancel: TryCancel):
+    def requested(self, agent, ins: Instr, cancel: TryCancel) -> None:
         """A warp asks for a cluster's work."""
         for old in self.failures.get(agent.cta.cluster, ()):
             if known(agent, old):

@@ -59,7 +59,7 @@ class Checked(Machine):
         # (kernel, grid, block, cluster, bytes of shared memory) -> what a later launch may follow
         self.traces: dict[tuple, Traces] = {}
 
-    def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes):
+    def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes, /) -> Launch:
         in_order = type(self).next_fragment is Machine.next_fragment
         at_once = type(self).settle is Machine.settle and not self.keep_stores
         dependence = self._dependence(code)
@@ -248,7 +248,7 @@ class Checked(Machine):
     def waited_twice(self) -> list[WaitedTwice]:
         return self.observer.waited_twice()
 
-    def undefined(self, what: str, missing: str, ins: Instr | None = None):
+    def undefined(self, what: str, missing: str, ins: Instr | None = None) -> None:
         ins = ins or self.observer.ins
         self.observer.found(
             "protocol",
@@ -262,7 +262,7 @@ class Checked(Machine):
             severity=PORTABILITY,
         )
 
-    def lanes_exited(self, state, lanes: int):
+    def lanes_exited(self, state, lanes: int) -> None:
         super().lanes_exited(state, lanes)
         if state.live == 0:
             trail = state.cta.cluster.trail

@@ -36,7 +36,7 @@ class Loads:
         self.alike: tuple | None = None
         self.loaders: dict[tuple[int, ...], tuple] = {}  # box -> (cluster, rank) of its latest load
 
-    def by(self, agent, ins, box: tuple[int, ...]):
+    def by(self, agent, ins, box: tuple[int, ...]) -> None:
         """Who loads a box."""
         cta = agent.cta
         cluster, rank = self.loaders.get(box, (None, 0))
@@ -44,7 +44,7 @@ class Loads:
             self.alike = agent, ins, box
         self.loaders[box] = cta.cluster.index, cta.rank
 
-    def add(self, agent, ins, box: tuple[int, ...]):
+    def add(self, agent, ins, box: tuple[int, ...]) -> None:
         self.boxes[box] += 1
         if self.boxes[box] > 1:
             return
@@ -119,7 +119,7 @@ class Coverage:
 
         self.empty: list[tuple] = []  # (load, MMA, columns it reads, those that nobody has written)
 
-    def loaded(self, agent, access, ins):
+    def loaded(self, agent, access, ins) -> None:
         """A TMA load."""
         t = access.tensormap
         if len(access.boxes) > 1:  # gather4: rows in any order, those not wanted outside
@@ -134,7 +134,7 @@ class Coverage:
         found.add(agent, ins, tuple(access.boxes[0]))
         found.by(agent, ins, tuple(access.boxes[0]))
 
-    def copied(self, agent, address: int, nbytes: int, region, ins):
+    def copied(self, agent, address: int, nbytes: int, region, ins) -> None:
         """A bulk copy out of an allocation."""
         spans = self.copies.setdefault(region.base, {})
         spans.setdefault((address, address + nbytes), (agent, ins))
@@ -198,7 +198,7 @@ class Coverage:
             severity=NOTE,
         )
 
-    def finish(self):
+    def finish(self) -> None:
         for loads in self.loads.values():
             if loads.outside is not None and (missed := loads.missed()):
                 self._coordinates(loads, missed, *loads.outside)

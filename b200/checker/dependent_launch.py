@@ -45,7 +45,7 @@ class Footprint:
         self.instructions: list[Instr | None] = [None]
         self._numbers: dict[int, int] = {}
 
-    def add(self, region: Region, index, write: bool, ins: Instr):
+    def add(self, region: Region, index, write: bool, ins: Instr) -> None:
         found = self.places.get(region.base)
         if found is None or found.region is not region:
             entries = -(-region.size // UNIT)
@@ -93,11 +93,11 @@ class DependentLaunch:
         self.started = self.started_first = False  # dependents; before any wait of the warp
 
     # --- griddepcontrol ---------------------------------------------------------------------------
-    def waited(self, agent: Agent):
+    def waited(self, agent: Agent) -> None:
         self.behind.add(agent)
         self.waits.setdefault(agent.cta.cluster, []).append((agent.component, agent.now()))
 
-    def let_start(self, agent: Agent):
+    def let_start(self, agent: Agent) -> None:
         self.started = True
         self.started_first |= not self._is_behind(agent)
 
@@ -120,7 +120,9 @@ class DependentLaunch:
         return InFlight([*early, self.kept], late)
 
     # --- accesses ---------------------------------------------------------------------------------
-    def lanes(self, agent: Agent, addresses: np.ndarray, nbytes: int, write: bool, ins: Instr):
+    def lanes(
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, write: bool, ins: Instr
+    ) -> None:
         """`nbytes` at each of the addresses, int64."""
         memory = self.observer.machine.memory
         while addresses.size:
@@ -133,14 +135,14 @@ class DependentLaunch:
             self._access(agent, region, first, write, ins)
             addresses = addresses[~inside]
 
-    def span(self, agent: Agent, address: int, nbytes: int, write: bool, ins: Instr):
+    def span(self, agent: Agent, address: int, nbytes: int, write: bool, ins: Instr) -> None:
         """Contiguous bytes."""
         region = self.observer.machine.memory.region(address, nbytes)
         at = address - region.base
         index = slice(at // UNIT, -(-(at + nbytes) // UNIT))
         self._access(agent, region, index, write, ins)
 
-    def boxes(self, agent: Agent, access: TensorBoxes, write: bool, ins: Instr):
+    def boxes(self, agent: Agent, access: TensorBoxes, write: bool, ins: Instr) -> None:
         for rows, nbytes in access.spans():
             self.lanes(agent, rows, nbytes, write, ins)
 

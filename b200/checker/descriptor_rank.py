@@ -33,7 +33,7 @@ class DescriptorRanks:
         self.observer = observer
         self.fields: dict[tuple, dict[int, int | None]] = {}
 
-    def see(self, record: Record, name: str, matrix: MatrixDescriptor, k_major: bool):
+    def see(self, record: Record, name: str, matrix: MatrixDescriptor, k_major: bool) -> None:
         """An instruction reads an operand in shared memory."""
         cta = record.agent.cta
         if len(cta.cluster.ctas) == 1:
@@ -49,7 +49,7 @@ class DescriptorRanks:
         if alone or any(self._differ(field, rank, f, r) for r, f in fields.items()):
             self._tell(record, name, field, ignored)
 
-    def tell_left(self, left: dict[tuple, dict[int, int | None]]):
+    def tell_left(self, left: dict[tuple, dict[int, int | None]]) -> None:
         """Fields of a cluster, in which nothing was found."""
         for key, ranks in left.items():
             for rank, field in ranks.items():

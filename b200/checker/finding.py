@@ -85,14 +85,14 @@ class Findings(list):
         self.keys: set[tuple] = set()
         self.dropped = 0
 
-    def tell(self):
+    def tell(self) -> None:
         """Details that needed the whole run to be told, functions so far, become text."""
         for i, finding in enumerate(self):
             if any(callable(detail) for detail in finding.details):
                 details = (d() if callable(d) else d for d in finding.details)
                 self[i] = replace(finding, details=tuple(details))
 
-    def arrange(self):
+    def arrange(self) -> None:
         """Errors first, then by severity; otherwise in the order in which they were found."""
         self.sort(key=lambda finding: SEVERITIES.index(finding.severity))
 

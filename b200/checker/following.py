@@ -65,6 +65,7 @@ from b200.chip.operations import (
 )
 from b200.errors import Fault
 from b200.program.module import Instr
+from b200.registry import Factory
 from b200.spaces import WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Look(NamedTuple):
 Looking = Callable[..., Look]  # of (warp, mask or lane, arguments)
 
 
-def followed(look: Callable[[Instr], Looking | None]):
+def followed(look: Callable[[Instr], Looking | None]) -> Callable[[Factory], Factory]:
     """Marks a wrapper of instrument.py. look(ins): what tells the instruction's step, None for a
     form that is not followed.
     """
@@ -187,7 +188,7 @@ class Node:
 class Remark(NamedTuple):
     """A finding that the rules for clusters made of the cluster with this index."""
 
-    index: tuple[int, int, int]
+    cluster: tuple[int, int, int]
     finding: Finding
 
 
@@ -218,13 +219,13 @@ class Following:
         self.told: set[Node] = set()
         self.names: dict[int, str] = {}  # address of a tensor -> its name
 
-    def begin(self, cluster: Cluster, alone: bool):
+    def begin(self, cluster: Cluster, alone: bool) -> None:
         """A cluster becomes resident. alone: no other runs."""
         trail = cluster.trail = Trail(self, cluster)
         if alone and self.on and self.traces.root.next is not None:
             self.follower, trail.follows = trail, True
 
-    def stop(self):
+    def stop(self) -> None:
         """No cluster follows any more."""
         self.on, self.traces = False, Traces()
 
@@ -266,7 +267,7 @@ class Trail:
         self.note: list[Callable[[], None]] = []
         self.latest: dict[tuple, Any] = {}
 
-    def step(self, step: tuple):
+    def step(self, step: tuple) -> None:
         """The cluster is about to take a step. Departed if it follows and nobody has taken it."""
         node = self.node.behind(step)
         if node is None:
@@ -281,11 +282,11 @@ class Trail:
             node = self.node.add(step)
         self.node = node
 
-    def take(self, ins: Instr, w, who: int, operands: tuple):
+    def take(self, ins: Instr, w, who: int, operands: tuple) -> None:
         """The step of an instruction."""
         self.step((id(ins), w.cta.rank, w.index, who, operands))
 
-    def look(self, ins: Instr, w, who: int, look: Look):
+    def look(self, ins: Instr, w, who: int, look: Look) -> None:
         """An instruction is about to be executed. who: the lanes or the lane."""
         self.take(ins, w, who, look.operands)
         if look.touch is not None and not self.following.touches(look.touch):
@@ -298,7 +299,7 @@ class Trail:
             if look.note is not None:
                 self.note.append(look.note)
 
-    def issue(self, operation: Operation, w):
+    def issue(self, operation: Operation, w) -> None:
         """An operation is about to be issued."""
         if isinstance(operation, UNRULED):
             return
@@ -311,7 +312,7 @@ class Trail:
         who = -1 if observer.lane is None else observer.lane
         self.look(observer.ins, w, who, look(self, w, operation))
 
-    def stop(self):
+    def stop(self) -> None:
         """Nobody follows any more in this launch, nor does this cluster."""
         self.following.stop()
         if self.follows:
@@ -325,7 +326,7 @@ class Trail:
         before, self.latest[key] = self.latest.get(key), place
         return before == place
 
-    def exited(self, state):
+    def exited(self, state) -> None:
         """A warp has exited. Departed if rules that see all clusters find something."""
         self.step(("exit", state.cta.rank, state.index))
         warps = [warp for cta in self.cluster.ctas for warp in cta.warps]
@@ -342,7 +343,7 @@ class Trail:
         remarks = following.traces.remarks.get(self.node, ())
         if self.node in following.told:
             remarks = ()
-        elif any(remark.index != self.cluster.index for remark in remarks):
+        elif any(remark.cluster != self.cluster.index for remark in remarks):
             raise Departed
         for place, agent in agents.items():
             agent.roles |= self.node.left.roles.get(place, frozenset())

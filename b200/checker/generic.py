@@ -22,7 +22,7 @@ from b200.chip.memory.loads_stores import kind_of, space_of
 from b200.chip.memory.matrix import matrix_space
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Vec
-from b200.registry import active
+from b200.registry import Run, active
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 UNSEEN = ("param", "local", "const")  # state spaces of a thread, or of what nobody writes
@@ -59,7 +59,7 @@ def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
 
 def shared_access(
     w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes, kind="generic", text=""
-):
+) -> None:
     """An access of shared memory by a warp, one or more addresses; lanes: the lane of each."""
     observer = w.machine.observer
     observer.ins = ins
@@ -242,7 +242,7 @@ def _look_at_access(ins: Instr) -> Looking | None:
 
 
 @followed(_look_at_access)
-def access(ins: Instr, run):
+def access(ins: Instr, run) -> Run:
     """ld, st."""
     space, write = space_of(ins), ins.mods[0] == "st"
     kind = kind_of(ins)
@@ -290,7 +290,7 @@ def _changes(w, at: np.ndarray, old, mask: int) -> bool:
     return False
 
 
-def atomic(ins: Instr, run):
+def atomic(ins: Instr, run) -> Run:
     """atom, red."""
     space = space_of(ins)
     if space == "generic" and ins.has("shared::cta", "shared::cluster"):
@@ -339,7 +339,7 @@ def _look_at_matrix(ins: Instr) -> Looking:
 
 
 @followed(_look_at_matrix)
-def matrix_access(ins: Instr, run):
+def matrix_access(ins: Instr, run) -> Run:
     """ldmatrix, stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix i's rows."""
     count = next((n for n in (4, 2, 1) if ins.has(f"x{n}")), 1)
     rows = 16 if ins.has("m16n16") else 8

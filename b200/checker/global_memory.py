@@ -10,6 +10,7 @@ schedule that has it after.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -32,6 +33,7 @@ from b200.checker.scopes import GPU, scope_of
 from b200.checker.tensormap_edits import TensorMaps
 from b200.checker.vector_clocks import Agent
 from b200.chip.copies.tma_box import Window
+from b200.chip.state import Region
 from b200.program.module import Instr
 
 UNIT = 2  # bytes of an entry
@@ -57,7 +59,7 @@ class GlobalRules(GlobalConflicts):
         self.maps = TensorMaps(observer)
         self.reductions: dict = {}  # allocation -> CTA that added floats to it
 
-    def finish(self):
+    def finish(self) -> None:
         self.shadows.clear()
 
     def holes(self) -> tuple[str, int, int] | None:
@@ -78,7 +80,7 @@ class GlobalRules(GlobalConflicts):
             found = self.shadows[region.base] = sparse.zeros(entries, np.uint32)
         return found
 
-    def writer(self, address: int, nbytes: int):
+    def writer(self, address: int, nbytes: int) -> tuple[Agent, Instr] | None:
         """(agent, instruction) of a write of this launch to one of some bytes, None without one."""
         region = self.observer.machine.memory.region(address, nbytes)
         shadow = self.shadows.get(region.base)
@@ -97,14 +99,14 @@ class GlobalRules(GlobalConflicts):
             self.writes.append(Write(agent, ins, kind))
         return found
 
-    def forget(self, cluster):
+    def forget(self, cluster) -> None:
         """What a cluster has written, which starts again."""
         for number, write in enumerate(self.writes):
             if write is not None and write.agent.cta.cluster is cluster:
                 self.writes[number] = None
 
     # --- reads ----------------------------------------------------------------------------------
-    def loaded_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins):
+    def loaded_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
         """`nbytes` read at each of the addresses, int64."""
         access = Access(ins)
         for region, at in self.regions(addresses, nbytes):
@@ -112,7 +114,7 @@ class GlobalRules(GlobalConflicts):
                 cells = shadow[(at // UNIT)[:, None] + _range(-(-nbytes // UNIT))]
                 self._check(agent, cells, access, region)
 
-    def regions(self, addresses: np.ndarray, nbytes: int):
+    def regions(self, addresses: np.ndarray, nbytes: int) -> Iterator[tuple[Region, np.ndarray]]:
         """(allocation, offsets in it) of accesses of `nbytes` each."""
         memory = self.observer.machine.memory
         while addresses.size:
@@ -125,7 +127,7 @@ class GlobalRules(GlobalConflicts):
             yield region, addresses[inside] - region.base
             addresses = addresses[~inside]
 
-    def loaded(self, agent, address: int, nbytes: int, ins):
+    def loaded(self, agent, address: int, nbytes: int, ins) -> None:
         """Contiguous bytes read by a copy: of the async proxy, if it is a bulk one."""
         region = self.observer.machine.memory.region(address, nbytes)
         bulk = ins.has("bulk")
@@ -155,14 +157,14 @@ class GlobalRules(GlobalConflicts):
             severity=PORTABILITY if region.within else ERROR,
         )
 
-    def loaded_box(self, agent, access, ins):
+    def loaded_box(self, agent, access, ins) -> None:
         """A TMA load."""
         if access.region.base in self.shadows:
             for cells in self._boxes(access):
                 self._check(agent, cells, Access(ins, COPY), access.region)
 
     # --- writes ---------------------------------------------------------------------------------
-    def stored(self, agent, address: int, nbytes: int, ins, kind: str = COPY):
+    def stored(self, agent, address: int, nbytes: int, ins, kind: str = COPY) -> None:
         """Contiguous bytes of a bulk copy or reduction."""
         region = self.observer.machine.memory.region(address, nbytes)
         shadow = self._shadow(region)
@@ -174,7 +176,9 @@ class GlobalRules(GlobalConflicts):
             self._check(agent, cells, Access(ins, kind, writes=True), region)
         cells[:] = self._number(agent, ins, kind)
 
-    def stored_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins, kind: str = WEAK):
+    def stored_lanes(
+        self, agent, addresses: np.ndarray, nbytes: int, ins, kind: str = WEAK
+    ) -> None:
         """`nbytes` at each of the addresses, int64."""
         if nbytes < UNIT:
             return
@@ -207,7 +211,7 @@ class GlobalRules(GlobalConflicts):
             self._check(agent, cells, access, region)
         shadow[index] = value
 
-    def stored_box(self, agent, access, ins, kind: str = COPY):
+    def stored_box(self, agent, access, ins, kind: str = COPY) -> None:
         """A TMA store or reduction."""
         number = self._number(agent, ins, kind)
         for cells in self._boxes(access):
@@ -216,7 +220,7 @@ class GlobalRules(GlobalConflicts):
             cells[...] = number
 
     # --- strong accesses ------------------------------------------------------------------------
-    def strongly_loaded(self, agent, addresses: np.ndarray, nbytes: int, ins):
+    def strongly_loaded(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
         """ld.relaxed, ld.acquire, ld.volatile: receive signals."""
         polled = self.polled.get(agent)
         if polled is not None and addresses.size == 1:
@@ -236,7 +240,7 @@ class GlobalRules(GlobalConflicts):
                     count = len(self.order.chains.get(address, ()))
                     self.polled[agent] = ins, address, shadow, unit, int(shadow[unit]), count
 
-    def strongly_stored(self, agent, addresses: np.ndarray, nbytes: int, ins):
+    def strongly_stored(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
         """st.relaxed, st.release, st.volatile: a signal."""
         if nbytes < UNIT:
             return
@@ -245,7 +249,7 @@ class GlobalRules(GlobalConflicts):
         self._write_of(agent, ins).signal = signal
         agent.release()
 
-    def updated(self, agent, addresses: np.ndarray, nbytes: int, ins):
+    def updated(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
         """atom, red: receive signals, and pass them on with one of their own."""
         found = []
         for region, at in self.regions(addresses, nbytes):
@@ -295,7 +299,7 @@ class GlobalRules(GlobalConflicts):
             yield np.ndarray(shape, np.uint32, shadow, start // UNIT * 2 * UNIT, strides)
 
     # --- reductions ---------------------------------------------------------
-    def reduced(self, agent, address: int, nbytes: int, ins):
+    def reduced(self, agent, address: int, nbytes: int, ins) -> None:
         """A reduction of floating-point numbers: sums depend on the order of the CTAs."""
         if not (
             ins.has("add") and any(m.startswith(("f16", "f32", "f64", "bf16")) for m in ins.mods)

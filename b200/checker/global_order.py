@@ -94,7 +94,7 @@ class Pending(NamedTuple):
     signal: Signal
 
 
-def merge(into: Knowledge, knowledge: Knowledge):
+def merge(into: Knowledge, knowledge: Knowledge) -> None:
     """Join knowledge. A clock is shared, and not changed."""
     for cluster, clock in knowledge.items():
         have = into.get(cluster)
@@ -145,7 +145,7 @@ class GlobalOrder:
         latest = (next((a for a in reversed(of) if a.before(clock, ORDER)), None) for of in every)
         return [arrival for arrival in latest if arrival is not None]
 
-    def passes_on(self, address: int, signal: Signal, before: Signal | None):
+    def passes_on(self, address: int, signal: Signal, before: Signal | None) -> None:
         """An atomic hands over what those before it on its address have, back to the latest store.
         before: the signal of a store that is the latest write, if it is one.
         """
@@ -156,7 +156,7 @@ class GlobalOrder:
             chain.clear()  # it has taken them over
         chain[:] = [s for s in chain if s.agent is not signal.agent][-KEPT:] + [signal]
 
-    def receive(self, agent: Agent, signals, ins: Instr):
+    def receive(self, agent: Agent, signals, ins: Instr) -> None:
         """A strong read, or an atomic, sees signals."""
         scope, acquiring, learned = scope_of(ins, GPU), acquires(ins), self._learned(agent)
         for signal in signals:
@@ -173,7 +173,7 @@ class GlobalOrder:
                 if far <= CLUSTER and signal.clock is not None:
                     agent.acquire_barrier(order_of(signal.clock))
 
-    def fenced(self, agent: Agent, scope: int):
+    def fenced(self, agent: Agent, scope: int) -> None:
         """A fence: what was read before it, by whoever is ordered before it, is acquired."""
         learned = self.learned.get(self.observer.state(agent.cta))
         if learned is None:
@@ -187,7 +187,7 @@ class GlobalOrder:
                 learned.seen.add((agent, id(pending)))
                 self._take(agent, pending.signal, far)
 
-    def fenced_proxy(self, agent: Agent):
+    def fenced_proxy(self, agent: Agent) -> None:
         """fence.proxy.async: what the warp knows of other clusters is open to the async proxy."""
         found: Knowledge = {}
         for arrival in self._of(agent):

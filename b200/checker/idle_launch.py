@@ -24,7 +24,7 @@ def stores_global(ins: Instr) -> bool:
     return target == "global"
 
 
-def finish(observer, kernel: Kernel, params: bytes):
+def finish(observer, kernel: Kernel, params: bytes) -> None:
     """The launch has ended; observer.wrote: whether it has written global memory."""
     if observer.wrote:
         return

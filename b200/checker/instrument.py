@@ -19,12 +19,13 @@ from b200.checker.without_rule import without_rule
 from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.program.writer import Writer
+from b200.registry import Run
 
 
 class CheckedWriter(Writer):
     """Translates with the observer around every instruction that has state."""
 
-    def write(self):
+    def write(self) -> None:
         self.first_reads = first_reads(self.out.structure)
         self.out.without_rule = without_rule(self.out.structure, [words for words, _ in WRAPPERS])
         super().write()
@@ -43,7 +44,7 @@ class CheckedWriter(Writer):
         super()._op(op)
 
 
-def wrap(ins: Instr, run, style: str):
+def wrap(ins: Instr, run, style: str) -> Run:
     """The run function of an instruction, observed. style: "lane" or "warp"."""
     for words, make in WRAPPERS:
         if ins.mods[: len(words)] == words:

@@ -30,7 +30,9 @@ _PATTERNS: dict[tuple, Pattern] = {}
 _LANES: dict[tuple, np.ndarray] = {}
 
 
-def lane_words(at: np.ndarray, nbytes: int, lanes: np.ndarray):
+def lane_words(
+    at: np.ndarray, nbytes: int, lanes: np.ndarray
+) -> tuple[slice | np.ndarray, int, int, np.ndarray]:
     """(index of the words, the first, the last, lane of each) of accesses of `nbytes` each: a slice
     where they fill a range, in whatever order, as they mostly do.
     """

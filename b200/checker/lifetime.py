@@ -10,7 +10,7 @@ from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.vector_clocks import HB, NEVER, ORDER, SHARED_ROWS, join
 
 
-def warp_exited(observer, warp_state):
+def warp_exited(observer, warp_state) -> None:
     """All lanes of a warp have exited."""
     cta = warp_state.cta
     state = observer.state(cta)
@@ -122,7 +122,7 @@ def _outgoing(observer, cta, state, clock):
             )
 
 
-def gone(observer, record, target):
+def gone(observer, record, target) -> None:
     """An access reaches a CTA that has exited already."""
     observer.found(
         "lifetime",

@@ -39,7 +39,7 @@ class Mbarriers(Asynchronous):
             return None
         return self.state(cta).barriers.get((cta.rank, offset))
 
-    def event(self, barrier: Barrier, agent: Agent | None, what: str):
+    def event(self, barrier: Barrier, agent: Agent | None, what: str) -> None:
         self.events += 1
         barrier.events.append((self.events, agent, what, words.line(self.ins), barrier.phases))
 
@@ -67,7 +67,7 @@ class Mbarriers(Asynchronous):
             if barrier.phases > 1 or not barrier.object.idle
         ]
 
-    def initialised(self, warp, mbarrier, before: Barrier | None, lane: int):
+    def initialised(self, warp, mbarrier, before: Barrier | None, lane: int) -> None:
         """An mbarrier.init. Lanes of one execution that all initialise it, with one count, do so
         once: the words they store are the same.
         """
@@ -96,7 +96,7 @@ class Mbarriers(Asynchronous):
                 PORTABILITY if before.at_rest(agent) else ERROR,
             )
 
-    def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False):
+    def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False) -> None:
         """The initialisation of a barrier must be known to whoever uses it, through a fence to
         other proxies.
         """
@@ -135,20 +135,20 @@ class Mbarriers(Asynchronous):
                 PORTABILITY,
             )
 
-    def comes(self, warp, mbarrier, lane: int):
+    def comes(self, warp, mbarrier, lane: int) -> None:
         """A lane is about to arrive."""
         barrier = self.barrier(mbarrier)
         if barrier is not None:
             agent = self.agent(warp)
             self.arrivals.comes(barrier, agent, self.ins, lane, agent.release())
 
-    def refused(self, warp, mbarrier):
+    def refused(self, warp, mbarrier) -> None:
         """An arrival was a fault: the phase expects no more."""
         barrier = self.barrier(mbarrier)
         if barrier is not None and id(self.ins) in barrier.uses:
             self.arrivals.too_many(barrier, self.agent(warp), self.ins)
 
-    def arrived(self, warp, mbarrier, phase: int, what: str, nbytes: int = 0):
+    def arrived(self, warp, mbarrier, phase: int, what: str, nbytes: int = 0) -> None:
         """A warp has arrived, or announced bytes; `phase`: parity before."""
         barrier = self.barrier(mbarrier)
         if barrier is None:
@@ -183,7 +183,7 @@ class Mbarriers(Asynchronous):
             self.orders_only(agent, ins, target, clock)
         return clock
 
-    def orders_only(self, agent: Agent, ins: Instr, target, clock: np.ndarray):
+    def orders_only(self, agent: Agent, ins: Instr, target, clock: np.ndarray) -> None:
         """An arrival publishes a clock without order of memory."""
         edges = self.state(target).edges
         if not edges or edges[-1].clock is not clock:
@@ -208,13 +208,13 @@ class Mbarriers(Asynchronous):
             record.step = record.epoch
             self.reach(record, target)
 
-    def looked(self, warp, mbarrier, parity: int):
+    def looked(self, warp, mbarrier, parity: int) -> None:
         """A wait came back with nothing."""
         barrier = self.barrier(mbarrier)
         if barrier is not None:
             self.agent(warp).looked[barrier] = parity, self.ins
 
-    def waited(self, warp, mbarrier, parity: int, relaxed: Instr | None):
+    def waited(self, warp, mbarrier, parity: int, relaxed: Instr | None) -> None:
         """A wait was satisfied. relaxed: its instruction, if it acquires nothing."""
         barrier = self.barrier(mbarrier)
         if barrier is None:

@@ -12,7 +12,9 @@ from b200.checker.accesses import Meeting
 from b200.checker.vector_clocks import HB
 
 
-def arrived(observer, agent, ins, number: int, threads: int, now: Meeting, before: Meeting | None):
+def arrived(
+    observer, agent, ins, number: int, threads: int, now: Meeting, before: Meeting | None
+) -> None:
     """A warp arrives at barrier `number` for `threads` threads (0: all of the CTA)."""
     now.arrivals.append((agent, agent.epoch, ins, threads))
     if before is None:

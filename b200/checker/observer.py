@@ -133,7 +133,7 @@ class Observer(Mbarriers):
         new: Record | None,
         old: Record | None,
         severity: str = ERROR,
-    ):
+    ) -> None:
         """A finding about what record `new` does, against `old`, by a rule for clusters."""
         before = len(self.findings)
         if kind == "race" and severity == ERROR or kind == "uninitialised" and severity != NOTE:
@@ -149,7 +149,7 @@ class Observer(Mbarriers):
         if len(self.findings) > before and self.cluster is not None:
             self.remarks[before] = self.cluster
 
-    def remarked(self, finding: Finding, cluster: Cluster):
+    def remarked(self, finding: Finding, cluster: Cluster) -> None:
         """What was found of a cluster that this one has followed from another launch."""
         key = finding.kind, finding.loc, finding.other
         if self.findings.new(*key) and self.alike[key[:2]] < ALIKE:
@@ -174,7 +174,9 @@ class Observer(Mbarriers):
                 remarks.append(remark)
         return True
 
-    def found(self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR):
+    def found(
+        self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR
+    ) -> None:
         loc, also = words.line(ins), words.line(other) if other is not None else ""
         key = (kind, loc, also) if ins is not None else (kind, diagnosis)
         if self.following is not None and self.following.follower is not None:
@@ -187,26 +189,26 @@ class Observer(Mbarriers):
             self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also, severity))
 
     # --- fences ---------------------------------------------------------------------------------
-    def fence_memory(self, agent: Agent, ins: Instr, scope: int):
+    def fence_memory(self, agent: Agent, ins: Instr, scope: int) -> None:
         """fence.acq_rel, fence.sc, membar; fence.acquire and fence.release do one half of it."""
         acquires, releases = not ins.has("release"), not ins.has("acquire")
         agent.fence_memory(scope, acquires, releases)
         if acquires:
             self.globals.order.fenced(agent, scope)
 
-    def fence_async(self, agent: Agent):
+    def fence_async(self, agent: Agent) -> None:
         """fence.proxy.async for shared memory."""
         agent.fence_async()
 
-    def fence_async_global(self, agent: Agent):
+    def fence_async_global(self, agent: Agent) -> None:
         agent.fence_async_global()
         self.globals.order.fenced_proxy(agent)
 
-    def fence_init(self, agent: Agent):
+    def fence_init(self, agent: Agent) -> None:
         agent.fence_init()
 
     # --- tensor memory --------------------------------------------------------------------------
-    def allocated(self, warp, address, columns: int, pair: bool):
+    def allocated(self, warp, address, columns: int, pair: bool) -> None:
         """tcgen05.alloc has handed out columns: the latest of the CTA's allocations of this
         size.
         """
@@ -238,7 +240,7 @@ class Observer(Mbarriers):
         self.shared(warp.cta).generic_write(record, np.array([at // 4]), at // 4, at // 4, 0)
         return int(warp.cta.smem.u32[at // 4])
 
-    def freed(self, warp, first: int, columns: int, pair: bool):
+    def freed(self, warp, first: int, columns: int, pair: bool) -> None:
         agent, cta = self.agent(warp), warp.cta
         record = Record(
             agent,
@@ -254,7 +256,7 @@ class Observer(Mbarriers):
             pairs.frees(self, record, first)
         self.tensor(cta).freed(record, slice(first, first + columns))
 
-    def registers_read(self, warp, loads):
+    def registers_read(self, warp, loads) -> None:
         """An instruction reads registers of tcgen05.ld instructions: they are complete."""
         trail = warp.cta.cluster.trail
         if trail is not None:
@@ -276,7 +278,7 @@ class Observer(Mbarriers):
             meetings.pop((*key[:-1], key[-1] - 2), None)
         return found
 
-    def reach(self, record: Record, target):
+    def reach(self, record: Record, target) -> None:
         """An access to another CTA of the cluster, which must still be there."""
         state = self.state(target)
         if target.rank in state.exits and state.left[target.rank] == len(target.warps):
@@ -295,16 +297,16 @@ class Observer(Mbarriers):
         ranks = state.ranks if state is not None else {}
         return Left(roles, of_cluster(coverage.unread), of_cluster(coverage.empty), ranks)
 
-    def tell_left(self, left: Left):
+    def tell_left(self, left: Left) -> None:
         """A cluster has ended that is followed from another launch."""
         self.coverage.unread += left.unread
         self.coverage.empty += left.empty
         self.descriptors.tell_left(left.ranks)
 
-    def warp_exited(self, state):
+    def warp_exited(self, state) -> None:
         lifetime.warp_exited(self, state)
 
-    def finish(self):
+    def finish(self) -> None:
         """The launch has ended."""
         self.conclude()
         self.of_clusters = len(self.findings)
@@ -313,7 +315,7 @@ class Observer(Mbarriers):
         self.globals.finish()
         self._scales()
 
-    def conclude(self):
+    def conclude(self) -> None:
         """Tell of what needs the whole run to be told; also where an error ends it."""
         self.repeats.finish()
         self.arrivals.finish()

@@ -11,15 +11,16 @@ from __future__ import annotations
 from b200.checker import naming as words
 from b200.checker.accesses import Record
 from b200.checker.vector_clocks import ORDER, Agent
+from b200.chip.state import CTA
 
 
-def peer_of(cta):
+def peer_of(cta: CTA) -> CTA:
     """The other CTA of a pair."""
     even, odd = cta.pair
     return odd if cta is even else even
 
 
-def allocates(observer, agent: Agent):
+def allocates(observer, agent: Agent) -> None:
     """A warp is about to execute tcgen05.alloc.cta_group::2."""
     peer = peer_of(agent.cta)
     agents = [warp.agent for warp in peer.warps if warp.agent is not None]
@@ -38,7 +39,7 @@ def allocates(observer, agent: Agent):
     )
 
 
-def allocated(observer, record: Record, first: int):
+def allocated(observer, record: Record, first: int) -> None:
     """A CTA's part of a pair's allocation is done; the odd CTA's has waited for the even one's."""
     cta, allocations = record.agent.cta, observer.state(record.agent.cta).pairs
     mine = allocations.setdefault((cta.rank, first), [])
@@ -49,7 +50,7 @@ def allocated(observer, record: Record, first: int):
         record.agent.learn_order(other.component, other.step)
 
 
-def frees(observer, record: Record, first: int):
+def frees(observer, record: Record, first: int) -> None:
     """A warp is about to free a pair's columns: the peer's alloc of the same turn is before it."""
     agent = record.agent
     peer, allocations = peer_of(agent.cta), observer.state(agent.cta).pairs

@@ -33,11 +33,11 @@ class Products:
         self.latest: dict[tuple, tuple] = {}
         self.unread = False
 
-    def note(self, diagnosis: str, details, new: Record, old: Record | None, severity=NOTE):
+    def note(self, diagnosis: str, details, new: Record, old: Record | None, severity=NOTE) -> None:
         self.observer.report("product", diagnosis, details, new, old, severity)
 
     # --- tcgen05.mma ----------------------------------------------------------------------------
-    def multiplied(self, record: Record, cta, op):
+    def multiplied(self, record: Record, cta, op) -> None:
         """Before the shadow of `cta`, the issuing CTA, knows of the MMA."""
         tensor, shared = self.observer.tensor(cta), self.observer.shared(cta)
         for operand in (op.a, op.b):
@@ -194,7 +194,7 @@ class Products:
                 return
 
     # --- tcgen05.cp -----------------------------------------------------------------------------
-    def copied(self, record: Record, cta, start: int, columns: slice):
+    def copied(self, record: Record, cta, start: int, columns: slice) -> None:
         """Before the shadow knows of the copy of what lies at offset `start`."""
         tensor = self.observer.tensor(cta)
         thing = words.thing(record)
@@ -264,7 +264,7 @@ class Products:
             old,
         )
 
-    def stale(self, new: Record, old: Record, place: str):
+    def stale(self, new: Record, old: Record, place: str) -> None:
         """`new` reads what is left of a load that a later phase's load has overwritten in part."""
         later = old.overwritten
         assert later is not None  # who calls has looked
@@ -282,11 +282,11 @@ class Products:
             old,
         )
 
-    def remarked(self, finding: Finding):
+    def remarked(self, finding: Finding) -> None:
         """A finding on a cluster that was followed from another launch."""
         self.unread |= finding.diagnosis.endswith(NEVER_READ)
 
-    def part_unread(self, old: Record, total: int, used: int):
+    def part_unread(self, old: Record, total: int, used: int) -> None:
         """A load of which the tensor core has read a part: granules of it."""
         self.unread = True
         self.note(

@@ -11,7 +11,7 @@ from b200.chip.describe import mnemonic
 WARPGROUP = 4  # warps
 
 
-def cta_exited(observer, cta):
+def cta_exited(observer, cta) -> None:
     """Every warp of a CTA has exited."""
     moves = {w.index: w.agent and w.agent.registers for w in cta.warps}
     if not any(moves.values()):

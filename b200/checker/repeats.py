@@ -57,7 +57,7 @@ class Repeats:
         self.first: Operation | None = None
         self.counts: dict[tuple, int] = {}
 
-    def issued(self, warp, operation: Operation):
+    def issued(self, warp, operation: Operation) -> None:
         """A lane issues an operation; the lanes of one execution come one after the other."""
         ins, fragment, hits = self.execution
         now = warp.machine.hits[warp.pc]
@@ -77,7 +77,7 @@ class Repeats:
             )
             repeat.lanes = max(repeat.lanes, lanes)
 
-    def finish(self):
+    def finish(self) -> None:
         """Tell of what was seen so far: by now it is known which bytes were announced."""
         for repeat in self.found.values():
             self._tell(repeat)

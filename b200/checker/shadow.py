@@ -33,7 +33,7 @@ class Blocks:
     def __init__(self):
         self.bits = 0
 
-    def add(self, low: int, high: int):
+    def add(self, low: int, high: int) -> None:
         """Bytes low to high."""
         first = low >> 9
         self.bits |= (2 << (high >> 9) - first) - 1 << first
@@ -66,7 +66,7 @@ class SharedShadow:
         self.stored_in, self.barriers_in = Blocks(), Blocks()
         self.loaded_in = [Blocks() for _ in range(GENERIC_READERS)]
 
-    def clear(self):
+    def clear(self) -> None:
         """As new, for the next CTA: fresh memory costs more than clearing what was used."""
         for cells, blocks in (
             (self.written, self.written_in),

@@ -26,7 +26,7 @@ def place(cta, low: int, high: int, unit: int) -> str:
     return f"shared memory [{low * unit:#x}, {(high + 1) * unit:#x}) of CTA {cta.index}"
 
 
-def granules(index):
+def granules(index) -> slice | np.ndarray:
     """The granules of an index of words."""
     if isinstance(index, slice):
         return slice(index.start >> 2, (index.stop - 1 >> 2) + 1)
@@ -144,7 +144,7 @@ class SharedRules:
         partly=False,
         lane=None,
         rows: Sequence[SharedRules] | None = None,
-    ):
+    ) -> None:
         """partly: only a source nothing of which was written is uninitialised. lane: that issues
         it, None if not one. rows: index is [rows of the result, granules], and these CTAs hold the
         operand's other rows there.
@@ -260,9 +260,10 @@ class SharedRules:
                     PORTABILITY,
                 )
 
-    def async_write(self, new: Record, index, low: int, high: int):
+    def async_write(self, new: Record, index, low: int, high: int) -> None:
         shadow = self.shadow
         at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
+        replaced = None  # what loads have written there
         for cells, blocks, how in (
             (shadow.written, shadow.written_in, "overwrite"),
             (shadow.core, shadow.core_in, "write"),
@@ -277,7 +278,8 @@ class SharedRules:
                             self.state.records[number].overwritten = new
                     replaced = cells[index].copy()
                 elif cells is shadow.core and 0 in numbers and len(numbers) > 1:
-                    self._part_unread(replaced, cells[index])
+                    if replaced is not None:
+                        self._part_unread(replaced, cells[index])
                 if numbers != (0,):
                     cells[index] = 0
         if shadow.stored_in.meet(first, last):
@@ -305,13 +307,15 @@ class SharedRules:
             if 0 < used < total * old.inside:
                 self.products.part_unread(old, total, used)
 
-    def ended(self):
+    def ended(self) -> None:
         """The CTA's cluster has ended: what the last loads brought."""
         if self.shadow.core_in.bits:
             self._part_unread(self.shadow.written, self.shadow.core)
 
     # --- generic proxy --------------------------------------------------------------------------
-    def generic_read(self, new: Record, index: np.ndarray, low: int, high: int, lanes: np.ndarray):
+    def generic_read(
+        self, new: Record, index: np.ndarray, low: int, high: int, lanes: np.ndarray
+    ) -> None:
         """lanes: that reads each word."""
         shadow = self.shadow
         at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
@@ -336,7 +340,9 @@ class SharedRules:
         shadow.reader[index] = lanes
         shadow.loaded_in[slot].add(first, last)
 
-    def generic_write(self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes):
+    def generic_write(
+        self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes
+    ) -> None:
         """lanes: that writes each word."""
         shadow = self.shadow
         at, first, last = (low, high, WORD), low * WORD, high * WORD + 3

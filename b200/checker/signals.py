@@ -47,7 +47,9 @@ class Signals(ABC):
     unwritten: Unwritten
 
     @abstractmethod
-    def found(self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR): ...
+    def found(
+        self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR
+    ) -> None: ...
 
     @abstractmethod
     def operand(self, address: int) -> str: ...

@@ -54,7 +54,7 @@ class Stores:
         return found
 
     # --- called while the launch runs -------------------------------------------------------------
-    def lanes(self, memory, agent, addresses: np.ndarray, nbytes: int):
+    def lanes(self, memory, agent, addresses: np.ndarray, nbytes: int) -> None:
         """`nbytes` at each of the addresses, int64."""
         number = self._number(agent)
         while addresses.size:
@@ -67,13 +67,13 @@ class Stores:
                 shadow[np.minimum(first + step, last)] = number
             addresses = addresses[~inside]
 
-    def span(self, region, agent, address: int, nbytes: int):
+    def span(self, region, agent, address: int, nbytes: int) -> None:
         """Contiguous bytes of an allocation, out of shared memory."""
         self.copied = True
         at = address - region.base
         self._shadow(region)[at // UNIT : -(-(at + nbytes) // UNIT)] = self._number(agent)
 
-    def boxes(self, agent, access):
+    def boxes(self, agent, access) -> None:
         """What a TMA store or reduction writes."""
         self.copied = True
         region, number = access.region, self._number(agent)
@@ -90,7 +90,7 @@ class Stores:
             units = np.arange(-(-view.shape[-1] // UNIT))
             shadow[rows.reshape(-1, 1) // UNIT + units] = number
 
-    def mma(self, m: int, n: int, ctas: int):
+    def mma(self, m: int, n: int, ctas: int) -> None:
         self.mmas[m // ctas, n, ctas] += 1
 
     def _number(self, agent) -> int:

@@ -19,11 +19,11 @@ from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier import barrier_operand
 from b200.errors import Fault
 from b200.program.module import Instr
-from b200.registry import active, lanes
+from b200.registry import Run, active, lanes
 
 
 @followed(all_operands)
-def warp_sync(ins: Instr, run):
+def warp_sync(ins: Instr, run) -> Run:
     """bar.warp.sync: the lanes see what they wrote for each other."""
 
     def observed(w, mask, *args):
@@ -37,7 +37,7 @@ def warp_sync(ins: Instr, run):
 
 
 @followed(all_operands)
-def init(ins: Instr, run):
+def init(ins: Instr, run) -> Run:
     find = barrier_operand(ins)
 
     def observed(w, lane, address, count):
@@ -51,7 +51,7 @@ def init(ins: Instr, run):
 
 
 @followed(all_operands)
-def inval(ins: Instr, run):
+def inval(ins: Instr, run) -> Run:
     def observed(w, lane, address):
         observer = w.machine.observer
         observer.ins = ins
@@ -66,7 +66,7 @@ def inval(ins: Instr, run):
 
 
 @followed(all_operands)
-def arrive(ins: Instr, run):
+def arrive(ins: Instr, run) -> Run:
     find = barrier_operand(ins)
     expects = ins.has("expect_tx")
     arrives = ins.mods[1] != "expect_tx"
@@ -98,7 +98,7 @@ def arrive(ins: Instr, run):
 
 
 @followed(all_operands)
-def complete_tx(ins: Instr, run):
+def complete_tx(ins: Instr, run) -> Run:
     find = barrier_operand(ins)
 
     def observed(w, lane, address, nbytes):
@@ -116,7 +116,7 @@ def complete_tx(ins: Instr, run):
 
 
 @followed(all_operands)
-def wait(ins: Instr, run):
+def wait(ins: Instr, run) -> Run:
     find = barrier_operand(ins)
     shift = 0 if ins.has("parity") else 63
     relaxed = ins.has("relaxed")
@@ -144,7 +144,7 @@ def wait(ins: Instr, run):
 
 
 @followed(all_operands)
-def named(ins: Instr, run):
+def named(ins: Instr, run) -> Run:
     """bar.sync, bar.red (which may be executed again when woken), bar.arrive."""
     waits = not ins.has("arrive")
     counted = not ins.has("red") or len(ins.operands) == 4
@@ -185,7 +185,7 @@ def named(ins: Instr, run):
 
 
 @followed(all_operands)
-def cluster_arrive(ins: Instr, run):
+def cluster_arrive(ins: Instr, run) -> Run:
     relaxed = ins.has("relaxed")
 
     def observed(w, mask):
@@ -205,7 +205,7 @@ def cluster_arrive(ins: Instr, run):
 
 
 @followed(all_operands)
-def cluster_wait(ins: Instr, run):
+def cluster_wait(ins: Instr, run) -> Run:
     def observed(w, mask):
         observer = w.machine.observer
         observer.ins = ins
@@ -217,7 +217,7 @@ def cluster_wait(ins: Instr, run):
 
 
 @followed(all_operands)
-def registers(ins: Instr, run):
+def registers(ins: Instr, run) -> Run:
     """setmaxnreg."""
 
     def observed(w, mask, n):
@@ -227,7 +227,7 @@ def registers(ins: Instr, run):
     return observed
 
 
-def is_canceled(ins: Instr, run):
+def is_canceled(ins: Instr, run) -> Run:
     def observed(w, lane, response):
         canceled = run(w, lane, response)
         if not canceled:
@@ -243,7 +243,7 @@ def is_canceled(ins: Instr, run):
 
 
 @followed(all_operands)
-def grid_dependency(ins: Instr, run):
+def grid_dependency(ins: Instr, run) -> Run:
     """griddepcontrol.wait, .launch_dependents."""
     waits = ins.has("wait")
 
@@ -259,7 +259,7 @@ def grid_dependency(ins: Instr, run):
 
 
 @followed(all_operands)
-def fence(ins: Instr, run):
+def fence(ins: Instr, run) -> Run:
     if ins.has("proxy"):
         kinds = [m for m in ins.mods if m.startswith("async")]
         if not kinds:
@@ -285,7 +285,7 @@ def fence(ins: Instr, run):
     return observed
 
 
-def tensor_fence(act: Callable[[Agent], None]):
+def tensor_fence(act: Callable[[Agent], None]) -> Callable[[Instr, Run], Run]:
     @followed(all_operands)
     def make(ins: Instr, run):
         def observed(w, mask):
@@ -297,7 +297,7 @@ def tensor_fence(act: Callable[[Agent], None]):
     return make
 
 
-def stream_wait(name: str):
+def stream_wait(name: str) -> Callable[[Instr, Run], Run]:
     """tcgen05.wait::ld, wait::st: the warp's own loads or stores of tensor memory are complete."""
 
     @followed(all_operands)
@@ -313,7 +313,7 @@ def stream_wait(name: str):
     return make
 
 
-def commit_group(*names: str):
+def commit_group(*names: str) -> Callable[[Instr, Run], Run]:
     @followed(all_operands)
     def make(ins: Instr, run):
         def observed(w, mask):
@@ -326,7 +326,7 @@ def commit_group(*names: str):
     return make
 
 
-def wait_group(*names: str):
+def wait_group(*names: str) -> Callable[[Instr, Run], Run]:
     """names: of streams; with .read only the first, which is over when the source is read."""
 
     @followed(all_operands)

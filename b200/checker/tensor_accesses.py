@@ -11,10 +11,11 @@ from b200.checker.following import all_operands, followed
 from b200.checker.tensor_memory import halves_of
 from b200.chip.tensor.tmem import TmemAccess, split
 from b200.program.module import Instr
+from b200.registry import Run
 
 
 @followed(all_operands)
-def alloc(ins: Instr, run):
+def alloc(ins: Instr, run) -> Run:
     pair = ins.has("cta_group::2")
 
     def observed(w, mask, address, columns):
@@ -30,7 +31,7 @@ def alloc(ins: Instr, run):
 
 
 @followed(all_operands)
-def dealloc(ins: Instr, run):
+def dealloc(ins: Instr, run) -> Run:
     pair = ins.has("cta_group::2")
 
     def observed(w, mask, taddr, columns):
@@ -52,7 +53,7 @@ def _place_of_tensor_access(ins: Instr):
 
 
 @followed(_place_of_tensor_access)
-def tensor_access(ins: Instr, run):
+def tensor_access(ins: Instr, run) -> Run:
     """tcgen05.ld and tcgen05.st."""
     is_load = ins.mods[1] == "ld"
     registers = ins.operands[0] if is_load else ins.operands[-1]

@@ -38,7 +38,9 @@ class TensorRules:
     def place(self, columns: slice) -> str:
         return f"tensor-memory columns [{columns.start}, {columns.stop}) of CTA {self.cta.index}"
 
-    def read(self, new: Record, halves, columns: slice, partly: bool = False, keep: bool = True):
+    def read(
+        self, new: Record, halves, columns: slice, partly: bool = False, keep: bool = True
+    ) -> None:
         """partly: only a range nothing of which was written is uninitialised."""
         if self._gone(new, columns):
             return
@@ -56,7 +58,7 @@ class TensorRules:
         else:
             self.shadow.core[halves, columns] = new.number
 
-    def accumulate(self, new: Record, halves, columns: slice):
+    def accumulate(self, new: Record, halves, columns: slice) -> None:
         """An MMA adds to what is there."""
         self.read(new, halves, columns, keep=False)
         loaded = self.shadow.loaded[:, halves, columns]
@@ -82,7 +84,7 @@ class TensorRules:
             NOTE,
         )
 
-    def write(self, new: Record, halves, columns: slice):
+    def write(self, new: Record, halves, columns: slice) -> None:
         if self._gone(new, columns):
             return
         shadow = self.shadow
@@ -97,7 +99,7 @@ class TensorRules:
             shadow.loaded[:, halves, columns] = 0
         shadow.written[halves, columns] = new.number
 
-    def allocated(self, columns: slice):
+    def allocated(self, columns: slice) -> None:
         """tcgen05.alloc has handed them out."""
         self.shadow.freed[columns] = 0
 
@@ -127,7 +129,7 @@ class TensorRules:
             )
         return bool(number)
 
-    def freed(self, new: Record, columns: slice):
+    def freed(self, new: Record, columns: slice) -> None:
         """tcgen05.dealloc: every access must have been issued and, by the tensor core, completed
         before it.
         """

@@ -9,9 +9,10 @@ import numpy as np
 
 from b200.checker.generic import SHUFFLE, WINDOW, lane_addresses, shared_access
 from b200.program.module import Instr
+from b200.registry import Run
 
 
-def replace(ins: Instr, run):
+def replace(ins: Instr, run) -> Run:
     """tensormap.replace edits an object in shared or global memory."""
     in_shared = ins.has("shared::cta", "shared")
 
@@ -38,7 +39,7 @@ def replace(ins: Instr, run):
     return observed
 
 
-def copy(ins: Instr, run):
+def copy(ins: Instr, run) -> Run:
     """tensormap.cp_fenceproxy writes a tensormap in global memory."""
 
     def observed(w, mask, dst, src, size):
@@ -56,7 +57,7 @@ def copy(ins: Instr, run):
     return observed
 
 
-def fence(ins: Instr, run):
+def fence(ins: Instr, run) -> Run:
     """fence.proxy.tensormap::generic.acquire [address], 128."""
 
     def observed(w, lane, address=None, size=128):

@@ -48,7 +48,7 @@ class TensorMaps:
         self.edits: dict[int, Edit] = {}
         self.acquired: dict[tuple, list[Acquire]] = {}  # (CTA, address) -> fences there
 
-    def used(self, agent, address: int, record: Record):
+    def used(self, agent, address: int, record: Record) -> None:
         """A TMA operation reads the object at a generic address; only those in global memory can
         change.
         """
@@ -137,7 +137,7 @@ class TensorMaps:
             for fence in self.acquired.get((agent.cta, address), ())
         )
 
-    def stored(self, agent, low: int, high: int):
+    def stored(self, agent, low: int, high: int) -> None:
         """Plain writes somewhere in [low, high)."""
         for address in self.uses:
             if low < address + BYTES and address < high:
@@ -146,7 +146,7 @@ class TensorMaps:
                 if self._content(address) != before:
                     self.edited(agent, address)
 
-    def edited(self, agent, address: int):
+    def edited(self, agent, address: int) -> None:
         """The device writes the object at a global address."""
         state = self.observer.state(agent.cta)
         edit = Record(agent, self.observer.ins, agent.component, 0, "generic", "edits a tensormap")
@@ -178,7 +178,7 @@ class TensorMaps:
             "missing: a tensormap of its own for each CTA (a slot by its index), or an order",
         )
 
-    def fenced(self, agent, address: int):
+    def fenced(self, agent, address: int) -> None:
         """fence.proxy.tensormap::generic.acquire of the object at a generic address."""
         if address & ~WINDOW_MASK:
             return

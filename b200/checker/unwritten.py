@@ -77,7 +77,7 @@ class Unwritten:
         self._near = self._near_written = 0, 0  # [first, last) byte of the allocation seen last
 
     # --- what the launch does -------------------------------------------------------------------
-    def issued(self, agent: Agent, operation: Operation, ins: Instr):
+    def issued(self, agent: Agent, operation: Operation, ins: Instr) -> None:
         """An asynchronous operation is about to take effect."""
         if isinstance(operation, TmaLoad):
             self.box(agent, operation.access, ins)
@@ -92,7 +92,7 @@ class Unwritten:
             if isinstance(operation, BulkReduce):
                 self.span(agent, operation.destination, operation.nbytes, ins)
 
-    def lanes(self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr):
+    def lanes(self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr) -> None:
         """`nbytes` are read at each of the addresses, int64."""
         if self._within(self._near, addresses):
             return
@@ -105,14 +105,14 @@ class Unwritten:
                 count = (int(at[0]) % UNIT + nbytes + UNIT - 1) // UNIT
                 self._look(agent, region, ((at // UNIT)[:, None] + np.arange(count)).ravel(), ins)
 
-    def span(self, agent: Agent, address: int, nbytes: int, ins: Instr):
+    def span(self, agent: Agent, address: int, nbytes: int, ins: Instr) -> None:
         """Contiguous bytes are read."""
         region = self.memory.region(address, nbytes)
         if not region.behind and not self._is_whole(region):
             at = address - region.base
             self._look(agent, region, np.arange(at // UNIT, -(-(at + nbytes) // UNIT)), ins)
 
-    def box(self, agent: Agent, access, ins: Instr):
+    def box(self, agent: Agent, access, ins: Instr) -> None:
         """The boxes of a tensor copy are read."""
         if not self._is_whole(access.region):
             for rows, nbytes in access.spans():
@@ -125,7 +125,7 @@ class Unwritten:
         region = self.memory.region(address, nbytes)
         return not region.behind and not self._is_whole(region)
 
-    def writes(self, addresses: np.ndarray, nbytes: int):
+    def writes(self, addresses: np.ndarray, nbytes: int) -> None:
         """Lanes are about to write `nbytes` at each of the addresses, int64."""
         while addresses.size and not self._within(self._near_written, addresses):
             try:
@@ -136,7 +136,7 @@ class Unwritten:
             self._near_written = low, high = region.base, region.base + region.size
             addresses = addresses[(addresses < low) | (addresses >= high)]
 
-    def writes_to(self, region: Region):
+    def writes_to(self, region: Region) -> None:
         """An allocation is about to be written: what lies there is kept."""
         if region.base in self.before:
             return
@@ -218,7 +218,7 @@ class Unwritten:
         return f"a result that depends on it: {self._place(region, int(np.argmax(differs)))}"
 
     # --- words ----------------------------------------------------------------------------------
-    def tell(self, reached: str | None):
+    def tell(self, reached: str | None) -> None:
         """Report the reads. reached: the result that depends on them, "" if none does, None if
         that is not known.
         """

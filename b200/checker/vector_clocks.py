@@ -105,7 +105,7 @@ class Stream:
         self.issued += 1
         return self.issued
 
-    def commit(self):
+    def commit(self) -> None:
         self.marks.append(self.issued)
 
     def group(self, step: int) -> int | None:
@@ -169,13 +169,13 @@ class Agent:
         clock = self.clock
         return component < clock.shape[1] and clock[row, component] >= step
 
-    def learn(self, component: int, step: int):
+    def learn(self, component: int, step: int) -> None:
         """The warp has waited for a stream of its own."""
         self._widen(component)
         self.clock[(HB, ORDER), component] = np.maximum(self.clock[(HB, ORDER), component], step)
         self._changed()
 
-    def learn_order(self, component: int, step: int):
+    def learn_order(self, component: int, step: int) -> None:
         """Something has happened before, which says nothing about memory."""
         self._widen(component)
         self.clock[ORDER, component] = max(self.clock[ORDER, component], step)
@@ -220,19 +220,19 @@ class Agent:
         self.weak = released, distance, clock
         return clock
 
-    def acquire(self, clock: np.ndarray):
+    def acquire(self, clock: np.ndarray) -> None:
         """Join a clock that came through an mbarrier: tensor memory included."""
         self.turn += 1
         self.clock = join(self.clock, clock)
         self._changed()
 
-    def acquire_relaxed(self, clock: np.ndarray, ins: Instr):
+    def acquire_relaxed(self, clock: np.ndarray, ins: Instr) -> None:
         """What a relaxed wait brings: all but memory, which a fence may bring later."""
         self.acquire_barrier(order_of(clock))
         self.acquired = clock.copy() if self.acquired is None else join(self.acquired, clock)
         self.relaxed_wait = ins
 
-    def acquire_barrier(self, clock: np.ndarray):
+    def acquire_barrier(self, clock: np.ndarray) -> None:
         """Join a clock that came through bar.sync or the cluster barrier: tensor memory waits for
         the fence.
         """
@@ -245,7 +245,7 @@ class Agent:
         self._changed()
 
     # --- fences ---------------------------------------------------------------------------------
-    def fence_async_global(self):
+    def fence_async_global(self) -> None:
         self._raise(GLOBAL, HB)
 
     def _raise(self, row: int, to: int):
@@ -254,21 +254,21 @@ class Agent:
         self.epoch += 1
         self.snapshot = None
 
-    def fence_async(self):
+    def fence_async(self) -> None:
         self._raise(ASYNC, HB)
         self.clock[INIT] = np.maximum(self.clock[INIT], self.clock[ASYNC])
 
-    def fence_init(self):
+    def fence_init(self) -> None:
         self._raise(INIT, HB)
 
-    def fence_before(self):
+    def fence_before(self) -> None:
         self._raise(BEFORE, HB)
 
-    def fence_after(self):
+    def fence_after(self) -> None:
         self._raise(TENSOR, PENDING)
         self._raise(AFTER, HB)
 
-    def fence_memory(self, scope: int, acquires: bool = True, releases: bool = True):
+    def fence_memory(self, scope: int, acquires: bool = True, releases: bool = True) -> None:
         """fence.acq_rel, fence.sc: gives relaxed operations around it their order."""
         if acquires and self.acquired is not None:
             self.acquire_barrier(self.acquired)

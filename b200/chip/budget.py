@@ -53,7 +53,7 @@ class Budget:
             registers=registers_at_entry(code.kernel, [count for _, count in changes]),
         )
 
-    def see(self, cta):
+    def see(self, cta) -> None:
         """A CTA has ended."""
         self.tensor_columns = max(self.tensor_columns, cta.tmem_peak)
         self.mbarriers = max(self.mbarriers, len(cta.mbarriers))

@@ -8,7 +8,7 @@ an aligned barrier that all of them execute.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -31,16 +31,16 @@ class ClusterBarrier(Waitable):
         super().__init__()
         self.cluster, self.phase, self.arrived, self.expected = cluster, 0, 0, expected
 
-    def arrive(self, lanes: int):
+    def arrive(self, lanes: int) -> None:
         self.touch()
         self.arrived += lanes
         self.check()
 
-    def drop(self, lanes: int):
+    def drop(self, lanes: int) -> None:
         self.expected -= lanes
         self.check()
 
-    def check(self):
+    def check(self) -> None:
         if self.expected and self.arrived >= self.expected:
             self.phase, self.arrived = self.phase + 1, 0
             self.notify()
@@ -130,7 +130,7 @@ class Fragment:
         """Lanes of the warp that have not exited."""
         return self.state.live
 
-    def wake(self):
+    def wake(self) -> None:
         """Called by the waitable this fragment waits for."""
         waitable, self.waits_for = self.waits_for, None
         assert waitable is not None
@@ -153,7 +153,7 @@ class Fragment:
             self.machine.enqueue(sibling)
         return target
 
-    def gather(self):
+    def gather(self) -> None:
         """At an aligned instruction, before it is executed: come together with the other lanes of
         the warp that are on their way to it. Raises Blocked while some are missing; returns if all
         are here, or cannot come any more.
@@ -184,7 +184,7 @@ class Fragment:
         for place in gathering:
             place.notify()
 
-    def retire(self, lanes: int):
+    def retire(self, lanes: int) -> None:
         """Some lanes exit, the fragment goes on."""
         self.mask &= ~lanes
         self._leave(lanes)
@@ -231,5 +231,5 @@ class Fragment:
         self.machine.lanes_exited(self.state, lanes)
         self._reconsider()
 
-    def trap(self):
+    def trap(self) -> NoReturn:
         raise Fault("trap executed")

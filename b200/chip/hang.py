@@ -20,6 +20,7 @@ from b200.chip.sync.registers import RegisterPool
 from b200.chip.tensor.tmem_alloc import Pool
 from b200.hardware import SM_COUNT
 from b200.program.analysis import EXIT
+from b200.program.module import Instr
 
 LAST = 8  # events shown of a barrier
 SHOWN = 8  # barriers explained
@@ -160,7 +161,7 @@ def _cause(machine, waitable, fragments) -> Cause | None:
     return None
 
 
-def instruction(machine, fragment):
+def instruction(machine, fragment) -> Instr:
     """The instruction that a fragment waits in, or is about to execute."""
     if isinstance(fragment.waits_for, Poll):
         return fragment.waits_for.ins

@@ -44,7 +44,7 @@ class Launch:
     followed: int = 0
 
 
-def check_limits(launch: Launch, param_bytes: int):
+def check_limits(launch: Launch, param_bytes: int) -> None:
     """Refuse what a B200 refuses, naming the limit."""
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     ctas = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]

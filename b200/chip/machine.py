@@ -91,12 +91,12 @@ class Machine:
         region = self.memory.region(address, nbytes)
         return bytes(region.mem[address - region.base : address - region.base + nbytes])
 
-    def undefined(self, what: str, missing: str, ins: Instr | None = None):
+    def undefined(self, what: str, missing: str, ins: Instr | None = None) -> None:
         """An instruction (None: the running one) does what PTX leaves undefined and the chip
         defines; missing: what would be right.
         """
 
-    def wait_for_grids(self):
+    def wait_for_grids(self) -> None:
         """A warp waits for the launches before (griddepcontrol.wait): Blocked while they run. Here
         they have ended.
         """
@@ -115,19 +115,19 @@ class Machine:
         """The fragment that runs next, taken from the queue."""
         return self.queue.popleft()
 
-    def new_warp(self, cta: CTA, state: WarpState):
+    def new_warp(self, cta: CTA, state: WarpState) -> None:
         """A warp becomes resident."""
 
-    def wake(self, fragment: Fragment, waitable: Waitable):
+    def wake(self, fragment: Fragment, waitable: Waitable) -> None:
         """What a fragment waited for has happened."""
         self.enqueue(fragment)
 
-    def enqueue(self, fragment: Fragment):
+    def enqueue(self, fragment: Fragment) -> None:
         if not fragment.queued:
             fragment.queued = True
             self.queue.append(fragment)
 
-    def lanes_exited(self, state: WarpState, lanes: int):
+    def lanes_exited(self, state: WarpState, lanes: int) -> None:
         self.spinning.progress()
         state.live &= ~lanes
         cta = state.cta
@@ -141,7 +141,7 @@ class Machine:
 
     # --- a launch ---------------------------------------------------------------------------------
     def launch(
-        self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes
+        self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes, /
     ) -> Launch:
         """Run a grid to its end. Raises EmulatorError: fault, deadlock, unsupported, limit,
         internal.
@@ -160,7 +160,7 @@ class Machine:
         launch.counters = report.count(code, self.hits)
         return launch
 
-    def _clusters(self, launch: Launch):
+    def _clusters(self, launch: Launch) -> Iterator[Cluster]:
         """The grid's clusters, x fastest."""
         shape = launch.cluster
         counts = [g // c for g, c in zip(launch.grid, shape, strict=True)]

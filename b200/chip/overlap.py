@@ -63,7 +63,7 @@ class Overlapping(Machine):
             self.earlier = Before(code, arguments, self.symbols, before, after)
         return launch
 
-    def wait_for_grids(self):
+    def wait_for_grids(self) -> None:
         if self.pending is not None:
             raise Blocked(self.gate)
 

@@ -163,7 +163,7 @@ class Placement:
         self._turn = (self._turn + i + 1) % len(self.groups)
         return chosen
 
-    def release(self, sms: Iterable[Seat], launch):
+    def release(self, sms: Iterable[Seat], launch) -> None:
         """Give back what the CTAs of a finished cluster held on their SMs."""
         threads = int(np.prod(launch.block))
         for sm in sms:

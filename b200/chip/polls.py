@@ -138,7 +138,7 @@ def reads_of(machine, f: Fragment, steps: list[Step]) -> list[Read]:
     return found
 
 
-def name_polls(machine):
+def name_polls(machine) -> None:
     """Let each fragment that goes round wait for its Poll, one object for those that poll alike."""
     alike: dict[tuple, Poll] = {}
     for f in list(machine.queue):

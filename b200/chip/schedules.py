@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from b200.chip.describe import who
 from b200.chip.fragment import Fragment
+from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation, TensorCoreOperation
 from b200.chip.state import Cluster
@@ -55,7 +56,7 @@ class Scheduled(Machine):
 
     schedule = Schedule("early")
 
-    def launch(self, *args):
+    def launch(self, *args) -> Launch:
         self.waiting_effects: dict[
             object, deque
         ] = {}  # queue -> effects under way, the oldest first
@@ -103,7 +104,7 @@ class Scheduled(Machine):
         self._complete(self.random.choice(queues) if self.schedule.kind == "random" else queues[-1])
         return True
 
-    def next_fragment(self):
+    def next_fragment(self) -> Fragment:
         """The warp that runs next, and for how many blocks."""
         queue = self.queue
         self.picks += 1

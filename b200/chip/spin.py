@@ -43,7 +43,7 @@ class Loop:
         self.limit = LOOK // 2
         self.take(pc, registers)
 
-    def take(self, pc: int, registers: list):
+    def take(self, pc: int, registers: list) -> None:
         self.pc, self.registers, self.steps = pc, registers.copy(), 0
 
 
@@ -65,7 +65,7 @@ class Spinning:
         registers = machine.code.kernel.registers.values()
         self.predicates = [reg.type == "pred" for reg in registers]
 
-    def progress(self):
+    def progress(self) -> None:
         """Something has changed: whoever stood looks again."""
         if self.loops or self.blocks or self.joins:
             self.joins.clear()

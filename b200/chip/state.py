@@ -102,7 +102,7 @@ class GlobalMemory:
         self._regions: list[Region] = []
         self._searches = [find_more] if find_more is not None else []
 
-    def also_search(self, find_more):
+    def also_search(self, find_more) -> None:
         """Ask find_more(memory, address) too, after those that are asked already."""
         self._searches.append(find_more)
 
@@ -113,7 +113,7 @@ class GlobalMemory:
         name: str,
         owner: weakref.ref | None = None,
         constant: bool = False,
-    ):
+    ) -> None:
         """Make [address, address + nbytes) legal in place of freed allocations that it overlaps.
 
         owner, constant: as in Region.
@@ -171,7 +171,7 @@ class GlobalMemory:
         """What has been registered so far, by address."""
         return list(self._regions)
 
-    def retain(self, keep):
+    def retain(self, keep) -> None:
         """Drop the allocations for which keep(region) is false."""
         self._regions = [r for r in self._regions if keep(r)]
         self._bases = [r.base for r in self._regions]
@@ -309,7 +309,7 @@ class CTA:
             raise Fault(f"access at shared-memory offset {at:#x} is not aligned to {align} bytes")
         return at
 
-    def check_tmem(self, lane: int, column: int, columns: int):
+    def check_tmem(self, lane: int, column: int, columns: int) -> None:
         """Check that columns [column, column + columns) lie inside one allocation.
 
         One that is freed counts: the chip does not look, and while nobody else has the columns they

@@ -25,7 +25,7 @@ class LiveTensors:
     from launch to launch for as long as the tensor it was found through lives and has not moved.
     """
 
-    def refresh(self, memory: GlobalMemory):
+    def refresh(self, memory: GlobalMemory) -> None:
         """Before a launch: forget the storages that may be gone."""
         memory.retain(self._is_held)
 
@@ -75,7 +75,7 @@ class LiveTensors:
             found.append(tuple(step * tensor.element_size() for n, step in pairs if n > 1 and step))
         return found
 
-    def find(self, memory: GlobalMemory, address: int):
+    def find(self, memory: GlobalMemory, address: int) -> None:
         """Register the storages of all live CPU tensors (a `find_more` of GlobalMemory)."""
         self._search(memory)
         if memory.find(address, 1) is None and gc.get_freeze_count():

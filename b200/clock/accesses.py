@@ -85,12 +85,14 @@ class Accesses(Machine, ABC):
         """clk from an SM to the L2: half of a load's way there and back."""
         return self.c.ldg_l2 / 2
 
-    def stored(self, warp, nbytes: int, done: float):
+    def stored(self, warp, nbytes: int, done: float) -> None:
         fences.asked(warp.cta.sm, nbytes, done)
         self.last_store = max(self.last_store, done)
         self.record.stored(warp, done)
 
-    def access_global(self, warp, kind: str, addresses: np.ndarray, nbytes: int, cached: bool):
+    def access_global(
+        self, warp, kind: str, addresses: np.ndarray, nbytes: int, cached: bool
+    ) -> None:
         """ld, st, atom or red of the active lanes at global addresses."""
         sm, c, sector = warp.cta.sm, self.c, int(self.c.l2_sector)
         origin = int(addresses[0]) & -LINE
@@ -153,7 +155,9 @@ class Accesses(Machine, ABC):
         """Whether a sector starts before the allocation that its end lies in."""
         return self.memory.find(int(address), 1) is None
 
-    def access_shared(self, warp, kind: str, addresses: np.ndarray, nbytes: int, remote: bool):
+    def access_shared(
+        self, warp, kind: str, addresses: np.ndarray, nbytes: int, remote: bool
+    ) -> None:
         """ld, st, atom or red at shared addresses: a wavefront for each word that a bank must
         deliver.
         """
@@ -168,7 +172,7 @@ class Accesses(Machine, ABC):
         elif begin - warp.time > c.lsu_queue:
             warp.time = begin - c.lsu_queue
 
-    def access_local(self, warp, kind: str):
+    def access_local(self, warp, kind: str) -> None:
         begin = warp.cta.sm.lsu.serve(warp.time, 1.0)
         if kind == "ld":
             warp.state.load_done = begin + self.c.l1_hit

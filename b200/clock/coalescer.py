@@ -23,7 +23,7 @@ class UnderWay:
         self.flight: deque[tuple[float, int]] = deque()
         self.bytes = 0
 
-    def add(self, arrival: float, nbytes: int):
+    def add(self, arrival: float, nbytes: int) -> None:
         self.flight.append((arrival, nbytes))
         self.bytes += nbytes
 
@@ -54,7 +54,9 @@ class Coalescer:
             self.asked[region.base] = np.zeros(units, np.uint32)
         return found
 
-    def merge(self, at: float, region, units: int, index: np.ndarray, draw: float, sm: int = 0):
+    def merge(
+        self, at: float, region, units: int, index: np.ndarray, draw: float, sm: int = 0
+    ) -> tuple[float, float] | None:
         """(first, last) arrival at the SM of units that are all under way, or None: the L2 must be
         asked.
 
@@ -77,12 +79,12 @@ class Coalescer:
         asked[index] |= bit
         return first, float(arrival.max())
 
-    def sent(self, region, index: np.ndarray, arrival: float, nbytes: int, sm: int = 0):
+    def sent(self, region, index: np.ndarray, arrival: float, nbytes: int, sm: int = 0) -> None:
         """Units have been asked for by an SM and arrive at a time."""
         self.asked[region.base][index] = np.uint32(1 << sm % 32)
         self.arrival[region.base][index] = arrival
         self.answers.add(arrival, nbytes)
 
-    def multicast(self, last: float, nbytes: int):
+    def multicast(self, last: float, nbytes: int) -> None:
         """A multicast of so many bytes is on its way to SMs of this GPC until `last`."""
         self.multicasts.add(last, nbytes)

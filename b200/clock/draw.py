@@ -29,7 +29,7 @@ def _line(ins) -> str:
     return str(ins.loc) if ins.loc else ins.opcode
 
 
-def write_trace(record: Timeline, path: Path):
+def write_trace(record: Timeline, path: Path) -> None:
     """Chrome trace events (JSON): a process a traced CTA, a track a warp and a unit, times in
     microseconds.
     """
@@ -100,7 +100,7 @@ def write_trace(record: Timeline, path: Path):
     path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": meta}))
 
 
-def write_picture(record: Timeline, path: Path, what: str = ""):
+def write_picture(record: Timeline, path: Path, what: str = "") -> None:
     """The timeline of the first CTA, a row a warp and a unit: PNG, SVG, PDF or HTML by the name.
 
     what: the problem, for the title. An HTML page tells under the mouse what each wait is for and

@@ -29,13 +29,13 @@ def is_wide(ins: Instr) -> bool:
     return ins.has(*RELEASING) and ins.has(*WIDE)
 
 
-def asked(sm, nbytes: int, answered: float):
+def asked(sm, nbytes: int, answered: float) -> None:
     """Note that the SM has asked memory for bytes, and when it has its answer."""
     sm.unfenced += nbytes
     sm.answered = max(sm.answered, answered)
 
 
-def wait(w, ins: Instr):
+def wait(w, ins: Instr) -> None:
     """Let a warp pass a fence."""
     c, sm = w.machine.constants, w.cta.sm
     done = w.time + c.fence_gpu

@@ -158,7 +158,7 @@ class Memory:
         latency: float,
         fan_out: bool = False,
         rows: bool = False,
-    ):
+    ) -> tuple[float, float]:
         """Read `nbytes` at each address; returns (first, last): when the first and the last of it
         is at the SM.
 
@@ -362,6 +362,6 @@ class Memory:
             place = self.place[region.base]
         return place + address - region.base
 
-    def warm(self, region):
+    def warm(self, region) -> None:
         """Mark an allocation as held by both partitions (an earlier pass has read it)."""
         self._lines(region)[:] = 3

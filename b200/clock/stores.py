@@ -37,7 +37,7 @@ class StorePort:
             at = max(at, done)
         return at
 
-    def sent(self, done: float, sectors: int):
+    def sent(self, done: float, sectors: int) -> None:
         self.under_way.append((done, sectors))
         self.sectors += sectors
 

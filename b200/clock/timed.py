@@ -20,6 +20,7 @@ from b200.chip.operations import Effect
 from b200.chip.state import Cluster, GlobalMemory
 from b200.clock.memory_system import Memory, Server
 from b200.clock.options import Options
+from b200.clock.sm import SubCore
 from b200.clock.taint import depends_on_arithmetic
 from b200.clock.timeline import Timeline
 from b200.clock.units import Units
@@ -60,7 +61,7 @@ class TimedFragment(Fragment):
             self.held = 0.0
         return super().arrive_or_exit(pc)
 
-    def spend(self, clk: float, pipes: tuple[tuple[int, float], ...]):
+    def spend(self, clk: float, pipes: tuple[tuple[int, float], ...]) -> None:
         """Issue instructions in at least `clk`; they take the issue port and pipes of the sub-core
         (number in PIPES, clk), whose other warps take turns.
         """
@@ -78,20 +79,20 @@ class TimedFragment(Fragment):
             busy[pipe] += width
         self.time = Clock.now = time + wait + clk
 
-    def need(self, registers: tuple[int, ...], ins):
+    def need(self, registers: tuple[int, ...], ins) -> None:
         """Wait for loads whose results `ins` is about to read."""
         ready = self.state.ready
         at = max(ready.get(r, 0.0) for r in registers)
         if at > self.time:
             self.machine.stall(self, at, ins, "loads")
 
-    def loaded(self, registers: tuple[int, ...]):
+    def loaded(self, registers: tuple[int, ...]) -> None:
         """The registers are there when the load just issued is."""
         at = self.state.load_done
         for r in registers:
             self.state.ready[r] = at
 
-    def hand_on(self, dst: int, src: int):
+    def hand_on(self, dst: int, src: int) -> None:
         self.state.ready[dst] = self.state.ready.get(src, 0.0)
 
     def read_clock(self, name: str) -> int:
@@ -104,7 +105,7 @@ class TimedFragment(Fragment):
 class TimedMachine(Units):
     """A Machine whose launches take simulated time; `launch.time` is a record of it (record.py)."""
 
-    fragment_type = TimedFragment
+    fragment_type = TimedFragment  # so methods may take these where Machine's take any Fragment
     writer_type = TimedWriter
 
     def __init__(self, memory: GlobalMemory, options: Options | None = None):
@@ -159,16 +160,16 @@ class TimedMachine(Units):
         return launch
 
     # --- the queue --------------------------------------------------------------------------------
-    def enqueue(self, fragment: Fragment):
+    def enqueue(self, fragment: Fragment) -> None:
         if not fragment.queued:
             fragment.queued = True
             heapq.heappush(self.heap, (fragment.time, next(self.order), fragment))
 
-    def at(self, time: float, action: Effect):
+    def at(self, time: float, action: Effect) -> None:
         """Call `action()` at a simulated time."""
         heapq.heappush(self.heap, (time, next(self.order), action))
 
-    def wake(self, fragment: TimedFragment, waitable: Waitable):
+    def wake(self, fragment: TimedFragment, waitable: Waitable) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The fragment looks again when it can have noticed."""
         fragment.woken_by = waitable
         if waitable.time > fragment.time:
@@ -178,12 +179,12 @@ class TimedMachine(Units):
             )
         self.enqueue(fragment)
 
-    def stall(self, fragment: Fragment, until: float, ins, what: str):
+    def stall(self, fragment: Fragment, until: float, ins, what: str) -> None:
         """The fragment stands still at an instruction until a time."""
         self.record.stalled(fragment, fragment.time, until, ins, what)
         fragment.time = until
 
-    def core(self, fragment: TimedFragment):
+    def core(self, fragment: TimedFragment) -> SubCore:
         return fragment.core
 
     # --- CTAs -------------------------------------------------------------------------------------
@@ -226,11 +227,11 @@ class TimedMachine(Units):
             at += dispatch * len(sms)
             self.next_cluster = next(self.waiting, None)
 
-    def new_warp(self, cta, state):
+    def new_warp(self, cta, state) -> None:
         """Called for each warp before its fragment is made."""
         cta.sm.cores[state.index % 4].warps += 1
 
-    def lanes_exited(self, state, lanes: int):
+    def lanes_exited(self, state, lanes: int) -> None:
         super().lanes_exited(state, lanes)
         state.end = max(state.end, Clock.now)
         if state.live:
@@ -254,7 +255,7 @@ class TimedMachine(Units):
         self._start_clusters(Clock.now + relaunch)
 
     # --- a turn -----------------------------------------------------------------------------------
-    def run_blocks(self, f: TimedFragment) -> int | None:
+    def run_blocks(self, f: TimedFragment) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Run blocks of a fragment until another's time has come."""
         blocks, hits, R, heap = self.code.blocks, self.hits, f.state.R, self.heap
         seen = self.record.blocks[f.index]

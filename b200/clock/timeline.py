@@ -50,17 +50,17 @@ class Timeline:
         self.tmem_columns = 0
 
     # --- called while the launch runs -------------------------------------------------------------
-    def started(self, cluster, at: float):
+    def started(self, cluster, at: float) -> None:
         for cta in cluster.ctas:
             cta.number = len(self.ctas)
             self.ctas.append((cta.number, cta.index, cta.sm.index, at, None))
             cta.traced = cta.number < self.trace
 
-    def ended(self, cluster):
+    def ended(self, cluster) -> None:
         for cta in cluster.ctas:
             self.ctas[cta.number] = (*self.ctas[cta.number][:4], cta.end)
 
-    def stalled(self, fragment, start: float, end: float, ins, what: str):
+    def stalled(self, fragment, start: float, end: float, ins, what: str) -> None:
         """A warp stood still at an instruction, waiting for `what`."""
         key = (fragment.index, id(ins))
         self.stalls[key] += end - start
@@ -69,22 +69,22 @@ class Timeline:
         if fragment.cta.traced:
             self.spans.append((fragment.cta.number, fragment.index, start, end, ins, what))
 
-    def unit(self, cta, name: str, start: float, end: float, what: str):
+    def unit(self, cta, name: str, start: float, end: float, what: str) -> None:
         if cta.traced:
             self.units.append((cta.number, name, start, end, what))
 
-    def loads(self, warp, at: float, source: int, mbarrier: int):
+    def loads(self, warp, at: float, source: int, mbarrier: int) -> None:
         """A copy from the tensor or address `source` is issued."""
         self.first_issue.setdefault(warp.cta.number, at)
         self._loads[warp.cta.number] += 1
         self.signalled[warp.cta.number, source].add(mbarrier)
 
-    def landed(self, warp, at: float, nbytes: int):
+    def landed(self, warp, at: float, nbytes: int) -> None:
         number = warp.cta.number
         if number not in self.first_data or at < self.first_data[number]:
             self.first_data[number] = at
 
-    def mma(self, warp, start: float, done: float):
+    def mma(self, warp, start: float, done: float) -> None:
         number = warp.cta.number
         self.first_mma.setdefault(number, start)
         self.last_mma[number] = done
@@ -95,22 +95,22 @@ class Timeline:
             if len(batches) < 2:
                 batches.append(loads)
 
-    def read_tmem(self, warp):
+    def read_tmem(self, warp) -> None:
         self._readers.add(warp.cta.number)
 
-    def sends(self, asked: int, sectors: int):
+    def sends(self, asked: int, sectors: int) -> None:
         """A warp's st of `asked` bytes of global memory, in so many bytes of whole sectors."""
         self.asked_bytes += asked
         self.sent_bytes += sectors
 
-    def stored(self, warp, done: float):
+    def stored(self, warp, done: float) -> None:
         number = warp.cta.number
         self.last_store[number] = done
         if number in self._readers:
             self.first_result.setdefault(number, warp.time)
 
     # --- afterwards -------------------------------------------------------------------------------
-    def finish(self, machine, launch):
+    def finish(self, machine, launch) -> None:
         """Take what is needed from the machine."""
         self.ghz = machine.options.clock_ghz
         self.c, self.chip, self.sms = machine.c, machine.chip, machine.placement.sms

@@ -55,10 +55,10 @@ class Units(Accesses, ABC):
     arithmetic: bool
 
     @abstractmethod
-    def at(self, time: float, action: Effect):
+    def at(self, time: float, action: Effect) -> None:
         """Call `action()` at a simulated time."""
 
-    def issue(self, operation: Operation, warp: TimedFragment, apply: Effect) -> None:
+    def issue(self, operation: Operation, warp: TimedFragment, apply: Effect) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """An asynchronous effect: happens when its unit has done it."""
         rule = RULES.get(type(operation))
         if rule is None:
@@ -307,7 +307,7 @@ class Units(Accesses, ABC):
     def _commit(self, commit: Commit, warp, apply: Effect):
         self.at(max(warp.time, *(cta.sm.pipe.done for cta in commit.members)), apply)
 
-    def record_unit(self, name: str, warp, start: float, end: float, ins):
+    def record_unit(self, name: str, warp, start: float, end: float, ins) -> None:
         self.record.unit(warp.cta, name, start, end, ins.mods[1])
 
 

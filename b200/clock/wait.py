@@ -17,7 +17,7 @@ from b200.clock import membar as fences
 from b200.clock.constants import Constants
 from b200.hardware import RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Vec
-from b200.registry import active, as_bools, find
+from b200.registry import Run, active, as_bools, find
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 # Instructions that one thread issues in PTX and a warp in SASS (sm_100a, nvcc 13.0: SYNCS.EXCH,
@@ -45,7 +45,7 @@ FIXED: dict[tuple[str, ...], Callable[[Constants], float]] = {
 CTA_BARRIERS = ("bar", "barrier")
 
 
-def wrap(ins: Instr, run, unread: bool = False):
+def wrap(ins: Instr, run, unread: bool = False) -> Run:
     """The run function of an instruction, with the time it takes. unread: nobody reads its result,
     so an atom is a RED in SASS (nvcc 13.0).
     """
@@ -127,7 +127,7 @@ class LanesOfAWarp:
         self.addresses.clear()
         return True
 
-    def done(self, w, lane: int):
+    def done(self, w, lane: int) -> None:
         self.last = (w, lane, w.time)
 
 

@@ -24,7 +24,7 @@ class RecordingWriter(CheckedWriter):
 
     packs = False
 
-    def write(self):
+    def write(self) -> None:
         self.peeks = peeks(self.out.structure)
         self.looks = frozenset(look for looks in self.peeks.values() for look in looks)
         super().write()

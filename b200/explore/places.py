@@ -34,7 +34,7 @@ class MbarrierRules:
             return False
         return state[1] != step.parity or any(look in state[4] for look in step.of)
 
-    def after(self, state, step: Step):
+    def after(self, state, step: Step) -> Any:
         if step.kind == kinds.INIT:
             if state is not None and (state[2] != state[0] or state[3]):
                 raise Broken("mbarrier.init over an mbarrier in mid-phase")
@@ -88,7 +88,7 @@ class BarrierRules:
     def open(self, state, step: Step) -> bool:
         return all(number in state[4] for number in step.of)
 
-    def after(self, state, step: Step):
+    def after(self, state, step: Step) -> Any:
         told, arrived, here, live, over = state
         if step.kind == kinds.MEET:
             if arrived and step.threads != told:
@@ -120,7 +120,7 @@ class ClusterRules:
     def open(self, state, step: Step) -> bool:
         return all(number in state[3] for number in step.of)
 
-    def after(self, state, step: Step):
+    def after(self, state, step: Step) -> Any:
         expected, arrived, here, over = state
         if step.kind == kinds.MEET:
             arrived, here = arrived + step.count, here | {step.number}
@@ -162,7 +162,7 @@ class TensorMemoryRules:
             return bool(state[3])
         return self._free(state[0], self._ranks(step), step.count) is not None
 
-    def after(self, state, step: Step):
+    def after(self, state, step: Step) -> Any:
         allocations, last, closed, granted = state
         if step.kind == kinds.DEALLOC:
             kept = frozenset(a for a in allocations if (a[0], a[1]) != (*step.of, step.rank))
@@ -208,7 +208,7 @@ class RegisterRules:
     def open(self, state, step: Step) -> bool:
         return state >= step.count
 
-    def after(self, state, step: Step):
+    def after(self, state, step: Step) -> Any:
         return state + (step.count if step.kind == kinds.GIVE else -step.count)
 
     def text(self, state, step: Step) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from b200.checker.checked import Checked
 from b200.checker.naming import line
 from b200.chip.fragment import Fragment, WarpState
+from b200.chip.launch import Launch
 from b200.chip.operations import (
     BulkLoad,
     BulkReduceToPeer,
@@ -69,7 +70,7 @@ class Recorder:
         last = self.last.setdefault(state, [()] * 32)
         return tuple(sorted({number for lane in active(mask) for number in last[lane]}))
 
-    def converged(self, state: WarpState, mask: int):
+    def converged(self, state: WarpState, mask: int) -> None:
         """Lanes go on together: each is behind what any of them did."""
         self._set(state, mask, self.behind(state, mask))
 
@@ -100,7 +101,7 @@ class Recorder:
         return step
 
     # --- looks that leave out a wait --------------------------------------------------------------
-    def looks_at(self, warp: Fragment, place: Place, parity: int, ins: Instr, over: bool):
+    def looks_at(self, warp: Fragment, place: Place, parity: int, ins: Instr, over: bool) -> None:
         """A look that leaves out the wait behind it if the phase is over; over: whether it is."""
         earlier = self.looks.setdefault(warp.state, [])
         for peek in [p for p in earlier if p.ins is ins and p.lanes & warp.mask]:
@@ -109,7 +110,9 @@ class Recorder:
         step = self.step(warp.state, warp.mask, kinds.LOOK, place, ins, parity=parity)
         earlier.append(Peek(step, ins, warp.mask, over))
 
-    def look_before(self, warp: Fragment, looks: frozenset[int], place: Place, parity: int):
+    def look_before(
+        self, warp: Fragment, looks: frozenset[int], place: Place, parity: int
+    ) -> Peek | None:
         """The look for which a wait may be left out, None without one. looks: instructions that
         decide over the wait, by id().
         """
@@ -121,7 +124,7 @@ class Recorder:
                 self.not_waited_for(warp.cta, peek)
         return here[-1] if here else None
 
-    def not_waited_for(self, cta: CTA, peek: Peek):
+    def not_waited_for(self, cta: CTA, peek: Peek) -> None:
         """What the wait behind a look does is not known."""
         trace = self.trace(cta)
         text = (
@@ -143,7 +146,7 @@ class Recorder:
         return last if same and here and at_once else None
 
     # --- what asynchronous operations signal ------------------------------------------------------
-    def issued(self, operation: Operation, warp: Fragment, ins: Instr | None):
+    def issued(self, operation: Operation, warp: Fragment, ins: Instr | None) -> None:
         name = type(operation).__name__
         if isinstance(operation, TmaLoad):
             for place in operation.places:
@@ -195,7 +198,7 @@ class Recorded(Checked):
     follows = False  # a cluster that starts again would be recorded twice
     follows = False  # what all clusters do is recorded
 
-    def launch(self, *arguments):
+    def launch(self, *arguments) -> Launch:
         self.recorder = Recorder()
         return super().launch(*arguments)
 
@@ -204,7 +207,7 @@ class Recorded(Checked):
         super().issue(operation, warp, apply)
         self.recorder.issued(operation, warp, ins)
 
-    def lanes_exited(self, state: WarpState, lanes: int):
+    def lanes_exited(self, state: WarpState, lanes: int) -> None:
         recorder = self.recorder
         cluster = Place("cluster")
         recorder.step(state, lanes, kinds.EXIT, cluster, None, count=lanes.bit_count())

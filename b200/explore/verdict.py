@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from b200.checker import naming as words
 from b200.checker.finding import ERROR, Finding
 from b200.checker.naming import line
+from b200.chip.launch import Launch
 from b200.explore import trace as kinds
 from b200.explore.control import unknown
 from b200.explore.record import Recorded
@@ -53,7 +54,7 @@ class Explored(Recorded):
 
     limit = LIMIT
 
-    def launch(self, *arguments):
+    def launch(self, *arguments) -> Launch:
         launch = super().launch(*arguments)
         start = time.perf_counter()
         launch.orders = self._judge(launch)

@@ -216,7 +216,7 @@ def carried_over(params: bytes, places: list[tuple[int, int, int]], program: Ret
     return bytes(converted)
 
 
-def config_of(shape: Shape):
+def config_of(shape: Shape) -> Any:
     """The driver's launch configuration of a shape, on torch's current queue."""
     import torch
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 LAUNCHES, REPLAYS = 40, 5
 ROUNDS = 20
@@ -21,7 +25,7 @@ def between_events(work: Callable[[], object]) -> float:
     return start.elapsed_time(end) * 1e3
 
 
-def captured(call: Callable[[int], None], calls: int):
+def captured(call: Callable[[int], None], calls: int) -> torch.cuda.CUDAGraph:
     """A CUDA graph of call(0), call(1) ... that enqueue kernels; call(0) runs before, once."""
     import torch
 

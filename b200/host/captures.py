@@ -28,12 +28,12 @@ class Capture:
         """Whether a launch on a queue is recorded; None for one whose queue is not known."""
         return queue is None or self.queues is None or queue in self.queues
 
-    def waits(self, queue: int, other: int):
+    def waits(self, queue: int, other: int) -> None:
         """A queue waits for what is on another."""
         if self.queues is not None and other in self.queues:
             self.queues.add(queue)
 
-    def missed(self, launch: Any, queue: int):
+    def missed(self, launch: Any, queue: int) -> None:
         """A launch has run that the capture did not take."""
         if launch.findings is None:
             return

@@ -16,7 +16,7 @@ from b200.host.tvm_ffi import patch_tvm_ffi
 CPU_ALIGNMENT = 64  # bytes; torch's CPU allocator (c10 gAlignment)
 
 
-def patch_host_code():
+def patch_host_code() -> None:
     """Put the rules in place."""
     patch_tvm_ffi()
     _patch_alignment()

@@ -40,7 +40,7 @@ def _configure():
     keep_chains()
 
 
-def keep_ptx():
+def keep_ptx() -> None:
     """Compile for sm_100a, keep the PTX with line information, into a directory of this process."""
     os.environ.setdefault("CUTE_DSL_ARCH", _ARCH)
     os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")

@@ -8,7 +8,7 @@ stays an exception.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from b200 import occupancy
 from b200.errors import EmulatorError
@@ -22,7 +22,7 @@ class Refused(EmulatorError):
         super().__init__("limit", report)
         self.code = code
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[Refused], tuple[Any, ...]]:
         return (Refused, (self.code, str(self)))
 
 

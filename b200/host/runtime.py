@@ -81,7 +81,7 @@ class Runtime:
         self._handles += 16
         return self._handles
 
-    def library_load_data(self, out, code, *_):
+    def library_load_data(self, out, code, *_) -> None:
         if self.loading is None:
             raise EmulatorError(
                 "unsupported",
@@ -96,24 +96,24 @@ class Runtime:
         """Forget a library that the DSL has loaded; whether it is one."""
         return self._programs.pop(library, None) is not None
 
-    def library_get_kernel(self, out, library, name):
+    def library_get_kernel(self, out, library, name) -> None:
         handle = self._handle()
         self._kernels[handle] = (self._programs[library], ctypes.string_at(name).decode())
         _poke(out, "<Q", handle)
 
-    def device_get_attribute(self, out, attribute, _device):
+    def device_get_attribute(self, out, attribute, _device) -> None:
         _poke(out, "<i", device_attribute(attribute & 0xFFFFFFFF))
 
-    def kernel_get_attribute(self, out, *_):
+    def kernel_get_attribute(self, out, *_) -> None:
         _poke(out, "<i", 0)
 
-    def get_device(self, out):
+    def get_device(self, out) -> None:
         _poke(out, "<i", 0)
 
-    def accept(self, *_):
+    def accept(self, *_) -> None:
         """Attributes of a kernel (carve-out, non-portable clusters) have no effect here."""
 
-    def launch_kernel(self, config, kernel, args):
+    def launch_kernel(self, config, kernel, args) -> None:
         grid = struct.unpack("<3I", ctypes.string_at(config, 12))
         block = struct.unpack("<3I", ctypes.string_at(config + 12, 12))
         (dynamic,) = struct.unpack("<Q", ctypes.string_at(config + 24, 8))
@@ -143,7 +143,7 @@ class Runtime:
         if self.recording is not None and queue != HOST:
             self.recording.waits(queue, other)
 
-    def launch(self, launch: tuple, queue: int | None):
+    def launch(self, launch: tuple, queue: int | None) -> None:
         """Carry out a launch, the arguments of Gpu.launch, or record it where a graph is under
         capture. queue: None where it is not known.
         """
@@ -160,13 +160,13 @@ class Runtime:
         if done.findings is not None:
             done.findings.extend(mismatched)
 
-    def raise_error(self):
+    def raise_error(self) -> None:
         """Raise what a callback could not: an exception cannot cross the JIT's machine code."""
         if self.error is not None:
             error, self.error = self.error, None
             raise error
 
-    def raise_refused(self, raised: Callable[[EmulatorError], EmulatorError]):
+    def raise_refused(self, raised: Callable[[EmulatorError], EmulatorError]) -> None:
         """Raise what the DSL does where CUDA has refused a call. raised: makes it of the reason."""
         if self.refused is not None:
             refused, self.refused = self.refused, None

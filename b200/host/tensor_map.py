@@ -86,7 +86,7 @@ def encode_tiled(
 
 def tensor_map_encode_tiled(
     out, data_type, rank, address, dims, strides, box, steps, interleave, swizzle, _l2, fill
-):
+) -> None:
     """The driver's function on the addresses of its arrays; writes 128 bytes at `out`."""
 
     def array(at: int, code: str, count: int):

@@ -31,7 +31,7 @@ import copy
 import ctypes
 import re
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils._pytree import tree_map_only
@@ -184,7 +184,7 @@ def _realigned(tensor: torch.Tensor) -> torch.Tensor:
 # --- functions of a CudaTensor that are not torch's own on the CPU
 
 
-def move(self, *args, **kwargs):
+def move(self, *args, **kwargs) -> torch.Tensor:
     """Tensor.to with "cuda" understood; a copy wherever the device changes."""
     target = kwargs.get("device")
     for arg in args:
@@ -214,7 +214,9 @@ def _is_device(arg: Any) -> bool:
     return isinstance(arg, (str, torch.device)) or type(arg) is int
 
 
-def move_to_cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
+def move_to_cuda(
+    self, device=None, non_blocking=False, memory_format=torch.preserve_format
+) -> torch.Tensor:
     return move(self, "cuda" if device is None else device, memory_format=memory_format)
 
 
@@ -303,5 +305,5 @@ _SPECIAL = {
 torch_to = _Tensor.to
 
 
-def refuse_pin():
+def refuse_pin() -> NoReturn:
     raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")

@@ -95,7 +95,7 @@ class Stream:
         if self.queues is not None:
             self.queues.joins(self.cuda_stream, stream.cuda_stream)
 
-    def record_event(self, event=None):
+    def record_event(self, event=None) -> Any:
         event = event or torch.cuda.Event()
         event.record(self)  # pyright: ignore[reportArgumentType]  a queue of this GPU
         return event

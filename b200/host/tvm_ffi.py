@@ -155,7 +155,7 @@ def _shared(tensor: Any) -> Any:
     return tensor.detach() if getattr(tensor, "requires_grad", False) else tensor
 
 
-def patch_tvm_ffi():
+def patch_tvm_ffi() -> None:
     """Put the convention in place."""
     import cutlass.base_dsl.compiler as compiler
     import cutlass.base_dsl.jit_executor as jit

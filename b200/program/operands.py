@@ -16,23 +16,23 @@ from b200.program.translated import Translated
 from b200.registry import DTYPES, FULL, active, as_bools, as_mask
 
 
-def merge(old, new, mask: int):
+def merge(old, new, mask: int) -> np.ndarray:
     """`new` in the lanes of `mask`, `old` in the others."""
     return np.where(as_bools(mask), new, old)
 
 
-def full(value: int, dtype):
+def full(value: int, dtype) -> np.ndarray:
     return np.full(32, value, dtype)
 
 
-def to_varying(value, dtype):
+def to_varying(value, dtype) -> np.ndarray:
     """A result as an array of 32."""
     if isinstance(value, np.ndarray):
         return value if value.dtype == dtype else value.astype(dtype)
     return np.full(32, value, dtype)
 
 
-def to_uniform(value, mask: int):
+def to_uniform(value, mask: int) -> int:
     """A result as an int: the value of the lowest active lane."""
     if isinstance(value, np.ndarray):
         return int(value[(mask & -mask).bit_length() - 1])

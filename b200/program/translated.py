@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from b200.errors import Fault
@@ -33,7 +34,7 @@ class Translated:
 
 
 @contextlib.contextmanager
-def located(ins: Instr):
+def located(ins: Instr) -> Iterator[None]:
     try:
         yield
     except Fault as fault:

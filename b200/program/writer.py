@@ -33,7 +33,7 @@ class Writer(Operands):
     packs = True
     packed: dict[tuple[str, ...], str]
 
-    def write(self):
+    def write(self) -> None:
         for block in self.out.structure:
             self._block(block)
         self.out.source = "\n".join(self.text)

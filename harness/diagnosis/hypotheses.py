@@ -17,24 +17,27 @@ K_TILES = (256, 512, 1024)  # stages that may be dropped or doubled
 MAX_STAGES = 64
 BLOCK, STEP = 16, 64  # of K under a scale factor, in an instruction
 TAILS = (64, 128, 192, 256, 512)
-HYPOTHESES: list[Callable[[View], Iterator[tuple[str, np.ndarray]]]] = []
+Predictions = Iterator[tuple[str, np.ndarray]]  # what went wrong, and the values it would give
+Hypothesis = Callable[[View], Predictions]
+
+HYPOTHESES: list[Hypothesis] = []
 
 
-def hypothesis(function):
+def hypothesis(function: Hypothesis) -> Hypothesis:
     """Register a generator of (name, predicted values)."""
     HYPOTHESES.append(function)
     return function
 
 
 @hypothesis
-def nothing_written(v: View):
+def nothing_written(v: View) -> Predictions:
     yield "the elements are zero: never written, or no product was added up", np.zeros(len(v.m))
     if v.before is not None:
         yield "the elements were never written: c has there what it had before the call", v.before
 
 
 @hypothesis
-def nibbles(v: View):
+def nibbles(v: View) -> Predictions:
     for swap in (("a",), ("b",), ("a", "b")):
         yield (
             f"the two nibbles of each byte of {' and '.join(swap)} are swapped",
@@ -54,7 +57,7 @@ _OTHER_ORDERS: tuple[tuple[dict, str], ...] = (
 
 
 @hypothesis
-def scale_factors(v: View):
+def scale_factors(v: View) -> Predictions:
     for names in (("a",), ("b",), ("a", "b")):
         of = f"scale factors of {' and '.join(names)} are"
         yield f"{of} not applied", v.value(scales=dict.fromkeys(names))
@@ -80,7 +83,7 @@ def scale_factors(v: View):
 
 
 @hypothesis
-def scales_of_an_instruction(v: View):
+def scales_of_an_instruction(v: View) -> Predictions:
     """An instruction's K-step has four scale factors; they are not advanced, or not reloaded."""
     for name, of in (("a", v.a), ("b", v.b[0])):
         columns = np.arange(of.scales.shape[1])
@@ -107,7 +110,7 @@ def _rotate(by: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 @hypothesis
-def parts_of_k(v: View):
+def parts_of_k(v: View) -> Predictions:
     """Each product is a sum over K; a part of it is missing or counted twice."""
     terms = [v.terms(w) for w in range(len(v.b))]
     k = terms[0].shape[1]
@@ -130,7 +133,7 @@ def parts_of_k(v: View):
 
 
 @hypothesis
-def steps_of_k(v: View):
+def steps_of_k(v: View) -> Predictions:
     """K-steps of one instruction, in every K tile alike; sums that are started too often."""
     terms = [v.terms(w) for w in range(len(v.b))]
     k = terms[0].shape[1]
@@ -152,7 +155,7 @@ def steps_of_k(v: View):
 
 
 @hypothesis
-def lane_quarters(v: View):
+def lane_quarters(v: View) -> Predictions:
     for axis in (0, 1):
         what = ("rows", "columns")[axis]
         for by in range(1, 4):
@@ -169,7 +172,7 @@ def lane_quarters(v: View):
 
 
 @hypothesis
-def products_of_dual(v: View):
+def products_of_dual(v: View) -> Predictions:
     if not v.dual:
         return
     p1, p2 = (v.terms(w).sum(1) for w in (0, 1))
@@ -188,7 +191,7 @@ def products_of_dual(v: View):
 
 
 @hypothesis
-def neighbours(v: View):
+def neighbours(v: View) -> Predictions:
     for by in (1, -1):
         other = v.at(l=v.l + by)
         if other.inside():
@@ -198,7 +201,7 @@ def neighbours(v: View):
 
 
 @hypothesis
-def neighbouring_groups(v: View):
+def neighbouring_groups(v: View) -> Predictions:
     for by, a, b in v.neighbours:
         for what, other in (
             (f"the group {by:+d} is computed", v.of(a, b)),
@@ -210,7 +213,7 @@ def neighbouring_groups(v: View):
 
 
 @hypothesis
-def accumulator(v: View):
+def accumulator(v: View) -> Predictions:
     """The tensor core adds to what the tile before left."""
     own = [v.terms(w).sum(1) for w in range(len(v.b))]
     for axis in (0, 1):
@@ -231,7 +234,7 @@ def accumulator(v: View):
 
 
 @hypothesis
-def transposed(v: View):
+def transposed(v: View) -> Predictions:
     other = v.at(m=v.n, n=v.m)
     if other.inside():
         yield "the output is transposed", other.value()
@@ -243,7 +246,7 @@ def transposed(v: View):
 
 
 @hypothesis
-def leading_dimension_of_c(v: View):
+def leading_dimension_of_c(v: View) -> Predictions:
     """c is stored as if its memory had other strides: column after column, or longer rows."""
     rows, columns, _ = v.shape
     at = v.m * columns + v.n  # of the element that is read there, in its batch
@@ -262,7 +265,7 @@ def leading_dimension_of_c(v: View):
 
 
 @hypothesis
-def leading_dimension_of_inputs(v: View):
+def leading_dimension_of_inputs(v: View) -> Predictions:
     for name, own, other in (("a", v.a, v.b[0]), ("b", v.b[0], v.a)):
         pitch = own.codes.shape[1]  # bytes
         for wrong in sorted({2 * pitch, pitch // 2, own.rows, other.rows} - {0, pitch}):

@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import b200
 from harness.evaluator import cases
 from harness.evaluator.case import loading
 from reference import generate_input
@@ -34,15 +35,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--problems", nargs="+", default=[p.short for p in PROBLEMS.values()])
     options = parser.parse_args(argv)
     if options.device == "emulator":
-        import b200
+        b200.install(check=False)
     elif options.device == "hopper":
-        import b200
         from b200.hopper.backend import HopperGpu
 
         b200.install(gpu=HopperGpu())
     where = "cpu" if options.device == "emulator" else "cuda"
-    if where == "cpu":
-        b200.install(check=False)
     kernel = loading.load_kernel(options.submission)
     wrong = 0
     for problem in map(find_problem, options.problems):

@@ -12,7 +12,7 @@ import numpy as np
 
 from b200.errors import Unsupported
 from b200.program.module import Instr
-from b200.registry import DTYPES, FULL, INLINE_NAMES, Pure, as_bools, as_mask, pure
+from b200.registry import DTYPES, FULL, INLINE_NAMES, Factory, Pure, as_bools, as_mask, pure
 
 SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
@@ -48,7 +48,7 @@ class Modifiers:
                 return self.left.pop(i)
         raise self.unsupported(f"its type is not one of {', '.join('.' + n for n in names)}")
 
-    def done(self):
+    def done(self) -> None:
         if self.left:
             raise self.unsupported(f"modifier .{self.left[0]} is not modelled")
 
@@ -107,7 +107,7 @@ INLINE_NAMES.update(_INLINE)
 _SPACE = {"np": np, "FULL": FULL, "as_bools": as_bools, "as_mask": as_mask}
 
 
-def export(**helpers):
+def export(**helpers) -> None:
     """Make helpers known to inlined source."""
     INLINE_NAMES.update(helpers)
 
@@ -162,7 +162,7 @@ INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 _FAMILIES: dict[str, dict[str, Callable]] = {}
 
 
-def typed(family: str, *mnemonics: str):
+def typed(family: str, *mnemonics: str) -> Callable[[Factory], Factory]:
     """Register a factory for a mnemonic's "integer" or "float" forms (told apart by the type)."""
 
     def add(factory):

@@ -24,7 +24,7 @@ from b200.chip.alu.rounding import (
 )
 from b200.hardware import RANK_SHIFT
 from b200.program.module import Instr
-from b200.registry import DTYPES, FULL, Pure, as_mask, pure, warp
+from b200.registry import DTYPES, FULL, Pure, Run, as_mask, pure, warp
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 
 INTEGER_TYPES = tuple(t + n for t in "us" for n in ("8", "16", "32", "64"))
@@ -261,7 +261,7 @@ def isspacep(ins: Instr) -> Pure:
 
 
 @warp("isspacep.shared", "isspacep.shared::cta", out=1, uniform="args")
-def isspacep_cta(ins: Instr):
+def isspacep_cta(ins: Instr) -> Run:
     """The same for the executing CTA's own shared memory: the address names no CTA, or this one."""
     Modifiers(ins, 2).done()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +81,9 @@ def _core(op: str, form: Float, mode: str):
     return lambda *args: encode(single(mode, *(form.decode(a) for a in args)), form, mode)
 
 
-def finished(function, form: Float, ftz: bool = False, sat: bool = False, relu: bool = False):
+def finished(
+    function, form: Float, ftz: bool = False, sat: bool = False, relu: bool = False
+) -> Callable[..., Any]:
     """`function` with .ftz on operands and result and the result clamped."""
     if not (ftz or sat or relu):
         return function
@@ -268,7 +271,7 @@ def _root(mode: str):
     return root
 
 
-def rounded(op: str, kind: str, mode: str):
+def rounded(op: str, kind: str, mode: str) -> Callable[..., Any]:
     """Function for div, rcp, sqrt with IEEE rounding, on patterns."""
     if kind == "f64":
         return directed64(op, mode)

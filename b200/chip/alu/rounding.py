@@ -8,8 +8,10 @@ exact value (Boldo and Melquiond, "When double rounding is odd", 2005).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +74,7 @@ def scalar_kind(kind: str) -> str:
     return kind.removesuffix("x2")
 
 
-def lift(kind: str, function):
+def lift(kind: str, function) -> Callable[..., Any]:
     """A function on arrays of elements as one on registers; packed types are seen as halves."""
     if not kind.endswith("x2"):
         return function

@@ -12,7 +12,7 @@ from b200.chip.alu.build import Modifiers
 from b200.chip.alu.rounding import FLOATS, is_nan, order_key
 from b200.errors import Fault
 from b200.program.module import Imm, Instr
-from b200.registry import FULL, active, as_bools, as_mask, lanes, warp
+from b200.registry import FULL, Run, active, as_bools, as_mask, lanes, warp
 
 LANE = np.arange(32)
 
@@ -86,7 +86,7 @@ def _shuffle_sources(mode: str, b, c) -> tuple[np.ndarray, np.ndarray]:
 
 
 @warp("shfl.sync", out=1)
-def shfl(ins: Instr):
+def shfl(ins: Instr) -> Run:
     """shfl.sync.{up,down,bfly,idx}.b32 d{|p}, a, b, c, membermask.
 
     A lane whose source is out of range gets its own value and p false. Reading a lane that does not
@@ -111,7 +111,7 @@ def shfl(ins: Instr):
 
 
 @warp("vote.sync", out=1, uniform="always")
-def vote(ins: Instr):
+def vote(ins: Instr) -> Run:
     """vote.sync.{all,any,uni}.pred, vote.sync.ballot.b32 d, {!}p, membermask."""
     mods = Modifiers(ins, 2)
     kind = mods.type("pred", "b32")
@@ -131,7 +131,7 @@ def vote(ins: Instr):
 
 
 @warp("match.any.sync", "match.all.sync", out=1)
-def match(ins: Instr):
+def match(ins: Instr) -> Run:
     """match.any.sync d, a: lanes of the same value; match.all.sync d{|p}, a: all or none."""
     mods = Modifiers(ins, 3)
     bits = 32 if mods.type("b32", "b64") == "b32" else 64
@@ -162,7 +162,7 @@ REDUCTIONS = {
 
 
 @warp("redux.sync", out=1, uniform="always")
-def redux(ins: Instr):
+def redux(ins: Instr) -> Run:
     """redux.sync.op.{u32,s32,b32} and redux.sync.{min,max}{.abs}{.NaN}.f32 d, a, membermask."""
     mods = Modifiers(ins, 2)
     kind = mods.type("u32", "s32", "b32", "f32")
@@ -203,7 +203,7 @@ def _reduce_f32(values: np.ndarray, op: str, magnitude: bool, propagate: bool) -
 
 
 @warp("activemask", out=1, uniform="always")
-def activemask(ins: Instr):
+def activemask(ins: Instr) -> Run:
     """activemask.b32: the lanes that execute it together."""
     mods = Modifiers(ins)
     mods.type("b32")
@@ -212,7 +212,7 @@ def activemask(ins: Instr):
 
 
 @warp("elect.sync", out=1)
-def elect(ins: Instr):
+def elect(ins: Instr) -> Run:
     """elect.sync d|p, membermask: the lowest lane is leader; d is its number in all lanes."""
     Modifiers(ins, 2).done()
 
@@ -226,7 +226,7 @@ def elect(ins: Instr):
 
 
 @warp("bar.warp.sync")
-def bar_warp(ins: Instr):
+def bar_warp(ins: Instr) -> Run:
     """bar.warp.sync membermask: lanes here execute in step, so only the membermask is checked."""
     Modifiers(ins, 3).done()
 
@@ -237,7 +237,7 @@ def bar_warp(ins: Instr):
 
 
 @warp("nanosleep")
-def nanosleep(ins: Instr):
+def nanosleep(ins: Instr) -> Run:
     """nanosleep.u32 t: suspends for up to 2 t nanoseconds; any time, zero included, is legal."""
     mods = Modifiers(ins)
     mods.type("u32")

@@ -24,7 +24,7 @@ class Copy(Waitable):
         self.ins, self.done = ins, False
         self.then: list[Callable] = []
 
-    def finish(self):
+    def finish(self) -> None:
         self.done = True
         for action in self.then:
             action()
@@ -44,7 +44,7 @@ class Groups:
         self.open: list[Copy] = []
         self.groups: deque[list[Copy]] = deque()
 
-    def commit(self):
+    def commit(self) -> None:
         self.groups.append([c for c in self.open if not c.done])
         self.open = []
         while self.groups and all(c.done for c in self.groups[0]):
@@ -71,7 +71,9 @@ def groups_of(warp, kind: str, lane: int) -> Groups | None:
     return _table(warp).get((kind, warp.index, lane))
 
 
-def issue_in_group(warp, kind: str, mask: int, ins: Instr, operation: Operation, move: Effect):
+def issue_in_group(
+    warp, kind: str, mask: int, ins: Instr, operation: Operation, move: Effect
+) -> None:
     """Issue `move` as a copy of the open group of each thread in `mask`."""
     copy = Copy(ins)
 
@@ -85,7 +87,7 @@ def issue_in_group(warp, kind: str, mask: int, ins: Instr, operation: Operation,
             _table(warp).setdefault((kind, warp.index, lane), Groups()).open.append(copy)
 
 
-def commit(warp, kind: str, mask: int):
+def commit(warp, kind: str, mask: int) -> None:
     """commit_group of the threads in `mask`."""
     if _table(warp):
         for lane in active(mask):
@@ -93,7 +95,7 @@ def commit(warp, kind: str, mask: int):
                 groups.commit()
 
 
-def wait(warp, kind: str, mask: int, but_last: int):
+def wait(warp, kind: str, mask: int, but_last: int) -> None:
     """wait_group: Blocked while a group before the `but_last` most recent ones is under way."""
     if _table(warp):
         for lane in active(mask):

@@ -15,7 +15,7 @@ from b200.chip.operations import RedAsync, StAsync
 from b200.errors import Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
-from b200.registry import DTYPES, active, lanes, warp
+from b200.registry import DTYPES, Run, active, lanes, warp
 
 SCALARS = {f"{k}{n}": n // 8 for k in "busf" for n in (32, 64)}
 VECTORS = {"v2": 2, "v4": 4}
@@ -39,8 +39,9 @@ class Lanes:
             mine = (ranks == rank) & (signal == where)
             here = at[mine]
             wrong = here[here % self.nbytes != 0]  # which `find` refuses
-            for some in (here.max(), *wrong[:1], here.min()):
-                (place,) = self.find(warp, int(some), self.nbytes, where)
+            for some in (here.max(), *wrong[:1]):
+                self.find(warp, int(some), self.nbytes, where)
+            (place,) = self.find(warp, int(here.min()), self.nbytes, where)
             yield place, (here & OFFSET_MASK).astype(np.int64), np.array(chosen)[mine]
 
 
@@ -58,7 +59,7 @@ def _only_mbarrier_form(ins: Instr):
 
 
 @warp("st.async")
-def st_async(ins: Instr):
+def st_async(ins: Instr) -> Run:
     """st.async{.weak}{.shared::cluster}.COMPLETION{.v2|.v4}.TYPE [addr], value, [mbar]"""
     _only_mbarrier_form(ins)
     check_mods(ins, MODS | {"st"} | VECTORS.keys() | SCALARS.keys())
@@ -82,7 +83,7 @@ def st_async(ins: Instr):
 
 
 @warp("red.async")
-def red_async(ins: Instr):
+def red_async(ins: Instr) -> Run:
     """red.async.relaxed.cluster{.shared::cluster}.COMPLETION.OP.TYPE [addr], value, [mbar]"""
     _only_mbarrier_form(ins)
     op, kind = ins.mods[-2:]

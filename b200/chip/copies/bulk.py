@@ -21,7 +21,7 @@ from b200.chip.operations import (
 )
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
-from b200.registry import lane, warp
+from b200.registry import Run, lane, warp
 
 UNIT = 16
 COPY_MODS = {
@@ -46,14 +46,14 @@ COPY_MODS = {
 }
 
 
-def check_mods(ins: Instr, known):
+def check_mods(ins: Instr, known) -> None:
     """Unsupported for a modifier that is not among the known ones."""
     for mod in ins.mods:
         if mod not in known:
             raise Unsupported(f"{ins.opcode}: modifier .{mod} is not modelled")
 
 
-def check_bulk_size(nbytes: int):
+def check_bulk_size(nbytes: int) -> None:
     if nbytes % UNIT:
         raise Fault(f"a bulk copy of {nbytes} bytes: the size must be a multiple of {UNIT}")
 
@@ -72,7 +72,7 @@ def shared_view(warp, address: int, nbytes: int, align: int = UNIT) -> np.ndarra
 
 
 @lane("cp.async.bulk.shared::cta", "cp.async.bulk.shared::cluster")
-def bulk_load(ins: Instr):
+def bulk_load(ins: Instr) -> Run:
     """cp.async.bulk.{shared::cta|shared::cluster}.{global|shared::cta}.mbarrier::complete_tx::bytes
     {.multicast::cluster}{.L2::cache_hint} [dst], [src], size, [mbar]{, cta_mask}{, cache_policy}
     """
@@ -104,7 +104,7 @@ def bulk_load(ins: Instr):
 
 
 @lane("cp.async.bulk.global")
-def bulk_store(ins: Instr):
+def bulk_store(ins: Instr) -> Run:
     """cp.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}{.cp_mask} [dst], [src], size
     {, cache_policy}{, byte_mask}: bit i of the mask stands for byte i of each 16.
     """
@@ -133,7 +133,7 @@ def bulk_store(ins: Instr):
 
 
 @lane("cp.reduce.async.bulk")
-def bulk_reduce(ins: Instr):
+def bulk_reduce(ins: Instr) -> Run:
     """cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.OP.TYPE
     [dst], [src], size, [mbar]
     cp.reduce.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}.OP{.noftz}.TYPE
@@ -178,7 +178,7 @@ def bulk_reduce(ins: Instr):
 
 
 @lane("cp.async.bulk.prefetch")
-def bulk_prefetch(ins: Instr):
+def bulk_prefetch(ins: Instr) -> Run:
     """cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [src], size{, cache_policy}"""
     check_mods(ins, COPY_MODS)
 
@@ -193,7 +193,7 @@ def bulk_prefetch(ins: Instr):
 
 
 @warp("cp.async.bulk.commit_group")
-def bulk_commit_group(ins: Instr):
+def bulk_commit_group(ins: Instr) -> Run:
     def run(warp, mask):
         warp.spin = None
         commit(warp, "bulk", mask)
@@ -202,7 +202,7 @@ def bulk_commit_group(ins: Instr):
 
 
 @warp("cp.async.bulk.wait_group", may_block=True)
-def bulk_wait_group(ins: Instr):
+def bulk_wait_group(ins: Instr) -> Run:
     """cp.async.bulk.wait_group{.read} N: at most the N most recent groups are left under way.
 
     Sources are read when destinations are written here, so .read waits as long.

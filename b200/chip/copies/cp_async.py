@@ -9,14 +9,14 @@ from b200.chip.operations import CpAsync, CpAsyncArrive
 from b200.chip.sync.mbarrier import barrier_operand, mbarrier_at
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
-from b200.registry import lane, warp
+from b200.registry import Run, lane, warp
 
 SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 HINTS = ("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B")
 
 
 @lane("cp.async.ca", "cp.async.cg")
-def cp_async(ins: Instr):
+def cp_async(ins: Instr) -> Run:
     """cp.async.{ca|cg}.shared{::cta}.global{.L2::cache_hint}{.L2::SIZE} [dst], [src], cp_size
     {, src_size | ignore_src}{, cache_policy}: bytes from src_size on, or all, are zeros.
     """
@@ -51,7 +51,7 @@ def cp_async(ins: Instr):
 
 
 @warp("cp.async.commit_group")
-def cp_async_commit_group(ins: Instr):
+def cp_async_commit_group(ins: Instr) -> Run:
     def run(warp, mask):
         warp.spin = None
         commit(warp, "cp.async", mask)
@@ -60,7 +60,7 @@ def cp_async_commit_group(ins: Instr):
 
 
 @warp("cp.async.wait_group", "cp.async.wait_all", may_block=True)
-def cp_async_wait_group(ins: Instr):
+def cp_async_wait_group(ins: Instr) -> Run:
     """cp.async.wait_group N: at most the N most recent groups are left under way.
     cp.async.wait_all: none is, nor a copy that was not committed.
     """
@@ -76,7 +76,7 @@ def cp_async_wait_group(ins: Instr):
 
 
 @lane("cp.async.mbarrier.arrive")
-def cp_async_mbarrier_arrive(ins: Instr):
+def cp_async_mbarrier_arrive(ins: Instr) -> Run:
     """cp.async.mbarrier.arrive{.noinc}{.shared{::cta}}.b64 [addr] (PTX ISA 9.7.13.15): arrives when
     the thread's earlier cp.async are complete; without .noinc the phase expects one more for it.
     """

@@ -57,7 +57,7 @@ class Landing:
         return tuple(places)
 
 
-def complete(place: Place, nbytes: int, warp, ins: Instr):
+def complete(place: Place, nbytes: int, warp, ins: Instr) -> None:
     """Count bytes that have landed."""
     who = (warp.cta.rank, "async copy", ins.loc)
     complete_tx_at(place.signal, place.mbarrier, nbytes, who)

@@ -6,11 +6,13 @@ matter. Limits: PTX ISA 5.5 and the driver's cuTensorMapEncodeTiled.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import permutations
 from math import prod
 
+from b200.chip.state import Region
 from b200.errors import Fault
 
 BYTES, USED_BYTES, ALIGN = 128, 64, 64
@@ -204,7 +206,7 @@ class TensorMap:
                 bits = put_field(bits, place, value - 1)
         return bits.to_bytes(BYTES, "little")
 
-    def allocation(self, memory):
+    def allocation(self, memory) -> Region:
         """The allocation of global memory that the tensor begins in. It may end before the tensor
         does: the chip looks only at what a box touches (tma_box.Window). Fault if there is none.
         """
@@ -291,7 +293,7 @@ def _decode(raw: bytes) -> TensorMap:
     return tensormap
 
 
-def violations(t: TensorMap):
+def violations(t: TensorMap) -> Iterator[str]:
     """What hardware rejects in a tensormap, one sentence each that begins with the field's name."""
     element = t.element
     align = 32 if element.padded or t.interleave == 2 else 16

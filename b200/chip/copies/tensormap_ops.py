@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
 from b200.chip.copies import tensormap as tm
 from b200.chip.memory.addressing import SHARED_CTA, generic_to_shared
 from b200.chip.operations import TensormapPrefetch
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
-from b200.registry import active, lane, lanes, warp
+from b200.registry import Run, active, lane, lanes, warp
 
 # `elemtype` operand of tensormap.replace -> (format code, whether f32 is rounded to tf32)
 REPLACE_TYPES = (*((code, 0) for code in range(11)), (7, 1), (8, 1), (11, 0), (12, 0), (13, 0))
@@ -28,7 +33,7 @@ VALUES = {
 FIELDS = (*COUNTS, *VALUES, "global_stride", "global_address", "elemtype")
 
 
-def object_view(ins: Instr):
+def object_view(ins: Instr) -> Callable[[Any, int], np.ndarray]:
     """view(warp, address) -> uint8 view [128] of the object, in the state space of `ins`."""
 
     def shared(warp, address):
@@ -82,7 +87,7 @@ def replaced(field: str, bits: int, *operands: int) -> int:
 
 
 @lane("tensormap.replace")
-def tensormap_replace(ins: Instr):
+def tensormap_replace(ins: Instr) -> Run:
     """tensormap.replace.tile.FIELD{.global|.shared::cta}.b1024.TYPE [addr]{, ord}, new_value"""
     field = ins.mods[3]
     if ins.mods[2] != "tile" or field not in FIELDS:
@@ -105,13 +110,13 @@ def first(x, mask: int) -> int:
     return x if isinstance(x, int) else int(lanes(x, x.dtype)[active(mask)[0]])
 
 
-def check_size(ins: Instr, size: int):
+def check_size(ins: Instr, size: int) -> None:
     if size != tm.BYTES:
         raise Fault(f"{ins.mods[0]}.{ins.mods[1]} of {size} bytes: the size must be {tm.BYTES}")
 
 
 @warp("tensormap.cp_fenceproxy")
-def tensormap_cp_fenceproxy(ins: Instr):
+def tensormap_cp_fenceproxy(ins: Instr) -> Run:
     """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.SCOPE.sync.aligned
     [dst], [src], 128: the warp copies an edited object from shared to global memory.
     """
@@ -129,7 +134,7 @@ def tensormap_cp_fenceproxy(ins: Instr):
 
 
 @lane("fence.proxy.tensormap::generic")
-def fence_proxy_tensormap(ins: Instr):
+def fence_proxy_tensormap(ins: Instr) -> Run:
     """fence.proxy.tensormap::generic.{release.SCOPE | acquire.SCOPE [addr], 128}: memory is
     sequentially consistent here, so only the operands are checked.
     """
@@ -143,7 +148,7 @@ def fence_proxy_tensormap(ins: Instr):
 
 
 @lane("prefetch.tensormap", "prefetch.param.tensormap", "prefetch.const.tensormap")
-def prefetch_tensormap(ins: Instr):
+def prefetch_tensormap(ins: Instr) -> Run:
     """prefetch{.param|.const}.tensormap [addr]: no architectural effect; later use is sooner."""
     generic = ins.mods[1] == "tensormap"
 

@@ -6,7 +6,7 @@ data is read and written, and the bytes are completed, when the machine lets the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from b200.chip.memory.addressing import signed
 from b200.chip.operations import TmaLoad, TmaPrefetch, TmaReduce, TmaStore
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
-from b200.registry import active, lane, warp
+from b200.registry import Run, active, lane, warp
 
 SMEM_ALIGN = 128
 GATHER_ROWS = 4
@@ -83,7 +83,7 @@ class TensorBoxes:
         parts = [tma_box.load(self.tensormap, self.region, box) for box in self.boxes]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def store(self, data: np.ndarray, combine=None):
+    def store(self, data: np.ndarray, combine=None) -> None:
         parts = np.split(data, len(self.boxes)) if len(self.boxes) > 1 else (data,)
         for box, part in zip(self.boxes, parts):
             tma_box.store(self.tensormap, self.region, box, part, combine)
@@ -127,7 +127,7 @@ class Form:
         for s in ("shared::cta", "shared::cluster")
     )
 )
-def tensor_load(ins: Instr):
+def tensor_load(ins: Instr) -> Run:
     """cp.async.bulk.tensor.DIM.{shared::cta|shared::cluster}.global{.tile|.tile::gather4}
     .mbarrier::complete_tx::bytes{.multicast::cluster}{.cta_group::G}{.L2::cache_hint}
     [dst], [tensormap, {c0, ...}], [mbar]{, cta_mask}{, cache_policy}
@@ -168,7 +168,7 @@ def each_issue(mask: int, *operands) -> Iterator[tuple[int, tuple[Any, ...]]]:
 
 
 @warp(*(f"cp.async.bulk.tensor.{d}d.global" for d in range(1, 6)))
-def tensor_store(ins: Instr):
+def tensor_store(ins: Instr) -> Run:
     """cp.async.bulk.tensor.DIM.global.shared::cta{.tile|.tile::scatter4}.bulk_group
     {.L2::cache_hint} [tensormap, {c0, ...}], [src]{, cache_policy}
 
@@ -185,7 +185,7 @@ def tensor_store(ins: Instr):
 
 
 @warp("cp.reduce.async.bulk.tensor")
-def tensor_reduce(ins: Instr):
+def tensor_reduce(ins: Instr) -> Run:
     """cp.reduce.async.bulk.tensor.DIM.global.shared::cta.OP{.tile}.bulk_group{.L2::cache_hint}
     [tensormap, {c0, ...}], [src]{, cache_policy}: each active lane reduces.
     """
@@ -222,7 +222,7 @@ def _issue_store(warp, lanes: int, ins: Instr, form: Form, address: int, coords:
     issue_in_group(warp, "bulk", lanes, ins, operation, move)
 
 
-def reduction(op: str, t: TensorMap):
+def reduction(op: str, t: TensorMap) -> Callable[..., Any]:
     """The combining function of a tensor reduction: its type is the tensormap's element type."""
     types = BITWISE_TYPES if op in ("and", "or", "xor") else REDUCE_TYPES
     kind = types.get(t.element.name)
@@ -232,7 +232,7 @@ def reduction(op: str, t: TensorMap):
 
 
 @lane("cp.async.bulk.prefetch.tensor")
-def tensor_prefetch(ins: Instr):
+def tensor_prefetch(ins: Instr) -> Run:
     """cp.async.bulk.prefetch.tensor.DIM.L2.global{.tile|.tile::gather4}{.L2::cache_hint}
     [tensormap, {c0, ...}]{, cache_policy}: only its operands are checked.
     """

@@ -8,6 +8,7 @@ address (PTX ISA 5.5.7). Element-wise rules (bounds, fill, traversal strides, pa
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ TF32_NAN = 0x7FFFE000
 CHUNK, HALF_CHUNK = np.dtype(np.complex128), np.dtype(np.uint64)
 
 
-def swizzle(address, mode: int, atomicity: int = 0):
+def swizzle(address, mode: int, atomicity: int = 0) -> Any:
     """Shared-memory address of a byte of a box whose linear address is `address`, an int or array.
 
     mode: 0 none, 1 32B, 2 64B, 3 128B; atomicity, of 128B only: 0 16B, 1 32B, 2 32B with 8B flip
@@ -58,7 +59,7 @@ def _swizzled(t: TensorMap, smem: Region, at: int, rows: int):
     return smem.u8[at - phase :].view(dtype), index
 
 
-def put_shared(t: TensorMap, smem: Region, at: int, data: np.ndarray):
+def put_shared(t: TensorMap, smem: Region, at: int, data: np.ndarray) -> None:
     """Write box rows `data` (uint8 [rows, smem_row_bytes], contiguous) at offset `at`."""
     if t.swizzle:
         chunks, index = _swizzled(t, smem, at, len(data))
@@ -118,7 +119,7 @@ class Window:
             )
 
 
-def check_coords(t: TensorMap, coords):
+def check_coords(t: TensorMap, coords) -> None:
     """Fault for a box that does not start on 16 bytes of its row, in bounds or not.
 
     Measured on an H200 (tests/b200/hopper/test_fixtures.py): anything else is an illegal
@@ -132,7 +133,7 @@ def check_coords(t: TensorMap, coords):
         )
 
 
-def check_store(coords):
+def check_store(coords) -> None:
     """Fault for a store or a reduction that starts before the tensor; measured likewise."""
     for dim, c in enumerate(coords):
         if c < 0:
@@ -179,7 +180,7 @@ def _rounded(data: np.ndarray) -> np.ndarray:
     return rounded.view(np.uint8)
 
 
-def store(t: TensorMap, region: Region, coords, data: np.ndarray, combine=None):
+def store(t: TensorMap, region: Region, coords, data: np.ndarray, combine=None) -> None:
     """Write box rows (uint8 [rows, smem_row_bytes]) to the tensor; drop what is out of bounds.
 
     combine: function of (old, new) bytes, both contiguous uint8 of one shape, for reductions.

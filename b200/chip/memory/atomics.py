@@ -12,7 +12,7 @@ from b200.chip.memory.loads_stores import address_array, kind_of, space_of, span
 from b200.errors import Unsupported
 from b200.formats import decode, encode
 from b200.program.module import TYPE_BITS, Instr, Vec
-from b200.registry import DTYPES, QUIET, active, lanes, warp
+from b200.registry import DTYPES, QUIET, Run, active, lanes, warp
 from b200.spaces import WINDOW_MASK
 
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
@@ -123,13 +123,13 @@ def _atomic(ins: Instr):
 
 
 @warp("atom", out=1)
-def atom(ins: Instr):
+def atom(ins: Instr) -> Run:
     """atom{.sem}{.scope}{.space}.op{.level::cache_hint}{.v}.type d, [a], b{, c}"""
     return _atomic(ins)
 
 
 @warp("red")
-def red(ins: Instr):
+def red(ins: Instr) -> Run:
     """red{.sem}{.scope}{.space}.op{.v}.type [a], b"""
     if ins.has("async"):
         raise Unsupported(ins.text)

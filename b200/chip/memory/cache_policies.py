@@ -11,7 +11,7 @@ import struct
 
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
-from b200.registry import lane
+from b200.registry import Run, lane
 
 PRIORITIES = {
     "L2::evict_normal": 0x1000_0000_0000_0000,
@@ -36,7 +36,7 @@ def _policy(ins: Instr, priorities: list[str]) -> int:
 
 
 @lane("createpolicy.fractional", out=1)
-def createpolicy_fractional(ins: Instr):
+def createpolicy_fractional(ins: Instr) -> Run:
     """createpolicy.fractional.L2::PRIMARY{.L2::SECONDARY}.b64 policy{, fraction}"""
     policy = _policy(ins, list(ins.mods[2:-1]))
 
@@ -50,7 +50,7 @@ def createpolicy_fractional(ins: Instr):
 
 
 @lane("createpolicy.range", out=1)
-def createpolicy_range(ins: Instr):
+def createpolicy_range(ins: Instr) -> Run:
     """createpolicy.range{.global}.L2::PRIMARY{.L2::SECONDARY}.b64 policy, [a], primary, total"""
     policy = _policy(ins, [mod for mod in ins.mods[2:-1] if mod != "global"])
 
@@ -63,6 +63,6 @@ def createpolicy_range(ins: Instr):
 
 
 @lane("createpolicy.cvt.L2", out=1)
-def createpolicy_cvt(ins: Instr):
+def createpolicy_cvt(ins: Instr) -> Run:
     """createpolicy.cvt.L2.b64 policy, access-property: the property of the host's API, opaque."""
     return lambda warp, lane, access_property: access_property

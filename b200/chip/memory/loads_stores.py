@@ -7,13 +7,16 @@ several lanes that write one address the highest wins (PTX leaves it open which)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from b200.chip.state import Region
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec
-from b200.registry import DTYPES, FULL, active, as_bools, warp
+from b200.registry import DTYPES, FULL, Run, active, as_bools, warp
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 SPACES = ("global", "shared", "local", "param", "const")
@@ -32,7 +35,9 @@ def kind_of(ins: Instr) -> str:
     return next(m for m in reversed(ins.mods) if m in TYPE_BITS)
 
 
-def spans(f, space: str, addresses: np.ndarray, which: list[int], nbytes: int, loads: bool = False):
+def spans(
+    f, space: str, addresses: np.ndarray, which: list[int], nbytes: int, loads: bool = False
+) -> Iterator[tuple[Any, Any, Any]]:
     """Yield (memory bytes, offsets, lanes) groups of an access of `nbytes` by the lanes `which`,
     each checked for range and alignment. Most accesses are one group. loads: it only reads, and may
     reach behind a tensor."""
@@ -202,7 +207,7 @@ def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -
     return [typed[index]] + [typed[index + i] for i in range(1, n)]
 
 
-def write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[np.ndarray]):
+def write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[np.ndarray]) -> None:
     """Write neighbouring elements of each active lane, an array of 32 each."""
     dtype = columns[0].dtype
     found = _one_span(f, mask, space, address, len(columns) * dtype.itemsize)
@@ -266,7 +271,7 @@ def _scalar_bytes(f, space: str, address: int, nbytes: int):
 
 
 @warp("ld", "ldu", out=1, uniform="args")
-def load(ins: Instr):
+def load(ins: Instr) -> Run:
     """ld{.qualifiers}{.space}{.v2|.v4|.v8}.type d, [a]{, cache policy}"""
     kind, space = kind_of(ins), space_of(ins)
     dst = ins.operands[0]
@@ -308,7 +313,7 @@ def load(ins: Instr):
 
 
 @warp("st")
-def store(ins: Instr):
+def store(ins: Instr) -> Run:
     """st{.qualifiers}{.space}{.v2|.v4|.v8}.type [a], b{, cache policy}"""
     if ins.has("bulk", "async"):
         raise Unsupported(f"{ins.opcode} is not modelled")
@@ -335,6 +340,6 @@ def store(ins: Instr):
 
 
 @warp("prefetch", "prefetchu", "applypriority", "discard")
-def prefetch(ins: Instr):
+def prefetch(ins: Instr) -> Run:
     """Hints about caches: no architectural effect."""
     return lambda f, mask, *args: None

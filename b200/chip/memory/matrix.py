@@ -14,7 +14,7 @@ import numpy as np
 from b200.chip.memory.loads_stores import address_array, read_columns, space_of, write_columns
 from b200.errors import Unsupported
 from b200.program.module import Instr, Vec
-from b200.registry import lanes, warp
+from b200.registry import Run, lanes, warp
 
 ROW_BYTES = 16
 _LANE = np.arange(32)[:, None]
@@ -95,7 +95,7 @@ def matrix_space(ins: Instr, addresses: np.ndarray) -> str:
 
 
 @warp("ldmatrix", out=1)
-def ldmatrix(ins: Instr):
+def ldmatrix(ins: Instr) -> Run:
     """ldmatrix.sync.aligned.shape.num{.trans}{.shared}.type {r..}, [p]; shape and type: m8n8.b16,
     m16n16.trans.b8, and of 4-bit and 6-bit elements m8n16 and m16n16.trans with .b8x16.format. The
     elements of the latter lie in the low bits of their bytes."""
@@ -118,7 +118,7 @@ def ldmatrix(ins: Instr):
 
 
 @warp("stmatrix")
-def stmatrix(ins: Instr):
+def stmatrix(ins: Instr) -> Run:
     """stmatrix.sync.aligned.{m8n8|m16n8}.num{.trans}{.shared}.{b16|b8} [p], {r..}"""
     form, count = _choose(ins)
     row, byte = form.places(count)

@@ -14,7 +14,7 @@ import numpy as np
 from b200.chip.memory.loads_stores import spans
 from b200.errors import Fault
 from b200.program.module import Instr
-from b200.registry import DTYPES, active, lanes, warp
+from b200.registry import DTYPES, Run, active, lanes, warp
 
 _MAX_TEXT = 1 << 16
 _CONVERSION = re.compile(r"%([-+ #0]*)(\d*)(\.\d*)?(hh|h|ll|l|z|j|t|L)?([diouxXcsfFeEgGaAp%])")
@@ -76,7 +76,7 @@ def _convert(match: re.Match, arguments: _Arguments, f, lane: int) -> str:
 
 
 @warp("call.vprintf", out=1)
-def vprintf(ins: Instr):
+def vprintf(ins: Instr) -> Run:
     """call (retval), vprintf, (format, arguments): prints for each active lane, lowest first."""
 
     def run(f, mask, form, arguments):
@@ -96,7 +96,7 @@ def vprintf(ins: Instr):
 
 
 @warp("call.__assertfail")
-def assertfail(ins: Instr):
+def assertfail(ins: Instr) -> Run:
     """call __assertfail, (message, file, line, function, character size): ends the launch."""
 
     def run(f, mask, message, file, line, function, _size):

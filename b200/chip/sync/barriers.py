@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr, Reg
-from b200.registry import FULL, Blocked, Waitable, lanes, warp
+from b200.registry import FULL, Blocked, Run, Waitable, lanes, warp
 
 MAX_BARRIERS = 16
 
@@ -21,7 +21,7 @@ class NamedBarrier(Waitable):
         self.votes: list[tuple[int, int]] = []
         self.result: tuple[tuple[int, int], ...] = ()  # votes of the latest generation
 
-    def arrive(self, count: int, threads: int, f):
+    def arrive(self, count: int, threads: int, f) -> None:
         """`count` threads arrive; `threads` take part (0: all threads of the CTA)."""
         if self.arrived and threads != self.expected:
             raise Fault(
@@ -33,7 +33,7 @@ class NamedBarrier(Waitable):
         self.arrived += count
         self.check()
 
-    def check(self):
+    def check(self) -> None:
         """Complete the generation if all are there; warps that have exited are not waited for."""
         live = 32 * sum(1 for w in self.cta.warps if w.live)
         needed = self.expected or max(live, 1)
@@ -88,14 +88,14 @@ def _form(ins: Instr) -> tuple[str, bool]:
     return action, ins.mods[0] == "bar" or ins.has("aligned")
 
 
-def gather(f, mask: int, ins: Instr):
+def gather(f, mask: int, ins: Instr) -> None:
     """Bring the warp together at an aligned barrier (Fragment.gather)."""
     if f.token is None and mask == f.mask and _form(ins)[1]:
         f.gather()
 
 
 @warp("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync", may_block=True)
-def barrier_sync(ins: Instr):
+def barrier_sync(ins: Instr) -> Run:
     """bar{.cta}.sync a{, b}; barrier{.cta}.sync{.aligned} a{, b}"""
     _, aligned = _form(ins)
 
@@ -112,7 +112,7 @@ def barrier_sync(ins: Instr):
     return run
 
 
-def wait(f, bar: NamedBarrier, arrive):
+def wait(f, bar: NamedBarrier, arrive) -> None:
     """Arrive once, then wait for the generation's end (executed again when woken)."""
     if f.token is None:
         f.token = (bar, bar.generation)
@@ -123,7 +123,7 @@ def wait(f, bar: NamedBarrier, arrive):
 
 
 @warp("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
-def barrier_arrive(ins: Instr):
+def barrier_arrive(ins: Instr) -> Run:
     """bar{.cta}.arrive a, b"""
     _, aligned = _form(ins)
 
@@ -144,7 +144,7 @@ def barrier_arrive(ins: Instr):
     may_block=True,
     uniform="always",
 )
-def barrier_red(ins: Instr):
+def barrier_red(ins: Instr) -> Run:
     """bar{.cta}.red.{popc,and,or} d, a{, b}, {!}c: predicate c reduced over all threads."""
     _, aligned = _form(ins)
     op = next((m for m in ins.mods if m in ("popc", "and", "or")), None)
@@ -174,7 +174,7 @@ def barrier_red(ins: Instr):
 
 
 @warp("barrier.cluster.arrive")
-def cluster_arrive(ins: Instr):
+def cluster_arrive(ins: Instr) -> Run:
     """barrier.cluster.arrive{.release|.relaxed}{.aligned}: once for each thread and phase."""
     aligned = ins.has("aligned")
 
@@ -194,7 +194,7 @@ def cluster_arrive(ins: Instr):
 
 
 @warp("barrier.cluster.wait", may_block=True)
-def cluster_wait(ins: Instr):
+def cluster_wait(ins: Instr) -> Run:
     """barrier.cluster.wait{.acquire}{.aligned}"""
 
     def run(f, mask):

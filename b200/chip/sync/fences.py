@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from b200.errors import Unsupported
 from b200.program.module import Instr
-from b200.registry import warp
+from b200.registry import Run, warp
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 SEMANTICS = ("sc", "acq_rel", "acquire", "release")
@@ -29,12 +29,12 @@ FENCES = {
 }
 
 
-def no_effect(warp, mask, *operands):
+def no_effect(warp, mask, *operands) -> None:
     """Run function of what changes nothing here."""
 
 
 @warp("fence", "membar")
-def fence(ins: Instr):
+def fence(ins: Instr) -> Run:
     """fence{.sem}.scope, fence.proxy.KIND, fence.mbarrier_init, membar"""
     if ins.opcode not in FENCES:
         raise Unsupported(f"{ins.opcode}: not a known fence")
@@ -42,7 +42,7 @@ def fence(ins: Instr):
 
 
 @warp("griddepcontrol", may_block=True)
-def griddepcontrol(ins: Instr):
+def griddepcontrol(ins: Instr) -> Run:
     """griddepcontrol.launch_dependents, griddepcontrol.wait"""
     if ins.mods[1:] == ("launch_dependents",):
         return no_effect

@@ -14,14 +14,14 @@ from b200.chip.memory.addressing import resolver
 from b200.chip.operations import Place, TryCancel
 from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
 from b200.program.module import Instr
-from b200.registry import lane
+from b200.registry import Run, lane
 
 RESPONSE = 16  # bytes
 WORD = (1 << 32) - 1
 
 
 @lane("clusterlaunchcontrol.try_cancel")
-def try_cancel(ins: Instr):
+def try_cancel(ins: Instr) -> Run:
     """clusterlaunchcontrol.try_cancel.async{.shared::cta}.mbarrier::complete_tx::bytes
     {.multicast::cluster::all}.b128 [addr], [mbar]
     """
@@ -58,7 +58,7 @@ def response_of(cluster) -> bytes:
 
 
 @lane("clusterlaunchcontrol.query_cancel.is_canceled", out=1)
-def is_canceled(ins: Instr):
+def is_canceled(ins: Instr) -> Run:
     """clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 p, response"""
     return lambda warp, lane, response: response != 0
 
@@ -70,7 +70,7 @@ def is_canceled(ins: Instr):
     ),
     out=1,
 )
-def get_first_ctaid(ins: Instr):
+def get_first_ctaid(ins: Instr) -> Run:
     """clusterlaunchcontrol.query_cancel.get_first_ctaid{::x|::y|::z}.b32.b128 d, response; .v4 form
 
     Undefined for a failed request: zeros.

@@ -8,8 +8,9 @@ and the units that signal completion see it.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.barrier_names import barrier_name
 from b200.program.module import Instr
-from b200.registry import FULL, QUIET, Blocked, Pure, Waitable, active, lane, lanes, pure, warp
+from b200.registry import FULL, QUIET, Blocked, Pure, Run, Waitable, active, lane, lanes, pure, warp
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of |tx-count|
 HISTORY = 8  # signals remembered for a deadlock report
@@ -168,18 +169,18 @@ class MBarrier(Waitable):
             self.expected = before
             raise
 
-    def expect_tx(self, nbytes: int):
+    def expect_tx(self, nbytes: int) -> None:
         self._add_tx(nbytes)
         self._check()
 
-    def complete_tx(self, nbytes: int, who: tuple | None = None):
+    def complete_tx(self, nbytes: int, who: tuple | None = None) -> None:
         self.touch()
         self._add_tx(-nbytes)
         if who is not None:
             self.arrivals.append(who)
         self._check()
 
-    def expect_arrival(self):
+    def expect_arrival(self) -> None:
         """One arrival more in this phase only (cp.async.mbarrier.arrive without .noinc)."""
         if self.pending == MAX_COUNT:
             raise Fault(
@@ -248,7 +249,7 @@ class AnyOf(Waitable):
         for part in self.parts:
             part.waiters.append(self)
 
-    def wake(self):
+    def wake(self) -> None:
         for part in self.parts:
             if self in part.waiters:
                 part.waiters.remove(self)
@@ -277,17 +278,17 @@ def mbarrier_at(cta: CTA, offset: int) -> MBarrier:
     return found
 
 
-def arrive_at(cta: CTA, offset: int, count: int = 1, who: tuple | None = None):
+def arrive_at(cta: CTA, offset: int, count: int = 1, who: tuple | None = None) -> None:
     """Arrive on the mbarrier at an offset (tcgen05.commit, remote units)."""
     mbarrier_at(cta, offset).arrive(count, who)
 
 
-def complete_tx_at(cta: CTA, offset: int, nbytes: int, who: tuple | None = None):
+def complete_tx_at(cta: CTA, offset: int, nbytes: int, who: tuple | None = None) -> None:
     """complete_tx on the mbarrier at an offset (bytes that an asynchronous copy has landed)."""
     mbarrier_at(cta, offset).complete_tx(nbytes, who)
 
 
-def barrier_operand(ins: Instr, space: str | None = None):
+def barrier_operand(ins: Instr, space: str | None = None) -> Callable[[Any, int], MBarrier]:
     """find(warp, address) -> MBarrier for the mbarrier operand of an instruction."""
     space = space or space_of(ins)
     locate = resolver(space)
@@ -304,7 +305,7 @@ def barrier_operand(ins: Instr, space: str | None = None):
 
 
 @lane("mbarrier.init")
-def mbarrier_init(ins: Instr):
+def mbarrier_init(ins: Instr) -> Run:
     """mbarrier.init{.shared{::cta}}.b64 [addr], count; illegal on a barrier in mid-phase."""
     locate = resolver(space_of(ins))
 
@@ -320,7 +321,7 @@ def mbarrier_init(ins: Instr):
 
 
 @lane("mbarrier.inval")
-def mbarrier_inval(ins: Instr):
+def mbarrier_inval(ins: Instr) -> Run:
     find = barrier_operand(ins)
 
     def run(warp, lane, address):
@@ -334,7 +335,7 @@ def mbarrier_inval(ins: Instr):
 
 
 @lane("mbarrier.expect_tx")
-def mbarrier_expect_tx(ins: Instr):
+def mbarrier_expect_tx(ins: Instr) -> Run:
     find = barrier_operand(ins)
 
     def run(warp, lane, address, nbytes):
@@ -345,7 +346,7 @@ def mbarrier_expect_tx(ins: Instr):
 
 
 @lane("mbarrier.complete_tx")
-def mbarrier_complete_tx(ins: Instr):
+def mbarrier_complete_tx(ins: Instr) -> Run:
     """Simulates the completion of bytes; no memory is touched."""
     find = barrier_operand(ins)
 
@@ -357,7 +358,7 @@ def mbarrier_complete_tx(ins: Instr):
 
 
 @lane("mbarrier.arrive", "mbarrier.arrive_drop", out=1)
-def mbarrier_arrive(ins: Instr):
+def mbarrier_arrive(ins: Instr) -> Run:
     """mbarrier.arrive{_drop}{.noComplete}{.sem.scope}{.space}.b64 state, [addr]{, count}
     mbarrier.arrive{_drop}.expect_tx{...}.b64 state, [addr], tx_count
     """
@@ -377,7 +378,7 @@ def mbarrier_arrive(ins: Instr):
 
 
 @warp("mbarrier.test_wait", "mbarrier.try_wait", out=1, may_block=True, uniform="args")
-def mbarrier_wait(ins: Instr):
+def mbarrier_wait(ins: Instr) -> Run:
     """mbarrier.{test,try}_wait{.parity}{.sem.scope}{.shared{::cta}}.b64 done, [addr], phase{, hint}
 
     phase: a parity or the state an arrive returned.
@@ -427,7 +428,7 @@ def mbarrier_wait(ins: Instr):
 
 
 @pure("mbarrier.pending_count")
-def mbarrier_pending_count(ins: Instr):
+def mbarrier_pending_count(ins: Instr) -> Pure:
     """mbarrier.pending_count.b64 count, state: the pending count in the state of an arrive."""
     return Pure(
         ins=("b64",),

@@ -14,7 +14,7 @@ import math
 from b200.errors import Fault, Unsupported
 from b200.hardware import SM_REGISTERS
 from b200.program.module import Imm, Instr, Kernel
-from b200.registry import Blocked, Waitable, warp
+from b200.registry import Blocked, Run, Waitable, warp
 
 LEAST, MOST, STEP = 24, 256, 8  # of the operand
 ALLOTTED_WARPS = 4  # a CTA gets registers for a multiple of so many
@@ -61,7 +61,7 @@ class RegisterPool(Waitable):
     def of(self, warp: int) -> int:
         return self.held.get(warp, self.entry)
 
-    def give(self, warp: int, count: int):
+    def give(self, warp: int, count: int) -> None:
         """A warp keeps `count` registers a thread."""
         if count < self.of(warp):
             self.touch()
@@ -69,7 +69,7 @@ class RegisterPool(Waitable):
             self.held[warp] = count
             self.notify()
 
-    def take(self, warp: int, count: int):
+    def take(self, warp: int, count: int) -> None:
         """A warp gets `count` registers a thread; Blocked while the pool has too few."""
         more = 32 * (count - self.of(warp))
         if more > self.free:
@@ -89,7 +89,7 @@ class RegisterPool(Waitable):
 
 
 @warp("setmaxnreg", may_block=True)
-def setmaxnreg(ins: Instr):
+def setmaxnreg(ins: Instr) -> Run:
     """setmaxnreg.{inc|dec}.sync.aligned.u32 n"""
     if ins.mods[1] not in ("inc", "dec"):
         raise Unsupported(f"{ins.opcode}: must be .inc or .dec")

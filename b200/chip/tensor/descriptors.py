@@ -156,7 +156,7 @@ def mn_major(d: MatrixDescriptor, nbytes: int, ks: int) -> Tile:
     return _mn_major(d.start % PERIOD, _shape(d), nbytes, ks)
 
 
-def check(cta: CTA, d: MatrixDescriptor, tile: Tile, operand: str):
+def check(cta: CTA, d: MatrixDescriptor, tile: Tile, operand: str) -> None:
     """Fault unless all of a tile lies in the CTA's shared memory."""
     origin = d.start - d.start % PERIOD
     try:

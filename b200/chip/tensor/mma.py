@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NoReturn
 
 import numpy as np
 
@@ -37,7 +38,7 @@ from b200.chip.tensor.zero_columns import ZeroColumns
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, TMEM_LANES
 from b200.program.module import Addr, Instr, Vec
-from b200.registry import lane
+from b200.registry import Run, lane
 
 VECTORS = {
     "block16": 16,
@@ -124,7 +125,7 @@ class DecodedMma:
     def a_in_tmem(self) -> bool:
         return isinstance(self.a, TensorOperand)
 
-    def check(self, ctas: tuple[CTA, ...]):
+    def check(self, ctas: tuple[CTA, ...]) -> None:
         """Fault if a part of an operand is where the CTAs cannot have it."""
         for cta in ctas:
             if self in cta.legal:
@@ -137,7 +138,7 @@ class DecodedMma:
                     scales.check(cta)
             cta.legal.add(self)
 
-    def apply(self, ctas: tuple[CTA, ...]):
+    def apply(self, ctas: tuple[CTA, ...]) -> None:
         """Carry it out; `ctas` is the CTA, or the pair with the even one first."""
         running = self._running_sum(ctas) if self.d.kind.bits == 4 else None
         if running is not None:
@@ -297,7 +298,7 @@ def _scale_d(value: int, form: Form) -> int:
 
 
 @lane("tcgen05.mma", "tcgen05.mma.ws")
-def tcgen05_mma(ins: Instr):
+def tcgen05_mma(ins: Instr) -> Run:
     form = _form(ins)
     if form.ws and (form.cta_group == 2 or form.vector):
         raise Fault(f"{ins.opcode}: .ws goes with cta_group::1 and without block scaling")
@@ -320,7 +321,7 @@ def tcgen05_mma(ins: Instr):
 
 
 @lane("tcgen05.mma.sp", "tcgen05.mma.ws.sp")
-def tcgen05_mma_sp(ins: Instr):
+def tcgen05_mma_sp(ins: Instr) -> NoReturn:
     raise Unsupported(
         f"{ins.opcode}: sparse A is not modelled (the place of its metadata in tensor memory is "
         "published in figures only)"
@@ -328,7 +329,7 @@ def tcgen05_mma_sp(ins: Instr):
 
 
 @lane("tcgen05.commit")
-def tcgen05_commit(ins: Instr):
+def tcgen05_commit(ins: Instr) -> Run:
     """tcgen05.commit.cta_group.mbarrier::arrive::one{.shared::cluster}{.multicast::cluster}.b64
     [mbar]{, ctaMask}: arrives once when all earlier tcgen05.mma, cp and shift of this thread are
     done; with a mask, on the barrier at that offset of every CTA in it.

@@ -41,7 +41,7 @@ class SharedOperand:
     bits: int
     fmt: str
 
-    def check(self, cta: CTA):
+    def check(self, cta: CTA) -> None:
         descriptors.check(cta, self.matrix, self.tile, f"operand {self.name}")
 
     @cached_property
@@ -105,7 +105,7 @@ class TensorOperand:
     bits: int
     fmt: str
 
-    def check(self, cta: CTA):
+    def check(self, cta: CTA) -> None:
         row, column = split(self.taddr)
         if row not in ((0, 16) if self.half else (0,)):
             raise Fault(
@@ -158,7 +158,7 @@ class Accumulator:
     parts: int
     half: bool
 
-    def check(self, cta: CTA):
+    def check(self, cta: CTA) -> None:
         row, column = split(self.taddr)
         if row not in ((0, 16) if self.half else (0,)):
             legal = "0 or 16" if self.half else "0"
@@ -189,7 +189,7 @@ class Accumulator:
             view = view.transpose(1, 0, 2)
         return np.ascontiguousarray(view).reshape(self.rows, self.columns)
 
-    def write(self, cta: CTA, cells: np.ndarray, disabled: np.ndarray | None = None):
+    def write(self, cta: CTA, cells: np.ndarray, disabled: np.ndarray | None = None) -> None:
         """Write cells [rows, columns], except in lanes where `disabled`, bool [128], is set."""
         view = self._view(cta)
         if self.parts > 1:
@@ -232,7 +232,7 @@ class ScaleFactors:
     def columns(self) -> int:
         return -(-self.rows * self.copies // 4 // 32)
 
-    def check(self, cta: CTA):
+    def check(self, cta: CTA) -> None:
         try:
             cta.check_tmem(0, self.column, self.columns)
         except Fault as fault:

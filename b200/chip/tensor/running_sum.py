@@ -115,7 +115,7 @@ class Operand:
         self.copies: list[list[bytes]] = [[] for _ in range(givers)]
         self.scales = np.empty((rows, 0, SCALES), np.uint8)
 
-    def put(self, step: int, parts: list[np.ndarray], factors: list[bytes]):
+    def put(self, step: int, parts: list[np.ndarray], factors: list[bytes]) -> None:
         """The bytes of a step, uint8 [rows of a CTA, 32] each, and its scale factors."""
         rows = len(parts[0])
         for i, part in enumerate(parts):
@@ -186,7 +186,7 @@ class RunningSum:
         """Whether some of the columns [first, end) are its own."""
         return self.first < end and first < self.end
 
-    def add(self, a: list[np.ndarray], sfa: list[bytes], b: list[np.ndarray], sfb: bytes):
+    def add(self, a: list[np.ndarray], sfa: list[bytes], b: list[np.ndarray], sfb: bytes) -> None:
         """A step: bytes uint8 [rows, 32] of A and B of each member, the scale factors of A in each,
         and those of all of B.
         """
@@ -196,7 +196,7 @@ class RunningSum:
         if self.count == STEPS:
             self.work()
 
-    def settle(self):
+    def settle(self) -> None:
         """Put the sum into the cells, and forget it."""
         self.work()
         if self in self.members[0].sums:  # still, for the exact way ends it
@@ -204,7 +204,7 @@ class RunningSum:
             if self.total is not None:
                 self._write(self._cells())
 
-    def drop(self):
+    def drop(self) -> None:
         """Forget it: its cells are written over."""
         for member in self.members:
             member.sums.remove(self)
@@ -219,7 +219,7 @@ class RunningSum:
             self.acc.write(member, cells[i * self.acc.rows : (i + 1) * self.acc.rows])
 
     # --- arithmetic -------------------------------------------------------------------------------
-    def work(self):
+    def work(self) -> None:
         """Do the steps that are under way."""
         n, self.count = self.count, 0
         if not n:

@@ -8,6 +8,7 @@ field says of another quarter is not looked at (docs/reference/semantics.md, rea
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NoReturn
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from b200.chip.tensor.tmem_alloc import group_of, uniform, whole_warp
 from b200.errors import Fault, Unsupported
 from b200.hardware import TMEM_LANES
 from b200.program.module import Instr, Vec
-from b200.registry import lane, lanes, warp
+from b200.registry import Run, lane, lanes, warp
 
 # shape -> registers of .x1 (times the repetition) and lanes from the base lane on
 SHAPES = {
@@ -136,7 +137,7 @@ class TmemAccess:
 
 
 @warp("tcgen05.ld", out=1)
-def tcgen05_ld(ins: Instr):
+def tcgen05_ld(ins: Instr) -> Run:
     """tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32 r, [taddr]{, immHalfSplitoff}"""
     registers = ins.operands[0]
     packed = ins.has("pack::16b")
@@ -162,7 +163,7 @@ def tcgen05_ld(ins: Instr):
 
 
 @warp("tcgen05.st")
-def tcgen05_st(ins: Instr):
+def tcgen05_st(ins: Instr) -> Run:
     """tcgen05.st.sync.aligned.shape.num{.unpack::16b}.b32 [taddr]{, immHalfSplitoff}, r
 
     .unpack::16b writes each half into a cell of its own and clears the cell's upper half (reading
@@ -189,7 +190,7 @@ def tcgen05_st(ins: Instr):
 
 
 @warp("tcgen05.ld.red")
-def tcgen05_ld_red(ins: Instr):
+def tcgen05_ld_red(ins: Instr) -> NoReturn:
     raise Unsupported(f"{ins.opcode}: sm_100a has no reduction in tcgen05.ld")
 
 
@@ -199,12 +200,12 @@ def tcgen05_ld_red(ins: Instr):
     "tcgen05.fence::before_thread_sync",
     "tcgen05.fence::after_thread_sync",
 )
-def tcgen05_ordering(ins: Instr):
+def tcgen05_ordering(ins: Instr) -> Run:
     """Ordering only: loads and stores of tensor memory are complete when they have executed."""
     return lambda warp, mask: None
 
 
-def shift_down(cta: CTA, row: int, column: int):
+def shift_down(cta: CTA, row: int, column: int) -> None:
     """In each 32-lane partition from that of lane `row` on, 8 columns of lane i + 1 move to lane i;
     the last lane keeps its value."""
     lanes = cta.columns(column, 8).reshape(4, 32, -1)
@@ -213,7 +214,7 @@ def shift_down(cta: CTA, row: int, column: int):
 
 
 @lane("tcgen05.shift")
-def tcgen05_shift(ins: Instr):
+def tcgen05_shift(ins: Instr) -> Run:
     """tcgen05.shift.cta_group.down [taddr]: 32 bytes of each row move down by one row."""
     group = group_of(ins)
 

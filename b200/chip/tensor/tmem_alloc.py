@@ -17,7 +17,7 @@ from b200.chip.state import CTA
 from b200.errors import Fault
 from b200.hardware import TMEM_COLUMNS
 from b200.program.module import Instr
-from b200.registry import FULL, Blocked, Waitable, warp
+from b200.registry import FULL, Blocked, Run, Waitable, warp
 
 SIZES = (32, 64, 128, 256, 512)
 POISON = 0xFFFFFFFF  # what a fresh column holds: NaN in every floating-point format
@@ -55,7 +55,7 @@ def group_of(ins: Instr) -> int:
     return 2 if ins.has("cta_group::2") else 1
 
 
-def whole_warp(mask: int, opcode: str):
+def whole_warp(mask: int, opcode: str) -> None:
     """Fault unless all lanes execute a `.sync.aligned` instruction together."""
     if mask != FULL:
         raise Fault(
@@ -152,7 +152,7 @@ def _allocate_pair(cta: CTA, columns: int) -> int:
 
 
 @warp("tcgen05.alloc", may_block=True)
-def tcgen05_alloc(ins: Instr):
+def tcgen05_alloc(ins: Instr) -> Run:
     """tcgen05.alloc.cta_group.sync.aligned{.shared::cta}.b32 [dst], nCols
 
     Writes the tensor-memory address (lane 0, first column) to shared memory.
@@ -174,7 +174,7 @@ def tcgen05_alloc(ins: Instr):
 
 
 @warp("tcgen05.dealloc")
-def tcgen05_dealloc(ins: Instr):
+def tcgen05_dealloc(ins: Instr) -> Run:
     """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols: the whole of one allocation."""
     group = group_of(ins)
 
@@ -196,7 +196,7 @@ def tcgen05_dealloc(ins: Instr):
 
 
 @warp("tcgen05.relinquish_alloc_permit")
-def tcgen05_relinquish_alloc_permit(ins: Instr):
+def tcgen05_relinquish_alloc_permit(ins: Instr) -> Run:
     """The CTA allocates no more tensor memory."""
 
     def run(warp, mask):

@@ -21,7 +21,7 @@ from b200.chip.tensor.tmem import split
 from b200.chip.tensor.tmem_alloc import group_of
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
-from b200.registry import lane
+from b200.registry import Run, lane
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _form(ins: Instr) -> tuple[Shape, str | None]:
     return SHAPES[shape, multicast], source_format
 
 
-def store(cta: CTA, shape: Shape, row: int, column: int, source: np.ndarray):
+def store(cta: CTA, shape: Shape, row: int, column: int, source: np.ndarray) -> None:
     """Write source rows, uint8 [rows, nbytes], to tensor memory."""
     words = source.view(np.uint32)
     width = words.shape[1]
@@ -81,7 +81,7 @@ class Source:
     tile: descriptors.Tile
     chunks: np.ndarray
 
-    def check(self, cta: CTA):
+    def check(self, cta: CTA) -> None:
         descriptors.check(cta, self.matrix, self.tile, "tcgen05.cp source")
 
     def read(self, cta: CTA) -> np.ndarray:
@@ -98,7 +98,7 @@ def _source(descriptor: int, rows: int, nbytes: int) -> Source:
 
 
 @lane("tcgen05.cp")
-def tcgen05_cp(ins: Instr):
+def tcgen05_cp(ins: Instr) -> Run:
     """tcgen05.cp.cta_group.shape{.multicast}{.dst_fmt.src_fmt} [taddr], s-desc"""
     shape, source_format = _form(ins)
     group = group_of(ins)

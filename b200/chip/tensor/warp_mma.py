@@ -16,7 +16,7 @@ from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_inte
 from b200.chip.tensor.tmem_alloc import whole_warp
 from b200.errors import Unsupported
 from b200.program.module import Instr
-from b200.registry import DTYPES, lanes, warp
+from b200.registry import DTYPES, Run, lanes, warp
 
 _LANE, _BYTE = np.arange(32)[:, None], np.arange(4)[None, :]
 _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
@@ -95,7 +95,7 @@ def _registers(cells: np.ndarray, fmt: str) -> tuple:
 
 
 @warp("mma.sync", out=1)
-def mma_sync(ins: Instr):
+def mma_sync(ins: Instr) -> Run:
     """mma.sync.aligned.m16n8kK.row.col{.satfinite}.dtype.atype.btype.ctype d, a, b, c"""
     form = _form(ins)
 

@@ -18,6 +18,7 @@ import torch
 from b200 import records
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
+from b200.chip.launch import Launch
 from b200.clock import Options, TimedMachine
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
@@ -82,7 +83,7 @@ def launch(
     threads: int,
     cluster: int = 1,
     smem: int = 0,
-):
+) -> Launch:
     """Run the kernel of `text`; returns the launch."""
     return gpu.launch(text, "k", (grid, 1, 1), (threads, 1, 1), (cluster, 1, 1), smem, params)
 
@@ -103,10 +104,10 @@ class Errors:
         self.unit = unit
         self.rows: list[tuple[str, int, str, float, float]] = []
 
-    def add(self, group: str, index: int, label: str, modelled: float, measured: float):
+    def add(self, group: str, index: int, label: str, modelled: float, measured: float) -> None:
         self.rows.append((group, index, label, modelled, measured))
 
-    def print(self, every_row: bool, absolute: bool = False):
+    def print(self, every_row: bool, absolute: bool = False) -> None:
         if every_row:
             for group, index, label, modelled, measured in self.rows:
                 half = "fitted  " if index % 2 == 0 else "held out"

@@ -78,7 +78,7 @@ class MainLoop:
         a_layout: cute.ComposedLayout,
         b_layout: cute.ComposedLayout,
         k_tiles: cutlass.Int32,
-    ):
+    ) -> None:
         tidx, _, _ = cute.arch.thread_idx()
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = utils.SmemAllocator()

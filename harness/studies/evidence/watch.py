@@ -18,13 +18,14 @@ from b200.chip.gpu import Gpu
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Mma, TmemCopy
+from b200.chip.state import Cluster
 from harness.studies.evidence import forms
 
 
 class Few(Machine):
     """In front of a machine: runs the first, a middle and the last cluster of a grid only."""
 
-    def _clusters(self, launch: Launch) -> Iterator:
+    def _clusters(self, launch: Launch) -> Iterator[Cluster]:
         listed = list(super()._clusters(launch))
         for i in sorted({0, len(listed) // 2, len(listed) - 1}):
             yield listed[i]
