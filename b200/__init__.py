@@ -73,7 +73,7 @@ def machine(
         from b200.explore import Explored
 
         if not check:
-            raise ValueError("the schedule all takes the checker, which is off")
+            raise ValueError("schedule 'all' needs the checker: check must not be False")
         return type("Machine", (Explored, Machine), {})(memory)
     front = ()
     if order is not None:

@@ -12,7 +12,7 @@ import io
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +24,7 @@ _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>
 body {{ font-family: sans-serif; margin: 2em; }} svg {{ max-width: 100%; height: auto; }}
-pre {{ background: #f4f4f4; padding: 1em; overflow-x: auto; }}
+pre {{ background: #f4f4f4; padding: 1em; white-space: pre-wrap; }}
 </style>
 <h1>{title}</h1>
 {figure}
@@ -51,6 +51,16 @@ def new(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def set_title(axes: Any, title: str, path: Path) -> str:
+    """Give axes a title of one or more lines. Returns its first line, the heading of an HTML page,
+    where the figure does not repeat it.
+    """
+    heading, _, rest = title.partition("\n")
+    shown = rest if path.suffix == ".html" and rest else title
+    axes.set_title(shown, fontsize=10, loc="left", wrap=True)
+    return heading
 
 
 def save(

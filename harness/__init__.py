@@ -1,4 +1,4 @@
-"""The harness of eval.py, in rooms. Only this package knows both the problems and the emulator.
+"""The harness of eval.py. Only this package knows both the problems and the emulator.
 
 evaluator/  one way from the arguments of eval.py through a case to its report
 diagnosis/  where a wrong result differs, and which known mistake reproduces it

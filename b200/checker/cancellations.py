@@ -1,4 +1,4 @@
-"""Cluster launch control: who has seen that nothing is left must not ask again.
+"""Cluster launch control: a CTA whose try_cancel has failed must not ask again.
 
 PTX ISA 9.7.13.16: a request behind an observed failure is undefined. A response that is read by
 generic loads is written by the async proxy the next time, so a proxy fence stands between.

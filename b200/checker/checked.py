@@ -1,4 +1,4 @@
-"""A machine that watches itself: `Checked` is mixed into a Machine.
+"""`Checked`, mixed into a Machine: the machine under the checker.
 
 It sees every access, arrive, wait and exit, and changes no result: generated code calls the same
 units with an observer around them (instrument.py), and `issue` tells it of asynchronous operations.

@@ -1,4 +1,4 @@
-"""What a launch leaves undone: parts of a tensor never loaded, accumulators never read.
+"""Coverage: parts of a tensor that a launch never loads, accumulators that it never reads.
 
 Neither is wrong by itself: tiles may reach over an edge, and nobody need read what is not wanted.
 Each is reported only with its counterpart: boxes that lie wholly outside of a tensor while parts of

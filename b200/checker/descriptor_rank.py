@@ -1,4 +1,4 @@
-"""Matrix descriptors into which the rank of a CTA has got.
+"""Matrix descriptors that hold bits of a CTA's rank, since its address was not masked.
 
 A shared address is rank << 24 | offset; a descriptor holds its low 18 bits. Without the mask the
 rank lands in bits 20 to 27, which are a part of the leading byte offset (PTX ISA 9.7.16.4). One

@@ -1,4 +1,4 @@
-"""What the checker found: findings, collected without repetition."""
+"""Findings: what the checker says of a launch, each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters that do what one before has done run without the checker's rules for clusters.
+"""A cluster that repeats, step by step, what a checked one did is not checked again.
 
 Most clusters of a grid do the same at other coordinates, and the rules find in them what they found
 in the first. So a cluster that is checked writes down its steps, and a later one runs unchecked as

@@ -1,4 +1,4 @@
-"""What must be over when a CTA exits: accesses to its memory, its allocations, its copies."""
+"""The end of a CTA: accesses to its memory, its allocations and its copies must be over."""
 
 from __future__ import annotations
 

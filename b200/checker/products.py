@@ -1,4 +1,4 @@
-"""What the tensor core multiplies: legal, ordered, and more often a mistake than meant.
+"""Products of the tensor core that are legal and ordered, and more often a mistake than meant.
 
 Nothing here fails a kernel whose numbers are right. Where they are wrong, this is where to look:
 scale factors that are not those of the K-step, a K-step that counts twice or not at all, a sum that

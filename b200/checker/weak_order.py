@@ -1,4 +1,4 @@
-"""Accesses in an order of execution that is no order of memory.
+"""Weak memory order: an access that was executed first need not be seen first.
 
 A relaxed arrive tells its waiter that the warp has come, and not what it has written; so does an
 arrive whose scope leaves the waiter out. PTX promises nothing then. What today's chips do depends

@@ -1,4 +1,4 @@
-"""What lies in global memory at a time."""
+"""The contents of global memory at one time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a warp that execute together: divergence, reconvergence, exit.
+"""Fragments, the lanes of a warp that execute together: divergence, reconvergence, exit.
 
 A divergent branch splits a fragment; the parts run independently (a lane that waits does not stop
 its siblings) and meet again at the branch's post-dominator, as compiled code does, or before it at

@@ -1,4 +1,4 @@
-"""Why nothing moves: the likely cause of a deadlock, and what last happened at its barriers.
+"""A deadlock explained: its likely causes, and what last happened at its barriers.
 
 Reads the state of the machine, which may also know the history of its mbarriers
 (`Machine.barrier_history`).

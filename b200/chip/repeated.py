@@ -1,4 +1,4 @@
-"""Launches that are answered without being carried out, since they would change nothing.
+"""Launches that are skipped, since they would repeat an earlier one and change nothing.
 
 A program that times a kernel launches it again and again. The machine is deterministic: a launch
 with the arguments of one before, over memory that holds what it held then, does what that one did.

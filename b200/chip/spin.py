@@ -1,4 +1,4 @@
-"""Warps that poll memory: do they get anywhere?
+"""Warps that poll memory: tells those that wait for ever from those that get on.
 
 A warp that waits for an mbarrier or a barrier is parked; one that reads memory in a loop until it
 finds what it looks for is not, and may go round for ever. The machine is deterministic, so a

@@ -1,4 +1,4 @@
-"""What global memory holds that nobody has written.
+"""The pattern that global memory holds where nobody has written.
 
 Memory that a program reserves and does not fill (torch.empty, cudaMalloc) starts as PATTERN, so
 that a kernel gives the same whatever this process's heap held, and so that what nobody has written

@@ -1,4 +1,4 @@
-"""Which line of rates.py an instruction is.
+"""Finds the line of rates.py that says what an instruction costs.
 
 PTX is not SASS: register moves and address conversions vanish, parameters are operands.
 """

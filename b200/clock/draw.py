@@ -140,7 +140,7 @@ def write_picture(record: Timeline, path: Path, what: str = "") -> None:
         work = [u[2:] for u in record.units if u[0] == 0 and u[1] == unit]
         bars(row, unit, [(start, end, f"{unit}: {said}") for start, end, said in work])
     title = _title(record, first[1], what)
-    axes.set_title(title, fontsize=10, loc="left")
+    heading = pictures.set_title(axes, title, path)
     axes.set_yticks(range(len(rows)), rows, fontsize=8)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(0, record.time_us or 1e-3)
@@ -148,7 +148,7 @@ def write_picture(record: Timeline, path: Path, what: str = "") -> None:
     axes.grid(axis="x", color="#cccccc", linewidth=0.5)
     axes.set_axisbelow(True)
     _legend(figure, [WORKS, WAITS, *units])
-    pictures.save(figure, path, title.replace("\n", "; "), profile.text(record), hints)
+    pictures.save(figure, path, heading, profile.text(record), hints)
 
 
 def _title(record: Timeline, cta: tuple, what: str) -> str:

@@ -1,10 +1,9 @@
-"""Whether skipping the tensor core's arithmetic can change what a kernel does.
+"""Tells whether a kernel's control flow or addresses depend on the tensor core's results.
 
 Without arithmetic, tensor memory holds garbage. That is harmless while it only flows into values
 that are stored. It is not where a branch, a guard, an address or a coordinate depends on it.
-Followed through registers; through shared memory only as far as: a load from a place that
-such a value was stored to is not followed, so a kernel that branches on an accumulator it has
-passed through shared memory must be timed with arithmetic.
+Values are followed through registers, not through shared memory: a kernel that branches on an
+accumulator which it has passed through shared memory must be timed with arithmetic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a stateful instruction makes its warp wait: its run function with the time around it.
+"""The time that a stateful instruction takes its warp: a wrapper around its run function.
 
 `wrap(ins, run, unread)` gives a function of the same form. `w.time` is where the warp stands when
 it is called; asynchronous effects inside go through the machine's `issue`, which does not stop the

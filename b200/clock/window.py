@@ -1,4 +1,4 @@
-"""What the SMs of a CPC, a third of a GPC, have under way together.
+"""The limit on bytes that the SMs of a CPC (a third of a GPC) have under way together.
 
 On an H200 the six SMs of a CPC get no more of a busy DRAM than the four of another, once each has
 asked for 200 KB; with 80 KB all are alike (python -m harness h200 depth).

@@ -1,4 +1,4 @@
-"""Whether what a kernel's warps do depends on values that another order may change.
+"""Tells whether a kernel's control flow depends on values that another order may change.
 
 Such values are looks at an mbarrier, results of atomics, strong reads of memory (volatile, relaxed,
 acquire), clocks, answers of cluster launch control, and all that is computed from them, in

@@ -1,4 +1,4 @@
-"""What exploring all orders of a launch came to, and how it is told."""
+"""The verdict of `--schedule all` on a launch, and its text."""
 
 from __future__ import annotations
 

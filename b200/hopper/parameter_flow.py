@@ -1,4 +1,4 @@
-"""Which kernel parameters the address in a register may be of: copies and selections followed."""
+"""Finds the kernel parameters that an address in a register may come from."""
 
 from __future__ import annotations
 

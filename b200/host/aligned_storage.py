@@ -1,4 +1,4 @@
-"""Memory of tensors on "cuda" begins where PyTorch's allocator for CUDA begins it.
+"""Tensors on "cuda" are aligned as by PyTorch's CUDA allocator.
 
 That hands out blocks of 512 bytes, and programs count on it: they declare 128 bytes to a compiler,
 test `data_ptr() % 128`, encode TMA descriptors. torch's allocator for the CPU aligns to 64. So the

@@ -1,4 +1,4 @@
-"""What the DSL's host code would refuse only because the tensors are on the CPU.
+"""Checks of the DSL's host code that CPU tensors would fail, switched off.
 
 Alignment: tensors on "cuda" begin at multiples of 512 bytes (aligned_storage.py), CPU tensors at
 multiples of 64. A tensor whose declared alignment is larger than that is held to 64, which is more

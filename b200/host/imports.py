@@ -1,4 +1,4 @@
-"""Modules of others, taken over once the program has imported them."""
+"""Other packages' modules, patched as soon as the program imports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a parsed PTX program is made of (ptx.py builds it, the units read it)."""
+"""What a parsed PTX program is made of (parse.py builds it, the units read it)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alike instructions of a block that do not need each other's results become one numpy call.
+"""Packs independent instructions of one kind in a block into one numpy call.
 
 Code of an epilogue does the same with each of many registers, and a numpy call on 32 lanes costs
 what one on 32 n lanes costs. So the instructions of a block are put into another order, in which

@@ -63,7 +63,7 @@ def draw_map(plane: Plane, path: Path, what: str, text: str) -> None:
     share = f"{int(wrong.sum()):,} of {wrong.size:,} elements differ, {spread}"
     where = f"group {plane.index}, batch {batch}: c is {m} x {n}, K = {plane.k}"
     title = "\n".join(filter(None, (what, where, share)))
-    axes.set_title(title, fontsize=10, loc="left", wrap=True)
+    heading = pictures.set_title(axes, title, path)
     handles = [
         Patch(facecolor="white", edgecolor="gray", label="right"),
         Patch(color="#ff8000", label="wrong, by the size of the error"),
@@ -73,7 +73,7 @@ def draw_map(plane: Plane, path: Path, what: str, text: str) -> None:
     figure.legend(
         handles=handles, title=grid, loc="outside lower center", ncols=3, fontsize=8, frameon=False
     )
-    pictures.save(figure, path, title.replace("\n", "; "), text)
+    pictures.save(figure, path, heading, text)
 
 
 def _inches(m: int, n: int) -> tuple[float, float]:

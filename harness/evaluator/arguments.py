@@ -51,7 +51,7 @@ def parse(argv: Sequence[str], description: str | None) -> argparse.Namespace:
         except ValueError as error:
             parser.error(f"--schedule: {error}")
         if schedule.kind == "all" and not arguments.check:
-            parser.error("--schedule all takes the checker, which --no-check leaves out")
+            parser.error("--schedule all needs the checker; leave out --no-check")
     return arguments
 
 

@@ -74,11 +74,13 @@ def _device(arguments: argparse.Namespace, chosen: Sequence[Case]) -> Device:
     """What the cases run on, ready for them. Raises UsageError, SetupError or CaseError."""
     device = devices.resolve(arguments.device)
     if arguments.constants and device.kind != "emulator":
-        raise UsageError(f"--constants is of the emulator's clock; this is {device.name}")
+        raise UsageError(
+            f"--constants changes the emulator's clock: pass --device emulator, not {device.kind}"
+        )
     for case in chosen:
         devices.check_memory(case, device)
     if device.kind == "emulator":
         devices.start_emulator()
     if device.kind == "hopper" and arguments.mode == "tune":
-        raise SetupError("tune measures on a B200 or models: name --device emulator")
+        raise SetupError("tune runs on a B200 or in the emulator: pass --device emulator")
     return device

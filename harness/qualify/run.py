@@ -124,7 +124,7 @@ def _scope(options: argparse.Namespace, device: str) -> Scope:
     chosen: dict[str, Any] = dict(QUICK if options.quick else {})
     if options.rehearse:
         if device == "cuda":
-            raise ValueError("--rehearse is for --device emulator or hopper; here it is real")
+            raise ValueError("--rehearse needs --device emulator or hopper: this is a B200")
         chosen = dict(REHEARSED)
     if options.minutes is not None:
         chosen["minutes"] = options.minutes
@@ -133,7 +133,7 @@ def _scope(options: argparse.Namespace, device: str) -> Scope:
         raise ValueError(f"no submission at {submission}")
     chip = tuple(options.chip)
     if chip and device != "emulator":
-        raise ValueError("--chip is a chip that the emulator plays")
+        raise ValueError("--chip changes the chip that is emulated: it needs --device emulator")
     if options.rehearse:
         submission = folder / "planted.py"
         chip = chip or (planted.chip() if device == "emulator" else ())

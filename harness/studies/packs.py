@@ -69,7 +69,7 @@ def fits_as_on(gpu: str) -> None:
     """
     module: Any = sys.modules["submission"]
     if not hasattr(module, "clusters_at_once"):
-        raise SystemExit(f"--gpu {gpu}: the submission does not ask how many clusters fit")
+        raise SystemExit(f"--gpu {gpu}: the submission has no function clusters_at_once(size)")
     chip = GPUS[gpu]
     module.clusters_at_once = lambda size: max_clusters(size, chip.gpcs, chip.strays)
 

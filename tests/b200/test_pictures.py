@@ -23,6 +23,16 @@ def test_a_name_that_no_picture_has(name):
         pictures.check(Path(name))
 
 
+def test_a_page_has_its_heading_once(tmp_path):
+    path = tmp_path / "a.html"
+    figure = pictures.new(3, 2)
+    heading = pictures.set_title(figure.subplots(), "a case\nand more of it", path)
+    pictures.save(figure, path, heading)
+    page = path.read_text()
+    assert "<h1>a case</h1>" in page and page.count("a case") == 2  # the window's title, the page's
+    assert "and more of it" in page
+
+
 @pytest.mark.parametrize("suffix", pictures.SUFFIXES)
 def test_the_same_figure_gives_the_same_bytes(tmp_path, suffix):
     paths = [tmp_path / f"{i}{suffix}" for i in range(2)]

@@ -207,7 +207,7 @@ def test_the_page_of_a_difference_says_shape_and_range(tmp_path):
     output[7, 9, 0] = float("nan")
     explain(data, output, tmp_path / "wrong.html", "a gemm")
     page = (tmp_path / "wrong.html").read_text()
-    assert "<h1>a gemm; group 0, batch 0: c is 128 x 256, K = 512" in page
+    assert "<h1>a gemm</h1>" in page and "group 0, batch 0: c is 128 x 256, K = 512" in page
     assert "2 of 32,768 elements differ, errors 100 to 100" in page
     assert "rows with errors: 3, 7" in page and "of the MMA" not in page
 

@@ -265,8 +265,8 @@ def test_what_found_no_time_is_not_wrong(tmp_path):
 @pytest.mark.parametrize(
     "device, more, said",
     [
-        ("cuda", ["--rehearse"], "here it is real"),
-        ("hopper", ["--chip", "dsmem=240"], "a chip that the emulator plays"),
+        ("cuda", ["--rehearse"], "this is a B200"),
+        ("hopper", ["--chip", "dsmem=240"], "it needs --device emulator"),
         ("emulator", ["--chip", "speed=9"], "'speed' is not a constant of the clock"),
         ("emulator", ["--submission", "nothing.py"], "no submission at"),
     ],

@@ -1,4 +1,4 @@
-"""Stores and reductions into a CTA of the cluster that count bytes on an mbarrier there.
+"""st.async and red.async: stores into a CTA of the cluster, counted by an mbarrier there.
 
 st.async (PTX ISA 9.7.9.12) and red.async (9.7.13.7): each thread writes at most 16 bytes; the
 mbarrier lies in the CTA of the destination.

@@ -21,5 +21,5 @@ def address_of(pointer: Any) -> int:
     except TypeError:
         return int(pointer)
     if not view.c_contiguous:
-        raise ValueError("expected host memory without gaps, a strided buffer came")
+        raise ValueError("expected host memory without gaps, got a strided buffer")
     return np.frombuffer(view.cast("B"), np.uint8).ctypes.data if view.nbytes else 0

@@ -256,7 +256,7 @@ def _numbers(values: Sequence[Any], count: int) -> list[int]:
     if len(values) < count:
         raise Refused(
             refusals.INVALID_VALUE,
-            f"cuTensorMapEncodeTiled: {count} numbers of a list are read, {len(values)} came",
+            f"cuTensorMapEncodeTiled: {count} numbers of a list are read, got {len(values)}",
         )
     return [int(value) for value in values][:count]
 

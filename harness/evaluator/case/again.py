@@ -1,4 +1,4 @@
-"""What is wrong in the usual order of completions, once more in a late one.
+"""Runs a case that fails once more, with completions as late as they may come.
 
 In the emulator asynchronous operations complete at once by default. A kernel that does not wait for
 one of them may be right on a GPU, where others are late, and wrong here; or the reverse.

@@ -218,5 +218,5 @@ def test_a_bound_makes_it_incomplete(monkeypatch):
 
 
 def test_it_takes_the_checker():
-    with pytest.raises(ValueError, match="takes the checker"):
+    with pytest.raises(ValueError, match="needs the checker"):
         b200.machine(Gpu().memory, check=False, schedule="all")
