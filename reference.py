@@ -60,7 +60,7 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Operand:
-    """One matrix of a problem while it is made. side: "tokens" (a) or "weights" (b)."""
+    """One matrix of a problem while it is made. side: "a" or "b" of the product a b^T."""
 
     side: str
     l: int
@@ -190,9 +190,9 @@ class RealValued(MadeUp):
 
 
 class FullRange(MadeUp):
-    """All 16 codes, all 127 scales. The scales of a block of K lie around a random level on the
-    token side and around the opposite level on the weight side, so that their product, and with it
-    c, keeps its order of magnitude.
+    """All 16 codes, all 127 scales. The scales of a block of K lie around a random level in a, and
+    around the opposite level in b, so that their product, and with it c, keeps its order of
+    magnitude.
     """
 
     WOBBLE = 8  # codes; 8 codes of ue4m3 are a factor of two
@@ -213,11 +213,11 @@ class FullRange(MadeUp):
     def _levels(self, operand: Operand, device: str) -> torch.Tensor:
         """The codes around which the scales of a block of K lie, (L, 1, K/16).
 
-        They are random for tokens. For weights, which come second, they are what is left of a total
-        that gives c its spread.
+        They are random for a. For b, which comes second, they are what is left of a total that
+        gives c its spread.
         """
         total = self._total(operand.k)
-        if operand.side == "tokens":
+        if operand.side == "a":
             shape = (operand.l, 1, operand.k // BLOCK)
             self._level = torch.randint(0, total + 1, shape, device=device)
             return self._level
@@ -230,7 +230,7 @@ class FullRange(MadeUp):
 
     def _add_extremes(self, codes: torch.Tensor, side: str) -> None:
         """In two blocks of K every eighth row has 448 on one side, and 2^-9 or 0 on the other."""
-        high, low = (0, -1) if side == "tokens" else (-1, 0)
+        high, low = (0, -1) if side == "a" else (-1, 0)
         codes[:, ::8, high] = 126
         codes[:, :, low] = torch.randint_like(codes[:, :, low], 0, 2)
 
@@ -266,7 +266,7 @@ def generate_input(
 
 
 def _flat(source: Source, m: int, n: Shape, columns: int, k: int, l: int, device: str) -> tuple:
-    operands = [Operand("tokens", l, m, k), *(Operand("weights", l, rows, k) for rows in n)]
+    operands = [Operand("a", l, m, k), *(Operand("b", l, rows, k) for rows in n)]
     for operand in operands:
         source.codes(operand, device)
     c = torch.randn((l, m, columns), dtype=torch.float16, device=device).permute(1, 2, 0)
@@ -284,7 +284,7 @@ def _flat(source: Source, m: int, n: Shape, columns: int, k: int, l: int, device
 def _grouped(source: Source, m: Shape, n: Shape, k: Shape, device: str) -> tuple:
     abc, scales, permuted, sizes = [], [], [], []
     for mi, ni, ki in zip(m, n, k):
-        a, b = Operand("tokens", 1, mi, ki), Operand("weights", 1, ni, ki)
+        a, b = Operand("a", 1, mi, ki), Operand("b", 1, ni, ki)
         for operand in (a, b):
             source.codes(operand, device)
         c = torch.randn((1, mi, ni), dtype=torch.float16, device=device).permute(1, 2, 0)
@@ -409,7 +409,10 @@ def _products(
 def _exact(
     a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor, columns: int
 ) -> torch.Tensor:
-    """a (M, K/2) @ b (N, K/2)^T in float64, of the first `columns` rows of b."""
+    """a (M, K/2) @ b (N, K/2)^T in float64, of the first `columns` rows of b.
+
+    The operand with fewer rows is kept dequantised as a whole, to bound the memory.
+    """
     if a.shape[0] > columns:
         return _exact_kept(b[:columns], sfb[:columns], a, sfa).T
     return _exact_kept(a, sfa, b[:columns], sfb[:columns])

@@ -281,11 +281,9 @@ def compare(received: torch.Tensor, expected: torch.Tensor, rtol: float, atol: f
     if not bool(bad.any()):
         return ""
     where = bad.nonzero().cpu()
+    count, share = f"{len(where):,} of {bad.numel():,}", percent(len(where), bad.numel())
     lines = [
-        (
-            f"{len(where):,} of {bad.numel():,} elements differ"
-            f" ({100 * len(where) / bad.numel():.3g} %), rtol {rtol:g}, atol {atol:g}"
-        ),
+        f"{count} elements differ ({share}), rtol {rtol:g}, atol {atol:g}",
         _worst(got, want, error, bad),
         _extent(where),
         *_nature(got[bad], want[bad]),
@@ -293,6 +291,12 @@ def compare(received: torch.Tensor, expected: torch.Tensor, rtol: float, atol: f
         *(_quote(got, want, index) for index in where[:FIRST].tolist()),
     ]
     return "\n".join(lines)
+
+
+def percent(part: int, whole: int) -> str:
+    """A share in words, with three digits: "25 %"; "100 %" only if it is all."""
+    share = 100 * part / whole
+    return f"{share if part == whole else min(share, 99.9):.3g} %"
 
 
 def _quote(got: torch.Tensor, want: torch.Tensor, index: list[int]) -> str:
@@ -324,12 +328,11 @@ def _nature(got: torch.Tensor, want: torch.Tensor) -> list[str]:
         "the negative of what was expected": (got == -want) & (want != 0),
     }
     counts = ((name, int(hit.sum())) for name, hit in kinds.items())
-    few = {"NaN": 1, "infinite": 1}
-    least = max(1, len(got) // 100)
+    by_chance = len(got) // 100
     return [
         f"{count:,} of them {'is' if count == 1 else 'are'} {name}"
         for name, count in counts
-        if count >= few.get(name, least)
+        if count > (0 if name in ("NaN", "infinite") else by_chance)
     ]
 
 

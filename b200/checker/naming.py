@@ -267,7 +267,7 @@ def first_cause(new: Record | None, old: Record | None) -> str:
             barrier, parity, ins = agent.again
             if barrier in about or barrier is next(reversed(agent.waits), None):
                 return (
-                    f"{name(agent)} has waited twice on end for parity {parity} of the "
+                    f"{name(agent)} has waited twice in a row for parity {parity} of the "
                     f"{barrier.name()}, at {call(ins)}: "
                 )
     return ""

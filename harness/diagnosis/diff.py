@@ -14,7 +14,7 @@ from harness.diagnosis.hypotheses import HYPOTHESES
 from harness.diagnosis.launched import Launched
 from harness.diagnosis.view import Operand, View, operand
 from reference import ATOL, RTOL, ref_kernel
-from utils import outputs_of
+from utils import outputs_of, percent
 
 FIRST_LOOK = 48  # wrong elements that a hypothesis is tried on before it is tried on more
 SAMPLE = 600  # wrong elements that it must reproduce
@@ -118,10 +118,8 @@ def explain(
 def _group(plane: Plane, inputs: str) -> list[str]:
     m, n, l = plane.want.shape
     total = int(plane.wrong.sum())
-    share = 100 * total / plane.wrong.size
-    lines = [
-        f"group {plane.index} (c is {m} x {n} x {l}): {total:,} elements differ ({share:.3g} %)"
-    ]
+    share = percent(total, plane.wrong.size)
+    lines = [f"group {plane.index} (c is {m} x {n} x {l}): {total:,} elements differ ({share})"]
     return lines + _why(plane, inputs) + places.counts(plane) + places.text_map(plane)
 
 

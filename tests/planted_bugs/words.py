@@ -259,7 +259,7 @@ PLANTED = [
         one_parity_twice,
         "deadlock",
         (
-            "cluster (1, 1, 1); warp 1 of CTA (0, 0, 0) has waited twice on end for parity 1 of the "
+            "cluster (1, 1, 1); warp 1 of CTA (0, 0, 0) has waited twice in a row for parity 1 of the "
             "mbarrier 0 of 4 in a row (offset 0x1400), at one_parity_twice.ptx:",
             "likely cause: warp 1 of CTA (0, 0, 0) has waited twice",
         ),

@@ -24,7 +24,7 @@ from b200.registry import FULL, QUIET, Blocked, Pure, Run, Waitable, active, lan
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of |tx-count|
 HISTORY = 8  # signals remembered for a deadlock report
-# How often a wait may fail on end before its warp is parked. test_wait never blocks in hardware:
+# How often in a row a wait may fail before its warp is parked. test_wait never blocks in hardware:
 # a warp that polls it this often without doing anything else is taken to be spinning.
 PATIENCE = {"try_wait": 1, "test_wait": 256}
 
@@ -67,8 +67,8 @@ class WaitedTwice(NamedTuple):
 
     def __str__(self):
         return (
-            f"{self.who} has waited twice on end for parity {self.parity} of the {self.mbarrier}, "
-            f"at {self.where}"
+            f"{self.who} has waited twice in a row for parity {self.parity} of the "
+            f"{self.mbarrier}, at {self.where}"
         )
 
 
@@ -383,7 +383,7 @@ def mbarrier_wait(ins: Instr) -> Run:
 
     phase: a parity or the state an arrive returned.
 
-    A wait that fails more often than PATIENCE on end, with nothing else done by the warp in
+    A wait that fails more often than PATIENCE in a row, with nothing else done by the warp in
     between, parks the warp until the barrier changes phase: a loop around it costs nothing, a
     single look never stops.
     """

@@ -58,4 +58,4 @@ def test_the_cause_of_a_deadlock_is_told_once():
 def test_who_waited_twice_is_told_in_the_first_line():
     _, outcome = planted(words.PLANTED, "one_parity_twice").run(True)
     first = outcome.error.splitlines()[0]
-    assert "has waited twice on end for parity 1" in first
+    assert "has waited twice in a row for parity 1" in first
