@@ -198,7 +198,7 @@ def test_replace_refuses(field, operands, text):
 
 def test_replace_of_what_is_not_modelled():
     machine, (warp,) = cluster()
-    with pytest.raises(Unsupported, match="not known"):
+    with pytest.raises(Unsupported, match="this mode or field is not modelled"):
         run("tensormap.replace.tile.colour.global.b1024.b32")
     with pytest.raises(Unsupported, match="96B"):
         f = run("tensormap.replace.tile.swizzle_mode.global.b1024.b32")
