@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,6 +74,9 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     found = read_file(options.constants)
     items = list(timed([row for given in read(options.state).values() for row in given.rows]))
+    if not items:
+        print(f"clock_error: {options.state} has no time to compare", file=sys.stderr)
+        return 2
     device = devices.resolve("emulator")
     devices.start_emulator()
     workers, threads = devices.parallel_cases(device, "tune", options.jobs)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -115,6 +116,9 @@ def main(argv: list[str] | None = None) -> int:
             print(json.dumps(report(case, {}, "no configurations", outcome)), flush=True)
             wrong += 1
     chosen = chosen_of(ranked, options.most)
+    if not chosen and not wrong:
+        print("covering: the submission has no configuration to run", file=sys.stderr)
+        return 2
     configs = [config for _, config in chosen]
     work = [
         replace(jobs_of(case, options, "test"), config=tuple(config.items()), threads=threads)

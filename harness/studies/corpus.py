@@ -87,13 +87,16 @@ def _folder(repository: str) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was said. said: the last line of the program's errors, where there is no report."""
+    """What was said. said: the last line of the program's errors, where there is no report.
+    launched: whether the program's own process has launched a kernel; True where nobody says.
+    """
 
     verdict: str
     findings: frozenset[Finding] = frozenset()
     seconds: float = 0.0
     said: str = ""
     diagnoses: tuple[str, ...] = field(default=(), compare=False)
+    launched: bool = field(default=True, compare=False)
 
 
 def read(path: Path) -> tuple[dict[str, str], list[Program]]:
@@ -186,7 +189,8 @@ def judge(report: dict[str, Any] | None, errors: str, seconds: float) -> Outcome
         )
     else:
         verdict = "portability" if severities else "clean"
-    return Outcome(verdict, findings, seconds, said if report["status"] else "", diagnoses)
+    said = said if report["status"] else ""
+    return Outcome(verdict, findings, seconds, said, diagnoses, report["launches"] > 0)
 
 
 def judge_submission(said: str, errors: str, seconds: float) -> Outcome:
@@ -295,11 +299,12 @@ def main(argv: Sequence[str]) -> int:
     if not here:
         print(f"nothing to run in {arguments.folder}", file=sys.stderr)
         return 2
-    right = 0
+    right = idle = 0
     for program in here:
         outcome = run(program, arguments.folder, arguments.python, arguments.seconds)
         wrong = list(differences(program, outcome))
         right += not wrong
+        idle += outcome.verdict == "clean" and not outcome.launched
         print(
             f"{'as expected' if not wrong else 'DIFFERS':11} {outcome.verdict:11}"
             f" {outcome.seconds:6.1f} s  {program.repository} {program.file}",
@@ -308,6 +313,8 @@ def main(argv: Sequence[str]) -> int:
         for line in (*wrong, *(outcome.diagnoses if wrong else ())):
             print(f"    {line}")
     print(f"{right} of {len(here)} as expected")
+    if idle:
+        print(f"{idle} of the clean ones launched no kernel in their own process")
     return 0 if right == len(here) else 1
 
 

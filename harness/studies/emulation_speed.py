@@ -48,6 +48,7 @@ from harness.studies import emulation_run
 from task import PROBLEMS, find_problem
 
 HERE = Path(__file__).parents[2]
+NOTHING = "launched no kernel, so nothing is compared"
 MODELLED = ("time_us", "low_us", "high_us", "dram_bytes", "l2_bytes", "phases")
 OF_A_TREE = ("CPU s", "1st", "2nd", "us", "MB")
 MOST_WORDS = 3  # lines that are shown of what is said in one tree only
@@ -165,9 +166,18 @@ def numbers(answer: Answer) -> dict[str, float]:
     return found
 
 
+def launched_nothing(answer: Answer) -> bool:
+    """Whether a case that ended has launched no kernel: none of the emulation is compared then."""
+    if "modelled" in answer:
+        return answer["modelled"] is None
+    return not any(answer["launches"])
+
+
 def differences(answers: Sequence[Answer]) -> list[str]:
     """What is not the same in two trees; errors of each, too."""
     errors = [answer["error"].strip() for answer in answers if answer["error"]]
+    if not errors and any(map(launched_nothing, answers)):
+        errors = [NOTHING]
     if errors or len(answers) == 1:
         return errors
     mine, other = answers

@@ -102,6 +102,9 @@ def make(argv: list[str]) -> int:
             recipe = {"problem": problem.name, **case.args}
             data = make_data(recipe)
             pack = record(recorder, on_gpu(kernel), data, recipe, bytes_read(recipe))
+            if not pack.launches:
+                print(f"{problem.short} {case.text}: launched no kernel to pack", file=sys.stderr)
+                return 1
             path = arguments.out / f"{problem.short}-{arguments.mode}-{i}.npz"
             pack.save(path)
             print(f"{path}: {case.text}, {len(pack.launches)} launch(es)", flush=True)

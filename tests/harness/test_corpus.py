@@ -41,6 +41,11 @@ def test_verdicts(found, errors, verdict, said):
     assert lines == ({"a.py:7"} if verdict in ("portability", "errors") else set())
 
 
+@pytest.mark.parametrize("launches", [0, 3])
+def test_who_has_launched_nothing_is_known(launches):
+    assert corpus.judge(report() | {"launches": launches}, "", 1.0).launched is bool(launches)
+
+
 def record(status: str, *lines: str) -> str:
     return json.dumps({"status": status, "message": "\n".join(lines)})
 

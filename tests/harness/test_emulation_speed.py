@@ -37,6 +37,7 @@ def test_a_sum_weighs_cases_by_what_they_execute():
         ({"bits": ["a", "c"]}, ["other bits"]),
         ({"said": "race"}, ["only the other says: race"]),
         ({"error": "it died"}, ["it died"]),
+        ({"launches": [[], []]}, [emulation_speed.NOTHING]),
     ],
 )
 def test_what_is_not_the_same(change, words):
@@ -47,6 +48,8 @@ def test_modelled_times_are_compared_to_the_last_bit():
     mine, other = ({"error": "", "modelled": {"time_us": t}} for t in (0.3, 0.1 + 0.2))
     assert differences([mine, mine]) == []
     assert differences([mine, other]) == ["time_us: 0.3, other 0.30000000000000004"]
+    idle = {"error": "", "modelled": None}
+    assert differences([idle, idle]) == differences([idle]) == [emulation_speed.NOTHING]
 
 
 def test_a_revision_that_is_none(capsys):

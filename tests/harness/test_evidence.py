@@ -58,6 +58,14 @@ def test_a_changed_instruction_is_found(tmp_path):
     assert done.returncode == 1 and line.startswith(f"{form}: no row has it; gemv m: 128; k: 256")
 
 
+def test_a_script_that_launches_nothing_has_no_forms(tmp_path):
+    script = tmp_path / "idle.py"
+    script.write_text("print('nothing to do')\n")
+    done = command("--forms", "--script", str(script), limit=120)
+    said = f"{script}: launched no kernel, so there is no form to look at"
+    assert (done.returncode, done.stdout.splitlines()) == (1, ["nothing to do", said])
+
+
 def test_the_rows_are_right():
     assert rows.wrong(rows.load()) == []
 

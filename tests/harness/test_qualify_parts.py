@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from harness.evaluator import cases
-from harness.qualify import costs, covering, planted, sanitize
+from harness.qualify import clock_error, costs, covering, planted, sanitize
 from harness.qualify.clock_error import timed
 from harness.qualify.state import Given
 from tests import ROOT
@@ -24,6 +27,41 @@ def test_every_pair_that_a_candidate_has_is_covered_by_few():
         wanted = {(c[a], c[b]) for c in legal}
         assert {(c[a], c[b]) for c in chosen} == wanted
     assert len(chosen) <= 2 * 9  # tile and split alone need 9
+
+
+IDLE = "from reference import ref_kernel\n\ndef custom_kernel(data):\n    return ref_kernel(data)\n"
+
+
+def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_equal_bits_of_no_kernel_are_no_pass(tmp_path):
+    (tmp_path / "idle.py").write_text(IDLE)
+    of = ("--device", "emulator", "--submission", str(tmp_path / "idle.py"))
+    done = ran("harness.qualify.repeats", *of, "--times", "2", "--problems", "gemv")
+    row = json.loads(done.stdout)
+    assert (done.returncode, row["status"]) == (112, "fail"), done.stderr
+    assert row["message"] == "launched no kernel, so no bits of one are compared"
+
+
+def test_no_pack_is_made_of_no_kernel(tmp_path):
+    (tmp_path / "idle.py").write_text(IDLE)
+    out = tmp_path / "packs"
+    of = ("--case", "m: 128; k: 256; l: 1", "--submission", str(tmp_path / "idle.py"))
+    done = ran("harness", "packs", "make", "gemv", *of, "-o", str(out))
+    assert (done.returncode, list(out.iterdir())) == (1, []), done.stderr
+    assert "launched no kernel to pack" in done.stderr
+
+
+def test_a_clock_without_times_to_compare(tmp_path, capsys):
+    state, constants = tmp_path / "state.json", tmp_path / "constants.json"
+    state.write_text('{"scope": {}, "given": {}}')
+    constants.write_text("{}")
+    given = ("--state", str(state), "--constants", str(constants), "--submission", "any.py")
+    assert clock_error.main([*given]) == 2
+    assert f"{state} has no time to compare" in capsys.readouterr().err
 
 
 def test_no_candidates_no_covering_set():

@@ -7,7 +7,7 @@ python -m harness evidence --forms      all forms, in place of those without a r
 python -m harness evidence --forms --script FILE ...    of the launches of any script
 
 Exit status 1: a form has no row, or without --every a row is idle, or the rows are wrong; --check:
-something is wrong.
+something is wrong; no kernel was launched, or none was there to check.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import b200
@@ -27,6 +27,7 @@ from harness.studies.evidence.kernels import Submission
 from harness.studies.evidence.watch import Checking, Watching
 
 ROOT = Path(__file__).resolve().parents[3]
+NOTHING = "{}: launched no kernel, so there is no form to look at"
 
 
 def of_script(gpu: Watching, argv: Sequence[str]) -> set[str]:
@@ -53,7 +54,10 @@ def of_submission(gpu: Watching, path: Path, every: int | None) -> dict[str, str
 def of_other_chips(gpu: Checking, path: Path) -> list[str]:
     """What is wrong with the picks that other cluster tables change."""
     submission, found = Submission.of(on_gpu(loading.load_kernel(path.resolve()))), []
-    for item in check.other_picks(submission, data_of):
+    changed = list(check.other_picks(submission, data_of))
+    if not changed:
+        return ["no pick changes under another cluster table, so none was checked"]
+    for item in changed:
         told = f"{item.case.problem.short} {item.case.text}, {item.why}"
         wrong = check.wrong(submission, gpu, item, data_of(item.case))
         print(f"{told}: {'wrong' if wrong else 'right'}", file=sys.stderr, flush=True)
@@ -84,17 +88,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     gpu = Watching()
     b200.install(check=False, gpu=gpu)
     if options.script:
-        print(*sorted(of_script(gpu, options.script)), sep="\n")
-        return 0
+        forms = of_script(gpu, options.script)
+        return _tell(forms) if forms else _say([NOTHING.format(options.script[0])])
     first = of_submission(gpu, options.submission, options.every)
+    if not first:
+        return _say([NOTHING.format(options.submission)])
     if options.forms:
-        print(*sorted(first), sep="\n")
-        return 0
+        return _tell(first)
     evidence = rows.load()
     found = [f"{form}: no row has it; {first[form]}" for form in rows.missing(evidence, first)]
     found += [] if options.every else [f"{row}: idle" for row in rows.idle(evidence, first)]
     found += rows.wrong(evidence)
     return _say(found)
+
+
+def _tell(forms: Iterable[str]) -> int:
+    print(*sorted(forms), sep="\n")
+    return 0
 
 
 def _say(found: Sequence[str]) -> int:

@@ -202,14 +202,17 @@ def explained(race: Mapping[str, Any], one: str, other: str) -> bool:
     return same and in_tensor_memory and kinds in ({"tcgen05.cp"}, {"tcgen05.cp", "tcgen05.mma"})
 
 
-def record(submission: Submission, recorder: Recorder, asked: Asked) -> Recorded:
-    """The launch of one case."""
+def record(submission: Submission, recorder: Recorder, asked: Asked) -> Recorded | None:
+    """The launch of one case; None where there was none."""
     problem = find_problem(asked.problem)
     case = cases.make_case(problem, cases.parse(asked.case))
     data = generate_input(problem.name, **case.args)
     submission.reckon_with(asked.table)
+    recorder.recorded.clear()
     submission.run(data, asked.config(submission.picked(data)))
     submission.reckon_with(None)
+    if not recorder.recorded:
+        return None
     program, kernel, grid, block, cluster, smem, params = recorder.recorded[-1]
     objects = {t.data_ptr(): f"tensor{i}" for i, t in enumerate(_tensors(data))}
     return Recorded(program.text, kernel, grid, block, cluster, smem, params, objects)
@@ -241,6 +244,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     submission = Submission.of(on_gpu(loading.load_kernel(options.submission.resolve())))
     for name in options.names or ASKED:
         recorded = record(submission, recorder, ASKED[name])
+        if recorded is None:
+            print(f"{name}: launched no kernel", flush=True)
+            bad = True
+            continue
         with tempfile.TemporaryDirectory() as folder:
             answer = ask(recorded, Path(folder), options.timeout)
         found = wrong(answer, recorded.ptx)

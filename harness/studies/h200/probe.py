@@ -47,6 +47,9 @@ def command(
     except HopperError as error:
         print(error, file=sys.stderr)
         return 2
+    if not results:
+        print("nothing was measured", file=sys.stderr)
+        return 1
     print(f"measured on {name}, cycles\n{table(results)}")
     if args.json:
         found = {"machine": describe(), "results": [asdict(r) for r in results]}
