@@ -143,7 +143,8 @@ def pack(kernel: Kernel, args: Sequence[Any]) -> bytes:
     """Arguments as the bytes of a kernel's parameters (see Gpu.launch)."""
     if len(args) != len(kernel.params):
         raise TypeError(
-            f"kernel {kernel.name} has {len(kernel.params)} parameters, got {len(args)} arguments"
+            f"kernel {readable(kernel.name)} has {len(kernel.params)} parameters, got {len(args)}"
+            " arguments"
         )
     data = bytearray(kernel.param_bytes)
     for i, (parameter, value) in enumerate(zip(kernel.params, args, strict=True)):

@@ -11,6 +11,7 @@ from b200.chip.budget import Budget
 from b200.chip.state import CTA, Cluster
 from b200.errors import EmulatorError
 from b200.hardware import MAX_CLUSTER, MAX_THREADS, PARAM_BYTES, SM_COUNT, SMEM_OPT_IN
+from b200.program.names import readable
 from b200.registry import FULL
 
 
@@ -66,7 +67,8 @@ def check_limits(launch: Launch, param_bytes: int) -> None:
             f"{param_bytes} bytes of kernel parameters, at most {PARAM_BYTES} are possible"
         )
     if problems:
-        raise EmulatorError("limit", f"launch of {launch.kernel} refused: " + "; ".join(problems))
+        name = readable(launch.kernel)
+        raise EmulatorError("limit", f"launch of {name} refused: {'; '.join(problems)}")
 
 
 def special_registers(launch: Launch, cluster: Cluster, cta: CTA) -> dict[str, int]:

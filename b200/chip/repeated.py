@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable
 
 from b200.chip.launch import Launch
 from b200.chip.state import GlobalMemory
+from b200.program.names import readable
 
 WORTH_WHILE = 0.5  # seconds that a launch takes, below which it is carried out
 MOST = 1 << 30  # bytes of global memory that are looked at
@@ -65,7 +66,7 @@ class Repeated:
         if key not in self._said:
             self._said.add(key)
             print(
-                f"b200: launches of {launch.kernel} with the same arguments, which leave memory"
-                " as it is, are answered from the one before",
+                f"b200: launches of {readable(launch.kernel)} with the same arguments, which leave"
+                " memory as it is, are answered from the one before",
                 file=sys.stderr,
             )

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from b200 import occupancy
 from b200.errors import EmulatorError
 from b200.hardware import SM_COUNT
+from b200.program.names import readable
 
 
 class Refused(EmulatorError):
@@ -125,8 +126,8 @@ def check_cooperative(kernel: str, ctas: int, threads: int, smem: int, registers
     if ctas > room:
         raise Refused(
             COOPERATIVE_TOO_LARGE,
-            f"launch of {kernel} refused: a cooperative grid of {ctas} CTAs, {room} are resident"
-            " at once",
+            f"launch of {readable(kernel)} refused: a cooperative grid of {ctas} CTAs, {room} are"
+            " resident at once",
         )
 
 

@@ -46,6 +46,7 @@ RUNNERS = ("script", "pytest", "eval")
 FINDING = re.compile(
     r"(?P<loc>\S.*?:\d+): (?P<kind>[a-z]+)(?: \((?P<severity>portability|note)\))?: "
 )
+REFUSALS = ("not modelled", "unsupported: ", "is not in the software")  # what a program needs
 VERDICTS = ("clean", "portability", "errors", "refused", "fails", "too slow")
 
 Finding = tuple[str, str, str]  # severity, kind, "file.py:line"
@@ -184,9 +185,7 @@ def judge(report: dict[str, Any] | None, errors: str, seconds: float) -> Outcome
     elif report["status"]:
         own = [line for line in lines if line.startswith("b200 run: ")]
         said = own[0] if own else report["failure"] or said
-        verdict = (
-            "refused" if "not modelled" in said or "is not in the software" in said else "fails"
-        )
+        verdict = "refused" if any(words in said for words in REFUSALS) else "fails"
     else:
         verdict = "portability" if severities else "clean"
     said = said if report["status"] else ""

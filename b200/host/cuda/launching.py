@@ -19,6 +19,7 @@ from b200.hardware import (
 from b200.host import refusals
 from b200.host.refusals import Refused, check_cooperative
 from b200.program.module import Kernel
+from b200.program.names import readable
 
 if TYPE_CHECKING:
     from b200.host.cuda.modules import Function
@@ -178,4 +179,4 @@ def _check_smem(function: Function, dynamic: int) -> None:
 
 
 def _refused(kernel: Kernel, reason: str, code: int = refusals.INVALID_CONFIGURATION) -> Refused:
-    return Refused(code, f"launch of {kernel.name} refused: {reason}")
+    return Refused(code, f"launch of {readable(kernel.name)} refused: {reason}")

@@ -29,6 +29,7 @@ from b200.host.cuda.launching import Attributes, LaunchWords, check, cluster_of,
 from b200.host.refusals import Refused
 from b200.host.runtime import Runtime
 from b200.program.module import Kernel, Program
+from b200.program.names import readable
 
 MAX_DYNAMIC_SMEM, NON_PORTABLE_CLUSTER = 8, 14  # cudaFuncAttribute and CUfunction_attribute
 
@@ -187,8 +188,9 @@ class Modules:
             if not 0 <= value <= most:
                 raise Refused(
                     refusals.INVALID_VALUE,
-                    f"kernel {function.kernel.name}: cudaFuncAttributeMaxDynamicSharedMemorySize"
-                    f" {value} is more than a B200 has: {SMEM_OPT_IN} bytes a CTA, of which"
+                    f"kernel {readable(function.kernel.name)}:"
+                    f" cudaFuncAttributeMaxDynamicSharedMemorySize {value} is more than a B200 has:"
+                    f" {SMEM_OPT_IN} bytes a CTA, of which"
                     f" {function.static_smem} are static",
                 )
             function.attributes.dynamic_smem = value

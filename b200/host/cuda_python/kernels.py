@@ -29,6 +29,7 @@ from b200.host.cuda_python.host_memory import address_of
 from b200.host.refusals import Refused
 from b200.host.tensor_map import encode_tiled
 from b200.program.module import Kernel
+from b200.program.names import readable
 
 Dim3 = tuple[int, int, int]
 
@@ -333,4 +334,4 @@ def _number(value: Any, kind: Any) -> Any:
 
 
 def _refused(kernel: Kernel, reason: str) -> Refused:
-    return Refused(refusals.INVALID_VALUE, f"launch of {kernel.name} refused: {reason}")
+    return Refused(refusals.INVALID_VALUE, f"launch of {readable(kernel.name)} refused: {reason}")

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from b200.checker.finding import explained
+from b200.program.names import readable
 
 SHOWN = 6  # findings of a case, unless all are asked for
 
@@ -42,7 +43,7 @@ def incomplete(launches: Iterable, strict: bool = True) -> list[str]:
     found: dict[str, None] = {}
     for launch in launches:
         if launch.findings is None:
-            found |= {f"{launch.kernel} ran without the checker": None} if strict else {}
+            found |= {f"{readable(launch.kernel)} ran without the checker": None} if strict else {}
             continue
         found |= dict.fromkeys(launch.incomplete)
     return list(found)
