@@ -3,10 +3,11 @@
 python -m b200 run SCRIPT.py [arguments]     run a script with a B200 in software in place
 python -m b200 run -m MODULE [arguments]     the same of a module: -m pytest tests/test_kernel.py
 python -m b200 run PROGRAM.cu [arguments]    compile a CUDA program with a main, and run it
-python -m b200 pack --out A.npz SCRIPT.py    its launches in a file, to be timed on a Hopper GPU
-python -m b200 pipeline A.npz B.npz          load pipelines and epilogues side by side on that GPU
+python -m b200 pack --out A.npz SCRIPT.py    write its launches to a file, for a Hopper GPU
+python -m b200 pipeline A.npz B.npz          time two such files side by side on that GPU
 python -m b200 info                          what this machine can do
-python -m b200 calibrate umma --data FOLDER  the clock against published B200 measurements
+python -m b200 calibrate umma --data FOLDER  compare the clock with published B200 measurements
+python -m b200 measure --out FILE            measure the clock's constants on a GPU
 """
 
 from __future__ import annotations
@@ -131,63 +132,89 @@ def main(argv: list[str]) -> int:
         dest="check",
         action="store_const",
         const="all",
-        help="... in each cluster, though it does what another has done",
+        help="check every cluster, also those that repeat what a checked one has done",
     )
     command.add_argument(
-        "--no-check", dest="check", action="store_const", const=False, help="do not look for them"
+        "--no-check", dest="check", action="store_const", const=False, help="do not check"
     )
-    command.add_argument("--time", action="store_true", help="model times; does not check")
     command.add_argument(
-        "--constants", type=Path, metavar="FILE", help="of the clock (b200 measure --out)"
+        "--time", action="store_true", help="model the time of each launch; nothing is checked"
+    )
+    command.add_argument(
+        "--constants",
+        type=Path,
+        metavar="FILE",
+        help="constants of the clock, as `b200 measure --out` writes them",
     )
     command.add_argument(
         "--schedule",
         metavar="ORDER",
-        help="early, late, random:SEED, pdl, or all: explores all orders",
+        help="another order of warps and completions: early, late or random:SEED; pdl: dependent"
+        " launches overlap; all: search for an order that ends in a deadlock",
     )
     command.add_argument(
         "--strict",
         action="store_true",
-        help="exit status 1 for remarks, too, and where the check is incomplete",
+        help="exit status 1 also for remarks, and where a part could not be checked",
     )
-    command.add_argument("--device", choices=("emulator", "hopper"), default="emulator")
     command.add_argument(
-        "--pack", type=Path, metavar="OUT.npz", help="pack each launch, for a Hopper GPU elsewhere"
+        "--device",
+        choices=("emulator", "hopper"),
+        default="emulator",
+        help="hopper: on a Hopper GPU, with only tcgen05 in software",
+    )
+    command.add_argument(
+        "--pack",
+        type=Path,
+        metavar="OUT.npz",
+        help="write each launch to a file, for a Hopper GPU elsewhere",
     )
     command.add_argument(
         "--again",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="run what fails once more with --schedule late (default)",
+        help="run a program that fails once more with --schedule late (default)",
     )
     command.add_argument(
-        "--report", type=Path, metavar="FILE.json", help="status and findings, for a program"
+        "--report", type=Path, metavar="FILE.json", help="write status and findings as JSON"
     )
     command.add_argument(
         "script", help="SCRIPT.py, PROGRAM.cu with a main, or -m and the name of a module"
     )
-    command.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script; -- may lead")
-
-    command = commands.add_parser("pack", help="a script's launches in a file, for b200 pipeline")
-    command.set_defaults(function=pack)
-    command.add_argument("--out", type=Path, required=True, metavar="FILE.npz")
     command.add_argument(
-        "--launch", type=int, action="append", metavar="N", help="this one, from 0; repeatable"
+        "arguments", nargs=argparse.REMAINDER, help="arguments of the script; -- may lead"
     )
-    command.add_argument("script")
-    command.add_argument("arguments", nargs=argparse.REMAINDER)
+
+    command = commands.add_parser(
+        "pack", help="write a script's launches to a file, for b200 pipeline"
+    )
+    command.set_defaults(function=pack)
+    command.add_argument(
+        "--out", type=Path, required=True, metavar="FILE.npz", help="the file to write"
+    )
+    command.add_argument(
+        "--launch",
+        type=int,
+        action="append",
+        metavar="N",
+        help="pack only launch N, counted from 0; repeatable",
+    )
+    command.add_argument("script", help="the script that launches")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
 
     command = commands.add_parser("info", help="what this machine can do")
     command.set_defaults(function=info)
 
-    command = commands.add_parser("calibrate", help="the clock against published measurements")
+    command = commands.add_parser("calibrate", help="compare the clock with published measurements")
     command.set_defaults(function=calibrate)
-    command.add_argument("name", choices=CALIBRATIONS)
-    command.add_argument("arguments", nargs=argparse.REMAINDER)
+    command.add_argument("name", choices=CALIBRATIONS, help="the published data set")
+    command.add_argument(
+        "arguments", nargs=argparse.REMAINDER, help="--data FOLDER, --rows, --all (docs/timing.md)"
+    )
 
-    commands.add_parser("measure", help="the clock's constants on a chip")
-    commands.add_parser("pipeline", help="two packs side by side on a Hopper GPU")
-    commands.add_parser("h200-model", help="load pipelines by the clock of an H200")
+    commands.add_parser("measure", help="measure the clock's constants on a GPU")
+    commands.add_parser("pipeline", help="time two packs side by side on a Hopper GPU")
+    commands.add_parser("h200-model", help="model a pack's load pipeline with an H200's constants")
 
     if argv and argv[0] in FORMER:
         print(f"b200 {argv[0]} is now: b200 {FORMER[argv[0]]}", file=sys.stderr)

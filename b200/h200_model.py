@@ -126,13 +126,24 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m b200 h200-model", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("packs", nargs="+", type=Path)
-    parser.add_argument("--measured", type=Path, help="what b200.hopper.pipeline --json wrote")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("packs", nargs="+", type=Path, metavar="PACK.npz", help="packs to model")
     parser.add_argument(
-        "--epilogues", action="store_true", help="what `python -m b200 pipeline` measures"
+        "--measured",
+        type=Path,
+        metavar="FILE",
+        help="compare with what `b200 pipeline --json` wrote on an H200",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the times as JSON")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="packs at a time")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another value of a constant of the clock; repeatable",
+    )
+    parser.add_argument(
+        "--epilogues", action="store_true", help="model loads and epilogue, as `b200 pipeline` does"
     )
     options = parser.parse_args(argv)
     constants = {n: float(v) for n, v in (pair.split("=") for pair in options.set)}

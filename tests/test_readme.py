@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import importlib.metadata
 import importlib.util
@@ -107,6 +108,38 @@ def words_of(command: str) -> list[str]:
     words = shlex.split(command.split("  #")[0])[1:]
     ends = (i for i, word in enumerate(words) if word[0] in "[|>" or word == "...")
     return words[: next(ends, None)]
+
+
+def without_help(usage: str) -> list[str]:
+    """Options and arguments of a --help that say nothing of themselves."""
+    lines = usage.splitlines()
+    listed = [line.endswith(":") and not line.startswith((" ", "usage")) for line in lines]
+    first = max(i for i, line in enumerate(lines) if "--help" in line)
+    start = listed.index(True) if True in listed[:first] else 0
+    pairs = zip(lines[start:], [*lines[start + 1 :], ""])
+    entry = re.compile(r"  (?:-|[A-Z{a-z]\S* *$|[A-Z{a-z]\S*  )")
+    return [
+        line.strip()
+        for line, below in pairs
+        if entry.match(line) and not re.search(r"\S  +\S", line) and not below.startswith(" " * 10)
+    ]
+
+
+def test_what_has_no_help_is_found():
+    parser = argparse.ArgumentParser(prog="p")
+    parser.add_argument("--told", help="what it does")
+    parser.add_argument("--a-very-long-option", metavar="VALUE", help="what it does")
+    parser.add_argument("place", help="where")
+    assert without_help(parser.format_help()) == []
+    parser.add_argument("--silent")
+    parser.add_argument("nothing")
+    assert without_help(parser.format_help()) == ["nothing", "--silent SILENT"]
+
+
+def test_every_option_says_what_it_is_for():
+    found = {" ".join(called): without_help(text) for called, text in usages().items()}
+    assert len(found) >= 20
+    assert {called: silent for called, silent in found.items() if silent} == {}
 
 
 @pytest.mark.parametrize("command", commands())

@@ -118,8 +118,8 @@ def copy_rate() -> float:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m b200.hopper.pipeline")
-    parser.add_argument("packs", nargs="+", type=Path)
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("packs", nargs="+", type=Path, metavar="PACK.npz", help="packs to time")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the times as JSON")
     arguments = parser.parse_args(argv)
     copy = copy_rate()
     machine = describe()

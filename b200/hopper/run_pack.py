@@ -139,7 +139,7 @@ def main(argv: list[str], cases: Cases | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m b200.hopper.run_pack", description="Run packs on a Hopper GPU."
     )
-    parser.add_argument("packs", nargs="+", type=Path)
+    parser.add_argument("packs", nargs="+", type=Path, metavar="PACK.npz", help="packs to run")
     parser.add_argument(
         "--repeat",
         type=int,

@@ -182,10 +182,20 @@ def main(argv: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("packs", nargs="+", type=Path, metavar="PACK.npz|FOLDER")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--assemble", action="store_true", help="rewrite and assemble only")
+    parser.add_argument(
+        "packs",
+        nargs="+",
+        type=Path,
+        metavar="PACK.npz|FOLDER",
+        help="packs, or folders with packs of the same names; the first is the base",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help=f"times each is timed (default {ROUNDS})"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the times as JSON")
+    parser.add_argument(
+        "--assemble", action="store_true", help="need no GPU: only rewrite and assemble"
+    )
     options = parser.parse_args(argv)
     if options.rounds < 1:
         parser.error(f"--rounds must be positive, got {options.rounds}")

@@ -37,17 +37,21 @@ def table(fitted: list[Fitted]) -> str:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m b200 measure", description=__doc__)
-    parser.add_argument("--device", choices=("cuda", "emulator"), required=True)
+    parser.add_argument(
+        "--device", choices=("cuda", "emulator"), required=True, help="what is measured"
+    )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="emulator: a constant of the chip that it plays",
+        help="emulator: measure a chip with another value of this constant; repeatable",
     )
-    parser.add_argument("--lines", action="store_true", help="JSON lines on stdout, not a table")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the constants found")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every probe")
+    parser.add_argument("--lines", action="store_true", help="print JSON lines instead of a table")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the constants that were found"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what each probe measured")
     options = parser.parse_args(argv)
     try:
         chip = read_overrides(options.set)

@@ -153,11 +153,19 @@ def main(argv: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("mode", nargs="?", choices=MODES, default="test")
-    parser.add_argument("--submission", type=Path, default=ROOT / "submission.py", metavar="FILE")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the problem's folder")
     parser.add_argument(
-        "--case", action="append", metavar="TEXT", help="in the place of task.yml's; repeatable"
+        "mode", nargs="?", choices=MODES, default="test", help="what to run (default test)"
+    )
+    parser.add_argument(
+        "--submission",
+        type=Path,
+        default=ROOT / "submission.py",
+        metavar="FILE",
+        help="the file with custom_kernel (default: submission.py of the checkout)",
+    )
+    parser.add_argument(
+        "--case", action="append", metavar="TEXT", help="a case in place of task.yml's; repeatable"
     )
     parser.add_argument("--seed", type=int, help="the runner's secret seed")
     try:

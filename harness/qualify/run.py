@@ -66,25 +66,46 @@ def _row(line: str) -> dict:
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="eval.py qualify", description="Everything this machine can tell, in one report."
+        prog="eval.py qualify",
+        description="Is the kernel right, how fast is it, and is the clock true? One report of what"
+        " this machine can tell.",
     )
-    parser.add_argument("--quick", action="store_true", help="five minutes instead of an hour")
+    parser.add_argument("--quick", action="store_true", help="take five minutes instead of an hour")
     parser.add_argument(
         "--rehearse",
         action="store_true",
-        help="small sizes, and mistakes planted that the report must name; emulator or Hopper GPU",
+        help="emulator or Hopper GPU: plant mistakes, at small sizes, and see whether the report"
+        " names them",
     )
-    parser.add_argument("--device", choices=devices.CHOICES, default="auto")
-    parser.add_argument("--submission", type=Path, default=EVAL.parent / "submission.py")
-    parser.add_argument("--out", type=Path, default=Path("qualify"), metavar="FOLDER")
-    parser.add_argument("--resume", action="store_true", help="go on with what FOLDER holds")
-    parser.add_argument("--minutes", type=float, help="begin nothing later (--quick: 5)")
+    parser.add_argument(
+        "--device", choices=devices.CHOICES, default="auto", help="where it runs (default auto)"
+    )
+    parser.add_argument(
+        "--submission",
+        type=Path,
+        default=EVAL.parent / "submission.py",
+        metavar="FILE",
+        help="the file with custom_kernel (default: submission.py of the checkout)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("qualify"),
+        metavar="FOLDER",
+        help="where report.html and results go (default: qualify)",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the run whose results are in FOLDER"
+    )
+    parser.add_argument(
+        "--minutes", type=float, help="start no step after so many minutes (--quick: 5)"
+    )
     parser.add_argument(
         "--chip",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="emulator: a constant of the chip that it plays in the measurements",
+        help="emulator: measure a chip with another value of this constant; repeatable",
     )
     return parser.parse_args(argv)
 

@@ -108,16 +108,24 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", nargs="+", metavar="FILE.py|PROBLEM")
+    parser.add_argument(
+        "what", nargs="+", metavar="FILE.py|PROBLEM", help="submissions, the first one is the base"
+    )
     parser.add_argument("--case", action="append", metavar="TEXT", help="a case; repeatable")
     parser.add_argument("--cases", metavar="FILE", help="a case file")
-    parser.add_argument("--inputs", choices=INPUT_KINDS, default="official")
-    parser.add_argument("--device", choices=devices.CHOICES, default="auto")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="on a GPU (default 3)")
     parser.add_argument(
-        "--times", action="store_true", help="emulator: modelled times alone, nothing checked"
+        "--inputs", choices=INPUT_KINDS, default="official", help="values (default official)"
     )
-    parser.add_argument("--timeout", type=float, metavar="S", help="seconds a case may take")
+    parser.add_argument(
+        "--device", choices=devices.CHOICES, default="auto", help="where it runs (default auto)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="on a GPU: times each is timed (default 3)"
+    )
+    parser.add_argument(
+        "--times", action="store_true", help="emulator: model times only, check nothing"
+    )
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds that a case may take")
     parser.add_argument("--json", action="store_true", help="one JSON object a result on stdout")
     parser.add_argument("--plot", metavar="FILE", help="a picture of the times and phases")
     arguments = parser.parse_args(argv)
@@ -127,10 +135,10 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         if not Path(name).is_file():
             parser.error(f"{name} is not a file")
     if not arguments.files:
-        parser.error("expected one or more submissions (FILE.py), none came")
+        parser.error("expected one or more submissions (FILE.py), got none")
     if len(names) != 1:
         known = ", ".join(p.short for p in PROBLEMS.values())
-        parser.error(f"expected one problem ({known}), came {', '.join(names) or 'none'}")
+        parser.error(f"expected one problem ({known}), got {', '.join(names) or 'none'}")
     if arguments.rounds < 1:
         parser.error(f"--rounds must be positive, got {arguments.rounds}")
     try:

@@ -347,15 +347,19 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("times", type=Path, metavar="TIMES.csv")
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--json", type=Path, required=True, metavar="FILE", help="JSON lines")
+    parser.add_argument("times", type=Path, metavar="TIMES.csv", help="the published times")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the submissions are")
     parser.add_argument(
-        "--only", nargs="+", metavar="PROBLEM/VERSION", help="these versions, or whole problems"
+        "--json", type=Path, required=True, metavar="FILE", help="add the points here, one a line"
     )
-    parser.add_argument("--half", choices=("odd", "even"), help="the versions of one half")
+    parser.add_argument(
+        "--only", nargs="+", metavar="PROBLEM/VERSION", help="model these versions, or problems"
+    )
+    parser.add_argument("--half", choices=("odd", "even"), help="model the versions of one half")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="points at a time")
-    parser.add_argument("--timeout", type=float, default=TIMEOUT, metavar="S", help="of a point")
+    parser.add_argument(
+        "--timeout", type=float, default=TIMEOUT, metavar="S", help="seconds that a point may take"
+    )
     arguments = parser.parse_args(argv)
     if not 1 <= arguments.jobs <= 256:
         parser.error(f"--jobs must be 1..256, got {arguments.jobs}")

@@ -78,14 +78,33 @@ def make(argv: list[str]) -> int:
     """Pack cases of a problem: official tests, benchmark shapes, or cases given as text."""
     parser = argparse.ArgumentParser(prog="python -m harness packs make", description=make.__doc__)
     parser.add_argument("problems", nargs="*", help="gemv, gemm, dual, group; all by default")
-    parser.add_argument("--mode", choices=("test", "benchmark"), default="test")
-    parser.add_argument("--case", action="append", help="a case as text, of the one problem named")
     parser.add_argument(
-        "--expected", action="store_true", help="run in the emulator, too, and pack what it gives"
+        "--mode",
+        choices=("test", "benchmark"),
+        default="test",
+        help="whose official cases (default test)",
     )
-    parser.add_argument("--submission", default="submission.py")
-    parser.add_argument("--gpu", choices=GPUS, help="whose clusters count; a B200's by default")
-    parser.add_argument("-o", "--out", default="packs", type=Path)
+    parser.add_argument(
+        "--case",
+        action="append",
+        metavar="TEXT",
+        help="a case of the one problem that is named; repeatable",
+    )
+    parser.add_argument(
+        "--expected", action="store_true", help="also run in the emulator, and pack the result"
+    )
+    parser.add_argument(
+        "--submission",
+        default="submission.py",
+        metavar="FILE",
+        help="the file with custom_kernel (default: submission.py)",
+    )
+    parser.add_argument(
+        "--gpu", choices=GPUS, help="choose for the clusters that fit on this GPU (default: a B200)"
+    )
+    parser.add_argument(
+        "-o", "--out", default="packs", type=Path, metavar="FOLDER", help="where packs are written"
+    )
     arguments = parser.parse_args(argv)
 
     import b200

@@ -376,7 +376,7 @@ TABLES: dict[str, Callable[..., dict]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness tuning", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("what", choices=[*TABLES, "losses"])
+    parser.add_argument("what", choices=[*TABLES, "losses"], help="the table to make")
     parser.add_argument(
         "shapes",
         nargs="*",

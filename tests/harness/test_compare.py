@@ -94,9 +94,9 @@ def test_what_the_checker_objects_to_is_timed_and_marked():
     "arguments, said",
     [
         (("a.py", "gemm"), "a.py is not a file"),
-        (("gemm",), "expected one or more submissions (FILE.py), none came"),
-        (("{here}",), "expected one problem (gemv, gemm, dual, group), came none"),
-        (("{here}", "gemm", "gemv"), "came gemm, gemv"),
+        (("gemm",), "expected one or more submissions (FILE.py), got none"),
+        (("{here}",), "expected one problem (gemv, gemm, dual, group), got none"),
+        (("{here}", "gemm", "gemv"), "got gemm, gemv"),
         (("{here}", "gemm", "--rounds", "0"), "--rounds must be positive, got 0"),
         (("{here}", "gemm", "--case", "m: 1; n: 2"), "m: 1; n: 2"),
     ],

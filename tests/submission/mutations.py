@@ -127,10 +127,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=60, help="mutations to draw (default 60)")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
-    parser.add_argument("--lines", type=Path, metavar="FILE", help="of results, to go on with")
+    parser.add_argument(
+        "--lines",
+        type=Path,
+        metavar="FILE",
+        help="keep results here, and go on with those that are there",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the counts there")
     options = parser.parse_args()
     seed, count, begin = options.seed, options.count, time.perf_counter()

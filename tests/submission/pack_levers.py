@@ -40,7 +40,9 @@ def case_of(problem: Problem) -> dict[str, Any]:
 
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="tests/submission/pack_levers.py", description=__doc__)
-    parser.add_argument("-o", "--out", default="packs", type=Path)
+    parser.add_argument(
+        "-o", "--out", default="packs", type=Path, metavar="FOLDER", help="where packs are written"
+    )
     arguments = parser.parse_args(argv)
     recorder = Recorder(emulate=True)
     b200.install(check=False, gpu=recorder)

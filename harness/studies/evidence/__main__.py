@@ -71,11 +71,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--submission", type=Path, default=ROOT / "submission.py")
-    parser.add_argument("--every", type=int, metavar="N", help="each N-th official case, only")
+    parser.add_argument(
+        "--submission",
+        type=Path,
+        default=ROOT / "submission.py",
+        metavar="FILE",
+        help="the file with custom_kernel (default: submission.py)",
+    )
+    parser.add_argument(
+        "--every", type=int, metavar="N", help="look at each N-th official case only"
+    )
     parser.add_argument("--forms", action="store_true", help="print all forms")
-    parser.add_argument("--check", action="store_true", help="picks under other cluster tables")
-    parser.add_argument("--script", nargs=argparse.REMAINDER, help="FILE and its arguments")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="check the picks under other tables of clusters that fit",
+    )
+    parser.add_argument(
+        "--script",
+        nargs=argparse.REMAINDER,
+        help="look at the launches of a script: FILE and its arguments",
+    )
     options = parser.parse_args(argv)
     if options.script is not None and not (options.script and options.forms):
         parser.error("--script: expected FILE behind it, and --forms before it")
