@@ -24,6 +24,7 @@ from b200.program.module import Instr
 
 LAST = 8  # events shown of a barrier
 SHOWN = 8  # barriers explained
+NEVER = "nobody has ever arrived on it"
 
 
 class Cause(NamedTuple):
@@ -101,6 +102,9 @@ def _lines(causes: list[Cause]) -> list[str]:
             lines.append(f"    the same of {other.what}")
             lines += [f"      {fact}" for fact in other.facts]
         lines += [f"    look for: {hint}" for hint in first.hints]
+        elsewhere = (c for w, found in reasons.items() if w != why for c in found)
+        if why == NEVER and any(cause.what.startswith("mbarrier") for cause in elsewhere):
+            lines.append("    look for: a warp that should arrive and is stuck at another mbarrier")
     return lines
 
 
@@ -198,9 +202,13 @@ def _mbarrier(machine, b: MBarrier, fragments) -> Cause:
             "a wait that is a phase off (the first wait of a producer for a free stage must pass: "
             "parity 1)",
         )
-        return Cause(name, "nobody has ever arrived on it", facts, hints)
+        return Cause(name, NEVER, facts, hints)
     facts += (f"earlier phases were completed from {_arrivers(b)}",)
-    hints = ("a warp there that has stopped or is stuck", "a wait that is a phase off")
+    hints = (
+        "a warp there that has stopped or is stuck",
+        "an arrive or a tcgen05.commit that went to another barrier",
+        "a wait that is a phase off",
+    )
     return Cause(name, "nobody has arrived for this phase", facts, hints)
 
 
