@@ -89,7 +89,7 @@ def install(
     gpu: Gpu | None = None,
     schedule: str | None = None,
 ) -> Gpu:
-    """From now on what this process compiles with the CuTe DSL and launches runs in software.
+    """Make what this process compiles with the CuTe DSL and launches run in software.
 
     Call before the first compile. Returns the Gpu; calling again returns the same one, with another
     machine and as if no kernel had failed. Where torch has no GPU of its own, its "cuda" is this

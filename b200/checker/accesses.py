@@ -181,7 +181,7 @@ class Barrier:
         self.last = None
 
     def name(self) -> str:
-        """In a person's words: its name in the source, its place in its row, its CTA."""
+        """The barrier in words: its name in the source, its place in its row, its CTA."""
         place = self.object.place()
         if len(self.object.cta.cluster.ctas) > 1:
             place = f"{place.removesuffix(')')}, CTA rank {self.object.cta.rank})"

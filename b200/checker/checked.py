@@ -44,7 +44,7 @@ def _unchecked(code: Translated) -> Translated:
 
 
 class Checked(Machine):
-    """In front of any Machine: `class CheckedMachine(Checked, Machine)`."""
+    """A mixin in front of any Machine: `class CheckedMachine(Checked, Machine)`."""
 
     writer_type = CheckedWriter
     follows = True  # clusters that do what others have done run unchecked (following.py)

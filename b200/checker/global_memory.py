@@ -91,7 +91,7 @@ class GlobalRules(GlobalConflicts):
         return (write.agent, write.ins) if write is not None else None
 
     def _number(self, agent: Agent, ins: Instr, kind: str) -> int:
-        """Of a write that is made now."""
+        """The number of a write that is made now."""
         key = agent, id(ins), agent.now()
         found = self.numbers.get(key)
         if found is None or kind in (COPY, REDUCTION):

@@ -14,7 +14,7 @@ _SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU, "gl": GPU, "sys": GPU}
 
 
 def scope_of(ins: Instr, default: int) -> int:
-    """Of an instruction's `.scope`, or what PTX takes without one."""
+    """The scope of an instruction: its `.scope`, or what PTX takes without one."""
     return next((_SCOPES[m] for m in ins.mods if m in _SCOPES), default)
 
 

@@ -67,7 +67,7 @@ class SharedShadow:
         self.loaded_in = [Blocks() for _ in range(GENERIC_READERS)]
 
     def clear(self) -> None:
-        """As new, for the next CTA: fresh memory costs more than clearing what was used."""
+        """Make the shadow as new for the next CTA: fresh memory costs more than clearing it."""
         for cells, blocks in (
             (self.written, self.written_in),
             (self.core, self.core_in),

@@ -59,7 +59,7 @@ def edge_of(state, record: Record) -> Edge | None:
 
 
 def severity(state, cta, old: Record, reads: bool) -> str:
-    """Of a conflict with `old` in the shared memory of `cta`. reads: whether old reads."""
+    """The severity of a conflict with `old` in `cta`'s shared memory. reads: whether old reads."""
     if old.kind not in IN_FLIGHT:
         return PORTABILITY
     if old.agent.cta is not cta:

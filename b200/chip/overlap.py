@@ -41,7 +41,7 @@ class Gate(Waitable):
 
 
 class Overlapping(Machine):
-    """In front of any Machine."""
+    """A mixin in front of any Machine."""
 
     earlier: Before | None = None
     pending: Before | None = None  # to be carried out for the launch that runs

@@ -52,7 +52,7 @@ def parse(text: str) -> Schedule:
 
 
 class Scheduled(Machine):
-    """In front of any Machine; `schedule` says in which order things happen."""
+    """A mixin in front of any Machine; `schedule` says in which order things happen."""
 
     schedule = Schedule("early")
 

@@ -32,7 +32,7 @@ STATEFUL = {
 
 
 def pure_cost(ins: Instr) -> Rate:
-    """Of an instruction without state."""
+    """The cost of an instruction without state."""
     name = ins.mods[0]
     if name in FREE:
         special = len(ins.operands) > 1 and isinstance(ins.operands[1], Special)
@@ -92,7 +92,7 @@ INTEGER = (
 
 
 def uniform_cost(ins: Instr) -> Rate:
-    """As pure_cost, of uniform operands: integers go to the uniform datapath."""
+    """The cost with uniform operands: integers go to the uniform datapath."""
     found = pure_cost(ins)
     if found.issues and ins.mods[0] in INTEGER and not ins.has("f64", *FLOATS):
         return rate("uniform integer")
@@ -128,7 +128,7 @@ def _conversion(ins: Instr) -> Rate:
 
 
 def stateful_cost(ins: Instr) -> Rate:
-    """Of an instruction with state, but for its unit's part."""
+    """The cost of an instruction with state, without what its unit takes."""
     return rate(STATEFUL.get(ins.mods[0], "issue"))
 
 

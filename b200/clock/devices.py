@@ -29,7 +29,7 @@ class Device:
     table: tuple[Constant, ...] = ()
 
     def placement(self) -> Placement:
-        """Its SMs, all free."""
+        """The SMs of the device, all free."""
         return Placement(self.gpcs, self.strays, SM)
 
     def constants(self, end: str, overrides: dict[str, float]) -> Constants:

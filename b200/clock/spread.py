@@ -34,7 +34,7 @@ class Spread:
 
 
 def spread(kind: str, errors: dict[str, list[float]] | None = None) -> Spread:
-    """Of a kind of kernel. errors: by kind, in place of the file's."""
+    """The spread of a kind of kernel. errors: by kind, in place of the file's."""
     errors = published_errors() if errors is None else errors
     own = errors.get(kind, [])
     if len(own) >= FEWEST:

@@ -17,8 +17,8 @@ SECTOR_SHIFT = 5
 
 
 class StorePort:
-    """Of an SM. under_way: (when the L2 has them, sectors), in order; sectors: their number; free:
-    when the port has passed on what it was given.
+    """The port of an SM's stores. under_way: (when the L2 has them, sectors), in order; sectors:
+    their number; free: when the port has passed on what it was given.
     """
 
     __slots__ = ("under_way", "sectors", "free")

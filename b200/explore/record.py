@@ -191,7 +191,7 @@ class RecordedFragment(Fragment):
 
 
 class Recorded(Checked):
-    """In front of a checked machine. recorder: what the launch under way, or the last, did."""
+    """A mixin in front of a checked machine. recorder: what this launch, or the last, did."""
 
     fragment_type = RecordedFragment
     writer_type = RecordingWriter

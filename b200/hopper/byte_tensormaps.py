@@ -111,7 +111,7 @@ class LaunchFacts:
     def of(
         first: str, cluster: int, params: bytes, places: list[tuple[int, int, int]]
     ) -> LaunchFacts:
-        """Of parameters as packed for a B200."""
+        """The facts of parameters as packed for a B200."""
         found = []
         for at in maps_in(params, places):
             t = decode(params[at : at + BYTES])

@@ -31,7 +31,7 @@ def describe() -> dict[str, Any]:
 
 
 def _driver_release() -> str:
-    """As nvidia-smi names it (the kernel module's version)."""
+    """The driver's release as nvidia-smi names it (the kernel module's version)."""
     try:
         with open("/proc/driver/nvidia/version") as lines:
             words = next(lines).split()

@@ -77,7 +77,7 @@ def _of(block: Block, lane: str, value: str) -> str:
 
 
 def _address_of(block: Block, lane: str, base: str, half: str) -> str:
-    """Of the first or the second half of another lane's sector."""
+    """The address of the first or the second half of another lane's sector."""
     parts = [block.register("b32") for _ in range(2)]
     place = block.register("b64")
     block.emit(f"mov.b64 {{{', '.join(parts)}}}, {base}")

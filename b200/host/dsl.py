@@ -28,7 +28,7 @@ _ASSERTED = ("_cuTensorMapEncodeTiled",)  # the DSL's host code ends the process
 
 
 def connect(runtime: Runtime) -> None:
-    """From now on the DSL compiles for sm_100a and launches into `runtime`."""
+    """Make the DSL compile for sm_100a and launch into `runtime`."""
     _configure()
     _patch(runtime)
     dsl_arguments.patch(runtime)

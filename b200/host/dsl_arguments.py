@@ -79,7 +79,7 @@ def _forms(signature: inspect.Signature, args, kwargs) -> dict[str, Form]:
 
 
 def patch(runtime: Runtime) -> None:
-    """From now on each call of a compiled function is compared; runtime.mismatched has the rest."""
+    """Compare each call of a compiled function from now on; runtime.mismatched has the rest."""
     import cutlass.base_dsl.compiler as compiler
     import cutlass.base_dsl.jit_executor as jit
 

@@ -26,7 +26,7 @@ _REGION = re.compile(r"(then|else|elif|if|while|loop|for)\w*_\d+")  # bodies of 
 
 
 def keep_chains() -> None:
-    """From now on what the DSL traces keeps its chains of calls."""
+    """Make the DSL keep the chain of calls of each operation that it traces."""
     for name in _MODULES:
         try:
             module = importlib.import_module(name)

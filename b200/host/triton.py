@@ -19,7 +19,7 @@ REFUSAL = (
 
 
 def install() -> None:
-    """From now on a launch of a Triton kernel raises EmulatorError."""
+    """Make each launch of a Triton kernel raise EmulatorError."""
     when_imported("triton.runtime.jit", _refuse_launches)
     when_imported("triton.runtime.driver", _refuse_drivers)
 

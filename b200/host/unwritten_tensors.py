@@ -23,7 +23,7 @@ _METHODS = ("new_empty", "new_empty_strided")
 
 
 def patch() -> None:
-    """From now on tensors without contents are filled."""
+    """Fill tensors without contents from now on."""
     kinds = (torch.Tensor, torch.nn.Parameter, CudaTensor)
     for name in _FUNCTIONS:
         setattr(torch, name, _filled(getattr(torch, name), kinds))

@@ -90,7 +90,7 @@ class Clock:
         self.label = "emulator (modelled)"
 
     def value(self, constant: str) -> float:
-        """Of a constant, on this chip."""
+        """The value of a constant on this chip."""
         return getattr(DEVICES[self.chip].constants("nominal", self.constants), constant)
 
     def _gpu(self, cold: bool) -> Gpu:

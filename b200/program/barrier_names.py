@@ -118,7 +118,7 @@ def _of_expression(node: ast.expr) -> str:
 
 
 def _of_text(line: str) -> str:
-    """Of a line of C++: the first argument of a call that initialises, or x of `x.init()`."""
+    """The name in a line of C++: first argument of a call that initialises, or x of `x.init()`."""
     code = line.split("//")[0]
     if method := re.search(r"(\w+)(?:\[[^\]]*\])?\s*(?:\.|->)\s*init\s*\(", code):
         return method.group(1)

@@ -53,7 +53,7 @@ class Plane:
         return replace(self, a=a, b=b, neighbours=near, before=before)
 
     def view(self, places: np.ndarray) -> View:
-        """At places [S, 3]."""
+        """The view of these places, [S, 3]."""
         m, n, l = places.T
         before = self.before[m, n, l].astype(np.float64)
         return View(self.a, self.b, m, n, l, self.want.shape, before, self.neighbours)

@@ -77,7 +77,7 @@ def draw_map(plane: Plane, path: Path, what: str, text: str) -> None:
 
 
 def _inches(m: int, n: int) -> tuple[float, float]:
-    """Of a figure for a matrix: near its shape, but never a thread."""
+    """The size of a figure for a matrix: near its shape, but never a thread."""
     ratio = min(max(m / n, 0.4), 1.6)
     return 9.0, 2.2 + 6.0 * ratio
 

@@ -20,7 +20,7 @@ MOSTLY = (
 
 @dataclass(frozen=True)
 class Launched:
-    """Of an output (M, N, L).
+    """What the launches of a call did to an output (M, N, L).
 
     stored: bool (M, N, L). warps: int (M, N, L), the warp that stored an element, -1 where nobody
     did or where it came out of shared memory. tile: (rows, columns) of the output that a CTA has,
@@ -36,7 +36,7 @@ class Launched:
 
 
 def of(launches: Iterable[Any], output: Any) -> Launched | None:
-    """None where no launch has kept a record of its stores."""
+    """The record for `output`; None where no launch has kept its stores."""
     records = [launch.stores for launch in launches if launch.stores is not None]
     if not records or output.element_size() % 2:
         return None

@@ -46,7 +46,7 @@ def counts(plane: Plane) -> list[str]:
 
 
 def _by_warp(plane: Plane) -> list[str]:
-    """By the warp that stored it; out of shared memory, by the quarter of tensor memory."""
+    """Errors by the warp that stored them; out of shared memory, by quarter of tensor memory."""
     launched, wrong = plane.launched, plane.wrong
     assert launched is not None and launched.tile is not None
     warps = launched.warps

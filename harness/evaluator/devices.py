@@ -31,8 +31,8 @@ class Device:
 
     @property
     def method(self) -> str:
-        """How a case's process is made: CUDA does not survive a fork, also not that of a GPU that
-        nothing here runs on, once it has been asked what it is.
+        """How a case's process is started. CUDA does not survive a fork, not even where this
+        process has only asked the GPU for its name.
         """
         import torch
 
@@ -103,7 +103,7 @@ def _dsl_version() -> str:
 
 def start_emulator() -> None:
     """Import and install the emulator here, so that every case forked from here has it at once.
-    What is imported stays for good: the collector of garbage looks at it no more.
+    What is imported stays for good, so the garbage collector is told to leave it out.
 
     Hides GPUs: asking whether there is one is enough for CUDA not to survive a fork, and a kernel
     shall not hear of another chip. Raises SetupError if the DSL that is installed cannot be taken

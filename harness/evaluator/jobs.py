@@ -69,7 +69,7 @@ def _numbered(name: str | None, index: int, count: int) -> str:
 
 
 def _constants(path: Path | None) -> tuple[tuple[str, float], ...]:
-    """Of the clock, from a file. Raises UsageError."""
+    """The clock's constants from a file. Raises UsageError."""
     try:
         return tuple(read_file(path).items()) if path else ()
     except ValueError as error:

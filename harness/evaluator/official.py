@@ -103,7 +103,7 @@ def _command(arguments: argparse.Namespace, *script: str) -> list[str]:
 
 
 def run(arguments: argparse.Namespace, folder: Folder, scratch: Path) -> int:
-    """Their two programs, one after the other; what the second writes into its pipe goes to stdout.
+    """Run the folder's two programs; what the second writes into its pipe goes to stdout.
     Returns the exit status.
     """
     alone = subprocess.run(

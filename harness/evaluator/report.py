@@ -143,7 +143,7 @@ def columns_of(mode: str, device: Device) -> str:
 
 
 def row(columns: str, case: Case, outcome: Outcome) -> list[str]:
-    """The cells of a case; a time that there is not is empty."""
+    """The cells of a case; a missing time is an empty cell."""
     status = outcome.status if outcome.good else outcome.status.upper()
     wall = f"{outcome.seconds:.1f}"
     if columns == "test":

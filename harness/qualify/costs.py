@@ -76,7 +76,7 @@ class Model:
         return [each / self.ghz / 1e3 for each in cycles]
 
     def residuals(self, shapes: Sequence[Shape], logs: np.ndarray) -> np.ndarray:
-        """Of times and of the prior, in standard deviations. logs: of costs over their start."""
+        """Residuals of times and prior, in standard deviations. logs: of costs over start."""
         costs = self.costs(logs)
         found = [np.log(self.estimates(s, costs)) - np.log(s.us) for s in shapes]
         return np.concatenate([np.concatenate(found) / TIME_NOISE, logs / PRIOR])

@@ -48,7 +48,7 @@ Load = Callable[..., int]  # cudaLibraryLoadData: 8 words in, an error number ou
 
 
 class Takeover:
-    """From now on kernels that the DSL loads in this process are probes. `make` makes them; loaded:
+    """Loads probes in place of the kernels of this process. `make` makes them; loaded:
     (probe, handle of its library), in order. error: what the loading function could not raise.
 
     load: the runtime's own function; that of the DSL's library, if None.

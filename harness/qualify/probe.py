@@ -39,7 +39,7 @@ WAIT{number}:
 
 @dataclass(frozen=True)
 class Probe:
-    """In place of `kernel`. loads: the tensormaps to load the first box of, by their offset among
+    """Stands in for `kernel`. loads: the tensormaps to load the first box of, by their offset among
     the parameters.
     """
 

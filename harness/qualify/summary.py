@@ -32,7 +32,7 @@ def summary(scope: Scope, given: Mapping[str, Given]) -> list[str]:
 
 
 def not_run(scope: Scope, given: Mapping[str, Given]) -> str:
-    """What found no time, which is no fault; "" if all was run."""
+    """What was not run for want of time, which is no fault; "" if all was run."""
     missing = [command.title for command in plan(scope) if command.key not in given]
     many = f"{len(missing)} of {len(plan(scope))} parts not run for want of time (--minutes)"
     return f"{many}: {'; '.join(missing)}" if missing else ""

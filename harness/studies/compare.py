@@ -68,7 +68,7 @@ class Result:
         return statistics.median(times) if times and len(times) == len(self.records) else None
 
     def range_us(self) -> tuple[float, float] | None:
-        """Of the clock's errors, or of the rounds."""
+        """The range by the clock's errors, or by the rounds."""
         if self.time_us is None:
             return None
         return min(r["low_us"] for r in self.records), max(r["high_us"] for r in self.records)

@@ -44,7 +44,7 @@ class Band(NamedTuple):
 
 @cache
 def bands() -> tuple[Band, ...]:
-    """Of the half of the versions that the clock was not fitted to."""
+    """The bands of the half of the versions that the clock was not fitted to."""
     lines = LADDER.read_text().splitlines()
     return tuple(count([json.loads(line) for line in lines]))
 

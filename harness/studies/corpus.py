@@ -242,7 +242,7 @@ def _dsl(python: str) -> str:
 
 
 def _absent(python: str, modules: frozenset[str]) -> frozenset[str]:
-    """Those of the modules that an interpreter does not have."""
+    """The modules that an interpreter does not have."""
     ask = "import importlib.util as u, sys; print(*(m for m in sys.argv[1:] if not u.find_spec(m)))"
     done = subprocess.run([python, "-c", ask, *modules], capture_output=True, text=True)
     return frozenset(done.stdout.split())

@@ -51,7 +51,7 @@ class Recorded:
 
 
 def hash_of(result: Any) -> str:
-    """Of the bits of a CPU tensor, or of some."""
+    """A hash of the bits of a CPU tensor, or of some."""
     digest = hashlib.sha256()
     for tensor in result if isinstance(result, (list, tuple)) else [result]:
         digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())

@@ -124,7 +124,7 @@ def _point(row: dict[str, Any], where: str) -> Point:
 
 @cache
 def clock_digest(root: Path = CLOCK) -> str:
-    """Of the sources that a modelled time depends on, and of the clock's constants."""
+    """A digest of the sources that a modelled time depends on, and of the clock's constants."""
     found = hashlib.sha256()
     for path in sorted(root.rglob("*")):
         if path.suffix in (".py", ".toml") and path.relative_to(root).parts[0] not in NOT_CLOCK:
@@ -266,7 +266,7 @@ def halves(records: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, 
 
 
 def summaries(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of both halves, of each problem and of each kind of kernel in each half."""
+    """Errors of both halves, and of each problem and each kind of kernel in each half."""
     found = []
     for parity, half in halves(records):
         found.append(summary(f"{parity} half", half))
@@ -277,8 +277,9 @@ def summaries(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def shapes(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each shape: how many versions, rank correlation over all of them, the most that it can be,
-    and over the odd ones."""
+    """A record a shape: how many versions, rank correlation over all of them, the most that it can
+    be, and over the odd ones.
+    """
     found = []
     for name, part in groups(records, lambda r: f"{r['problem']} {r['shape']}").items():
         odd = [r for r in part if r["parity"] == "odd"]

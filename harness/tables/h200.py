@@ -55,7 +55,7 @@ class Pipeline:
 
 
 def pipelines(measured: dict, modelled: dict) -> list[Pipeline]:
-    """In the order of the problems, of each shape ours first."""
+    """The pipelines in the order of the problems; ours first for each shape."""
     times = {record["pack"]: record["us"] for record in modelled["modelled"]}
     found = []
     for contest in measured["contests"]:
@@ -100,7 +100,7 @@ def model_errors(measured: dict, modelled: dict) -> str:
 
 
 def model_ranks(measured: dict, modelled: dict) -> str:
-    """Of each shape the family that the model has as the fastest, and how fast it is."""
+    """For each shape the family that is fastest in the model, and how fast it is."""
     rows = []
     for shape, members in by_shape(measured, modelled):
         families = [p for p in members if p.role == "family"]

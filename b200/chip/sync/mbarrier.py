@@ -99,7 +99,7 @@ class MBarrier(Waitable):
 
     @property
     def name(self) -> str:
-        """As the source has it, "empty[0]"; "" where it has none (program/barrier_names.py)."""
+        """The name in the source, "empty[0]"; "" where it has none (program/barrier_names.py)."""
         name = self._source_name()
         if not name:
             return ""
@@ -156,7 +156,7 @@ class MBarrier(Waitable):
     def arrive_drop(
         self, count: int = 1, who: tuple | None = None, tx: int = 0, complete: bool = True
     ) -> int:
-        """As `arrive`, and `count` fewer arrivals are expected in the following phases."""
+        """Arrive, and expect `count` fewer arrivals in the following phases."""
         if count > self.expected:
             raise Fault(
                 f"arrive_drop with count {count} on the {self}, which expects only "

@@ -62,7 +62,7 @@ def _largest_code(bits: int) -> float:
 
 @cache
 def _pairs(negate: bool) -> np.ndarray:
-    """By byte: its two e2m1 values (low nibble first), as one complex64."""
+    """The two e2m1 values of each byte (low nibble first), as one complex64."""
     return fp4_pairs(negate).astype(np.complex64)
 
 
@@ -255,7 +255,7 @@ class RunningSum:
         return self.bound + more <= limit
 
     def _range(self, n: int) -> Range | None:
-        """Of the first n steps; None where some are not numbers of the normal range."""
+        """The range of the first n steps; None where some are not numbers of the normal range."""
         low_a, top_a, most_a = self.a.range(self.table, n)
         low_b, top_b, most_b = self.b.range(self.table, n)
         top, lowest = top_a + top_b, low_a + low_b - 2

@@ -76,7 +76,7 @@ def _span(x: float) -> int:
 
 @cache
 def fp4_pairs(negate: bool) -> np.ndarray:
-    """By byte: its two e2m1 values (low nibble first), as one complex number."""
+    """The two e2m1 values of each byte (low nibble first), as one complex number."""
     byte = np.arange(256)
     low, high = formats.decode(byte & 15, "e2m1"), formats.decode(byte >> 4, "e2m1")
     sign = -1.0 if negate else 1.0

@@ -85,7 +85,7 @@ class Source:
         descriptors.check(cta, self.matrix, self.tile, "tcgen05.cp source")
 
     def read(self, cta: CTA) -> np.ndarray:
-        """Its bytes, uint8 [rows, nbytes]."""
+        """The bytes that are copied, uint8 [rows, nbytes]."""
         return cta.smem.u128.take(self.chunks).view(np.uint8)
 
 

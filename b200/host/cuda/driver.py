@@ -142,7 +142,7 @@ class Driver:
         self.runtime.queues.waits(queue, event)
 
     def current_queue(self, out: int) -> None:
-        """Of PyTorch."""
+        """Write PyTorch's current queue to `out`."""
         current = getattr(sys.modules.get("torch"), "cuda", None)
         _poke(out, "<Q", current.current_stream().cuda_stream if current is not None else DEFAULT)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def address_of(pointer: Any) -> int:
-    """Of an int, None (0), an object with the buffer protocol (bytes, numpy, ctypes), or a handle.
+    """The address of an int, None (0), a buffer (bytes, numpy, ctypes) or a handle.
 
     The object must outlive what is done there.
     """

@@ -69,7 +69,7 @@ class Kernels:
         self.driver, self.modules = driver, modules
 
     def driver_functions(self) -> dict[str, Callable[..., tuple]]:
-        """Those of cuda.bindings.driver, by name."""
+        """The functions of cuda.bindings.driver, by name."""
         d = self.driver
         nothing = ("cuFuncSetCacheConfig", "cuKernelSetCacheConfig", "cuFuncLoad")
         return {
@@ -112,7 +112,7 @@ class Kernels:
         }
 
     def runtime_functions(self, cudart: Any) -> dict[str, Callable[..., tuple]]:
-        """Those of cuda.bindings.runtime, by name. cuda-python has no launch there."""
+        """The functions of cuda.bindings.runtime, by name. cuda-python has no launch there."""
         return {
             "cudaFuncSetCacheConfig": lambda *_: (),
             "cudaLibraryLoadData": self._loads(cudart.cudaLibrary_t),

@@ -63,7 +63,7 @@ class _Programs:
         return status, program
 
     def compile(self, program: Any, count: int, options: Any) -> tuple:
-        """With line information, where the program's lines are those of a file."""
+        """Compile, with line information where the program's lines are those of a file."""
         flags = [*options][:count] if options else []
         if self._origins.get(int(program)) and not any(flag in _LINES for flag in flags):
             flags.append(_LINES[0])

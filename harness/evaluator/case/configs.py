@@ -22,8 +22,8 @@ class _Problem(BaseException):
 
 
 def rank(module: Any, kernel: Kernel, data: Any, count: int) -> Ranked:
-    """(fields, estimate) of the pick for `data`, then of those that the kernel itself would try on
-    a B200, then of the best others by its estimate, `count` in all. kernel: calls the
+    """`count` configurations for `data`, each as (fields, estimate): the pick, those that the
+    kernel itself would try on a B200, then the best others by its estimate. kernel: calls the
     custom_kernel of the module.
     """
     for name in ("legal_configs", "estimate", "pick"):
@@ -54,7 +54,7 @@ def problem_of(module: Any, kernel: Kernel, data: Any) -> Any:
 
 
 def fix(module: Any, fields: dict[str, Any]) -> None:
-    """From now on the module takes the configuration with these fields (all of them) in place of
+    """Make the module take the configuration with these fields (all of them) in place of
     its pick, and of what it would choose by time on a B200.
     """
     pick, made = module.pick, []

@@ -21,8 +21,8 @@ Kernel = Callable[[Any], Any]
 
 
 def start(job: Job, kernel: Kernel) -> tuple[Any, Kernel]:
-    """(the emulator with the checker and the order that the job asks for, `kernel` for CPU
-    data).
+    """Install the emulator with the checker and the order that the job asks for. Returns it, and
+    `kernel` for CPU data.
     """
     import b200
     from harness.evaluator.case.gpu_data import on_gpu

@@ -38,7 +38,7 @@ def verdict(
 
 def incomplete(launches: Iterable, strict: bool = True) -> list[str]:
     """What of some launches was not looked at or not understood, a line each. Launches without a
-    checker are told if `strict`: who leaves it out knows.
+    checker are listed only if `strict`: whoever left the checker out knows.
     """
     found: dict[str, None] = {}
     for launch in launches:

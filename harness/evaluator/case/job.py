@@ -78,5 +78,5 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Nothing is wrong, as far as it was looked at."""
+        """Whether nothing wrong was found; what was not checked counts as right."""
         return self.status in GOOD

@@ -11,8 +11,8 @@ NOT_TIMED = "right; no time: on a Hopper GPU tcgen05 is carried out in software"
 
 
 def run(job: Job) -> Outcome:
-    """Of test, benchmark, leaderboard and profile alike: right or not. What it takes says nothing
-    of a B200.
+    """Whether a case is right, in every mode: the time that it takes on Hopper says nothing of a
+    B200.
     """
     import torch
 

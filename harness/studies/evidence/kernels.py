@@ -52,7 +52,7 @@ class Submission:
 
     @classmethod
     def of(cls, kernel: Callable[[Any], Any]) -> Submission:
-        """Of the module that harness.evaluator.case.loading loaded last."""
+        """The submission that harness.evaluator.case.loading loaded last."""
         return cls(sys.modules["submission"], kernel)
 
     def reckon_with(self, table: tuple[int, ...] | None) -> None:
@@ -87,7 +87,7 @@ class Submission:
         return configs.problem_of(self.module, self.kernel, data)
 
     def run(self, data: Any, config: Mapping[str, Any]) -> Any:
-        """Its result for `data` in the configuration with these fields."""
+        """The kernel's result for `data` in the configuration with these fields."""
         self.forget_choices()
         configs.fix(self.module, dict(config))
         try:

@@ -23,7 +23,7 @@ from harness.studies.evidence import forms
 
 
 class Few(Machine):
-    """In front of a machine: runs the first, a middle and the last cluster of a grid only."""
+    """A mixin for a machine: runs the first, a middle and the last cluster of a grid only."""
 
     def _clusters(self, launch: Launch) -> Iterator[Cluster]:
         listed = list(super()._clusters(launch))

@@ -114,7 +114,7 @@ def apart(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 
 
 def beside(n: int, outside: int) -> Stage:
-    """Of a GEMM whose CTAs share weights, some of them without tokens."""
+    """The stage of a GEMM whose CTAs share weights, some of them without tokens."""
     name = f"128 rows 8 KB apart from DRAM by turns, 64 alone, {n} stages, {outside} outside"
     return Stage(name, 128, 3, (64,), (), n, PAIR, True, APART, outside)
 
@@ -255,7 +255,7 @@ def matrix(stage: Stage, ctas: int, group: int) -> tuple[int, int]:
 
 
 def tensormap(stage: Stage, address: int, rows: int) -> bytes:
-    """Of the matrix; elements of 4 bytes where a row has more than a box can have elements."""
+    """The matrix's tensormap; elements of 4 bytes where a row has more than a box can have."""
     size, kind = (4, FLOAT32) if stage.row > 256 else (1, BYTE)
     box = (stage.row // size, max(stage.boxes + sum(stage.shared, ()), default=1))
     return TensorMap(
@@ -266,7 +266,7 @@ def tensormap(stage: Stage, address: int, rows: int) -> bytes:
 def parameters(
     stage: Stage, rows: int, offsets: Sequence[int], out: int, boxes: int, bulk: int
 ) -> bytes:
-    """Of a kernel whose parameters are at these offsets; addresses of three allocations."""
+    """The parameters of a kernel that has them at these offsets: addresses of three allocations."""
     _, map_at, data_at = offsets
     params = struct.pack("<Q", out).ljust(map_at, b"\0") + tensormap(stage, boxes, rows)
     return params.ljust(data_at, b"\0") + struct.pack("<Q", bulk)

@@ -180,7 +180,7 @@ def shape_of(ctas: int) -> Shape:
 
 
 def parameters(kind: str, ctas: int, steps: int, data: int, out: int) -> bytes:
-    """Of a kernel that loads and stores from these addresses on."""
+    """The parameters of a kernel that loads and stores from these addresses on."""
     first = struct.pack("<Q", data)
     if kind == "boxes":
         rows = ctas * blocks(steps) * BOX

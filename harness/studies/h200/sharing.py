@@ -54,7 +54,7 @@ class Launch:
 
     @property
     def rows(self) -> int:
-        """Of the matrix that all boxes are of."""
+        """Rows of the matrix that all boxes are of."""
         return self.tiles * self.cluster * 2 * ROWS * LOADS
 
     def tile_of(self, cluster: int) -> int:
@@ -153,7 +153,7 @@ def kernel(launch: Launch) -> str:
 
 
 def tensormap(launch: Launch, address: int) -> bytes:
-    """Of the matrix, or of its first box alone."""
+    """The tensormap of the matrix, or of its first box alone."""
     shape = (ROW, ROWS if launch.outside else launch.rows)
     return TensorMap(address, BYTE, shape, (ROW,), (ROW, ROWS), (1, 1), 3).encode()
 

@@ -31,7 +31,7 @@ def run(job: Job) -> Outcome:
 
 
 def measure(job: Job, kernel: Kernel) -> Outcome:
-    """As the leaderboards do it, on the GPU."""
+    """Time the kernel on the GPU as the leaderboards do."""
     from reference import check_implementation
 
     bench = Bench(kernel, lambda seed: make_inputs(job, seed), check_implementation, CudaClock())
