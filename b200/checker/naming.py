@@ -243,6 +243,13 @@ def stage_is_free(new: Record, old: Record) -> Callable[[], str]:
             return otherwise
         idle = [b for b in barriers if b.object.cta is agent.cta and b.idle]
         perhaps = f"; nobody uses the {', the '.join(b.name() for b in idle[:3])}" if idle else ""
+        for barrier, (parity, phases, ins) in reversed(waited.items()):
+            if not phases and barrier not in (new.barrier, old.barrier):
+                perhaps = (
+                    f"; its wait for parity {parity} of the {barrier.name()}, at {call(ins)}, "
+                    "passed before any phase was over: it is a phase off, or of another stage"
+                )
+                break
         return (
             f"missing: a wait of {name(agent)} until the stage is free, for an mbarrier that its "
             f"readers arrive on when they have read it{perhaps}"

@@ -99,6 +99,14 @@ PLANTED = [
         empty_parity=1,
     ),
     planted(
+        "empty_parity_not_flipped",
+        "the load warp waits for an empty stage with parity 1 each time",
+        "race",
+        ("until the stage is free", "for parity 1 of the mbarrier", "a phase off"),
+        ("load a", "wait empty"),
+        empty_flips=False,
+    ),
+    planted(
         "tmem_before_commit",
         "the epilogue does not wait for the accumulator",
         "race",

@@ -32,6 +32,7 @@ class Options:
         self.full_wait = self.empty_wait = self.acc_wait = True
         self.init_fence = self.init_barrier = self.dealloc = self.commit_last = True
         self.full_parity = self.empty_parity = 0  # added to the right one
+        self.empty_flips = True  # the parity that the load warp waits for; else it is always 1
         self.expected = STAGE
         self.full_count = self.empty_count = 1
         self.first_accumulates = 0
@@ -112,7 +113,8 @@ def _load(k, o):
     for i in range(o.loads * o.tiles):
         s, n, t = i % STAGES, i // STAGES, i % K_TILES
         if o.empty_wait:
-            k.wait(f"%r1+{EMPTY + 8 * s}", (n + 1 + o.empty_parity) % 2, "wait empty")
+            parity = (n + 1 + o.empty_parity) % 2 if o.empty_flips else 1
+            k.wait(f"%r1+{EMPTY + 8 * s}", parity, "wait empty")
         if o.again and i == STAGES:
             k(f"mbarrier.init.shared::cta.b64 [%r1+{FULL}], 1;", "init again")
         copies = [("a", 0, A_BYTES), ("b", A_BYTES, o.b_bytes)][: 1 if o.b_generic else 2]
