@@ -20,5 +20,5 @@ def test_packs_for_another_gpu_reckon_with_its_clusters(monkeypatch):
 
 def test_a_submission_that_does_not_ask_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "submission", ModuleType("submission"))
-    with pytest.raises(SystemExit, match="does not ask how many clusters fit"):
+    with pytest.raises(SystemExit, match="has no function clusters_at_once"):
         fits_as_on("h200")
