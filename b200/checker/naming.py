@@ -278,3 +278,32 @@ def first_cause(new: Record | None, old: Record | None) -> str:
                     f"{barrier.name()}, at {call(ins)}: "
                 )
     return ""
+
+
+def shared_race(new: Record, old: Record, how: str, order: str) -> str:
+    """The sentence of a race in shared memory. how: "read": `new` reads; "write", "overwrite": it
+    writes what `old` reads, writes. order: what there is of it between the two.
+    """
+    if how == "read":
+        if old.barrier is not None:
+            return f"{thing(new)} reads shared memory before {thing(old)} into it has landed"
+        if old.agent is new.agent:
+            return f"{thing(new)} reads shared memory before {thing(old)} has written it"
+        return f"{thing(new)} reads shared memory that {thing(old)} of another warp writes, {order}"
+    if old.empty:
+        return (
+            f"{thing(old)} reads shared memory before {thing(new)} writes it, "
+            "with nothing to make it wait"
+        )
+    if old.kind in CORE:
+        return (
+            f"{thing(new)} overwrites shared memory before the {thing(old)} "
+            "that reads it has committed"
+        )
+    if old.kind in ("tma_store", "bulk_store"):
+        return f"{thing(new)} overwrites shared memory before {thing(old)} has read it"
+    if how == "overwrite" and old.barrier is not None:
+        return f"{thing(new)} writes shared memory while {thing(old)} into it is under way"
+    verb = "reads" if how == "write" else "writes"
+    who = "another lane of the warp" if old.agent is new.agent else "another warp"
+    return f"{thing(new)} writes shared memory that {thing(old)} of {who} {verb}, {order}"

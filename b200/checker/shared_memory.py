@@ -69,7 +69,7 @@ class SharedRules:
                     missing = words.missing_step(new.agent, old)
                 self.report(
                     "race",
-                    self._sentence(new, old, how, order),
+                    words.shared_race(new, old, how, order),
                     (
                         f"this access: {words.act(new)}",
                         f"conflicts with: {words.act(old)}",
@@ -86,52 +86,6 @@ class SharedRules:
         if new.kind in STRONG:
             return old.kind in STRONG
         return new.kind == old.kind == "red.async"
-
-    @staticmethod
-    def _sentence(new: Record, old: Record, how: str, order: str) -> str:
-        """order: what there is of it between the two."""
-        if how == "read":
-            if old.barrier is not None:
-                return (
-                    f"{words.thing(new)} reads shared memory before {words.thing(old)} into it "
-                    "has landed"
-                )
-            return (
-                (
-                    f"{words.thing(new)} reads shared memory that {words.thing(old)} of another "
-                    f"warp writes, {order}"
-                )
-                if old.agent is not new.agent
-                else (
-                    f"{words.thing(new)} reads shared memory before {words.thing(old)} has written "
-                    "it"
-                )
-            )
-        if old.empty:
-            return (
-                f"{words.thing(old)} reads shared memory before {words.thing(new)} writes it, "
-                "with nothing to make it wait"
-            )
-        if old.kind in words.CORE:
-            return (
-                f"{words.thing(new)} overwrites shared memory before the {words.thing(old)} "
-                "that reads it has committed"
-            )
-        if old.kind in ("tma_store", "bulk_store"):
-            return (
-                f"{words.thing(new)} overwrites shared memory before {words.thing(old)} has read it"
-            )
-        if how == "overwrite" and old.barrier is not None:
-            return (
-                f"{words.thing(new)} writes shared memory while {words.thing(old)} into it is "
-                "under way"
-            )
-        verb = "reads" if how == "write" else "writes"
-        who = "another lane of the warp" if old.agent is new.agent else "another warp"
-        return (
-            f"{words.thing(new)} writes shared memory that {words.thing(old)} of {who} {verb}, "
-            f"{order}"
-        )
 
     # --- asynchronous proxy ---------------------------------------------------------------------
     def async_read(
