@@ -79,6 +79,7 @@ class LiveTensors:
         """Register the storages of all live CPU tensors (a `find_more` of GlobalMemory)."""
         self._search(memory)
         if memory.find(address, 1) is None and gc.get_freeze_count():
+            gc.collect()  # of what is garbage by now, which would be frozen, too
             gc.unfreeze()  # objects that are frozen are not among those of the collector
             self._search(memory)
             gc.freeze()

@@ -218,9 +218,9 @@ def test_text_for_a_person(run_eval, stand_in):
 @pytest.mark.slow
 @pytest.mark.parametrize("inputs", task.INPUT_KINDS)
 def test_the_submission_on_random_shapes(run_eval, inputs):
-    done = run_eval("test", "--random", "12", "--inputs", inputs, "--json", *EMULATED, limit=1200)
+    done = run_eval("test", "--random", "5", "--inputs", inputs, "--json", *EMULATED, limit=1200)
     wrong = [record for record in done.records if record["status"] != "pass"]
-    assert len(done.records) == 48 and not wrong, wrong
+    assert len(done.records) == 20 and not wrong, wrong
 
 
 @pytest.mark.cuda

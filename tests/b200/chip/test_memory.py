@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import weakref
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b200.chip.gpu import Gpu
+from b200.chip.state import GlobalMemory
+from b200.chip.tensors import LiveTensors
 from b200.errors import EmulatorError
 from tests.b200.ptx_support import kernel, run
 
@@ -135,6 +139,17 @@ def test_freed_tensors_are_no_longer_memory():
     del view
     with pytest.raises(EmulatorError, match="is in no tensor's allocation"):
         run(text, address, gpu=gpu)
+
+
+def test_a_search_among_frozen_objects_keeps_no_garbage():
+    gc.freeze()
+    tensor = torch.zeros(8)
+    tensor.itself = tensor  # only a garbage collection frees it
+    kept = weakref.ref(tensor)
+    del tensor
+    LiveTensors().find(GlobalMemory(), 8)  # where no tensor is: frozen ones are looked at, too
+    gc.collect()
+    assert kept() is None
 
 
 # --- atomics ----------------------------------------------------------------------------------
