@@ -1,6 +1,7 @@
 """A mutation runs: what it is caught by, whether its cause is named, why a survivor is harmless.
 
-The cause counts as named if the first three lines of what is said have both the place and the step.
+The cause counts as named if the first three lines of what is said have both the place and the step;
+what is indented below a likely cause (its facts, what to look for) is of its line.
 Place: the line of submission.py that the mutated instruction stands in, or the line of its helper's
 call, or the offset of the mbarrier that it works on in the kernel as it is. A report cannot name the
 place of a fence or bar.warp.sync that is gone: there it is a line of what it stood between, the
@@ -64,7 +65,16 @@ def verdict(gpu, subject: Subject, text: str) -> Verdict:
 
 
 def _first_lines(text: str) -> tuple[str, ...]:
-    return tuple(line.strip() for line in text.splitlines()[:LINES])
+    """The first lines of a report, each with the lines that are indented below it."""
+    found: list[str] = []
+    for line in text.splitlines():
+        if found and line.startswith("    "):
+            found[-1] += f" {line.strip()}"
+        elif len(found) == LINES:
+            break
+        else:
+            found.append(line.strip())
+    return tuple(found)
 
 
 # --- is the cause named? ------------------------------------------------------------------------
