@@ -158,7 +158,7 @@ def sampled_pairs(count: int) -> list[dict]:
     return pairs
 
 
-@pytest.mark.parametrize("pair", sampled_pairs(12), ids=str)
+@pytest.mark.parametrize("pair", sampled_pairs(6), ids=str)
 def test_sampled_pair(pair):
     rng = random.Random(6)
     case = legal_pair(pair, rng)

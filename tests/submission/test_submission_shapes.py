@@ -36,7 +36,7 @@ def random_problem(name: str, rng: random.Random) -> Problem:
     return {"gemm": gemm, "dual": dual}[name](rows(), tokens(), k(), rng.choice((1, 1, 2, 3)))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_random_shape(name, seed):
     verify(random_problem(name, random.Random(f"{name} {seed}")), seed=seed)
