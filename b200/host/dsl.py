@@ -19,6 +19,7 @@ from typing import Any
 from b200.errors import EmulatorError
 from b200.host import dsl_arguments, refusals
 from b200.host.cpu_tensors import patch_host_code
+from b200.host.dsl_tracing import hasten
 from b200.host.runtime import ARGUMENTS, Runtime
 from b200.host.source_lines import keep_chains
 
@@ -38,6 +39,7 @@ def _configure():
     keep_ptx()
     patch_host_code()
     keep_chains()
+    hasten(frontends())
 
 
 def keep_ptx() -> None:

@@ -3,72 +3,54 @@
 The DSL asks MLIR for a location with the file, line and column of the innermost user frame. This
 stands in for that call (`ir.Location.file`, as the DSL's module of decorators sees it) and puts the
 number of the whole chain into the column (program/calls.py).
-
-It stands in for `inspect.getframeinfo` there, too, which 4.5.2 calls for each operation and which
-looks for the source file and searches its text each time: a quarter of a compile. Whether a file is
-the DSL's own is asked once a file, as 4.8.1 does it: a tenth.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import importlib
-import inspect
 import os
 import re
 import sys
-from types import CodeType, FrameType
+from types import CodeType, ModuleType
 
 from b200.program import calls
 
-_MODULES = ("cutlass.base_dsl._mlir_helpers.op", "cutlass._mlir_helpers.op")  # by version
+LOCATING_MODULES = ("cutlass.base_dsl._mlir_helpers.op", "cutlass._mlir_helpers.op")  # by version
 _KERNEL = "kernel_wrapper"  # of the DSL: calls the kernel's function
 _REGION = re.compile(r"(then|else|elif|if|while|loop|for)\w*_\d+")  # bodies of rewritten blocks
 
 
 def keep_chains() -> None:
     """Make the DSL keep the chain of calls of each operation that it traces."""
-    for name in _MODULES:
+    for name in LOCATING_MODULES:
         try:
             module = importlib.import_module(name)
         except ImportError:
             continue
-        if isinstance(module.ir, _Stand):
+        if isinstance(module.ir, Stand):
             continue
-        setattr(module, "ir", _Stand(module.ir, Location=_Locations(module.ir.Location)))  # noqa: B010
-        setattr(module, "inspect", _Stand(inspect, getframeinfo=_frame_info))  # noqa: B010
-        of_the_dsl = functools.cache(module._is_framework_frame)
-        setattr(module, "_is_framework_frame", of_the_dsl)  # noqa: B010
+        setattr(module, "ir", Stand(module.ir, Location=_Locations(module.ir.Location)))  # noqa: B010
 
 
-class _Stand:
+class Stand:
     """An object with some attributes replaced."""
 
     def __init__(self, real, **replaced):
         self._real = real
+        if isinstance(real, ModuleType):
+            self.__dict__.update(vars(real))  # found sooner than by __getattr__
         self.__dict__.update(replaced)
 
     def __getattr__(self, name: str):
         return getattr(self._real, name)
 
 
-class _Locations(_Stand):
+class _Locations(Stand):
     def file(self, filename: str, line: int, column: int, *args, **kwargs):
         found = calls.number(_chain(filename, line))
         return self._real.file(filename, line, found or column, *args, **kwargs)
-
-
-# (id of a code object, its instruction) -> the code object, which so stays, and what inspect says
-_frame_infos: dict[tuple[int, int], tuple[CodeType, inspect.Traceback]] = {}
-
-
-def _frame_info(frame: FrameType) -> inspect.Traceback:
-    """inspect.getframeinfo(frame), asked once for each place in a program."""
-    key = id(frame.f_code), frame.f_lasti
-    found = _frame_infos.get(key)
-    if found is None:
-        found = _frame_infos[key] = frame.f_code, inspect.getframeinfo(frame)
-    return found[1]
 
 
 @functools.cache
@@ -77,14 +59,28 @@ def _library() -> str:
     return os.path.dirname(os.path.abspath(sys.modules["cutlass"].__file__ or ""))
 
 
-@functools.cache
-def _of_library(filename: str) -> bool:
-    return filename.startswith(_library())
+class _Kind(enum.Enum):
+    """Whose a function is."""
+
+    KERNEL = "the DSL's, which calls the kernel's"
+    LIBRARY = "another of the DSL"
+    REGION = "the user's, the body of a rewritten block"
+    USER = "the user's"
 
 
-@functools.cache
-def _is_region(function: str) -> bool:
-    return _REGION.fullmatch(function) is not None
+# id of a code object -> its kind and itself, which so stays
+_kinds: dict[int, tuple[_Kind, CodeType]] = {}
+
+
+def _kind_of(code: CodeType) -> _Kind:
+    if code.co_name == _KERNEL:
+        found = _Kind.KERNEL
+    elif code.co_filename.startswith(_library()):
+        found = _Kind.LIBRARY
+    else:
+        found = _Kind.REGION if _REGION.fullmatch(code.co_name) else _Kind.USER
+    _kinds[id(code)] = found, code
+    return found
 
 
 def _chain(filename: str, line: int) -> calls.Chain:
@@ -94,13 +90,14 @@ def _chain(filename: str, line: int) -> calls.Chain:
     frame = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        if code.co_name == _KERNEL:
+        kind = known[0] if (known := _kinds.get(id(code))) is not None else _kind_of(code)
+        if kind is _Kind.KERNEL:
             return tuple(found)
-        if not _of_library(code.co_filename) and (
+        if kind is not _Kind.LIBRARY and (
             found or inner or (code.co_filename, frame.f_lineno) == (filename, line)
         ):
             inner = inner or frame.f_lineno
-            if not _is_region(code.co_name):
+            if kind is _Kind.USER:
                 found.append(calls.Call(code.co_filename, inner, code.co_name))
                 inner = 0
         frame = frame.f_back

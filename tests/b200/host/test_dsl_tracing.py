@@ -1,11 +1,13 @@
-"""What the DSL is told of a frame, where its own question to inspect is stood in for."""
+"""What the DSL is told where its own questions are stood in for."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 
-from b200.host.source_lines import _frame_info
+import pytest
+
+from b200.host.dsl_tracing import _frame_info, _isa
 
 
 def here():
@@ -31,3 +33,22 @@ def test_functions_of_one_text_are_told_apart():
         exec(compile("\n" * first + text, "text.py", "exec"), scope)
         told, mine = scope["f"]()
         assert mine == told and mine.lineno == first + 2
+
+
+@pytest.mark.dsl
+def test_an_mlir_type_is_of_the_classes_that_take_it():
+    arith = pytest.importorskip("cutlass._mlir.dialects.arith")
+    from cutlass._mlir import ir
+
+    if not hasattr(arith, "_isa"):
+        pytest.skip("this version of the DSL asks another way")
+    classes = ir.BF16Type, ir.F16Type, ir.F32Type, ir.F64Type, ir.IntegerType, ir.IndexType
+    with ir.Context():
+        for type_ in (ir.F32Type.get(), ir.IntegerType.get_signless(32), ir.IndexType.get()):
+            for cls in classes:
+                try:
+                    cls(type_)
+                    is_one = True
+                except ValueError:
+                    is_one = False
+                assert _isa(type_, cls) == is_one
