@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -172,8 +173,9 @@ def lanes(x, dtype) -> np.ndarray:
     return np.full(32, x, dtype)
 
 
+@lru_cache(maxsize=4096)
 def active(mask: int) -> list[int]:
-    """The lanes of a mask, lowest first."""
+    """The lanes of a mask, lowest first. One list for all who ask, not to be changed."""
     return [i for i in range(32) if mask >> i & 1]
 
 

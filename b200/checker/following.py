@@ -31,7 +31,7 @@ What this relies on, and why it is sound:
     find it, too.
 
 Clusters do not follow in a launch with an instruction whose wrapper (instrument.py) or operation
-(OPERATIONS, below) does not say what its steps are: atomics, accesses that synchronise, edits of
+(OPERATIONS, steps.py) does not say what its steps are: atomics, accesses that synchronise, edits of
 tensormaps, cancelled launches, output of the device, and whatever a rule is added for that says
 nothing of it. Nor under a schedule: effects that are put off would have to be taken back. Fences
 are steps as any other: across clusters they order what strong accesses and atomics hand over, and
@@ -45,28 +45,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from b200.chip.operations import (
-    BulkLoad,
-    BulkPrefetch,
-    BulkStore,
-    BulkToPeer,
-    Commit,
-    CpAsyncArrive,
-    Mma,
-    Operation,
-    Place,
-    StAsync,
-    TensormapPrefetch,
-    TmaLoad,
-    TmaPrefetch,
-    TmaStore,
-    TmemCopy,
-    TmemShift,
-)
+from b200.checker.steps import OPERATIONS, UNRULED, Look, Touch
+from b200.chip.operations import Operation
 from b200.errors import Fault
 from b200.program.module import Instr
-from b200.registry import Factory
-from b200.spaces import WINDOW_MASK
 
 if TYPE_CHECKING:
     from b200.checker.finding import Finding
@@ -80,68 +62,6 @@ class Departed(BaseException):
     """A cluster that follows does what no cluster has done: it starts again. No Exception, so that
     nobody takes it for a fault of the kernel.
     """
-
-
-class Touch(NamedTuple):
-    """Global memory that an instruction reads or writes: `nbytes` at each address, int64."""
-
-    write: bool
-    addresses: np.ndarray
-    nbytes: int
-
-
-class Look(NamedTuple):
-    """What an instruction is about to do. operands: those that make its step. touch: of global
-    memory. tell, note: for the rules that see all clusters, to be called once the cluster has
-    ended; `note` finds nothing before the launch ends. differs: whether lanes store different
-    values at one address.
-    """
-
-    operands: tuple
-    touch: Touch | None = None
-    tell: Callable[[], None] | None = None
-    note: Callable[[], None] | None = None
-    differs: Callable[[], bool] | None = None
-
-
-Looking = Callable[..., Look]  # of (warp, mask or lane, arguments)
-
-
-def followed(look: Callable[[Instr], Looking | None]) -> Callable[[Factory], Factory]:
-    """Marks a wrapper of instrument.py. look(ins): what tells the instruction's step, None for a
-    form that is not followed.
-    """
-
-    def mark(make):
-        make.look = look
-        return make
-
-    return mark
-
-
-def look_of(make, ins: Instr) -> Looking | None:
-    """What tells the steps of an instruction with this wrapper; None if it is not followed."""
-    look = getattr(make, "look", None)
-    return look(ins) if look is not None else None
-
-
-def plain(x) -> Any:
-    """An operand as something that compares."""
-    if type(x) is int:
-        return x
-    if isinstance(x, np.ndarray):
-        return x.tobytes()
-    return tuple(map(plain, x)) if isinstance(x, tuple) else x
-
-
-def every_operand(w, who: int, args: tuple) -> Look:
-    """The step of an instruction whose operands are all part of it."""
-    return Look(tuple(map(plain, args)))
-
-
-def all_operands(ins: Instr) -> Looking:
-    """The look of such an instruction."""
-    return every_operand
 
 
 class Left(NamedTuple):
@@ -213,6 +133,7 @@ class Following:
         self.observer, self.memory, self.traces = observer, memory, traces
         self.read: set[int] = set()
         self.written: set[int] = set()
+        self.touched: set[Touch] = set()  # of one address
         self.on = True
         self.follower: Trail | None = None
         self.followed = 0  # clusters that did so to their end
@@ -231,22 +152,29 @@ class Following:
 
     def touches(self, touch: Touch) -> bool:
         """Note an access of global memory; False if now something is both read and written."""
-        mine, others = (self.written, self.read) if touch.write else (self.read, self.written)
-        self.observer.wrote |= touch.write
-        left = touch.addresses
+        if isinstance(touch.addresses, int):
+            if touch not in self.touched:  # what it could change, it has changed
+                self.touched.add(touch)
+                return self._touches(touch.write, np.array([touch.addresses]), touch.nbytes)
+            return True
+        return self._touches(touch.write, touch.addresses, touch.nbytes)
+
+    def _touches(self, write: bool, left: np.ndarray, nbytes: int) -> bool:
+        mine, others = (self.written, self.read) if write else (self.read, self.written)
+        self.observer.wrote |= write
         while left.size:
             try:
-                region = self.memory.region(int(left[0]), touch.nbytes)
+                region = self.memory.region(int(left[0]), nbytes)
             except Fault:
                 return True  # whoever makes the access says so
             if region.base in others:
                 return False
-            if touch.write and region.base not in mine:
+            if write and region.base not in mine:
                 self.observer.unwritten.writes_to(region)
             mine.add(region.base)
             if left.size == 1:
                 break
-            inside = (left >= region.base) & (left + touch.nbytes <= region.base + region.size)
+            inside = (left >= region.base) & (left + nbytes <= region.base + region.size)
             left = left[~inside]
         return True
 
@@ -356,118 +284,3 @@ class Trail:
         for remark in remarks:
             observer.remarked(remark.finding, self.cluster)
         following.followed += 1
-
-
-# --- operations -----------------------------------------------------------------------------------
-
-
-def _place(place: Place) -> tuple[int, int, int, int]:
-    return place.cta.rank, place.offset, place.signal.rank, place.mbarrier
-
-
-def _box(trail: Trail, w, operation: TmaLoad | TmaStore) -> tuple:
-    """What is part of the step of a tensor copy: all but where its tensor is, how large, and the
-    coordinates. The tensor's name is, since findings have it.
-    """
-    access = operation.access
-    if not access.address & ~WINDOW_MASK:
-        trail.stop()  # the tensormap is in global memory: whoever edits it has to be known
-    inside = [_inside(access.tensormap, box) for box in access.boxes]
-    address = access.tensormap.address
-    name = trail.following.names.get(address)
-    if name is None:
-        name = trail.following.names[address] = trail.following.observer.operand(address)
-    again = trail.again(w, (access.address, access.boxes))
-    return access.tensormap.form, name, tuple(inside), again
-
-
-def _inside(tensormap, box) -> tuple[tuple[int, int], ...] | None:
-    """The part of a box that lies in its tensor, None for all of it."""
-    for at, size, dim in zip(box, tensormap.box, tensormap.dims):
-        if at < 0 or at + size > dim:
-            break
-    else:
-        return None
-    return tuple(
-        (min(max(-at, 0), size), max(min(dim - at, size), 0))
-        for at, size, dim in zip(box, tensormap.box, tensormap.dims)
-    )
-
-
-def _one(address: int) -> np.ndarray:
-    return np.array([address], np.int64)
-
-
-def _tma_load(trail: Trail, w, load: TmaLoad) -> Look:
-    operands = _box(trail, w, load), tuple(map(_place, load.places))
-    observer, access = trail.following.observer, load.access
-    agent, ins = observer.agent(w), observer.ins
-    assert ins is not None
-    return Look(
-        operands,
-        Touch(False, _one(access.tensormap.address), 1),
-        note=lambda: _told_of_box(observer, agent, access, ins),
-    )
-
-
-def _told_of_box(observer: Observer, agent, access, ins: Instr):
-    observer.coverage.loaded(agent, access, ins)
-    observer.unwritten.box(agent, access, ins)
-
-
-def _tma_store(trail: Trail, w, store: TmaStore) -> Look:
-    observer, access = trail.following.observer, store.access
-    agent, ins = observer.agent(w), observer.ins
-    return Look(
-        (_box(trail, w, store), store.offset),
-        Touch(True, _one(access.tensormap.address), 1),
-        lambda: observer.globals.stored_box(agent, access, ins),
-    )
-
-
-def _bulk_load(trail: Trail, w, load: BulkLoad) -> Look:
-    observer, source, n = trail.following.observer, load.source, load.nbytes
-    agent, ins = observer.agent(w), observer.ins
-    assert ins is not None
-    again = trail.again(w, source)
-    return Look(
-        (n, tuple(map(_place, load.places)), observer.operand(source), again),
-        Touch(False, _one(source), n),
-        lambda: observer.globals.loaded(agent, source, n, ins),
-        lambda: observer.unwritten.span(agent, source, n, ins),
-    )
-
-
-def _bulk_store(trail: Trail, w, store: BulkStore) -> Look:
-    observer, destination, n = trail.following.observer, store.destination, store.nbytes
-    agent, ins = observer.agent(w), observer.ins
-    return Look(
-        (n, store.source, trail.again(w, destination)),
-        Touch(True, _one(destination), n),
-        lambda: observer.globals.stored(agent, destination, n, ins),
-    )
-
-
-def _st_async(trail: Trail, w, store: StAsync) -> Look:
-    return Look((store.nbytes, store.each, _place(store.place), store.offsets.tobytes()))
-
-
-def _commit(trail: Trail, w, commit: Commit) -> Look:
-    targets = tuple(cta.rank for cta in commit.targets)
-    return Look((targets, commit.offset, len(commit.members)))
-
-
-OPERATIONS: dict[type[Operation], Callable[..., Look]] = {
-    TmaLoad: _tma_load,
-    TmaStore: _tma_store,
-    BulkLoad: _bulk_load,
-    BulkStore: _bulk_store,
-    BulkToPeer: lambda trail, w, copy: Look((copy.nbytes, copy.source, _place(copy.place))),
-    StAsync: _st_async,
-    CpAsyncArrive: lambda trail, w, arrive: Look((arrive.cta.rank, arrive.offset)),
-    Mma: lambda trail, w, mma: Look((mma.mma, len(mma.members))),
-    TmemCopy: lambda trail, w, c: Look((c.shape, c.matrix, c.column, len(c.members))),
-    TmemShift: lambda trail, w, shift: Look((shift.row, shift.column, len(shift.members))),
-    Commit: _commit,
-}
-UNRULED = (TmaPrefetch, BulkPrefetch, TensormapPrefetch)  # no rule looks at them

@@ -12,10 +12,10 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record
-from b200.checker.following import Look, Looking, Touch, followed, plain
 from b200.checker.lane_words import lane_words
 from b200.checker.scopes import CTA
 from b200.checker.shadow import SHUFFLED
+from b200.checker.steps import Look, Looking, Touch, followed, plain
 from b200.checker.vector_clocks import join
 from b200.chip.describe import mnemonic
 from b200.chip.memory.loads_stores import kind_of, space_of

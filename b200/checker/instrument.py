@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from b200.checker import generic, tensor_accesses, tensormap_accesses
 from b200.checker import synchronisation as sync
-from b200.checker.following import every_operand, look_of, plain
 from b200.checker.generic import UNSEEN
 from b200.checker.registers import first_reads
+from b200.checker.steps import every_operand, look_of, plain
 from b200.checker.vector_clocks import Agent
 from b200.checker.without_rule import without_rule
 from b200.program.module import Instr

@@ -11,9 +11,9 @@ from functools import partial
 import numpy as np
 
 from b200.checker import named_barriers
-from b200.checker.following import all_operands, followed
 from b200.checker.observer import Observer
 from b200.checker.scopes import CLUSTER, CTA, scope_of
+from b200.checker.steps import all_operands, followed
 from b200.checker.vector_clocks import Agent
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier import barrier_operand

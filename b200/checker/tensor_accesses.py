@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from b200.checker import pairs
 from b200.checker.accesses import Record
-from b200.checker.following import all_operands, followed
+from b200.checker.steps import all_operands, followed
 from b200.checker.tensor_memory import halves_of
 from b200.chip.tensor.tmem import TmemAccess, split
 from b200.program.module import Instr

@@ -272,9 +272,8 @@ class CTA:
         """The array of tensor memory for an access to columns [first, first + count): there, sums
         that were kept elsewhere (chip/tensor/running_sum.py) have been put into it.
         """
-        for running in tuple(self.sums):
-            if running.meets(first, first + count):
-                running.settle()
+        while met := [s for s in self.sums if s.first < first + count and first < s.end]:
+            met[0].settle()
         if self._tmem is None:
             self._tmem = np.full((TMEM_LANES, TMEM_COLUMNS), 0xFFFFFFFF, np.uint32)
         return self._tmem

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from b200.chip.state import Region
+from b200.chip.memory.patterns import active_lanes, pattern_of
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec
-from b200.registry import DTYPES, FULL, Run, active, as_bools, warp
+from b200.registry import DTYPES, FULL, Run, active, warp
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 SPACES = ("global", "shared", "local", "param", "const")
@@ -146,25 +146,23 @@ def address_array(address) -> np.ndarray:
     return address if isinstance(address, np.ndarray) else np.full(32, address, np.uint64)
 
 
-def _one_span(f, mask: int, space: str, address: np.ndarray, nbytes: int):
-    """(region, int64 offsets of all 32 lanes) of an aligned access inside one allocation, else
-    None: `spans` then says what is wrong or splits the access. Inactive lanes get the offset of the
-    lowest active one.
+def _one_span(
+    f, mask: int, space: str, address: np.ndarray, nbytes: int, size: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """(memory as elements of `size` bytes, index [elements of a lane, 32]) of an aligned access
+    inside one allocation, else None: `spans` then says what is wrong or splits the access. Inactive
+    lanes have the index of the lowest active one.
     """
-    if mask != FULL:
-        address = np.where(as_bools(mask), address, address[(mask & -mask).bit_length() - 1])
-    low, high = int(address.min()), int(address.max())
-    if int(np.bitwise_or.reduce(address)) & nbytes - 1:
+    first, pattern = pattern_of(mask, address, nbytes, size)
+    if pattern is None:
         return None
+    low, high = first + pattern.low, first + pattern.high
     if space == "generic":
         window = low & ~WINDOW_MASK
-        if high & ~WINDOW_MASK != window or window not in (0, SHARED_WINDOW):
+        if high - 1 & ~WINDOW_MASK != window or window not in (0, SHARED_WINDOW):
             return None
-        if window:
-            space, address = "shared::cluster", address & np.uint64(WINDOW_MASK)
-            low, high = low & WINDOW_MASK, high & WINDOW_MASK
-        else:
-            space = "global"
+        space = "shared::cluster" if window else "global"
+        low, high, first = low - window, high - window, first - window
     if space.startswith("shared"):
         rank, cta = low >> RANK_SHIFT, f.cta
         if space == "shared::cluster" and rank != cta.rank and rank < len(cta.cluster.ctas):
@@ -172,55 +170,45 @@ def _one_span(f, mask: int, space: str, address: np.ndarray, nbytes: int):
         elif rank not in (0, cta.rank):
             return None
         base = rank << RANK_SHIFT
-        if low < base + SMEM_BASE or high + nbytes > base + cta.smem_end:
+        if low < base + SMEM_BASE or high > base + cta.smem_end:
             return None
         region = cta.smem
     elif space == "global":
-        region = f.machine.memory.find(low, high + nbytes - low)
-        if region is None:
+        region = f.machine.memory.find(low, high - low)
+        if region is None or region.base % size:
             return None
         base = region.base
     else:
         return None
-    at = address.view(np.int64) if address.dtype.itemsize == 8 else address.astype(np.int64)
-    return region, at - base if base else at
-
-
-def _typed(region: Region, size: int) -> np.ndarray | None:
-    """The region as elements of `size` bytes, None where its base is not a multiple of them."""
-    return (
-        None
-        if region.base % size
-        else (region.u8, region.u16, region.u32, region.u64)[size.bit_length() - 1]
-    )
+    shift = size.bit_length() - 1
+    typed = (region.u8, region.u16, region.u32, region.u64)[shift]
+    return typed, pattern.elements + (first - base >> shift)
 
 
 def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -> list[np.ndarray]:
     """n neighbouring elements of each lane: n arrays of 32, undefined in inactive lanes."""
     size = np.dtype(dtype).itemsize
-    found = _one_span(f, mask, space, address, n * size)
-    typed = None if found is None else _typed(found[0], size)
-    if found is None or typed is None:
+    found = _one_span(f, mask, space, address, n * size, size)
+    if found is None:
         got = _read(f, mask, space, address, n * size, dtype)
         return [np.ascontiguousarray(got[:, i]) for i in range(n)]
-    index = found[1] >> size.bit_length() - 1
-    return [typed[index]] + [typed[index + i] for i in range(1, n)]
+    typed, index = found
+    return list(typed[index])
 
 
 def write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[np.ndarray]) -> None:
     """Write neighbouring elements of each active lane, an array of 32 each."""
-    dtype = columns[0].dtype
-    found = _one_span(f, mask, space, address, len(columns) * dtype.itemsize)
-    typed = None if found is None else _typed(found[0], dtype.itemsize)
-    if found is None or typed is None:
+    size = columns[0].itemsize
+    found = _one_span(f, mask, space, address, len(columns) * size, size)
+    if found is None:
         _write(f, mask, space, address, np.stack(columns, 1))
         return
-    index = found[1] >> dtype.itemsize.bit_length() - 1
+    typed, index = found
+    values = np.array(columns)
     if mask != FULL:
-        chosen = as_bools(mask)
-        index, columns = index[chosen], [c[chosen] for c in columns]
-    for i, column in enumerate(columns):
-        typed[index + i if i else index] = column
+        chosen = active_lanes(mask)
+        index, values = index[:, chosen], values[:, chosen]
+    typed[index] = values
 
 
 def _read(f, mask: int, space: str, address, nbytes: int, dtype) -> np.ndarray:

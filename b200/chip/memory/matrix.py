@@ -38,6 +38,16 @@ class Form:
         row = np.concatenate([self.row + i * self.rows for i in range(count)], axis=1)
         return row, np.tile(self.byte, (1, count))
 
+    def sources(self, count: int) -> np.ndarray:
+        """For each byte of the rows of all matrices, [rows * 16], the byte of the registers, [count
+        * registers, 32 lanes, 4], that it is in.
+        """
+        row, byte = self.places(count)
+        register, part = np.divmod(np.arange(row.shape[1]), 4)
+        found = np.empty(self.rows * count * ROW_BYTES, np.int64)
+        found[row * ROW_BYTES + byte] = (register * 32 + _LANE) * 4 + part
+        return found
+
 
 def _form(rows: int, registers: int, row, byte) -> Form:
     at = np.arange(4 * registers)[None, :]
@@ -121,17 +131,16 @@ def ldmatrix(ins: Instr) -> Run:
 def stmatrix(ins: Instr) -> Run:
     """stmatrix.sync.aligned.{m8n8|m16n8}.num{.trans}{.shared}.{b16|b8} [p], {r..}"""
     form, count = _choose(ins)
-    row, byte = form.places(count)
-    suppliers = (1 << form.rows * count) - 1
+    sources = form.sources(count)
+    given = form.rows * count  # lanes with the address of a row
+    words = np.zeros((4, 32), np.uint32)  # of the rows; those of other lanes are not written
 
     def run(f, mask, address, regs):
         f.spin = None
         at = address_array(address)
         regs = regs if isinstance(regs, tuple) else (regs,)
-        given = np.stack([lanes(reg, np.uint32) for reg in regs], axis=1).view(np.uint8)
-        rows = np.zeros((32, ROW_BYTES), np.uint8)
-        rows[row, byte] = given
-        words = rows.view(np.uint32)
-        write_columns(f, suppliers, matrix_space(ins, at), at, [words[:, i] for i in range(4)])
+        registers = np.array([lanes(reg, np.uint32) for reg in regs]).view(np.uint8)
+        words[:, :given] = registers.reshape(-1).take(sources).view(np.uint32).reshape(-1, 4).T
+        write_columns(f, (1 << given) - 1, matrix_space(ins, at), at, list(words))
 
     return run

@@ -32,43 +32,24 @@ sum: it and those after it are done one by one from the cells (tensor_core.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import frexp
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from b200.chip.tensor import tensor_core
-from b200.chip.tensor.tensor_core import KEEP_24_BITS, ScaleTable, fp4_pairs, scale_table
+from b200.chip.tensor.step_operands import STEPS, Decoded, K, Operand
+from b200.chip.tensor.tensor_core import KEEP_24_BITS, scale_table
 
 if TYPE_CHECKING:
     from b200.chip.state import CTA
     from b200.chip.tensor.mma import DecodedMma
-    from b200.chip.tensor.mma_operands import ScaleFactors
 
-STEPS = 8  # that are done together
 KEPT_BITS = 24
 FRACTION_BITS = 35
 LARGEST_EXPONENT, LEAST_EXPONENT = 100, -126  # between which numbers are zero or normal in fp32
 FEW = 16  # where more than one element of so many has to be cut, all are added in float64
-CODES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # e2m1 without its sign
-K, BYTES, SCALES = 64, 32, 4  # of a step: elements, their bytes, scale factors of a row
-
-
-def _largest_code(bits: int) -> float:
-    """The largest magnitude of packed e2m1 in whose bytes no other bits are set."""
-    return CODES[(bits | bits >> 4) & 7]
-
-
-@cache
-def _pairs(negate: bool) -> np.ndarray:
-    """The two e2m1 values of each byte (low nibble first), as one complex64."""
-    return fp4_pairs(negate).astype(np.complex64)
-
-
-@cache
-def _scales(table: ScaleTable) -> np.ndarray:
-    return table.value.astype(np.float32)
 
 
 class Range(NamedTuple):
@@ -85,10 +66,6 @@ class Range(NamedTuple):
 class Space:
     """Arrays that every sum of a shape [M, N] uses for a moment."""
 
-    a: np.ndarray  # complex64 [M, STEPS, 32]: two values each
-    b: np.ndarray  # ... [N, STEPS, 32]
-    wide_a: np.ndarray  # complex128 [M, 32]
-    wide_b: np.ndarray  # ... [N, 32]
     product: np.ndarray  # float32 [M, N]
     spare: np.ndarray
     wide: np.ndarray  # float64 [M, N]
@@ -96,61 +73,8 @@ class Space:
 
 @lru_cache(maxsize=16)
 def _space(m: int, n: int) -> Space:
-    narrow = (np.empty((rows, STEPS, BYTES), np.complex64) for rows in (m, n))
-    wide = (np.empty((rows, BYTES), np.complex128) for rows in (m, n))
     sums = (np.empty((m, n), t) for t in (np.float32, np.float32, np.float64))
-    return Space(*narrow, *wide, *sums)
-
-
-class Operand:
-    """Copies of A or B of the steps under way.
-
-    codes: packed e2m1, uint8 [rows, STEPS, 32]; copies: of the scale factors, a list for each CTA
-    that gives some of the rows; scales: uint8 [rows, n, 4], made of these.
-    """
-
-    def __init__(self, rows: int, factors: ScaleFactors, givers: int):
-        self.codes = np.empty((rows, STEPS, BYTES), np.uint8)
-        self.factors = factors
-        self.copies: list[list[bytes]] = [[] for _ in range(givers)]
-        self.scales = np.empty((rows, 0, SCALES), np.uint8)
-
-    def put(self, step: int, parts: list[np.ndarray], factors: list[bytes]) -> None:
-        """The bytes of a step, uint8 [rows of a CTA, 32] each, and its scale factors."""
-        rows = len(parts[0])
-        for i, part in enumerate(parts):
-            self.codes[i * rows : (i + 1) * rows, step] = part
-        for copies, factor in zip(self.copies, factors, strict=True):
-            copies.append(factor)
-
-    def range(self, table: ScaleTable, n: int) -> tuple[int, int, float]:
-        """(lowest, top, largest magnitude of a scaled element) of the first n steps, whose scale
-        factors are laid out here.
-        """
-        parts = [self.factors.by_row(copies) for copies in self.copies]
-        self.scales = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        for copies in self.copies:
-            copies.clear()
-        top, lowest = table.range(self.scales)
-        bits = int(np.bitwise_or.reduce(self.codes[:, :n], axis=None))
-        return lowest, top, float(table.value.take(self.scales).max()) * _largest_code(bits)
-
-    def decode(self, pairs: np.ndarray, table: ScaleTable, into: np.ndarray) -> np.ndarray:
-        """float32 [rows, n, 64]: values times their scale factors."""
-        n = self.scales.shape[1]
-        found = into if n == STEPS else np.empty((len(into), n, BYTES), into.dtype)
-        pairs.take(self.codes[:, :n], out=found, mode="clip")
-        numbers = found.view(np.float32)
-        groups = numbers.reshape(*numbers.shape[:2], SCALES, K // SCALES)
-        np.multiply(groups, _scales(table).take(self.scales)[..., None], out=groups)
-        return numbers
-
-    def decode_step(self, pairs, table: ScaleTable, into: np.ndarray, step: int) -> np.ndarray:
-        """float64 [rows, 64] of one step."""
-        pairs.take(self.codes[:, step], out=into, mode="clip")
-        groups = into.view(np.float64).reshape(-1, SCALES, K // SCALES)
-        np.multiply(groups, table.value.take(self.scales[:, step])[..., None], out=groups)
-        return into.view(np.float64)
+    return Space(*sums)
 
 
 class RunningSum:
@@ -169,8 +93,9 @@ class RunningSum:
         self.first = self.acc.taddr & 0xFFFF
         self.end = self.first + self.acc.columns // self.acc.parts
         assert mma.sfa is not None and mma.sfb is not None
-        self.a = Operand(self.acc.rows * len(members), mma.sfa, len(members))
-        self.b = Operand(mma.d.n, mma.sfb, 1)
+        rows = self.acc.rows * len(members)
+        self.a = Operand(rows, mma.sfa, len(members), self.sf_type, self.negate)
+        self.b = Operand(mma.d.n, mma.sfb, 1, self.sf_type, negate=False)
         self.count = 0
         self.total: np.ndarray | None = None
         self.lowest, self.bound = tensor_core.NO_BIT, 0.0
@@ -181,10 +106,6 @@ class RunningSum:
     def takes(self, mma: DecodedMma) -> bool:
         """Whether a step into the same cells can be added here."""
         return self.key == _key(mma)
-
-    def meets(self, first: int, end: int) -> bool:
-        """Whether some of the columns [first, end) are its own."""
-        return self.first < end and first < self.end
 
     def add(self, a: list[np.ndarray], sfa: list[bytes], b: list[np.ndarray], sfb: bytes) -> None:
         """A step: bytes uint8 [rows, 32] of A and B of each member, the scale factors of A in each,
@@ -224,26 +145,24 @@ class RunningSum:
         n, self.count = self.count, 0
         if not n:
             return
-        found = self._range(n)
+        a, b = self.a.decoded(n, self.table), self.b.decoded(n, self.table)
+        found = _range(a, b)
         if found is None or not self._aligned(found, n):
-            self._end(n)
+            self._end(a, b)
             return
-        space = _space(len(self.a.codes), len(self.b.codes))
+        space = _space(self.a.rows, self.b.rows)
         lowest = min(self.lowest, found.lowest)
         limit = 2.0 ** (lowest + KEPT_BITS)
         together = self._bounded(n * found.bound, limit)
         if not together and found.bound > 2.0 ** (found.lowest + KEPT_BITS):
-            for i in range(n):
-                self._in_float64(i, space)
+            self._in_float64(a.wide, b.wide, space)
         else:
-            a = self.a.decode(_pairs(self.negate), self.table, space.a)
-            b = self.b.decode(_pairs(False), self.table, space.b)
             self._narrow()
             if together:
-                self._together(a, b, space)
+                self._together(a.narrow, b.narrow, space)
             else:
                 for i in range(n):
-                    self._one(a[:, i], b[:, i], limit, space)
+                    self._one(a.narrow[:, i], b.narrow[:, i], limit, space)
         self.lowest, self.bound = lowest, self.bound + n * found.bound
 
     def _bounded(self, more: float, limit: float) -> bool:
@@ -253,17 +172,6 @@ class RunningSum:
         if self.bound + more > limit >= more and self.total is not None:
             self.bound = float(max(self.total.max(), -self.total.min()))
         return self.bound + more <= limit
-
-    def _range(self, n: int) -> Range | None:
-        """The range of the first n steps; None where some are not numbers of the normal range."""
-        low_a, top_a, most_a = self.a.range(self.table, n)
-        low_b, top_b, most_b = self.b.range(self.table, n)
-        top, lowest = top_a + top_b, low_a + low_b - 2
-        if max(top, top_a, top_b) > LARGEST_EXPONENT:
-            return None
-        if min(lowest, low_a - 1, low_b - 1, top - FRACTION_BITS) < LEAST_EXPONENT:
-            return None
-        return Range(lowest, top, K * most_a * most_b)
 
     def _aligned(self, found: Range, n: int) -> bool:
         """Condition (1), for each of n steps."""
@@ -301,26 +209,25 @@ class RunningSum:
         total.reshape(-1)[large] = _cut(wide)
         np.copyto(self.total, total)
 
-    def _in_float64(self, step: int, space: Space):
-        a = self.a.decode_step(fp4_pairs(self.negate), self.table, space.wide_a, step)
-        b = self.b.decode_step(fp4_pairs(False), self.table, space.wide_b, step)
-        if self.total is None:
-            self.total = _cut(np.matmul(a, b.T))
-            return
-        if self.total.dtype != np.float64:
-            self.total = self.total.astype(np.float64)
-        self.total += np.matmul(a, b.T, out=space.wide)
-        _cut(self.total)
+    def _in_float64(self, a: np.ndarray, b: np.ndarray, space: Space):
+        for step_a, step_b in zip(a, b, strict=True):
+            if self.total is None:
+                self.total = _cut(np.matmul(step_a, step_b.T))
+                continue
+            if self.total.dtype != np.float64:
+                self.total = self.total.astype(np.float64)
+            self.total += np.matmul(step_a, step_b.T, out=space.wide)
+            _cut(self.total)
 
-    def _end(self, n: int):
+    def _end(self, a: Decoded, b: Decoded):
         """Steps that need the exact way: from the cells, one after the other."""
         cells = None if self.total is None else self._cells()
-        for i in range(n):
+        for i in range(len(a.codes)):
             cells = tensor_core.block_scaled_fp4(
-                np.ascontiguousarray(self.a.codes[:, i]),
-                self.a.scales[:, i],
-                np.ascontiguousarray(self.b.codes[:, i]),
-                self.b.scales[:, i],
+                a.codes[i],
+                a.scales[:, i],
+                b.codes[i],
+                b.scales[:, i],
                 cells,
                 self.sf_type,
                 self.negate,
@@ -328,6 +235,16 @@ class RunningSum:
         assert cells is not None
         self.drop()
         self._write(cells)
+
+
+def _range(a: Decoded, b: Decoded) -> Range | None:
+    """Of the steps of A and B; None where some are not numbers of the normal range."""
+    top, lowest = a.top + b.top, a.lowest + b.lowest - 2
+    if max(top, a.top, b.top) > LARGEST_EXPONENT:
+        return None
+    if min(lowest, a.lowest - 1, b.lowest - 1, top - FRACTION_BITS) < LEAST_EXPONENT:
+        return None
+    return Range(lowest, top, K * a.most * b.most)
 
 
 def _key(mma: DecodedMma) -> tuple:

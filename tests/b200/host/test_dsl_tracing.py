@@ -35,7 +35,6 @@ def test_functions_of_one_text_are_told_apart():
         assert mine == told and mine.lineno == first + 2
 
 
-@pytest.mark.dsl
 def test_an_mlir_type_is_of_the_classes_that_take_it():
     arith = pytest.importorskip("cutlass._mlir.dialects.arith")
     from cutlass._mlir import ir

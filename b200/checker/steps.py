@@ -1,0 +1,213 @@
+"""What the step of an instruction is, and of an asynchronous operation.
+
+A cluster runs unchecked while each of its steps is one that a checked cluster has taken, which is
+sound because a step has all operands that a rule for clusters looks at (following.py: 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from b200.chip.operations import (
+    BulkLoad,
+    BulkPrefetch,
+    BulkStore,
+    BulkToPeer,
+    Commit,
+    CpAsyncArrive,
+    Mma,
+    Operation,
+    Place,
+    StAsync,
+    TensormapPrefetch,
+    TmaLoad,
+    TmaPrefetch,
+    TmaStore,
+    TmemCopy,
+    TmemShift,
+)
+from b200.program.module import Instr
+from b200.registry import Factory
+from b200.spaces import WINDOW_MASK
+
+if TYPE_CHECKING:
+    from b200.checker.following import Trail
+    from b200.checker.observer import Observer
+
+
+class Touch(NamedTuple):
+    """Global memory that an instruction reads or writes: `nbytes` at an address, or at each of
+    several, int64.
+    """
+
+    write: bool
+    addresses: int | np.ndarray
+    nbytes: int
+
+
+class Look(NamedTuple):
+    """What an instruction is about to do. operands: those that make its step. touch: of global
+    memory. tell, note: for the rules that see all clusters, to be called once the cluster has
+    ended; `note` finds nothing before the launch ends. differs: whether lanes store different
+    values at one address.
+    """
+
+    operands: tuple
+    touch: Touch | None = None
+    tell: Callable[[], None] | None = None
+    note: Callable[[], None] | None = None
+    differs: Callable[[], bool] | None = None
+
+
+Looking = Callable[..., Look]  # of (warp, mask or lane, arguments)
+
+
+def followed(look: Callable[[Instr], Looking | None]) -> Callable[[Factory], Factory]:
+    """Marks a wrapper of instrument.py. look(ins): what tells the instruction's step, None for a
+    form that is not followed.
+    """
+
+    def mark(make):
+        make.look = look
+        return make
+
+    return mark
+
+
+def look_of(make, ins: Instr) -> Looking | None:
+    """What tells the steps of an instruction with this wrapper; None if it is not followed."""
+    look = getattr(make, "look", None)
+    return look(ins) if look is not None else None
+
+
+def plain(x) -> Any:
+    """An operand as something that compares."""
+    if type(x) is int:
+        return x
+    if isinstance(x, np.ndarray):
+        return x.tobytes()
+    return tuple(map(plain, x)) if isinstance(x, tuple) else x
+
+
+def every_operand(w, who: int, args: tuple) -> Look:
+    """The step of an instruction whose operands are all part of it."""
+    return Look(tuple(map(plain, args)))
+
+
+def all_operands(ins: Instr) -> Looking:
+    """The look of such an instruction."""
+    return every_operand
+
+
+# --- operations -----------------------------------------------------------------------------------
+
+
+def _place(place: Place) -> tuple[int, int, int, int]:
+    return place.cta.rank, place.offset, place.signal.rank, place.mbarrier
+
+
+def _box(trail: Trail, w, operation: TmaLoad | TmaStore) -> tuple:
+    """What is part of the step of a tensor copy: all but where its tensor is, how large, and the
+    coordinates. The tensor's name is, since findings have it.
+    """
+    access = operation.access
+    if not access.address & ~WINDOW_MASK:
+        trail.stop()  # the tensormap is in global memory: whoever edits it has to be known
+    inside = [_inside(access.tensormap, box) for box in access.boxes]
+    address = access.tensormap.address
+    name = trail.following.names.get(address)
+    if name is None:
+        name = trail.following.names[address] = trail.following.observer.operand(address)
+    again = trail.again(w, (access.address, access.boxes))
+    return access.tensormap.form, name, tuple(inside), again
+
+
+def _inside(tensormap, box) -> tuple[tuple[int, int], ...] | None:
+    """The part of a box that lies in its tensor, None for all of it."""
+    for at, size, dim in zip(box, tensormap.box, tensormap.dims):
+        if at < 0 or at + size > dim:
+            break
+    else:
+        return None
+    return tuple(
+        (min(max(-at, 0), size), max(min(dim - at, size), 0))
+        for at, size, dim in zip(box, tensormap.box, tensormap.dims)
+    )
+
+
+def _tma_load(trail: Trail, w, load: TmaLoad) -> Look:
+    operands = _box(trail, w, load), tuple(map(_place, load.places))
+    observer, access = trail.following.observer, load.access
+    agent, ins = observer.agent(w), observer.ins
+    assert ins is not None
+    return Look(
+        operands,
+        Touch(False, access.tensormap.address, 1),
+        note=lambda: _told_of_box(observer, agent, access, ins),
+    )
+
+
+def _told_of_box(observer: Observer, agent, access, ins: Instr):
+    observer.coverage.loaded(agent, access, ins)
+    observer.unwritten.box(agent, access, ins)
+
+
+def _tma_store(trail: Trail, w, store: TmaStore) -> Look:
+    observer, access = trail.following.observer, store.access
+    agent, ins = observer.agent(w), observer.ins
+    return Look(
+        (_box(trail, w, store), store.offset),
+        Touch(True, access.tensormap.address, 1),
+        lambda: observer.globals.stored_box(agent, access, ins),
+    )
+
+
+def _bulk_load(trail: Trail, w, load: BulkLoad) -> Look:
+    observer, source, n = trail.following.observer, load.source, load.nbytes
+    agent, ins = observer.agent(w), observer.ins
+    assert ins is not None
+    again = trail.again(w, source)
+    return Look(
+        (n, tuple(map(_place, load.places)), observer.operand(source), again),
+        Touch(False, source, n),
+        lambda: observer.globals.loaded(agent, source, n, ins),
+        lambda: observer.unwritten.span(agent, source, n, ins),
+    )
+
+
+def _bulk_store(trail: Trail, w, store: BulkStore) -> Look:
+    observer, destination, n = trail.following.observer, store.destination, store.nbytes
+    agent, ins = observer.agent(w), observer.ins
+    return Look(
+        (n, store.source, trail.again(w, destination)),
+        Touch(True, destination, n),
+        lambda: observer.globals.stored(agent, destination, n, ins),
+    )
+
+
+def _st_async(trail: Trail, w, store: StAsync) -> Look:
+    return Look((store.nbytes, store.each, _place(store.place), store.offsets.tobytes()))
+
+
+def _commit(trail: Trail, w, commit: Commit) -> Look:
+    targets = tuple(cta.rank for cta in commit.targets)
+    return Look((targets, commit.offset, len(commit.members)))
+
+
+OPERATIONS: dict[type[Operation], Callable[..., Look]] = {
+    TmaLoad: _tma_load,
+    TmaStore: _tma_store,
+    BulkLoad: _bulk_load,
+    BulkStore: _bulk_store,
+    BulkToPeer: lambda trail, w, copy: Look((copy.nbytes, copy.source, _place(copy.place))),
+    StAsync: _st_async,
+    CpAsyncArrive: lambda trail, w, arrive: Look((arrive.cta.rank, arrive.offset)),
+    Mma: lambda trail, w, mma: Look((mma.mma, len(mma.members))),
+    TmemCopy: lambda trail, w, c: Look((c.shape, c.matrix, c.column, len(c.members))),
+    TmemShift: lambda trail, w, shift: Look((shift.row, shift.column, len(shift.members))),
+    Commit: _commit,
+}
+UNRULED = (TmaPrefetch, BulkPrefetch, TensormapPrefetch)  # no rule looks at them

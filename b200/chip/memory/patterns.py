@@ -1,0 +1,59 @@
+"""How the addresses of a warp's access lie to each other, found once for each such pattern.
+
+A loop and the clusters of a grid come back to the same few: other addresses, the same distances.
+Found by the distances themselves, so that what is kept is right wherever it is used; where the
+access begins, and whether all of it lies in one memory, is looked at each time.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from b200.registry import FULL, active, as_bools
+
+
+class Pattern(NamedTuple):
+    """low, high: bytes from the address of the lowest active lane to where the access begins and
+    ends. elements: from that address on, int64 [elements of a lane, 32]; those of inactive
+    lanes are the lowest active one's.
+    """
+
+    low: int
+    high: int
+    elements: np.ndarray
+
+
+def pattern_of(
+    mask: int, address: np.ndarray, nbytes: int, size: int
+) -> tuple[int, Pattern | None]:
+    """(address of the lowest active lane, the pattern) of an access of `nbytes` a lane as elements
+    of `size` bytes, both powers of two; None if a lane's address is not a multiple of `nbytes`.
+    """
+    first = address[0] if mask & 1 else address[(mask & -mask).bit_length() - 1]
+    distances = address - first
+    if mask != FULL:
+        distances[~as_bools(mask)] = 0
+    start = int(first)
+    if start & nbytes - 1:
+        return start, None
+    return start, _pattern(distances.tobytes(), address.itemsize, nbytes, size)
+
+
+@lru_cache(maxsize=1024)
+def _pattern(distances: bytes, itemsize: int, nbytes: int, size: int) -> Pattern | None:
+    """distances: modulo 2 to the bits of an address, so that behind 0 the negative ones lie."""
+    signed = np.frombuffer(distances, f"i{itemsize}").astype(np.int64)
+    if (signed % nbytes).any():
+        return None
+    index = np.arange(nbytes // size)[:, None] + signed // size
+    index.flags.writeable = False
+    return Pattern(int(signed.min()), int(signed.max()) + nbytes, index)
+
+
+@lru_cache(maxsize=1024)
+def active_lanes(mask: int) -> np.ndarray:
+    """The lanes of a mask, to index with."""
+    return np.array(active(mask))

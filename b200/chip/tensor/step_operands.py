@@ -1,0 +1,145 @@
+"""A and B of the steps of a running sum: copied as steps happen, decoded when they are worked out.
+
+Tiles in one row or column of a result have an operand in common, and so have the CTAs of a cluster
+that share one. So what was decoded is kept for the next that comes with the same bytes, as much of
+it as MOST_BYTES hold. All bytes are compared, codes and scale factors: what is found is what would
+be decoded again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import cache
+
+import numpy as np
+
+from b200.chip.tensor.mma_operands import ScaleFactors
+from b200.chip.tensor.tensor_core import ScaleTable, fp4_pairs
+
+STEPS = 8  # that are done together
+CODES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # e2m1 without its sign
+K, BYTES, SCALES = 64, 32, 4  # of a step: elements, their bytes, scale factors of a row
+MOST_BYTES = 32 << 20
+SAMPLE = 61  # of so many bytes one is part of a key
+
+
+def _largest_code(bits: int) -> float:
+    """The largest magnitude of packed e2m1 in whose bytes no other bits are set."""
+    return CODES[(bits | bits >> 4) & 7]
+
+
+@cache
+def _narrow_pairs(negate: bool) -> np.ndarray:
+    """The two e2m1 values of each byte (low nibble first), as one complex64."""
+    return fp4_pairs(negate).astype(np.complex64)
+
+
+class Decoded:
+    """An operand of n steps.
+
+    codes: packed e2m1, uint8 [n, rows, 32]; scales: codes of the factors, uint8 [rows, n, 4]; both
+    are its own. lowest, top: of the scale factors, as ScaleTable.range has them; most: the largest
+    magnitude of a scaled element. negate: whether elements have the other sign.
+    """
+
+    def __init__(self, codes: np.ndarray, scales: np.ndarray, table: ScaleTable, negate: bool):
+        self.codes, self.scales, self.negate = codes, scales, negate
+        self.factors = table.value.take(scales)
+        self.top, self.lowest = table.range(scales)
+        bits = np.bitwise_or.reduce(codes.reshape(-1).view(np.uint64))
+        bits = int(np.bitwise_or.reduce(bits.reshape(1).view(np.uint8)))
+        self.most = float(self.factors.max()) * _largest_code(bits)
+        self._narrow: np.ndarray | None = None
+        self._wide: np.ndarray | None = None
+
+    @property
+    def narrow(self) -> np.ndarray:
+        """Values times their scale factors, float32 [rows, n, 64]."""
+        if self._narrow is None:
+            found = _narrow_pairs(self.negate).take(self.codes.swapaxes(0, 1)).view(np.float32)
+            groups = found.reshape(*found.shape[:2], SCALES, K // SCALES)
+            np.multiply(groups, self.factors.astype(np.float32)[..., None], out=groups)
+            self._narrow = found
+            return found
+        return self._narrow
+
+    @property
+    def wide(self) -> np.ndarray:
+        """Values times their scale factors, float64 [n, rows, 64]."""
+        if self._wide is None:
+            found = fp4_pairs(self.negate).take(self.codes).view(np.float64)
+            groups = found.reshape(*found.shape[:2], SCALES, K // SCALES)
+            np.multiply(groups, self.factors.swapaxes(0, 1)[..., None], out=groups)
+            self._wide = found
+            return found
+        return self._wide
+
+    @property
+    def nbytes(self) -> int:
+        """Of all that is kept of it, decoded as float64."""
+        return 17 * self.codes.size
+
+
+class _Kept:
+    """What was decoded, by a part of its bytes; the latest are behind."""
+
+    def __init__(self):
+        self.found: OrderedDict[tuple, tuple[bytes, Decoded]] = OrderedDict()
+        self.nbytes = 0
+
+    def get(self, key: tuple, codes: bytes) -> Decoded | None:
+        found = self.found.get(key)
+        if found is None or found[0] != codes:
+            return None
+        self.found.move_to_end(key)
+        return found[1]
+
+    def put(self, key: tuple, codes: bytes, decoded: Decoded):
+        if key in self.found:
+            self.nbytes -= self.found.pop(key)[1].nbytes
+        self.found[key] = codes, decoded
+        self.nbytes += decoded.nbytes
+        while self.nbytes > MOST_BYTES:
+            self.nbytes -= self.found.popitem(last=False)[1][1].nbytes
+
+
+_kept = _Kept()
+
+
+class Operand:
+    """Copies of A or B of the steps under way.
+
+    codes: packed e2m1, uint8 [STEPS, rows, 32]; copies: of the scale factors, a list for each CTA
+    that gives some of the rows. negate: whether its elements get the other sign.
+    """
+
+    def __init__(self, rows: int, factors: ScaleFactors, givers: int, sf_type: str, negate: bool):
+        self.rows = rows
+        self.codes = np.empty((STEPS, rows, BYTES), np.uint8)
+        self.factors = factors
+        self.copies: list[list[bytes]] = [[] for _ in range(givers)]
+        self.kind = rows, factors.rows, factors.copies, givers, sf_type, negate
+
+    def put(self, step: int, parts: list[np.ndarray], factors: list[bytes]) -> None:
+        """The bytes of a step, uint8 [rows of a CTA, 32] each, and its scale factors."""
+        rows = len(parts[0])
+        for i, part in enumerate(parts):
+            self.codes[step, i * rows : (i + 1) * rows] = part
+        for copies, factor in zip(self.copies, factors, strict=True):
+            copies.append(factor)
+
+    def decoded(self, n: int, table: ScaleTable) -> Decoded:
+        """The first n steps, which are all that are under way."""
+        codes = self.codes[:n].tobytes()
+        factors = b"".join(map(b"".join, self.copies))
+        key = *self.kind, n, codes[::SAMPLE], factors
+        found = _kept.get(key, codes)
+        if found is None:
+            parts = [self.factors.by_row(copies) for copies in self.copies]
+            scales = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            own = np.frombuffer(codes, np.uint8).reshape(n, self.rows, BYTES)
+            found = Decoded(own, scales, table, self.kind[-1])
+            _kept.put(key, codes, found)
+        for copies in self.copies:
+            copies.clear()
+        return found
