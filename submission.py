@@ -25,7 +25,7 @@ ONE TILE   gemm of 128 tokens, 7168 weight rows, K = 2048: Config(cta_group=2, c
     28 clusters compute 7168 x 128. K is cut into 8 k-tiles of 256.
     A stage of a CTA has one k-tile: 128 rows (16 KB), 32 of the pair's 64 columns (4 KB), scales of
     its rows (2 KB) and of all 64 columns (2 KB). 9 stages of 24 KB fit.
-    A k-tile is 4 MMAs of 256 x 64 x 64, each behind the copies of its scales to tensor memory.
+    A k-tile is 4 MMAs of 256 x 64 x 64, each after the copies of its scales to tensor memory.
     Tensor memory: 64 columns of sums, 16 of row scales, 16 of column scales; 128 are allocated.
 
 ROLES   of the warps of a CTA, in this order
@@ -63,7 +63,7 @@ SHARED MEMORY                                     TENSOR MEMORY (columns)
 A K-TILE   in stage s, of one product; all roles work on different stages at the same time
     load       wait empty[s] -> expect full[s] -> TMA of rows, columns, row and column scales
     MMA        wait full[s] -> 4 times: copy row scales, copy column scales, MMA -> commit empty[s];
-               behind the last k-tile of a tile commit acc_full[a]
+               after the last k-tile of a tile commit acc_full[a]
     epilogue   wait acc_full[a] -> load sums chunk by chunk -> convert, transpose, store
                -> arrive on acc_empty[a], if a later tile takes it
 
@@ -1298,7 +1298,7 @@ class Ring:
 
     @classmethod
     def after(cls, count, depth) -> "Ring":
-        """The position behind the first `count`, which are at most `depth`."""
+        """The position after the first `count`, which are at most `depth`."""
         return cls(count - 1, 0, depth).next()
 
     def next(self) -> "Ring":
@@ -1426,7 +1426,7 @@ class MmaTile:
     """A tile on its way through the MMA warp."""
 
     tile: Tile
-    tmem_base: Int32  # of the CTA's tensor memory: scales lie behind it, by TmemLayout
+    tmem_base: Int32  # of the CTA's tensor memory, in which TmemLayout says where scales lie
     sums_tmem: Int32  # of the accumulator that the tile takes
 
 
@@ -1841,7 +1841,7 @@ class Kernel:
         plan = self.plan
         barriers = cta.barriers
         if const_expr(config.persistent):
-            # The fence is behind the next wait, for full[s][p].
+            # The fence that belongs to it comes after the next wait, for full[s][p].
             cute.arch.mbarrier_wait(barriers.acc_empty(accumulator.index), accumulator.phase ^ 1)
         pair_mask = None
         if const_expr(config.cta_group == 2):
@@ -1892,7 +1892,7 @@ class Kernel:
     def issue_mmas(
         self, cta: Cta, mma_tile: MmaTile, k_tile, stage, product: int, copies_shared: bool
     ):
-        """The MMAs of a k-tile for one product, each behind the copies of its scales.
+        """The MMAs of a k-tile for one product, each after the copies of its scales.
 
         copies_shared: no product before it has copied the scales of the shared operand. Copies
         stand between MMAs, since an MMA waits for all copies before it: for 128 cycles, if they
@@ -2151,7 +2151,7 @@ class Kernel:
     # ---- kernel: K split -------------------------------------------------------------------------
 
     # Each part of K owns every split_k-th chunk of a tile. It adds the partial sums of the others
-    # to its own, in the order of the parts behind it, around to the one before: timing does not
+    # to its own, in the order of the parts after it, around to the one before it: timing does not
     # change the result. A chunk travels as it lies in registers.
 
     def num_chunks(self, tile: Tile):
@@ -2200,7 +2200,7 @@ class Kernel:
         return cta.smem_base + layout.partials + index * self.plan.epilogue.partial_bytes
 
     def send(self, cta: Cta, warp: EpilogueWarp, sums: list, owner, number):
-        """Send this part of a chunk to its owner. Sender 0 is the part behind the owner."""
+        """Send this part of a chunk to its owner. Sender 0 is the part after the owner."""
         split_k = self.config.split_k
         rank = cta.rank + (owner - cta.k_part) * self.config.team
         sender = mod(cta.k_part - owner + (split_k - 1), split_k)
@@ -2369,7 +2369,7 @@ def first_difference(trial: Trial, reference: Trial) -> str:
 
 
 def measure(trials: list[Trial]) -> None:
-    """Time the trials by turns, each behind a write that clears the L2, until the median of each is
+    """Time the trials by turns, each after a write that clears the L2, until the median of each is
     known to half a percent."""
     clear = torch.zeros(L2_CLEAR_BYTES, dtype=torch.uint8, device=trials[0].outputs[0].device)
     for done in range(1, MAX_ROUNDS + 1):

@@ -16,7 +16,7 @@ import pytest
 from tests import ROOT, dsl
 from tests.fork_server import LONGEST, ForkServer
 
-POPCORN_FD = 63  # the runner's pipe of a command: a file behind this descriptor
+POPCORN_FD = 63  # the runner's pipe of a command: a file after this descriptor
 
 
 @dataclass(frozen=True)

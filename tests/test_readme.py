@@ -104,7 +104,7 @@ def asked(command: str) -> tuple[tuple[str, ...], set[str]]:
 
 
 def words_of(command: str) -> list[str]:
-    """Its words behind `python`, up to what stands for more or for another."""
+    """Its words after `python`, up to what stands for more or for another."""
     words = shlex.split(command.split("  #")[0])[1:]
     ends = (i for i, word in enumerate(words) if word[0] in "[|>" or word == "...")
     return words[: next(ends, None)]

@@ -1,6 +1,6 @@
 """Cluster launch control: a CTA whose try_cancel has failed must not ask again.
 
-PTX ISA 9.7.13.16: a request behind an observed failure is undefined. A response that is read by
+PTX ISA 9.7.13.16: a request after an observed failure is undefined. A response that is read by
 generic loads is written by the async proxy the next time, so a proxy fence stands between.
 """
 
@@ -54,7 +54,7 @@ class Cancellations:
         )
 
     def _reused(self, agent, ins: Instr, place: Place, nbytes: int):
-        """Generic reads of the response before, that no proxy fence stands behind."""
+        """Generic reads of the response before, that no proxy fence stands after."""
         rules = self.observer.shared(place.cta)
         low, high = place.offset // 4, (place.offset + nbytes) // 4
         for slot in rules.shadow.readers(place.offset, place.offset + nbytes - 1):
@@ -74,7 +74,7 @@ class Cancellations:
             (
                 f"this access: {words.line(ins)}, by {words.name(agent)}",
                 f"read at {words.line(old.ins)}, by {words.name(old.agent)}",
-                "missing: fence.proxy.async.shared::cta behind the read, before the barrier that "
+                "missing: fence.proxy.async.shared::cta after the read, before the barrier that "
                 "frees the response",
             ),
             ins,

@@ -174,7 +174,7 @@ class Coverage:
             "the rows of a tensormap overlap: its stride is smaller than a row",
             (
                 f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"{t}: a row is {row} bytes, the next begins {t.strides[0]} bytes behind it",
+                f"{t}: a row is {row} bytes, the next begins {t.strides[0]} bytes after it",
                 "missing: the stride of the tensor, in bytes",
             ),
             ins,
@@ -182,7 +182,7 @@ class Coverage:
         )
 
     def _extent(self, agent, access, ins):
-        """A tensor that ends behind its memory: boxes that reach there are read, not filled."""
+        """A tensor that ends after its memory: boxes that reach there are read, not filled."""
         t, region = access.tensormap, access.region
         if t.address + t.extent <= region.base + region.size:
             return

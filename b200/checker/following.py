@@ -76,7 +76,7 @@ class Left(NamedTuple):
 
 
 class Node:
-    """Where a cluster stands behind a step. more: other nodes behind it than `next`, by step.
+    """Where a cluster stands after a step. more: other nodes after it than `next`, by step.
     left: by the cluster that has ended here first.
     """
 

@@ -118,7 +118,7 @@ class GlobalConflicts:
         else:
             missing = (
                 "missing: a second launch, or a flag between the two CTAs (st.release or red "
-                "behind the write, ld.acquire before the read)"
+                "after the write, ld.acquire before the read)"
             )
             far = distance(agent.cta, old.agent.cta)
             if access.kind in MORAL and old.fenced is not None and old.fenced[FENCED + far].any():
@@ -154,8 +154,8 @@ class GlobalConflicts:
             old,
             access,
             region,
-            f"missing: fence.proxy.async (or .global) by {words.name(agent)} behind what orders it "
-            "after the write, or behind the write by its warp",
+            f"missing: fence.proxy.async (or .global) by {words.name(agent)} after what orders it "
+            "after the write, or after the write by its warp",
         )
 
     def _found(

@@ -119,7 +119,7 @@ class GlobalRules(GlobalConflicts):
         memory = self.observer.machine.memory
         while addresses.size:
             if memory.readable(int(addresses[0]), nbytes, rounded=True) != addresses[0]:
-                addresses = addresses[1:]  # behind a tensor, where nobody writes
+                addresses = addresses[1:]  # after a tensor, where nobody writes
                 continue
             region = memory.region(int(addresses[0]), nbytes)
             end = region.base + region.size
@@ -144,10 +144,10 @@ class GlobalRules(GlobalConflicts):
         where = "inside of what PyTorch rounds its allocation up to" if region.within else ""
         self.observer.found(
             "global",
-            "a bulk copy reads behind a tensor's end" + (f", {where}" if where else ""),
+            "a bulk copy reads after a tensor's end" + (f", {where}" if where else ""),
             (
                 f"this access: {words.line(ins)}: {nbytes} bytes, by {words.name(agent)}",
-                f"behind the end of {region.behind}",
+                f"after the end of {region.behind}",
                 "on the chip it reads what lies there"
                 + ("" if where else ", and faults where nothing is mapped")
                 + "; here all ones",

@@ -6,7 +6,7 @@ two reaches. A strong read takes it over at once if it acquires, else at the nex
 one address pass on what those before them have brought (the release sequence); a store begins anew.
 
 Clusters have clocks of their own. What a warp learns of another cluster is an *arrival* in the time
-of the warp that learns it: whoever is ordered behind that, by whatever means, knows it, too.
+of the warp that learns it: whoever is ordered after that, by whatever means, knows it, too.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class GlobalOrder:
     def signal(self, agent: Agent, ins: Instr) -> Signal:
         """A strong write is about to happen."""
         clock = agent.release().copy()
-        clock[ORDER, agent.component] += 1  # the write itself, which comes behind what it releases
+        clock[ORDER, agent.component] += 1  # the write itself, which comes after what it releases
         return Signal(agent, ins, scope_of(ins, GPU), clock, self._before(agent, clock))
 
     def flag(self, agent: Agent, ins: Instr, clock: np.ndarray | None) -> Signal:
@@ -230,7 +230,7 @@ class GlobalOrder:
         return False
 
     def received_from(self, agent: Agent, old) -> Pending | None:
-        """The latest signal behind a write that the CTA of `agent` has read."""
+        """The latest signal after a write that the CTA of `agent` has read."""
         component, step = old.agent.component, old.epoch
         for received in reversed(self.received.get(agent.cta, ())):
             signal, clock = received.signal, received.signal.clock
@@ -241,7 +241,7 @@ class GlobalOrder:
         return None
 
     def missing(self, agent: Agent, old) -> tuple[str, bool]:
-        """Why a write is not known in spite of a signal behind it, "" if there is none; whether
+        """Why a write is not known in spite of a signal after it, "" if there is none; whether
         only the reader's side is missing.
         """
         received = self.received_from(agent, old)
@@ -267,7 +267,7 @@ class GlobalOrder:
                     return f"missing: .release.gpu for {whose}: {narrow}", False
                 if fenced[CTA]:
                     return (
-                        "missing: fence.acq_rel.gpu (__threadfence) behind the write, in place of "
+                        "missing: fence.acq_rel.gpu (__threadfence) after the write, in place of "
                         f"the fence of narrower scope before {whose}",
                         False,
                     )
@@ -281,7 +281,7 @@ class GlobalOrder:
         if acquires(pending.ins):
             return f"missing: .acquire.gpu for {read}: {narrow}", True
         return (
-            f"missing: fence.acq_rel.gpu (__threadfence) behind {read}, or .acquire.gpu for it: "
+            f"missing: fence.acq_rel.gpu (__threadfence) after {read}, or .acquire.gpu for it: "
             "it is relaxed",
             True,
         )

@@ -115,7 +115,7 @@ def _outgoing(observer, cta, state, clock):
                 f"the CTA may exit while {words.thing(record)} still reads its shared memory",
                 (
                     _of(cta, record),
-                    "missing: a wait by the CTA for what the receiver does behind its wait for the "
+                    "missing: a wait by the CTA for what the receiver does after its wait for the "
                     "bytes (barrier.cluster.arrive and wait at the end)",
                 ),
                 record.ins,

@@ -122,12 +122,12 @@ class Mbarriers(Asynchronous):
         elif asynchronous and not published and record.agent.cta.rank == barrier.object.cta.rank:
             self.found(
                 "protocol",
-                "an mbarrier is used by an asynchronous operation without a fence behind its "
+                "an mbarrier is used by an asynchronous operation without a fence after its "
                 "initialisation",
                 (
                     f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
                     f"used by {words.name(agent)} at {words.line(self.ins)}: {barrier.name()}",
-                    "missing: fence.mbarrier_init.release.cluster (or fence.proxy.async) behind "
+                    "missing: fence.mbarrier_init.release.cluster (or fence.proxy.async) after "
                     "mbarrier.init",
                 ),
                 self.ins,

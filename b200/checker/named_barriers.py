@@ -1,4 +1,4 @@
-"""Named barriers: a warp may use one again only if it is ordered behind the previous use.
+"""Named barriers: a warp may use one again only if it is ordered after the previous use.
 
 PTX ISA 9.7.13.1: a barrier is used again once it is complete. A warp that arrives for the next use
 without knowing of every arrival of the use before may be counted into that one: two groups of
@@ -37,8 +37,8 @@ def _tell(observer, agent, ins, number, threads, first, before: Meeting, now: Me
         missing = f"missing: a count of all threads that meet there, or a number for each {threads}"
     else:
         diagnosis = (
-            f"barrier {number} of the CTA is used again with nothing to order it behind its use "
-            "before"
+            f"barrier {number} of the CTA is used again with nothing to order it after the "
+            "previous use"
         )
         missing = "missing: a number of its own for each group of warps, or a barrier between"
     observer.found(

@@ -96,7 +96,7 @@ def wait_for_landing(agent, old: Record) -> str:
         "wait there, for "
         f"parity {parity} at {line(ins)}, was satisfied by phase "
         f"{phases - 1 if phases else 'before the first'}: "
-        "the wait is a phase off, or stands behind the access"
+        "the wait is a phase off, or stands after the access"
     )
 
 
@@ -104,11 +104,11 @@ def wait_for_core(agent, old: Record) -> str:
     """Why a warp does not know that a tensor-core operation has finished."""
     if old.agent is agent or issued_before(agent, old):
         return (
-            f"missing: tcgen05.commit behind {thing(old)} and a wait for its mbarrier by "
+            f"missing: tcgen05.commit after {thing(old)} and a wait for its mbarrier by "
             f"{name(agent)}"
         )
     return (
-        f"missing: {name(agent)} has not waited for the mbarrier that a tcgen05.commit behind "
+        f"missing: {name(agent)} has not waited for the mbarrier that a tcgen05.commit after "
         f"{thing(old)} "
         f"(by {name(old.agent)}) arrives on"
     )
@@ -135,8 +135,8 @@ def wait_for_store(agent, old: Record) -> str:
 
 
 def too_many_left(old: Record, stream: str, wait: str) -> str:
-    """The wait_group with the largest N that waits for a copy, where the one behind it has a larger
-    one; "" where there is none behind it.
+    """The wait_group with the largest N that waits for a copy, where the one after it has a larger
+    one; "" where there is none after it.
     """
     copies = old.agent.streams.get(stream)
     if copies is None or copies.waited is None or (group := copies.group(old.step)) is None:

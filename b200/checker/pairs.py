@@ -2,7 +2,7 @@
 
 `tcgen05.alloc.cta_group::2` reaches into the peer CTA, so the warp that issues it must know that
 the peer has been launched. The odd CTA's alloc waits for the even one's and not the other way
-round, so the even CTA's dealloc must be ordered behind the odd one's alloc (CUTLASS #3435: the
+round, so the even CTA's dealloc must be ordered after the odd one's alloc (CUTLASS #3435: the
 launch fails on a B300 if it is not). Order of execution is enough for both.
 """
 

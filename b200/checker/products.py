@@ -83,7 +83,7 @@ class Products:
                 f"this access: {words.act(record)}",
                 f"written by: {words.act(old)}",
                 f"in {tensor.place(slice(sf.column, sf.column + sf.columns))}",
-                "missing: columns for the scale factors behind the accumulator's, or a tcgen05.cp "
+                "missing: columns for the scale factors after the accumulator's, or a tcgen05.cp "
                 "after it",
             ),
             record,

@@ -50,7 +50,7 @@ def _merge(state: State, other: State) -> bool:
 
 
 def _through(block: Block, before: State, found: dict[int, frozenset]) -> State:
-    """The state behind a block. A move hands an open register on and is no read of it."""
+    """The state after a block. A move hands an open register on and is no read of it."""
     state = dict(before)
     for op in block.ops:
         if op.ins.mods[:2] == ("tcgen05", "wait::ld"):

@@ -154,7 +154,7 @@ class SharedRules:
                             f"conflicts with: {words.act(old)}",
                             f"in {place(self.cta, *at)}",
                             f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} "
-                            "behind its wait (the kernel has tcgen05 fences elsewhere)"
+                            "after its wait (the kernel has tcgen05 fences elsewhere)"
                             f"{words.latest_wait(agent)}",
                         ),
                         new,
@@ -182,7 +182,7 @@ class SharedRules:
                             f"written by: {words.act(old)}",
                             f"in {place(self.cta, *at)}",
                             f"missing: fence.proxy.async.shared::cta by {words.name(old.agent)} "
-                            "behind its stores, before the "
+                            "after its stores, before the "
                             "barrier that hands them over",
                         ),
                         new,
@@ -206,7 +206,7 @@ class SharedRules:
                         f"this access: {words.act(new)}",
                         f"read by: {words.act(old)}",
                         f"in {place(self.cta, *at)}",
-                        "missing: fence.proxy.async.shared::cta behind the reads, before the "
+                        "missing: fence.proxy.async.shared::cta after the reads, before the "
                         "barrier of the warp and the copy",
                     ),
                     new,

@@ -244,7 +244,7 @@ class TensorRules:
         """
         self.report(
             "race",
-            "tensor memory is deallocated behind a barrier whose arrive is relaxed",
+            "tensor memory is deallocated after a barrier whose arrive is relaxed",
             (
                 f"this access: {words.act(new)}",
                 f"conflicts with: {words.act(old)}",
@@ -261,14 +261,14 @@ class TensorRules:
         """Ordered by a barrier of the CTA or the cluster, but not for tensor memory."""
         self.report(
             "race",
-            f"{words.thing(new)} uses tensor memory behind a barrier without tcgen05 fences",
+            f"{words.thing(new)} uses tensor memory after a barrier without tcgen05 fences",
             (
                 f"this access: {words.act(new)}",
                 f"conflicts with: {words.act(old)}",
                 f"in {self.place(columns)}",
                 f"missing: tcgen05.fence::before_thread_sync by {words.name(old.agent)} before the "
                 "barrier, or "
-                f"tcgen05.fence::after_thread_sync by {words.name(new.agent)} behind it",
+                f"tcgen05.fence::after_thread_sync by {words.name(new.agent)} after it",
             ),
             new,
             old,

@@ -25,7 +25,7 @@ ACQUIRE = "fence.proxy.tensormap::generic.acquire.SCOPE [address], 128"
 
 
 class Edit(NamedTuple):
-    """A write of this launch to an object, and the object's bytes behind it."""
+    """A write of this launch to an object, and the object's bytes after it."""
 
     record: Record
     content: bytes
@@ -72,7 +72,7 @@ class TensorMaps:
             )
         elif not self._acquired(agent, address, edit, content):
             self._found(
-                "a tensormap is used without a fence behind its edit",
+                "a tensormap is used without a fence after its edit",
                 record,
                 edit,
                 f"missing: {ACQUIRE} by the warp that uses it, or by one of its CTA that it has "
@@ -105,7 +105,7 @@ class TensorMaps:
                 "last: the old ones may be taken"
             )
         else:
-            diagnosis = "a tensormap in global memory is used without a fence behind what wrote it"
+            diagnosis = "a tensormap in global memory is used without a fence after what wrote it"
         source = "by the host, or by an earlier launch"
         if writer is not None:
             source = f"at {words.line(writer[1])}, by {words.name(writer[0])}"

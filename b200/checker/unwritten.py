@@ -1,6 +1,6 @@
 """Global memory that nobody has written, and that a launch reads.
 
-What is read is not defined; whether it matters is another question: rows behind a matrix's edge and
+What is read is not defined; whether it matters is another question: rows after a matrix's edge and
 the padding of scale factors are loaded and then not used. So reads of memory that still holds the
 pattern of unwritten memory (chip/unwritten.py) are remembered, and if there were any, the launch is
 carried out again with something else in their place, in the same order and without the checker.
@@ -243,7 +243,7 @@ class Unwritten:
             f"in {name}: {self._place(read.region, at)}; {UNIT * read.units.size} bytes in this "
             f"access, {UNIT * int(self.units[read.region.base].sum())} there in the launch",
             f"missing: a write of {name} before the launch (torch.zeros for torch.empty, a memset "
-            "behind cudaMalloc), or a guard for what it does not have",
+            "after cudaMalloc), or a guard for what it does not have",
         ]
         if reached:
             details.append(reached)

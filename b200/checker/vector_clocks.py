@@ -1,4 +1,4 @@
-"""Vector clocks: which events each warp or unit is ordered behind.
+"""Vector clocks: which events each warp or unit is ordered after.
 
 A clock is an int32 array [rows, components]. A component counts the steps of something that
 happens in order: the

@@ -4,7 +4,7 @@ A relaxed arrive tells its waiter that the warp has come, and not what it has wr
 arrive whose scope leaves the waiter out. PTX promises nothing then. What today's chips do depends
 on the older access: a store, a cp.async or a load from another CTA may still be on its way; what
 has landed in shared memory, or has been read out of the warp's own, has happened. A store to the
-CTA's own shared memory has landed when a fence.proxy.async behind it is over: the pipelines of the
+CTA's own shared memory has landed when a fence.proxy.async after it is over: the pipelines of the
 CuTe DSL and of CUTLASS for pairs of CTAs hand over so.
 """
 
@@ -21,7 +21,7 @@ from b200.checker.vector_clocks import NEVER, ORDER, Agent
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
 
-IN_FLIGHT = ("generic", "atomic", "cp.async")  # writes that may be under way behind the instruction
+IN_FLIGHT = ("generic", "atomic", "cp.async")  # writes that may be under way after the instruction
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ def missing(state, agent: Agent, old: Record) -> str:
     if edge is None:
         relaxed = agent.relaxed_wait
         where = f"the wait at {words.line(relaxed)}" if relaxed is not None else "the wait"
-        return f"missing: .acquire on {where}, or fence.acq_rel.cluster behind it"
+        return f"missing: .acquire on {where}, or fence.acq_rel.cluster after it"
     what, where = mnemonic(edge.ins), words.line(edge.ins)
     if edge.ins.mods[0] == "barrier":
         return (
             f"missing: barrier.cluster.arrive.relaxed orders nothing ({where}): drop .relaxed or "
-            "fence (fence.acq_rel.cluster before the arrive and behind the wait)"
+            "fence (fence.acq_rel.cluster before the arrive and after the wait)"
         )
     by = f"at {where}, by {words.name(edge.agent)}"
     if edge.relaxed:

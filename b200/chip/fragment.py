@@ -158,7 +158,7 @@ class Fragment:
         the warp that are on their way to it. Raises Blocked while some are missing; returns if all
         are here, or cannot come any more.
 
-        A compiler may move the place where the lanes meet again behind the instruction (it knows
+        A compiler may move the place where the lanes meet again after the instruction (it knows
         that a condition there is the same in all lanes); on the chip the barrier itself waits for
         all threads of the warp.
         """

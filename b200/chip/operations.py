@@ -158,7 +158,7 @@ class CpAsync(Operation):
 
 @dataclass(frozen=True, slots=True)
 class CpAsyncArrive(Operation):
-    """cp.async.mbarrier.arrive of one thread, on the mbarrier at `offset` of `cta`, behind copies
+    """cp.async.mbarrier.arrive of one thread, on the mbarrier at `offset` of `cta`, after copies
     that are complete.
     """
 

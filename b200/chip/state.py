@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 SEGMENT = 2 << 20  # bytes; the driver maps global memory, and torch takes it, in units of 2 MiB
 ROUNDING = 512  # bytes; what an allocation of PyTorch's is a multiple of (kMinBlockSize)
-BEHIND = 1 << 60  # added to an address behind an allocation: in no window, and no host's
+BEHIND = 1 << 60  # added to an address after an allocation: in no window, and no host's
 
 
 class Region:
     """A guarded range of bytes; `u8` .. `u64` are numpy views of it, `base` its first address.
     `u128` has items of 16 bytes, only to be copied: no integer is as wide, so it is complex128.
 
-    behind: the name of the allocation that this memory lies behind and does not belong to, or "".
+    after: the name of the allocation that this memory lies after and does not belong to, or "".
     within: whether it ends inside of what PyTorch on a GPU rounds that allocation up to. owner: a
     weak reference to what keeps the memory allocated, None where that outlives any launch.
     constant: whether it is a .const variable.
@@ -131,13 +131,13 @@ class GlobalMemory:
         self._regions, self._bases = keep, [r.base for r in keep]
 
     def readable(self, address: int, nbytes: int, rounded: bool = False) -> int:
-        """Where a bulk copy of `nbytes` from an address reads: there, or in a region with `behind`.
+        """Where a bulk copy of `nbytes` from an address reads: there, or in a region with `after`.
 
-        Global memory is mapped in units of SEGMENT, so a copy that begins in a tensor or behind it
+        Global memory is mapped in units of SEGMENT, so a copy that begins in a tensor or after it
         does not fault on the chip, but for a tensor at a segment's end; it reads what lies there.
         Here that is all ones, as in memory that nothing has written, and it lies at an address
         that no host memory has. rounded: only as far as PyTorch rounds the allocation up; Fault
-        behind that.
+        after that.
         """
         i = bisect.bisect_right(self._bases, address) - 1
         if i >= 0 and self._regions[i].base + self._regions[i].size >= address + nbytes:
@@ -156,7 +156,7 @@ class GlobalMemory:
             inside = before.u8[address - before.base : address - before.base + nbytes]
             data[: inside.size] = inside
             data.setflags(write=False)
-            name = f"behind {before.name}"
+            name = f"after {before.name}"
             self._insert(Region(BEHIND + address, data, name, before.name, within))
             return BEHIND + address
         return address

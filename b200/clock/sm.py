@@ -13,7 +13,7 @@ class TensorPipe:
     """The queue of tcgen05.mma, cp, shift and commit of an SM: one after the other, in order.
 
     free: when the next MMA can start; copied: when the copies issued so far are in tensor memory
-    (an MMA behind them waits); head: when the latest operation left the queue; done: when all of
+    (an MMA after them waits); head: when the latest operation left the queue; done: when all of
     them are complete; effect: when the latest one that has a result takes effect.
     """
 

@@ -1,4 +1,4 @@
-"""What a timed launch leaves behind: when everything happened, who waited for what, how busy the
+"""What a timed launch leaves after: when everything happened, who waited for what, how busy the
 units were.
 
 Times are kept in clk and handed out in microseconds.
@@ -17,7 +17,7 @@ class Timeline:
     time_us: from the start of the kernel to its end. low_us, high_us: the same with the constants
     that have a range at their ends (equal to time_us where that was not asked for). load_batches:
     of each CTA, how many loads came before its first MMA and how many between that and the first
-    MMA behind them. signalled: of each CTA and source, the mbarriers on which its loads complete.
+    MMA after them. signalled: of each CTA and source, the mbarriers on which its loads complete.
     asked_bytes, sent_bytes: by st of global memory, and the whole sectors that these touch.
     resumed: a CTA had MMAs after it had stored what it read from tensor memory
     (not after it read: a kernel with two products may read one before the other is done). The

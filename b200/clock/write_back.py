@@ -31,7 +31,7 @@ class Moved:
 
 
 def behind_memset(read: float, c: Constants) -> float:
-    """What could be read in the time that a DRAM which reads `read` bytes behind a memset loses to
+    """What could be read in the time that a DRAM which reads `read` bytes after a memset loses to
     writing back what that has left in the L2.
     """
     written = -c.dirty_share * c.l2_capacity * expm1(-read / c.l2_capacity)

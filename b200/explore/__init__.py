@@ -13,7 +13,7 @@ What it relies on, and why that is sound:
   first. control.py follows every value that may (looks at an mbarrier, atomics, strong reads,
   clocks, answers of cluster launch control; all reads, where the checker found a race) and calls
   the launch incomplete where one decides over a step. A loop around one wait is the wait; a look
-  that only leaves out the wait behind it is a step of its own, with both outcomes: in the run that
+  that only leaves out the wait after it is a step of its own, with both outcomes: in the run that
   is recorded it is told that the phase is not over, and the wait passes for it.
 * Reads that the checker found ordered give the same in every order: its happens-before is of the
   same steps.

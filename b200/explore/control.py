@@ -5,7 +5,7 @@ acquire), clocks, answers of cluster launch control, and all that is computed fr
 registers or through memory. They do no harm where they only become data. They do where a branch, a
 guard or an operand of an instruction that synchronises depends on them; then one run does not show
 what another order does. A loop around one wait is the wait. A look that decides only whether the
-wait behind it is left out (consumer_try_wait and consumer_wait of CUTLASS's pipelines) is a step of
+wait after it is left out (consumer_try_wait and consumer_wait of CUTLASS's pipelines) is a step of
 its own, with both outcomes (trace.py: LOOK). Plain reads are as ordered as the
 checker found them: where it found a race, they count as such values, too.
 """
@@ -112,7 +112,7 @@ class Control:
                         self.inside[index] |= {-1 - block.index}
 
     def _branches(self, block: Block) -> Causes:
-        """What decides over the way on behind a block, branches around it included."""
+        """What decides over the way on after a block, branches around it included."""
         last = block.ops[-1]
         return self.decides.get(id(last.ins), NONE) if last.entry is None else NONE
 
@@ -211,7 +211,7 @@ class Control:
         return [op.ins for i in region for op in self.blocks[i].ops if _synchronises(op.ins)]
 
     def decide(self, index: int) -> Causes:
-        """The instructions that decide over the way on behind a block, once it is executed."""
+        """The instructions that decide over the way on after a block, once it is executed."""
         return _instructions(self._branches(self.blocks[index]))
 
     def _left_out(self, block: Block) -> Instr | None:

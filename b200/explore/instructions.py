@@ -124,7 +124,7 @@ def _copies_arrive(ins: Instr, run):
 
 
 def _look(ins: Instr, run):
-    """A look that leaves out the wait behind it if it finds the phase over. It is told that it is
+    """A look that leaves out the wait after it if it finds the phase over. It is told that it is
     not, so that the wait is recorded, which then passes for what the look has found.
     """
     find = barrier_operand(ins)

@@ -2,7 +2,7 @@
 `b200/chip/tensor/tmem_alloc.py` as functions of small states that can be compared and kept.
 
 Each class: `start` is the state before the first step; `open(state, step)` says whether a step of
-WAITS may pass; `after(state, step)` is the state behind a step, and raises Broken where the step is
+WAITS may pass; `after(state, step)` is the state after a step, and raises Broken where the step is
 an error there.
 """
 

@@ -37,7 +37,7 @@ TO_PEER = (BulkToPeer, BulkReduceToPeer, StAsync, RedAsync)  # bytes on the mbar
 
 
 class Peek(NamedTuple):
-    """A look that decides whether the wait behind it is left out. over: whether it has found so."""
+    """A look that decides whether the wait after it is left out. over: whether it has found so."""
 
     step: Step
     ins: Instr
@@ -50,7 +50,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.traces: dict[Cluster, Trace] = {}
-        # of each lane of a warp: the steps that its next one directly comes behind
+        # of each lane of a warp: the steps that its next one directly comes after
         self.last: dict[WarpState, list[tuple[int, ...]]] = {}
         self.commits: dict[tuple[WarpState, CTA], int] = {}
         # MEET steps whose end is still to come, of a fragment (a warp at the cluster's barrier)
@@ -66,12 +66,12 @@ class Recorder:
         return found
 
     def behind(self, state: WarpState, mask: int) -> tuple[int, ...]:
-        """The steps that the next one of some lanes comes behind."""
+        """The steps that the next one of some lanes comes after."""
         last = self.last.setdefault(state, [()] * 32)
         return tuple(sorted({number for lane in active(mask) for number in last[lane]}))
 
     def converged(self, state: WarpState, mask: int) -> None:
-        """Lanes go on together: each is behind what any of them did."""
+        """Lanes go on together: each is after what any of them did."""
         self._set(state, mask, self.behind(state, mask))
 
     def _set(self, state: WarpState, mask: int, numbers: tuple[int, ...]):
@@ -102,7 +102,7 @@ class Recorder:
 
     # --- looks that leave out a wait --------------------------------------------------------------
     def looks_at(self, warp: Fragment, place: Place, parity: int, ins: Instr, over: bool) -> None:
-        """A look that leaves out the wait behind it if the phase is over; over: whether it is."""
+        """A look that leaves out the wait after it if the phase is over; over: whether it is."""
         earlier = self.looks.setdefault(warp.state, [])
         for peek in [p for p in earlier if p.ins is ins and p.lanes & warp.mask]:
             self.not_waited_for(warp.cta, peek)
@@ -125,7 +125,7 @@ class Recorder:
         return here[-1] if here else None
 
     def not_waited_for(self, cta: CTA, peek: Peek) -> None:
-        """What the wait behind a look does is not known."""
+        """What the wait after a look does is not known."""
         trace = self.trace(cta)
         text = (
             f"{line(peek.ins)}: what a look has found decides over something else than whether the "

@@ -169,7 +169,7 @@ class Search:
         found, work = 1 << seed, [seed]
         while work:
             number = work.pop()
-            if number not in ready:  # one step that it must come behind has to be taken first
+            if number not in ready:  # one step that it must come after has to be taken first
                 missing = self.direct[number] & left
                 add = 0 if missing & found else missing & -missing
             elif self._can(state, number):  # all that do not commute with it

@@ -5,10 +5,10 @@ steps and not with its orders.
 warp, and for a wait, those that complete the phase it waits for, where that barrier is settled. A
 barrier is settled if
 
-  1. each of its arrivals comes, in every order, behind all arrivals of the phase before,
-  2. each wait comes behind the phase before the one it waits for (else a look at the parity would
+  1. each of its arrivals comes, in every order, after all arrivals of the phase before,
+  2. each wait comes after the phase before the one it waits for (else a look at the parity would
      take that phase's predecessor for it), and so does a LOOK that leaves it out; and some arrival
-     of the next phase comes behind the wait (else that phase may end first, and the parity says
+     of the next phase comes after the wait (else that phase may end first, and the parity says
      that nothing is over),
   3. bytes are announced no later than some arrival of their phase (else it may end without them).
 
@@ -179,13 +179,13 @@ class Order:
         return None
 
     def _overtaken(self, wait: Step, uses: list[Use], following: int) -> Why | None:
-        """Whether the use behind the one that a wait waits for may be over before it looks."""
+        """Whether the use after the one that a wait waits for may be over before it looks."""
         if following >= len(uses) or not uses[following].complete:
             return None
         signals = uses[following].signals
         if any(self.before[s.number] >> wait.number & 1 for s in signals):
             return None
-        return Why("the phase behind the one waited for may be over before", wait, signals[-1])
+        return Why("the phase after the one waited for may be over before", wait, signals[-1])
 
     def _bytes(self, course: Course) -> Why | None:
         for use in course.uses:
@@ -221,12 +221,12 @@ class Order:
             for step in steps:
                 ends = step.kind == kinds.RELINQUISH and step.rank == rank
                 if ends and _bits(mine) & ~self.before[step.number]:
-                    return Why("an allocation may come behind relinquish_alloc_permit", step)
+                    return Why("an allocation may come after relinquish_alloc_permit", step)
         return None
 
     def _registers(self, steps: list[Step], open_places) -> Why | None:
         """Registers that are taken are there in the end, if those that are given back come whatever
-        else waits: behind no warp that takes some, and behind no wait that may be for ever.
+        else waits: after no warp that takes some, and after no wait that may be for ever.
         """
         takes = _bits([s for s in steps if s.kind == kinds.TAKE])
         doubtful = _bits(
@@ -234,7 +234,7 @@ class Order:
         )
         for step in steps:
             if step.kind == kinds.GIVE and self.before[step.number] & (takes | doubtful):
-                return Why("registers are given back behind a step that may wait for them", step)
+                return Why("registers are given back after a step that may wait for them", step)
         return None
 
 

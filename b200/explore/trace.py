@@ -1,4 +1,4 @@
-"""What is recorded of a cluster's synchronisation: steps, and what each must come behind."""
+"""What is recorded of a cluster's synchronisation: steps, and what each must come after."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 class Step:
     """One synchronising instruction of a warp, or one signal of an asynchronous operation.
 
-    number: in the order of the run. before: numbers of steps that it directly comes behind, in
+    number: in the order of the run. before: numbers of steps that it directly comes after, in
     every order. actor: (rank of the CTA, warp, name of the asynchronous operation or "").
     count: arrivals of each of `times` lanes, threads that meet, lanes that exit, columns, or
     registers. tx: bytes announced or completed. parity: waited for; token: it is of the state

@@ -153,7 +153,7 @@ class Telling:
             kinds.WAIT: f"passes its wait for parity {step.parity} of {at}",
             kinds.LOOK: f"looks whether parity {step.parity} of {at} is over",
             kinds.MEET: f"arrives at {at}",
-            kinds.PASS: f"goes on behind {at}",
+            kinds.PASS: f"goes on after {at}",
             kinds.EXIT: "exits",
             kinds.ALLOC: f"allocates {step.count} columns of tensor memory",
             kinds.ALLOC_PAIR: f"allocates {step.count} columns of tensor memory for its pair",

@@ -72,7 +72,7 @@ class Pack:
 
     digests, sizes: SHA-256 and bytes of every tensor before the launches. read_bytes: what one call
     must read at least. expected: SHA-256 of every tensor after the launches, or None. buffers:
-    what else the launches are handed; a relocation numbers them behind the tensors.
+    what else the launches are handed; a relocation numbers them after the tensors.
     """
 
     programs: tuple[str, ...]

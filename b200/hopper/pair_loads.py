@@ -26,7 +26,7 @@ from b200.hopper.statements import Block, Statement, closing
 
 RANK_BIT = 24  # of a shared::cluster address, the lowest of its CTA's rank
 EVEN_RANKS = 0x5555  # of a multicast's mask
-BEHIND = 256  # bytes of shared memory behind the kernel's own: the mbarrier, notes from NOTES
+BEHIND = 256  # bytes of shared memory after the kernel's own: the mbarrier, notes from NOTES
 NOTES, NOTED = 128, 32  # a note is four bytes, its place by that of the barrier
 POLLS = 1000  # of a noted barrier, some 20 us: a program may have announced bytes that never come
 _EXPECT = "mbarrier.expect_tx.relaxed.{}.b64"

@@ -2,7 +2,7 @@
 
 A tensor is compiled with the sizes and strides that it has, but for those that are marked dynamic.
 A call hands over a pointer, and of sizes and strides those that are marked in *its* tensor. The DSL
-does not compare the two: where fewer are marked than the code reads, it reads what lies behind, 0
+does not compare the two: where fewer are marked than the code reads, it reads what lies after, 0
 or anything; where a fixed size differs, the code goes on with the one it was compiled for.
 """
 

@@ -28,7 +28,7 @@ _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd", "Autogra
 
 
 def patch() -> None:
-    """Put the program's functions behind what gives their tensors a device."""
+    """Put the program's functions after what gives their tensors a device."""
     _patch_saved_tensors()
     _patch_backward()
     _patch_hooks()

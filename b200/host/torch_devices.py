@@ -232,7 +232,7 @@ def _numpy(self, *_args, **_kwargs):
 
 
 def _represent(self, **kwargs) -> str:
-    """The text that torch prints of a tensor on a GPU: the device behind the values."""
+    """The text that torch prints of a tensor on a GPU: the device after the values."""
     with _ON_CPU():
         leaf = self.grad_fn is None
         text = repr(self.detach().requires_grad_(self.requires_grad) if leaf else as_cpu(self))

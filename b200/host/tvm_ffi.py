@@ -72,7 +72,7 @@ class Descriptor:
 
 
 def _structure(fields: list[tuple[int, int]], at: int) -> bytes:
-    """(value, bytes) fields as a C structure that begins at or behind offset `at`."""
+    """(value, bytes) fields as a C structure that begins at or after offset `at`."""
     largest = max((size for _, size in fields), default=1)
     out = bytearray(-at % largest)
     start = len(out)

@@ -87,7 +87,7 @@ def _callee(call: ast.Call) -> str:
 
 
 def _initialises(callee: str) -> bool:
-    """mbarrier_init, init_barriers, ...; a fence behind it is none."""
+    """mbarrier_init, init_barriers, ...; a fence after it is none."""
     name = callee.lower()
     return "init" in name and ("bar" in name) and "fence" not in name
 

@@ -12,7 +12,7 @@ alike ones come together. What that relies on, and why it is sound:
     the same places: a factory looks at nothing else of an instruction, so that what one of them
     made serves all.
 *   The array form of a stateless instruction works on each element by itself, so that arrays one
-    behind the other give results one behind the other. tests/b200/chip/isa_support.py holds each
+    after the other give results one after the other. tests/b200/chip/isa_support.py holds each
     instruction that it tests to that.
 
 A machine that gives instructions a time, or records what they do, leaves their order alone.

@@ -34,7 +34,7 @@ def translate(program: Program, kernel: Kernel, writer: type | None = None) -> T
 
 
 def _lay_out(out: Translated):
-    """Offsets of shared variables (static first, the dynamic array behind) and of local ones."""
+    """Offsets of shared variables (static first, the dynamic array after) and of local ones."""
     shared, local = SMEM_BASE, 0
     variables = [*out.program.variables.values(), *out.kernel.variables.values()]
     for v in sorted((v for v in variables if v.space == "shared"), key=lambda v: v.size == 0):

@@ -27,7 +27,7 @@ class Writer(Operands):
     """Writes the Python source of one kernel.
 
     packs: alike instructions become one (packing.py). packed: while a block is written, registers
-    whose values lie one behind the other in an array, and its name.
+    whose values lie one after the other in an array, and its name.
     """
 
     packs = True
@@ -271,7 +271,7 @@ class Writer(Operands):
         return op.entry is None or op.entry.style != "pure"
 
     def _pack(self, group: list[Op]):
-        """One call for alike instructions: their operands one behind the other."""
+        """One call for alike instructions: their operands one after the other."""
         rows = [
             [self._operand(o, TYPE_BITS[k]) for o, k in zip(_flat(op.ins), op.made.ins)]
             for op in group

@@ -137,7 +137,7 @@ class View:
     """The inputs of one group and places (m, n, l) of its output.
 
     before: what the output held there before the call, float64 [S], None where that is not known.
-    neighbours: (place in the list, a, b) of the groups before and behind this one.
+    neighbours: (place in the list, a, b) of the groups before and after this one.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """A process for each case, by pebble: started, ended when it takes too long, reported when it
 crashes. What pebble does not know stands here: the output of a case, where it was, and the programs
-it leaves behind.
+it leaves after.
 
 Cases do not share a process, although the leaderboards' do: what a case says must not depend on the
 cases before it, and a submission may crash, close its output or change any module. In the emulator

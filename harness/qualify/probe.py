@@ -19,7 +19,7 @@ from b200.program.module import Kernel, Variable
 VARIABLE = "seen"
 COUNTERS = ("CTAs", "CTAs a cluster", "threads a CTA", "bytes of dynamic shared memory")
 LOADED = 8  # bytes that are kept of each box
-BARRIER = 32768  # offset in shared memory, behind the box
+BARRIER = 32768  # offset in shared memory, after the box
 _UNITS = ((8, "b64", "%d0"), (4, "b32", "%r0"), (1, "b8", "%h0"))
 # ptxas: kernel parameters of more than 4,352 bytes, eight groups, need PTX ISA 8.1.
 _HEAD = ".version 8.1\n.target sm_90\n.address_size 64\n"

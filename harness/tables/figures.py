@@ -125,7 +125,7 @@ def main(argv: Sequence[str]) -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", action="store_true", help="render all tables from docs/results")
     what.add_argument("--check", action="store_true", help="say which differ; exit status 1 if any")
-    what.add_argument("--commands", action="store_true", help="the command behind each table")
+    what.add_argument("--commands", action="store_true", help="the command after each table")
     options = parser.parse_args(argv)
     if options.commands:
         for command in dict.fromkeys(table.command for table in TABLES.values()):

@@ -1,4 +1,4 @@
-"""python -m b200 run: statuses, what it prints, CUDA programs, what it leaves behind."""
+"""python -m b200 run: statuses, what it prints, CUDA programs, what it leaves after."""
 
 from __future__ import annotations
 

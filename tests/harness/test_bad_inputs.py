@@ -1,5 +1,5 @@
 """What a user may get wrong on the command line: each is one line on stderr with the right exit
-status, before anything runs, and leaves nothing behind.
+status, before anything runs, and leaves nothing after.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_scales_of_another_row_group():
 
 
 def test_scales_an_atom_too_far():
-    """Behind the last atom of a batch lies the first one of the next."""
+    """After the last atom of a batch lies the first one of the next."""
     data = gemm()
 
     def shift(x):

@@ -47,7 +47,7 @@ def test_another_leading_dimension(pitch):
 def test_rows_of_an_input_as_far_apart_as_elements_are():
     data = gemm()
 
-    def read(raw):  # a row is K bytes behind the one before, not K / 2
+    def read(raw):  # a row is K bytes after the one before, not K / 2
         flat = raw.permute(2, 0, 1).reshape(-1)
         l, m, k = torch.meshgrid(*(torch.arange(s) for s in (2, 128, 256)), indexing="ij")
         at = (l * 128 * 256 + m * 512 + k).clamp(max=flat.numel() - 1)

@@ -246,7 +246,7 @@ def test_a_gpu_is_timed_as_on_the_leaderboard(run_eval, stand_in):
 
 
 def test_finished_cases_are_not_lost_when_interrupted(stand_in, tmp_path):
-    """The first case never ends; those behind it are done when SIGINT comes."""
+    """The first case never ends; those after it are done when SIGINT comes."""
     submission = stand_in("while m == 1: time.sleep(1)\nlaunch(); return ref_kernel(data)")
     lines = [f"m: {m}; n: 40; k: 64; l: 1" for m in (1, 2, 3)]
     cases_given = [word for line in lines for word in ("--case", line)]

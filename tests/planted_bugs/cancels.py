@@ -79,7 +79,7 @@ def planted(name: str, title: str, kind: str, words, marks, schedule=None, **bug
 PLANTED = [
     planted(
         "cancel_behind_a_failure",
-        "one more request behind the response that no cluster is left",
+        "one more request after the response that no cluster is left",
         "protocol",
         ("requested again after a response has said that none is left", "the failure was seen at"),
         ("request", "query"),
@@ -96,7 +96,7 @@ PLANTED = [
     ),
     planted(
         "response_reused_without_fence",
-        "a response is asked for anew with no proxy fence behind the read of the one before",
+        "a response is asked for anew with no proxy fence after the read of the one before",
         "proxy",
         ("proxy (portability)", "where the one before was read, with no fence.proxy.async"),
         ("read", "request"),

@@ -77,7 +77,7 @@ def remote_read(last: bool) -> Source:
 
 
 def mismatched(bug: bool) -> Source:
-    """CTA 0 signals behind a cluster barrier at which CTA 1 arrives only after the signal."""
+    """CTA 0 signals after a cluster barrier at which CTA 1 arrives only after the signal."""
     k = cluster_start()
 
     mbarriers(k, 1, 1024)

@@ -114,7 +114,7 @@ PLANTED = [
         GEMM,
         "no_init_fence",
         "protocol",
-        ("without a fence behind its initialisation", "fence.mbarrier_init"),
+        ("without a fence after its initialisation", "fence.mbarrier_init"),
         ("init full",),
     ),
     DslPlantedBug(

@@ -40,7 +40,7 @@ def mailed(
 ) -> Source:
     """CTA 0 writes numbers and signals, CTA 1 polls and reads them.
 
-    before: a fence in front of the signal. behind: one after the poll. copied: how the writer waits
+    before: a fence in front of the signal. after: one after the poll. copied: how the writer waits
     for its bulk copy, "" if it stores. fetched: the reader takes a bulk copy.
     """
     k = opening()
@@ -192,7 +192,7 @@ SIGNAL = "the signal between the two does not order them"
 PLANTED = [
     flagged(
         "flag_without_release",
-        "a flag is set behind the data with no fence between",
+        "a flag is set after the data with no fence between",
         (SIGNAL, "missing: fence.acq_rel.gpu (__threadfence) between the write and the st"),
         RELAXED,
         RELAXED | {"before": GPU_FENCE},
@@ -207,7 +207,7 @@ PLANTED = [
     flagged(
         "flag_without_acquire",
         "a flag is polled with relaxed loads, and no fence follows",
-        (SIGNAL, "missing: fence.acq_rel.gpu (__threadfence) behind the ld"),
+        (SIGNAL, "missing: fence.acq_rel.gpu (__threadfence) after the ld"),
         RELAXED_POLL,
         RELAXED_POLL | {"behind": GPU_FENCE},
     ),
@@ -254,7 +254,7 @@ PLANTED = [
     ),
     flagged(
         "fetched_without_proxy_fence",
-        "a bulk copy fetches what another CTA has stored, with no proxy fence behind the flag",
+        "a bulk copy fetches what another CTA has stored, with no proxy fence after the flag",
         ("cp.async.bulk reads global memory that st.global wrote through the generic proxy",),
         {},
         {"behind": PROXY_FENCE},
@@ -280,8 +280,8 @@ PLANTED = [
     ),
     counter(
         "counter_without_acquire",
-        "the last CTA reads behind a relaxed counter with no fence",
-        (SIGNAL, "missing: fence.acq_rel.gpu (__threadfence) behind the atom"),
+        "the last CTA reads after a relaxed counter with no fence",
+        (SIGNAL, "missing: fence.acq_rel.gpu (__threadfence) after the atom"),
         ("read", "write", "signal"),
         {"atomic": COUNT, "before": GPU_FENCE, "behind": ""},
         {"atomic": COUNT_ACQ_REL.format("gpu"), "behind": ""},

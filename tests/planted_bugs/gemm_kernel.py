@@ -36,7 +36,7 @@ class Options:
         self.expected = STAGE
         self.full_count = self.empty_count = 1
         self.first_accumulates = 0
-        self.later_accumulates = 0  # the first MMA of the tiles behind the first
+        self.later_accumulates = 0  # the first MMA of the tiles after the first
         self.columns = COLUMNS  # that the epilogue reads and stores
         self.forget_base = self.forget_lane = self.early_commit = self.again = False
         self.tiles = 1

@@ -355,14 +355,14 @@ PLANTED = [
     edit(
         "tensormap_used_without_fence",
         "no tensormap fence between the edit of a tensormap and its use",
-        ("used without a fence behind its edit", "fence.proxy.tensormap::generic.acquire"),
+        ("used without a fence after its edit", "fence.proxy.tensormap::generic.acquire"),
         fence="",
         barrier=True,
     ),
     edit(
         "tensormap_fenced_before_its_edit",
-        "the editor's tensormap fence stands before the edit (right: behind it, before the barrier)",
-        ("used without a fence behind its edit", "that it has waited for"),
+        "the editor's tensormap fence stands before the edit (right: after it, before the barrier)",
+        ("used without a fence after its edit", "that it has waited for"),
         fence="early",
         barrier=True,
         good="editor",

@@ -15,7 +15,7 @@ from tests.planted_bugs.cta import ints, start, store_own
 
 HOPS = 10  # warps of the chain
 LINKS = 1024  # shared-memory offset of its mbarriers, one in front of each of its warps
-BEGIN, LAST = f"%r1+{LINKS}", f"%r1+{LINKS + 8 * HOPS}"  # who waits for LAST is behind all of it
+BEGIN, LAST = f"%r1+{LINKS}", f"%r1+{LINKS + 8 * HOPS}"  # who waits for LAST is after all of it
 SHARED = 2048  # offset of the mbarrier that it is about
 ANSWER = SHARED + 8
 ALLOC = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32"
@@ -38,7 +38,7 @@ def all_mbarriers(k: Source):
 
 
 def memory_first(bug: bool) -> Source:
-    """Warp 0 takes all tensor memory, behind the chain, and holds it until the last warp arrives,
+    """Warp 0 takes all tensor memory, after the chain, and holds it until the last warp arrives,
     which needs all of it before.
     """
     k = start(32 * (HOPS + 3))
@@ -72,7 +72,7 @@ def memory_first(bug: bool) -> Source:
 
 def overtaken(bug: bool) -> Source:
     """Warp 0 waits for a phase of a barrier that warp 1 completes. The end of the chain that warp 1
-    begins then completes the next phase: behind warp 0's answer, or as soon as it is there.
+    begins then completes the next phase: after warp 0's answer, or as soon as it is there.
     """
     k = start(32 * (HOPS + 3))
     all_mbarriers(k)
@@ -160,10 +160,10 @@ PLANTED = [
     ),
     PlantedBug(
         "phase_overtaken",
-        "the phase behind the one that a warp waits for may be over before it looks",
+        "the phase after the one that a warp waits for may be over before it looks",
         overtaken,
         "deadlock",
-        ("another order of the warps hangs", "the phase behind the one waited for"),
+        ("another order of the warps hangs", "the phase after the one waited for"),
         ("wait", "first", "second"),
         ints(THREADS),
         numbers(THREADS),

@@ -37,7 +37,7 @@ def _poll(k: Source, address: str, wanted: int, load="ld.acquire.gpu.global.u32"
 
 
 def wrong_word(bug: bool) -> Source:
-    """CTA 1 waits for CTA 0's flag; with the bug CTA 0 sets the word behind it."""
+    """CTA 1 waits for CTA 0's flag; with the bug CTA 0 sets the word after it."""
     k = _start()
     k("setp.ne.u32 %p5, %r2, 0;")
     k("@%p5 bra READER;")
@@ -107,7 +107,7 @@ def lock(bug: bool) -> Source:
 
 
 def shared_flag(bug: bool) -> Source:
-    """A warp polls a word of shared memory; with the bug it is set behind a barrier for both."""
+    """A warp polls a word of shared memory; with the bug it is set after a barrier for both."""
     k = _start(64)
     k.only(0, lambda: k("st.shared.u32 [%r1], 0;"))
     k("bar.sync 0;")
@@ -180,7 +180,7 @@ def planted(
 PLANTED = [
     planted(
         "flag_in_the_wrong_word",
-        "a CTA polls a flag, and another sets the word behind it",
+        "a CTA polls a flag, and another sets the word after it",
         wrong_word,
         (
             "warp 0 of CTA (1, 0, 0) polls global memory at 0x",
@@ -209,7 +209,7 @@ PLANTED = [
     ),
     planted(
         "shared_flag_behind_a_barrier",
-        "a warp polls shared memory that is set behind a barrier it has to come to",
+        "a warp polls shared memory that is set after a barrier it has to come to",
         shared_flag,
         (
             "polls shared memory at 0x",

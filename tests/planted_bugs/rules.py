@@ -241,7 +241,7 @@ def behind_the_end(right: int, wrong: int) -> Source:
 
 
 def next_words(bug: bool) -> Source:
-    """Each thread loads its word, or the one behind it, of 32 words."""
+    """Each thread loads its word, or the one after it, of 32 words."""
     k = start(32, ".param .u64 src, .param .u64 out")
     k("mul.wide.u32 %rd8, %r0, 4;")
     k("add.u64 %rd9, %rd0, %rd8;")
@@ -280,7 +280,7 @@ PLANTED = [
         "a named barrier serves two warps, then four, with nothing between",
         two_groups,
         "protocol",
-        ("barrier 1 of the CTA is used again with nothing to order it behind its use before",),
+        ("barrier 1 of the CTA is used again with nothing to order it after the previous use",),
         ("first", "second"),
         128,
     ),
@@ -317,7 +317,7 @@ PLANTED = [
     ),
     plain(
         "registers_given_too_late",
-        "a warpgroup gives registers back behind a wait for the one that needs them",
+        "a warpgroup gives registers back after a wait for the one that needs them",
         registers_late,
         "deadlock",
         ("wait in setmaxnreg.inc", "for 192 a thread", "each thread starts with 128"),
@@ -386,7 +386,7 @@ PLANTED = [
         "a bulk copy reads 1 KB from a tensor of 128 bytes",
         lambda bug: behind_the_end(128, 1024 * bug),
         "global",
-        ("a bulk copy reads behind a tensor's end", "faults where nothing is mapped"),
+        ("a bulk copy reads after a tensor's end", "faults where nothing is mapped"),
         ("load",),
         numbered(32),
         lambda args: torch.arange(32, dtype=torch.int32),
@@ -403,10 +403,10 @@ PLANTED = [
     ),
     PlantedBug(
         "load_behind_the_end",
-        "the last thread loads the word behind a tensor of 32",
+        "the last thread loads the word after a tensor of 32",
         next_words,
         "protocol",
-        ("protocol (portability)", "4 bytes at", "are loaded behind", "rounds its allocation up"),
+        ("protocol (portability)", "4 bytes at", "are loaded after", "rounds its allocation up"),
         ("load",),
         numbered(32),
         lambda args: torch.arange(32, dtype=torch.int32),

@@ -213,7 +213,7 @@ def numbers():
 
 
 def handed(name: str, title: str, words, bug: str, **options) -> PlantedBug:
-    """Data of one CTA that another reads behind an arrive."""
+    """Data of one CTA that another reads after an arrive."""
     good = options.pop("good", {"arrive": CLUSTER_SCOPE})
 
     def build(wrong: bool) -> Source:
@@ -267,7 +267,7 @@ PLANTED = [
     ),
     handed(
         "stores_behind_a_relaxed_wait",
-        "a CTA reads what another has stored behind a wait that is relaxed",
+        "a CTA reads what another has stored after a wait that is relaxed",
         ("missing: .acquire on the wait",),
         CLUSTER_SCOPE,
         wait="relaxed.cluster",
@@ -291,7 +291,7 @@ PLANTED = [
     ),
     planted(
         "pair_frees_before_its_peer_allocates",
-        "tcgen05.dealloc of a pair with no cluster barrier behind the allocs",
+        "tcgen05.dealloc of a pair with no cluster barrier after the allocs",
         lambda bug: allocated(True, not bug),
         "lifetime",
         ("before the peer CTA is known to have allocated it",),

@@ -62,7 +62,7 @@ def _finish(k: Source, at: int = 0) -> Source:
 
 def made_here(fence: str, fenced: str = "%rd1") -> Source:
     """Warp 0 writes a tensormap with plain stores, warp 1 loads with it. fence: by the "user" of
-    it, by its "maker" behind the stores, "early" by the maker before them, or "".
+    it, by its "maker" after the stores, "early" by the maker before them, or "".
     """
     k = _start()
     acquire = ACQUIRE.format(fenced)
@@ -128,7 +128,7 @@ def copied_over(bug: bool) -> Source:
 
 
 def _slot(content: bytes) -> int:
-    """Address of 128 bytes of global memory with a tensormap in them, a second one behind them."""
+    """Address of 128 bytes of global memory with a tensormap in them, a second one after them."""
     raw = torch.zeros(512, dtype=torch.uint8)
     at = -raw.data_ptr() % 128
     for place in (at, at + 128):
@@ -176,14 +176,14 @@ PLANTED = [
     ),
     made(
         "tensormap_stored_fence_too_early",
-        "the fence stands before the stores of the tensormap (right: behind them)",
+        "the fence stands before the stores of the tensormap (right: after them)",
         ("missing: fence.proxy.tensormap::generic.acquire",),
         fence="early",
         good="maker",
     ),
     made(
         "tensormap_fence_of_another",
-        "the fence names the 128 bytes behind the tensormap",
+        "the fence names the 128 bytes after the tensormap",
         ("its CTA has fenced the 128 bytes at",),
         fence="user",
         fenced="%rd1+128",

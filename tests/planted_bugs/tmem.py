@@ -17,7 +17,7 @@ def tensor_memory(
     other=False,
     free_first=False,
 ) -> Source:
-    """Warp 0 writes tensor memory, warp 4 (same quarter) reads it behind a CTA barrier."""
+    """Warp 0 writes tensor memory, warp 4 (same quarter) reads it after a CTA barrier."""
     k = start(160)
     columns = 512 if again else 32
 
@@ -88,7 +88,7 @@ PLANTED = [
         "tmem_without_fences",
         "tensor memory is handed over by bar.sync without tcgen05 fences",
         "race",
-        ("behind a barrier without tcgen05 fences", "tcgen05.fence::before_thread_sync"),
+        ("after a barrier without tcgen05 fences", "tcgen05.fence::before_thread_sync"),
         ("tmem load", "tmem store"),
         fences=False,
     ),
@@ -129,7 +129,7 @@ PLANTED = [
     ),
     tensor(
         "used_after_dealloc",
-        "tensor memory is read behind its tcgen05.dealloc",
+        "tensor memory is read after its tcgen05.dealloc",
         "lifetime",
         ("tcgen05.ld uses tensor memory that is deallocated", "before tcgen05.dealloc"),
         ("tmem load", "dealloc"),

@@ -125,7 +125,7 @@ def unwritten(name: str, title: str, build, opcode: str, args, expected: int = 1
 
 PLANTED = [
     unwritten(
-        "unwritten_words", "words behind what is written, loaded", plain, "ld.global", _from(24)
+        "unwritten_words", "words after what is written, loaded", plain, "ld.global", _from(24)
     ),
     unwritten(
         "unwritten_counter",

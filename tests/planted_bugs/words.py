@@ -94,7 +94,7 @@ def store_sum(k: Source):
 
 
 def look_once(bug: bool) -> Source:
-    """Warp 1 reads what warp 0 loads, behind a try_wait that it repeats, or does not."""
+    """Warp 1 reads what warp 0 loads, after a try_wait that it repeats, or does not."""
     k = pipeline_start()
     k.only(0, lambda: loads(k, 0, 0, FULL))
 
@@ -139,7 +139,7 @@ def refilled(bug: bool) -> Source:
 
 
 def one_parity_twice(bug: bool) -> Source:
-    """Warp 1 reads three tiles out of one buffer; its phase flips behind each, or only once."""
+    """Warp 1 reads three tiles out of one buffer; its phase flips after each, or only once."""
     k = pipeline_start()
     parities = (0, 1, 1) if bug else (0, 1, 0)
 
@@ -255,7 +255,7 @@ PLANTED = [
     ),
     PlantedBug(
         "one_parity_twice",
-        "a consumer does not flip its phase behind the second tile",
+        "a consumer does not flip its phase after the second tile",
         one_parity_twice,
         "deadlock",
         (

@@ -19,7 +19,7 @@ SCRATCH = "%mutated"  # a register of the mutation's own
 
 @dataclass(frozen=True)
 class Subject:
-    """A compiled launch to mutate. launch: what Gpu.launch takes behind the program. idle: PTX that
+    """A compiled launch to mutate. launch: what Gpu.launch takes after the program. idle: PTX that
     no warp executes in it, such as the loads of a smaller tile: a change there changes nothing.
     Lines as `numbered` has them.
     """

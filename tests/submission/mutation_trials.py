@@ -5,7 +5,7 @@ what is indented below a likely cause (its facts, what to look for) is of its li
 Place: the line of submission.py that the mutated instruction stands in, or the line of its helper's
 call, or the offset of the mbarrier that it works on in the kernel as it is. A report cannot name the
 place of a fence or bar.warp.sync that is gone: there it is a line of what it stood between, the
-mbarrier.init before, the tcgen05 instruction behind, or an access of shared memory on either side.
+mbarrier.init before, the tcgen05 instruction after, or an access of shared memory on either side.
 Step: a word for what is missing (STEPS); a changed offset or coordinate needs the line alone, since
 nothing is missing.
 """
@@ -203,7 +203,7 @@ def why_harmless(gpu, subject: Subject, mutation: Mutation) -> str:
 
 def _waited_for(lines: list[str], at: int) -> bool:
     """Whether an mbarrier is waited for before a line each time that it is executed, and the
-    staging buffer not used in between: no branch from below comes back behind the wait.
+    staging buffer not used in between: no branch from below comes back after the wait.
     """
     for start in range(at - 1, -1, -1):
         if "ld.shared.v" in lines[start] or "stmatrix" in lines[start]:

@@ -47,7 +47,7 @@ def test_few_candidates_have_the_best_of_each_other_kind_behind_them():
 
 
 def moved(tensor):
-    """Bytes that a tensor lies behind the begin of its allocation."""
+    """Bytes that a tensor lies after the begin of its allocation."""
     return tensor.data_ptr() - tensor.untyped_storage().data_ptr()
 
 

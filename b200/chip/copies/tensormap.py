@@ -135,7 +135,7 @@ class TensorMap:
 
     @cached_property
     def box_extent(self) -> int:
-        """Bytes from the first to behind the last of a box in global memory."""
+        """Bytes from the first to after the last of a box in global memory."""
         return 1 + sum((n - 1) * step for n, step in zip(self.box_shape, self.box_strides))
 
     @cached_property
@@ -176,7 +176,7 @@ class TensorMap:
 
     @cached_property
     def extent(self) -> int:
-        """Bytes from the first to behind the last element of the tensor."""
+        """Bytes from the first to after the last element of the tensor."""
         reach = sum((d - 1) * s for d, s in zip(self.dims[1:], self.strides))
         return reach + (self.dims[0] * self.element.bits + 7) // 8
 
@@ -216,7 +216,7 @@ class TensorMap:
             raise Fault(f"{self}: its global address is wrong: {fault}") from None
 
     def too_large(self, region) -> str:
-        """What to say of a box that touches what lies behind the allocation."""
+        """What to say of a box that touches what lies after the allocation."""
         room = region.base + region.size - self.address
         text = (
             f"{self} spans {self.extent} bytes from {self.address:#x}, but {region.name} "

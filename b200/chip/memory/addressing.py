@@ -43,7 +43,7 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
         if not address >> 32:
             warp.machine.undefined(
                 "a shared-memory address where PTX takes a generic one",
-                ".shared::cluster behind the instruction, or cvta.shared of the address",
+                ".shared::cluster after the instruction, or cvta.shared of the address",
             )
             return cluster(warp, address, nbytes, align)
         return warp.cta.cluster.locate(generic_to_shared(address), warp.cta, nbytes, align)

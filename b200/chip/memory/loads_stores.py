@@ -40,7 +40,7 @@ def spans(
 ) -> Iterator[tuple[Any, Any, Any]]:
     """Yield (memory bytes, offsets, lanes) groups of an access of `nbytes` by the lanes `which`,
     each checked for range and alignment. Most accesses are one group. loads: it only reads, and may
-    reach behind a tensor."""
+    reach after a tensor."""
     chosen = addresses[which].astype(np.int64)
     if (chosen % nbytes).any():
         bad = next(i for i in which if int(addresses[i]) % nbytes)
@@ -85,7 +85,7 @@ def _global_spans(f, chosen, which, nbytes, loads):
 
 
 def _load_address(f, address: int, nbytes: int) -> int:
-    """Where a load reads: there, or in what stands for the memory behind a tensor."""
+    """Where a load reads: there, or in what stands for the memory after a tensor."""
     at = f.machine.memory.readable(address, nbytes, rounded=True)
     if at != address:
         f.machine.undefined(

@@ -44,7 +44,7 @@ def pattern_of(
 
 @lru_cache(maxsize=1024)
 def _pattern(distances: bytes, itemsize: int, nbytes: int, size: int) -> Pattern | None:
-    """distances: modulo 2 to the bits of an address, so that behind 0 the negative ones lie."""
+    """distances: modulo 2 to the bits of an address, so that after 0 the negative ones lie."""
     signed = np.frombuffer(distances, f"i{itemsize}").astype(np.int64)
     if (signed % nbytes).any():
         return None

@@ -81,7 +81,7 @@ class Decoded:
 
 
 class _Kept:
-    """What was decoded, by a part of its bytes; the latest are behind."""
+    """What was decoded, by a part of its bytes; the latest are after."""
 
     def __init__(self):
         self.found: OrderedDict[tuple, tuple[bytes, Decoded]] = OrderedDict()

@@ -66,7 +66,7 @@ def _width(shape: str, repeat: int, packed: bool, second_half: int) -> int:
     return int(cells(shape, repeat, packed, second_half)[1].max()) + 1 + packed
 
 
-_ROW_OF_LANE = np.arange(32, dtype=np.uint32) << 16  # behind the address of lane 0
+_ROW_OF_LANE = np.arange(32, dtype=np.uint32) << 16  # after the address of lane 0
 
 
 class TmemAccess:

@@ -25,7 +25,7 @@ FUNCTION void hopper_commit(u32 barrier, u32 mask) {
 }
 
 // A TMA load with cta_group::2 may signal a barrier of the peer; Hopper signals one of the destination CTA only. So
-// the box is loaded to the own CTA with a barrier of ours (8 bytes a warp behind dynamic shared memory), waited for,
+// the box is loaded to the own CTA with a barrier of ours (8 bytes a warp after dynamic shared memory), waited for,
 // copied to the other destinations by this thread, and the barriers that a B200 would signal are told the bytes.
 #define PRIVATE_BYTES (8 * 32)
 

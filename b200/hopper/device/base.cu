@@ -19,7 +19,7 @@ struct Slot {
     u32 cells[LANES * COLUMNS];
 };
 
-// Set by the host before a launch: a Slot a CTA, and behind them an allocation bitmap a CTA (a bit for 32 columns).
+// Set by the host before a launch: a Slot a CTA, and after them an allocation bitmap a CTA (a bit for 32 columns).
 extern "C" {
 __device__ u64 hopper_slots;
 __device__ u64 hopper_bitmaps;

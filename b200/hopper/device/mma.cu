@@ -12,7 +12,7 @@ struct Fp4 {
 
 INLINE void words_of(uint4 v, u32* words) { words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w; }
 
-// The rows of B behind columns [n, n + PASS) of D. A pair has the first half of the rows in its even CTA; both have
+// The rows of B after columns [n, n + PASS) of D. A pair has the first half of the rows in its even CTA; both have
 // the scales of all rows. cells: tensor memory of the CTA whose rows of D are computed.
 INLINE void load_columns(const Fp4& op, ColumnB* columns, u32 first_rank, u32* cells, int n) {
     int per_cta = op.n / op.group;

@@ -178,7 +178,7 @@ class _Module:
         }
 
     def _answering(self, action: Callable[..., tuple], results: int, name: str = "a call"):
-        """`action` behind its status. results: how many there are."""
+        """`action` after its status. results: how many there are."""
 
         def call(*args, **kwargs):
             modules = self.state.modules

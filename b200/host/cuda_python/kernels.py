@@ -37,7 +37,7 @@ Dim3 = tuple[int, int, int]
 _COOPERATIVE, _CLUSTER, _DEPENDENT = 2, 4, 6
 _WITHOUT_EFFECT = (0, 1, 3, 5, 8, 9, 10, 11, 14)
 
-# Results behind the status, where they are not one.
+# Results after the status, where they are not one.
 RESULTS = {
     **dict.fromkeys(("cuModuleGetGlobal", "cuLibraryGetGlobal", "cudaLibraryGetGlobal"), 2),
     **dict.fromkeys(("cuModuleUnload", "cuLibraryUnload", "cudaLibraryUnload"), 0),

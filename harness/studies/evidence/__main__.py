@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     if options.script is not None and not (options.script and options.forms):
-        parser.error("--script: expected FILE behind it, and --forms before it")
+        parser.error("--script: expected FILE after it, and --forms before it")
     if options.every is not None and options.every < 1:
         parser.error(f"--every: expected a number from 1 on, found {options.every}")
     if options.check:

@@ -103,7 +103,7 @@ def launch(
         yield f"launch: directive .{name}{shown}".rstrip()
     for number, value in attributes.items():
         name = ATTRIBUTES.get(number, f"number {number}")
-        set_to = struct.unpack_from("<i", value)[0]  # behind a number is whatever was in memory
+        set_to = struct.unpack_from("<i", value)[0]  # after a number is whatever was in memory
         yield f"launch: attribute {name}" + ("" if set_to else ", zero")
     yield f"launch: {done.block[0]} threads"
     yield f"launch: cluster of {done.cluster[0]}"

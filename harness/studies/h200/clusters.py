@@ -11,7 +11,7 @@ on. push: cycles from a bulk copy of so many bytes into the next CTA's shared me
 sees all of it, all CTAs at once. hand over: cycles from an mbarrier.arrive in the own CTA until the
 warp that waits goes on, by which of its lanes wait. signal: cycles of a warp that waits for its
 CTA's barrier, which is complete, and of which a lane then arrives at barriers of so many CTAs, by
-predicate or behind a branch. turnover: cycles from the end of a CTA until its SM has the first
+predicate or after a branch. turnover: cycles from the end of a CTA until its SM has the first
 instruction of the next, in clusters of so many that end all at once or one after the other; median
 and largest.
 """
@@ -174,8 +174,8 @@ def arrive(ctas: int, cluster: int) -> float:
 
 def hand_over(lanes: str) -> float:
     """Cycles of an arrive at a barrier of the own CTA: two warps take turns. lanes: `all` wait; the
-    `first` alone is in the loop, behind a branch that parts it from the others; or all wait and the
-    first arrives behind such a branch, `by turns`.
+    `first` alone is in the loop, after a branch that parts it from the others; or all wait and the
+    first arrives after such a branch, `by turns`.
     """
     send = "@%p5 mbarrier.arrive.shared::cta.b64 _, [%r8];"
     if lanes == "by turns":
@@ -194,17 +194,17 @@ def hand_over(lanes: str) -> float:
 def signal(ctas: int, ranks: int, how: str) -> float:
     """Cycles of a round: the first lane completes a phase of the own barrier, all wait for it, and
     the first arrives at a barrier of each of the first `ranks` CTAs of a cluster of 4, if a mask in
-    a register says so: `by predicate`, or `behind a branch` that parts it from the others.
+    a register says so: `by predicate`, or `after a branch` that parts it from the others.
     """
     arrives = "".join(
         f"""and.b32 %r13, %r12, {1 << rank}; setp.ne.u32 %p5, %r13, 0;
-        {"" if how == "behind a branch" else "and.pred %p5, %p5, %p1;"}
+        {"" if how == "after a branch" else "and.pred %p5, %p5, %p1;"}
         @%p5 mapa.shared::cluster.u32 %r14, %r7, {rank};
         @%p5 mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%r14];
         """
         for rank in range(ranks)
     )
-    if how == "behind a branch":
+    if how == "after a branch":
         arrives = f"@!%p1 bra MET; {arrives} MET: bar.warp.sync -1;"
     body = f"""@%p1 mbarrier.init.shared::cta.b64 [%r6], 1;
     add.u32 %r7, %r6, 8; @%p1 mbarrier.init.shared::cta.b64 [%r7], {1 << 19};
@@ -292,7 +292,7 @@ def measure_all() -> list[Measured]:
     for lanes in ("all", "first", "by turns"):
         results.append(Measured("hand over", (lanes,), round(hand_over(lanes), 1)))
     for ranks in (1, 2, 4):
-        for how in ("by predicate", "behind a branch"):
+        for how in ("by predicate", "after a branch"):
             results.append(Measured("signal", (ranks, how), round(signal(120, ranks, how), 1)))
     for cluster in (1, 2, 4, 8):
         for apart in (0, 100):

@@ -4,7 +4,7 @@
 
 Straight-line code of so many instructions, executed twice: cycles of the first pass less those of
 the second, an instruction. One warp, or four of a CTA; one CTA or one on each SM; after other data
-have gone through the L2 or right behind another launch.
+have gone through the L2 or right after another launch.
 """
 
 from __future__ import annotations

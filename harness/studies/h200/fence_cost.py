@@ -46,7 +46,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Measured:
-    """Cycles of the first fence after the access and of the one behind it; peer: of the first fence
+    """Cycles of the first fence after the access and of the one after it; peer: of the first fence
     in the CTAs that a multicast only writes to.
     """
 

@@ -139,7 +139,7 @@ def meet(cluster: int) -> str:
 
 def begin(full: int, stages: int, releases: int, cluster: int) -> str:
     """Thread 0 makes the barriers of a ring, the others wait at READY; one warp goes on, to fill
-    stages, the other to CONSUME. full: place of the barriers behind %r9, those of empty stages
+    stages, the other to CONSUME. full: place of the barriers after %r9, those of empty stages
     follow; releases: arrivals that empty a stage. %r10: count of stages, %r11: the one at hand.
     """
     init = "\n".join(
@@ -155,7 +155,7 @@ def begin(full: int, stages: int, releases: int, cluster: int) -> str:
 
 
 def release(empty: int, ctas: int) -> str:
-    """A stage is empty: arrive at its barrier, `empty` behind %r32, in this CTA or in all of a
+    """A stage is empty: arrive at its barrier, `empty` after %r32, in this CTA or in all of a
     cluster of `ctas`.
     """
     if ctas == 1:

@@ -3,7 +3,7 @@
     python -m harness h200 mixed [--json FILE]
 
 Every CTA, of 128 threads and one an SM, loads `steps` times 16 KB, eight under way, and stores
-whole lines. along: some bytes every so many steps. after: all of them behind the last load. rows:
+whole lines. along: some bytes every so many steps. after: all of them after the last load. rows:
 in each of 8 rows 64 bytes a warp and 256 a CTA, of rows that all CTAs make up. boxes: along, and
 what is loaded are 128 bytes of each of 128 rows 4 KB apart, as a GEMM's are; else it is one piece.
 hits: along, but the same 128 KB are loaded again and again, by each call. us: a call, in a CUDA

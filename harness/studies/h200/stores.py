@@ -5,7 +5,7 @@
 Every CTA, of 128 threads and one an SM, stores 4 KB a step: each warp 16 bytes a lane, twice.
 halves: one half of 32 sectors, then the other half, as the two halves of a 256-bit store on
 Hopper; lone halves: the same of one sector in each of 32 rows. sectors: a whole sector in each of
-16 rows, then the sectors behind them. rows: 64 contiguous bytes of each of 8 rows. lines: 512
+16 rows, then the sectors after them. rows: 64 contiguous bytes of each of 8 rows. lines: 512
 contiguous bytes. red rows, red lines: the same, added as four floats a lane.
 
 us: a call, in a CUDA graph, on memory that was not

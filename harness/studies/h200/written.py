@@ -4,7 +4,7 @@
 
 Every CTA loads `steps` times 16 KB as in rig mixed, of memory that the L2 does not hold, and
 stores nothing. before: what the GPU did last. read: it read 256 MB. written: a memset of 240 MB,
-just before. half: a memset of half as much as the L2 holds, behind reads. waited: a memset and a
+just before. half: a memset of half as much as the L2 holds, after reads. waited: a memset and a
 pause. us: from the start of the first CTA to the end of the last one, the mean of many launches.
 """
 

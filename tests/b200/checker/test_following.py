@@ -225,7 +225,7 @@ def test_nobody_follows_where_memory_is_both_read_and_written(launch):
 
 
 def test_a_cluster_that_reads_what_it_has_written_starts_again(launch):
-    """It is the first to do so, behind a store that others have made, too."""
+    """It is the first to do so, after a store that others have made, too."""
     add_one = "ld.global.u32 %r6, [%rd3];\nadd.u32 %r6, %r6, 1;\nst.global.u32 [%rd3], %r6;"
     found = compare(launch, STORE + only(2, add_one))
     assert (found.followed, found.again) == (1, 1)

@@ -98,7 +98,7 @@ def cluster(ctas: int = 1, smem_bytes: int = 64 << 10):
 
 
 def address(warp, offset: int) -> int:
-    """Shared address of an offset behind the reserved bytes in the warp's CTA."""
+    """Shared address of an offset after the reserved bytes in the warp's CTA."""
     return warp.cta.rank << 24 | SMEM_BASE + offset
 
 

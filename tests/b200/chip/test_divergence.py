@@ -58,7 +58,7 @@ def test_nested_divergence_with_early_exit():
 
 
 def test_uniform_counter_of_an_elected_lane_does_not_leak_into_the_other_lanes():
-    """r6 counts in the elected lane only; the others still see its old value behind the loop."""
+    """r6 counts in the elected lane only; the others still see its old value after the loop."""
     got = output("""
     mov.b32 %r6, 5;
     elect.sync %r9|%p1, -1;

@@ -96,7 +96,7 @@ def test_highest_lane_wins_a_store():
     ],
 )
 def test_wrong_addresses(at, words):
-    """Each of 32 lanes reads 4 bytes at 4 * lane behind `at` of a tensor of 124 words."""
+    """Each of 32 lanes reads 4 bytes at 4 * lane after `at` of a tensor of 124 words."""
     x, out = torch.zeros(124, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
     body = f"""{THREAD} ld.param.u64 %rd1, [a]; mul.wide.u32 %rd3, %r0, 4; add.s64 %rd1, %rd1, {at};
     add.u64 %rd1, %rd1, %rd3; ld.global.u32 %r1, [%rd1];

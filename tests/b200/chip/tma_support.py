@@ -24,7 +24,7 @@ SPAN = {0: 0, 1: 32, 2: 64, 3: 128}
 BITS = {0: 8, 1: 16, 2: 32, 4: 64, 6: 16, 7: 32, 9: 64, 10: 16, 11: 4, 12: 4, 13: 6}
 LOAD = "cp.async.bulk.tensor.{}d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
 STORE = "cp.async.bulk.tensor.{}d.global.shared::cta.tile.bulk_group"
-MBAR = 0  # offset of the mbarrier behind the reserved bytes
+MBAR = 0  # offset of the mbarrier after the reserved bytes
 
 
 def swizzled(a, key):

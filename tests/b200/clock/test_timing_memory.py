@@ -244,7 +244,7 @@ def test_a_channel_that_stood_idle_opens_a_row_first():
     c = Constants.make(dram_open=1000.0, dram_rows=2)
     chip = Memory(c, 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
     assert chip._turn(0, 7, 10.0, 5.0) == 10.0
-    assert chip._turn(0, 8, 10.0, 5.0) == 10.0 + 5.0 + c.dram_open  # behind the first and its row
+    assert chip._turn(0, 8, 10.0, 5.0) == 10.0 + 5.0 + c.dram_open  # after the first and its row
     assert chip.channel_busy == 10.0 + c.dram_open
     for row, opens in ((7, 1), (9, 2), (8, 2), (7, 3)):  # the third row closes the first
         chip._turn(0, row, chip.channel[0].free + 50.0, 0.0)

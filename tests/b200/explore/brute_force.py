@@ -10,7 +10,7 @@ A protocol is a list of warps; a warp is a list of operations:
                          threads) arrives there without waiting
     ("alloc", n), ("free",)  tensor memory: its latest allocation
 
-Mbarriers are initialised from the start, with the counts given. A warp exits behind its last one.
+Mbarriers are initialised from the start, with the counts given. A warp exits after its last one.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def worst(protocol, counts) -> tuple[bool, int | None]:
 
 
 def replay(protocol, counts, order: list[Step]) -> World:
-    """Where an order leads, of steps of a trace behind the initialisations; AssertionError where it
+    """Where an order leads, of steps of a trace after the initialisations; AssertionError where it
     breaks a rule or does what cannot happen.
     """
     world = World.new(protocol, counts)

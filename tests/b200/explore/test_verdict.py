@@ -106,7 +106,7 @@ def count_data(k: Source):
 
 def pipeline(k: Source, tiles: int = 3, late: bool = False):
     """Warp 1 fills a stage, warp 0 looks whether it is full, does something else, and waits if it
-    was not. late: the wait comes behind the arrival that the next fill waits for.
+    was not. late: the wait comes after the arrival that the next fill waits for.
     """
     full, empty = "%r1+2048", "%r1+2056"
     mbarriers(k, 1, 2048, 2056)

@@ -29,7 +29,7 @@ def recorded(tensors: list[torch.Tensor]) -> pack.Pack:
     t = TensorMap(source.data_ptr() + 64, FOUR_BIT, (128, 8), (64,), (128, 8), (1, 1), swizzle=2)
     params = bytearray(struct.pack("<QI", out.data_ptr() + 16, 7).ljust(64, b"\0") + t.encode())
     params[128:] = bytes(64)
-    struct.pack_into("<Q", params, 64 + 80, out.data_ptr())  # leftovers behind the tensormap
+    struct.pack_into("<Q", params, 64 + 80, out.data_ptr())  # leftovers after the tensormap
     params += struct.pack("<Q", source.data_ptr())
     ranges = [(x.data_ptr(), x.numel()) for x in tensors]
     found = pack.relocations(bytes(params), parse(TEXT).kernels["k"].params, ranges)

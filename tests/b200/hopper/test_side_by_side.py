@@ -31,7 +31,7 @@ from tests.b200.ptx_support import kernel
 
 
 def test_tensormaps_in_structures_are_found():
-    """Two maps in a structure, behind zeros, and pointers behind them."""
+    """Two maps in a structure, after zeros, and pointers after them."""
     one, two = (
         TensorMap(at, NIBBLES, (256, 8), (128,), (256, 8), (1, 1)).encode()[:64] + b"\xff" * 64
         for at in (0x10000, 0x20000)
@@ -42,7 +42,7 @@ def test_tensormaps_in_structures_are_found():
     places = parse(text).kernels["k"].params
     data = struct.pack("<Q", 0x20008).ljust(64, b"\0") + struct_
     data = bytearray(data)
-    struct.pack_into("<Q", data, 128 + 72, 0x10000)  # behind what of a map matters
+    struct.pack_into("<Q", data, 128 + 72, 0x10000)  # after what of a map matters
     found = packs.relocations(bytes(data), places, [(0x10000, 4096), (0x20000, 4096)])
     expected = [(0, 1, 8), (128, 0, 0), (256, 1, 0), (384, 0, 16)]
     assert found == tuple(Relocation(*one) for one in expected)

@@ -138,7 +138,7 @@ def test_several_kernels_and_launches(gpu):
 
 
 def test_an_error_reaches_the_caller(gpu):
-    """An index behind the tensor: the report names the line of the kernel and the tensor."""
+    """An index after the tensor: the report names the line of the kernel and the tensor."""
     x = torch.full((128,), 9_000_000, dtype=torch.int32)
     counts = torch.zeros(4, dtype=torch.int32)
     with pytest.raises(EmulatorError) as caught:

@@ -34,7 +34,7 @@ def in_order(monkeypatch):
 
 
 def rows(body: str, seed: int = 0) -> list[int]:
-    """Registers %r0 to %r11 of 32 threads behind `body`: at first they differ in all threads."""
+    """Registers %r0 to %r11 of 32 threads after `body`: at first they differ in all threads."""
     generator = torch.Generator().manual_seed(seed)
     given = torch.empty(REGISTERS * 32, dtype=torch.int32)
     given.random_(-(2**31), 2**31 - 1, generator=generator)

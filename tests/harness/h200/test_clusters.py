@@ -39,7 +39,7 @@ def test_a_warp_that_waits_in_its_cta(lanes):
     assert clusters.hand_over(lanes) == pytest.approx(expected, rel=0.06)
 
 
-@pytest.mark.parametrize("how", ["by predicate", "behind a branch"])
+@pytest.mark.parametrize("how", ["by predicate", "after a branch"])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_a_lane_that_arrives_at_other_ctas(ranks, how):
     expected = measured("signal", ranks, how)
