@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 import b200
+from b200.host.cuda.driver import Driver
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.toolkit import find_toolkit
 
@@ -80,19 +81,27 @@ def torch_program() -> ModuleType:
     )
 
 
-def refusals() -> dict[int, str]:
-    """Why calls were refused, by the number that they returned."""
+def _driver() -> Driver:
     from torch.utils.cpp_extension import load_inline
 
-    return load_inline.__self__.driver.refused
+    return load_inline.__self__.driver
+
+
+def refusals() -> dict[int, str]:
+    """Why calls were refused, by the number that they returned."""
+    return _driver().refused
 
 
 def caller(library: ctypes.CDLL) -> Callable[..., str]:
-    """call(function, a, b): the function's exception text, "" without one."""
+    """call(function, a, b): the function's exception text, "" without one. An error that the
+    function has not asked CUDA for is forgotten: it would be raised in the next program's call.
+    """
 
     def call(name: str, a: int = 0, b: int = 0) -> str:
         function = getattr(library, name)
         function.restype = ctypes.c_char_p
-        return function(ctypes.c_uint64(a), ctypes.c_uint64(b)).decode()
+        said = function(ctypes.c_uint64(a), ctypes.c_uint64(b)).decode()
+        _driver().unasked()
+        return said
 
     return call
