@@ -100,7 +100,7 @@ PLANTED = [
         "released_by_one_warp",
         "one lane of each warp arrives, the pipeline counts all threads",
         "deadlock",
-        ("4 of 128 arrivals have come", "its initialisation is too high"),
+        ("4 of 128 arrivals have come", "a count of its initialisation that is too high"),
         ("elected release", "create accumulator"),
     ),
     planted(
