@@ -1,4 +1,4 @@
-"""Accesses as the shadow memories remember them, and what the rules share of a cluster."""
+"""Records of accesses, which the shadow memories keep, and the checker's state of a cluster."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ EVENTS = 24  # remembered of an mbarrier, for the report of a hang
 class Record:
     """One access, or one asynchronous operation.
 
-    component, step: known to a warp's clock when the access is complete for it. epoch: of the
-    issuing warp, at issue.
-    kind: "generic", "atomic", "tma", "bulk", "mma", "cp", "load", "store", ... text: what it does,
-    in words.
-    barrier: the Barrier that completes it, phase: the number of its phase that does.
+    component, step: the access is complete for a warp whose clock has this step of this component.
+    epoch: the issuing warp's epoch at issue.
+    kind: "generic", "atomic", "tma", "bulk", "mma", "cp", "load", "store", ...
+    text: what the access does, in words.
+    barrier: the Barrier that completes the access, or None. narrow: it is of fewer than 4 bytes.
     """
 
     __slots__ = (
@@ -69,13 +69,16 @@ class Record:
 
 
 class Barrier:
-    """What is known of an mbarrier: `gathered` by its arrivals, and `passed` on by its latest
-    completed phase.
+    """The checker's knowledge of one mbarrier. `gathered` is the clock that its arrivals have
+    published; `passed` is the clock that its latest completed phase hands to a waiter.
 
-    phases: completed so far. announced, signalled: bytes of expect_tx, and of copies issued to it.
-    lane: of the warp that initialised it last. users: warp -> its epoch at its latest use.
-    uses: instruction -> who arrives with it (arrivals.py). answers: Barrier -> (warp, instruction)
-    of the latest arrival on this one by a warp whose latest wait was there.
+    phases: number of completed phases.
+    announced, signalled: bytes announced by expect_tx, and bytes of the copies issued to
+    the mbarrier.
+    lane: the lane that initialised it last. users: warp -> the warp's epoch at its latest use.
+    uses: instruction -> the warps and lanes that arrive with it (arrivals.py).
+    answers: Barrier B -> (warp, instruction) of the latest arrival on this mbarrier by a warp whose
+    latest wait was on B.
     """
 
     __slots__ = (
@@ -114,8 +117,9 @@ class Barrier:
         self.events: deque = deque(maxlen=EVENTS)
 
     def again(self, agent, ins, lane: int, count: int) -> bool:
-        """Whether an initialisation is another lane's part of the one that is recorded: lanes are
-        executed in order, so a second execution begins with a lane that is not higher.
+        """Whether an initialisation belongs to the recorded execution of mbarrier.init, as another
+        lane's part of it. Lanes are executed in order, so a second execution begins with a lane
+        that is not higher.
         """
         return (
             self.record.ins is ins
@@ -126,7 +130,7 @@ class Barrier:
         )
 
     def at_rest(self, agent) -> bool:
-        """Whether every use of it by a warp comes before what `agent` does now."""
+        """Whether every use of the mbarrier by a warp comes before what `agent` does now."""
         return all(
             user is agent or agent.knows(HB, user.component, epoch)
             for user, epoch in self.users.items()
@@ -134,17 +138,19 @@ class Barrier:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody has used it, or waits for it."""
+        """Whether nobody has used the mbarrier or waits for it."""
         used = self.users or self.uses or self.signalled or self.object.waiters
         return not used
 
     def answered(self, agent: Agent, ins) -> None:
-        """A warp arrives here, or has the tensor core do so."""
+        """Note that a warp arrives here, itself or through the tensor core."""
         if agent.waits:
             self.answers[next(reversed(agent.waits))] = agent, ins
 
     def gather(self, clock: np.ndarray) -> None:
-        """An arrival publishes a clock; tensor memory is handed over with everything else."""
+        """Take in the clock that an arrival publishes. Without tcgen05 fences in the kernel, the
+        mbarrier hands over tensor memory together with everything else.
+        """
         if clock is not self.last:
             self.gathered = join(self.gathered, clock)
             if not self.strict:
@@ -153,14 +159,14 @@ class Barrier:
             self.last = clock
 
     def over(self, clock: np.ndarray) -> bool:
-        """Whether a clock knows that the latest phase is over."""
+        """Whether a warp with this clock knows that the latest phase is over."""
         component = self.component
         known = int(clock[ORDER, component]) if component < clock.shape[1] else 0
         return known >= self.phases
 
     def explained(self, clock: np.ndarray) -> bool:
-        """Whether a clock knows of all that the arrivals of the phases so far stand for. Bytes are
-        told of by a wait only.
+        """Whether a warp with this clock knows everything that the arrivals of all phases so far
+        have published. False if copies have signalled bytes: only a wait tells of those.
         """
         if self.signalled:
             return False
@@ -170,7 +176,7 @@ class Barrier:
         return bool((needed[:n] <= clock[ORDER, :n]).all() and not needed[n:].any())
 
     def complete(self) -> None:
-        """The phase is over."""
+        """Note that the phase is over."""
         self.phases += 1
         if self.component >= self.gathered.shape[1]:
             self.gathered = join(
@@ -189,8 +195,8 @@ class Barrier:
 
 
 class Meeting:
-    """A generation of a CTA barrier or a phase of the cluster barrier: what those who arrived
-    knew.
+    """One generation of a CTA barrier, or one phase of the cluster barrier. `clock` joins the
+    clocks of the warps that have arrived.
     """
 
     __slots__ = ("clock", "last", "arrivals")
@@ -235,8 +241,8 @@ class ClusterState:
         return record.number
 
     def reach(self, record: Record, target) -> None:
-        """An access reaches into the shared or tensor memory of `target`, which must not exit
-        before.
+        """Note an access to the shared or tensor memory of CTA `target`, which must not exit
+        before it.
         """
         self.remote[target.rank][record.component] = record
 

@@ -1,14 +1,15 @@
-"""Arrivals on an mbarrier that may be counted into a phase that they are not meant for.
+"""Rule: an arrival on an mbarrier must not be counted into a phase that it is not meant for.
 
-Whoever arrives for a phase must know that the phase before is over, or the arrival may count there
-(PTX ISA 9.7.13.15: a phase is over with its last expected arrival). So an arrival of a warp that
-has not been told of it is one too many: a count too small, a missing elect, an arrive in the wrong
-place. It is found whatever came first in this run, and told at the end, when it is known how many
-arrive.
+A phase is over with its last expected arrival (PTX ISA 9.7.13.15). So a warp that arrives for the
+next phase must know that the phase before is over, or its arrival may count into that one. Such an
+arrival is one too many: the count is too small, an elect is missing, or the arrive is in the wrong
+place. The checker finds it whatever came first in this run, and reports it at the end, when the
+number of arrivals is known.
 
-A warp is told by a wait, or it knows of everything that the arrivals of the phase before stand
-for: its own ones, or those of a multicast commit that it has seen on another mbarrier. If its own
-is then counted early, those who wait learn no less, and the late one fills its place.
+A warp knows that the phase before is over in two ways. A wait told it; or it knows everything that
+the arrivals of that phase have published: because they are its own, or because it has seen the same
+multicast commit on another mbarrier. In the second case its arrival may be counted early, but the
+waiters learn no less, and the late arrival fills its place.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from b200.checker.accesses import Barrier
 
 
 class Uses:
-    """Who arrives on an mbarrier at one line. lanes: warp -> lanes of one execution, at most.
-    phases: completed when the latest execution began.
+    """The arrivals on an mbarrier by one instruction. lanes: warp -> the largest number of lanes of
+    one execution. phases: phases completed when the latest execution began.
     """
 
     __slots__ = ("ins", "lanes", "agent", "lane", "run", "phases")
@@ -32,7 +33,9 @@ class Uses:
         self.agent, self.lane, self.run, self.phases = None, 32, 0, 0
 
     def add(self, agent, lane: int | None, phases: int) -> None:
-        """Lanes of an execution come in order: one that is not higher begins another."""
+        """Count an arrival of a lane. Lanes of one execution come in order: a lane that is not
+        higher begins another execution.
+        """
         same = agent is self.agent and lane is not None and lane > self.lane
         self.run = self.run + 1 if same else 1
         if not same:
@@ -42,7 +45,7 @@ class Uses:
             self.lanes[agent] = self.run
 
     def text(self) -> str:
-        """ "4 warps, 32 lanes of each"."""
+        """The warps and lanes in words, such as "4 warps, 32 lanes of each"."""
         most = max(self.lanes.values())
         warps = len(self.lanes)
         who = f"{most} lanes of one warp" if most > 1 else "1 warp"
@@ -50,8 +53,8 @@ class Uses:
 
 
 class Arrivals:
-    """The rule for one launch. early: barriers with an arrival that may count into the phase
-    before, and the line and warp of the first.
+    """The rule for one launch. early: mbarrier -> (warp, instruction) of the first arrival on it
+    that may count into the phase before.
     """
 
     def __init__(self, observer):
@@ -73,7 +76,7 @@ class Arrivals:
         self.early.setdefault(barrier, (agent, ins))
 
     def finish(self) -> None:
-        """Tell of what was seen so far."""
+        """Report what was seen so far."""
         for barrier, (agent, ins) in self.early.items():
             self._tell(barrier, agent, ins)
         self.early.clear()

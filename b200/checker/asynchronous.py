@@ -50,14 +50,14 @@ from b200.hardware import OFFSET_MASK
 
 
 def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
-    """Index and first and last granule of contiguous bytes."""
+    """(index, first, last) of the granules that contiguous bytes of shared memory lie in."""
     low, high = offset // GRANULE, (offset + nbytes - 1) // GRANULE
     return slice(low, high + 1), low, high
 
 
 def _box(access, at: int):
-    """Index and range of a TMA box at an offset of shared memory: a swizzle moves granules inside
-    128-byte lines.
+    """(index, first, last) of the granules that a TMA box at an offset of shared memory fills. A
+    swizzle moves granules only inside 128-byte lines.
     """
     t = access.tensormap
     if t.swizzle and t.smem_row_bytes != t.pitch:
@@ -72,7 +72,7 @@ def _box(access, at: int):
 
 
 def _inside(t, start) -> float:
-    """The share of a box that lies inside of the tensor."""
+    """The share of a box that lies inside the tensor, 0 to 1."""
     share = 1.0
     for at, size, dim in zip(start, t.box, t.dims):
         share *= max(0, min(at + size, dim) - max(at, 0)) / size
@@ -100,7 +100,9 @@ class Asynchronous(CoreOperations):
         return rule(self, self.agent(warp), operation, apply) or apply
 
     def _beside_other_launches(self, rule: DependentLaunch, agent: Agent, operation: Operation):
-        """Global memory that an operation reads and writes, while a launch before may still run."""
+        """Check the global memory that an operation reads and writes against earlier launches that
+        may still run.
+        """
         ins = self.ins
         assert ins is not None
         if isinstance(operation, (BulkLoad, CpAsync)) and operation.nbytes:
@@ -126,11 +128,12 @@ class Asynchronous(CoreOperations):
         source: str = "",
         inside: float = 0.0,
     ):
-        """Writes into shared memory of `places`, each completing `nbytes` on an mbarrier.
+        """Record writes into shared memory at `places`. Each write completes `nbytes` on
+        an mbarrier.
 
-        words: index_of gives words, not granules: stores of the generic proxy (PTX ISA 9.7.9.12).
-        box: the tensormap of a TMA load. source: the tensor that is loaded,
-        inside: the share of the box that lies in it.
+        words: index_of returns 4-byte words, not granules: stores of the generic proxy (PTX ISA
+        9.7.9.12). box: the tensormap of a TMA load. source: name of the tensor that is loaded.
+        inside: the share of the box that lies inside the tensor.
         """
         clock, records = None, []
         for place in places:
@@ -225,7 +228,9 @@ class Asynchronous(CoreOperations):
         return self._stored(agent, reduction, apply, "red.async", "reduces")
 
     def _stored(self, agent: Agent, store: StAsync | RedAsync, apply: Effect, kind: str, verb: str):
-        """Neighbouring words are told apart; the lanes of one execution share a record."""
+        """Record st.async or red.async. Neighbouring words are told apart; the lanes of one
+        execution share a record.
+        """
         n, place = store.nbytes, store.place
         index, low, high, _ = lane_words(store.offsets, store.each, ALL_LANES)
         text = f"{verb} {n} bytes in another CTA"
@@ -247,7 +252,7 @@ class Asynchronous(CoreOperations):
         )
 
     def _copy_out(self, agent: Agent, kind: str, text: str, where) -> Record:
-        """A copy out of the CTA's shared memory in a bulk group."""
+        """Record a copy, in a bulk group, out of the CTA's shared memory."""
         agent.roles.add("store")
         stream = agent.stream("bulk_read")
         agent.stream("bulk_write").next()
@@ -296,7 +301,7 @@ class Asynchronous(CoreOperations):
             self.stores.span(region, agent, copy.destination, copy.nbytes)
 
     def _prefetch(self, agent: Agent, operation: Operation, apply: Effect):
-        """Nothing to hold against others: a prefetch changes and promises nothing."""
+        """Check nothing: a prefetch changes no memory and promises nothing."""
         return None
 
     def _cp_async(self, agent: Agent, copy: CpAsync, apply: Effect):

@@ -1,7 +1,8 @@
-"""Cluster launch control: a CTA whose try_cancel has failed must not ask again.
+"""Rule of cluster launch control: a CTA whose try_cancel has failed must not ask again.
 
-PTX ISA 9.7.13.16: a request after an observed failure is undefined. A response that is read by
-generic loads is written by the async proxy the next time, so a proxy fence stands between.
+A request after an observed failure is undefined (PTX ISA 9.7.13.16). Generic loads read the
+response, and the async proxy writes the next one to the same place, so a proxy fence must stand
+between the two.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from b200.program.module import Instr
 
 
 class Cancellations:
-    """The rule for one launch. failures: of each cluster, the looks at a failed response."""
+    """The rule for one launch. failures: for each cluster, the reads that found
+    a failed response.
+    """
 
     def __init__(self, observer):
         self.observer = observer
@@ -54,7 +57,7 @@ class Cancellations:
         )
 
     def _reused(self, agent, ins: Instr, place: Place, nbytes: int):
-        """Generic reads of the response before, that no proxy fence stands after."""
+        """Report generic reads of the previous response that no proxy fence follows."""
         rules = self.observer.shared(place.cta)
         low, high = place.offset // 4, (place.offset + nbytes) // 4
         for slot in rules.shadow.readers(place.offset, place.offset + nbytes - 1):

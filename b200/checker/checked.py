@@ -1,8 +1,8 @@
-"""`Checked`, mixed into a Machine: the machine under the checker.
+"""`Checked`, a mixin for a Machine: the machine under the checker.
 
-It sees every access, arrive, wait and exit, and changes no result: generated code calls the same
-units with an observer around them (instrument.py), and `issue` tells it of asynchronous operations.
-What it finds is in `launch.findings`.
+The checker sees every access, arrive, wait and exit, and changes no result. Generated code calls
+the same run functions with an observer around them (instrument.py), and `issue` tells the observer
+of asynchronous operations. The findings are in `launch.findings`.
 """
 
 from __future__ import annotations
@@ -94,14 +94,16 @@ class Checked(Machine):
         return launch
 
     def _look_at_unwritten(self, code, *arguments):
-        """The launch has read what nobody has written: does a result depend on it?"""
+        """The launch has read global memory that nobody has written: find out whether a result
+        depends on it, and report.
+        """
         again = self._again(code, *arguments)
         unwritten = self.observer.unwritten
         unwritten.tell(unwritten.reaches(again) if again is not None else None)
 
     def _judge_loads(self, code, *arguments):
-        """What loads have brought of shared memory that nothing has written may be masked or
-        dropped; where a result depends on it, it is an error.
+        """Judge loads of shared memory that nothing has written. A kernel may mask or drop the
+        loaded values; if a result depends on them, the load is an error.
         """
         findings = self.observer.findings
         loads = [i for i, f in enumerate(findings) if f.kind == LOADED and f.severity == UNDECIDED]
@@ -120,8 +122,9 @@ class Checked(Machine):
             findings[i] = replace(found, diagnosis=diagnosis, details=details, severity=severity)
 
     def _again(self, code, *arguments) -> Callable[[int], object] | None:
-        """Carries the launch out once more, unchecked and in the same order, its shared memory full
-        of a byte; None where it cannot be, since what the launch before has written is missing.
+        """A function that carries the launch out once more, unchecked and in the same order, with
+        each byte of shared memory set to the function's argument. None if that is impossible,
+        because what the launch before has written is missing.
         """
         kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Machine)]
         overlaps = self.dependent and any(issubclass(kind, Overlapping) for kind in kinds)
@@ -141,13 +144,15 @@ class Checked(Machine):
         return again
 
     def _keep(self, key: tuple, traces: Traces):
-        """For the next launch with this key; those of the latest few are kept."""
+        """Keep `traces` for the next launch with this key. Only those of the latest few keys
+        are kept.
+        """
         self.traces[key] = traces
         if len(self.traces) > KEPT:
             del self.traces[next(iter(self.traces))]
 
     def _dependence(self, code) -> DependentLaunch | None:
-        """The rule of dependent launches, None where nothing overlaps with this one."""
+        """The rule of dependent launches; None if no other launch overlaps with this one."""
         before = self.in_flight if self.dependent else InFlight()
         opcodes = {op.ins.opcode for block in code.structure for op in block.ops}
         lets_start = "griddepcontrol.launch_dependents" in opcodes
@@ -156,7 +161,7 @@ class Checked(Machine):
         return DependentLaunch(before, code.kernel.name, lets_start)
 
     def _incomplete(self) -> list[str]:
-        """What of the launch no rule looked at."""
+        """The parts of the launch that no rule looked at, a line each."""
         found = [
             f"{words.line(ins)}: the checker has no rule for {mnemonic(ins)}"
             for block, ins in self.code.without_rule
@@ -170,7 +175,7 @@ class Checked(Machine):
         return list(dict.fromkeys([*found, *self.observer.coverage.left_out()]))
 
     def _with_findings(self, error: EmulatorError) -> EmulatorError:
-        """The error with what was found before it, which often is its cause."""
+        """The error, with the findings before it added: one of them is often its cause."""
         self.observer.conclude()
         findings = self.observer.findings
         if not findings:
@@ -199,8 +204,9 @@ class Checked(Machine):
         super()._admit(cluster, launch, sms)
 
     def _start_next(self, waiting, launch: Launch, placement) -> bool:
-        """A cluster that follows is alone: before another starts, or if it can go no further, it
-        starts again, checked.
+        """Start the next cluster of the launch. A cluster that follows must be alone: before
+        another cluster starts, or if the one that follows can go no further, it starts
+        again, checked.
         """
         if self._follower is not None and (self.next_cluster is not None or not self.queue):
             self._start_again(launch)
@@ -220,7 +226,9 @@ class Checked(Machine):
         return False
 
     def _start_again(self, launch: Launch):
-        """The cluster that follows starts again, checked: nothing of it is left (following.py)."""
+        """Start the cluster that follows again, checked. Nothing of its first run is
+        left (following.py).
+        """
         following, follower = self.observer.following, self._follower
         assert following is not None and follower is not None
         cluster, following.follower = follower.cluster, None

@@ -1,10 +1,10 @@
-"""Coverage: parts of a tensor that a launch never loads, accumulators that it never reads.
+"""Coverage: parts of a tensor that a launch never loads, and accumulators that it never reads.
 
-Neither is wrong by itself: tiles may reach over an edge, and nobody need read what is not wanted.
-Each is reported only with its counterpart: boxes that lie wholly outside of a tensor while parts of
-it are never loaded; rows that are loaded from more than once, and not whole; gaps between what bulk
-copies read; columns of an accumulator that nobody reads while parts of the output are never
-written.
+Neither is wrong by itself: tiles may reach over an edge, and a kernel may leave out what it does
+not need. So each is reported only with its counterpart: boxes that lie wholly outside a tensor
+while parts of it are never loaded; rows that are loaded more than once and not whole; gaps between
+the ranges that bulk copies read; columns of an accumulator that nobody reads while parts of the
+output are never written.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at
 
 
 class Loads:
-    """What the TMA loads through one tensormap have touched: start coordinates of their boxes, and
-    how often each was loaded.
+    """The TMA loads through one tensormap: start coordinates of their boxes, and how often each box
+    was loaded.
 
     first: (agent, instruction) of the first load. outside: (agent, instruction, coordinates) of the
-    first box with nothing of the tensor in it, alike: of the first that two CTAs of a cluster load.
+    first box that is wholly outside the tensor. alike: the same of the first box that two CTAs of a
+    cluster load.
     """
 
     def __init__(self, tensormap, first: tuple):
@@ -37,7 +38,7 @@ class Loads:
         self.loaders: dict[tuple[int, ...], tuple] = {}  # box -> (cluster, rank) of its latest load
 
     def by(self, agent, ins, box: tuple[int, ...]) -> None:
-        """Who loads a box."""
+        """Note the CTA that loads a box."""
         cta = agent.cta
         cluster, rank = self.loaders.get(box, (None, 0))
         if cluster == cta.cluster.index and rank != cta.rank and self.alike is None:
@@ -58,7 +59,7 @@ class Loads:
         return int(np.prod(self.tensormap.dims)) > LIMIT
 
     def missed(self) -> int:
-        """Elements of the tensor that no box has touched."""
+        """The number of elements of the tensor that no box has touched."""
         t = self.tensormap
         if any(step != 1 for step in t.steps) or self.too_large:
             return 0
@@ -68,8 +69,8 @@ class Loads:
         return int(np.count_nonzero(left))
 
     def skipped(self) -> tuple[int, int] | None:
-        """The first elements [from, to) of the innermost dimension that no box has touched, in rows
-        that were loaded from more than once.
+        """The first range [from, to) of the innermost dimension, in elements, that no box has
+        touched in a row that was loaded from more than once.
         """
         t, end = self.tensormap, self.tensormap.dims[0]
         rows: dict[tuple[int, ...], list[tuple[int, int]]] = {}
@@ -98,8 +99,9 @@ def gaps(spans, low: int, high: int) -> Iterator[tuple[int, int]]:
 
 
 def crosses(step: int, count: int, pitches: tuple[int, ...]) -> bool:
-    """Whether a dimension of `count` steps of `step` bytes leaves the grid of a tensor whose
-    strides are `pitches`: it goes beyond one of them and is neither a multiple nor a divisor of it.
+    """Whether a tensormap's dimension does not fit a tensor's strides. The dimension has `count`
+    steps of `step` bytes; the tensor's strides, in bytes, are `pitches`. It does not fit if it
+    reaches beyond a stride of which `step` is neither a multiple nor a divisor.
     """
     reach = step * (count - 1)
     return any(pitch <= reach and step % pitch and pitch % step for pitch in pitches)
@@ -120,7 +122,7 @@ class Coverage:
         self.empty: list[tuple] = []  # (load, MMA, columns it reads, those that nobody has written)
 
     def loaded(self, agent, access, ins) -> None:
-        """A TMA load."""
+        """Note a TMA load."""
         t = access.tensormap
         if len(access.boxes) > 1:  # gather4: rows in any order, those not wanted outside
             return
@@ -135,12 +137,12 @@ class Coverage:
         found.by(agent, ins, tuple(access.boxes[0]))
 
     def copied(self, agent, address: int, nbytes: int, region, ins) -> None:
-        """A bulk copy out of an allocation."""
+        """Note a bulk copy out of an allocation."""
         spans = self.copies.setdefault(region.base, {})
         spans.setdefault((address, address + nbytes), (agent, ins))
 
     def _pitch(self, agent, access, ins):
-        """Strides that fit none of the tensors that the program has there."""
+        """Report a tensormap whose strides fit none of the tensors that the program has there."""
         t, region = access.tensormap, access.region
         if (t.address, t.extent) == (region.base, region.size):
             return  # it ends where its memory ends; and looking for the tensors is not for nothing:
@@ -165,7 +167,9 @@ class Coverage:
         )
 
     def _overlap(self, agent, t, ins):
-        """Rows that lie over each other: a stride in elements where bytes are meant, or half."""
+        """Report a tensormap whose rows overlap in memory: its stride is in elements where bytes
+        are meant, or half of what it should be.
+        """
         row = t.dims[0] * t.element.bits // 8
         if t.rank < 2 or t.dims[1] == 1 or t.strides[0] >= row:
             return
@@ -182,7 +186,9 @@ class Coverage:
         )
 
     def _extent(self, agent, access, ins):
-        """A tensor that ends after its memory: boxes that reach there are read, not filled."""
+        """Report a tensormap that reaches beyond the end of its tensor's memory: boxes there read
+        memory where they should be filled with zeros.
+        """
         t, region = access.tensormap, access.region
         if t.address + t.extent <= region.base + region.size:
             return
@@ -217,7 +223,9 @@ class Coverage:
                 self._columns(mma, load, first, last, holes)
 
     def left_out(self) -> list[str]:
-        """Tensors of which it is not known whether boxes leave anything out, a line each."""
+        """Tensors for which the checker does not know whether boxes leave anything out, a
+        line each.
+        """
         return [
             f"whether the boxes of {self.observer.operand(loads.tensormap.address)} leave a part "
             f"out was not looked at: it has more than {LIMIT:,} elements"

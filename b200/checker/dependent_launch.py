@@ -1,13 +1,15 @@
-"""Dependent launches: what a grid does while the one before it may still run.
+"""Dependent launches: rules for a grid that runs while the grid before it may still run.
 
 A launch with the programmatic attribute starts when every CTA of its predecessor has executed
 griddepcontrol.launch_dependents, or has ended (PTX ISA 9.7.13.17; CUDA programming guide,
-"Programmatic Dependent Launch"). What a warp does before it knows of a griddepcontrol.wait, its own
-or one that a barrier orders before it, races with the predecessor. A wait covers the grids before
-the predecessor only if that has waited for them itself: else it may end while they run.
+"Programmatic Dependent Launch"). Accesses of a warp race with the predecessor until the warp knows
+of a griddepcontrol.wait, its own or one that a barrier orders before it. A wait covers the grids
+before the predecessor only if the predecessor has waited for them itself: else it may end while
+they run.
 
-Launches run one after the other here, so each that lets its dependents start leaves a footprint:
-which words it wrote and read, and where. Accesses of later launches are held against it.
+The emulator runs launches one after the other, so each launch that lets its dependents start leaves
+a footprint: which words it wrote and read, and by which instruction. Accesses of later launches are
+checked against the footprint.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ UNIT = 4  # bytes of an entry
 
 @dataclass
 class Touched:
-    """What a launch did in an allocation: for each UNIT, the number of the instruction, or 0."""
+    """The accesses of a launch to one allocation: for each UNIT the number of the instruction,
+    or 0.
+    """
 
     region: Region
     written: np.ndarray
@@ -37,7 +41,9 @@ class Touched:
 
 
 class Footprint:
-    """Global memory that a launch has written and read. places: by the allocation's address."""
+    """The global memory that a launch has written and read. places: address of an allocation
+    -> Touched.
+    """
 
     def __init__(self, kernel: str):
         self.kernel = kernel
@@ -58,7 +64,9 @@ class Footprint:
         (found.written if write else found.read)[index] = number
 
     def conflicts(self, region: Region, index, write: bool) -> list[tuple[Instr | None, str]]:
-        """(instruction, "writes" or "reads") of the launch that an access meets."""
+        """(instruction, "writes" or "reads") of each access of the launch that conflicts with an
+        access at `index`.
+        """
         place = self.places.get(region.base)
         if place is None or place.region is not region:
             return []
@@ -70,8 +78,8 @@ class Footprint:
 
 @dataclass
 class InFlight:
-    """Grids that may run when a dependent launch starts (`early`), and when its
-    griddepcontrol.wait is over (`late`).
+    """The grids that may still run: `early` when a dependent launch starts, `late` when its
+    griddepcontrol.wait is over.
     """
 
     early: list[Footprint] = field(default_factory=list)
@@ -79,8 +87,9 @@ class InFlight:
 
 
 class DependentLaunch:
-    """The rule for one launch: `before` is what may be in flight. kept: its own footprint, None if
-    it lets no dependents start before it ends. observer: set by the machine.
+    """The rule for one launch. before: the grids that may still run while it runs. kept: the
+    launch's own footprint, None if it lets no dependents start before it ends. observer: set by
+    the machine.
     """
 
     observer: Any
@@ -102,7 +111,7 @@ class DependentLaunch:
         self.started_first |= not self._is_behind(agent)
 
     def _is_behind(self, agent: Agent) -> bool:
-        """Whether a wait comes before what the warp does now."""
+        """Whether a griddepcontrol.wait is ordered before what the warp does now."""
         if agent in self.behind:
             return True
         waits = self.waits.get(agent.cta.cluster, ())
@@ -112,7 +121,7 @@ class DependentLaunch:
         return False
 
     def after(self) -> InFlight:
-        """What may be in flight for a launch that depends on this one."""
+        """The grids that may still run while a launch that depends on this one runs."""
         late = self.before.late if self.waits else self.before.early
         if not self.started or self.kept is None:
             return InFlight(late, late)
@@ -123,7 +132,7 @@ class DependentLaunch:
     def lanes(
         self, agent: Agent, addresses: np.ndarray, nbytes: int, write: bool, ins: Instr
     ) -> None:
-        """`nbytes` at each of the addresses, int64."""
+        """Check an access of `nbytes` at each of the addresses (int64)."""
         memory = self.observer.machine.memory
         while addresses.size:
             region = memory.region(int(addresses[0]), nbytes)
@@ -136,7 +145,7 @@ class DependentLaunch:
             addresses = addresses[~inside]
 
     def span(self, agent: Agent, address: int, nbytes: int, write: bool, ins: Instr) -> None:
-        """Contiguous bytes."""
+        """Check an access of `nbytes` contiguous bytes."""
         region = self.observer.machine.memory.region(address, nbytes)
         at = address - region.base
         index = slice(at // UNIT, -(-(at + nbytes) // UNIT))

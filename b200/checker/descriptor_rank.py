@@ -1,9 +1,10 @@
-"""Matrix descriptors that hold bits of a CTA's rank, since its address was not masked.
+"""Rule: a matrix descriptor must not hold bits of a CTA's rank.
 
-A shared address is rank << 24 | offset; a descriptor holds its low 18 bits. Without the mask the
-rank lands in bits 20 to 27, which are a part of the leading byte offset (PTX ISA 9.7.16.4). One
-descriptor shows it by its bits only if the field has no use; else the same instruction of two CTAs
-does: its fields differ by what their ranks do. In CTA rank 0 there is nothing to see.
+A shared address is rank << 24 | offset, and a descriptor holds its low 18 bits, in units of 16
+bytes. If the kernel does not mask the address, the rank lands in bits 20 to 27, which are part of
+the leading byte offset (PTX ISA 9.7.16.4). One descriptor alone shows this only if the hardware
+ignores the field. Otherwise the checker compares two CTAs at the same instruction: their fields
+differ as their ranks do. In CTA rank 0 there is nothing to see.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.chip.tensor.descriptors import MatrixDescriptor
 
-RANK_AT = 4  # of the rank in the leading byte offset's field: 24 - 4 - 16
+RANK_AT = 4  # bit of the leading byte offset where a rank begins: 24 - 4 - 16
 
 
 def _add(fields: dict[int, int | None], rank: int, field: int | None) -> bool:
-    """Note a field of a rank; whether the rank has that one only."""
+    """Note the field of a rank. Returns whether the rank has had this field only."""
     if fields.setdefault(rank, field) == field:
         return True
     fields[rank] = None
@@ -25,8 +26,8 @@ def _add(fields: dict[int, int | None], rank: int, field: int | None) -> bool:
 
 
 class DescriptorRanks:
-    """The rule for one launch. fields: (instruction, operand) -> CTA rank -> its leading byte
-    offset, in units of 16 bytes; None if it has several.
+    """The rule for one launch. fields: (instruction, operand) -> CTA rank -> the leading byte
+    offset, in units of 16 bytes; None if the rank has several.
     """
 
     def __init__(self, observer):
@@ -34,7 +35,7 @@ class DescriptorRanks:
         self.fields: dict[tuple, dict[int, int | None]] = {}
 
     def see(self, record: Record, name: str, matrix: MatrixDescriptor, k_major: bool) -> None:
-        """An instruction reads an operand in shared memory."""
+        """Check the descriptor of an operand in shared memory that an instruction reads."""
         cta = record.agent.cta
         if len(cta.cluster.ctas) == 1:
             return
@@ -50,7 +51,7 @@ class DescriptorRanks:
             self._tell(record, name, field, ignored)
 
     def tell_left(self, left: dict[tuple, dict[int, int | None]]) -> None:
-        """Fields of a cluster, in which nothing was found."""
+        """Take over the fields of a cluster in which nothing was found."""
         for key, ranks in left.items():
             for rank, field in ranks.items():
                 _add(self.fields.setdefault(key, {}), rank, field)

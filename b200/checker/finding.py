@@ -1,4 +1,4 @@
-"""Findings: what the checker says of a launch, each once."""
+"""Findings: the checker's messages about a launch, each reported once."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ PAGE = "docs/reference/checks.md"  # has a section for each kind, and one for fa
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, or may go wrong on hardware, though this run went on.
+    """A thing that is wrong in a launch, or may go wrong on hardware, although this run went on.
 
     kind: one of KINDS. diagnosis: one line in the user's words. details: further lines: who, where,
     what is missing.
-    severity: ERROR: hardware can give wrong numbers or hang. PORTABILITY: outside what the PTX ISA
-    promises, though today's chips do it. NOTE: legal, and more often a mistake than meant. PAGE
-    says which finding is which, and why.
-    loc: "file:line" of the access that showed it; other: of the access it conflicts with, "" if
-    there is none.
+    severity: ERROR: hardware can give wrong numbers or hang. PORTABILITY: today's chips do it, but
+    the PTX ISA does not promise it. NOTE: legal, but more often a mistake than intended. PAGE says
+    which finding has which severity, and why.
+    loc: "file:line" of the access that showed it. other: "file:line" of the access that it
+    conflicts with, "" if there is none.
 
     Raises ValueError for a kind that is not in KINDS.
     """
@@ -57,7 +57,7 @@ class Finding:
 
     @property
     def message(self) -> str:
-        """The diagnosis, what is missing, and then the particulars."""
+        """The diagnosis, then the line that says what is missing, then the other details."""
         kind = self.kind if self.severity == ERROR else f"{self.kind} ({self.severity})"
         details = sorted(self.details, key=lambda line: not line.startswith("missing:"))
         return "\n  ".join((f"{self.loc}: {kind}: {self.diagnosis}", *details))
@@ -67,8 +67,8 @@ class Finding:
 
 
 def explained(kinds: Iterable[str]) -> str:
-    """Where to read on about findings and errors of these kinds: "explained in PAGE: #race #proxy";
-    "" if PAGE has a section for none of them.
+    """A line that says where findings and errors of these kinds are explained: "explained in PAGE:
+    #race #proxy"; "" if PAGE has a section for none of them.
     """
     anchors = (f"#{kind}" for kind in dict.fromkeys(kinds) if kind in (*KINDS, "fault"))
     text = " ".join(anchors)
@@ -76,8 +76,8 @@ def explained(kinds: Iterable[str]) -> str:
 
 
 class Findings(list):
-    """Findings of a launch, each pair of lines once a kind, at most LIMIT; `dropped` counts what
-    came after.
+    """The findings of a launch: one for each pair of lines and kind, at most LIMIT. `dropped`
+    counts the findings beyond LIMIT.
     """
 
     def __init__(self):
@@ -86,18 +86,20 @@ class Findings(list):
         self.dropped = 0
 
     def tell(self) -> None:
-        """Details that needed the whole run to be told, functions so far, become text."""
+        """Turn details into text. Details that need the whole run are functions until then."""
         for i, finding in enumerate(self):
             if any(callable(detail) for detail in finding.details):
                 details = (d() if callable(d) else d for d in finding.details)
                 self[i] = replace(finding, details=tuple(details))
 
     def arrange(self) -> None:
-        """Errors first, then by severity; otherwise in the order in which they were found."""
+        """Sort: errors first, then by severity, then in the order in which they were found."""
         self.sort(key=lambda finding: SEVERITIES.index(finding.severity))
 
     def new(self, *key) -> bool:
-        """Whether a finding with this key is still to be reported."""
+        """Whether to report a finding with this key: not if one was reported before, nor
+        beyond LIMIT.
+        """
         if key in self.keys:
             return False
         self.keys.add(key)

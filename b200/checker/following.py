@@ -55,18 +55,18 @@ if TYPE_CHECKING:
     from b200.checker.observer import Observer
     from b200.chip.state import Cluster, GlobalMemory
 
-MOST_STEPS = 1 << 20  # that are remembered of a launch
+MOST_STEPS = 1 << 20  # steps remembered of a launch
 
 
 class Departed(BaseException):
-    """A cluster that follows does what no cluster has done: it starts again. No Exception, so that
-    nobody takes it for a fault of the kernel.
+    """A cluster that follows takes a step that no cluster has taken: it must start again. This is
+    no Exception, so that nobody takes it for a fault of the kernel.
     """
 
 
 class Left(NamedTuple):
-    """What a cluster leaves to the rules for the whole launch. roles: (CTA rank, warp) -> what it
-    was seen doing. unread, empty: of Coverage. ranks: of DescriptorRanks.
+    """The state that a cluster leaves to the rules for the whole launch. roles: (CTA rank, warp) ->
+    what the warp was seen doing. unread, empty: as in Coverage. ranks: as DescriptorRanks.fields.
     """
 
     roles: dict[tuple[int, int], frozenset[str]]
@@ -76,8 +76,9 @@ class Left(NamedTuple):
 
 
 class Node:
-    """Where a cluster stands after a step. more: other nodes after it than `next`, by step.
-    left: by the cluster that has ended here first.
+    """The point that a cluster has reached after a step. next: the node after the step first taken
+    from here. more: step -> node, for the other steps taken from here.
+    left: the state left by the first cluster that has ended here.
     """
 
     __slots__ = ("step", "next", "more", "left")
@@ -113,8 +114,8 @@ class Remark(NamedTuple):
 
 
 class Traces:
-    """The steps that clusters have taken, from `root` on, of launches of one kernel. remarks: on
-    those that ended at a node.
+    """The steps that clusters have taken in launches of one kernel, as a tree from `root`. remarks:
+    node -> the remarks on the clusters that ended there.
     """
 
     def __init__(self):
@@ -123,37 +124,37 @@ class Traces:
 
 
 class Following:
-    """Of one launch. traces: what its clusters follow, and add to.
+    """The following of one launch. traces: the steps that its clusters follow, and add to.
 
-    read, written: bases of allocations. follower: the trail of the cluster that follows. told: ends
-    of steps whose `left` the rules of this launch know.
+    read, written: bases of the allocations read and written. follower: the trail of the cluster
+    that follows. told: last nodes whose `left` the rules of this launch have been told.
     """
 
     def __init__(self, observer: Observer, memory: GlobalMemory, traces: Traces):
         self.observer, self.memory, self.traces = observer, memory, traces
         self.read: set[int] = set()
         self.written: set[int] = set()
-        self.touched: set[Touch] = set()  # of one address
+        self.touched: set[Touch] = set()  # accesses of one address
         self.on = True
         self.follower: Trail | None = None
-        self.followed = 0  # clusters that did so to their end
+        self.followed = 0  # clusters that have followed to their end
         self.told: set[Node] = set()
         self.names: dict[int, str] = {}  # address of a tensor -> its name
 
     def begin(self, cluster: Cluster, alone: bool) -> None:
-        """A cluster becomes resident. alone: no other runs."""
+        """A cluster becomes resident. alone: no other cluster runs."""
         trail = cluster.trail = Trail(self, cluster)
         if alone and self.on and self.traces.root.next is not None:
             self.follower, trail.follows = trail, True
 
     def stop(self) -> None:
-        """No cluster follows any more."""
+        """From now on no cluster of the launch follows."""
         self.on, self.traces = False, Traces()
 
     def touches(self, touch: Touch) -> bool:
-        """Note an access of global memory; False if now something is both read and written."""
+        """Note an access of global memory. False if an allocation is now both read and written."""
         if isinstance(touch.addresses, int):
-            if touch not in self.touched:  # what it could change, it has changed
+            if touch not in self.touched:  # a repeated touch changes nothing
                 self.touched.add(touch)
                 return self._touches(touch.write, np.array([touch.addresses]), touch.nbytes)
             return True
@@ -180,10 +181,10 @@ class Following:
 
 
 class Trail:
-    """The way of one cluster: `node` is where it stands.
+    """The steps of one cluster so far. `node` is the point that it has reached.
 
-    tell, note: what rules that see all clusters are to be told. latest: (warp, instruction) -> the
-    place in global memory that it named.
+    tell, note: calls to rules that see all clusters, kept until the cluster has ended. latest:
+    (warp, instruction) -> the place in global memory that the instruction named last.
     """
 
     __slots__ = ("following", "cluster", "node", "tell", "note", "latest", "follows")
@@ -196,7 +197,9 @@ class Trail:
         self.latest: dict[tuple, Any] = {}
 
     def step(self, step: tuple) -> None:
-        """The cluster is about to take a step. Departed if it follows and nobody has taken it."""
+        """The cluster is about to take a step. Raises Departed if it follows and no cluster has
+        taken it.
+        """
         node = self.node.behind(step)
         if node is None:
             if self.follows:
@@ -211,11 +214,13 @@ class Trail:
         self.node = node
 
     def take(self, ins: Instr, w, who: int, operands: tuple) -> None:
-        """The step of an instruction."""
+        """Take the step of an instruction with these operands. who: the lanes or the lane."""
         self.step((id(ins), w.cta.rank, w.index, who, operands))
 
     def look(self, ins: Instr, w, who: int, look: Look) -> None:
-        """An instruction is about to be executed. who: the lanes or the lane."""
+        """Take the step of an instruction that is about to be executed. who: the lanes
+        or the lane.
+        """
         self.take(ins, w, who, look.operands)
         if look.touch is not None and not self.following.touches(look.touch):
             self.stop()
@@ -228,7 +233,7 @@ class Trail:
                 self.note.append(look.note)
 
     def issue(self, operation: Operation, w) -> None:
-        """An operation is about to be issued."""
+        """Take the step of an asynchronous operation that is about to be issued."""
         if isinstance(operation, UNRULED):
             return
         look = OPERATIONS.get(type(operation))
@@ -236,26 +241,26 @@ class Trail:
             self.stop()
             return
         observer = self.following.observer
-        assert observer.ins is not None  # who issues is observed
+        assert observer.ins is not None  # whatever issues an operation is observed
         who = -1 if observer.lane is None else observer.lane
         self.look(observer.ins, w, who, look(self, w, operation))
 
     def stop(self) -> None:
-        """Nobody follows any more in this launch, nor does this cluster."""
+        """Stop following: no cluster of this launch follows any more, this one included."""
         self.following.stop()
         if self.follows:
             raise Departed
 
     def again(self, w, place) -> bool:
-        """Whether a warp names the same place in global memory as it did in the same instruction
-        before: lanes of one execution do (checker/repeats.py).
+        """Whether a warp names the same place in global memory as when it last executed the same
+        instruction: lanes of one execution do (checker/repeats.py).
         """
         key = w.cta.rank, w.index, id(self.following.observer.ins)
         before, self.latest[key] = self.latest.get(key), place
         return before == place
 
     def exited(self, state) -> None:
-        """A warp has exited. Departed if rules that see all clusters find something."""
+        """A warp has exited. Raises Departed if a rule that sees all clusters finds something."""
         self.step(("exit", state.cta.rank, state.index))
         warps = [warp for cta in self.cluster.ctas for warp in cta.warps]
         if any(warp.live for warp in warps):

@@ -1,7 +1,7 @@
-"""Generic loads and stores, atomics, matrix loads and stores, observed.
+"""Observes generic loads and stores, atomics, matrix loads and stores.
 
-Accesses marked .volatile, .relaxed, .acquire or .release are strong: they do not conflict among
-themselves. A release publishes the warp's clock at its address, an acquire joins it.
+Accesses marked .volatile, .relaxed, .acquire or .release are strong: they do not conflict with each
+other. A release publishes the warp's clock at its address; an acquire joins that clock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WINDOW = ~WINDOW_MASK & (1 << 64) - 1
 
 
 def lane_addresses(mask: int, address) -> np.ndarray:
-    """The active lanes' addresses as int64; one if they are the same."""
+    """The active lanes' addresses as int64; a single one if all lanes have the same."""
     if not isinstance(address, np.ndarray):
         return np.array([address], np.int64)
     return (address if mask == 0xFFFFFFFF else address[active(mask)]).astype(np.int64)
@@ -40,13 +40,17 @@ def lane_addresses(mask: int, address) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def _lanes(mask: int, uniform: bool) -> np.ndarray:
-    """The lanes that go with `lane_addresses`: the lowest one where all have one address."""
+    """The lanes whose addresses `lane_addresses` returns: the lowest one where all have
+    one address.
+    """
     found = np.array(active(mask), np.uint8)
     return found[:1] if uniform else found
 
 
 def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
-    """("shared" or "global", addresses in the space); (None, ...) for what is not checked."""
+    """("shared" or "global", addresses in that space); (None, ...) for a space that
+    is not checked.
+    """
     if space == "generic":
         window = int(at[0]) & WINDOW
         if window == SHARED_WINDOW:
@@ -60,7 +64,9 @@ def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
 def shared_access(
     w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes, kind="generic", text=""
 ) -> None:
-    """An access of shared memory by a warp, one or more addresses; lanes: the lane of each."""
+    """Check a warp's access of shared memory at one or more addresses. lanes: the lane of
+    each address.
+    """
     observer = w.machine.observer
     observer.ins = ins
     agent = observer.agent(w)
@@ -117,8 +123,8 @@ def _shared_of(
 
 
 def _strong_shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes):
-    """A flag in shared memory: release and acquire through it. Against weak accesses it is one as
-    any other.
+    """Check a strong access of shared memory: a flag, which releases and acquires. Weak accesses
+    conflict with it as with any other access.
     """
     if not write:
         _receive_shared(w, ins, at)
@@ -128,7 +134,7 @@ def _strong_shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lane
 
 
 def _receive_shared(w, ins: Instr, at: np.ndarray):
-    """A strong read of flags in shared memory."""
+    """A strong read of flags in shared memory: the warp acquires what they hold."""
     observer = w.machine.observer
     agent, flags = observer.agent(w), observer.state(w.cta).flags
     for key in set(at.tolist()) & flags.keys():
@@ -139,7 +145,9 @@ def _receive_shared(w, ins: Instr, at: np.ndarray):
 
 
 def _signal_shared(w, ins: Instr, at: np.ndarray, joins: bool):
-    """A strong write of flags in shared memory; joins: an atomic passes on what was there."""
+    """A strong write of flags in shared memory: the warp releases. joins: the write is an atomic,
+    which passes on what the flag held before.
+    """
     observer = w.machine.observer
     agent, flags = observer.agent(w), observer.state(w.cta).flags
     releases = ins.has("release", "acq_rel", "volatile")
@@ -150,7 +158,7 @@ def _signal_shared(w, ins: Instr, at: np.ndarray, joins: bool):
 
 
 def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: bool):
-    """A load or store of global memory; strong ones synchronise."""
+    """Check a load or store of global memory; strong ones synchronise."""
     observer = w.machine.observer
     rules = observer.globals
     if write and observer.stores is not None:
@@ -170,7 +178,7 @@ def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: boo
 
 
 def _beside_other_launches(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool):
-    """An access of global memory, while a launch before may still run."""
+    """Check an access of global memory against earlier launches that may still run."""
     observer = w.machine.observer
     observer.wrote |= write
     if observer.dependence is not None:
@@ -179,8 +187,8 @@ def _beside_other_launches(w, ins: Instr, at: np.ndarray, nbytes: int, write: bo
 
 
 def _differ(mask: int, at: np.ndarray, value, bits: int) -> bool:
-    """Whether lanes of one store write different values to one address. at: one address, or one of
-    each active lane; value: an array or an int, or a tuple of them.
+    """Whether lanes of one store write different values to one address. at: one address, or one for
+    each active lane. value: an array or an int, or a tuple of them.
     """
     if at.size > 1 and len(set(at.tolist())) == at.size or mask & mask - 1 == 0:
         return False
@@ -211,14 +219,15 @@ def _one_address(w, ins: Instr, where: str):
 
 
 def _bytes_of(ins: Instr) -> int:
-    """That a lane loads or stores."""
+    """The number of bytes that a lane loads or stores."""
     data = ins.operands[1] if ins.mods[0] == "st" else ins.operands[0]
     return (len(data.items) if isinstance(data, Vec) else 1) * TYPE_BITS[kind_of(ins)] // 8
 
 
 def _look_at_access(ins: Instr) -> Looking | None:
-    """The step of ld and st: addresses in shared memory, that it is global memory. Weak ones only,
-    but in shared memory.
+    """How to get the step of ld and st (steps.py). In shared memory the step has the addresses; in
+    global memory it has only the fact that the access is global. Strong accesses are followed in
+    shared memory only; None for the others.
     """
     space, write, nbytes = space_of(ins), ins.mods[0] == "st", _bytes_of(ins)
     bits = (1 << TYPE_BITS[kind_of(ins)]) - 1
@@ -243,7 +252,7 @@ def _look_at_access(ins: Instr) -> Looking | None:
 
 @followed(_look_at_access)
 def access(ins: Instr, run) -> Run:
-    """ld, st."""
+    """Observe ld and st."""
     space, write = space_of(ins), ins.mods[0] == "st"
     kind = kind_of(ins)
     nbytes = _bytes_of(ins)
@@ -275,8 +284,8 @@ def access(ins: Instr, run) -> Run:
 
 
 def _changes(w, at: np.ndarray, old, mask: int) -> bool:
-    """Whether an atomic has left another value in global memory than it found: one that has not is
-    no more than a read. old: the values that it returned.
+    """Whether an atomic has left another value in global memory than it found. If not, it is no
+    more than a read. old: the values that the atomic returned.
     """
     if isinstance(old, tuple):
         return True
@@ -291,7 +300,7 @@ def _changes(w, at: np.ndarray, old, mask: int) -> bool:
 
 
 def atomic(ins: Instr, run) -> Run:
-    """atom, red."""
+    """Observe atom and red."""
     space = space_of(ins)
     if space == "generic" and ins.has("shared::cta", "shared::cluster"):
         space = "shared"
@@ -340,7 +349,9 @@ def _look_at_matrix(ins: Instr) -> Looking:
 
 @followed(_look_at_matrix)
 def matrix_access(ins: Instr, run) -> Run:
-    """ldmatrix, stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix i's rows."""
+    """Observe ldmatrix and stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix
+    i's rows.
+    """
     count = next((n for n in (4, 2, 1) if ins.has(f"x{n}")), 1)
     rows = 16 if ins.has("m16n16") else 8
     write = ins.mods[0] == "stmatrix"

@@ -1,4 +1,4 @@
-"""Conflicts in global memory: an access held against an earlier write, and what is said of it."""
+"""Conflicts in global memory: checks an access against earlier writes, and words the finding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MORAL = (STRONG, ATOMIC)  # no conflict among themselves, within their scopes
 
 
 class Access(NamedTuple):
-    """What is made now. kind: as of a Write; scope: of a strong access."""
+    """An access that is being made. kind: as in Write. scope: the scope of a strong access."""
 
     ins: Instr
     kind: str = WEAK
@@ -31,8 +31,9 @@ class Access(NamedTuple):
 class Write:
     """A write that the shadow remembers.
 
-    component, step: known to a clock when it is complete. epoch: of its warp then. fenced: the
-    warp's clock at its latest fence before. signal: what it tells a strong read.
+    component, step: the write is complete for a warp whose clock has this step of this component.
+    epoch: the writing warp's epoch. fenced: the writing warp's clock at its latest fence before.
+    signal: the signal that a strong read receives from the write.
     """
 
     __slots__ = ("agent", "ins", "kind", "scope", "component", "step", "epoch", "fenced", "signal")
@@ -49,20 +50,20 @@ class Write:
 
 
 class GlobalConflicts:
-    """The part of GlobalRules that knows what a conflict is."""
+    """The part of GlobalRules that decides what a conflict is."""
 
     observer: Any
     order: GlobalOrder
     writes: list  # number -> Write
 
     def known(self, agent: Agent, of: Agent, component: int, step: int, row: int = HB) -> bool:
-        """Whether a step of another warp's is before what `agent` does now."""
+        """Whether a step of warp `of` is before what `agent` does now."""
         if step >= NEVER or of.cta.cluster is agent.cta.cluster:
             return component == agent.component or agent.knows(row, component, step)
         return self.order.knows(agent, of.cta, component, step, row)
 
     def _check(self, agent: Agent, cells: np.ndarray, access: Access, region):
-        """Hold an access against the latest writes of its cells."""
+        """Check an access against the latest writes of its cells."""
         for number in distinct(cells):
             if (old := self.writes[number]) is not None:
                 self._against(agent, old, access, region)

@@ -1,11 +1,11 @@
 """Global memory: conflicts between warps, and reductions whose result depends on their order.
 
-A conflict is a write of one warp where another reads, or one of another CTA writes, with no order
-of memory between the two: PTX ISA 8.9, by barriers (vector_clocks.py) or by flags
+A conflict is a write of one warp and a read of another warp, or a write of another CTA, with no
+order of memory between the two (PTX ISA 8.9). Barriers order (vector_clocks.py), and so do flags
 (global_order.py). Two strong accesses whose scopes include each other's thread do not conflict. The
-shadow of an allocation has a number for each 2 bytes that were written: by which warp, at which
-line, when. Reads leave no trace: one that came before the write in this run is found under a
-schedule that has it after.
+shadow of an allocation has a number for each 2 bytes that were written: it stands for the warp, the
+line and the time of the write. Reads leave no trace: a read that came before the write in this run
+is found under a schedule that has it after.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _range(count: int) -> np.ndarray:
 
 
 class GlobalRules(GlobalConflicts):
-    """The rules of one launch's global memory."""
+    """The rules for the global memory of one launch."""
 
     def __init__(self, observer):
         self.observer = observer
@@ -81,7 +81,9 @@ class GlobalRules(GlobalConflicts):
         return found
 
     def writer(self, address: int, nbytes: int) -> tuple[Agent, Instr] | None:
-        """(agent, instruction) of a write of this launch to one of some bytes, None without one."""
+        """(agent, instruction) of a write of this launch to some of the bytes; None if there is no
+        such write.
+        """
         region = self.observer.machine.memory.region(address, nbytes)
         shadow = self.shadows.get(region.base)
         if shadow is None:
@@ -91,7 +93,7 @@ class GlobalRules(GlobalConflicts):
         return (write.agent, write.ins) if write is not None else None
 
     def _number(self, agent: Agent, ins: Instr, kind: str) -> int:
-        """The number of a write that is made now."""
+        """The number of the write that is being made."""
         key = agent, id(ins), agent.now()
         found = self.numbers.get(key)
         if found is None or kind in (COPY, REDUCTION):
@@ -100,14 +102,14 @@ class GlobalRules(GlobalConflicts):
         return found
 
     def forget(self, cluster) -> None:
-        """What a cluster has written, which starts again."""
+        """Forget the writes of a cluster that starts again."""
         for number, write in enumerate(self.writes):
             if write is not None and write.agent.cta.cluster is cluster:
                 self.writes[number] = None
 
     # --- reads ----------------------------------------------------------------------------------
     def loaded_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
-        """`nbytes` read at each of the addresses, int64."""
+        """Reads of `nbytes` at each of the addresses (int64)."""
         access = Access(ins)
         for region, at in self.regions(addresses, nbytes):
             if (shadow := self.shadows.get(region.base)) is not None:
@@ -115,7 +117,7 @@ class GlobalRules(GlobalConflicts):
                 self._check(agent, cells, access, region)
 
     def regions(self, addresses: np.ndarray, nbytes: int) -> Iterator[tuple[Region, np.ndarray]]:
-        """(allocation, offsets in it) of accesses of `nbytes` each."""
+        """Sort accesses of `nbytes` each by allocation: yields (allocation, offsets in it)."""
         memory = self.observer.machine.memory
         while addresses.size:
             if memory.readable(int(addresses[0]), nbytes, rounded=True) != addresses[0]:
@@ -128,7 +130,7 @@ class GlobalRules(GlobalConflicts):
             addresses = addresses[~inside]
 
     def loaded(self, agent, address: int, nbytes: int, ins) -> None:
-        """Contiguous bytes read by a copy: of the async proxy, if it is a bulk one."""
+        """A copy reads contiguous bytes; a bulk copy reads them through the async proxy."""
         region = self.observer.machine.memory.region(address, nbytes)
         bulk = ins.has("bulk")
         if region.behind:
@@ -158,14 +160,14 @@ class GlobalRules(GlobalConflicts):
         )
 
     def loaded_box(self, agent, access, ins) -> None:
-        """A TMA load."""
+        """A TMA load reads a box."""
         if access.region.base in self.shadows:
             for cells in self._boxes(access):
                 self._check(agent, cells, Access(ins, COPY), access.region)
 
     # --- writes ---------------------------------------------------------------------------------
     def stored(self, agent, address: int, nbytes: int, ins, kind: str = COPY) -> None:
-        """Contiguous bytes of a bulk copy or reduction."""
+        """A bulk copy or reduction writes contiguous bytes."""
         region = self.observer.machine.memory.region(address, nbytes)
         shadow = self._shadow(region)
         if self.maps.uses:
@@ -179,7 +181,7 @@ class GlobalRules(GlobalConflicts):
     def stored_lanes(
         self, agent, addresses: np.ndarray, nbytes: int, ins, kind: str = WEAK
     ) -> None:
-        """`nbytes` at each of the addresses, int64."""
+        """Writes of `nbytes` at each of the addresses (int64)."""
         if nbytes < UNIT:
             return
         memory = self.observer.machine.memory
@@ -198,7 +200,9 @@ class GlobalRules(GlobalConflicts):
             self._store(agent, here - region.base, nbytes, number, access, region)
 
     def _store(self, agent, at: np.ndarray, nbytes: int, number: int, access: Access, region):
-        """`nbytes` at offsets of an allocation: four entries at a time where they are aligned."""
+        """Check and note writes of `nbytes` at offsets of an allocation. Where the writes are
+        aligned, four entries of the shadow are handled at a time.
+        """
         shadow, unit, value = self._shadow(region), UNIT, number
         if nbytes % WIDE == 0 and not (int(np.bitwise_or.reduce(at)) & WIDE - 1):
             shadow, unit = shadow.view(np.complex128), WIDE
@@ -212,7 +216,7 @@ class GlobalRules(GlobalConflicts):
         shadow[index] = value
 
     def stored_box(self, agent, access, ins, kind: str = COPY) -> None:
-        """A TMA store or reduction."""
+        """A TMA store or reduction writes a box."""
         number = self._number(agent, ins, kind)
         for cells in self._boxes(access):
             if cells.any():
@@ -221,7 +225,7 @@ class GlobalRules(GlobalConflicts):
 
     # --- strong accesses ------------------------------------------------------------------------
     def strongly_loaded(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
-        """ld.relaxed, ld.acquire, ld.volatile: receive signals."""
+        """ld.relaxed, ld.acquire, ld.volatile: the warp receives signals."""
         polled = self.polled.get(agent)
         if polled is not None and addresses.size == 1:
             of, address, shadow, unit, number, count = polled
@@ -241,7 +245,7 @@ class GlobalRules(GlobalConflicts):
                     self.polled[agent] = ins, address, shadow, unit, int(shadow[unit]), count
 
     def strongly_stored(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
-        """st.relaxed, st.release, st.volatile: a signal."""
+        """st.relaxed, st.release, st.volatile: the warp sends a signal."""
         if nbytes < UNIT:
             return
         signal = self.order.signal(agent, ins)
@@ -250,7 +254,7 @@ class GlobalRules(GlobalConflicts):
         agent.release()
 
     def updated(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
-        """atom, red: receive signals, and pass them on with one of their own."""
+        """atom, red: the warp receives signals, and passes them on with one of its own."""
         found = []
         for region, at in self.regions(addresses, nbytes):
             shadow = self._shadow(region)
@@ -267,11 +271,13 @@ class GlobalRules(GlobalConflicts):
         agent.release()
 
     def _write_of(self, agent: Agent, ins: Instr) -> Write:
-        """The write that was just made."""
+        """The write that the warp has just made."""
         return self.writes[self.numbers[agent, id(ins), agent.now()]]
 
     def _receive(self, agent: Agent, address: int, cells: np.ndarray, ins: Instr) -> Write | None:
-        """The signals of an address; returns the latest write there."""
+        """The warp receives the signals of an address. Returns the latest write there, None
+        without one.
+        """
         number = int(cells[0])
         write = self.writes[number] if number else None
         if write is None:
@@ -286,7 +292,7 @@ class GlobalRules(GlobalConflicts):
         return write
 
     def _boxes(self, access):
-        """The shadow of what a TMA operation touches, a view for each box."""
+        """The shadow of the memory that a TMA operation touches: a view for each box."""
         region, t = access.region, access.tensormap
         shadow = self._shadow(region)
         for coords in access.boxes:
@@ -300,7 +306,9 @@ class GlobalRules(GlobalConflicts):
 
     # --- reductions ---------------------------------------------------------
     def reduced(self, agent, address: int, nbytes: int, ins) -> None:
-        """A reduction of floating-point numbers: sums depend on the order of the CTAs."""
+        """Report a reduction of floating-point numbers by several CTAs: the sum depends on
+        their order.
+        """
         if not (
             ins.has("add") and any(m.startswith(("f16", "f32", "f64", "bf16")) for m in ins.mods)
         ):

@@ -1,12 +1,14 @@
-"""Order through global memory: who has synchronised with whom by flags and counters (PTX ISA 8.9).
+"""Order through global memory: which warps have synchronised by flags and counters (PTX ISA 8.9).
 
 A strong write or an atomic is a signal. It hands over what its thread has released: all of it if
-the instruction releases, else what a fence has put in front of it; and as far as the scope of the
-two reaches. A strong read takes it over at once if it acquires, else at the next fence. Atomics on
-one address pass on what those before them have brought (the release sequence); a store begins anew.
+the instruction itself releases, else only what a fence has put before it. It does so only as far as
+the scopes of the instruction and of the fence reach. A strong read takes this over at once if it
+acquires, else at the next fence. Atomics on one address pass on what the atomics before them have
+brought (the release sequence); a store starts a new sequence.
 
-Clusters have clocks of their own. What a warp learns of another cluster is an *arrival* in the time
-of the warp that learns it: whoever is ordered after that, by whatever means, knows it, too.
+Each cluster has clocks of its own. What a warp learns of another cluster is an *arrival*, dated in
+the time of the warp that learns it: every warp that is ordered after that, by whatever means, knows
+it, too.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from b200.checker.vector_clocks import FENCED, GLOBAL, HB, ORDER, Agent, join, o
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
 
-Knowledge = dict[Any, np.ndarray]  # of each cluster (ClusterState) a clock
+Knowledge = dict[Any, np.ndarray]  # cluster (ClusterState) -> clock
 KEPT = 4096  # signals remembered of an address
 LATEST = 4  # arrivals remembered from one warp to another: the later ones know of the earlier
 
@@ -39,10 +41,10 @@ def acquires(ins: Instr) -> bool:
 
 @dataclass(eq=False)
 class Signal:
-    """A strong write of global memory, or a weak one that is taken for a flag.
+    """A strong write of global memory, or a weak write that is taken for a flag.
 
-    scope: of the instruction. clock: of its warp, None if it has nothing to hand over. known: what
-    the warp knows of other clusters.
+    scope: the instruction's scope. clock: the warp's clock, None if it has nothing to hand over.
+    arrivals: what the warp has learned of other clusters.
     """
 
     agent: Agent
@@ -56,13 +58,15 @@ class Signal:
         return releases(self.ins)
 
     def given(self, far: int) -> np.ndarray | None:
-        """The clock that a reader so far away may take over."""
+        """The clock that a reader may take over. far: the distance of the reader (scopes.py)."""
         if self.clock is None:
             return None
         return self.clock if self.releases and self.scope >= far else weakened(self.clock, far)
 
     def knowledge(self, cluster, far: int) -> Knowledge:
-        """What a reader so far away may take over. cluster: of the signal's warp."""
+        """The knowledge that a reader may take over. cluster: the cluster of the signal's warp.
+        far: the distance of the reader (scopes.py).
+        """
         clock = self.given(far)
         if clock is None:
             return {}
@@ -74,7 +78,7 @@ class Signal:
 
 
 class Arrival(NamedTuple):
-    """What a warp has learned at an epoch of its time."""
+    """Knowledge of other clusters that a warp has learned at one of its epochs."""
 
     component: int
     epoch: int
@@ -86,7 +90,7 @@ class Arrival(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A signal that a warp has read and not acquired yet."""
+    """A signal that a warp has read and has not acquired yet."""
 
     agent: Agent
     epoch: int
@@ -95,7 +99,7 @@ class Pending(NamedTuple):
 
 
 def merge(into: Knowledge, knowledge: Knowledge) -> None:
-    """Join knowledge. A clock is shared, and not changed."""
+    """Join `knowledge` into `into`. The clocks are shared, so none is changed in place."""
     for cluster, clock in knowledge.items():
         have = into.get(cluster)
         if have is not clock:
@@ -104,22 +108,24 @@ def merge(into: Knowledge, knowledge: Knowledge) -> None:
 
 @dataclass
 class Learned:
-    """What the warps of a cluster have learned of others, and have read and not acquired."""
+    """What the warps of a cluster have learned of other clusters, and what they have read but
+    not acquired.
+    """
 
     # (component of who learned it, from which warp) -> the latest
     arrivals: dict[tuple, deque[Arrival]] = field(default_factory=dict)
     pending: list[Pending] = field(default_factory=list)
-    seen: set[tuple] = field(default_factory=set)  # what was received or acquired already
+    seen: set[tuple] = field(default_factory=set)  # signals received or acquired already
 
 
 class GlobalOrder:
-    """The signals of a launch, and who has received them."""
+    """The signals of a launch, and the warps that have received them."""
 
     def __init__(self, observer):
         self.observer = observer
         self.chains: dict[int, list[Signal]] = {}  # address of an atomic -> what it passes on
-        self.learned: dict[Any, Learned] = {}  # of each cluster
-        self.received: dict[Any, list[Pending]] = {}  # by the warps of each CTA
+        self.learned: dict[Any, Learned] = {}  # by cluster
+        self.received: dict[Any, list[Pending]] = {}  # CTA -> received by its warps
 
     def _learned(self, agent: Agent) -> Learned:
         state = self.observer.state(agent.cta)
@@ -130,13 +136,15 @@ class GlobalOrder:
 
     # --- signals --------------------------------------------------------------------------------
     def signal(self, agent: Agent, ins: Instr) -> Signal:
-        """A strong write is about to happen."""
+        """The signal of a strong write that is about to happen."""
         clock = agent.release().copy()
         clock[ORDER, agent.component] += 1  # the write itself, which comes after what it releases
         return Signal(agent, ins, scope_of(ins, GPU), clock, self._before(agent, clock))
 
     def flag(self, agent: Agent, ins: Instr, clock: np.ndarray | None) -> Signal:
-        """A weak write that somebody polls. clock: at its warp's latest fence before it."""
+        """The signal of a weak write that somebody polls. clock: the writing warp's clock at its
+        latest fence before the write.
+        """
         arrivals = self._before(agent, clock) if clock is not None else []
         return Signal(agent, ins, CTA, clock, arrivals)
 
@@ -146,8 +154,8 @@ class GlobalOrder:
         return [arrival for arrival in latest if arrival is not None]
 
     def passes_on(self, address: int, signal: Signal, before: Signal | None) -> None:
-        """An atomic hands over what those before it on its address have, back to the latest store.
-        before: the signal of a store that is the latest write, if it is one.
+        """An atomic hands over what earlier atomics on its address have handed over, back to the
+        latest store. before: the signal of the latest write there if that is a store, else None.
         """
         chain = self.chains.setdefault(address, [])
         if before is not None:
@@ -157,7 +165,7 @@ class GlobalOrder:
         chain[:] = [s for s in chain if s.agent is not signal.agent][-KEPT:] + [signal]
 
     def receive(self, agent: Agent, signals, ins: Instr) -> None:
-        """A strong read, or an atomic, sees signals."""
+        """A strong read or an atomic receives signals."""
         scope, acquiring, learned = scope_of(ins, GPU), acquires(ins), self._learned(agent)
         for signal in signals:
             if signal.agent is agent or (agent, signal, id(ins)) in learned.seen:
@@ -174,7 +182,9 @@ class GlobalOrder:
                     agent.acquire_barrier(order_of(signal.clock))
 
     def fenced(self, agent: Agent, scope: int) -> None:
-        """A fence: what was read before it, by whoever is ordered before it, is acquired."""
+        """A fence acquires what was read before it, by its own warp or by a warp that is ordered
+        before it.
+        """
         learned = self.learned.get(self.observer.state(agent.cta))
         if learned is None:
             return
@@ -188,7 +198,9 @@ class GlobalOrder:
                 self._take(agent, pending.signal, far)
 
     def fenced_proxy(self, agent: Agent) -> None:
-        """fence.proxy.async: what the warp knows of other clusters is open to the async proxy."""
+        """fence.proxy.async: what the warp knows of other clusters becomes visible to the
+        async proxy.
+        """
         found: Knowledge = {}
         for arrival in self._of(agent):
             merge(found, arrival.knowledge)
@@ -211,7 +223,9 @@ class GlobalOrder:
             arrivals.setdefault(key, deque(maxlen=LATEST)).append(arrival)
 
     def _of(self, agent: Agent) -> Iterator[Arrival]:
-        """What a warp has learned of other clusters, by itself or from those of its cluster."""
+        """The arrivals that a warp knows: its own, and those of warps of its cluster that it is
+        ordered after.
+        """
         learned = self.learned.get(self.observer.state(agent.cta))
         for arrivals in learned.arrivals.values() if learned is not None else ():
             for arrival in reversed(arrivals):
@@ -221,7 +235,9 @@ class GlobalOrder:
 
     # --- questions ------------------------------------------------------------------------------
     def knows(self, agent: Agent, cta, component: int, step: int, row: int = HB) -> bool:
-        """Whether a step of a component of another cluster is before what `agent` does now."""
+        """Whether a step of a component of another cluster is before what `agent` does now. cta:
+        any CTA of that cluster.
+        """
         state = self.observer.state(cta)
         for arrival in self._of(agent):
             clock = arrival.knowledge.get(state)
@@ -230,7 +246,9 @@ class GlobalOrder:
         return False
 
     def received_from(self, agent: Agent, old) -> Pending | None:
-        """The latest signal after a write that the CTA of `agent` has read."""
+        """The latest signal sent after the write `old` that the CTA of `agent` has read; None
+        without one.
+        """
         component, step = old.agent.component, old.epoch
         for received in reversed(self.received.get(agent.cta, ())):
             signal, clock = received.signal, received.signal.clock
@@ -241,8 +259,8 @@ class GlobalOrder:
         return None
 
     def missing(self, agent: Agent, old) -> tuple[str, bool]:
-        """Why a write is not known in spite of a signal after it, "" if there is none; whether
-        only the reader's side is missing.
+        """(why, reader): why `agent` does not know of the write `old` although it has read a signal
+        sent after it, "" if it has read none; and whether only the reader's side is missing.
         """
         received = self.received_from(agent, old)
         if received is None or received.signal.clock is None:

@@ -1,6 +1,6 @@
-"""A launch that stores nothing: its sizes are 0, or no thread comes to its stores.
+"""A launch that stores nothing: its sizes are 0, or no thread reaches its stores.
 
-It is legal (an empty batch), and more often a size that has arrived wrongly: an argument that is
+Such a launch is legal (an empty batch). More often a size has arrived wrongly: an argument is
 missing, swapped, or of another type than the kernel's.
 """
 
@@ -15,7 +15,7 @@ SCALARS = (4, 8)  # bytes of a parameter that may be a size
 
 
 def stores_global(ins: Instr) -> bool:
-    """Whether an instruction writes global memory, by its state space."""
+    """Whether an instruction writes global memory, judged by its state space."""
     if ins.mods[0] in ("st", "atom", "red"):
         return space_of(ins) == "global"
     if ins.mods[0] != "cp" or ins.has("prefetch"):
@@ -25,7 +25,9 @@ def stores_global(ins: Instr) -> bool:
 
 
 def finish(observer, kernel: Kernel, params: bytes) -> None:
-    """The launch has ended; observer.wrote: whether it has written global memory."""
+    """Report a launch that has ended without a write. observer.wrote: whether it has written
+    global memory.
+    """
     if observer.wrote:
         return
     blocks = observer.machine.code.structure

@@ -1,7 +1,7 @@
-"""Run functions with the observer around them: `wrap(ins, run)` gives a function of the same form.
+"""Wraps the observer around run functions: `wrap(ins, run)` returns a function of the same form.
 
-The translator's checked writer puts these in place of the units' own; a launch without the checker
-never meets them.
+The translator's checked writer puts these functions in place of the plain ones. A launch without
+the checker never executes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from b200.registry import Run
 
 
 class CheckedWriter(Writer):
-    """Translates with the observer around every instruction that has state."""
+    """Translates a kernel with the observer around every instruction that has state."""
 
     def write(self) -> None:
         self.first_reads = first_reads(self.out.structure)
@@ -53,8 +53,8 @@ def wrap(ins: Instr, run, style: str) -> Run:
 
 
 def _stepping(ins: Instr, run, make: Callable):
-    """What a wrapper makes of an instruction, and what a cluster that follows executes in place of
-    it (following.py).
+    """The wrapper's run function, with the instruction's step taken before it. A cluster that
+    follows executes the plain run function instead (following.py).
     """
     observed = make(ins, run)
     look = look_of(make, ins)
@@ -77,7 +77,7 @@ def _stepping(ins: Instr, run, make: Callable):
 
 
 def can_be_followed(code: Translated) -> bool:
-    """Whether each instruction of a kernel is one whose steps are known (following.py)."""
+    """Whether the checker knows the steps of each instruction of a kernel (following.py)."""
     ops = (op.ins for block in code.structure for op in block.ops if op.entry is not None)
     return all(map(_has_steps, ops))
 
@@ -93,7 +93,9 @@ def _has_steps(ins: Instr) -> bool:
 
 
 def _noted(ins: Instr, run, style: str):
-    """Asynchronous operations: what they do is seen in `issue`, which is told the instruction."""
+    """Observe an instruction that issues an asynchronous operation. `issue` sees what the operation
+    does; here the observer is told which instruction issues it.
+    """
     one = style == "lane"
 
     def observed(w, who, *args):

@@ -6,10 +6,12 @@ import numpy as np
 
 
 class Pattern:
-    """Accesses of `nbytes` each at distances from the lowest one, as the shadow indexes them.
+    """The words that accesses of `nbytes` each touch. The accesses are given as distances in bytes
+    from the lowest one.
 
-    words: that they touch, first to last. index: distances of these words from the first, None
-    where they lie in a row. order: of the accesses whose words these are, one for each word.
+    words: number of words from the first to the last one touched. index: distances of the touched
+    words from the first, None where they fill the range. order: for each touched word, the number
+    of the access that touches it.
     """
 
     __slots__ = ("words", "index", "order")
@@ -33,8 +35,8 @@ _LANES: dict[tuple, np.ndarray] = {}
 def lane_words(
     at: np.ndarray, nbytes: int, lanes: np.ndarray
 ) -> tuple[slice | np.ndarray, int, int, np.ndarray]:
-    """(index of the words, the first, the last, lane of each) of accesses of `nbytes` each: a slice
-    where they fill a range, in whatever order, as they mostly do.
+    """(index of the words, first word, last word, lane of each word) of accesses of `nbytes` each.
+    The index is a slice where the words fill a range, in whatever order, as they mostly do.
     """
     if at.size == 1:
         low = int(at[0]) >> 2

@@ -1,4 +1,4 @@
-"""The end of a CTA: accesses to its memory, its allocations and its copies must be over."""
+"""Rule: when a CTA ends, accesses to its memory, its allocations and its copies must be over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def warp_exited(observer, warp_state) -> None:
 
 
 def _copies(observer, agent):
-    """Copies out of shared memory that this warp issued and never waited for."""
+    """Report copies out of shared memory that this warp issued and never waited for."""
     stream = agent.streams.get("bulk_read")
     if stream is None or agent.knows(HB, stream.component, stream.issued):
         return
@@ -61,7 +61,7 @@ def _cta_exited(observer, cta, state):
 
 
 def _over(record, clock) -> bool:
-    """Whether a clock knows that the access is complete."""
+    """Whether a warp with this clock knows that the access is complete."""
     known = record.component < clock.shape[1] and clock[ORDER, record.component] >= record.step
     return known and record.step < NEVER
 
@@ -71,7 +71,9 @@ def _of(cta, record) -> str:
 
 
 def _unseen(observer, cta, record, own: bool):
-    """What reaches a CTA may come after its exit."""
+    """Report an access to a CTA that may come after the CTA's exit. own: the CTA
+    itself issued it.
+    """
     thing = words.thing(record)
     if own:
         diagnosis = f"the CTA may exit while {thing} into its own memory is under way"
@@ -87,8 +89,9 @@ def _unseen(observer, cta, record, own: bool):
 
 
 def _arrivals(observer, cta, state, clock):
-    """Arrivals of commits may come after the exit of their CTA, if all that it knows is, through
-    another mbarrier, that the tensor core is done.
+    """Report arrivals of another CTA's commits that may come after the exit of this CTA. It may
+    know, through another mbarrier, that the tensor core is done; that does not say that the arrival
+    has come.
     """
     for record in state.arrivals[cta.rank].values():
         if not _over(record, clock):
@@ -107,7 +110,7 @@ def _arrivals(observer, cta, state, clock):
 
 
 def _outgoing(observer, cta, state, clock):
-    """Copies to other CTAs that still read the shared memory of the one that exits."""
+    """Report copies to other CTAs that may still read the shared memory of the CTA that exits."""
     for record in state.outgoing[cta.rank]:
         if not _over(record, clock):
             observer.found(
@@ -123,7 +126,7 @@ def _outgoing(observer, cta, state, clock):
 
 
 def gone(observer, record, target) -> None:
-    """An access reaches a CTA that has exited already."""
+    """Report an access that reaches a CTA after it has exited."""
     observer.found(
         "lifetime",
         f"the CTA has exited before {words.thing(record)} of another CTA has reached it",
@@ -151,11 +154,11 @@ def _tensor_memory(observer, cta):
 
 
 def _bytes(observer, barrier):
-    """Bytes announced on an mbarrier, and those of the copies issued to it.
+    """Compare the bytes announced on an mbarrier with the bytes of the copies issued to it.
 
-    Fewer than announced leave its last phase open. Whoever waited for that one would hang, so it
-    harms nobody in a launch that has ended: the producer_tail of CUTLASS's pipelines acquires a
-    stage that it does not load.
+    If fewer bytes were issued than announced, the last phase stays open. A warp that waited for
+    that phase would hang, so in a launch that has ended nobody waited and it does no harm: the
+    producer_tail of CUTLASS's pipelines acquires a stage that it does not load.
     """
     difference = barrier.signalled - barrier.announced
     if difference == 0 or not barrier.copies:

@@ -1,4 +1,4 @@
-"""Mbarriers: what their initialisations, arrivals and waits order, and the protocol they keep."""
+"""Mbarriers: the order that their operations make, and the protocol that they must keep."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from b200.program.module import Instr
 
 
 class Mbarriers(Asynchronous):
-    """The part of the Observer that is told of mbarriers. events: how many of them there were.
-    exercised: mbarrier.init of those of which somebody waited for a phase that was completed.
+    """The part of the Observer that is told of mbarriers. events: number of events so far.
+    exercised: text of each mbarrier.init whose mbarrier somebody waited for after a phase
+    was complete.
     """
 
     events: int
     exercised: set[str]
 
     def barrier(self, mbarrier) -> Barrier | None:
-        """What is known of an mbarrier object; None if it is not the one that was initialised
-        there.
+        """The state of an mbarrier object; None if another object has been initialised at
+        its address.
         """
         found = self.state(mbarrier.cta).barriers.get((mbarrier.cta.rank, mbarrier.offset))
         return found if found is not None and found.object is mbarrier else None
 
     def barrier_at(self, warp, address: int) -> Barrier | None:
-        """What is known of the mbarrier that lives at an address, None without one."""
+        """The state of the mbarrier at an address of shared memory; None if there is none."""
         cta, offset = warp.cta, address & OFFSET_MASK
         if offset not in cta.mbarriers:
             return None
@@ -44,7 +45,7 @@ class Mbarriers(Asynchronous):
         barrier.events.append((self.events, agent, what, words.line(self.ins), barrier.phases))
 
     def history(self, mbarrier: MBarrier) -> BarrierHistory | None:
-        """What is remembered of an mbarrier, in words."""
+        """The latest events of an mbarrier in words; None if the checker does not know it."""
         barrier = self.barrier(mbarrier)
         if barrier is None:
             return None
@@ -56,7 +57,9 @@ class Mbarriers(Asynchronous):
         return BarrierHistory(barrier.name(), announced, brought, events)
 
     def waited_twice(self) -> list[WaitedTwice]:
-        """The warps of resident clusters that did, on mbarriers that have several phases."""
+        """The warps of resident clusters that waited twice for one parity of an mbarrier with
+        several phases.
+        """
         ctas = [cta for cluster in self.machine.resident for cta in cluster.ctas]
         agents = [warp.agent for cta in ctas for warp in cta.warps if warp.agent is not None]
         return [
@@ -68,8 +71,8 @@ class Mbarriers(Asynchronous):
         ]
 
     def initialised(self, warp, mbarrier, before: Barrier | None, lane: int) -> None:
-        """An mbarrier.init. Lanes of one execution that all initialise it, with one count, do so
-        once: the words they store are the same.
+        """A lane executes mbarrier.init. If lanes of one execution all initialise the mbarrier with
+        one count, that is one initialisation: they store the same words.
         """
         agent, state = self.agent(warp), self.state(mbarrier.cta)
         if before is not None and before.again(agent, self.ins, lane, mbarrier.expected):
@@ -97,7 +100,7 @@ class Mbarriers(Asynchronous):
             )
 
     def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False) -> None:
-        """The initialisation of a barrier must be known to whoever uses it, through a fence to
+        """Check that a user of a barrier knows of its initialisation, if need be through a fence to
         other proxies.
         """
         if barrier in agent.trusted and not asynchronous or (barrier, 1) in agent.trusted:
@@ -143,13 +146,13 @@ class Mbarriers(Asynchronous):
             self.arrivals.comes(barrier, agent, self.ins, lane, agent.release())
 
     def refused(self, warp, mbarrier) -> None:
-        """An arrival was a fault: the phase expects no more."""
+        """An arrival was a fault, because the phase expects no more arrivals."""
         barrier = self.barrier(mbarrier)
         if barrier is not None and id(self.ins) in barrier.uses:
             self.arrivals.too_many(barrier, self.agent(warp), self.ins)
 
     def arrived(self, warp, mbarrier, phase: int, what: str, nbytes: int = 0) -> None:
-        """A warp has arrived, or announced bytes; `phase`: parity before."""
+        """A warp has arrived, or has announced bytes. phase: the parity before."""
         barrier = self.barrier(mbarrier)
         if barrier is None:
             return
@@ -168,9 +171,9 @@ class Mbarriers(Asynchronous):
             barrier.complete()
 
     def _published(self, agent: Agent, target, ins) -> np.ndarray:
-        """The clock that an arrival publishes on an mbarrier of CTA `target`, where it is waited
-        for. PTX ISA 9.7.13.15: without .sem it releases, without .scope to the CTA; expect_tx and
-        complete_tx release nothing.
+        """The clock that an arrival publishes on an mbarrier of CTA `target`, whose warps wait for
+        it. PTX ISA 9.7.13.15: an arrival without .sem releases; without .scope it releases to its
+        CTA; expect_tx and complete_tx release nothing.
         """
         far = distance(agent.cta, target)
         arrives = ins.mods[1] in ("arrive", "arrive_drop")
@@ -184,7 +187,7 @@ class Mbarriers(Asynchronous):
         return clock
 
     def orders_only(self, agent: Agent, ins: Instr, target, clock: np.ndarray) -> None:
-        """An arrival publishes a clock without order of memory."""
+        """Note an arrival that publishes an order of execution without an order of memory."""
         edges = self.state(target).edges
         if not edges or edges[-1].clock is not clock:
             edges.append(Edge(agent, ins, clock, agent.release()[ASYNC]))
@@ -209,13 +212,13 @@ class Mbarriers(Asynchronous):
             self.reach(record, target)
 
     def looked(self, warp, mbarrier, parity: int) -> None:
-        """A wait came back with nothing."""
+        """A try_wait or test_wait has failed: the phase is not over."""
         barrier = self.barrier(mbarrier)
         if barrier is not None:
             self.agent(warp).looked[barrier] = parity, self.ins
 
     def waited(self, warp, mbarrier, parity: int, relaxed: Instr | None) -> None:
-        """A wait was satisfied. relaxed: its instruction, if it acquires nothing."""
+        """A wait has passed. relaxed: the wait's instruction if it acquires nothing, else None."""
         barrier = self.barrier(mbarrier)
         if barrier is None:
             return

@@ -1,8 +1,9 @@
 """Named barriers: a warp may use one again only if it is ordered after the previous use.
 
-PTX ISA 9.7.13.1: a barrier is used again once it is complete. A warp that arrives for the next use
-without knowing of every arrival of the use before may be counted into that one: two groups of
-warps under one number, or a count lower than the threads that use it.
+PTX ISA 9.7.13.1: a barrier may be used again once it is complete. A warp may arrive for the next
+use without knowing of every arrival of the previous use. Its arrival may then be counted into the
+previous use: two groups of warps share one number, or the count is lower than the threads that use
+the barrier.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def line(ins) -> str:
 
 
 def calls(*instructions) -> list[str]:
-    """A line for each instruction in a helper: who called it."""
+    """For each instruction that is inside a helper function, a line that says who called it."""
     found = dict.fromkeys(
         f"{line(ins)} is {called}" for ins in instructions if (called := called_from(ins))
     )
@@ -28,20 +28,24 @@ def calls(*instructions) -> list[str]:
 
 
 def name(agent) -> str:
-    """A warp by its role, number and CTA."""
+    """A warp's name in a finding: its role, number and CTA."""
     role = next((f"{r} warp" for r in ROLES if r in agent.roles), "warp")
     rank = f", rank {agent.cta.rank} of its cluster" if len(agent.cta.cluster.ctas) > 1 else ""
     return f"{role} {agent.index} of CTA {agent.cta.index}{rank}"
 
 
 def act(record: Record) -> str:
-    """One access: line, instruction, what it does, with which operands, who."""
+    """An access in words: its line, its instruction, what it does, with which operands, by
+    which warp.
+    """
     what = f"{line(record.ins)}: {mnemonic(record.ins)} {record.text}{operands(record)}"
     return f"{what}, by {name(record.agent)}"
 
 
 def operands(record: Record) -> str:
-    """ " (A: weights, B: tokens)", " (of sfa)": the tensors that an MMA's operands are of."""
+    """The tensors that an MMA's operands were loaded from: " (A: weights, B: tokens)",
+    " (of sfa)".
+    """
     records = record.agent.cta.cluster.checked.records if record.parts else []
     found = [
         f"{operand or 'of'}{':' if operand else ''} {records[number].source}"
@@ -52,7 +56,7 @@ def operands(record: Record) -> str:
 
 
 def thing(record: Record) -> str:
-    """An operation as the subject of a sentence."""
+    """An operation in words, as the subject of a sentence."""
     return {
         "tma": "the TMA load",
         "bulk": "the bulk copy",
@@ -135,8 +139,9 @@ def wait_for_store(agent, old: Record) -> str:
 
 
 def too_many_left(old: Record, stream: str, wait: str) -> str:
-    """The wait_group with the largest N that waits for a copy, where the one after it has a larger
-    one; "" where there is none after it.
+    """The change that a too large N of wait_group needs, in words: the largest N that still waits
+    for the copy, in place of the N of the latest wait. "" if no wait_group came after the copy, or
+    if its N is not too large.
     """
     copies = old.agent.streams.get(stream)
     if copies is None or copies.waited is None or (group := copies.group(old.step)) is None:
@@ -149,7 +154,9 @@ def too_many_left(old: Record, stream: str, wait: str) -> str:
 
 
 def barrier_between(agent, old) -> str:
-    """old: a Record, or what else has an agent."""
+    """The line that asks for a barrier between two warps. old: a Record, or anything else with
+    an agent.
+    """
     return (
         f"missing: a barrier ({barriers_for(agent, old.agent)}) between {name(old.agent)} and "
         f"{name(agent)}"
@@ -157,7 +164,7 @@ def barrier_between(agent, old) -> str:
 
 
 def barriers_for(agent, other) -> str:
-    """The barriers that two warps may meet at; mbarriers where the program has any."""
+    """The barriers that can order two warps, in words; mbarriers only where the program has any."""
     state = agent.cta.cluster.checked
     mbarrier = ", or mbarrier arrive and wait" if state is not None and state.barriers else ""
     if agent.cta is not other.cta:
@@ -166,7 +173,9 @@ def barriers_for(agent, other) -> str:
 
 
 def latest_wait(agent) -> str:
-    """ "; its latest wait ..." of a warp that may have waited for the wrong thing."""
+    """The latest wait of a warp, which may have waited for the wrong thing: text that begins with
+    "; its latest wait"; "" if the warp has not waited.
+    """
     if not agent.waits:
         return ""
     barrier, (parity, phases, ins) = next(reversed(agent.waits.items()))
@@ -175,7 +184,7 @@ def latest_wait(agent) -> str:
 
 
 def missing_wait(new: Record, old: Record) -> str:
-    """What would have kept `old` from reading before `new` writes."""
+    """The wait that would have kept `old` from reading before `new` writes, in words."""
     agent, barrier = old.agent, new.barrier
     if new.kind not in (*LOADS, *CORE, "st.async", "red.async"):
         return barrier_between(agent, new)
@@ -197,7 +206,7 @@ def missing_wait(new: Record, old: Record) -> str:
 
 
 def missing_step(agent, old: Record) -> str:
-    """What would have ordered `old` before what `agent` does now."""
+    """The step that would have ordered `old` before what `agent` does now, in words."""
     if old.kind in CORE:
         return wait_for_core(agent, old)
     if old.barrier is not None:
@@ -215,8 +224,9 @@ def missing_step(agent, old: Record) -> str:
 
 
 def stage_is_free(new: Record, old: Record) -> Callable[[], str]:
-    """What is missing where a load overwrites what is still loaded or read: a wait for what those
-    arrive on who have read the stage. To be called when the run has shown who does.
+    """Returns a function that words what is missing where a load overwrites a stage that is still
+    loaded or read: a wait for the mbarrier on which the readers of the stage arrive. Call it at the
+    end of the run, which has then shown who arrives.
     """
     agent, waited, otherwise = new.agent, dict(new.agent.waits), missing_step(new.agent, old)
 
@@ -259,7 +269,9 @@ def stage_is_free(new: Record, old: Record) -> Callable[[], str]:
 
 
 def first_cause(new: Record | None, old: Record | None) -> str:
-    """What a warp did wrong that a conflict comes of, to stand in front of it; "" if unknown."""
+    """The mistake of a warp that caused a conflict, to stand in front of the conflict's text; ""
+    if unknown.
+    """
     records = [record for record in (new, old) if record is not None]
     about = {record.barrier for record in records if record.barrier is not None}
     for agent in dict.fromkeys(record.agent for record in records):
@@ -281,8 +293,9 @@ def first_cause(new: Record | None, old: Record | None) -> str:
 
 
 def shared_race(new: Record, old: Record, how: str, order: str) -> str:
-    """The sentence of a race in shared memory. how: "read": `new` reads; "write", "overwrite": it
-    writes what `old` reads, writes. order: what there is of it between the two.
+    """The sentence of a race in shared memory. how: "read": `new` reads what `old` writes; "write":
+    `new` writes what `old` reads; "overwrite": `new` writes what `old` writes. order: the order
+    that there is between the two, in words.
     """
     if how == "read":
         if old.barrier is not None:

@@ -1,10 +1,11 @@
-"""The checker itself: one Observer a launch, told of everything by instrument.py and checked.py.
+"""The checker itself: one Observer for each launch, fed by instrument.py and checked.py.
 
-Happens-before with vector clocks (vector_clocks.py): a warp is an agent; an asynchronous operation
-is a step of a sequence of its warp, or of the phases of the mbarrier that it completes.
-Synchronisation joins clocks; the rules (shared_memory.py, tensor_memory.py, global_memory.py,
-lifetime.py) hold each access against earlier ones that it does not know of. What counts is what is
-ordered, not what happened first in this run, so a race is found in a run that came out right, too.
+The method is happens-before with vector clocks (vector_clocks.py). A warp is an agent. An
+asynchronous operation is a step in a sequence of its warp, or in the phases of the mbarrier that it
+completes. Synchronisation joins clocks. The rules (shared_memory.py, tensor_memory.py,
+global_memory.py, lifetime.py) check each access against the earlier ones that its agent does not
+know of. What counts is which accesses are ordered, not which came first in this run. So the checker
+also finds a race in a run whose result was right.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ ALIKE = 3  # findings of one kind about one line
 
 
 class Observer(Mbarriers):
-    """What is known of a launch. ins: the instruction being executed. findings: what was found so
-    far. traces: what its clusters follow, None if they do not.
+    """The checker's state of one launch. ins: the instruction that is being executed. findings: the
+    findings so far. traces: the steps that its clusters follow, None if they do not.
     """
 
     def __init__(self, machine, code, traces: Traces | None = None):
@@ -58,9 +59,9 @@ class Observer(Mbarriers):
         # mbarrier.init of the barriers of which somebody waited for a phase that was completed
         self.exercised: set = set()
         self.ins = None
-        self.lane: int | None = None  # that issues an asynchronous operation, None if not one
+        self.lane: int | None = None  # the lane that issues an operation; None: not a single lane
         self.findings = Findings()
-        self.free: list[SharedShadow] = []  # of CTAs that have ended
+        self.free: list[SharedShadow] = []  # shadows of CTAs that have ended
         self.alike: Counter = Counter()
         self.globals = GlobalRules(self)
         self.unwritten = Unwritten(self, machine.memory, machine.whole)
@@ -75,7 +76,7 @@ class Observer(Mbarriers):
         self.descriptors = DescriptorRanks(self)
         self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there
         self.states: list[ClusterState] = []
-        self.cluster: Cluster | None = None  # of the warp whose turn it is
+        self.cluster: Cluster | None = None  # the cluster of the warp whose turn it is
         # number of a finding that a rule for clusters has made -> of which cluster
         self.remarks: dict[int, Cluster] = {}
         self.of_clusters = 0  # findings before the rules for the launch have looked at all of it
@@ -83,7 +84,7 @@ class Observer(Mbarriers):
 
     # --- who and where --------------------------------------------------------------------------
     def agent(self, warp) -> Agent:
-        """The agent of a fragment's warp."""
+        """The agent of the warp that a fragment belongs to."""
         state = warp.state
         found = state.agent
         if found is None:
@@ -115,7 +116,7 @@ class Observer(Mbarriers):
         return found
 
     def operand(self, address: int) -> str:
-        """The tensor that a global address belongs to, by the name that its program has for it."""
+        """The name of the tensor that a global address belongs to, as the program calls it."""
         region = self.machine.memory.find(address, 1)
         if region is None:
             return "global memory"
@@ -134,7 +135,7 @@ class Observer(Mbarriers):
         old: Record | None,
         severity: str = ERROR,
     ) -> None:
-        """A finding about what record `new` does, against `old`, by a rule for clusters."""
+        """A rule for clusters reports what record `new` does against record `old`."""
         before = len(self.findings)
         if kind == "race" and severity == ERROR or kind == "uninitialised" and severity != NOTE:
             diagnosis = words.first_cause(new, old) + diagnosis
@@ -150,7 +151,9 @@ class Observer(Mbarriers):
             self.remarks[before] = self.cluster
 
     def remarked(self, finding: Finding, cluster: Cluster) -> None:
-        """What was found of a cluster that this one has followed from another launch."""
+        """Report again a finding on a cluster of an earlier launch that this
+        cluster has followed.
+        """
         key = finding.kind, finding.loc, finding.other
         if self.findings.new(*key) and self.alike[key[:2]] < ALIKE:
             self.alike[key[:2]] += 1
@@ -159,8 +162,9 @@ class Observer(Mbarriers):
         self.products.remarked(finding)
 
     def keeps(self) -> bool:
-        """Whether all that was found of clusters are notes on one of them, which are then kept
-        for those that follow in another launch. What rules for the launch find, they find again.
+        """Whether a later launch may follow this one: all findings on its clusters are notes, each
+        on one cluster. The notes are then kept, and reported again there. Rules for the whole
+        launch find again what they found here.
         """
         following, found = self.following, self.findings[: self.of_clusters]
         if following is None or not following.on or self.findings.dropped:
@@ -197,7 +201,9 @@ class Observer(Mbarriers):
             self.globals.order.fenced(agent, scope)
 
     def fence_async(self, agent: Agent) -> None:
-        """fence.proxy.async for shared memory."""
+        """fence.proxy.async for shared memory: the async proxy now sees the generic accesses
+        before it.
+        """
         agent.fence_async()
 
     def fence_async_global(self, agent: Agent) -> None:
@@ -209,8 +215,8 @@ class Observer(Mbarriers):
 
     # --- tensor memory --------------------------------------------------------------------------
     def allocated(self, warp, address, columns: int, pair: bool) -> None:
-        """tcgen05.alloc has handed out columns: the latest of the CTA's allocations of this
-        size.
+        """tcgen05.alloc has handed out columns: they are the CTA's latest allocation
+        of this size.
         """
         agent, cta = self.agent(warp), warp.cta
         record = Record(
@@ -229,7 +235,9 @@ class Observer(Mbarriers):
         self.tensor(cta).allocated(slice(first, first + columns))
 
     def _slot(self, warp, agent: Agent, address) -> int:
-        """The address that tcgen05.alloc wrote to shared memory, and the record of that write."""
+        """Read the address that tcgen05.alloc has written to shared memory, and
+        record that write.
+        """
         at = (address if isinstance(address, int) else int(address[0])) & OFFSET_MASK
         record = Record(
             agent, self.ins, agent.component, 0, "generic", "writes the address of tensor memory"
@@ -257,7 +265,9 @@ class Observer(Mbarriers):
         self.tensor(cta).freed(record, slice(first, first + columns))
 
     def registers_read(self, warp, loads) -> None:
-        """An instruction reads registers of tcgen05.ld instructions: they are complete."""
+        """An instruction reads registers that tcgen05.ld instructions fill: those loads are
+        now complete.
+        """
         trail = warp.cta.cluster.trail
         if trail is not None:
             trail.step(("registers", id(loads), warp.cta.rank, warp.index))
@@ -279,7 +289,7 @@ class Observer(Mbarriers):
         return found
 
     def reach(self, record: Record, target) -> None:
-        """An access to another CTA of the cluster, which must still be there."""
+        """An access reaches another CTA of the cluster, which must not have exited."""
         state = self.state(target)
         if target.rank in state.exits and state.left[target.rank] == len(target.warps):
             lifetime.gone(self, record, target)
@@ -288,7 +298,7 @@ class Observer(Mbarriers):
 
     # --- the end --------------------------------------------------------------------------------
     def left_by(self, cluster, roles: dict) -> Left:
-        """What a cluster that was checked leaves to the rules for the whole launch."""
+        """The state that a checked cluster leaves to the rules for the whole launch."""
 
         def of_cluster(found: list[tuple]) -> list[tuple]:
             return [entry for entry in found if entry[0].agent.cta.cluster is cluster]
@@ -298,7 +308,9 @@ class Observer(Mbarriers):
         return Left(roles, of_cluster(coverage.unread), of_cluster(coverage.empty), ranks)
 
     def tell_left(self, left: Left) -> None:
-        """A cluster has ended that is followed from another launch."""
+        """Take over the state of a cluster of an earlier launch, which a cluster has followed to
+        its end.
+        """
         self.coverage.unread += left.unread
         self.coverage.empty += left.empty
         self.descriptors.tell_left(left.ranks)
@@ -316,7 +328,9 @@ class Observer(Mbarriers):
         self._scales()
 
     def conclude(self) -> None:
-        """Tell of what needs the whole run to be told; also where an error ends it."""
+        """Report what can be told only after the whole run; called also if an error
+        ends the run.
+        """
         self.repeats.finish()
         self.arrivals.finish()
         self.unwritten.tell("the launch did not come to its end")

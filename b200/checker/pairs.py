@@ -1,9 +1,9 @@
-"""Tensor memory of a CTA pair: each CTA allocates and frees for both (PTX ISA 9.7.16.7).
+"""Rule: in tensor memory of a CTA pair, each CTA allocates and frees for both (PTX ISA 9.7.16.7).
 
 `tcgen05.alloc.cta_group::2` reaches into the peer CTA, so the warp that issues it must know that
-the peer has been launched. The odd CTA's alloc waits for the even one's and not the other way
-round, so the even CTA's dealloc must be ordered after the odd one's alloc (CUTLASS #3435: the
-launch fails on a B300 if it is not). Order of execution is enough for both.
+the peer has been launched. The odd CTA's alloc waits for the even CTA's alloc, but not the other
+way round. So the even CTA's dealloc must be ordered after the odd CTA's alloc (CUTLASS #3435:
+otherwise the launch fails on a B300). Order of execution, without memory, is enough for both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def allocates(observer, agent: Agent) -> None:
 
 
 def allocated(observer, record: Record, first: int) -> None:
-    """A CTA's part of a pair's allocation is done; the odd CTA's has waited for the even one's."""
+    """A CTA has done its part of a pair's allocation; the odd CTA's part has waited for the
+    even CTA's.
+    """
     cta, allocations = record.agent.cta, observer.state(record.agent.cta).pairs
     mine = allocations.setdefault((cta.rank, first), [])
     mine.append(record)
@@ -51,7 +53,9 @@ def allocated(observer, record: Record, first: int) -> None:
 
 
 def frees(observer, record: Record, first: int) -> None:
-    """A warp is about to free a pair's columns: the peer's alloc of the same turn is before it."""
+    """A warp is about to free a pair's columns: the peer's part of this allocation must
+    come before.
+    """
     agent = record.agent
     peer, allocations = peer_of(agent.cta), observer.state(agent.cta).pairs
     turn = len(allocations.get((agent.cta.rank, first), ())) - 1

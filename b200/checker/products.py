@@ -1,8 +1,8 @@
-"""Products of the tensor core that are legal and ordered, and more often a mistake than meant.
+"""Products of the tensor core that are legal and ordered, but more often a mistake than intended.
 
-Nothing here fails a kernel whose numbers are right. Where they are wrong, this is where to look:
-scale factors that are not those of the K-step, a K-step that counts twice or not at all, a sum that
-is thrown away, bytes in another layout than the operand's descriptor says.
+No rule here fails a kernel whose numbers are right. If the numbers are wrong, look here first:
+scale factors of another K-step, a K-step that counts twice or not at all, a sum that is thrown
+away, bytes in another layout than the operand's descriptor says.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ NEVER_READ = " brings is never read"  # ends the diagnosis of a load of which a 
 
 
 class Products:
-    """The rules of one launch.
+    """The rules for one launch.
 
-    steps: (CTA, accumulator) -> what was multiplied into it since it was started: operands, their
-    bytes and scale factors -> record. latest: (CTA, accumulator) -> the MMA before. unread: whether
-    a load was found of which a part is never read.
+    steps: (CTA, accumulator) -> the MMAs of its current sum: (operands, their bytes, their scale
+    factors) -> record. latest: (CTA, accumulator) -> the latest MMA. unread: whether some load was
+    found of which a part is never read.
     """
 
     def __init__(self, observer):
@@ -38,7 +38,7 @@ class Products:
 
     # --- tcgen05.mma ----------------------------------------------------------------------------
     def multiplied(self, record: Record, cta, op) -> None:
-        """Before the shadow of `cta`, the issuing CTA, knows of the MMA."""
+        """Check an MMA. To be called before the shadow of `cta`, the issuing CTA, records it."""
         tensor, shared = self.observer.tensor(cta), self.observer.shared(cta)
         for operand in (op.a, op.b):
             if isinstance(operand, SharedOperand):
@@ -53,7 +53,9 @@ class Products:
         self._discarded(record, tensor, op)
 
     def _scales(self, record: Record, tensor, op) -> tuple:
-        """(column, byte, number of the copy that brought it) of both operands' scale factors."""
+        """(column, byte, number of the copy that brought it) of the scale factors
+        of each operand.
+        """
         found = []
         for name, sf in (("A", op.sfa), ("B", op.sfb)):
             cells = tensor.shadow.written[0, sf.column : sf.column + sf.columns]
@@ -135,8 +137,9 @@ class Products:
             self._order(record, old, name, (a, b), places, mine[2], other[2])
 
     def _order(self, record, old, name: str, before, now, copy: int, copy_before: int):
-        """K-steps of one sum: from one load to the next, operand and scale factors go the same way
-        through what was loaded. copy, copy_before: numbers of the copies of the scale factors.
+        """Check consecutive K-steps of one sum: from one load to the next, operand and scale
+        factors must move in the same way through what was loaded. copy, copy_before: numbers of the
+        copies that brought the scale factors.
         """
         i, records = "AB".index(name), record.agent.cta.cluster.checked.records
         new, first = records[copy], records[copy_before]
@@ -163,7 +166,7 @@ class Products:
             )
 
     def _discarded(self, record: Record, tensor, op):
-        """A sum is started over one that nobody has read."""
+        """Report a sum that is started over another sum that nobody has read."""
         if op.accumulate:
             return
         column = op.acc.taddr & 0xFFFF
@@ -195,7 +198,9 @@ class Products:
 
     # --- tcgen05.cp -----------------------------------------------------------------------------
     def copied(self, record: Record, cta, start: int, columns: slice) -> None:
-        """Before the shadow knows of the copy of what lies at offset `start`."""
+        """Check a copy of scale factors at offset `start` of shared memory. To be called before the
+        shadow records it.
+        """
         tensor = self.observer.tensor(cta)
         thing = words.thing(record)
         record.start = start
@@ -226,7 +231,7 @@ class Products:
 
     # --- operands in shared memory --------------------------------------------------------------
     def _layout(self, record: Record, cta, shared, operand: SharedOperand):
-        """The descriptor against the tensormap of the load that brought the bytes."""
+        """Compare an operand's descriptor with the tensormap of the load that brought its bytes."""
         matrix = operand.matrix
         number = int(shared.shadow.written[matrix.start // GRANULE])
         old = self.observer.state(cta).records[number] if number else None
@@ -265,9 +270,11 @@ class Products:
         )
 
     def stale(self, new: Record, old: Record, place: str) -> None:
-        """`new` reads what is left of a load that a later phase's load has overwritten in part."""
+        """Report that `new` reads the rest of a load that a load of a later phase has overwritten
+        in part.
+        """
         later = old.overwritten
-        assert later is not None  # who calls has looked
+        assert later is not None  # the caller has looked
         self.note(
             f"{words.thing(new)} reads what an earlier phase has left: the load of the later phase "
             "did not reach it",
@@ -283,11 +290,11 @@ class Products:
         )
 
     def remarked(self, finding: Finding) -> None:
-        """A finding on a cluster that was followed from another launch."""
+        """Take over a finding on a cluster of an earlier launch that was followed."""
         self.unread |= finding.diagnosis.endswith(NEVER_READ)
 
     def part_unread(self, old: Record, total: int, used: int) -> None:
-        """A load of which the tensor core has read a part: granules of it."""
+        """Report a load of which the tensor core has read only a part. total, used: in granules."""
         self.unread = True
         self.note(
             f"a part of what {words.thing(old)}{NEVER_READ}",

@@ -1,10 +1,10 @@
-"""Quantisation must divide by the rounded scale that is stored, not by the unrounded one.
+"""Rule: quantisation must divide by the rounded scale that is stored, not by the unrounded one.
 
-A kernel that quantises to e2m1 converts a block's scale to e4m3 or e8m0 and stores it. The values
-of the block have to be divided by what that conversion gives, converted back; dividing by the
-number before it is a bug that shows in few elements only. It is seen in the data flow: a register
-that is converted to a scale also leads to a conversion to e2m1 on a way that is not through the
-scale.
+A kernel that quantises to e2m1 converts a block's scale to e4m3 or e8m0 and stores it. It must
+divide the values of the block by the result of that conversion, converted back. If it divides by
+the number before the conversion, only few elements come out wrong. The checker sees the bug in the
+data flow: a register that is converted to a scale also leads to a conversion to e2m1 on a path that
+does not go through the scale.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SCALES = ("e4m3x2", "ue8m0x2")
 
 
 def _converts_to(op: Op, formats: tuple[str, ...]) -> bool:
-    """cvt with one of the formats as its destination."""
+    """Whether an instruction is a cvt with one of the formats as its destination."""
     mods = op.ins.mods
     if mods[0] != "cvt":
         return False
@@ -25,7 +25,7 @@ def _converts_to(op: Op, formats: tuple[str, ...]) -> bool:
 
 
 def unrounded_scales(blocks: list[Block]) -> list[tuple[Instr, Instr]]:
-    """(conversion to e2m1, conversion of a scale) where the scale divides as it was before."""
+    """Pairs (conversion to e2m1, conversion of a scale) where the unrounded scale divides."""
     ops = [op for block in blocks for op in block.ops]
     scales = [op for op in ops if _converts_to(op, SCALES)]
     codes = [op for op in ops if _converts_to(op, ("e2m1x2",))]
@@ -45,7 +45,7 @@ def unrounded_scales(blocks: list[Block]) -> list[tuple[Instr, Instr]]:
 
 
 def _reached(names: list[str], feeds: dict[str, list[Op]]) -> set[int]:
-    """ids of the instructions that depend on the registers."""
+    """ids of the instructions that depend on any of the registers."""
     seen, reached, work = set(names), set(), list(names)
     while work:
         for op in feeds.get(work.pop(), ()):

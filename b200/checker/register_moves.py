@@ -1,6 +1,7 @@
-"""setmaxnreg is executed by all warps of a warpgroup (PTX ISA 9.7.19.5).
+"""Rule: all warps of a warpgroup must execute setmaxnreg (PTX ISA 9.7.19.5).
 
-That a warp asks for more than its CTA has is a deadlock (chip/sync/registers.py).
+A warp that asks for more registers than its CTA has left is a deadlock, not a finding of this
+rule (chip/sync/registers.py).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ WARPGROUP = 4  # warps
 
 
 def cta_exited(observer, cta) -> None:
-    """Every warp of a CTA has exited."""
+    """Check a CTA of which every warp has exited."""
     moves = {w.index: w.agent and w.agent.registers for w in cta.warps}
     if not any(moves.values()):
         return

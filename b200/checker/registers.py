@@ -1,10 +1,10 @@
-"""Registers that tcgen05.ld fills: whoever reads one waits for the load (PTX ISA 9.7.16.6).
+"""Rule: a reader of a register that tcgen05.ld fills must wait for the load (PTX ISA 9.7.16.6).
 
-Compiled public kernels without tcgen05 fences rely on that true dependency, in place of
-tcgen05.wait::ld, when they write or hand over the columns that they have read. A kernel with fences
-is held to tcgen05.wait::ld (see vector_clocks.py). Which instructions are the first to read such a
-register is found on the control flow before the kernel runs. Loads of a warp are taken to complete
-in order.
+Compiled public kernels without tcgen05 fences rely on that register dependency in place of
+tcgen05.wait::ld: it tells them that they may write or hand over the columns that they have read. A
+kernel with fences must execute tcgen05.wait::ld (see vector_clocks.py). A look at the control flow,
+before the kernel runs, finds the instructions that read such a register first. The checker assumes
+that the loads of a warp complete in order.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ State = dict[str, frozenset]  # register -> ids of the loads that may still fill
 
 
 def first_reads(blocks: list[Block]) -> dict[int, tuple[Instr, ...]]:
-    """id of an instruction -> the tcgen05.ld whose registers it reads with no tcgen05.wait::ld and
-    no other reader on some path between; nothing for kernels with tcgen05 fences.
+    """id of an instruction -> the tcgen05.ld instructions whose registers it reads first: on
+    some path between there is no tcgen05.wait::ld and no other reader. Empty for kernels with
+    tcgen05 fences.
     """
     ops = [op for block in blocks for op in block.ops]
     loads = {id(op.ins): op.ins for op in ops if _is_load(op)}
@@ -40,7 +41,7 @@ def _is_load(op: Op) -> bool:
 
 
 def _merge(state: State, other: State) -> bool:
-    """Add what another path leaves open; whether anything is new."""
+    """Add the loads that another path leaves open to `state`. Returns whether any is new."""
     changed = False
     for register, loads in other.items():
         have = state.get(register, frozenset())
@@ -50,7 +51,9 @@ def _merge(state: State, other: State) -> bool:
 
 
 def _through(block: Block, before: State, found: dict[int, frozenset]) -> State:
-    """The state after a block. A move hands an open register on and is no read of it."""
+    """The state after a block. A move passes an open register on and does not count as a read
+    of it.
+    """
     state = dict(before)
     for op in block.ops:
         if op.ins.mods[:2] == ("tcgen05", "wait::ld"):

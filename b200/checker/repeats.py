@@ -1,12 +1,12 @@
-"""One asynchronous operation that several lanes of a warp issue: it is carried out once for each.
+"""Rule: an asynchronous operation that several lanes of a warp issue is carried out once for each.
 
-Copies, reductions and tensor-core operations are issued by a thread, not by a warp (PTX ISA
-9.7.9.25, 9.7.16.10): where all lanes come to one, all of them issue it. That is an error where the
-repetition changes the result: a sum, an accumulating MMA, a cancelled launch, bytes that nobody
-announced. Elsewhere the same bytes are moved again to the same place, which only takes time.
+A thread, not a warp, issues copies, reductions and tensor-core operations (PTX ISA 9.7.9.25,
+9.7.16.10): if all lanes reach one, all of them issue it. That is an error where the repetition
+changes the result: a sum, an accumulating MMA, a cancelled launch, bytes that nobody announced.
+Elsewhere the same bytes are moved again to the same place, which only takes time.
 
-Tensor stores by all lanes are passed over: compilers emit them (the CuTe DSL does). Commits are
-arrivals, of which arrivals.py tells.
+The rule passes over tensor stores by all lanes, because compilers emit them (the CuTe DSL does).
+Commits are arrivals, which arrivals.py checks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ IDEMPOTENT = ("min", "max", "and", "or")  # reductions
 
 @dataclass
 class Repeat:
-    """What lanes of one execution issued alike. lanes: that did, at most."""
+    """One operation that several lanes of one execution issue. lanes: the largest
+    number of lanes.
+    """
 
     ins: Instr
     agent: object
@@ -48,7 +50,7 @@ class Repeat:
 
 
 class Repeats:
-    """The rule for one launch. found: by instruction, the repeats seen so far."""
+    """The rule for one launch. found: instruction -> the repeats seen so far."""
 
     def __init__(self, observer):
         self.observer = observer
@@ -58,7 +60,7 @@ class Repeats:
         self.counts: dict[tuple, int] = {}
 
     def issued(self, warp, operation: Operation) -> None:
-        """A lane issues an operation; the lanes of one execution come one after the other."""
+        """A lane issues an operation. The lanes of one execution come one after the other."""
         ins, fragment, hits = self.execution
         now = warp.machine.hits[warp.pc]
         if ins is not self.observer.ins or fragment is not warp or hits != now:
@@ -78,7 +80,7 @@ class Repeats:
             repeat.lanes = max(repeat.lanes, lanes)
 
     def finish(self) -> None:
-        """Tell of what was seen so far: by now it is known which bytes were announced."""
+        """Report what was seen so far. By now it is known which bytes were announced."""
         for repeat in self.found.values():
             self._tell(repeat)
         self.found.clear()
@@ -100,7 +102,7 @@ class Repeats:
         )
 
     def _effect(self, repeat: Repeat) -> str:
-        """What the repetition does to the result, "" for nothing."""
+        """The change that the repetition makes to the result, in words; "" if there is none."""
         operation, ins = repeat.operation, repeat.ins
         if isinstance(operation, (BulkReduce, BulkReduceToPeer, TmaReduce)):
             once = ins.has(*IDEMPOTENT)
@@ -122,7 +124,7 @@ class Repeats:
         return ""
 
     def _too_many_bytes(self, places: tuple[Place, ...]) -> bool:
-        """Whether copies bring more to one of the places' mbarriers than was announced."""
+        """Whether copies bring more bytes to one of the places' mbarriers than were announced."""
         for place in places:
             mbarrier = place.signal.mbarriers.get(place.mbarrier)
             barrier = self.observer.barrier(mbarrier) if mbarrier is not None else None
@@ -132,7 +134,9 @@ class Repeats:
 
 
 def _key(operation: Operation) -> tuple:
-    """Equal for operations that do the same; (None,) for those that the rule passes over."""
+    """A key that is equal for operations that do the same; (None,) for those that the rule
+    passes over.
+    """
     match operation:
         case BulkReduce() | BulkReduceToPeer() | BulkStore() | BulkLoad() | BulkToPeer():
             return (operation,)

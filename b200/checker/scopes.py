@@ -1,7 +1,7 @@
 """How far a synchronising instruction reaches, and whether it orders memory (PTX ISA 8.3 to 8.9).
 
-A release and an acquire order memory if each one's scope includes the other's thread. What a scope
-has to span here is the distance of two CTAs.
+A release and an acquire order memory if the scope of each includes the other's thread. So each
+scope must be at least as wide as the distance of the two CTAs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU, "gl": GPU, "sys": GPU}
 
 
 def scope_of(ins: Instr, default: int) -> int:
-    """The scope of an instruction: its `.scope`, or what PTX takes without one."""
+    """The scope of an instruction: its `.scope`, or `default` if it has none."""
     return next((_SCOPES[m] for m in ins.mods if m in _SCOPES), default)
 
 

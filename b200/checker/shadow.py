@@ -1,8 +1,8 @@
-"""Shadow memories: for each cell the record that wrote it last, and those that read it since.
+"""Shadow memories: for each cell the record that wrote it last, and those that have read it since.
 
-Shared memory: 16-byte granules for the asynchronous proxy (TMA, bulk copies, tensor core), which
-moves nothing smaller; 4-byte words for generic loads and stores, so that neighbours are told apart.
-Tensor memory: half a lane quarter (16 lanes) by one column.
+Shared memory has two kinds of cells: 16-byte granules for the asynchronous proxy (TMA, bulk copies,
+tensor core), which moves nothing smaller; 4-byte words for generic loads and stores, so that
+neighbours are told apart. A cell of tensor memory is half a lane quarter (16 lanes) by one column.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def distinct(numbers: np.ndarray) -> tuple:
 
 
 class Blocks:
-    """Which blocks of 512 bytes something has touched: rules out most comparisons at once."""
+    """The blocks of 512 bytes that something has touched. They rule out most
+    comparisons at once.
+    """
 
     __slots__ = ("bits",)
 
@@ -34,7 +36,7 @@ class Blocks:
         self.bits = 0
 
     def add(self, low: int, high: int) -> None:
-        """Bytes low to high."""
+        """Note that bytes low to high, both included, were touched."""
         first = low >> 9
         self.bits |= (2 << (high >> 9) - first) - 1 << first
 
@@ -46,8 +48,9 @@ class Blocks:
 class SharedShadow:
     """Shadow of a CTA's shared memory. Indices are granules (offset // 16) or words (offset // 4).
 
-    written: by the async proxy; core, copied: read by the tensor core, by copies out of shared
-    memory; stored, loaded: words by generic instructions. The *_in tell blocks that were touched.
+    written: granules written by the async proxy. core: granules read by the tensor core. copied:
+    granules read by copies out of shared memory. stored, loaded: words accessed by generic
+    instructions. *_in: the blocks that each of these has touched.
     """
 
     def __init__(self, nbytes: int):
@@ -57,8 +60,8 @@ class SharedShadow:
         self.copied = np.zeros(granules, np.int32)
         self.stored = np.zeros(granules * 4, np.int32)
         self.loaded = [np.zeros(granules * 4, np.int32) for _ in range(GENERIC_READERS)]
-        self.lane = np.zeros(granules * 4, np.uint8)  # that stored a word; SHUFFLED: by stmatrix
-        self.reader = np.zeros(granules * 4, np.uint8)  # that loaded a word last
+        self.lane = np.zeros(granules * 4, np.uint8)  # lane that stored a word; SHUFFLED: stmatrix
+        self.reader = np.zeros(granules * 4, np.uint8)  # lane that loaded a word last
         self._forget_blocks()
 
     def _forget_blocks(self):
@@ -67,7 +70,7 @@ class SharedShadow:
         self.loaded_in = [Blocks() for _ in range(GENERIC_READERS)]
 
     def clear(self) -> None:
-        """Make the shadow as new for the next CTA: fresh memory costs more than clearing it."""
+        """Empty the shadow for the next CTA. New memory would cost more time than clearing it."""
         for cells, blocks in (
             (self.written, self.written_in),
             (self.core, self.core_in),
@@ -80,11 +83,11 @@ class SharedShadow:
         self._forget_blocks()
 
     def words(self, of: np.ndarray, index) -> np.ndarray:
-        """Words [n, 4] of granules."""
+        """The words of some granules, as an array [n, 4]."""
         return of.reshape(-1, 4)[index]
 
     def readers(self, low: int, high: int) -> list[int]:
-        """Slots of the warps that may have loaded something of these bytes."""
+        """Slots of the warps that may have loaded some of the bytes low to high."""
         return [i for i, blocks in enumerate(self.loaded_in) if blocks.meet(low, high)]
 
 

@@ -1,8 +1,8 @@
-"""Rules of shared memory: every access against what the shadow remembers of its cells.
+"""Rules of shared memory: check every access against what the shadow remembers of its cells.
 
-Asynchronous reads and writes (TMA, bulk copies, tensor core) are given as an index of 16-byte
-granules, a slice or an array; generic ones as an array of 4-byte words. `low` and `high` are the
-first and last granule or word.
+Asynchronous reads and writes (TMA, bulk copies, tensor core) have an index of 16-byte granules, a
+slice or an array. Generic ones have an array of 4-byte words. `low` and `high` are the first and
+the last granule or word.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ STRONG = ("atomic", "strong")  # no conflict among themselves, as with red.async
 
 
 def place(cta, low: int, high: int, unit: int) -> str:
-    """A range of cells of a CTA's shared memory."""
+    """The text that names a range of cells of a CTA's shared memory. unit: bytes of a cell."""
     return f"shared memory [{low * unit:#x}, {(high + 1) * unit:#x}) of CTA {cta.index}"
 
 
 def granules(index) -> slice | np.ndarray:
-    """The granules of an index of words."""
+    """The granules that contain the words of an index."""
     if isinstance(index, slice):
         return slice(index.start >> 2, (index.stop - 1 >> 2) + 1)
     return index >> 2
 
 
 class SharedRules:
-    """The rules for one CTA's shared memory. `report`: function of (kind, diagnosis, details, new,
-    old).
+    """The rules for one CTA's shared memory. report: function of (kind, diagnosis, details,
+    new, old).
     """
 
     def __init__(self, cta, state, report, shadow: SharedShadow, products):
@@ -46,7 +46,7 @@ class SharedRules:
     # --- conflicts ------------------------------------------------------------------------------
     def _conflict(self, new: Record, numbers, at: tuple, how: str):
         """Report each of the records `numbers` that is not complete before `new`. how: "read",
-        "write".
+        "write" or "overwrite", as in naming.shared_race.
         """
         for number in numbers:
             if (
@@ -99,9 +99,12 @@ class SharedRules:
         lane=None,
         rows: Sequence[SharedRules] | None = None,
     ) -> None:
-        """partly: only a source nothing of which was written is uninitialised. lane: that issues
-        it, None if not one. rows: index is [rows of the result, granules], and these CTAs hold the
-        operand's other rows there.
+        """Check and note an asynchronous read.
+
+        partly: report uninitialised memory only if nothing of the source was written. lane: the
+        lane that issues the read, None if it is not a single lane. rows: None, or the rules of the
+        CTAs that hold the operand's other rows in the same place; index is then [rows of the
+        result, granules].
         """
         shadow = self.shadow
         at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
@@ -131,7 +134,9 @@ class SharedRules:
         (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
 
     def _stale(self, new: Record, numbers, at: tuple):
-        """Bytes of a load that a load of a later phase of the same mbarrier replaced in part."""
+        """Report a read of bytes of a load if a load of a later phase of the same mbarrier has
+        replaced the load in part.
+        """
         for number in numbers:
             old = self.state.records[number]
             if old is not None and (later := old.overwritten) is not None:
@@ -139,8 +144,8 @@ class SharedRules:
                     self.products.stale(new, old, place(self.cta, *at))
 
     def _fenced(self, new: Record, numbers, at: tuple):
-        """The tensor core reads what a wait made visible: tcgen05.fence::after_thread_sync
-        between.
+        """Report a tensor-core read of bytes that a wait has made visible, without
+        tcgen05.fence::after_thread_sync in between.
         """
         agent = new.agent
         for number in numbers:
@@ -163,7 +168,7 @@ class SharedRules:
                     )
 
     def _proxy(self, new: Record, numbers, at: tuple):
-        """Generic stores that the asynchronous proxy need not see yet."""
+        """Report generic stores that the asynchronous proxy need not see yet."""
         for number in numbers:
             if not number:
                 continue
@@ -190,8 +195,9 @@ class SharedRules:
                     )
 
     def _refill(self, new: Record, numbers, at: tuple):
-        """Loads of the warp that now has a copy write there. What another warp has loaded comes
-        with an mbarrier, as in all pipelines, and that has been enough on every chip.
+        """Report generic loads of a warp that now issues a copy to the same place, without a proxy
+        fence in between. Loads of other warps are not reported: an mbarrier hands them over, as in
+        all pipelines, and that has been enough on every chip.
         """
         for number in numbers:
             old = self.state.records[number] if number else None
@@ -251,7 +257,9 @@ class SharedRules:
         self._over_barrier(new, first, last + 1)
 
     def _part_unread(self, written: np.ndarray, read: np.ndarray):
-        """written: loads of some granules; read: by the tensor core, after them."""
+        """Report loads of which the tensor core has read only a part. written: the loads of some
+        granules. read: the tensor core's reads of them since.
+        """
         for number in distinct(written):
             old = self.state.records[number]
             if old is None or not old.inside:
@@ -262,7 +270,7 @@ class SharedRules:
                 self.products.part_unread(old, total, used)
 
     def ended(self) -> None:
-        """The CTA's cluster has ended: what the last loads brought."""
+        """The CTA's cluster has ended: check whether the last loads were read whole."""
         if self.shadow.core_in.bits:
             self._part_unread(self.shadow.written, self.shadow.core)
 
@@ -270,7 +278,7 @@ class SharedRules:
     def generic_read(
         self, new: Record, index: np.ndarray, low: int, high: int, lanes: np.ndarray
     ) -> None:
-        """lanes: that reads each word."""
+        """Check and note a generic read. lanes: the lane that reads each word."""
         shadow = self.shadow
         at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
         stored = shadow.stored[index]
@@ -297,7 +305,7 @@ class SharedRules:
     def generic_write(
         self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes
     ) -> None:
-        """lanes: that writes each word."""
+        """Check and note a generic write. lanes: the lane that writes each word."""
         shadow = self.shadow
         at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
         for cells, blocks, how in (
@@ -324,9 +332,10 @@ class SharedRules:
         self._over_barrier(new, first, last + 1)
 
     def _lanes(self, new: Record, numbers, cells, by, index, lanes, at: tuple, verb="reads"):
-        """Words that another lane of the warp stored (or read, if this stores) since its lanes last
-        synchronised. cells: their records; by: the shadow of lanes; lanes: of this access. Nothing
-        where both are narrower than a word: they may be neighbouring bytes of it.
+        """Report words that another lane of the warp has stored (or read, if this access stores)
+        since the warp's lanes last synchronised. cells: the records of the words. by: the shadow
+        that has the lane of each word. lanes: the lanes of this access. Nothing is reported if both
+        accesses are narrower than a word: they may be neighbouring bytes of it.
         """
         for number in numbers:
             if not number:
@@ -353,7 +362,7 @@ class SharedRules:
                 )
 
     def _over_barrier(self, new: Record, low: int, high: int):
-        """Bytes [low, high) include an mbarrier."""
+        """Report a write to bytes [low, high) if they include an mbarrier."""
         if not self.shadow.barriers_in.meet(low, high - 1):
             return
         for offset in self.cta.mbarriers:
@@ -375,9 +384,9 @@ class SharedRules:
 
     @staticmethod
     def _some_rows(empty: np.ndarray, index, others: Sequence[SharedRules]) -> bool:
-        """Whether whole rows of a tensor core's operand are empty and others are not, here or in
-        the pair's other CTA: what comes of them stays in its own rows or columns of the result,
-        which nobody need use.
+        """Whether whole rows of a tensor core's operand are empty while others are not, in this CTA
+        or in the other CTA of the pair. An empty row affects only its own row or column of the
+        result, which the kernel need not use.
         """
         rows = empty.reshape(empty.shape[0], -1)
         if rows.all():
@@ -385,7 +394,7 @@ class SharedRules:
         return bool((rows.all(1) | ~rows.any(1)).all())
 
     def holds(self, index) -> bool:
-        """Whether anything has been written to the granules."""
+        """Whether anything has been written to some of the granules."""
         shadow = self.shadow
         return bool(shadow.written[index].any() or shadow.words(shadow.stored, index).any())
 

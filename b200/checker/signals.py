@@ -1,4 +1,4 @@
-"""What asynchronous operations signal: clocks published on mbarriers, and what they need for it."""
+"""Signals of asynchronous operations: the clocks that they publish on mbarriers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from b200.program.module import Instr
 
 
 class Signals(ABC):
-    """The part of the Observer that completes operations on mbarriers; what it needs of others."""
+    """The part of the Observer that completes operations on mbarriers. Abstract methods are what it
+    needs of the other parts.
+    """
 
     machine: Machine
     ins: Instr | None
@@ -88,11 +90,11 @@ class Signals(ABC):
         agent=None,
         arrives: bool = False,
     ):
-        """`apply`, which signals `barriers`, with the clock it publishes there; `records` complete
-        with it.
+        """A function that runs `apply`, which signals `barriers`, and publishes `clock` there.
+        `records` complete with the signal.
 
-        barriers: Barrier, or None where nothing is known; records: (record, barrier). arrives: it
-        is an arrival, not bytes.
+        barriers: for each signal a Barrier, or None if the checker knows nothing of the mbarrier.
+        records: (record, barrier). arrives: the signal is an arrival, not bytes.
         """
         ins, lane = self.ins, self.lane
 
@@ -130,7 +132,9 @@ class Signals(ABC):
 
     @staticmethod
     def _with(agent: Agent, component: int, step: int) -> np.ndarray:
-        """The warp's clock with a stream advanced: what completes with it."""
+        """The warp's clock with one of its streams advanced to `step`, for whoever sees that
+        step complete.
+        """
         clock = join(np.zeros((SHARED_ROWS, component + 1), np.int32), agent.release())
         for row in (HB, TENSOR, ORDER):
             if clock[row, component] < step:

@@ -1,6 +1,6 @@
-"""What the step of an instruction is, and of an asynchronous operation.
+"""Steps: which operands make the step of an instruction or of an asynchronous operation.
 
-A cluster runs unchecked while each of its steps is one that a checked cluster has taken, which is
+A cluster runs unchecked while each of its steps is one that a checked cluster has taken. That is
 sound because a step has all operands that a rule for clusters looks at (following.py: 1).
 """
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 class Touch(NamedTuple):
-    """Global memory that an instruction reads or writes: `nbytes` at an address, or at each of
-    several, int64.
+    """Global memory that an instruction reads or writes: `nbytes` at one address, or at each of
+    several (int64).
     """
 
     write: bool
@@ -49,10 +49,12 @@ class Touch(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What an instruction is about to do. operands: those that make its step. touch: of global
-    memory. tell, note: for the rules that see all clusters, to be called once the cluster has
-    ended; `note` finds nothing before the launch ends. differs: whether lanes store different
-    values at one address.
+    """A description of what an instruction is about to do.
+
+    operands: the operands that are part of its step. touch: the global memory that it accesses.
+    tell, note: calls to the rules that see all clusters, made once the cluster has ended;
+    `note` finds nothing before the launch ends. differs: whether lanes store different values
+    at one address.
     """
 
     operands: tuple
@@ -66,8 +68,8 @@ Looking = Callable[..., Look]  # of (warp, mask or lane, arguments)
 
 
 def followed(look: Callable[[Instr], Looking | None]) -> Callable[[Factory], Factory]:
-    """Marks a wrapper of instrument.py. look(ins): what tells the instruction's step, None for a
-    form that is not followed.
+    """Marks a wrapper of instrument.py as one whose steps are known. look(ins): returns the
+    function that describes an execution of the instruction, None for a form that is not followed.
     """
 
     def mark(make):
@@ -78,13 +80,15 @@ def followed(look: Callable[[Instr], Looking | None]) -> Callable[[Factory], Fac
 
 
 def look_of(make, ins: Instr) -> Looking | None:
-    """What tells the steps of an instruction with this wrapper; None if it is not followed."""
+    """The function that describes executions of an instruction with this wrapper; None if the
+    instruction is not followed.
+    """
     look = getattr(make, "look", None)
     return look(ins) if look is not None else None
 
 
 def plain(x) -> Any:
-    """An operand as something that compares."""
+    """An operand in a form that can be compared and hashed."""
     if type(x) is int:
         return x
     if isinstance(x, np.ndarray):
@@ -93,12 +97,12 @@ def plain(x) -> Any:
 
 
 def every_operand(w, who: int, args: tuple) -> Look:
-    """The step of an instruction whose operands are all part of it."""
+    """The description of an instruction whose operands are all part of its step."""
     return Look(tuple(map(plain, args)))
 
 
 def all_operands(ins: Instr) -> Looking:
-    """The look of such an instruction."""
+    """The describing function of such an instruction, for `followed`."""
     return every_operand
 
 
@@ -110,8 +114,8 @@ def _place(place: Place) -> tuple[int, int, int, int]:
 
 
 def _box(trail: Trail, w, operation: TmaLoad | TmaStore) -> tuple:
-    """What is part of the step of a tensor copy: all but where its tensor is, how large, and the
-    coordinates. The tensor's name is, since findings have it.
+    """The operands of a tensor copy that are part of its step: all but the address of the tensor,
+    its size, and the coordinates. The tensor's name is part of the step, because findings have it.
     """
     access = operation.access
     if not access.address & ~WINDOW_MASK:
@@ -126,7 +130,7 @@ def _box(trail: Trail, w, operation: TmaLoad | TmaStore) -> tuple:
 
 
 def _inside(tensormap, box) -> tuple[tuple[int, int], ...] | None:
-    """The part of a box that lies in its tensor, None for all of it."""
+    """The part of a box that lies in its tensor; None if the whole box does."""
     for at, size, dim in zip(box, tensormap.box, tensormap.dims):
         if at < 0 or at + size > dim:
             break

@@ -1,8 +1,8 @@
-"""Who stored what: for each 2 bytes of global memory the CTA and the warp that wrote them last, and
-the shapes of the MMAs of the launch.
+"""Who stored what: for each 2 bytes of global memory, the CTA and warp that wrote them last.
 
-Kept only where somebody asks for it (`Machine.keep_stores`), so that a report can tell what a
-kernel left out, and which part of its result each CTA and each warp has.
+The shapes of the launch's MMAs are kept here, too. All this is kept only on request
+(`Machine.keep_stores`). A report uses it to tell what a kernel left out, and which part of its
+result each CTA and each warp has written.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ UNIT = 2  # bytes of an entry
 
 
 class Writer(NamedTuple):
-    """cta: index in the grid. warp: in its CTA; of a copy out of shared memory, the one that issued
-    it.
+    """A warp that stores. cta: its CTA's index in the grid. warp: its number in the CTA; for a copy
+    out of shared memory, the warp that issued the copy.
     """
 
     cta: tuple[int, int, int]
@@ -28,9 +28,11 @@ class Writer(NamedTuple):
 
 
 class Stores:
-    """writers: number -> Writer; number 0 is nobody. copied: stores came from shared memory (TMA,
-    bulk copies), so the warp says nothing of who computed a value. mmas: (M of a CTA, N, CTAs) ->
-    how many.
+    """The stores and the MMA shapes of a launch.
+
+    writers: number -> Writer; number 0 is nobody. copied: some stores came from shared memory (TMA,
+    bulk copies), so the warp does not say who computed a value.
+    mmas: (M of a CTA, N, CTAs) -> number of MMAs.
     """
 
     def __init__(self) -> None:
@@ -41,8 +43,8 @@ class Stores:
         self._shadows: dict[int, np.ndarray] = {}  # base of an allocation -> number of each UNIT
 
     def written(self, address: int, nbytes: int) -> np.ndarray:
-        """The number of who wrote each UNIT from an address on: uint32 [nbytes / UNIT], 0 where
-        nobody has.
+        """For each UNIT from an address on, the number of the warp that wrote it: uint32 [nbytes /
+        UNIT], 0 where nobody has.
         """
         found = np.zeros(nbytes // UNIT, np.uint32)
         for base, shadow in self._shadows.items():
@@ -55,7 +57,7 @@ class Stores:
 
     # --- called while the launch runs -------------------------------------------------------------
     def lanes(self, memory, agent, addresses: np.ndarray, nbytes: int) -> None:
-        """`nbytes` at each of the addresses, int64."""
+        """Note stores of `nbytes` at each of the addresses (int64)."""
         number = self._number(agent)
         while addresses.size:
             region = memory.region(int(addresses[0]), nbytes)
@@ -68,13 +70,13 @@ class Stores:
             addresses = addresses[~inside]
 
     def span(self, region, agent, address: int, nbytes: int) -> None:
-        """Contiguous bytes of an allocation, out of shared memory."""
+        """Note a copy out of shared memory to contiguous bytes of an allocation."""
         self.copied = True
         at = address - region.base
         self._shadow(region)[at // UNIT : -(-(at + nbytes) // UNIT)] = self._number(agent)
 
     def boxes(self, agent, access) -> None:
-        """What a TMA store or reduction writes."""
+        """Note the boxes that a TMA store or reduction writes."""
         self.copied = True
         region, number = access.region, self._number(agent)
         shadow = self._shadow(region)

@@ -1,6 +1,7 @@
-"""What synchronises, observed: mbarriers, barriers, fences, groups of copies, registers.
+"""Observes what synchronises: mbarriers, barriers, fences, groups of copies, registers.
 
-Each function is a wrapper of instrument.py: `wrap(ins, run)` gives a function of the same form.
+Each function is a wrapper of instrument.py: `wrap(ins, run)` returns an observed function of the
+same form.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from b200.registry import Run, active, lanes
 
 @followed(all_operands)
 def warp_sync(ins: Instr, run) -> Run:
-    """bar.warp.sync: the lanes see what they wrote for each other."""
+    """Observe bar.warp.sync: the lanes of the warp now see each other's writes."""
 
     def observed(w, mask, *args):
         w.machine.observer.agent(w).turn += 1
@@ -145,7 +146,7 @@ def wait(ins: Instr, run) -> Run:
 
 @followed(all_operands)
 def named(ins: Instr, run) -> Run:
-    """bar.sync, bar.red (which may be executed again when woken), bar.arrive."""
+    """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
     waits = not ins.has("arrive")
     counted = not ins.has("red") or len(ins.operands) == 4
 
@@ -218,7 +219,7 @@ def cluster_wait(ins: Instr, run) -> Run:
 
 @followed(all_operands)
 def registers(ins: Instr, run) -> Run:
-    """setmaxnreg."""
+    """Observe setmaxnreg."""
 
     def observed(w, mask, n):
         run(w, mask, n)
@@ -244,7 +245,7 @@ def is_canceled(ins: Instr, run) -> Run:
 
 @followed(all_operands)
 def grid_dependency(ins: Instr, run) -> Run:
-    """griddepcontrol.wait, .launch_dependents."""
+    """Observe griddepcontrol.wait and griddepcontrol.launch_dependents."""
     waits = ins.has("wait")
 
     def observed(w, mask):
@@ -298,7 +299,9 @@ def tensor_fence(act: Callable[[Agent], None]) -> Callable[[Instr, Run], Run]:
 
 
 def stream_wait(name: str) -> Callable[[Instr, Run], Run]:
-    """tcgen05.wait::ld, wait::st: the warp's own loads or stores of tensor memory are complete."""
+    """Observe tcgen05.wait::ld or wait::st: the warp's own loads or stores of tensor memory are
+    complete. name: the stream that the wait completes (vector_clocks.py).
+    """
 
     @followed(all_operands)
     def make(ins: Instr, run):
@@ -327,7 +330,9 @@ def commit_group(*names: str) -> Callable[[Instr, Run], Run]:
 
 
 def wait_group(*names: str) -> Callable[[Instr, Run], Run]:
-    """names: of streams; with .read only the first, which is over when the source is read."""
+    """Observe a wait_group. names: the streams that it waits for (vector_clocks.py). With .read it
+    waits for the first one only, which is complete when the source has been read.
+    """
 
     @followed(all_operands)
     def make(ins: Instr, run):

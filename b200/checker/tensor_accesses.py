@@ -1,6 +1,7 @@
-"""Allocations, loads and stores of tensor memory, observed.
+"""Observes allocations, loads and stores of tensor memory.
 
-Each function is a wrapper of instrument.py: `wrap(ins, run)` gives a function of the same form.
+Each function is a wrapper of instrument.py: `wrap(ins, run)` returns an observed function of the
+same form.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def dealloc(ins: Instr, run) -> Run:
 
 
 def _place_of_tensor_access(ins: Instr):
-    """All operands but the registers of a store."""
+    """The step of a tensor memory access (steps.py): all operands but the registers that a
+    store stores.
+    """
     everything = all_operands(ins)
     if ins.mods[1] == "ld":
         return everything
@@ -54,7 +57,7 @@ def _place_of_tensor_access(ins: Instr):
 
 @followed(_place_of_tensor_access)
 def tensor_access(ins: Instr, run) -> Run:
-    """tcgen05.ld and tcgen05.st."""
+    """Observe tcgen05.ld and tcgen05.st."""
     is_load = ins.mods[1] == "ld"
     registers = ins.operands[0] if is_load else ins.operands[-1]
     packed = ins.has("pack::16b", "unpack::16b")

@@ -1,8 +1,8 @@
-"""Rules of tensor memory: every access against what the shadow remembers of its cells.
+"""Rules of tensor memory: check every access against what the shadow remembers of its cells.
 
-PTX ISA 9.7.16.6. Operations of one warp's tensor-core queue (tcgen05.mma, cp, shift) are ordered
-among themselves; generated code relies on mma before cp, too, which PTX does not list. Everything
-else needs a commit and a wait, or wait::ld / st.
+PTX ISA 9.7.16.6: operations of one warp's tensor-core queue (tcgen05.mma, cp, shift) are ordered
+among themselves. Generated code also relies on mma before cp, which PTX does not list. Everything
+else needs a commit and a wait, or tcgen05.wait::ld or wait::st.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MANY = 64  # loads of empty columns that are remembered
 
 
 def halves_of(row: int, height: int) -> slice:
-    """Half quarters that lanes [row, row + height) touch."""
+    """The half quarters that lanes [row, row + height) lie in."""
     return slice(row // 16, -(-(row + height) // 16))
 
 
 class TensorRules:
-    """The rules for one CTA's tensor memory. `report`: function of (kind, diagnosis, details, new,
-    old). coverage: where accumulators that were read in part are noted.
+    """The rules for one CTA's tensor memory. report: function of (kind, diagnosis, details, new,
+    old). coverage: takes note of accumulators that were read only in part.
     """
 
     def __init__(self, cta, state, report, coverage):
@@ -41,7 +41,9 @@ class TensorRules:
     def read(
         self, new: Record, halves, columns: slice, partly: bool = False, keep: bool = True
     ) -> None:
-        """partly: only a range nothing of which was written is uninitialised."""
+        """Check a read. partly: report uninitialised memory only if nothing of the range was
+        written. keep: note the read in the shadow.
+        """
         if self._gone(new, columns):
             return
         cells = self.shadow.written[halves, columns]
@@ -59,7 +61,7 @@ class TensorRules:
             self.shadow.core[halves, columns] = new.number
 
     def accumulate(self, new: Record, halves, columns: slice) -> None:
-        """An MMA adds to what is there."""
+        """Check an MMA that adds to its accumulator."""
         self.read(new, halves, columns, keep=False)
         loaded = self.shadow.loaded[:, halves, columns]
         if not loaded.any():
@@ -100,17 +102,19 @@ class TensorRules:
         shadow.written[halves, columns] = new.number
 
     def allocated(self, columns: slice) -> None:
-        """tcgen05.alloc has handed them out."""
+        """tcgen05.alloc has handed out these columns."""
         self.shadow.freed[columns] = 0
 
     def _forget(self, columns: slice):
-        """Freed columns: to whoever gets them next nothing is written."""
+        """Forget the contents of freed columns: for the next owner nothing is written there."""
         self.shadow.written[:, columns] = 0
         self.shadow.core[:, columns] = 0
         self.shadow.loaded[:, :, columns] = 0
 
     def _gone(self, new: Record, columns: slice) -> bool:
-        """Whether an access comes after its columns were freed: who allocates next has them."""
+        """Report an access to columns that were freed before it: the next allocation may have them.
+        Returns whether there is one.
+        """
         number = int(self.shadow.freed[columns].max(initial=0))
         if number:
             old = self.state.records[number]
@@ -130,8 +134,8 @@ class TensorRules:
         return bool(number)
 
     def freed(self, new: Record, columns: slice) -> None:
-        """tcgen05.dealloc: every access must have been issued and, by the tensor core, completed
-        before it.
+        """tcgen05.dealloc: check that every access was issued before it and, if the tensor core
+        makes the access, completed before it.
         """
         shadow = self.shadow
         for cells in (shadow.written[:, columns], shadow.core[:, columns]):
@@ -143,7 +147,7 @@ class TensorRules:
         shadow.freed[columns] = new.number
 
     def _note_unread(self, columns: slice):
-        """Accumulators of which some columns were loaded since they were written, others not."""
+        """Note accumulators of which only some columns were loaded since they were written."""
         shadow, records = self.shadow, self.state.records
         loaded = shadow.loaded[:, :, columns].max(axis=0)
         written = shadow.written[:, columns]
@@ -239,8 +243,9 @@ class TensorRules:
         return f"{words.thing(new)} overwrites tensor memory that {words.thing(old)} may still use"
 
     def _freed_behind_relaxed(self, new: Record, old: Record, columns: slice):
-        """What a warp has loaded is in its registers, so that it has come to the barrier says that
-        the columns are free; PTX promises it for an arrive with release only.
+        """Report columns that are freed after an arrive without release. What a warp has loaded is
+        in its registers, so its arrival does say that the columns are free; but PTX promises that
+        only for an arrive with release.
         """
         self.report(
             "race",
@@ -258,7 +263,9 @@ class TensorRules:
         )
 
     def _fences(self, new: Record, old: Record, columns: slice):
-        """Ordered by a barrier of the CTA or the cluster, but not for tensor memory."""
+        """Report accesses that a barrier of the CTA or the cluster orders, but not for tensor
+        memory: the tcgen05 fences are missing.
+        """
         self.report(
             "race",
             f"{words.thing(new)} uses tensor memory after a barrier without tcgen05 fences",
@@ -276,8 +283,9 @@ class TensorRules:
         )
 
     def _narrow(self, new: Record, old: Record, columns: slice):
-        """Handed over to another CTA by an arrive of CTA scope. The order of execution, which is
-        all that tensor memory needs (9.7.16.6.4 has .relaxed.cluster), is not promised so far.
+        """Report tensor memory that an arrive of CTA scope hands to another CTA. Tensor memory
+        needs only the order of execution (9.7.16.6.4 has .relaxed.cluster), but an arrive of CTA
+        scope does not promise it to another CTA.
         """
         edge = weak_order.edge_of(self.state, old)
         if edge is None or edge.relaxed:
@@ -299,8 +307,9 @@ class TensorRules:
         )
 
     def _columns_empty(self, new: Record, columns: slice, cells: np.ndarray):
-        """A load of some columns that were written and some that nobody has written. A tail that is
-        not stored may read them; coverage.py tells of it if operands were not read, either.
+        """Note a load of some columns that were written and some that nobody has written. A
+        kernel may load such a tail and not store it. coverage.py reports it if operands were not
+        read, either.
         """
         empty = np.flatnonzero(~cells.any(axis=0))
         if empty.size and len(self.coverage.empty) < MANY:

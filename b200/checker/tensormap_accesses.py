@@ -1,6 +1,7 @@
-"""Edits and copies of tensormaps, and fences for them, observed.
+"""Observes edits and copies of tensormaps, and fences for them.
 
-Each function is a wrapper of instrument.py: `wrap(ins, run)` gives a function of the same form.
+Each function is a wrapper of instrument.py: `wrap(ins, run)` returns an observed function of the
+same form.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from b200.registry import Run
 
 
 def replace(ins: Instr, run) -> Run:
-    """tensormap.replace edits an object in shared or global memory."""
+    """Observe tensormap.replace, which edits a tensormap in shared or global memory."""
     in_shared = ins.has("shared::cta", "shared")
 
     def observed(w, lane, address, *operands):
@@ -40,7 +41,7 @@ def replace(ins: Instr, run) -> Run:
 
 
 def copy(ins: Instr, run) -> Run:
-    """tensormap.cp_fenceproxy writes a tensormap in global memory."""
+    """Observe tensormap.cp_fenceproxy, which writes a tensormap in global memory."""
 
     def observed(w, mask, dst, src, size):
         observer = w.machine.observer
@@ -58,7 +59,7 @@ def copy(ins: Instr, run) -> Run:
 
 
 def fence(ins: Instr, run) -> Run:
-    """fence.proxy.tensormap::generic.acquire [address], 128."""
+    """Observe fence.proxy.tensormap::generic.acquire [address], 128."""
 
     def observed(w, lane, address=None, size=128):
         run(w, lane, address, size)

@@ -1,14 +1,15 @@
-"""Tensormaps in global memory, which somebody writes: the device, the host, an earlier launch.
+"""Rules for tensormaps in global memory, which the device, the host or an earlier launch may write.
 
-Not while an operation uses them, and with a fence of their own (PTX ISA 9.7.13.4,
-fence.proxy.tensormap; 9.7.9.28, tensormap.replace): the TMA unit reads the object through the
-tensormap proxy, and nothing but an acquire of its 128 bytes by the CTA that uses it makes writes of
-the generic proxy visible there. A launch does not, so that what the host has copied needs the fence
-as well (CUDA programming guide, "Usage of a modified tensor map"). A tensormap that is a kernel
-parameter or in constant memory does not change, and needs none.
+Nobody may write a tensormap while an operation uses it, and a write needs a fence of its own before
+the next use (PTX ISA 9.7.13.4, fence.proxy.tensormap; 9.7.9.28, tensormap.replace). The TMA unit
+reads the tensormap through the tensormap proxy. Only an acquire of its 128 bytes, by the CTA that
+uses it, makes writes of the generic proxy visible there. A kernel launch does not, so a tensormap
+that the host has copied needs the fence as well (CUDA programming guide, "Usage of a modified
+tensor map"). A tensormap that is a kernel parameter or in constant memory does not change, and
+needs none.
 
-Edits by tensormap instructions are records, and so are plain writes to what was used before; all
-other writes show in the object's bytes.
+Edits by tensormap instructions are recorded, and so are plain writes to a tensormap that was used
+before. The checker sees all other writes by the change of the tensormap's bytes.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ ACQUIRE = "fence.proxy.tensormap::generic.acquire.SCOPE [address], 128"
 
 
 class Edit(NamedTuple):
-    """A write of this launch to an object, and the object's bytes after it."""
+    """A write of this launch to a tensormap, and the tensormap's bytes after it."""
 
     record: Record
     content: bytes
 
 
 class Acquire(NamedTuple):
-    """A fence of a CTA, and the object's bytes that it made visible."""
+    """A fence of a CTA, and the bytes of the tensormap that it made visible."""
 
     record: Record
     content: bytes
@@ -40,7 +41,7 @@ class Acquire(NamedTuple):
 
 
 class TensorMaps:
-    """Uses and edits of each tensormap, by its address."""
+    """Uses and edits of each tensormap, by the tensormap's address."""
 
     def __init__(self, observer):
         self.observer = observer
@@ -49,8 +50,8 @@ class TensorMaps:
         self.acquired: dict[tuple, list[Acquire]] = {}  # (CTA, address) -> fences there
 
     def used(self, agent, address: int, record: Record) -> None:
-        """A TMA operation reads the object at a generic address; only those in global memory can
-        change.
+        """A TMA operation reads the tensormap at a generic address. Only tensormaps in global
+        memory can change, so others are not checked.
         """
         if address & ~WINDOW_MASK:
             return
@@ -85,12 +86,12 @@ class TensorMaps:
         return bytes(region.mem[address - region.base : address - region.base + BYTES])
 
     def _edit(self, address: int, content: bytes) -> Record | None:
-        """The edit that wrote what the object holds, None if something else has."""
+        """The edit that wrote the tensormap's present bytes; None if something else wrote them."""
         edit = self.edits.get(address)
         return edit.record if edit is not None and edit.content == content else None
 
     def _used_as_written(self, agent, address: int, content: bytes, record: Record):
-        """The use of an object whose bytes come from plain writes."""
+        """Check the use of a tensormap whose bytes come from plain writes."""
         region = self.observer.machine.memory.region(address, BYTES)
         if region.constant or self._acquired(agent, address, None, content):
             return
@@ -124,13 +125,16 @@ class TensorMaps:
         )
 
     def _elsewhere(self, agent) -> str:
-        """ "; its CTA has fenced ..." where the fences were of other objects."""
+        """Text about the tensormaps for which the CTA did execute a fence: it begins with "; its
+        CTA has fenced"; "" if there are none.
+        """
         other = [f"{address:#x}" for cta, address in self.acquired if cta is agent.cta]
         return f"; its CTA has fenced the {BYTES} bytes at {', '.join(other)}" if other else ""
 
     def _acquired(self, agent, address: int, edit: Record | None, content: bytes) -> bool:
-        """Whether a fence of the CTA lies between an edit and what `agent` does now. Any thread's
-        counts: PTX ISA 8.9.5 (proxy-preserved base causality order) asks for one along the path.
+        """Whether a fence of the CTA lies between an edit and what `agent` does now. A fence by
+        any thread counts: PTX ISA 8.9.5 (proxy-preserved base causality order) asks for one along
+        the path.
         """
         return any(
             fence.edit is edit and fence.content == content and known(agent, fence.record)
@@ -138,7 +142,7 @@ class TensorMaps:
         )
 
     def stored(self, agent, low: int, high: int) -> None:
-        """Plain writes somewhere in [low, high)."""
+        """Plain writes somewhere in bytes [low, high): note those that change a tensormap."""
         for address in self.uses:
             if low < address + BYTES and address < high:
                 edit = self.edits.get(address)
@@ -147,7 +151,7 @@ class TensorMaps:
                     self.edited(agent, address)
 
     def edited(self, agent, address: int) -> None:
-        """The device writes the object at a global address."""
+        """The device writes the tensormap at a global address."""
         state = self.observer.state(agent.cta)
         edit = Record(agent, self.observer.ins, agent.component, 0, "generic", "edits a tensormap")
         edit.step = edit.epoch
@@ -168,7 +172,9 @@ class TensorMaps:
         self.edits[address] = Edit(edit, self._content(address))
 
     def _of_another_cta(self, agent, new: Record, edit: Record, how: str):
-        """Whose object is it? Only a flag in global memory or a barrier could tell."""
+        """Report a use or an edit of a tensormap that another CTA edits, if no flag in global
+        memory and no barrier orders the two.
+        """
         if self.observer.globals.known(agent, edit.agent, edit.component, edit.step):
             return
         self._found(
@@ -179,7 +185,7 @@ class TensorMaps:
         )
 
     def fenced(self, agent, address: int) -> None:
-        """fence.proxy.tensormap::generic.acquire of the object at a generic address."""
+        """fence.proxy.tensormap::generic.acquire of the tensormap at a generic address."""
         if address & ~WINDOW_MASK:
             return
         content = self._content(address)

@@ -1,18 +1,19 @@
-"""Global memory that nobody has written, and that a launch reads.
+"""Rule: a result must not depend on global memory that nobody has written.
 
-What is read is not defined; whether it matters is another question: rows after a matrix's edge and
-the padding of scale factors are loaded and then not used. So reads of memory that still holds the
-pattern of unwritten memory (chip/unwritten.py) are remembered, and if there were any, the launch is
-carried out again with something else in their place, in the same order and without the checker.
-What it writes is compared: if it differs, or if the launch does not come to its end, what was read
-reaches a result. Memory is then put back to what the launch itself has left.
+A launch may read such memory without harm: rows after a matrix's edge and the padding of scale
+factors are loaded and then not used. So the checker remembers reads of memory that still holds the
+pattern of unwritten memory (chip/unwritten.py). If there were any, it carries the launch out again
+with other values there, in the same order and without the rules. Then it compares the results: if
+they differ, or if the launch does not come to its end, the read values reach a result. Finally it
+puts memory back to the launch's own results.
 
-Loads of shared memory that nobody has written are judged in the same way (checked.py), with shared
-memory full of something else.
+Loads of shared memory that nobody has written are judged in the same way (checked.py), with other
+values in shared memory.
 
 Two replacements are tried: zeros, which differ from the pattern (NaN) in all arithmetic, and a
-number above 1 in all floating-point formats, for what takes a maximum or compares. What neither
-changes (a product with nothing but zeros of integers) does not reach a result by this rule.
+number above 1 in all floating-point formats, for kernels that take a maximum or compare. If neither
+changes a result (a product of integers with nothing but zeros), the rule says that the read values
+reach no result.
 """
 
 from __future__ import annotations
@@ -46,12 +47,14 @@ from b200.errors import EmulatorError, Fault
 from b200.program.module import Instr
 
 UNIT = memory_of.UNIT
-REPLACEMENTS = (0x0000, 0x4B4B)  # of a unit; 0x4B4B: f16 14.6, f32 and bf16 1.3e7, e4m3 5.5
+REPLACEMENTS = (0x0000, 0x4B4B)  # values of a unit. 0x4B4B: f16 14.6, f32 and bf16 1.3e7, e4m3 5.5
 LEFT_OUT = "whether a result depends on unwritten memory that the launch reads was not looked at"
 
 
 class Read(NamedTuple):
-    """The first read of an instruction in an allocation: its unwritten units."""
+    """The first read of an allocation by an instruction. units: the unwritten units
+    that it read.
+    """
 
     agent: Agent
     ins: Instr
@@ -60,11 +63,11 @@ class Read(NamedTuple):
 
 
 class Unwritten:
-    """The rule of one launch.
+    """The rule for one launch.
 
-    whole: allocations in which nothing is unwritten, by their first byte; kept from launch to
-    launch. reads: by instruction and allocation. units: of an allocation, which were read. before:
-    what lay in allocations before the launch wrote there.
+    whole: first byte -> allocation in which nothing is unwritten; kept from launch to launch.
+    reads: (instruction, allocation) -> first read. units: allocation -> which of its units were
+    read unwritten. before: allocation -> its contents before the launch wrote there.
     """
 
     def __init__(self, observer, memory: GlobalMemory, whole: dict[int, Region]):
@@ -72,7 +75,7 @@ class Unwritten:
         self.reads: dict[tuple[int, int], Read] = {}
         self.units: dict[int, np.ndarray] = {}
         self.before: dict[int, tuple[Region, np.ndarray]] = {}
-        self.holes: dict[int, np.ndarray] = {}  # that were there at an allocation's first read
+        self.holes: dict[int, np.ndarray] = {}  # units unwritten at its first read
         self.told, self.unknown = False, ""
         self._near = self._near_written = 0, 0  # [first, last) byte of the allocation seen last
 
@@ -121,7 +124,7 @@ class Unwritten:
                 self._look(agent, access.region, units, ins)
 
     def may_be(self, address: int, nbytes: int) -> bool:
-        """Whether the allocation at an address has anything unwritten in it."""
+        """Whether the allocation at an address may have something unwritten in it."""
         region = self.memory.region(address, nbytes)
         return not region.behind and not self._is_whole(region)
 
@@ -137,7 +140,7 @@ class Unwritten:
             addresses = addresses[(addresses < low) | (addresses >= high)]
 
     def writes_to(self, region: Region) -> None:
-        """An allocation is about to be written: what lies there is kept."""
+        """An allocation is about to be written: keep its present contents."""
         if region.base in self.before:
             return
         if region.size > memory_of.LIMIT:
@@ -165,7 +168,9 @@ class Unwritten:
         return True
 
     def _look(self, agent: Agent, region: Region, units: np.ndarray, ins: Instr):
-        """Units are read, in an allocation with unwritten ones: those that still are."""
+        """An instruction reads units of an allocation with unwritten ones: note those that are
+        still unwritten.
+        """
         holes = self.holes[region.base]
         units = units[units < holes.size]
         units = units[holes[units]]
@@ -178,9 +183,11 @@ class Unwritten:
 
     # --- does it reach a result -----------------------------------------------------------------
     def reaches(self, again: Callable[[int], object], shared: bool = False) -> str:
-        """Where a result differs when something else is read, "" if none does. again: carries the
-        launch out once more, its shared memory full of a byte. shared: what is read there is to be
-        something else, and not global memory.
+        """The place where a result differs if the launch reads other values in unwritten memory, in
+        words; "" if none does.
+
+        again: carries the launch out once more, with each byte of shared memory set to its
+        argument. shared: replace the values in shared memory, not those in global memory.
         """
         known = self.memory.known()
         after = Contents(r for r in known if not r.behind and r.size <= memory_of.LIMIT)
@@ -208,7 +215,7 @@ class Unwritten:
     def _difference(self, region: Region, result: np.ndarray, value: int) -> str:
         differs = region.u8 != result
         read = self.units.get(region.base)
-        if read is not None:  # what was put there, and is there still, is no result
+        if read is not None:  # a replacement that is still there is no result
             units = np.flatnonzero(read)
             left = region.u16[units] == value
             left &= result[: 2 * read.size].view(np.uint16)[units] == memory_of.pattern_at(units)
@@ -219,8 +226,8 @@ class Unwritten:
 
     # --- words ----------------------------------------------------------------------------------
     def tell(self, reached: str | None) -> None:
-        """Report the reads. reached: the result that depends on them, "" if none does, None if
-        that is not known.
+        """Report the reads. reached: the result that depends on them, "" if none does, None if that
+        is unknown.
         """
         if self.told:
             return
@@ -251,7 +258,9 @@ class Unwritten:
         self.observer.found("unwritten", diagnosis, details, read.ins, severity=severity)
 
     def _place(self, region: Region, at: int) -> str:
-        """A byte of an allocation, by the element of the program's tensor where there is one."""
+        """A byte of an allocation in words: the element of the program's tensor, if
+        there is one.
+        """
         for name, tensor in LiveTensors.held(region.base, region.size):
             left = (region.base + at - tensor.data_ptr()) // tensor.element_size()
             index = [0] * tensor.dim()

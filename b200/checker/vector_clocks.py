@@ -1,32 +1,29 @@
 """Vector clocks: which events each warp or unit is ordered after.
 
-A clock is an int32 array [rows, components]. A component counts the steps of something that
-happens in order: the
-instructions of a warp, its tensor-core operations, its loads and stores of tensor memory, its bulk
-copies, or the
-phases of an mbarrier. `clock[row, component] >= n` says that step n of the component happened
-before. The rows differ
-in what "happened before" is good for:
+A clock is an int32 array [rows, components]. A component counts the steps of something that happens
+in order: the instructions of a warp, its tensor-core operations, its loads and stores of tensor
+memory, its bulk copies, or the phases of an mbarrier. `clock[row, component] >= n` says that step n
+of the component happened before. The rows differ in the accesses that this order is valid for:
 
     HB      memory of the generic proxy: barriers, arrives and waits (PTX ISA 8, 9.7.13)
-    ASYNC   generic writes that a proxy fence made visible to the async proxy (9.7.13.4
-    fence.proxy.async)
+    ASYNC   generic writes that a proxy fence made visible to the async proxy
+            (9.7.13.4 fence.proxy.async)
     INIT    initialisations of mbarriers published by fence.mbarrier_init
     TENSOR  tensor memory: also ordered by tcgen05 fences, or handed over through an mbarrier
-    (9.7.16.6)
+            (9.7.16.6)
     ORDER   order of execution only, relaxed arrives included: who has not exited yet
     GLOBAL  ASYNC for global memory
-    FENCED  three rows, one for each distance (scopes.py): what a fence that reaches so far has put
-    in front of every later operation, so that a relaxed one hands it over (8.9.4)
-    PENDING what TENSOR gets at the next tcgen05.fence::after_thread_sync (a row of warps only, as
-    is the next)
+    FENCED  three rows, one for each distance (scopes.py): what a fence of that reach has put
+            before every later operation, so that a relaxed one hands it over (8.9.4)
+    PENDING what TENSOR gets at the next tcgen05.fence::after_thread_sync
+            (PENDING, BEFORE and AFTER are rows of warps only)
     BEFORE  HB at the latest tcgen05.fence::before_thread_sync
     AFTER   HB at the latest tcgen05.fence::after_thread_sync
 
 PTX wants the tcgen05 fences around every hand-over of tensor memory, and after_thread_sync before
 the tensor core reads what a wait made visible. Compiled public kernels have none at all and rely on
-mbarriers alone, so for them an mbarrier hands over everything; a kernel that has fences is held to
-the rule (`strict`).
+mbarriers alone. So in a kernel without fences an mbarrier hands over everything; a kernel with
+fences must keep the rule (`strict`).
 """
 
 from __future__ import annotations
@@ -49,7 +46,9 @@ NEVER = 1 << 30  # step of an operation whose completion nothing signals yet
 
 
 def join(clock: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """`clock` raised to `other`, in place where it is wide enough."""
+    """The elementwise maximum of two clocks, written into `clock` if that is wide enough, else into
+    a new array.
+    """
     n = other.shape[1]
     if clock.shape[1] < n:
         wide = np.zeros((clock.shape[0], n + 32), np.int32)
@@ -61,7 +60,9 @@ def join(clock: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def weakened(clock: np.ndarray, distance: int) -> np.ndarray:
-    """What a relaxed operation hands over of a clock: of memory what a fence has put before it."""
+    """The part of a clock that a relaxed operation hands over: of memory, only what a fence has put
+    before it. distance: of the reader (scopes.py).
+    """
     clock = clock.copy()
     clock[HB] = clock[FENCED + distance]
     for row in (ASYNC, GLOBAL):
@@ -70,14 +71,14 @@ def weakened(clock: np.ndarray, distance: int) -> np.ndarray:
 
 
 def order_of(clock: np.ndarray) -> np.ndarray:
-    """The order of execution of a clock, without memory."""
+    """The part of a clock that says something about the order of execution, without memory."""
     clock = clock.copy()
     clock[(HB, ASYNC, GLOBAL, *FENCES), :] = 0
     return clock
 
 
 class Components:
-    """Hands out component numbers of a cluster."""
+    """Hands out the component numbers of a cluster."""
 
     def __init__(self):
         self.count = 0
@@ -88,10 +89,10 @@ class Components:
 
 
 class Stream:
-    """Operations of a warp that are issued in order and complete later: `issued` counts them.
+    """Operations of a warp that are issued in order and complete later. `issued` counts them.
 
-    marks: `issued` at each commit_group, oldest first. waited: of the latest wait_group: (groups
-    that it may leave under way, commit_groups before it, instruction).
+    marks: the value of `issued` at each commit_group, oldest first. waited: the latest wait_group:
+    (groups that it may leave under way, commit_groups before it, instruction).
     """
 
     __slots__ = ("component", "issued", "marks", "waited")
@@ -109,11 +110,15 @@ class Stream:
         self.marks.append(self.issued)
 
     def group(self, step: int) -> int | None:
-        """The number of the group of operation `step`, from 0; None if it is not committed."""
+        """The number of the group that operation `step` is in, from 0; None if it
+        is not committed.
+        """
         return next((i for i, mark in enumerate(self.marks) if mark >= step), None)
 
     def complete_but(self, groups: int) -> int:
-        """Operations known complete when at most the `groups` most recent groups are under way."""
+        """The number of operations that are surely complete when at most the `groups` latest groups
+        are under way.
+        """
         done = len(self.marks) - groups
         return self.marks[done - 1] if done > 0 else 0
 
@@ -125,10 +130,10 @@ class Agent:
     """A warp as the checker sees it.
 
     epoch: number of its current stretch of instructions between two releases. roles: what it was
-    seen doing.
+    seen doing, such as "store".
     waits: mbarrier -> (parity, phases completed then, instruction) of its latest wait.
-    looked: mbarrier -> (parity, instruction) of a look there that failed and was not repeated so
-    far.
+    looked: mbarrier -> (parity, instruction) of a test_wait or try_wait there that failed and was
+    not repeated so far.
     """
 
     def __init__(self, components: Components, warp):
@@ -170,13 +175,15 @@ class Agent:
         return component < clock.shape[1] and clock[row, component] >= step
 
     def learn(self, component: int, step: int) -> None:
-        """The warp has waited for a stream of its own."""
+        """The warp has waited for step `step` of one of its own streams."""
         self._widen(component)
         self.clock[(HB, ORDER), component] = np.maximum(self.clock[(HB, ORDER), component], step)
         self._changed()
 
     def learn_order(self, component: int, step: int) -> None:
-        """Something has happened before, which says nothing about memory."""
+        """Note that a step happened before in the order of execution, which says nothing
+        about memory.
+        """
         self._widen(component)
         self.clock[ORDER, component] = max(self.clock[ORDER, component], step)
         self._changed()
@@ -193,12 +200,14 @@ class Agent:
             self.snapshot = None
 
     def now(self) -> int:
-        """The epoch of an access that is made now."""
+        """The epoch of an access that the warp makes now."""
         self._changed()
         return self.epoch
 
     def release(self) -> np.ndarray:
-        """The clock that a release by this warp publishes, [SHARED_ROWS, n], not to be changed."""
+        """The clock that a release by this warp publishes: [SHARED_ROWS, n], which nobody
+        may change.
+        """
         if self.snapshot is None:
             self._widen(self.component)
             self.clock[(HB, ORDER), self.component] = self.epoch
@@ -209,9 +218,9 @@ class Agent:
         return self.snapshot
 
     def release_relaxed(self, distance: int) -> np.ndarray:
-        """The clock of an arrive that releases nothing to a waiter so far away: order of execution,
-        fenced initialisations, tensor memory (9.7.16.6.4 has relaxed arrives), and what a fence
-        covers.
+        """The clock of an arrive that does not release to a waiter at this distance. It hands over
+        the order of execution, fenced initialisations, tensor memory (9.7.16.6.4 has relaxed
+        arrives), and what a fence covers.
         """
         released = self.release()
         if self.weak is not None and self.weak[0] is released and self.weak[1] == distance:
@@ -227,14 +236,14 @@ class Agent:
         self._changed()
 
     def acquire_relaxed(self, clock: np.ndarray, ins: Instr) -> None:
-        """What a relaxed wait brings: all but memory, which a fence may bring later."""
+        """Join the clock of a relaxed wait: all but memory. A later fence may bring memory."""
         self.acquire_barrier(order_of(clock))
         self.acquired = clock.copy() if self.acquired is None else join(self.acquired, clock)
         self.relaxed_wait = ins
 
     def acquire_barrier(self, clock: np.ndarray) -> None:
-        """Join a clock that came through bar.sync or the cluster barrier: tensor memory waits for
-        the fence.
+        """Join a clock that came through bar.sync or the cluster barrier. Tensor memory is joined
+        only at the next tcgen05 fence.
         """
         self.turn += 1
         n = clock.shape[1]
@@ -269,7 +278,9 @@ class Agent:
         self._raise(AFTER, HB)
 
     def fence_memory(self, scope: int, acquires: bool = True, releases: bool = True) -> None:
-        """fence.acq_rel, fence.sc: gives relaxed operations around it their order."""
+        """fence.acq_rel, fence.sc: relaxed operations before and after the fence
+        now order memory.
+        """
         if acquires and self.acquired is not None:
             self.acquire_barrier(self.acquired)
             self.acquired = None

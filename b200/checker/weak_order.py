@@ -1,11 +1,11 @@
 """Weak memory order: an access that was executed first need not be seen first.
 
-A relaxed arrive tells its waiter that the warp has come, and not what it has written; so does an
-arrive whose scope leaves the waiter out. PTX promises nothing then. What today's chips do depends
-on the older access: a store, a cp.async or a load from another CTA may still be on its way; what
-has landed in shared memory, or has been read out of the warp's own, has happened. A store to the
-CTA's own shared memory has landed when a fence.proxy.async after it is over: the pipelines of the
-CuTe DSL and of CUTLASS for pairs of CTAs hand over so.
+A relaxed arrive tells its waiter that the warp has come, but not what it has written. So does an
+arrive whose scope does not include the waiter. PTX promises nothing then. What today's chips do
+depends on the older access. A store, a cp.async or a load from another CTA may still be on its way.
+An access that has landed in shared memory, or that has read the shared memory of its own CTA, is
+over. A store to the CTA's own shared memory has landed when a later fence.proxy.async is over: the
+pipelines of the CuTe DSL and of CUTLASS for pairs of CTAs hand over in this way.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ IN_FLIGHT = ("generic", "atomic", "cp.async")  # writes that may be under way af
 
 @dataclass(frozen=True)
 class Edge:
-    """An arrival that hands over the order of execution only. clock: what it published; landed:
-    the row ASYNC of the warp's own clock then.
+    """An arrival that hands over the order of execution only. clock: the clock that it published.
+    landed: the row ASYNC of the warp's own clock at that time.
     """
 
     agent: Agent
@@ -49,17 +49,21 @@ class Edge:
 
 
 def executed(agent: Agent, record: Record) -> bool:
-    """Whether the access is over before what `agent` does now, by the order of execution."""
+    """Whether the access is over before what `agent` does now, in the order of execution."""
     return record.step < NEVER and agent.knows(ORDER, record.component, record.step)
 
 
 def edge_of(state, record: Record) -> Edge | None:
-    """The first arrival that handed over no more than the order of an access."""
+    """The first arrival that handed over only the order of execution of an access; None
+    without one.
+    """
     return next((edge for edge in state.edges if edge.covers(record)), None)
 
 
 def severity(state, cta, old: Record, reads: bool) -> str:
-    """The severity of a conflict with `old` in `cta`'s shared memory. reads: whether old reads."""
+    """The severity of a conflict with `old` in the shared memory of `cta`. reads: whether
+    `old` reads.
+    """
     if old.kind not in IN_FLIGHT:
         return PORTABILITY
     if old.agent.cta is not cta:
@@ -70,7 +74,7 @@ def severity(state, cta, old: Record, reads: bool) -> str:
 
 
 def missing(state, agent: Agent, old: Record) -> str:
-    """What would have made an order of memory of it."""
+    """The change that would turn the order of execution into an order of memory, in words."""
     edge = edge_of(state, old)
     if edge is None:
         relaxed = agent.relaxed_wait

@@ -18,7 +18,9 @@ NEED_NONE: tuple[Words, ...] = (
 
 
 def without_rule(blocks: Sequence[Block], ruled: Sequence[Words]) -> list[tuple[int, Instr]]:
-    """Instructions with state that have no rule and need one: (index of the block, it)."""
+    """Instructions that have state, need a rule and have none: (index of
+    the block, instruction).
+    """
     known = (*ruled, *NEED_NONE)
     return [
         (block.index, op.ins)

@@ -1,13 +1,15 @@
 """Tells whether a kernel's control flow depends on values that another order may change.
 
-Such values are looks at an mbarrier, results of atomics, strong reads of memory (volatile, relaxed,
-acquire), clocks, answers of cluster launch control, and all that is computed from them, in
-registers or through memory. They do no harm where they only become data. They do where a branch, a
-guard or an operand of an instruction that synchronises depends on them; then one run does not show
-what another order does. A loop around one wait is the wait. A look that decides only whether the
-wait after it is left out (consumer_try_wait and consumer_wait of CUTLASS's pipelines) is a step of
-its own, with both outcomes (trace.py: LOOK). Plain reads are as ordered as the
-checker found them: where it found a race, they count as such values, too.
+Such values are the results of looks (test_wait or try_wait of an mbarrier), results of atomics,
+strong reads of memory (volatile, relaxed, acquire), clocks, answers of cluster launch control, and
+everything computed from them, in registers or through memory. They do no harm where they only
+become data. They do harm where a branch, a guard or an operand of a synchronising instruction
+depends on them: then one run does not show what another order does.
+
+A loop around one wait counts as the wait. A look that decides only whether the wait after it is
+left out (consumer_try_wait and consumer_wait of CUTLASS's pipelines) is a step of its own, with
+both outcomes (trace.py: LOOK). Plain reads are as ordered as the checker found them: if it found a
+race, they count as such values, too.
 """
 
 from __future__ import annotations
@@ -34,14 +36,16 @@ NO_DATA = ("prefetch", "commit_group", "wait_group", "wait_all")  # of cp.async:
 
 
 def unknown(blocks: list[Block], ran: list[int], racy: bool) -> list[str]:
-    """Reasons why a run with these executions of each block does not show what another order does,
-    a line each; none where it does. racy: plain reads are not ordered.
+    """The reasons why a run does not show what another order does, a line each; empty if it does
+    show it. ran: executions of each block in the run. racy: plain reads are not ordered.
     """
     return Control(blocks, ran, racy).reasons()
 
 
 def peeks(blocks: list[Block]) -> dict[int, set[int]]:
-    """Looks that decide only whether one wait is left out: of that wait, the looks, by id()."""
+    """For each wait that looks may leave out, the looks that decide that and nothing else: id() of
+    the wait -> id() of each look.
+    """
     control = Control(blocks, [1] * len(blocks), False)
     found: dict[int, set[int]] = {}
     for index, wait in control.guards.items():
@@ -59,8 +63,9 @@ NONE: Causes = frozenset()
 class Control:
     """The flow of order-dependent values through one kernel, block by block to a fixed point.
 
-    entry: of each block, the registers that hold such values where it begins. inside: the branches
-    on such values that decide whether a block is executed. memory: of each space.
+    entry: for each block, the registers that hold such values where it begins. inside: for each
+    block, the branches on such values that decide whether it is executed. memory: for each state
+    space, the causes of the values stored there.
     """
 
     def __init__(self, blocks: list[Block], ran: list[int], racy: bool):
@@ -73,9 +78,9 @@ class Control:
         self.entry: list[dict[str, Causes]] = [{} for _ in blocks]
         self.inside: list[Causes] = [NONE for _ in blocks]
         self.memory: dict[str, Causes] = {}
-        self.decides: dict[int, Causes] = {}  # of an instruction: what decides over it
+        self.decides: dict[int, Causes] = {}  # instruction -> causes that decide over it
         self._spread()
-        # by block: the wait that its branch leaves out where a look before has found it over
+        # block -> the wait that its branch leaves out if an earlier look found the phase over
         self.guards: dict[int, Instr] = {}
         for block in self.blocks:
             if (wait := self._left_out(block)) is not None:
@@ -112,13 +117,15 @@ class Control:
                         self.inside[index] |= {-1 - block.index}
 
     def _branches(self, block: Block) -> Causes:
-        """What decides over the way on after a block, branches around it included."""
+        """The causes that decide where control goes after a block, those of branches around
+        it included.
+        """
         last = block.ops[-1]
         return self.decides.get(id(last.ins), NONE) if last.entry is None else NONE
 
     def _at(self, index: int | None, causes: Causes) -> Causes:
-        """Causes of a value where it comes to a block (None: to memory): branches whose ways have
-        met are replaced by what decides over them.
+        """The causes of a value where it reaches a block (None: memory). A branch whose ways have
+        met before that is replaced by the causes that decide over it.
         """
         work, found, seen = list(causes), set(), set()
         while work:
@@ -131,7 +138,7 @@ class Control:
         return NONE | found
 
     def _size(self) -> tuple:
-        """Grows while anything is found."""
+        """A measure that grows as long as anything new is found."""
         return (
             sum(len(causes) for known in self.entry for causes in known.values()),
             sum(map(len, self.inside)),
@@ -173,7 +180,7 @@ class Control:
 
     # --- deciding ---------------------------------------------------------------------------------
     def _harm(self, block: Block, op: Op) -> Causes:
-        """The values that decide over an instruction's part in synchronisation."""
+        """The order-dependent values that decide over an instruction's part in synchronisation."""
         causes = _instructions(self.decides[id(op.ins)])
         if op.entry is None:
             ways = len(set(block.successors))
@@ -181,7 +188,7 @@ class Control:
         return causes if _synchronises(op.ins) else NONE
 
     def _region(self, block: Block) -> set[int]:
-        """The blocks that are executed or not by a branch: up to where its ways meet."""
+        """The blocks whose execution a block's branch decides over: up to where its ways meet."""
         stop, found = self.meets[block.index], set()
         work = [s for s in block.successors]
         while work:
@@ -192,7 +199,9 @@ class Control:
         return found
 
     def _harmless(self, block: Block, causes: Causes) -> bool:
-        """Whether nothing synchronises on either way, but for the wait that is repeated."""
+        """Whether nothing synchronises on either way of a branch, except for the wait that
+        it repeats.
+        """
         region = self.regions[block.index]
         ends = any(EXIT in self.blocks[i].successors for i in (*region, block.index))
         if ends and self.meets[block.index] == EXIT:
@@ -207,16 +216,19 @@ class Control:
         return repeated and self._repeats(block, looks[0])
 
     def _inside(self, region: set[int]) -> list[Instr]:
-        """What synchronises in some blocks."""
+        """The synchronising instructions in some blocks."""
         return [op.ins for i in region for op in self.blocks[i].ops if _synchronises(op.ins)]
 
     def decide(self, index: int) -> Causes:
-        """The instructions that decide over the way on after a block, once it is executed."""
+        """The instructions whose values decide where control goes after a block, once it
+        is executed.
+        """
         return _instructions(self._branches(self.blocks[index]))
 
     def _left_out(self, block: Block) -> Instr | None:
-        """The wait that a block's branch leaves out by a look that was made before, if that is all
-        that it does: of what it decides over only the wait synchronises, repeated until it passes.
+        """The wait that a block's branch leaves out because of an earlier look; None unless the
+        branch does only that. Of the instructions that the branch decides over, only this wait
+        synchronises, and it is repeated until it passes.
         """
         causes = self.decide(block.index)
         if not causes or self.meets[block.index] == EXIT:
@@ -236,8 +248,8 @@ class Control:
         return wait if self._repeats(self.blocks[loops[0]], wait) else None
 
     def _repeats(self, block: Block, look: Instr) -> bool:
-        """Whether the wait is left only where it has passed: its block leads to the branch alone,
-        and the branch's other way is back to it.
+        """Whether control leaves the wait only once it has passed: the wait's block leads to the
+        branch alone, and the branch's other way leads back to the wait.
         """
         home = next(b for b in self.blocks if any(op.ins is look for op in b.ops))
         if home is block:
@@ -261,7 +273,7 @@ def _traps(block: Block) -> bool:
 
 
 def _spaces(ins: Instr) -> tuple[str, ...]:
-    """The memories that a load or store may be of."""
+    """The state spaces that a load or store may access."""
     named = [s for s in SPACES if any(mod.split("::")[0] == s for mod in ins.mods)]
     return tuple(named) or ("shared", "global")
 
@@ -275,7 +287,7 @@ def _synchronises(ins: Instr) -> bool:
 
 
 def _deciding(op: Op) -> Iterator[str]:
-    """Registers that say whether, where and how much an instruction synchronises."""
+    """Registers that decide whether, where and how much an instruction synchronises."""
     if op.ins.pred is not None:
         yield op.ins.pred.name
     copies = op.ins.mods[0] in ("cp", "st", "red")

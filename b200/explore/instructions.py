@@ -20,7 +20,9 @@ from b200.registry import FULL, QUIET, active, lanes
 
 
 class RecordingWriter(CheckedWriter):
-    """Translates with the recorder around what synchronises, inside of the observer."""
+    """Translates a kernel with the recorder around each synchronising instruction, inside
+    the observer.
+    """
 
     packs = False
 
@@ -95,7 +97,7 @@ def _arrive(ins: Instr, run):
 
 
 def _bytes(kind: str):
-    """expect_tx and complete_tx."""
+    """Record expect_tx and complete_tx."""
 
     def make(ins: Instr, run):
         find = barrier_operand(ins)
@@ -111,7 +113,7 @@ def _bytes(kind: str):
 
 
 def _copies_arrive(ins: Instr, run):
-    """cp.async.mbarrier.arrive; the arrival itself is an operation."""
+    """Record cp.async.mbarrier.arrive. Its arrival itself is an asynchronous operation."""
     find = barrier_operand(ins)
 
     def recorded(w, lane, address):
@@ -124,8 +126,9 @@ def _copies_arrive(ins: Instr, run):
 
 
 def _look(ins: Instr, run):
-    """A look that leaves out the wait after it if it finds the phase over. It is told that it is
-    not, so that the wait is recorded, which then passes for what the look has found.
+    """Record a look (test_wait or try_wait) that leaves out the wait after it if the phase is over.
+    The kernel is told that the phase is not over, so that it executes the wait and the wait is
+    recorded. The wait then passes if the look has found the phase over.
     """
     find = barrier_operand(ins)
     shift = 63 if not ins.has("parity") else 0
@@ -144,7 +147,9 @@ def _look(ins: Instr, run):
 
 
 def _wait(ins: Instr, run, looks: frozenset[int] = frozenset()):
-    """looks: those that leave it out if they find the phase over, by id()."""
+    """Record a wait. looks: id() of the looks that leave the wait out if they find
+    the phase over.
+    """
     find = barrier_operand(ins)
     token = not ins.has("parity")
     shift = 63 if token else 0
@@ -199,7 +204,7 @@ def _operand(x, mask: int) -> int:
 
 
 def _named(ins: Instr, run):
-    """bar.sync, bar.red, bar.arrive."""
+    """Record bar.sync, bar.red and bar.arrive."""
     waits = not ins.has("arrive")
     counted = not ins.has("red") or len(ins.operands) == 4
 
@@ -301,7 +306,7 @@ def _relinquish(ins: Instr, run):
 
 
 def _registers(ins: Instr, run):
-    """setmaxnreg, where it is carried out."""
+    """Record setmaxnreg when it is carried out."""
 
     def recorded(w, mask, n):
         entry, pool = w.machine.budget.registers, w.cta.registers

@@ -1,9 +1,11 @@
-"""What a step does to the place it acts on, in any order: the rules of `b200/chip/sync` and of
-`b200/chip/tensor/tmem_alloc.py` as functions of small states that can be compared and kept.
+"""What a step does to the place that it acts on, in any order of the steps.
 
-Each class: `start` is the state before the first step; `open(state, step)` says whether a step of
-WAITS may pass; `after(state, step)` is the state after a step, and raises Broken where the step is
-an error there.
+These are the rules of `b200/chip/sync` and of `b200/chip/tensor/tmem_alloc.py`, as functions of
+small states that can be compared and kept.
+
+Each class has: `start`, the state before the first step; `open(state, step)`, whether a step of
+WAITS may pass; `after(state, step)`, the state after a step, which raises Broken if the step is an
+error in that state.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ class Broken(Exception):
 
 
 class MbarrierRules:
-    """State: None before the first init; else (expected, parity, pending, tx-count, looks that have
-    found their phase over).
+    """An mbarrier. State: None before the first init; else (expected, parity, pending, tx-count,
+    looks that have found their phase over).
     """
 
     def __init__(self, trace: Trace, steps: list[Step]):
@@ -69,7 +71,7 @@ class MbarrierRules:
         return expected, parity, pending, tx, seen
 
     def text(self, state, step: Step) -> str:
-        """Why a wait does not pass."""
+        """The reason why a wait does not pass."""
         if state is None:
             return "it is not initialised"
         expected, parity, pending, tx, _ = state
@@ -78,8 +80,8 @@ class MbarrierRules:
 
 
 class BarrierRules:
-    """A barrier of a CTA. State: (threads told, arrived, arrivals of this use, warps that live,
-    arrivals of uses that are over).
+    """A barrier of a CTA. State: (threads that it waits for, 0 for all, threads that have arrived,
+    arrivals of this use, live warps, arrivals of uses that are over).
     """
 
     def __init__(self, trace: Trace, steps: list[Step]):
@@ -112,7 +114,9 @@ class BarrierRules:
 
 
 class ClusterRules:
-    """The barrier of the cluster. State: (expected, arrived, arrivals of this phase, of others)."""
+    """The barrier of the cluster. State: (expected threads, arrived threads, arrivals of this
+    phase, arrivals of phases that are over).
+    """
 
     def __init__(self, trace: Trace, steps: list[Step]):
         self.start: Any = (trace.threads * trace.ctas, 0, frozenset(), frozenset())
@@ -135,9 +139,9 @@ class ClusterRules:
 
 
 class TensorMemoryRules:
-    """Tensor memory of a pair of CTAs. State: (allocations: step, rank, first column, columns; the
-    columns of each CTA's latest; CTAs that allocate no more; allocations of the pair that its odd
-    CTA has not found yet: step, columns).
+    """Tensor memory of a CTA pair. State: (allocations: step, rank, first column, columns; columns
+    of each CTA's latest allocation; CTAs that allocate no more; allocations of the pair that its
+    odd CTA has not found yet: step, columns).
     """
 
     def __init__(self, trace: Trace, steps: list[Step]):
@@ -145,7 +149,7 @@ class TensorMemoryRules:
 
     @staticmethod
     def _free(allocations, ranks, columns: int) -> int | None:
-        """The first column of a range that is free in all the CTAs."""
+        """The first column of a range that is free in all of these CTAs; None if there is none."""
         taken = [(first, n) for _, rank, first, n in allocations if rank in ranks]
         for first in range(0, TMEM_COLUMNS - columns + 1, GRAIN):
             if all(first + columns <= at or at + n <= first for at, n in taken):
@@ -154,7 +158,7 @@ class TensorMemoryRules:
 
     @staticmethod
     def _ranks(step: Step) -> tuple[int, ...]:
-        """The CTAs in which a step allocates."""
+        """The ranks of the CTAs in which a step allocates."""
         return (step.rank, step.rank | 1) if step.kind == kinds.ALLOC_PAIR else (step.rank,)
 
     def open(self, state, step: Step) -> bool:
@@ -200,7 +204,9 @@ class TensorMemoryRules:
 
 
 class RegisterRules:
-    """Registers that warps of a CTA have given back. State: how many."""
+    """Registers that warps of a CTA have given back. State: the number given back, less the
+    number taken.
+    """
 
     def __init__(self, trace: Trace, steps: list[Step]):
         self.start: Any = 0

@@ -1,7 +1,8 @@
 """Records the synchronisation of a launch: a machine that notes each step as it is taken.
 
-In front of the checker: run functions of synchronising instructions get a recorder around them, and
-`issue` notes what asynchronous operations signal. Nothing of the run changes.
+The recorder stands in front of the checker: run functions of synchronising instructions get a
+recorder around them, and `issue` notes the signals of asynchronous operations. The run itself does
+not change.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ TO_PEER = (BulkToPeer, BulkReduceToPeer, StAsync, RedAsync)  # bytes on the mbar
 
 
 class Peek(NamedTuple):
-    """A look that decides whether the wait after it is left out. over: whether it has found so."""
+    """A look (test_wait or try_wait) that decides whether the wait after it is left out. over:
+    whether it has found the phase over.
+    """
 
     step: Step
     ins: Instr
@@ -46,17 +49,17 @@ class Peek(NamedTuple):
 
 
 class Recorder:
-    """The steps of a launch, by cluster."""
+    """The steps of a launch, cluster by cluster."""
 
     def __init__(self) -> None:
         self.traces: dict[Cluster, Trace] = {}
-        # of each lane of a warp: the steps that its next one directly comes after
+        # for each lane of a warp: the steps that its next step directly comes after
         self.last: dict[WarpState, list[tuple[int, ...]]] = {}
         self.commits: dict[tuple[WarpState, CTA], int] = {}
         # MEET steps whose end is still to come, of a fragment (a warp at the cluster's barrier)
         self.met: dict[tuple[Fragment | WarpState, Place], list[int]] = {}
         self.allocated: dict[tuple[CTA, int], int] = {}  # first column -> step
-        self.looks: dict[WarpState, list[Peek]] = {}  # whose wait is still to come
+        self.looks: dict[WarpState, list[Peek]] = {}  # looks whose wait is still to come
 
     def trace(self, cta: CTA) -> Trace:
         found = self.traces.get(cta.cluster)
@@ -66,12 +69,12 @@ class Recorder:
         return found
 
     def behind(self, state: WarpState, mask: int) -> tuple[int, ...]:
-        """The steps that the next one of some lanes comes after."""
+        """The numbers of the steps that the next step of some lanes directly comes after."""
         last = self.last.setdefault(state, [()] * 32)
         return tuple(sorted({number for lane in active(mask) for number in last[lane]}))
 
     def converged(self, state: WarpState, mask: int) -> None:
-        """Lanes go on together: each is after what any of them did."""
+        """Lanes go on together: the next step of each comes after the last steps of all of them."""
         self._set(state, mask, self.behind(state, mask))
 
     def _set(self, state: WarpState, mask: int, numbers: tuple[int, ...]):
@@ -80,7 +83,7 @@ class Recorder:
             last[lane] = numbers
 
     def step(self, state: WarpState, mask: int, kind: str, place: Place, ins, **what) -> Step:
-        """A step of some lanes of a warp."""
+        """Record a step of some lanes of a warp."""
         trace = self.trace(state.cta)
         key = state.cta.rank, state.index
         trace.agents.setdefault(key, state)
@@ -91,7 +94,9 @@ class Recorder:
         return step
 
     def signal(self, warp: Fragment, kind: str, place: Place, ins, name: str, **what) -> Step:
-        """What an asynchronous operation of a warp does some time after its issue."""
+        """Record a signal of an asynchronous operation, which comes some time after a warp has
+        issued it.
+        """
         trace = self.trace(warp.cta)
         before = what.pop("before", ()) + self.behind(warp.state, warp.mask)
         actor = (warp.cta.rank, warp.index, name)
@@ -102,7 +107,9 @@ class Recorder:
 
     # --- looks that leave out a wait --------------------------------------------------------------
     def looks_at(self, warp: Fragment, place: Place, parity: int, ins: Instr, over: bool) -> None:
-        """A look that leaves out the wait after it if the phase is over; over: whether it is."""
+        """Record a look that leaves out the wait after it if the phase is over. over: whether
+        it is.
+        """
         earlier = self.looks.setdefault(warp.state, [])
         for peek in [p for p in earlier if p.ins is ins and p.lanes & warp.mask]:
             self.not_waited_for(warp.cta, peek)
@@ -113,8 +120,8 @@ class Recorder:
     def look_before(
         self, warp: Fragment, looks: frozenset[int], place: Place, parity: int
     ) -> Peek | None:
-        """The look for which a wait may be left out, None without one. looks: instructions that
-        decide over the wait, by id().
+        """The look that may leave out a wait; None if there was none. looks: id() of the
+        instructions that decide over the wait.
         """
         pending = self.looks.get(warp.state, ())
         here = [p for p in pending if id(p.ins) in looks and p.lanes & warp.mask]
@@ -125,7 +132,9 @@ class Recorder:
         return here[-1] if here else None
 
     def not_waited_for(self, cta: CTA, peek: Peek) -> None:
-        """What the wait after a look does is not known."""
+        """Note that the wait for a look's phase does not follow the look: other orders are
+        then unknown.
+        """
         trace = self.trace(cta)
         text = (
             f"{line(peek.ins)}: what a look has found decides over something else than whether the "
@@ -135,7 +144,9 @@ class Recorder:
             trace.not_followed.append(text)
 
     def one_more(self, warp: Fragment, kind: str, place: Place, ins) -> Step | None:
-        """The step of this instruction's lane before, if there is one: lanes make one step."""
+        """The step of the previous lane of this instruction, if there is one: lanes
+        make one step.
+        """
         steps = self.trace(warp.cta).steps
         if not steps:
             return None
@@ -173,7 +184,7 @@ class Recorder:
 
 
 class RecordedFragment(Fragment):
-    """A fragment that says where lanes meet again."""
+    """A fragment that tells the recorder where lanes meet again."""
 
     __slots__ = ()
     machine: Recorded
@@ -191,7 +202,9 @@ class RecordedFragment(Fragment):
 
 
 class Recorded(Checked):
-    """A mixin in front of a checked machine. recorder: what this launch, or the last, did."""
+    """A mixin in front of a checked machine. recorder: the steps of the present
+    or latest launch.
+    """
 
     fragment_type = RecordedFragment
     writer_type = RecordingWriter

@@ -1,12 +1,13 @@
-"""All orders of the steps at places that are not settled, without those that differ in nothing.
+"""Searches all orders of the steps at unsettled places; orders that differ in nothing count once.
 
-A state is the set of steps taken and what the unsettled places hold. Steps at settled places, and
-ends of waits that nothing can take back, commute with all others, so where one can be taken it is,
-and nothing else is tried there. Elsewhere a stubborn set is tried (Valmari: a set of steps that
-has, for each of them that can be taken, all that do not commute with it, and for each that cannot
-yet, all that might let it): every deadlock of the whole is reached through it. States that were
-seen are not entered again. Every step is taken once, so paths end, and a state is as many steps
-from the start on every path: the deadlock with the fewest steps is that of the shortest order.
+A state is the set of steps taken and the states of the unsettled places. Steps at settled places,
+and ends of waits that nothing can take back, commute with all others: where one of them can be
+taken it is taken, and nothing else is tried there. Elsewhere a stubborn set is tried (Valmari).
+With each step that can be taken, such a set has all steps that do not commute with it; with each
+step that cannot be taken yet, it has all steps that might enable it. Every deadlock of the whole is
+reached through such sets. The search does not enter a state twice. Every step is taken once, so
+paths end, and a state is as many steps from the start on every path: the deadlock with the fewest
+steps is that of the shortest order.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ LIMIT = 200_000  # states of a cluster
 
 @dataclass
 class Stuck:
-    """An order that ends badly: the steps taken; those that wait for ever with the reason, or,
-    where `broken`, the step that is an error there.
+    """An order that ends badly. order: the steps taken. blocked: the steps that wait for ever, each
+    with the reason; if `broken`, the step that is an error there.
     """
 
     order: list[Step]
@@ -35,7 +36,9 @@ class Stuck:
 
 @dataclass
 class Searched:
-    """stuck: the shortest bad order, None if there is none. complete: whether all were tried."""
+    """The result of a search. states: number of states seen. stuck: the shortest bad order, None if
+    there is none. complete: whether all orders were tried.
+    """
 
     states: int
     stuck: Stuck | None
@@ -43,7 +46,7 @@ class Searched:
 
 
 class Search:
-    """The orders of one trace."""
+    """The search through the orders of one trace."""
 
     def __init__(self, trace: Trace, settled: Settled, limit: int = LIMIT):
         self.steps, self.limit = trace.steps, limit
@@ -57,7 +60,7 @@ class Search:
         self.places = [place for place in at if place in settled.open_places]
         self.rules = [RULES[place.kind](trace, at[place]) for place in self.places]
         self.members = [_mask(s.number for s in at[place]) for place in self.places]
-        # of each step: the unsettled places it acts on, by number; none: it commutes with all
+        # for each step the unsettled places it acts on, by number; none: it commutes with all
         self.acts: list[list[int]] = [[] for _ in self.steps]
         self.looks = 0  # bits of the steps that change no place
         for i, place in enumerate(self.places):
@@ -133,7 +136,7 @@ class Search:
         return taken | 1 << number, held
 
     def _ready(self, taken: int, ready: tuple[int, ...], number: int) -> tuple[int, ...]:
-        """Steps whose turn it is after step `number`."""
+        """The steps whose turn it is after step `number` has been taken."""
         more = [n for n in self.behind[number] if not self.direct[n] & ~taken]
         return (*(n for n in ready if n != number), *more)
 
@@ -185,7 +188,9 @@ class Search:
         return found
 
     def _conflicts(self, number: int) -> int:
-        """The steps that do not commute with one: at its places, and a look with what changes."""
+        """The steps that do not commute with a step, as bits: those at the same places, and for a
+        look those that change what it sees.
+        """
         found = 0
         for place in self.acts[number]:
             found |= self.members[place]

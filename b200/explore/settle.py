@@ -1,21 +1,22 @@
-"""Which barriers do the same in every order: a proof from one run, in time that grows with its
-steps and not with its orders.
+"""Finds the barriers that do the same in every order of the steps.
+
+This is a proof from one run. Its time grows with the number of steps, not with that of orders.
 
 `before[i]`: the steps that come before step i in every order. They are those before it in its own
-warp, and for a wait, those that complete the phase it waits for, where that barrier is settled. A
+warp and, if step i is a wait at a settled barrier, those that complete the phase it waits for. A
 barrier is settled if
 
   1. each of its arrivals comes, in every order, after all arrivals of the phase before,
   2. each wait comes after the phase before the one it waits for (else a look at the parity would
-     take that phase's predecessor for it), and so does a LOOK that leaves it out; and some arrival
-     of the next phase comes after the wait (else that phase may end first, and the parity says
-     that nothing is over),
+     take that phase's predecessor for it), and so does a LOOK that leaves the wait out; and some
+     arrival of the next phase comes after the wait (else that phase may end first, and the parity
+     says that nothing is over),
   3. bytes are announced no later than some arrival of their phase (else it may end without them).
 
-By induction over the steps of any order, an arrival at a settled barrier counts into the phase that
-it counted into in the run, and a wait passes once that phase is over, and from then on. So its
-steps are the same in all orders, and so is which of them comes before which. Barriers that are not
-settled, or lean on one that is not, are left to the search (search.py).
+By induction over the steps of any order: an arrival at a settled barrier counts into the same phase
+as in the run, and a wait passes once that phase is over, and from then on. So the barrier's steps
+are the same in all orders, and so is their order among themselves. Barriers that are not settled,
+or that depend on one that is not, are left to the search (search.py).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MAX_TX = (1 << 20) - 1  # bytes that a phase can have under way
 
 
 class Why(NamedTuple):
-    """Why a place is not settled: a reason in words, and the steps that it is about."""
+    """The reason why a place is not settled, in words, and the steps that the reason is about."""
 
     text: str
     step: Step | None = None
@@ -40,8 +41,8 @@ class Why(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """open_places: those that are not settled, with the reason. needs: the steps that let a wait at
-    a settled place pass, by its number.
+    """The result of `settle`. open_places: the places that are not settled, each with the reason.
+    needs: number of a wait at a settled place -> numbers of the steps that let it pass.
     """
 
     open_places: dict[Place, Why]
@@ -49,8 +50,9 @@ class Settled(NamedTuple):
 
 
 class Use(NamedTuple):
-    """One use of a place as in the run: the steps that complete it, whether they did, and the waits
-    for it. An initialisation of an mbarrier is a use, too, whose waits pass in front of phase 0.
+    """One use of a place, as it was in the run. signals: the steps that complete it. complete:
+    whether they did. waits: the waits for it. An initialisation of an mbarrier is a use, too: its
+    waits are those that pass before phase 0 is over.
     """
 
     signals: list[Step]
@@ -63,14 +65,18 @@ class Use(NamedTuple):
 
 
 class Course(NamedTuple):
-    """The uses of a place in the run, in order. odd: what no rule here covers."""
+    """The uses of a place in the run, in order. odd: a reason not to settle it that shows in the
+    run itself, because no rule here covers it.
+    """
 
     uses: list[Use]
     odd: Why | None = None
 
 
 def by_place(trace: Trace) -> dict[Place, list[Step]]:
-    """The steps at each place; the exit of a warp is one of every barrier that waits for all."""
+    """The steps at each place. The exit of a warp is a step of every barrier that waits for all
+    threads of the CTA.
+    """
     found: dict[Place, list[Step]] = defaultdict(list)
     for step in trace.steps:
         if step.place.number != EVERY:
@@ -84,7 +90,7 @@ def by_place(trace: Trace) -> dict[Place, list[Step]]:
 
 
 def settle(trace: Trace) -> Settled:
-    """What is settled of a run that came to its end."""
+    """Find what is settled, from the trace of a run that came to its end."""
     places = by_place(trace)
     courses = {place: COURSES[place.kind](trace, steps) for place, steps in places.items()}
     open_places = {place: c.odd for place, c in courses.items() if c.odd is not None}
@@ -115,8 +121,8 @@ def _needs(courses: dict[Place, Course], open_places) -> dict[int, tuple[int, ..
 
 
 class Order:
-    """before[i], own[i]: bits of the steps that come before step i in every order; own: without
-    those that a wait waits for.
+    """The relations between steps that hold in every order, as bits. before[i]: the steps that come
+    before step i. own[i]: the same without the steps that let step i pass if it is a wait.
     """
 
     def __init__(self, trace: Trace, needs: dict[int, tuple[int, ...]]):
@@ -135,7 +141,7 @@ class Order:
         return found
 
     def why_open(self, place: Place, course: Course, steps: list[Step], open_places) -> Why | None:
-        """Why a place is not settled, None if it is."""
+        """The reason why a place is not settled; None if it is."""
         if place.kind == "tmem":
             return self._tensor_memory(steps, course)
         if place.kind == "registers":
@@ -179,7 +185,9 @@ class Order:
         return None
 
     def _overtaken(self, wait: Step, uses: list[Use], following: int) -> Why | None:
-        """Whether the use after the one that a wait waits for may be over before it looks."""
+        """A reason if the use after the one that a wait waits for may be over before the wait
+        looks; else None.
+        """
         if following >= len(uses) or not uses[following].complete:
             return None
         signals = uses[following].signals
@@ -225,8 +233,9 @@ class Order:
         return None
 
     def _registers(self, steps: list[Step], open_places) -> Why | None:
-        """Registers that are taken are there in the end, if those that are given back come whatever
-        else waits: after no warp that takes some, and after no wait that may be for ever.
+        """A reason if a warp may wait for ever for registers; else None. It gets them in the end if
+        every step that gives registers back comes whatever else waits: after no step that takes
+        some, and after no wait that may be for ever.
         """
         takes = _bits([s for s in steps if s.kind == kinds.TAKE])
         doubtful = _bits(
@@ -249,7 +258,7 @@ def _bits(steps: list[Step]) -> int:
 
 
 def _mbarrier(trace: Trace, steps: list[Step]) -> Course:
-    """Uses: initialisations and phases, in order."""
+    """The uses of an mbarrier: its initialisations and phases, in order."""
     uses: list[Use] = []
     odd, expected, pending, tx = None, 0, 0, 0
     seen: dict[int, Use] = {}  # look -> the use that it has found over
@@ -295,7 +304,9 @@ def _last_reset(uses: list[Use]) -> int:
 
 
 def _passed(uses: list[Use], use_of: dict[int, int], step: Step) -> Why | None:
-    """Note a wait at the use of a barrier that it ends; why there is not one such use."""
+    """Note a wait at the use of a barrier whose arrivals it ends. Returns a reason if there is not
+    exactly one such use.
+    """
     of = {use_of[number] for number in step.of}
     if len(of) != 1:
         return Why("its wait ends several arrivals", step)
@@ -304,14 +315,18 @@ def _passed(uses: list[Use], use_of: dict[int, int], step: Step) -> Why | None:
 
 
 def _missed(use: Use, step: Step) -> Why | None:
-    """Whether a warp that exits has arrived at this use, whose other arrivals are to come."""
+    """A reason if a warp that exits has arrived at this use while other arrivals are to come;
+    else None.
+    """
     if any(s.actor == step.actor and s.kind == kinds.MEET for s in use.signals):
         return Why("a warp exits while others are to meet it", step)
     return None
 
 
 def _barrier(trace: Trace, steps: list[Step]) -> Course:
-    """Uses of a barrier of the CTA; exits complete one, too, where all threads are waited for."""
+    """The uses of a barrier of the CTA. Exits may complete a use, too, if all threads are
+    waited for.
+    """
     uses, odd, live, told, arrived = [Use([], False, [])], None, trace.warps, 0, 0
     use_of: dict[int, int] = {}
     if len({s.threads == 0 for s in steps if s.kind == kinds.MEET}) > 1:
@@ -359,7 +374,9 @@ def _cluster(trace: Trace, steps: list[Step]) -> Course:
 
 
 def _tensor_memory(trace: Trace, steps: list[Step]) -> Course:
-    """Uses: the allocations of a pair by its even CTA, which the odd one waits for."""
+    """The uses of tensor memory: a pair's allocations by its even CTA, which the odd
+    CTA waits for.
+    """
     uses = [Use([s], True, []) for s in steps if s.kind == kinds.ALLOC_PAIR]
     for use, step in zip(uses, (s for s in steps if s.kind == kinds.JOIN_PAIR), strict=False):
         use.waits.append(step)

@@ -1,4 +1,4 @@
-"""What is recorded of a cluster's synchronisation: steps, and what each must come after."""
+"""The record of a cluster's synchronisation: steps, and what each must come after."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from b200.program.module import Instr
 
 # Kinds of steps. Those in WAITS may have to wait for others; all others can be taken at once.
-INIT, INVAL = "init", "inval"  # of an mbarrier
+INIT, INVAL = "init", "inval"  # steps at an mbarrier
 ARRIVE, EXPECT, COMPLETE = "arrive", "expect_tx", "complete_tx"  # on an mbarrier
 EXPECT_ARRIVAL = "one arrival more"  # cp.async.mbarrier.arrive without .noinc
 WAIT = "wait"  # for a parity of an mbarrier
@@ -26,8 +26,9 @@ EVERY = -1  # number of no barrier: the exit of a warp concerns every barrier of
 
 
 class Place(NamedTuple):
-    """What a step acts on. kind: "mbarrier" (number: its offset), "barrier" (of the CTA),
-    "cluster", "tmem" (rank: of the CTA, of the even one of its pair for "tmem") or "registers".
+    """The thing that a step acts on. kind: "mbarrier" (number: its offset in shared memory),
+    "barrier" (of the CTA; number: its own), "cluster", "tmem" or "registers". rank: rank of the
+    CTA; for "tmem", of the even CTA of its pair.
     """
 
     kind: str
@@ -39,14 +40,15 @@ class Place(NamedTuple):
 class Step:
     """One synchronising instruction of a warp, or one signal of an asynchronous operation.
 
-    number: in the order of the run. before: numbers of steps that it directly comes after, in
-    every order. actor: (rank of the CTA, warp, name of the asynchronous operation or "").
+    number: its place in the order of the run. before: numbers of the steps that it directly comes
+    after, in every order. actor: (rank of the CTA, warp, name of the asynchronous operation or "").
     count: arrivals of each of `times` lanes, threads that meet, lanes that exit, columns, or
-    registers. tx: bytes announced or completed. parity: waited for; token: it is of the state
-    that an arrive returned.
-    drop: arrive_drop. of: the numbers of the MEET steps that a PASS ends, of the allocation that a
-    DEALLOC frees, of the LOOK that leaves out a WAIT. threads: that a barrier of the CTA was told
-    to wait for (0: all). rank: of the CTA whose tensor memory it is about.
+    registers. tx: bytes announced or completed. parity: the parity that is waited for. token:
+    whether the parity comes from the state that an arrive returned.
+    drop: whether it is an arrive_drop. of: numbers of other steps: the MEET steps that a PASS ends,
+    the allocation that a DEALLOC frees, the LOOK that leaves out a WAIT. threads: how many threads
+    a barrier of the CTA was told to wait for (0: all). rank: rank of the CTA whose tensor memory it
+    is about.
     """
 
     number: int
@@ -66,7 +68,7 @@ class Step:
     rank: int = 0
 
     def alike(self) -> tuple:
-        """Equal for steps of clusters that do the same."""
+        """A key that is equal for steps of clusters that do the same."""
         return (
             *(self.kind, self.place, self.before, self.actor, id(self.ins), self.count),
             *(self.times, self.tx, self.parity, self.token, self.drop, self.of, self.threads),
@@ -76,8 +78,9 @@ class Step:
 
 @dataclass
 class Trace:
-    """The steps of a cluster in the order of the run. threads: of a CTA; warps: of a CTA; ctas: of
-    the cluster. not_followed: why a step could not be recorded as it was, if so.
+    """The steps of a cluster in the order of the run. threads, warps: of one CTA. ctas: of the
+    cluster. not_followed: reasons why a step could not be recorded as it was, empty if there
+    are none.
     """
 
     threads: int
@@ -88,5 +91,5 @@ class Trace:
     agents: dict[tuple[int, int], Any] = field(default_factory=dict)  # (rank, warp) -> its state
 
     def alike(self) -> tuple:
-        """Equal for clusters whose steps are the same."""
+        """A key that is equal for clusters whose steps are the same."""
         return (self.threads, self.ctas, tuple(step.alike() for step in self.steps))

@@ -25,9 +25,9 @@ UNORDERED = ("race", "proxy", "uninitialised", "global", "order")  # findings th
 class Orders:
     """The verdict over all orders of a launch.
 
-    kind: one of VERDICTS. clusters: of the launch, distinct: of them that differ in what they do.
-    steps, states: recorded and explored, of the distinct ones. seconds: that it took. reasons: why
-    it is incomplete.
+    kind: one of VERDICTS. clusters: number of clusters of the launch. distinct: number of those
+    that differ in what they do. steps, states: recorded steps and explored states, of the distinct
+    clusters. seconds: time of the exploration. reasons: why the verdict is incomplete.
     """
 
     kind: str = FREE
@@ -48,8 +48,8 @@ class Orders:
 
 
 class Explored(Recorded):
-    """In front of a checked machine: each launch is explored over all orders of its steps, and a
-    deadlock of another order is a finding. `launch.orders` has the verdict.
+    """A mixin in front of a checked machine. It explores each launch over all orders of its steps,
+    and reports a deadlock of another order as a finding. `launch.orders` has the verdict.
     """
 
     limit = LIMIT
@@ -85,7 +85,7 @@ class Explored(Recorded):
         return orders
 
     def _explore(self, trace: Trace, orders: Orders) -> Finding | None:
-        """Explore one cluster; the finding of a deadlock."""
+        """Explore one cluster. Returns the finding of a deadlock, None if there is none."""
         orders.reasons += trace.not_followed
         settled = settle(trace)
         telling = Telling(trace, settled)
@@ -109,7 +109,7 @@ class Explored(Recorded):
 
 
 class Telling:
-    """Names the steps of one cluster."""
+    """Names the steps of one cluster in findings."""
 
     def __init__(self, trace: Trace, settled: Settled):
         self.trace, self.open_places = trace, settled.open_places
@@ -139,7 +139,7 @@ class Telling:
         return f"the {operation} of {name}" if operation else name
 
     def act(self, step: Step) -> str:
-        """A step in words: who does what, where."""
+        """A step in words: who does what, and where."""
         at = self.place(step.place)
         lanes = f" by {step.times} lanes" if step.times > 1 else ""
         done = {
@@ -166,7 +166,7 @@ class Telling:
         return f"{self.actor(step)} {done}" + (f", at {line(step.ins)}" if step.ins else "")
 
     def wish(self, step: Step) -> str:
-        """What a blocked step waits for."""
+        """The thing that a blocked step waits for, in words."""
         at = self.place(step.place)
         return {
             kinds.WAIT: f"parity {step.parity} of {at}",
@@ -195,7 +195,7 @@ class Telling:
         return Finding(kind, diagnosis, tuple(details), at, also)
 
     def _waits(self, stuck: Stuck) -> list[str]:
-        """Who waits for ever for what, a line a kind."""
+        """The warps that wait for ever, and what each waits for: a line for each kind."""
         alike: dict[str, list[str]] = {}
         for step, text in stuck.blocked:
             what = f"for {self.wish(step)}, at {line(step.ins)}" + (f": {text}" if text else "")
@@ -208,7 +208,7 @@ class Telling:
         ]
 
     def _order(self, stuck: Stuck, complete: bool) -> list[str]:
-        """The steps of the order that decide: those at unsettled places, and looks there."""
+        """The decisive steps of the order: those at unsettled places, and looks there."""
         deciding = [s for s in stuck.order if self._decides(s)]
         left_out = len(stuck.order) - len(deciding)
         which = "an order" if stuck.broken else "the shortest order"
@@ -230,7 +230,7 @@ class Telling:
         return step.place in self.open_places and step.kind != kinds.INIT
 
     def _missing(self, why: Why) -> str:
-        """What would settle a place."""
+        """The change that would settle a place, in words."""
         step, other = why.step, why.other
         if step is None:
             return why.text
