@@ -1,7 +1,8 @@
-"""What a launch takes of an SM's fixed budgets: shared memory, tensor memory, registers, barriers.
+"""How much of an SM's resources a launch uses: shared and tensor memory, registers, barriers.
 
-Registers are allotted by ptxas, which is not run here: what is known from PTX is the most that each
-thread may have for the CTAs to fit, and what setmaxnreg redistributes (sync/registers.py).
+ptxas allots the registers, and ptxas is not run here. PTX tells two things: how many registers a
+thread may have at most if the CTAs are to fit, and what setmaxnreg redistributes
+(sync/registers.py).
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ BARRIERS = 16  # named barriers of a CTA
 
 @dataclass
 class Budget:
-    """Collected while a launch runs: the most of any CTA. tensor_columns: allocated at a time;
-    mbarriers: initialised; named: numbers of the CTA barriers used; reallocations: "dec 64", ...;
-    registers: of a thread when it starts, None where setmaxnreg takes no effect or there is none.
+    """The largest use of each resource by any CTA of a launch, collected while the launch runs.
+
+    smem_bytes, threads: of a CTA. tensor_columns: allocated at one time. mbarriers: how many were
+    initialised. named: numbers of the CTA barriers used. reallocations: each setmaxnreg in the
+    kernel, such as "dec 64". registers: of a thread at its start; None if setmaxnreg is absent or
+    has no effect.
     """
 
     smem_bytes: int = 0
@@ -40,7 +44,7 @@ class Budget:
 
     @classmethod
     def of(cls, code, launch) -> Budget:
-        """What is known before the launch: its sizes, and the kernel's text."""
+        """The budget as far as the launch's sizes and the kernel's text tell it."""
         x, y, z = launch.block
         minimum = code.kernel.directives.get("minnctapersm", (1,))[0]
         ops = (op.ins for block in code.structure for op in block.ops)
@@ -54,13 +58,13 @@ class Budget:
         )
 
     def see(self, cta) -> None:
-        """A CTA has ended."""
+        """Add the use of a CTA that has ended."""
         self.tensor_columns = max(self.tensor_columns, cta.tmem_peak)
         self.mbarriers = max(self.mbarriers, len(cta.mbarriers))
         self.named.update(cta.named_barriers)
 
     def lines(self) -> list[str]:
-        """One line a budget: used, available, share."""
+        """One line for each resource: used, available, share."""
         resident = min(
             SMEM_BYTES // (self.smem_bytes + SMEM_RESERVED), SM_THREADS // max(self.threads, 1)
         )

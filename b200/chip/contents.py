@@ -10,8 +10,8 @@ from b200.chip.state import Region
 
 
 class Contents:
-    """What lies in allocations, to be put back there. They are kept alive until then: what is freed
-    may belong to somebody else by now.
+    """A copy of what allocations contain, which `put_back` restores. The allocations are kept alive
+    until then, because freed memory may already have another owner.
     """
 
     def __init__(self, regions: Iterable[Region]):
@@ -27,5 +27,5 @@ class Contents:
                 now[:] = saved
 
     def unchanged(self) -> bool:
-        """Whether the same lies there now."""
+        """Whether the allocations still contain what was copied."""
         return all(np.array_equal(now, saved) for _, now, saved in self._saved)

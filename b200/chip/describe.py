@@ -1,4 +1,4 @@
-"""What the user reads: faults, deadlocks, counters. Reads the machine's state, changes nothing."""
+"""Texts for the user: faults, deadlocks, counters. Reads the machine's state, changes nothing."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def place(ins: Instr | None) -> str:
 
 
 def call(ins: Instr | None) -> str:
-    """Where an instruction is called: the line of a program for one in a helper of its own or of a
-    library, else its own line.
+    """The source line to show for an instruction: if it is in a helper function or in a library,
+    the line of the program that calls it; else its own line.
     """
     if ins is None or ins.loc is None:
         return "(no line information)"
@@ -117,8 +117,8 @@ def who(fragment) -> str:
 
 
 def at_work(machine) -> list[str]:
-    """Where the warps of the launch under way are that wait for nothing, a line a place, the place
-    with most of them first; empty where there is none.
+    """The places of those warps of the running launch that wait for nothing: one line for each
+    place, the place with most warps first; empty if there are no such warps.
     """
     places: dict[str, list] = {}
     for cluster in machine.resident:
@@ -135,7 +135,7 @@ def at_work(machine) -> list[str]:
 
 
 def fault(machine, launch, fragment, error: BaseException) -> str:
-    """An instruction that hardware would not have executed."""
+    """The report of a fault: an instruction that hardware would not have executed."""
     ins = instruction_of(machine.code, fragment, error)
     return (
         f"{place(ins)}: {error}\n"
@@ -147,7 +147,7 @@ def fault(machine, launch, fragment, error: BaseException) -> str:
 
 
 def internal(machine, launch, fragment, error: BaseException) -> str:
-    """The emulator itself failed: say where, so that it can be mended."""
+    """The report of a failure of the emulator itself: it says where, so that it can be mended."""
     trace = "".join(traceback.format_exception(error)[-3:])
     return (
         "internal: the emulator itself failed on this instruction, which says nothing of the"
@@ -157,8 +157,8 @@ def internal(machine, launch, fragment, error: BaseException) -> str:
 
 
 def deadlock(machine, launch) -> str:
-    """The likely causes; then who waits for what: an entry for each different wait, with the
-    fragments that wait so; then what last happened at the barriers.
+    """The report of a deadlock: the likely causes; then an entry for each different wait, with the
+    fragments in it; then the latest events at the barriers.
     """
     groups: dict[tuple, list] = {}
     for cluster in machine.resident:

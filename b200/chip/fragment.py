@@ -55,9 +55,9 @@ class ClusterBarrier(Waitable):
 class WarpState:
     """What the fragments of a warp share.
 
-    agent: attached by the checker. The last attributes are moved by the clock and are in clk: when
+    agent: attached by the checker. The clock sets the last attributes, which are times in clk: when
     each register that a load writes is ready, when the latest loads and accesses of tensor memory
-    are done, when the TMA takes the warp's next copy, when its latest lanes exited.
+    are done, when the TMA takes the warp's next copy, when the warp's latest lanes exited.
     """
 
     def __init__(self, cta: CTA, index: int, lanes: int, registers: list, special: dict):
@@ -76,7 +76,7 @@ class WarpState:
 
 @dataclass(eq=False)
 class Join:
-    """Where lanes that parted meet: `waiting` lanes are due at block `pc`, `arrived` are there."""
+    """Where diverged lanes meet: `waiting` lanes are due at block `pc`, `arrived` are there."""
 
     pc: int
     waiting: int
@@ -87,7 +87,7 @@ class Join:
 
 
 class Gathering(Waitable):
-    """A part of a warp at an aligned instruction, which waits for the lanes that may come there."""
+    """Part of a warp at an aligned instruction: it waits for other lanes that may come there."""
 
     def __init__(self, fragment: Fragment):
         super().__init__()
@@ -99,7 +99,7 @@ class Gathering(Waitable):
 
 
 class Fragment:
-    """Lanes of a warp that execute together; this is the `warp` that units are handed."""
+    """Lanes of a warp that execute together. Units get a fragment as their argument `warp`."""
 
     __slots__ = tuple(
         """
@@ -137,7 +137,7 @@ class Fragment:
         self.machine.wake(self, waitable)
 
     def split(self, taken: int, target: int, after: int, meet: int) -> int:
-        """Divergent branch: lanes `taken` go to `target`, the others to `after`, until `meet`."""
+        """Divergent branch: lanes `taken` go to `target`, others to `after`; all meet at `meet`."""
         others = self.mask & ~taken
         join = Join(meet, self.mask, 0, self.join, self.reconv)
         self.join, self.reconv = join, meet
@@ -154,13 +154,13 @@ class Fragment:
         return target
 
     def gather(self) -> None:
-        """At an aligned instruction, before it is executed: come together with the other lanes of
-        the warp that are on their way to it. Raises Blocked while some are missing; returns if all
-        are here, or cannot come any more.
+        """Before an aligned instruction is executed: wait for the other lanes of the warp that are
+        on their way to it. Raises Blocked while some are missing; returns when all are here or can
+        no longer come.
 
-        A compiler may move the place where the lanes meet again after the instruction (it knows
-        that a condition there is the same in all lanes); on the chip the barrier itself waits for
-        all threads of the warp.
+        A compiler may move the place where the lanes meet again past the instruction, if it knows
+        that a condition is the same in all lanes. On the chip the barrier itself waits for all
+        threads of the warp.
         """
         state, join = self.state, self.join
         missing = self.live & ~self.mask
@@ -185,12 +185,14 @@ class Fragment:
             place.notify()
 
     def retire(self, lanes: int) -> None:
-        """Some lanes exit, the fragment goes on."""
+        """Some lanes exit; the fragment goes on with the others."""
         self.mask &= ~lanes
         self._leave(lanes)
 
     def arrive_or_exit(self, pc: int) -> int | None:
-        """At the end of a region or of the kernel: the block to go on with, None if it ends."""
+        """Called at the end of a region or of the kernel. Returns the block that the fragment goes
+        on with; None if it ends.
+        """
         while True:
             if pc == EXIT:
                 self.state.fragments.remove(self)

@@ -1,4 +1,4 @@
-"""A GPU that runs PTX: modules, their variables, launches and the reports of these.
+"""A GPU that runs PTX: modules, their variables, launches and the reports of the launches.
 
 gpu = Gpu()
 gpu.launch(ptx, "kernel", grid=(8, 1, 1), block=(128, 1, 1), args=[tensor, 4096])
@@ -29,11 +29,12 @@ Dim3 = tuple[int, int, int]
 
 
 class Gpu:
-    """A B200 in software. `machine` executes: a Machine or one that also checks or times.
+    """A B200 in software. `machine` executes kernels: a Machine or one that also checks or times.
 
     launches: a report for each finished launch, in order. memory: global memory; an address is
     legal while a live CPU tensor of this process, or a variable of a module, holds it. attributes:
-    what the DSL's host code asked of its last launch, by number (cudaLaunchAttributeID).
+    launch attributes that the DSL's host code set for its last launch, by number
+    (cudaLaunchAttributeID).
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class Gpu:
         self._variables = ModuleVariables()
 
     def load(self, text: str) -> Program:
-        """The module of a PTX text, parsed once. EmulatorError names what is not modelled."""
+        """The module of a PTX text, parsed once. Raises EmulatorError for what is not modelled."""
         if text not in self._modules:
             try:
                 self._modules[text] = parse(text)
@@ -68,13 +69,14 @@ class Gpu:
         args: Sequence[Any] | bytes = (),
         dependent: bool = False,
     ) -> Launch:
-        """Run a kernel of a PTX module to its end; returns and records its report.
+        """Run a kernel of a PTX module to its end; return its report and add it to `launches`.
 
-        kernel: its name, or None for the only one. smem: bytes of dynamic shared memory of a CTA.
-        args: one a parameter: a tensor (its address), an int, a float, or the parameter's bytes; or
-        all parameters as they lie in memory. dependent: it may start before the launch before has
-        ended (programmatic dependent launch). Raises EmulatorError (fault, deadlock, limit,
-        unsupported) and TypeError or ValueError for arguments that do not fit the kernel.
+        kernel: its name, or None for the only one. grid, cluster: in CTAs; block: in threads. smem:
+        bytes of dynamic shared memory of a CTA. args: for each parameter a tensor (its address), an
+        int, a float, or the parameter's bytes; or one bytes object with all parameters as they lie
+        in memory. dependent: the launch may start before the previous one has ended (programmatic
+        dependent launch). Raises EmulatorError (fault, deadlock, limit, unsupported), and TypeError
+        or ValueError for arguments that do not fit the kernel.
         """
         program = self.load(ptx) if isinstance(ptx, str) else ptx
         found = _kernel(program, kernel)
@@ -94,7 +96,7 @@ class Gpu:
         smem: int,
         params: bytes,
     ) -> Launch:
-        """`launch` with its arguments resolved; what a GPU of another kind overrides."""
+        """As `launch`, with its arguments resolved. A GPU of another kind overrides this method."""
         code = self._translate(program, kernel)
         self.tensors.refresh(self.memory)
         self.machine.symbols = self.variables(program)

@@ -1,6 +1,6 @@
-"""A deadlock explained: its likely causes, and what last happened at its barriers.
+"""Explains a deadlock: its likely causes, and the latest events at its barriers.
 
-Reads the state of the machine, which may also know the history of its mbarriers
+It reads the machine's state, and the history of the mbarriers where the machine keeps one
 (`Machine.barrier_history`).
 """
 
@@ -28,8 +28,11 @@ NEVER = "nobody has ever arrived on it"
 
 
 class Cause(NamedTuple):
-    """what: the thing that is waited for. why: the reason that it may never come, "" if unknown.
-    facts: of this one thing, a line each. hints: what to look for; the same for the same `why`.
+    """One likely cause of a deadlock.
+
+    what: the thing that warps wait for. why: the reason that it may never come, "" if unknown.
+    facts: lines about this one thing. hints: what to look for; causes with the same `why` have the
+    same hints.
     """
 
     what: str
@@ -39,7 +42,7 @@ class Cause(NamedTuple):
 
 
 def explain(machine) -> tuple[list[str], list[str]]:
-    """Lines of a deadlock report: likely causes; the timeline of each barrier waited on."""
+    """Lines of a deadlock report: (likely causes, timeline of each barrier that is waited on)."""
     waits = _waits(machine)
     alike: dict = {}  # waits of several CTAs that have one cause
     for waitable, fragments in sorted(waits.items(), key=lambda item: _rank(item[0])):
@@ -60,7 +63,7 @@ def explain(machine) -> tuple[list[str], list[str]]:
 
 
 def headline(machine) -> str:
-    """The cause of a deadlock where it is known, to stand in its first line; else ""."""
+    """The cause of a deadlock, for the first line of the report; "" if it is unknown."""
     twice = machine.waited_twice()
     others = f" (and {len(twice) - 1} more)" if len(twice) > 1 else ""
     return f"; {twice[0]}{others}" if twice else ""

@@ -1,4 +1,4 @@
-"""One launch: its report, what a B200 refuses, and the special registers of its threads."""
+"""One launch: its report, the limits of a B200, and the special registers of its threads."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from b200.registry import FULL
 
 @dataclass
 class Launch:
-    """What one launch was and did.
+    """The report of one launch.
 
     smem_bytes: dynamic + static shared memory of a CTA. seconds: wall clock of the emulation.
-    counters: how many instructions were executed by warps, by opcode without modifiers' values
-    ("tcgen05.mma", "cp.async.bulk.tensor"). findings: of the checker, None without it. stores: who
-    stored what (checker/stores.py), None where nobody asked. time: the clock's record
-    (clock/timeline.py), None without it. orders: the verdict over all orders (explore/verdict.py),
-    None where they were not explored. incomplete: what of a checked launch nobody looked at, or
-    understood, a line each: its findings then say less. followed: clusters of a checked launch that
-    ran unchecked, since they did what others had done (checker/following.py).
+    counters: how many instructions the warps executed, by opcode without modifiers' values
+    ("tcgen05.mma", "cp.async.bulk.tensor"). findings: the checker's, None without a checker.
+    stores: who stored what (checker/stores.py), None if nobody asked for it. time: the clock's
+    record (clock/timeline.py), None without a clock. orders: the verdict over all orders
+    (explore/verdict.py), None if the orders were not explored. incomplete: a line for each part of
+    a checked launch that the checker did not see or understand, and that the findings do not cover.
+    followed: clusters of a checked launch that ran unchecked, because they did the same as others
+    (checker/following.py).
     """
 
     kernel: str
@@ -46,7 +47,7 @@ class Launch:
 
 
 def check_limits(launch: Launch, param_bytes: int) -> None:
-    """Refuse what a B200 refuses, naming the limit."""
+    """Refuse a launch that a B200 refuses: raises EmulatorError that names every limit exceeded."""
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     ctas = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     problems = []

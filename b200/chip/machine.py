@@ -61,17 +61,17 @@ class Machine:
 
     # --- what units use ---------------------------------------------------------------------------
     def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
-        """A warp issues an asynchronous operation; `apply` is its effect, to be called once. Here
-        it happens at once.
+        """A warp issues an asynchronous operation. `apply` is its effect, to be called exactly
+        once; this machine calls it immediately.
         """
         apply()
 
     def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
-        """What is remembered of an mbarrier; None here, where nobody watches."""
+        """The recorded history of an mbarrier; None here, because this machine records nothing."""
         return None
 
     def waited_twice(self) -> list[WaitedTwice]:
-        """Warps whose latest two waits passed for one parity; none here, where nobody watches."""
+        """Warps whose latest two waits passed with one parity; none here: nothing is recorded."""
         return []
 
     def load_generic(self, warp: Fragment, address: int, nbytes: int) -> bytes:
@@ -92,23 +92,23 @@ class Machine:
         return bytes(region.mem[address - region.base : address - region.base + nbytes])
 
     def undefined(self, what: str, missing: str, ins: Instr | None = None) -> None:
-        """An instruction (None: the running one) does what PTX leaves undefined and the chip
-        defines; missing: what would be right.
+        """Called when an instruction does something that PTX leaves undefined and the chip defines.
+        ins: the instruction, None for the running one. missing: what would be right.
         """
 
     def wait_for_grids(self) -> None:
-        """A warp waits for the launches before (griddepcontrol.wait): Blocked while they run. Here
-        they have ended.
+        """A warp waits for the previous launches (griddepcontrol.wait): raises Blocked while they
+        run. In this machine they have always ended.
         """
 
     def cancel_next(self) -> Cluster | None:
-        """Take the next cluster off the launch, for who asked to have its work (cluster launch
-        control); None where the request fails, as here: every cluster starts.
+        """Take the next cluster off the launch, for a warp that asks for its work (cluster launch
+        control). Returns None if the request fails, as it always does here: every cluster starts.
         """
         return None
 
     def settle(self) -> bool:
-        """No warp can run: let an effect happen that was put off. False if there is none."""
+        """Called when no warp can run: let one delayed effect happen. False if there is none."""
         return False
 
     def next_fragment(self) -> Fragment:
@@ -119,7 +119,7 @@ class Machine:
         """A warp becomes resident."""
 
     def wake(self, fragment: Fragment, waitable: Waitable) -> None:
-        """What a fragment waited for has happened."""
+        """Let a fragment run again: `waitable`, for which it waited, has happened."""
         self.enqueue(fragment)
 
     def enqueue(self, fragment: Fragment) -> None:
@@ -265,8 +265,8 @@ class Machine:
         return True
 
     def run_blocks(self, f: Fragment) -> int | None:
-        """Run blocks of a fragment: the block it goes on with in its next turn; None, if it has
-        ended or another fragment of its warp goes on.
+        """Run blocks of a fragment. Returns the block that it goes on with in its next turn; None
+        if it has ended or another fragment of its warp goes on.
         """
         first = min(self.spinning.before_look(f), self.turn)
         pc = self._run_some(f, f.pc, first)

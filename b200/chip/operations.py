@@ -1,13 +1,14 @@
-"""What a warp hands to an asynchronous unit: one class an operation, issued by `Machine.issue`.
+"""The asynchronous operations that a warp issues (`Machine.issue`): one class for each kind.
 
-This is the contract between the instruction set and who looks at a run. The instruction decodes and
-checks its operands and describes the effect here; the checker and the clock each hold a rule for
-every class (checker/asynchronous.py, clock/units.py), found by the class itself, and refuse a class
-that they have no rule for. A new operation is a class here and a rule in each of the two.
+The classes are the contract between the instruction set and the observers of a run, the checker and
+the clock. An instruction decodes and checks its operands and describes its effect by one of these
+classes. The checker and the clock each have a rule for every class (checker/asynchronous.py,
+clock/units.py), found by the class itself, and refuse a class without a rule. So a new operation
+needs a class here and a rule in each of the two.
 
-Counts are in bytes. A shared address is a 32-bit shared::cluster address, a global address a 64-bit
-one; an offset is one of shared memory (b200/chip/state.py). `members` is the issuing CTA, or its
-pair with the even CTA first under cta_group::2.
+Counts are in bytes. A shared address is a 32-bit shared::cluster address, a global address has 64
+bits; an offset counts from the start of a CTA's shared memory (b200/chip/state.py). `members` is
+the issuing CTA; under cta_group::2 it is the CTA pair, the even CTA first.
 """
 
 from __future__ import annotations
@@ -146,8 +147,8 @@ class BulkPrefetch(Operation):
 
 @dataclass(frozen=True, slots=True)
 class CpAsync(Operation):
-    """cp.async of one thread: `nbytes` from global address `source` to shared address
-    `destination`, where `size` bytes are written, the rest of them zeros.
+    """cp.async of one thread: reads `nbytes` at global address `source` and writes `size` bytes at
+    shared address `destination`; those after the first `nbytes` are zeros.
     """
 
     nbytes: int
@@ -158,8 +159,8 @@ class CpAsync(Operation):
 
 @dataclass(frozen=True, slots=True)
 class CpAsyncArrive(Operation):
-    """cp.async.mbarrier.arrive of one thread, on the mbarrier at `offset` of `cta`, after copies
-    that are complete.
+    """cp.async.mbarrier.arrive of one thread: it arrives on the mbarrier at `offset` of `cta` when
+    the thread's earlier copies are complete.
     """
 
     cta: CTA
@@ -171,8 +172,8 @@ class CpAsyncArrive(Operation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StAsync(Operation):
-    """st.async of the lanes that reach one CTA and one mbarrier: `each` bytes of a lane, `nbytes`
-    together, at `offsets` (int64, one a lane); `place` has the lowest of them.
+    """st.async of those lanes that write to one CTA and signal one mbarrier: `each` bytes a lane,
+    `nbytes` together, at `offsets` (int64, one a lane). `place` has the lowest of the offsets.
     """
 
     nbytes: int
@@ -183,7 +184,7 @@ class StAsync(Operation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RedAsync(Operation):
-    """red.async, as StAsync."""
+    """red.async; its fields are those of StAsync."""
 
     nbytes: int
     each: int
@@ -207,7 +208,7 @@ class TryCancel(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorCoreOperation(Operation):
-    """What goes through the queue of the tensor core: a thread's operations keep their order."""
+    """An operation in the queue of the tensor core: the operations of a thread keep their order."""
 
     members: tuple[CTA, ...]
 

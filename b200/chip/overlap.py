@@ -1,10 +1,12 @@
-"""The schedule "pdl": a dependent launch really overlaps with the launch before.
+"""The schedule "pdl": a dependent launch really overlaps with the previous launch.
 
-What it does before its griddepcontrol.wait happens before the launch before has done anything: the
-other end of what hardware may do. Launches come one after the other, so memory is put back to what
-it was before that launch, and it is carried out once more when no warp of the dependent one can go
-on without it, or has more to do. Only where it lets its dependents start (griddepcontrol.
-launch_dependents), and nobody has changed memory in between.
+All that the dependent launch does before its griddepcontrol.wait happens before the previous launch
+has done anything. This is one extreme of what hardware may do; the usual order is the other. The
+emulator gets launches one after the other. So it restores memory to what it was before the previous
+launch, starts the dependent launch, and carries the previous launch out once more when no warp of
+the dependent launch can go on without it or has more to do. It does so only if the previous launch
+lets its dependents start (griddepcontrol.launch_dependents) and nobody has changed memory in
+between.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ START = "griddepcontrol.launch_dependents"
 
 
 class Before(NamedTuple):
-    """A launch that lets its dependents start: its code and further arguments of Machine.launch,
-    the variables of its module, and memory before and after it.
+    """A previous launch that lets its dependents start: its code, the other arguments of
+    Machine.launch, the variables of its module, and memory before and after the launch.
     """
 
     code: Translated
@@ -34,14 +36,14 @@ class Before(NamedTuple):
 
 
 class Gate(Waitable):
-    """Where warps of a dependent launch wait for the launch before."""
+    """Where warps of a dependent launch wait for the previous launch."""
 
     def describe(self) -> str:
         return "the launch before (griddepcontrol.wait)"
 
 
 class Overlapping(Machine):
-    """A mixin in front of any Machine."""
+    """A mixin in front of any Machine: a dependent launch overlaps with the previous one."""
 
     earlier: Before | None = None
     pending: Before | None = None  # to be carried out for the launch that runs

@@ -1,18 +1,21 @@
 """Which SM a CTA runs on.
 
-CTAs of a launch without clusters come GPC after GPC; clusters take the GPCs by turns, TPC after TPC
-(%smid of every CTA, measured on an H200, docs/hopper.md; published for a B300, QuickRunCUDA's
-I6_BLOCK_SCHEDULE_TOPOLOGY and I8_CLUSTER_TOPOLOGY). So neighbouring CTAs without clusters share a
-GPC, and with it the answers of the L2 (coalescer.py). Clusters are dealt round-robin: cluster i
-shares its GPC with cluster i + G, where G GPCs have a free TPC. Fewer CTAs than SMs are spread: all
-GPCs get as many as each other, and a TPC a second one when all have one (H200, 4 to 112 CTAs). A
-few TPCs, of the first GPC as the order has it, are in clusters of two at most, and come first. How
-many clusters fit follows: on an H200 66, 39, 30, 22, 17, 15 and 15 of 2 to 8 CTAs, as its driver
-says. A GPC has three CPCs, its TPCs by turns; of eight TPCs one CPC has two (H200, rig depth:
-what shares a limit, window.py), the strays are in the other two.
+CTAs of a launch without clusters fill one GPC after the other. Clusters take the GPCs by turns, TPC
+after TPC (%smid of every CTA, measured on an H200, docs/hopper.md; published for a B300,
+QuickRunCUDA's I6_BLOCK_SCHEDULE_TOPOLOGY and I8_CLUSTER_TOPOLOGY). So neighbouring CTAs without
+clusters share a GPC, and with it the answers of the L2 (coalescer.py). Clusters are dealt
+round-robin: cluster i shares its GPC with cluster i + G, where G GPCs have a free TPC. A launch
+with fewer CTAs than SMs is spread: all GPCs get equally many, and a TPC gets a second CTA only when
+every TPC has one (H200, 4 to 112 CTAs).
 
-Which GPC of a B200 has how many SMs differs from chip to chip. Which die a GPC is on is not
-published; they are on the dies by turns here.
+A few TPCs of the first GPC, the strays, take clusters of at most two CTAs, and are filled first.
+The number of clusters that fit follows from this: on an H200 66, 39, 30, 22, 17, 15 and 15 of 2 to
+8 CTAs, as its driver says. A GPC has three CPCs, to which its TPCs are dealt by turns; of eight
+TPCs one CPC has two (H200, rig depth: what shares a limit, window.py), the strays are in the other
+two.
+
+The number of SMs in each GPC of a B200 differs from chip to chip. The die of a GPC is not
+published; here the GPCs alternate between the dies.
 """
 
 from __future__ import annotations
@@ -37,9 +40,9 @@ CPCS = 3  # of a GPC
 
 
 class Seat:
-    """An SM as far as CTAs take places on it. cpc: a number on the chip, as gpc is.
+    """An SM as a place for CTAs. gpc, cpc: numbered over the whole chip.
 
-    room: what is left for CTAs (bytes of shared memory, threads, CTAs); resident: CTAs.
+    room: what is free for CTAs (bytes of shared memory, threads, CTAs). resident: number of CTAs.
     """
 
     def __init__(self, index: int, gpc: int, cpc: int, die: int):
@@ -49,7 +52,7 @@ class Seat:
 
 
 def max_clusters(size: int, gpcs: tuple[int, ...] = GPC_SMS, strays: int = STRAY_TPCS) -> int:
-    """Clusters of `size` CTAs that are resident together where an SM holds one CTA."""
+    """How many clusters of `size` CTAs are resident at a time if an SM holds one CTA."""
     return sum(sms // size for _, sms in _groups(gpcs, strays))
 
 
@@ -81,8 +84,9 @@ def _share(items: int, room: list[int]) -> list[int]:
 class Placement:
     """The SMs of a chip and what is free on them.
 
-    gpcs: SMs of each GPC, by turns on die (or L2 partition) 0 and 1. strays: TPCs of the first GPC
-    whose two SMs share clusters with no other SM. seat: the type of an SM.
+    gpcs: number of SMs of each GPC; the GPCs alternate between die (or L2 partition) 0 and 1.
+    strays: number of TPCs of the first GPC whose two SMs share clusters with no other SM. seat: the
+    type of an SM.
     """
 
     def __init__(
@@ -108,7 +112,7 @@ class Placement:
         self._first: Iterator[Any] | None = None  # where the next CTAs alone go
 
     def place(self, launch) -> list[Any] | None:
-        """SMs for the CTAs of a cluster, rank by rank; None while there is no room."""
+        """The SM for each CTA of the next cluster, by rank; None while there is no room."""
         n = int(np.prod(launch.cluster))
         need = (launch.smem_bytes + SMEM_RESERVED, int(np.prod(launch.block)))
         best = self._alone(launch, need) if n == 1 else self._choose(n, need)

@@ -1,7 +1,7 @@
-"""What a warp reads in a loop, and what it compares it with: for the report of a hang.
+"""Finds what a polling loop reads and what it compares, for the report of a hang.
 
-One round of the loop is executed again, with a look at the variables of the generated functions:
-the registers as they are at the end of each block.
+One round of the loop is executed again. The variables of the generated functions show the registers
+at the end of each block.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ CLOCKS = ("clock", "globaltimer")
 
 @dataclass(frozen=True)
 class Read:
-    """A load or atomic of a loop. space: "global" or "shared"; address: in it, of the lowest lane;
-    cta: whose shared memory; values: that it returned.
+    """A load or atomic in a loop. space: "global" or "shared"; address: the lowest lane's, in that
+    space; cta: the CTA whose shared memory is read; values: what the instruction returned.
     """
 
     ins: Instr
@@ -47,10 +47,10 @@ class Read:
 
 
 class Poll(Waitable):
-    """What a warp waits for that goes round in a loop: that somebody changes what it reads.
+    """The thing that a warp in a polling loop waits for: another warp must change what it reads.
 
     ins: the read that the loop's condition depends on, as far as known. test: the comparison, in
-    words. visited: blocks of the loop.
+    words. visited: the blocks of the loop.
     """
 
     def __init__(
@@ -71,7 +71,9 @@ class Poll(Waitable):
 
 
 class Condition(NamedTuple):
-    """read: the one that a comparison of the loop depends on, else any. test: that comparison in
+    """What a loop reads and compares.
+
+    read: the read that a comparison of the loop depends on, else any read. test: that comparison in
     words, "" without one. clocks: special registers of time that the loop reads.
     """
 
@@ -82,7 +84,7 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """A block of a round: its number, the lanes, and the variables at its end."""
+    """One block of a round of a loop: its number, its lanes, and the variables at its end."""
 
     pc: int
     mask: int
@@ -90,9 +92,10 @@ class Step:
 
 
 def one_round(machine, f: Fragment, follow: bool = False) -> tuple[list[Step], Fragment | None]:
-    """Execute a fragment until it comes back to where it is. The other result is the fragment that
-    it is then: None where it has ended, or with `follow` another one of its warp in which it went
-    on.
+    """Execute a fragment until it comes back to the block where it is now.
+
+    Returns the steps and the fragment at that time. That is None if the fragment has ended; with
+    `follow` it is then another fragment of its warp that can run.
     """
     start, steps = (f.pc, f.mask), []
     filename = f"<{machine.code.kernel.name}>"
@@ -128,7 +131,7 @@ def one_round(machine, f: Fragment, follow: bool = False) -> tuple[list[Step], F
 
 
 def reads_of(machine, f: Fragment, steps: list[Step]) -> list[Read]:
-    """What a fragment has read in a round of its loop."""
+    """The reads of a fragment in one round of its loop."""
     names = _names(machine)
     found = []
     for step in steps:
@@ -139,7 +142,7 @@ def reads_of(machine, f: Fragment, steps: list[Step]) -> list[Read]:
 
 
 def name_polls(machine) -> None:
-    """Let each fragment that goes round wait for its Poll, one object for those that poll alike."""
+    """Make each polling fragment wait for a Poll; fragments that poll alike share one object."""
     alike: dict[tuple, Poll] = {}
     for f in list(machine.queue):
         if f in f.state.fragments and f.waits_for is None:
@@ -160,7 +163,7 @@ def _poll_of(machine, f: Fragment) -> tuple[Poll, Fragment]:
 
 
 def condition_of(machine, f: Fragment, steps: list[Step]) -> Condition:
-    """What a round of a loop reads and compares."""
+    """The condition of a loop, from the steps of one round."""
     names, tainted = _names(machine), {}
     read, test, clocks = None, "", set()
     for step in steps * 2:  # a value may come to its comparison in the next round

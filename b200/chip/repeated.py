@@ -1,10 +1,11 @@
-"""Launches that are skipped, since they would repeat an earlier one and change nothing.
+"""Skips a launch that would repeat an earlier launch and change nothing.
 
-A program that times a kernel launches it again and again. The machine is deterministic: a launch
-with the arguments of one before, over memory that holds what it held then, does what that one did.
-Where that one left memory as it found it, nothing is left to do. So the first launch runs, the
-second one, which finds the first one's results, shows whether it leaves them, and the next are
-answered, until something in memory changes. A kernel that adds to its output is always carried out.
+A program that times a kernel launches it again and again. The machine is deterministic: with the
+same arguments and the same contents of memory, a launch does what the earlier one did. If the
+earlier launch left memory as it found it, the repeated one has nothing to do. So the first launch
+runs. The second launch finds the results of the first in memory; it runs, too, and shows whether
+memory stays the same. The next ones get its report without running, until something in memory
+changes. A kernel that adds to its output always runs.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Repeated:
         self._said: set[Hashable] = set()
 
     def run(self, key: Hashable, carry_out: Callable[[], Launch]) -> Launch:
-        """The launch's report, of now or of the one it repeats. key: its kernel, its arguments, and
-        all else that decides what it does, but for memory.
+        """The report of this launch, or of the earlier one that it would repeat. key: the kernel,
+        its arguments, and all else that decides what the launch does, except memory.
         """
         if self._seconds.get(key, 0.0) < WORTH_WHILE:
             launch = carry_out()

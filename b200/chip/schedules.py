@@ -2,10 +2,10 @@
 
     early        asynchronous operations complete when issued; the warp woken last runs first;
                  requests of cluster launch control succeed while a cluster has not started
-    late         they complete only when no warp can run any more, the one issued last first
+    late         asynchronous operations complete only when no warp can run, the latest one first
     random:SEED  warps, the length of their turns, completions and answers in a random order
     pdl          the usual order; what a dependent launch does before its griddepcontrol.wait comes
-                 before what the launch before does (overlap.py)
+                 before what the previous launch does (overlap.py)
     all          the usual order, from which all others are explored (b200/explore)
 
 The operations of one thread's tensor-core queue (tcgen05.mma, cp, shift, commit) keep their order;
@@ -32,7 +32,7 @@ TURNS = (1, 4, 32, 4096)  # blocks a warp executes before others get a turn
 
 @dataclass(frozen=True)
 class Schedule:
-    """kind: "early", "late", "random", "pdl" or "all"; seed: of a random one."""
+    """One schedule. kind: "early", "late", "random", "pdl" or "all"; seed: of a random schedule."""
 
     kind: str
     seed: int = 0
@@ -42,7 +42,7 @@ class Schedule:
 
 
 def parse(text: str) -> Schedule:
-    """A schedule from "early", "late", "random:SEED", "pdl" or "all"; ValueError for another."""
+    """A schedule from "early", "late", "random:SEED", "pdl" or "all". Raises ValueError."""
     kind, _, seed = text.partition(":")
     if kind in ("early", "late", "pdl", "all") and not seed:
         return Schedule(kind)
@@ -52,7 +52,7 @@ def parse(text: str) -> Schedule:
 
 
 class Scheduled(Machine):
-    """A mixin in front of any Machine; `schedule` says in which order things happen."""
+    """A mixin in front of any Machine; `schedule` decides the order of warps and completions."""
 
     schedule = Schedule("early")
 
@@ -76,7 +76,9 @@ class Scheduled(Machine):
             self.waiting_effects.setdefault(queue, deque()).append(effect)
 
     def cancel_next(self) -> Cluster | None:
-        """Early: while a cluster has not started; late: never; random: now and then."""
+        """Whether a request succeeds. Early: while a cluster has not started; late: never; random:
+        now and then.
+        """
         kind, cluster = self.schedule.kind, self.next_cluster
         granted = kind == "early" or kind == "random" and self.random.random() < 0.5
         if cluster is None or not granted:
@@ -105,7 +107,7 @@ class Scheduled(Machine):
         return True
 
     def next_fragment(self) -> Fragment:
-        """The warp that runs next, and for how many blocks."""
+        """The fragment that runs next, off the queue; a random schedule also sets its turn."""
         queue = self.queue
         self.picks += 1
         if self.schedule.kind == "random":

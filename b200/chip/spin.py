@@ -1,16 +1,16 @@
-"""Warps that poll memory: tells those that wait for ever from those that get on.
+"""Tells warps that poll memory for ever from warps that poll and make progress.
 
-A warp that waits for an mbarrier or a barrier is parked; one that reads memory in a loop until it
-finds what it looks for is not, and may go round for ever. The machine is deterministic, so a
-fragment that comes back to a block with the registers it had there before, while nobody has changed
-anything, does the same again until somebody does. It `stands` until then and is not executed. When
-all that could run stands, and nothing is under way, the launch is deadlocked.
+A warp that waits for an mbarrier or a barrier is parked. A warp that polls memory in a loop is not
+parked and may go round for ever. The machine is deterministic: if a fragment comes back to a block
+with the same registers as before, and nobody has changed anything, it repeats itself until somebody
+does. Until then the fragment `stands`: it is not executed. When all fragments that could run stand,
+and nothing is under way, the launch is deadlocked.
 
-A loop with a counter (a time-out, a pause that grows) never has the same registers twice. It is
-taken to stand when it has gone on for LONG blocks, reads the same values at the same addresses as
-at the start, and compares one of them.
+A loop with a counter (a time-out, a pause that grows) never has the same registers twice. Its
+fragment is taken to stand when it has gone on for LONG blocks, reads the same values at the same
+addresses as at the start, and compares one of them.
 
-What changes nothing is told by `Fragment.spin`: whatever has an effect sets it to None.
+`Fragment.spin` tells whether a fragment has changed anything: every effect sets it to None.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LONG = 1 << 15
 
 
 class Loop:
-    """What a fragment was like at a block: `registers` there; taken anew after `limit` blocks."""
+    """The registers of a fragment at a block, to compare with; taken anew after `limit` blocks."""
 
     __slots__ = ("pc", "registers", "steps", "limit")
 
@@ -48,11 +48,11 @@ class Loop:
 
 
 class Spinning:
-    """Which fragments stand.
+    """Finds out which fragments stand.
 
-    loops: of (warp, lanes). standing: warp -> lanes. Of each warp, since anything has changed:
-    blocks that it has executed; reads, what it read in a round; joins, turns of its parts that
-    ended where they met.
+    loops: (warp, lanes) -> the loop of that fragment. standing: warp -> lanes that stand. For each
+    warp, since the latest change of anything: blocks, how many it has executed; reads, what it read
+    in a round; joins, how many turns of its parts ended where they met.
     """
 
     def __init__(self, machine: Machine):
@@ -66,7 +66,7 @@ class Spinning:
         self.predicates = [reg.type == "pred" for reg in registers]
 
     def progress(self) -> None:
-        """Something has changed: whoever stood looks again."""
+        """Something has changed: every fragment that stood is executed again."""
         if self.loops or self.blocks or self.joins:
             self.joins.clear()
             self.loops.clear()
@@ -78,15 +78,15 @@ class Spinning:
         return self.standing.get(f.state, 0) & f.mask == f.mask
 
     def all_stand(self) -> bool:
-        """Whether nobody who could run gets anywhere."""
+        """Whether all fragments that could run stand."""
         return bool(self.standing) and all(map(self.stands, self.machine.queue))
 
     def before_look(self, f: Fragment) -> int:
-        """Blocks of a turn before the fragment is looked at."""
+        """How many blocks of a turn a fragment executes before `look` is called."""
         return FIRST if self.joins[f.state] < JOINS else 0
 
     def look(self, f: Fragment) -> int | None:
-        """Execute some blocks of a fragment, as Machine.run_blocks; see whether it goes round."""
+        """Execute some blocks of a fragment, as Machine.run_blocks does; find out if it stands."""
         blocks, hits, R = self.machine.code.blocks, self.machine.hits, f.state.R
         pc = f.pc
         for _ in range(LOOK):
@@ -114,7 +114,7 @@ class Spinning:
         return pc
 
     def went_on(self, f: Fragment, blocks: int) -> int | None:
-        """A fragment has executed `blocks` without any effect; the result is run_blocks'."""
+        """A fragment has executed `blocks` without any effect. Returns what run_blocks returns."""
         done = self.blocks[f.state] = self.blocks.get(f.state, 0) + blocks
         before = self.reads.get(f.state)
         if done < LONG // 2 or before is not None and done < LONG:

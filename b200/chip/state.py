@@ -1,7 +1,7 @@
 """The state of a launch that the units work on: global memory, cluster, CTA, warp.
 
-Nothing here knows an instruction. A 32-bit shared address is (rank in cluster << 24) | offset, as
-measured on an H200; a CTA's own offsets start at 0x400, the first KB is the system's.
+Nothing here depends on an instruction. A 32-bit shared address is (rank in cluster << 24) | offset,
+as measured on an H200. A CTA's own offsets start at 0x400; the first KB is the system's.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ BEHIND = 1 << 60  # added to an address after an allocation: in no window, and n
 
 class Region:
     """A guarded range of bytes; `u8` .. `u64` are numpy views of it, `base` its first address.
-    `u128` has items of 16 bytes, only to be copied: no integer is as wide, so it is complex128.
+    `u128` has items of 16 bytes for copies only; its type is complex128, because numpy has no
+    integer of 16 bytes.
 
-    after: the name of the allocation that this memory lies after and does not belong to, or "".
-    within: whether it ends inside of what PyTorch on a GPU rounds that allocation up to. owner: a
-    weak reference to what keeps the memory allocated, None where that outlives any launch.
-    constant: whether it is a .const variable.
+    behind: the name of the allocation that this memory lies after and does not belong to, or "".
+    within: whether this memory ends within the size to which PyTorch on a GPU rounds that
+    allocation up. owner: a weak reference to what keeps the memory allocated, None if that outlives
+    any launch. constant: whether it is a .const variable.
     """
 
     __slots__ = (
@@ -93,8 +94,8 @@ class Region:
 class GlobalMemory:
     """Host memory as global memory: an address is legal if it lies in a registered allocation.
 
-    `find_more` is called when an address is in none of them and may register further ones (the
-    runtime looks up live torch storages there); `also_search` adds another such function.
+    `find_more` is called when an address is in no registered allocation; it may register more (the
+    runtime looks up live torch storages there). `also_search` adds another such function.
     """
 
     def __init__(self, find_more=None):
@@ -103,7 +104,7 @@ class GlobalMemory:
         self._searches = [find_more] if find_more is not None else []
 
     def also_search(self, find_more) -> None:
-        """Ask find_more(memory, address) too, after those that are asked already."""
+        """Also call find_more(memory, address), after the functions that are called already."""
         self._searches.append(find_more)
 
     def register(
@@ -114,7 +115,8 @@ class GlobalMemory:
         owner: weakref.ref | None = None,
         constant: bool = False,
     ) -> None:
-        """Make [address, address + nbytes) legal in place of freed allocations that it overlaps.
+        """Make [address, address + nbytes) legal, and drop the allocations that it overlaps: they
+        have been freed.
 
         owner, constant: as in Region.
         """
@@ -131,13 +133,13 @@ class GlobalMemory:
         self._regions, self._bases = keep, [r.base for r in keep]
 
     def readable(self, address: int, nbytes: int, rounded: bool = False) -> int:
-        """Where a bulk copy of `nbytes` from an address reads: there, or in a region with `after`.
+        """The address where a bulk copy of `nbytes` reads: `address`, or one in a region that lies
+        behind an allocation.
 
-        Global memory is mapped in units of SEGMENT, so a copy that begins in a tensor or after it
-        does not fault on the chip, but for a tensor at a segment's end; it reads what lies there.
-        Here that is all ones, as in memory that nothing has written, and it lies at an address
-        that no host memory has. rounded: only as far as PyTorch rounds the allocation up; Fault
-        after that.
+        The chip maps global memory in units of SEGMENT. So a copy that begins in a tensor or after
+        it does not fault, unless the tensor lies at a segment's end; it reads what lies there. Here
+        it reads all ones after the tensor, at an address that no host memory has. rounded: allow
+        only what PyTorch rounds the allocation up to. Raises Fault beyond.
         """
         i = bisect.bisect_right(self._bases, address) - 1
         if i >= 0 and self._regions[i].base + self._regions[i].size >= address + nbytes:
@@ -162,13 +164,13 @@ class GlobalMemory:
         return address
 
     def allocations(self) -> list[Region]:
-        """All that can be found, whether it has been asked for or not."""
+        """All allocations that can be found, whether a kernel has accessed them or not."""
         for find_more in self._searches:
             find_more(self, 0)
         return [r for r in self._regions if not r.behind]
 
     def known(self) -> list[Region]:
-        """What has been registered so far, by address."""
+        """The allocations registered so far, by address."""
         return list(self._regions)
 
     def retain(self, keep) -> None:
@@ -216,17 +218,17 @@ class CTA:
 
     smem: Region whose base is 0: index with an offset (address & OFFSET_MASK). Offsets below
         SMEM_BASE and from `smem_end` on are not the CTA's.
-    tmem: uint32 array [128 lanes, 512 columns], made at the first access; `columns` gives it to who
-        touches some columns only.
-    Both start as all ones (NaN as a number), so that reading what nothing wrote shows in the
-    result; shared memory with another byte where the machine has one in `unwritten_smem`.
+    tmem: uint32 array [128 lanes, 512 columns], made at the first access; an access to some columns
+        only gets the array from `columns`.
+    Both start as all ones (NaN as a number), so that a read of unwritten memory shows in the
+    result. Shared memory starts with another byte if the machine has one in `unwritten_smem`.
     mbarriers: offset -> mbarrier object. async_groups: ("bulk" or "cp.async", warp, lane) -> copies
-    under way. tmem_peak: columns allocated at a time, the most so far.
+    under way. tmem_peak: the most columns allocated at one time so far.
 
-    sm: where it runs (chip/placement.py; of the clock: clock/sm.py).
+    sm: the SM that the CTA runs on (chip/placement.py; with a clock: clock/sm.py).
 
-    The last attributes are attached by who looks at the run: shared_rules and tensor_rules by the
-    checker (checker/observer.py); number, traced and end by the clock (clock/timed.py).
+    The observers of a run attach the last attributes: the checker attaches shared_rules and
+    tensor_rules (checker/observer.py); the clock attaches number, traced and end (clock/timed.py).
     """
 
     def __init__(
@@ -265,12 +267,12 @@ class CTA:
 
     @property
     def tmem(self) -> np.ndarray:
-        """Tensor memory with all that was multiplied into it."""
+        """Tensor memory, with the sums of all MMAs so far put into it."""
         return self.columns(0, TMEM_COLUMNS)
 
     def columns(self, first: int, count: int) -> np.ndarray:
-        """The array of tensor memory for an access to columns [first, first + count): there, sums
-        that were kept elsewhere (chip/tensor/running_sum.py) have been put into it.
+        """The array of tensor memory, for an access to columns [first, first + count). Sums of
+        these columns that were kept elsewhere (chip/tensor/running_sum.py) are put into it first.
         """
         while met := [s for s in self.sums if s.first < first + count and first < s.end]:
             met[0].settle()
@@ -311,8 +313,8 @@ class CTA:
     def check_tmem(self, lane: int, column: int, columns: int) -> None:
         """Check that columns [column, column + columns) lie inside one allocation.
 
-        One that is freed counts: the chip does not look, and while nobody else has the columns they
-        hold what they held. That it is wrong is the checker's to say.
+        A freed allocation counts, too: the chip does not check this, and the columns keep their
+        contents until they are allocated again. The checker reports such an access.
         """
         if (column, columns) in self.legal:
             return
@@ -334,8 +336,8 @@ class CTA:
 class Cluster:
     """CTAs launched together; `ctas[rank]`, rank = x + y*nx + z*nx*ny inside the cluster.
 
-    barrier: of the cluster, made when it becomes resident. checked, trail: what the checker
-    attaches.
+    barrier: the cluster barrier, made when the cluster becomes resident. checked, trail: attached
+    by the checker.
     """
 
     barrier: ClusterBarrier
@@ -347,9 +349,8 @@ class Cluster:
         self.trail: Any = None
 
     def locate(self, address: int, me: CTA, nbytes: int, align: int = 1) -> tuple[CTA, int]:
-        """CTA and offset of a shared::cluster address; a plain shared::cta address means `me`'s own
-        CTA (rank 0 addresses have no rank bits, so an address below 1 << 24 seen from rank r > 0 is
-        rank 0's).
+        """CTA and offset of a shared::cluster address. The address names the rank, so an address
+        below 1 << 24 is in rank 0 even if another CTA uses it.
         """
         rank = address >> RANK_SHIFT
         if rank >= len(self.ctas):

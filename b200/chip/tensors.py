@@ -26,7 +26,7 @@ class LiveTensors:
     """
 
     def refresh(self, memory: GlobalMemory) -> None:
-        """Before a launch: forget the storages that may be gone."""
+        """Forget the storages that may be gone; called before a launch."""
         memory.retain(self._is_held)
 
     @staticmethod
@@ -39,8 +39,8 @@ class LiveTensors:
 
     @staticmethod
     def held(base: int, nbytes: int) -> Iterator[tuple[str, Any]]:
-        """(variable, tensor) by which the functions that are being executed know a storage: the
-        innermost function's first, and a name of its own before a place in a list.
+        """(variable, tensor) for each variable through which a running function holds a storage:
+        the innermost function's first, and a variable of its own before a place in a list.
         """
         import torch
 
@@ -68,7 +68,9 @@ class LiveTensors:
 
     @staticmethod
     def pitches(base: int, nbytes: int) -> list[tuple[int, ...]]:
-        """Strides in bytes of the tensors that `held` finds, of dimensions that have any."""
+        """Strides in bytes of each tensor that `held` finds, without dimensions of size 1 or
+        stride 0.
+        """
         found = []
         for _, tensor in LiveTensors.held(base, nbytes):
             pairs = zip(tensor.shape, tensor.stride())

@@ -1,9 +1,10 @@
 """The pattern that global memory holds where nobody has written.
 
-Memory that a program reserves and does not fill (torch.empty, cudaMalloc) starts as PATTERN, so
-that a kernel gives the same whatever this process's heap held, and so that what nobody has written
-can be told from what somebody has: it still holds the pattern of its place. That needs no hook in
-whatever writes (kernels, torch, numpy, C++), and it goes on through a plain copy of the allocation.
+Memory that a program reserves and does not fill (torch.empty, cudaMalloc) starts as PATTERN. There
+are two reasons. A kernel's results do not depend on what this process's heap held before. And
+unwritten memory can be told from written memory: it still holds the pattern of its place. This
+needs no hook in the code that writes (kernels, torch, numpy, C++), and a plain copy of the
+allocation keeps the pattern.
 
 A halfword of PATTERN is 0x7F81 to 0x7FFE or 0xFF81 to 0xFFFE: NaN as f16, bf16, and as the upper
 half of an f32; far out of bounds as an index. Which of these 252 it is depends on the place alone.
@@ -48,8 +49,8 @@ def pattern_at(units: np.ndarray) -> np.ndarray:
 
 
 def find(data: np.ndarray) -> np.ndarray | None:
-    """Which units of an allocation, uint8 [bytes], nobody has written: bool [bytes / UNIT], None
-    if there are none.
+    """Which units of an allocation, uint8 [bytes], nobody has written: bool [bytes / UNIT]; None
+    if there are no such units.
 
     A single unit may hold the pattern by chance (4-bit data does once in 60,000), so it counts with
     its neighbours: 8 bytes in a row, 4 in a SMALL allocation; in a larger one at least one row of 8

@@ -1,9 +1,9 @@
 """A clock for the emulator: a discrete-event model of the B200's units (see docs/timing.md).
 
-`constants` and `rates` are the numbers; `timed` is the event-driven machine; `units` says when an
-asynchronous operation takes effect, on the servers of `sm` and `memory_system`; `costs` what
-instructions cost; `call_time` what a leaderboard would report, `write_back` what DRAM
-pays for stores; `profile` and `draw` what the user reads.
+`constants` and `rates` are the numbers. `timed` is the event-driven machine. `units` says when an
+asynchronous operation takes effect, on the servers of `sm` and `memory_system`. `costs` says what
+an instruction costs, `call_time` what a leaderboard would report, `write_back` what DRAM pays for
+stores. `profile` and `draw` write what the user reads.
 """
 
 from b200.clock.constants import TABLE, Constants

@@ -1,4 +1,4 @@
-"""Loads and stores of warps, and what copies share with them: the way to global memory and back."""
+"""Times loads and stores of warps, and the way to global memory and back that copies share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _wavefronts(relative: bytes, nbytes: int) -> float:
 
 
 class Accesses(Machine, ABC):
-    """The part of TimedMachine that memory accesses go through."""
+    """The part of TimedMachine that times memory accesses."""
 
     c: Constants
     chip: Memory
@@ -93,7 +93,9 @@ class Accesses(Machine, ABC):
     def access_global(
         self, warp, kind: str, addresses: np.ndarray, nbytes: int, cached: bool
     ) -> None:
-        """ld, st, atom or red of the active lanes at global addresses."""
+        """Time an ld, st, atom or red (`kind`) of the active lanes, `nbytes` a lane at global
+        `addresses`.
+        """
         sm, c, sector = warp.cta.sm, self.c, int(self.c.l2_sector)
         origin = int(addresses[0]) & -LINE
         relative, lines, part, lone = _sectors((addresses - origin).tobytes(), nbytes)
@@ -158,8 +160,8 @@ class Accesses(Machine, ABC):
     def access_shared(
         self, warp, kind: str, addresses: np.ndarray, nbytes: int, remote: bool
     ) -> None:
-        """ld, st, atom or red at shared addresses: a wavefront for each word that a bank must
-        deliver.
+        """Time an ld, st, atom or red (`kind`) at shared addresses: one wavefront for each word
+        that the busiest bank must deliver.
         """
         sm, c = warp.cta.sm, self.c
         width = _wavefronts((addresses - (int(addresses[0]) & -LINE)).tobytes(), nbytes)

@@ -1,8 +1,8 @@
-"""From the time of a kernel to the time that a benchmark reports.
+"""Computes the time that a benchmark reports from the time of a kernel.
 
-"single": one call between a pair of events. "back to back": the mean of n calls in a row, each on
-its own cold inputs, while the queue never runs empty, each of which writes back what the one before
-has stored.
+"single": one call between a pair of events. "back to back": the mean of n calls in a row, while the
+queue never runs empty. Each of these calls has its own cold inputs, and writes back what the
+previous call has stored.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SWEPT = "all constants at their fast and at their slow ends"
 class Reported:
     """Modelled microseconds of a call as a benchmark would report them.
 
-    low_us, high_us: the time less the errors that the clock makes on published times of kernels of
-    this kind (spread.py); with `Options.sweep_constants`, the time with the constants at their
-    ends. range_from: which of the two, in words. kernel_kind: of the longest launch (kind.py).
-    kernel_us: of the kernels alone. parts: (name, microseconds) that time_us is the sum of.
-    floor_us: bytes from DRAM at full bandwidth, or the busiest tensor core, whichever is longer.
-    bound_by: in words. calls: in the mean.
+    low_us, high_us: the range of the time, from the errors that the clock makes on published times
+    of kernels of this kind (spread.py); with `Options.sweep_constants`, the time with the constants
+    at the ends of their ranges. range_from: which of the two it is, in words. kernel_kind: of the
+    longest launch (kind.py). kernel_us: the kernels alone. parts: (name, microseconds); time_us is
+    their sum. floor_us: bytes from DRAM at full bandwidth, or the busiest tensor core, whichever is
+    longer. bound_by: what limits the kernel, in words. calls: how many the mean is of.
     """
 
     time_us: float
@@ -43,8 +43,8 @@ class Reported:
 
 
 def reported(launches: Sequence, calls: int) -> Reported:
-    """What `calls` calls between two events give for each, where a call makes these (timed)
-    launches.
+    """The time of a call as a benchmark reports it that makes `calls` calls between two events.
+    launches: the timed launches of one call.
     """
     records = [launch.time for launch in launches]
     longest = max(records, key=lambda r: r.time_us)

@@ -1,11 +1,12 @@
 """The request coalescer between the SMs of a GPC and the L2.
 
-A read of what another SM of the same GPC has asked for and has not got yet is not passed on: both
-get the one answer. What an SM asks for again itself is passed on, and so is what the SM of another
-GPC has asked for (harness/studies/h200/clusters.py). SemiAnalysis' tma2dmcast counts fewer L2
-sectors than arrive in shared memory: half as many where two SMs of each GPC read the same, a third
-to a quarter for four. The more is under way, the fewer are merged; and on an H200 the more of it
-is multicasts (harness/studies/h200/ingest.py).
+If an SM reads what another SM of the same GPC has asked for and has not got yet, the coalescer
+merges the two requests: it passes on one, and both SMs get the one answer. It does not merge a
+request that the same SM repeats, nor one with a request of another GPC
+(harness/studies/h200/clusters.py). SemiAnalysis' tma2dmcast counts fewer L2 sectors than arrive in
+shared memory: half as many if two SMs of each GPC read the same, a third to a quarter for four.
+Fewer requests are merged the more bytes are under way, and on an H200 the more of these bytes are
+multicasts (harness/studies/h200/ingest.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 
 class UnderWay:
-    """Bytes that are under way: (arrival, bytes) in the order in which they were asked for."""
+    """The bytes under way: entries (arrival in clk, bytes) in the order of the requests."""
 
     def __init__(self):
         self.flight: deque[tuple[float, int]] = deque()
@@ -28,16 +29,18 @@ class UnderWay:
         self.bytes += nbytes
 
     def at(self, time: float) -> int:
-        """What is left of them."""
+        """How many bytes are still under way at a time."""
         while self.flight and self.flight[0][0] <= time:
             self.bytes -= self.flight.popleft()[1]
         return self.bytes
 
 
 class Coalescer:
-    """One a GPC. capacity: bytes under way up to which every repeated request is merged; beyond,
-    that share of them is; mates: the same where the SM of the same TPC has asked.
-    beside_multicast: share that is merged where all that is under way are multicasts.
+    """The coalescer of one GPC.
+
+    capacity: bytes under way up to which every repeated request is merged; beyond, the share
+    capacity / bytes is merged. mates: the same if the other SM of the TPC has asked.
+    beside_multicast: the share that is merged if all bytes under way are multicasts.
     """
 
     def __init__(self, capacity: float, mates: float = math.inf, beside_multicast: float = 1.0):
@@ -57,11 +60,11 @@ class Coalescer:
     def merge(
         self, at: float, region, units: int, index: np.ndarray, draw: float, sm: int = 0
     ) -> tuple[float, float] | None:
-        """(first, last) arrival at the SM of units that are all under way, or None: the L2 must be
-        asked.
+        """(first, last) arrival in clk of units whose request is merged; None if it is not, and the
+        L2 must be asked.
 
-        units: of the allocation; draw: a number in [0, 1) that decides while much is under way; sm:
-        number of the SM that reads.
+        units: their number in the whole allocation; index: those that are read. draw: a number in
+        [0, 1) that decides while much is under way. sm: number of the SM that reads.
         """
         arrival = self._of(region, units)[index]
         first = float(arrival.min())
@@ -80,11 +83,11 @@ class Coalescer:
         return first, float(arrival.max())
 
     def sent(self, region, index: np.ndarray, arrival: float, nbytes: int, sm: int = 0) -> None:
-        """Units have been asked for by an SM and arrive at a time."""
+        """Note that an SM has asked the L2 for units (`index`), which arrive at a time."""
         self.asked[region.base][index] = np.uint32(1 << sm % 32)
         self.arrival[region.base][index] = arrival
         self.answers.add(arrival, nbytes)
 
     def multicast(self, last: float, nbytes: int) -> None:
-        """A multicast of so many bytes is on its way to SMs of this GPC until `last`."""
+        """Note that a multicast of `nbytes` is on its way to SMs of this GPC until `last`."""
         self.multicasts.add(last, nbytes)

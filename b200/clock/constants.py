@@ -1,7 +1,7 @@
-"""The numbers of the clock's units: constants.toml, read and checked.
+"""Reads and checks the numbers of the clock's units (constants.toml).
 
-The file says for each constant its value, unit, grade, range and source, and what these mean.
-`Constants` has the values as fields. A constant is a table of the file and a field of that class.
+The file gives the value, unit, grade, range and source of each constant, and says what these mean.
+`Constants` has the values as fields. Each constant is a table in the file and a field of the class.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ OPTIONAL_KEYS = {"range"}
 
 @dataclass(frozen=True)
 class Constant:
-    """One number. low is the end of the range that makes kernels faster, high the one that makes
-    them slower; both are None without a range.
+    """One number. low: the end of its range that makes kernels faster; high: the end that makes
+    them slower. Both are None for a number without a range.
     """
 
     name: str
@@ -163,8 +163,8 @@ class Constants:
 
     @classmethod
     def make(cls, end: str = "nominal", **overrides: float) -> Constants:
-        """The B200's. end: "nominal", "low" (every range at its fast end) or "high". Raises
-        KeyError for an override that is no constant.
+        """The constants of a B200. end: "nominal", "low" (every range at its fast end) or "high"
+        (at its slow end). Raises KeyError for an override that is no constant.
         """
         values = {constant.name: constant.at(end) for constant in TABLE}
         for name, value in overrides.items():
@@ -196,8 +196,8 @@ def read_table(path: Path) -> tuple[Constant, ...]:
 
 
 def read_whole_table(path: Path) -> tuple[Constant, ...]:
-    """The same of a file that has to have every constant, and a range for each whose value nobody
-    knows. Raises ValueError.
+    """As read_table, for a file that must have every constant, and a range for each constant whose
+    value nobody knows. Raises ValueError.
     """
     found = read_table(path)
     missing = {field.name for field in fields(Constants)} - {constant.name for constant in found}

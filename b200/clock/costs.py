@@ -1,6 +1,7 @@
 """Finds the line of rates.py that says what an instruction costs.
 
-PTX is not SASS: register moves and address conversions vanish, parameters are operands.
+PTX is not SASS: in SASS, register moves and address conversions vanish, and parameters are
+operands of other instructions.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ INTEGER = (
 
 
 def uniform_cost(ins: Instr) -> Rate:
-    """The cost with uniform operands: integers go to the uniform datapath."""
+    """The cost of an instruction with uniform operands: integers go to the uniform datapath."""
     found = pure_cost(ins)
     if found.issues and ins.mods[0] in INTEGER and not ins.has("f64", *FLOATS):
         return rate("uniform integer")
@@ -128,12 +129,14 @@ def _conversion(ins: Instr) -> Rate:
 
 
 def stateful_cost(ins: Instr) -> Rate:
-    """The cost of an instruction with state, without what its unit takes."""
+    """The cost of an instruction with state, without the time that its unit takes."""
     return rate(STATEFUL.get(ins.mods[0], "issue"))
 
 
 def is_copy(ins: Instr) -> bool:
-    """A move between registers, which costs nothing and hands on when its source is ready."""
+    """Whether an instruction moves a register to another. That costs nothing, and the result is
+    ready when the source is.
+    """
     return (
         ins.mods[0] == "mov"
         and len(ins.operands) == 2
@@ -146,7 +149,7 @@ def is_constant(ins: Instr) -> bool:
 
 
 def result_is_late(ins: Instr) -> bool:
-    """Whether a register written by it is waited for where it is used: loads and atomics."""
+    """Whether later instructions wait for the result where they use it: loads and atomics."""
     if ins.mods[0] in ("ld", "ldu"):
         return not ins.has(*NO_COST_LOAD)
     return ins.mods[0] in ("atom", "ldmatrix")

@@ -1,8 +1,7 @@
-"""The GPUs that the clock knows: how many SMs in which GPCs, and the constants that differ from the
-B200's (constants_h200.toml).
+"""The GPUs that the clock models: the SMs of their GPCs, and the constants that differ from a B200.
 
-The H200 is a witness: the same simulator with what was measured on one, so that predictions can be
-held against silicon (`python -m b200 h200-model`).
+The H200 is a witness: the same clock with constants that were measured on an H200
+(constants_h200.toml). Its predictions can be compared with that GPU (`python -m b200 h200-model`).
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ from b200.hardware import GPC_SMS, STRAY_TPCS
 
 @dataclass(frozen=True)
 class Device:
-    """gpcs: SMs of each GPC, by turns on die (or L2 partition) 0 and 1. strays: TPCs of the first
-    GPC whose two SMs share clusters with no other SM. table: constants in place of the B200's.
+    """A GPU. gpcs: number of SMs of each GPC; the GPCs alternate between die (or L2 partition) 0
+    and 1. strays: number of TPCs of the first GPC whose two SMs share clusters with no other SM.
+    table: constants that replace the B200's.
     """
 
     name: str
@@ -33,7 +33,9 @@ class Device:
         return Placement(self.gpcs, self.strays, SM)
 
     def constants(self, end: str, overrides: dict[str, float]) -> Constants:
-        """Raises KeyError for an override that is not in the table."""
+        """The device's constants, at an end of their ranges: "nominal", "low" or "high". Raises
+        KeyError for an override that is no constant.
+        """
         here = {constant.name: constant.at(end) for constant in self.table}
         return Constants.make(end, **{**here, **overrides})
 

@@ -1,4 +1,4 @@
-"""The timeline of a timed launch: trace events for ui.perfetto.dev, and a picture of one CTA."""
+"""Draws the timeline of a timed launch: a trace for ui.perfetto.dev, and a picture of one CTA."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def _line(ins) -> str:
 
 
 def write_trace(record: Timeline, path: Path) -> None:
-    """Chrome trace events (JSON): a process a traced CTA, a track a warp and a unit, times in
-    microseconds.
+    """Write Chrome trace events (JSON): one process for each traced CTA, one track for each warp
+    and each unit, times in microseconds.
     """
     names, us = roles(record), record.us
     events = []
@@ -101,10 +101,11 @@ def write_trace(record: Timeline, path: Path) -> None:
 
 
 def write_picture(record: Timeline, path: Path, what: str = "") -> None:
-    """The timeline of the first CTA, a row a warp and a unit: PNG, SVG, PDF or HTML by the name.
+    """Write the timeline of the first CTA, with a row for each warp and each unit, as PNG, SVG, PDF
+    or HTML by the suffix of `path`.
 
-    what: the problem, for the title. An HTML page tells under the mouse what each wait is for and
-    at which line, and shows the profile below. Raises pictures.NoPicture.
+    what: the problem, for the title. In an HTML page the mouse shows what each wait is for and at
+    which line; the profile stands below. Raises pictures.NoPicture.
     """
     names = roles(record)
     units = list(dict.fromkeys(u[1] for u in record.units if u[0] == 0))

@@ -1,5 +1,6 @@
-"""What sort of kernel a launch was, told from what it did: kernels of a kind share the clock's
-errors (spread.py).
+"""Tells the kind of kernel of a launch from what the launch did.
+
+The clock's errors are given for each kind (spread.py).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ KINDS = {
 
 
 def of(record: Timeline) -> str:
-    """One of KINDS."""
+    """The kind of a timed launch, a name in KINDS."""
     instructions = list(_executed(record))
     mmas = [ins for ins in instructions if ins.mods[:2] == ("tcgen05", "mma")]
     fits = {

@@ -1,9 +1,9 @@
-"""Fences of all memory: which PTX is one, and how long its warp stands there.
+"""Fences of all memory: which PTX instructions are such a fence, and how long they stall a warp.
 
-Compiled to MEMBAR.ALL.GPU (SASS of sm_100a, nvcc 13.0). A fence asks what the SM has asked: it
-takes `fence_gpu` if the SM has read or written nothing since its last fence, `fence_asked` and
-`fence_line` a 128-byte line more if it has, whichever warp it was; and it ends no earlier than the
-answers to what has been asked so far (docs/hopper.md).
+They are compiled to MEMBAR.ALL.GPU (SASS of sm_100a, nvcc 13.0). A fence takes `fence_gpu` clk if
+the SM has accessed no global memory since its last fence. If any warp of the SM has, the fence
+takes `fence_asked` clk, and `fence_line` more for each 128-byte line. A fence ends no earlier than
+the accesses that the SM has made so far are answered (docs/hopper.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RELEASING = ("release", "acq_rel", "sc")
 
 
 def is_wide(ins: Instr) -> bool:
-    """Whether an instruction is, or begins with, a fence of all memory."""
+    """Whether an instruction is, or begins with, a fence of all memory (MEMBAR.ALL.GPU)."""
     if ins.mods[0] == "membar":
         return not ins.has("cta")
     if ins.mods[:3] == ("barrier", "cluster", "arrive"):
@@ -30,13 +30,13 @@ def is_wide(ins: Instr) -> bool:
 
 
 def asked(sm, nbytes: int, answered: float) -> None:
-    """Note that the SM has asked memory for bytes, and when it has its answer."""
+    """Note that the SM has accessed `nbytes` of global memory, and when they are answered."""
     sm.unfenced += nbytes
     sm.answered = max(sm.answered, answered)
 
 
 def wait(w, ins: Instr) -> None:
-    """Let a warp pass a fence."""
+    """Stall a warp at a fence, until the fence is done."""
     c, sm = w.machine.constants, w.cta.sm
     done = w.time + c.fence_gpu
     if sm.unfenced:

@@ -1,10 +1,10 @@
-"""What all SMs share: L2 (two partitions, one a die), the ports through which its answers reach the
-GPCs, the fabric between the dies, DRAM.
+"""The memory system that all SMs share: L2, ports to the GPCs, fabric between the dies, DRAM.
 
-Times in clk. A die's partition keeps a copy of what its SMs have read, from whichever die's DRAM; a
-line that only the other partition holds comes over the fabric. DRAM is a set of channels, each a
-server; `dram_grain` bytes in a row of an address lie on one channel, the channels in a
-pseudo-random order, so that unequal load makes the queues that the measurements show below
+Times are in clk. The L2 has two partitions, one on each die. A partition keeps a copy of what the
+SMs of its die have read, from either die's DRAM; a line that only the other partition holds comes
+over the fabric. The L2's answers reach a GPC through its port. DRAM is a set of channels, each a
+server. `dram_grain` consecutive bytes lie on one channel, and the channels follow one another in a
+pseudo-random order. So their load is unequal, which makes the queues that measurements show below
 saturation.
 """
 
@@ -29,10 +29,11 @@ _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Server:
-    """Serves one request at a time, in the order in which they arrive, though they may be asked for
-    in another order: a request for a later time leaves a gap that earlier ones fill.
+    """Serves one request at a time, in the order of the times that the requests arrive at. Calls of
+    `serve` may come in another order: a request for a later time leaves a gap before it, which
+    requests for earlier times fill.
 
-    busy: total clk of service; now (of all servers): no request will be for an earlier time.
+    busy: total clk of service. now (of all servers): no request will be for an earlier time.
     """
 
     __slots__ = ("free", "busy", "gaps")
@@ -43,7 +44,7 @@ class Server:
         self.gaps: list[tuple[float, float]] = []  # idle times between now and `free`
 
     def serve(self, at: float, service: float) -> float:
-        """Start of a service asked for at `at`."""
+        """The time when a request that arrives at `at` begins to be served, for `service` clk."""
         self.busy += service
         free = self.free
         if at >= free:
@@ -94,15 +95,15 @@ def _units(region, starts: np.ndarray, nbytes: int, shift: int = UNIT_SHIFT) -> 
 class Memory:
     """L2 and DRAM of the chip for one launch.
 
-    l2_bytes, dram_bytes, fabric_bytes: delivered so far; coalesced_bytes: to SMs that shared an
-    answer; written_bytes: by stores; dirty: whether a memset came right before; stored_bytes: of
-    sectors that stores have left to be written back, each once however often it is written or
-    added to; crowded_bytes: of these and of dram_bytes, while their DRAM channel had something
-    else to do; windows: by CPC.
+    l2_bytes, dram_bytes, fabric_bytes: delivered so far. coalesced_bytes: delivered to SMs that
+    shared an answer. written_bytes: written by stores. dirty: whether a memset came right before.
+    stored_bytes: sectors that stores have left to be written back; a sector counts once however
+    often it is written or added to. crowded_bytes: the part of stored_bytes and dram_bytes whose
+    DRAM channel had something else to do. windows: one for each CPC.
     """
 
     def __init__(self, c: Constants, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
-        """gpcs: SMs of each GPC."""
+        """gpcs: number of SMs of each GPC."""
         self.c, self.gpcs = c, gpcs
         self.ports = tuple(Server() for _ in gpcs)
         chip = c.port_bandwidth / c.l2_clock  # bytes a clk to all GPCs
@@ -159,13 +160,14 @@ class Memory:
         fan_out: bool = False,
         rows: bool = False,
     ) -> tuple[float, float]:
-        """Read `nbytes` at each address; returns (first, last): when the first and the last of it
-        is at the SM.
+        """Read `nbytes` at each address. Returns (first, last): the times when the first and the
+        last bytes are at the SM.
 
-        at: when the requests leave the SM; latency: of a hit in the near partition, there and back.
-        fan_out: for several CTAs of a cluster; such a request shares no answer with others. rows:
-        each address is asked for by itself, as the TMA does: less than `lrc_row` bytes share no
-        answer, and each takes the port as long as `port_row` (harness/studies/h200/ingest.py).
+        at: when the requests leave the SM. latency: of a hit in the near partition, there and back.
+        fan_out: whether the data goes to several CTAs of a cluster; such a request shares no answer
+        with others. rows: whether each address is a request of its own, as with the TMA: a request
+        of less than `lrc_row` bytes shares no answer, and takes the port as long as `port_row`
+        (harness/studies/h200/ingest.py).
         """
         lines, index = self._lines(region), _units(region, starts, nbytes)
         total, asks = len(starts) * nbytes, (region, lines, index, latency)
@@ -214,9 +216,9 @@ class Memory:
         return early, late
 
     def outside(self, at: float, sm, nbytes: int, latency: float) -> tuple[float, float]:
-        """Ask for `nbytes` of a box that lie outside of its tensor: (first, last) arrival. The L2
-        answers them like others, no two SMs at once, and both partitions are busy for longer, so
-        that others wait (rig sharing, outside; rig ingest, 64 alone).
+        """Ask for `nbytes` of a box that lie outside of its tensor. Returns (first, last) arrival.
+        The L2 answers such requests, too, but for no two SMs at once, and both partitions are busy
+        for longer, so that other requests wait (rig sharing, outside; rig ingest, 64 alone).
         """
         port, busy = nbytes * self.port_clk[sm.gpc], nbytes * self.outside_clk
         begin = max(partition.serve(at, busy) for partition in self.l2)
@@ -243,8 +245,8 @@ class Memory:
         return early, late
 
     def into_gpc(self, gpc: int, begin: float, width: float, nbytes: int) -> float:
-        """When `nbytes` that an SM of a GPC takes in from `begin` on, in `width` clk if it were
-        alone, are there.
+        """The time when `nbytes` have passed a GPC's port to one of its SMs. begin: when they
+        start. width: clk that they take if the SM is alone.
         """
         took = nbytes / (self.c.gpc_fill * self.gpcs[gpc])
         return max(begin + width, self.fills[gpc].serve(begin, took) + took)
@@ -309,7 +311,9 @@ class Memory:
         return sum(channel.busy for channel in self.channel)
 
     def draw(self, region, host_address: int) -> float:
-        """clk that an access takes longer than the quickest: exponential, by a hash."""
+        """How many clk longer an access takes than the quickest one: exponentially distributed, by
+        a hash of its address.
+        """
         return -self.c.dram_jitter * math.log1p(-self._hash(region, host_address))
 
     def _hash(self, region, host_address: int) -> float:
@@ -328,9 +332,9 @@ class Memory:
         whole: int,
         each: float = 1.0,
     ) -> float:
-        """Write `nbytes` at each address, `part` sectors in part and `whole` ones, in `each` times
-        the time of a store; returns when the L2 has taken them. What is written goes to DRAM when
-        other lines take its place (write_back.py).
+        """Write `nbytes` at each address. Returns the time when the L2 has taken them. part, whole:
+        number of sectors that are written in part, or as a whole. each: time of a sector, in those
+        of a store. Written lines go to DRAM when other lines take their place (write_back.py).
         """
         self._lines(region)[_units(region, starts, nbytes)] = 3
         self.written_bytes += (part + whole) * self.c.l2_sector

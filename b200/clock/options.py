@@ -1,4 +1,4 @@
-"""What a user chooses about the clock."""
+"""The options of the clock that a user chooses."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from b200.clock.devices import DEVICES, Device
 
 @dataclass(frozen=True)
 class Options:
-    """device: one of b200.clock.devices.DEVICES. clock_ghz: SM clock, 0: the device's. arithmetic:
-    False skips tcgen05.mma and tcgen05.cp (tensor memory then holds garbage, the time is the same).
-    sweep_constants: run each launch again with all constants that have a range at their fast and
-    at their slow ends. trace: keep the events of the first `trace` CTAs. dirty_l2: the L2
-    holds written lines when the kernel starts, as after a memset. constants: overrides of the
-    table, by name.
+    """The options of a timed run.
+
+    device: one of b200.clock.devices.DEVICES. clock_ghz: SM clock; 0 for the device's own.
+    arithmetic: False skips tcgen05.mma and tcgen05.cp (tensor memory then holds garbage, the time
+    is the same). sweep_constants: run each launch twice more, with all constants that have a range
+    at their fast ends, and at their slow ends. trace: how many CTAs, the first ones, keep their
+    events. dirty_l2: whether the L2 holds written lines when the kernel starts, as after a memset.
+    constants: name -> value that overrides the table's.
     """
 
     device: str = "B200"
@@ -32,5 +34,5 @@ class Options:
 
     @property
     def gpu(self) -> Device:
-        """Raises KeyError for a device that the clock does not know."""
+        """The device. Raises KeyError for one that the clock does not know."""
         return DEVICES[self.device]

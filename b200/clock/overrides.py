@@ -1,4 +1,4 @@
-"""Constants of the clock given from outside: NAME=VALUE texts and files."""
+"""Reads constants of the clock that a user gives: NAME=VALUE texts and files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from b200.clock.constants import BY_NAME
 
 
 def read_overrides(pairs: Iterable[str]) -> dict[str, float]:
-    """`NAME=VALUE` texts as overrides. Raises ValueError that names what is wrong."""
+    """Name -> value, from `NAME=VALUE` texts. Raises ValueError that names what is wrong."""
     found = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -21,8 +21,8 @@ def read_overrides(pairs: Iterable[str]) -> dict[str, float]:
 
 
 def read_file(path: Path) -> dict[str, float]:
-    """Overrides from a JSON file of name -> value, as `b200 measure --out` writes it. Raises
-    ValueError that names the file and what is wrong.
+    """Name -> value, from a JSON file as `b200 measure --out` writes it. Raises ValueError that
+    names the file and what is wrong.
     """
     try:
         found = json.loads(path.read_text())

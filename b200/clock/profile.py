@@ -1,4 +1,4 @@
-"""What a timed launch says to a kernel author: phases, roles and their waits, busy units."""
+"""The profile of a timed launch for a kernel's author: phases, waits of each role, busy units."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ WIDTH = 110  # characters of a line of a profile
 
 
 def floor_us(record: Timeline) -> float:
-    """The longer of the bytes read at full DRAM bandwidth and the busiest tensor core's work."""
+    """A lower bound in microseconds: the time of the bytes read at full DRAM bandwidth, or of the
+    busiest tensor core's work, whichever is longer.
+    """
     dram = record.chip.dram_bytes / record.c.dram_bandwidth * 1e6
     return max(dram, record.us(max(sm.pipe.busy for sm in record.sms)))
 
 
 def utilisation(record: Timeline) -> dict[str, float]:
-    """Share of the kernel's time that each unit was busy; of the busiest SM for units of an SM."""
+    """Unit -> share of the kernel's time (0 to 1) that it was busy. A unit of the SMs counts on the
+    SM where it was busiest.
+    """
     end = record.end or 1.0
     chip = record.chip
     used = [
@@ -59,7 +63,7 @@ def utilisation(record: Timeline) -> dict[str, float]:
 
 
 def phases(record: Timeline) -> list[tuple[str, float]]:
-    """(name, microseconds) of the stretches of a kernel, medians over its CTAs, in order."""
+    """(name, microseconds) of each phase of a kernel, in order: medians over its CTAs."""
     marks = [
         ("start to first load issued", record.first_issue),
         ("first load issued to first data", record.first_data),
@@ -87,7 +91,7 @@ def bound_by(record: Timeline) -> str:
 
 
 def roles(record: Timeline) -> dict[int, str]:
-    """Warp index -> its roles by the instructions that it has executed: "load", "MMA, epilogue"."""
+    """Warp index -> its roles ("load", "MMA, epilogue"), by the instructions that it executed."""
     found: dict[int, str] = {}
     for index, instructions in record.executed.items():
         mine = {role_of(ins) for ins in instructions}
@@ -98,7 +102,7 @@ def roles(record: Timeline) -> dict[int, str]:
 
 
 def role_of(ins: Instr) -> str:
-    """What executing an instruction makes a warp, "" for nothing."""
+    """The role of a warp that executes an instruction: "load", "MMA", "epilogue", "store" or ""."""
     mods = ins.mods
     if mods[:2] == ("tcgen05", "mma"):
         return "MMA"
@@ -113,7 +117,7 @@ def role_of(ins: Instr) -> str:
 
 
 def waits(record: Timeline) -> list[tuple[str, float, str, str]]:
-    """(role, microseconds a warp, what it waits for, source line), longest first."""
+    """(role, microseconds a warp, what the role waits for, source line), longest first."""
     names, ctas = roles(record), max(1, len(record.ctas))
     warps = defaultdict(set)
     for index, role in names.items():

@@ -1,10 +1,10 @@
-"""What instructions cost their sub-core: issue, its pipes, and latency of the result, with source.
+"""What instructions cost their sub-core: issue slots, pipes, latency of the result, with sources.
 
-A sub-core issues an instruction a clk; four sub-cores make an SM. What is issued enters a pipe, and
-an instruction that runs at 64 lanes a clk and SM takes its pipe two clk, in which others may be
-issued to other pipes. Grades as in constants.toml; "derived" follows from another line. These are
-built into the code that a block is translated to, so they cannot be overridden for a launch as
-those constants can.
+An SM has four sub-cores; each issues one instruction a clk. An issued instruction enters a pipe. An
+instruction that runs at 64 lanes a clk and SM takes its pipe two clk; meanwhile others may be
+issued to other pipes. The grades are those of constants.toml; "derived" follows from another line.
+These numbers are built into the code that a block is translated to, so a launch cannot override
+them as it can override the constants.
 
 Sources: QRC = ademeure/QuickRunCUDA (B300), pipes: ULTRA_DENSE_B300_PIPE_CATALOG.md, sections 3, 4
 and 6; AS = AndreSlavescu/flashinfer-competition (B200); SA = SemiAnalysisAI/microbench-blackwell
@@ -25,8 +25,8 @@ EITHER = "either"
 
 @dataclass(frozen=True)
 class Rate:
-    """issues: instructions in SASS; takes: clk of pipes; latency: clk from its issue to that of
-    an instruction that reads the result.
+    """The cost of an instruction. issues: its number of instructions in SASS. takes: clk that it
+    takes its pipes. latency: clk from its issue to that of an instruction that reads the result.
     """
 
     name: str

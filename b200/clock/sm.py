@@ -10,11 +10,11 @@ from b200.clock.stores import StorePort
 
 
 class TensorPipe:
-    """The queue of tcgen05.mma, cp, shift and commit of an SM: one after the other, in order.
+    """An SM's queue of tcgen05.mma, cp, shift and commit, executed in order. Times in clk.
 
-    free: when the next MMA can start; copied: when the copies issued so far are in tensor memory
-    (an MMA after them waits); head: when the latest operation left the queue; done: when all of
-    them are complete; effect: when the latest one that has a result takes effect.
+    free: when the next MMA can start. copied: when the copies issued so far are in tensor memory
+    (an MMA after them waits for this). head: when the latest operation left the queue. done: when
+    all operations are complete. effect: when the latest operation with a result takes effect.
     """
 
     __slots__ = ("free", "copied", "head", "done", "effect", "busy", "copy_busy", "count")
@@ -26,8 +26,8 @@ class TensorPipe:
 
 
 class SubCore:
-    """A quarter of an SM: one instruction a clk, pipes, one tensor-memory port. free, busy: of the
-    issue port and the pipes, in the order of PIPES; warps: live ones.
+    """A quarter of an SM: it issues one instruction a clk, and has pipes and one tensor-memory
+    port. free, busy: of the issue port and the pipes, in the order of PIPES. warps: how many live.
     """
 
     __slots__ = ("free", "busy", "tmem", "warps")
@@ -42,12 +42,12 @@ class SubCore:
 class SM(Seat):
     """A streaming multiprocessor.
 
-    tma: the unit that executes tensor and bulk copies; fill: rows that arrive in shared memory;
-    lsu: loads and stores of the warps; store_port: stores on their way to the L2; dsmem, dsmem_in:
-    what goes to and comes from shared memory of other SMs. pages, descriptors: what its translation
-    and descriptor caches have seen.
-    unfenced: bytes of global memory read or written since the last fence; answered: when they are
-    there; fenced: when the last fence is done.
+    Its servers: tma executes tensor and bulk copies; fill takes the rows that arrive in shared
+    memory; lsu takes loads and stores of the warps; store_port takes stores to the L2; dsmem sends
+    to shared memory of other SMs, dsmem_in takes what they send. pages, descriptors: what the
+    translation cache and the descriptor cache have seen.
+    unfenced: bytes of global memory read or written since the last fence. answered: when all these
+    accesses are answered. fenced: when the last fence is done.
     """
 
     def __init__(self, index: int, gpc: int, cpc: int, die: int):
@@ -65,7 +65,9 @@ class SM(Seat):
 
 
 def mma_interval(c: Constants, m: int, n: int, group: int, a_in_tmem: bool) -> float:
-    """clk from one tcgen05.mma to the next: arithmetic, or operands at 128 B/clk, 32 B a row."""
+    """clk from one tcgen05.mma to the next: the time of the arithmetic, or of reading the operands
+    (128 B/clk, 32 B a row), whichever is longer.
+    """
     rows = m // group
     arithmetic = n / 4 if group == 2 and m == 128 else n / 2
     operands = n / (4 * group)
@@ -78,7 +80,7 @@ def mma_interval(c: Constants, m: int, n: int, group: int, a_in_tmem: bool) -> f
 
 
 def mma_latency(c: Constants, m: int, n: int, group: int, a_in_tmem: bool) -> float:
-    """clk from one tcgen05.mma to its commit seen by a waiting warp (SA umma_lat)."""
+    """clk from a tcgen05.mma until a waiting warp sees its commit (SemiAnalysis' umma_lat)."""
     n = max(n, 64)
     if group == 1:
         return n / 2 + (c.lat_ts if a_in_tmem else c.lat_ss64 if m == 64 else c.lat_ss128)

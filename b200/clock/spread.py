@@ -1,9 +1,8 @@
-"""How far off the clock is on kernels that it was not fitted to: what the range beside a modelled
-time is.
+"""How far off the clock is on kernels that it was not fitted to: the range beside a modelled time.
 
-published_errors.json has modelled over published, less one, of the reporting half of the published
-B200 times, by kind of kernel (kind.py). `python -m harness figures --write` writes it from the
-points of `eval.py ladder`.
+published_errors.json has the errors, by kind of kernel (kind.py): modelled over published time,
+less one, for the reporting half of the published B200 times. `python -m harness figures --write`
+writes the file from the points of `eval.py ladder`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ FEWEST = 4  # points of a kind that make a range; with fewer, those of all kinds
 
 @dataclass(frozen=True)
 class Spread:
-    """low, high: from what to what multiple of a modelled time the published times of `points`
-    kernels went; 1 lies between them. whose: which kernels, in words.
+    """A range of errors. low, high: the published times of `points` kernels were between `low` and
+    `high` times their modelled times; 1 lies between the two. whose: which kernels, in words.
     """
 
     low: float
@@ -34,7 +33,7 @@ class Spread:
 
 
 def spread(kind: str, errors: dict[str, list[float]] | None = None) -> Spread:
-    """The spread of a kind of kernel. errors: by kind, in place of the file's."""
+    """The spread of a kind of kernel. errors: kind -> errors, in place of the file's."""
     errors = published_errors() if errors is None else errors
     own = errors.get(kind, [])
     if len(own) >= FEWEST:

@@ -1,7 +1,7 @@
 """Tells whether a kernel's control flow or addresses depend on the tensor core's results.
 
-Without arithmetic, tensor memory holds garbage. That is harmless while it only flows into values
-that are stored. It is not where a branch, a guard, an address or a coordinate depends on it.
+Without arithmetic, tensor memory holds garbage. That is harmless if the garbage only flows into
+values that are stored. It is not if a branch, a guard, an address or a coordinate depends on it.
 Values are followed through registers, not through shared memory: a kernel that branches on an
 accumulator which it has passed through shared memory must be timed with arithmetic.
 """
@@ -13,7 +13,9 @@ from b200.program.module import Addr, Instr
 
 
 def depends_on_arithmetic(blocks: list[Block]) -> Instr | None:
-    """The first instruction that branches, is guarded or addresses by a value of tcgen05.ld."""
+    """The first instruction whose branch, guard or address depends on a result of tcgen05.ld; None
+    if there is none.
+    """
     tainted: set[str] = set()
     before = -1
     while len(tainted) != before:

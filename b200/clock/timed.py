@@ -1,4 +1,4 @@
-"""The machine with a clock: what runs next is what is earliest in simulated time.
+"""The machine with a clock: the earliest fragment or event in simulated time runs next.
 
 A heap holds fragments of warps and events (completions of asynchronous effects). A fragment runs
 block after block until its time has passed the next entry's. The order of effects between warps may
@@ -43,7 +43,7 @@ RESERVED = 2 << 30  # bytes from which memory is taken to be reserved, not used:
 
 
 class TimedFragment(Fragment):
-    """A fragment that knows how late it is; the methods are called by generated code."""
+    """A fragment with a simulated time in clk. Generated code calls its methods."""
 
     __slots__ = ("core", "held", "woken_by")
 
@@ -62,8 +62,8 @@ class TimedFragment(Fragment):
         return super().arrive_or_exit(pc)
 
     def spend(self, clk: float, pipes: tuple[tuple[int, float], ...]) -> None:
-        """Issue instructions in at least `clk`; they take the issue port and pipes of the sub-core
-        (number in PIPES, clk), whose other warps take turns.
+        """Issue instructions, which takes at least `clk`. They also take the sub-core's issue port
+        and its `pipes` (number in PIPES, clk), which the sub-core's warps share.
         """
         core, time, wait = self.core, self.time, 0.0
         free, busy, others = core.free, core.busy, core.warps - 1
@@ -87,7 +87,7 @@ class TimedFragment(Fragment):
             self.machine.stall(self, at, ins, "loads")
 
     def loaded(self, registers: tuple[int, ...]) -> None:
-        """The registers are there when the load just issued is."""
+        """Note that these registers are ready when the load that was just issued is complete."""
         at = self.state.load_done
         for r in registers:
             self.state.ready[r] = at
@@ -103,7 +103,7 @@ class TimedFragment(Fragment):
 
 
 class TimedMachine(Units):
-    """A Machine whose launches take simulated time; `launch.time` is a record of it (record.py)."""
+    """A Machine whose launches take simulated time; `launch.time` is its record (timeline.py)."""
 
     fragment_type = TimedFragment  # so methods may take these where Machine's take any Fragment
     writer_type = TimedWriter
@@ -115,8 +115,9 @@ class TimedMachine(Units):
         self.warm: list = []  # allocations that the L2 holds when the next launch starts
 
     def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
-        """Run a grid; with the option `sweep_constants` also with the constants at their ends,
-        global memory put back after, except for allocations of RESERVED bytes and more.
+        """Run a grid. With the option `sweep_constants` run it also with the constants at the ends
+        of their ranges; then global memory is put back, except allocations of RESERVED bytes and
+        more.
         """
         arguments = (code, grid, block, cluster, dynamic_smem, params)
         ends = {}
@@ -170,7 +171,7 @@ class TimedMachine(Units):
         heapq.heappush(self.heap, (time, next(self.order), action))
 
     def wake(self, fragment: TimedFragment, waitable: Waitable) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The fragment looks again when it can have noticed."""
+        """Let the fragment look again, at the time when it can have noticed the event."""
         fragment.woken_by = waitable
         if waitable.time > fragment.time:
             ins = self.code.structure[fragment.pc].ops[0].ins
@@ -180,7 +181,7 @@ class TimedMachine(Units):
         self.enqueue(fragment)
 
     def stall(self, fragment: Fragment, until: float, ins, what: str) -> None:
-        """The fragment stands still at an instruction until a time."""
+        """Stop the fragment at an instruction until a time, and record the wait for `what`."""
         self.record.stalled(fragment, fragment.time, until, ins, what)
         fragment.time = until
 
@@ -256,7 +257,7 @@ class TimedMachine(Units):
 
     # --- a turn -----------------------------------------------------------------------------------
     def run_blocks(self, f: TimedFragment) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Run blocks of a fragment until another's time has come."""
+        """Run blocks of a fragment until another fragment or an event is earlier."""
         blocks, hits, R, heap = self.code.blocks, self.hits, f.state.R, self.heap
         seen = self.record.blocks[f.index]
         pc = f.pc

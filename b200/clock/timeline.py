@@ -1,5 +1,4 @@
-"""What a timed launch leaves after: when everything happened, who waited for what, how busy the
-units were.
+"""The record of a timed launch: times of its events, waits of its warps, how busy the units were.
 
 Times are kept in clk and handed out in microseconds.
 """
@@ -15,13 +14,13 @@ class Timeline:
     """The times of one launch.
 
     time_us: from the start of the kernel to its end. low_us, high_us: the same with the constants
-    that have a range at their ends (equal to time_us where that was not asked for). load_batches:
-    of each CTA, how many loads came before its first MMA and how many between that and the first
-    MMA after them. signalled: of each CTA and source, the mbarriers on which its loads complete.
-    asked_bytes, sent_bytes: by st of global memory, and the whole sectors that these touch.
-    resumed: a CTA had MMAs after it had stored what it read from tensor memory
-    (not after it read: a kernel with two products may read one before the other is done). The
-    rest is for `profile.py` and `draw.py`.
+    at the ends of their ranges (equal to time_us if that was not asked for). load_batches: for each
+    CTA, how many loads came before its first MMA, and how many between that and the first MMA after
+    them. signalled: for each CTA and source, the mbarriers on which its loads complete.
+    asked_bytes: written by st to global memory; sent_bytes: of the whole sectors that these touch.
+    resumed: whether a CTA had MMAs after it had stored what it read from tensor memory. (MMAs after
+    the read alone do not count: a kernel with two products may read one before the other is done.)
+    The rest is for `profile.py` and `draw.py`.
     """
 
     def __init__(self, trace: int):
@@ -61,7 +60,7 @@ class Timeline:
             self.ctas[cta.number] = (*self.ctas[cta.number][:4], cta.end)
 
     def stalled(self, fragment, start: float, end: float, ins, what: str) -> None:
-        """A warp stood still at an instruction, waiting for `what`."""
+        """A warp waited for `what` at an instruction, from `start` to `end`."""
         key = (fragment.index, id(ins))
         self.stalls[key] += end - start
         if key not in self.places:
@@ -99,7 +98,9 @@ class Timeline:
         self._readers.add(warp.cta.number)
 
     def sends(self, asked: int, sectors: int) -> None:
-        """A warp's st of `asked` bytes of global memory, in so many bytes of whole sectors."""
+        """A warp's st wrote `asked` bytes of global memory, which touch `sectors` bytes in whole
+        sectors.
+        """
         self.asked_bytes += asked
         self.sent_bytes += sectors
 
@@ -111,7 +112,7 @@ class Timeline:
 
     # --- afterwards -------------------------------------------------------------------------------
     def finish(self, machine, launch) -> None:
-        """Take what is needed from the machine."""
+        """Called at the end of the launch: take what the record needs from the machine."""
         self.ghz = machine.options.clock_ghz
         self.c, self.chip, self.sms = machine.c, machine.chip, machine.placement.sms
         self.code, self.launch, self.hits = machine.code, launch, machine.hits
@@ -130,14 +131,14 @@ class Timeline:
         return clk / self.ghz / 1e3
 
     def median_us(self, times: dict[int, float]) -> float | None:
-        """Median of a time since the start of the kernel, over the CTAs that start with it."""
+        """Microseconds from the start of the kernel to a time: the median over its first CTAs."""
         first = min((cta[3] for cta in self.ctas), default=0.0) + 1e3
         early = [at for number, at in times.items() if self.ctas[number][3] <= first]
         return self.us(float(np.median(early))) if early else None
 
     @property
     def registers(self) -> str:
-        """What is known of registers: ptxas decides, PTX only bounds."""
+        """A text of what is known of the registers: ptxas decides, PTX only gives bounds."""
         threads = int(np.prod(self.launch.block))
         changed = sorted(
             {

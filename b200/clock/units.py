@@ -1,7 +1,6 @@
-"""The units as the machine drives them: when an asynchronous operation that a warp issues takes
-effect.
+"""The asynchronous units: when an operation that a warp issues takes effect.
 
-Each handler reserves its servers and schedules the effect; the warp goes on.
+Each handler reserves the servers of its unit and schedules the effect; the warp goes on.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ SHIFTED = 128 * 32  # bytes that tcgen05.shift moves: 32 of each lane
 
 
 class Units(Accesses, ABC):
-    """The part of TimedMachine that operations go through."""
+    """The part of TimedMachine that times asynchronous operations."""
 
     arithmetic: bool
 
@@ -59,7 +58,7 @@ class Units(Accesses, ABC):
         """Call `action()` at a simulated time."""
 
     def issue(self, operation: Operation, warp: TimedFragment, apply: Effect) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """An asynchronous effect: happens when its unit has done it."""
+        """A warp issues an asynchronous operation; `apply` is called when its unit has done it."""
         rule = RULES.get(type(operation))
         if rule is None:
             raise Unsupported(f"the clock has no rule for the operation {type(operation).__name__}")

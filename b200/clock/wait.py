@@ -1,8 +1,8 @@
 """The time that a stateful instruction takes its warp: a wrapper around its run function.
 
-`wrap(ins, run, unread)` gives a function of the same form. `w.time` is where the warp stands when
-it is called; asynchronous effects inside go through the machine's `issue`, which does not stop the
-warp.
+`wrap(ins, run, unread)` gives a function of the same form as `run`. When it is called, `w.time` is
+the simulated time of the warp in clk. Asynchronous effects go through the machine's `issue`, which
+does not stop the warp.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ CTA_BARRIERS = ("bar", "barrier")
 
 
 def wrap(ins: Instr, run, unread: bool = False) -> Run:
-    """The run function of an instruction, with the time it takes. unread: nobody reads its result,
-    so an atom is a RED in SASS (nvcc 13.0).
+    """The run function of an instruction, with the time that it takes added. unread: whether nobody
+    reads the result; then an atom is a RED in SASS (nvcc 13.0).
     """
     timed = _wrap(ins, run, unread)
     if not fences.is_wide(ins):
@@ -112,8 +112,10 @@ def _after_fence_of_a_warp(ins: Instr, run):
 
 
 class LanesOfAWarp:
-    """Tells where an instruction that is carried out lane by lane begins anew: a warp goes through
-    its lanes in order, and no time passes in between but what `done` has seen.
+    """Finds the first lane of each execution of an instruction that is carried out lane by lane.
+
+    A warp goes through its lanes in order, and between two lanes no time passes that `done` has not
+    seen.
     """
 
     def __init__(self):

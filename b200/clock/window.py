@@ -1,7 +1,8 @@
 """The limit on bytes that the SMs of a CPC (a third of a GPC) have under way together.
 
-On an H200 the six SMs of a CPC get no more of a busy DRAM than the four of another, once each has
-asked for 200 KB; with 80 KB all are alike (python -m harness h200 depth).
+On an H200 all SMs get equal shares of a busy DRAM if each has asked for 80 KB. If each has asked
+for 200 KB, the six SMs of one CPC together get no more than the four SMs of another (python -m
+harness h200 depth).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ class Window:
     """Limits the bytes of copies under way to `most`: a copy that would exceed it waits until the
     oldest ones have arrived.
 
-    bytes: admitted and not known to have arrived; flight: (arrival, bytes) of those asked for.
+    bytes: how many are admitted and not known to have arrived. flight: (arrival, bytes) of those
+    that have been asked for.
     """
 
     def __init__(self, most: float):
@@ -21,7 +23,9 @@ class Window:
         self.flight: deque[tuple[float, int]] = deque()
 
     def admit(self, time: float, nbytes: int) -> float:
-        """When, from `time` on, `nbytes` may be asked for; they count from now on."""
+        """The earliest time, not before `time`, when `nbytes` may be asked for. From this call on
+        they count as under way.
+        """
         while self.flight and (self.flight[0][0] <= time or self.bytes + nbytes > self.most):
             arrival, arrived = self.flight.popleft()
             time = max(time, arrival)
@@ -30,5 +34,5 @@ class Window:
         return time
 
     def asked(self, arrival: float, nbytes: int) -> None:
-        """What was admitted has been asked for, and will arrive."""
+        """Note that admitted bytes have been asked for, and when they will arrive."""
         self.flight.append((arrival, nbytes))

@@ -1,13 +1,13 @@
 """What DRAM pays for the stores of a call, and for what a memset has left in the L2.
 
-The L2 keeps what is stored until another line takes its place. In calls back to back each writes
-back as much as it stores, as it reads and stores in turn; where a channel would have stood idle
-that costs nothing. A DRAM that changes between reads and writes loses time at each change: many
-writes cost 1.4 times what reads do, few of them slow down all reads (python -m
-harness.studies.h200.mixed, on an H200).
+The L2 keeps what is stored until another line takes its place. In back-to-back calls, each call
+writes back as many bytes as it stores. This costs nothing while the DRAM channel would have been
+idle. A DRAM that changes between reads and writes loses time at each change: many writes cost 1.4
+times as much as reads, and few writes slow down all reads (python -m harness.studies.h200.mixed, on
+an H200).
 
-A memset leaves as many bytes to be written back as half of the L2 holds, however many it wrote; a
-line that is read takes the place of any other, so that ever fewer of them are left, and nothing is
+After a memset, half of the L2 is to be written back, however many bytes the memset wrote. A line
+that is read takes the place of any other line, so ever fewer of these bytes are left. Nothing is
 written back in idle times (python -m harness h200 written, on an H200).
 """
 
@@ -21,8 +21,8 @@ from b200.clock.constants import Constants
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes of a launch. read: from DRAM; stored: left to be written back; crowded: of both
-    together, while their DRAM channel had something else to do.
+    """Bytes that a launch moves. read: read from DRAM. stored: left to be written back. crowded:
+    the part of both together whose DRAM channel had something else to do.
     """
 
     read: float
@@ -31,21 +31,21 @@ class Moved:
 
 
 def behind_memset(read: float, c: Constants) -> float:
-    """What could be read in the time that a DRAM which reads `read` bytes after a memset loses to
-    writing back what that has left in the L2.
+    """The cost of writing back what a memset left in the L2, while DRAM reads `read` bytes: the
+    bytes that could be read in the time lost.
     """
     written = -c.dirty_share * c.l2_capacity * expm1(-read / c.l2_capacity)
     return written * (1 + c.dram_turn)
 
 
 def next_behind_memset(read: float, c: Constants) -> float:
-    """The same for one byte more."""
+    """How much behind_memset grows for one byte more."""
     return c.dirty_share * exp(-read / c.l2_capacity) * (1 + c.dram_turn)
 
 
 def extra_bytes(read: float, stored: float, c: Constants) -> float:
-    """What could be read in the time that a DRAM which reads `read` bytes loses to writing `stored`
-    bytes back between them.
+    """The cost of writing `stored` bytes back, while DRAM reads `read` bytes: the bytes that could
+    be read in the time lost.
     """
     if not stored:
         return 0.0
@@ -54,7 +54,9 @@ def extra_bytes(read: float, stored: float, c: Constants) -> float:
 
 
 def write_back_us(moved: Moved, kernel_us: float, c: Constants) -> float:
-    """Microseconds that writing back adds to a call of `kernel_us`, of calls back to back."""
+    """Microseconds that writing back adds to each of several calls back to back. kernel_us: the
+    time of the call's kernels.
+    """
     both = moved.read + moved.stored
     if not both:
         return 0.0

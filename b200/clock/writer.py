@@ -1,11 +1,11 @@
-"""The translator with a clock: block functions that also move `w.time`.
+"""The translator with a clock: it writes block functions that also move `w.time`.
 
 Instructions that do not touch the state of the machine are scheduled at translation, as a compiler
-would: each takes its issue and its pipe where it stands, but its result is ready a latency after
-its operands are, however late it is written in the block. An instruction with state and the branch
-at the end wait for their operands. What is issued between two waits takes as long as its issue or
-its busiest pipe, whichever is longer. Results of loads are waited for where they are used (`need`),
-which keeps loads in flight side by side.
+would schedule them. Each takes its issue slot and its pipe at its place in the block, but its
+result is ready one latency after its operands are, however late it is written in the block. An
+instruction with state waits for its operands, and so does the branch at the end. The instructions
+between two waits take as long as their issue or their busiest pipe, whichever is longer. A warp
+waits for the result of a load where it is used (`need`), so several loads can be in flight.
 """
 
 from __future__ import annotations

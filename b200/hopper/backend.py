@@ -1,4 +1,4 @@
-"""A Hopper GPU in the place of the software B200: what the DSL's host code launches runs there.
+"""A Hopper GPU in place of the software B200: it runs what the DSL's host code launches.
 
 gpu = b200.install(gpu=HopperGpu())  # before the first compile
 custom_kernel(data)                  # CUDA tensors
@@ -15,9 +15,10 @@ from b200.program.module import Kernel, Program
 
 
 class HopperGpu(Gpu):
-    """The Hopper GPU of this process. HopperError where there is none.
+    """The Hopper GPU of this process. Raises HopperError if there is none.
 
-    `seconds` of a launch are wall clock with tensor memory's set-up and waiting: not a kernel time.
+    `seconds` of a launch is wall clock, with the set-up of tensor memory and the waiting in it: it
+    is no kernel time.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
-"""Tensormaps of a B200 as Hopper takes them.
+"""Converts tensormaps of a B200 into tensormaps that Hopper accepts.
 
-Hopper has no 4-bit elements: such a map becomes one of bytes with half the extent in dimension 0,
-and is marked, so that the rewritten program halves coordinate 0 where it uses it. Hints that only
-Blackwell's encoder sets are cleared. Only the first 64 of the 128 bytes matter to the hardware; the
-mark is in the last four.
+Hopper has no 4-bit elements. A map of such elements becomes a map of bytes with half the extent in
+dimension 0. It is also marked, so that the rewritten program halves coordinate 0 where it uses the
+map. Hints that only Blackwell's encoder sets are cleared. The hardware reads only the first 64 of
+the 128 bytes; the mark is in the last four.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ L2_PROMOTION = (81, 2)  # first bit and width; a hint
 
 
 def to_hopper(raw: bytes) -> bytes:
-    """The 128 bytes of a tensormap for Hopper. Raises HopperError for a map that it cannot have."""
+    """The 128 bytes of a tensormap for Hopper. Raises HopperError for a map that has none there."""
     found = decode(raw)
     if found.element.bits == 6 or found.element.padded:
         raise HopperError(
@@ -55,15 +55,15 @@ def is_four_bit(raw: bytes) -> bool:
 
 
 def as_bytes(four_bit: TensorMap) -> TensorMap:
-    """A map of 4-bit elements as one of bytes: the same memory, the same boxes."""
+    """A map of bytes for a map of 4-bit elements: the same memory, the same boxes."""
     dims = ((four_bit.dims[0] + 1) // 2, *four_bit.dims[1:])
     box = (four_bit.box[0] // 2, *four_bit.box[1:])
     return replace(four_bit, format=U8, dims=dims, box=box)
 
 
 def maps_in(params: bytes, places: list[tuple[int, int, int]]) -> list[int]:
-    """Offsets of the tensormaps among parameters, in structures, too. places: (offset, size,
-    alignment) of each.
+    """Offsets in bytes of the tensormaps in the parameters, also of those inside structures.
+    places: (offset, size, alignment) of each parameter, in bytes.
     """
     found = []
     for start, size, align in places:
@@ -76,8 +76,8 @@ def maps_in(params: bytes, places: list[tuple[int, int, int]]) -> list[int]:
 
 
 def four_bit_maps(params: bytes, text: str, kernel: str) -> dict[str, bool]:
-    """Whether each parameter that is a tensormap, as packed for a B200, is of 4-bit elements. text:
-    the PTX module that `kernel` is in.
+    """Parameter name -> whether its tensormap has 4-bit elements, for each parameter that is a
+    tensormap. params: as packed for a B200. text: the PTX module that `kernel` is in.
     """
     declared = parse(text).kernels[kernel].params
     alone = {p.offset: p.name for p in declared if p.size == BYTES}
@@ -95,12 +95,11 @@ def _is_map(params: bytes, offset: int) -> bool:
 
 @dataclass(frozen=True)
 class LaunchFacts:
-    """What is known of a launch when its kernel is rewritten, where all its tensormaps are among
-    its parameters.
+    """What is known of a launch when its kernel is rewritten, if all its tensormaps are parameters.
 
     first: name of the first parameter. cluster: CTAs of a cluster. maps: (offset from the first
-    parameter, of 4-bit elements, bytes of the box), ascending: a rewritten program tells them by
-    the address of a map, at no load.
+    parameter in bytes, whether of 4-bit elements, bytes of the box), by offset. From the address of
+    a map a rewritten program tells which one it is, without a load.
     """
 
     first: str
@@ -111,7 +110,7 @@ class LaunchFacts:
     def of(
         first: str, cluster: int, params: bytes, places: list[tuple[int, int, int]]
     ) -> LaunchFacts:
-        """The facts of parameters as packed for a B200."""
+        """The facts of a launch with these parameters, as packed for a B200."""
         found = []
         for at in maps_in(params, places):
             t = decode(params[at : at + BYTES])
@@ -119,7 +118,7 @@ class LaunchFacts:
         return LaunchFacts(first, cluster, tuple(found))
 
     def steps(self, which: int) -> list[tuple[int, int]]:
-        """(offset, value) wherever number `which` of what is known changes from map to map."""
+        """(offset, value) of each map whose item `which` differs from that of the map before it."""
         found: list[tuple[int, int]] = []
         for one in self.maps:
             if not found or found[-1][1] != one[which]:

@@ -1,4 +1,4 @@
-"""What can go wrong when a B200 kernel is run on a Hopper GPU."""
+"""The error of running a B200 kernel on a Hopper GPU."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from __future__ import annotations
 class HopperError(RuntimeError):
     """A launch cannot be prepared, compiled or run; str() says what was expected and what came.
 
-    kind: a word for reports ("unsupported": the kernel uses something that is not carried over;
-    "missing": a compiler or GPU; "compile": the assembler refused the program; "launch": the driver
-    did).
+    kind: a word for reports. "unsupported": the kernel uses something that Hopper cannot run;
+    "missing": a compiler or GPU is missing; "compile": the assembler refused the program; "launch":
+    the driver refused the launch.
     """
 
     def __init__(self, kind: str, message: str):

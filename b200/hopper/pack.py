@@ -1,8 +1,9 @@
-"""A launch in a file: recorded where the DSL is, run where a Hopper GPU is.
+"""A launch in a file: recorded on a machine with the DSL, run on a machine with a Hopper GPU.
 
-A pack holds the PTX for sm_100a, the kernel parameters of every launch of one call, and where in
-them the addresses of tensors are. The tensors are in it, or the case that its maker can make them
-from again on any machine (`python -m harness packs` does that with the leaderboards' cases).
+A pack holds the PTX for sm_100a, the kernel parameters of every launch of one call, and the places
+of tensor addresses in the parameters. It holds the tensors, too, or a case: a description from
+which its maker makes the tensors again on any machine (`python -m harness packs` does that with the
+leaderboards' cases).
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Relocation:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that a launch is handed besides the tensors of its maker. contents: None for any.
-    relocations: of addresses in the contents.
+    """Memory that a launch uses besides the tensors of the pack. contents: its bytes, None if any
+    bytes will do. relocations: the addresses in the contents.
     """
 
     size: int
@@ -49,7 +50,9 @@ class Buffer:
 
 @dataclass(frozen=True)
 class PackedLaunch:
-    """One launch. program: index of its PTX; params: as recorded; smem: dynamic, in bytes."""
+    """One launch. program: index of its PTX. params: as recorded. smem: dynamic shared memory of a
+    CTA in bytes.
+    """
 
     program: int
     kernel: str
@@ -61,18 +64,18 @@ class PackedLaunch:
     relocations: tuple[Relocation, ...]
 
     def relocated(self, addresses: list[int]) -> bytes:
-        """The parameters with tensors and buffers at these addresses."""
+        """The parameters for tensors, and after them buffers, at these addresses."""
         return relocated(self.params, self.relocations, addresses)
 
 
 @dataclass(frozen=True)
 class Pack:
-    """programs: PTX. case: what the tensors can be made from again, or None. tensors: their bytes,
-    or None where there is a case.
+    """The launches of one call. programs: PTX. case: what the tensors can be made from again, or
+    None. tensors: their bytes, or None if there is a case.
 
-    digests, sizes: SHA-256 and bytes of every tensor before the launches. read_bytes: what one call
-    must read at least. expected: SHA-256 of every tensor after the launches, or None. buffers:
-    what else the launches are handed; a relocation numbers them after the tensors.
+    digests, sizes: SHA-256 and bytes of every tensor before the launches. read_bytes: the bytes
+    that one call must read at least. expected: SHA-256 of every tensor after the launches, or None.
+    buffers: other memory of the launches; a relocation numbers buffers after the tensors.
     """
 
     programs: tuple[str, ...]
@@ -87,7 +90,7 @@ class Pack:
     buffers: tuple[Buffer, ...] = ()
 
     def buffer_contents(self, addresses: list[int]) -> list[bytes | None]:
-        """The contents of each buffer, for tensors and then buffers at these addresses."""
+        """The contents of each buffer, for tensors, and after them buffers, at these addresses."""
         return [
             None if b.contents is None else relocated(b.contents, b.relocations, addresses)
             for b in self.buffers
@@ -155,7 +158,7 @@ def load(path: Path) -> Pack:
 
 
 def relocated(data: bytes, relocations: tuple[Relocation, ...], addresses: list[int]) -> bytes:
-    """Data with the addresses in it as they are where tensors lie at `addresses`."""
+    """A copy of `data` with its relocated words set for tensors that lie at `addresses`."""
     moved = bytearray(data)
     for r in relocations:
         struct.pack_into("<Q", moved, r.at, addresses[r.tensor] + r.offset)
@@ -206,9 +209,9 @@ def digest(storage) -> str:
 
 
 class Recorder(Gpu):
-    """Records launches under the host code of a program; with `emulate` the emulator runs them,
-    too. memory_seen: (address, bytes) of what could be in the parameters of a launch, and its
-    contents then, where it is small.
+    """Records the launches of a program's host code; with `emulate` the emulator also runs them.
+    memory_seen: (address, bytes) of memory that a launch's parameters could point to, and its
+    contents at that time if it is small.
     """
 
     def __init__(self, emulate: bool = False):
@@ -238,10 +241,10 @@ def record(
     case: dict[str, Any] | None = None,
     read_bytes: int | None = None,
 ) -> Pack:
-    """Call `kernel(data)` once and pack its launches; b200.install(gpu=recorder) comes before.
+    """Call `kernel(data)` once and pack its launches. Call b200.install(gpu=recorder) before.
 
-    case: what `data` can be made from again; without, the tensors are packed. read_bytes: what the
-    call must read at least; all tensors, if None.
+    case: what `data` can be made from again; without a case the tensors are packed. read_bytes: the
+    bytes that the call must read at least; None for those of all tensors.
     """
     tensors = storages(data)
     before = tuple(digest(t) for t in tensors)
@@ -260,8 +263,8 @@ def record(
 
 
 def packed_launches(recorder: Recorder, chosen: list[int] | None = None) -> Pack:
-    """The launches that were recorded, or some of them by number, as one call, to be timed: memory
-    of more than SMALL bytes is packed as its size. Raises HopperError.
+    """The recorded launches as one call, to be timed. chosen: numbers of the launches, None for
+    all. Of memory with more than SMALL bytes only the size is packed. Raises HopperError.
     """
     count = len(recorder.recorded)
     chosen = list(range(count)) if chosen is None else chosen
@@ -320,7 +323,7 @@ def relocations(
 ) -> tuple[Relocation, ...]:
     """The 8-byte words of parameters that hold an address inside one of `ranges` (address, bytes).
 
-    Of a tensormap only the first: its second half is whatever was in memory.
+    In a tensormap only the first word counts: its second half is whatever was in memory.
     """
     maps = maps_in(params, [(p.offset, p.size, p.align) for p in places])
     found = []

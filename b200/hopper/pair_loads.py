@@ -1,18 +1,21 @@
-"""TMA loads with `.cta_group::2` where only loads are measured: nothing waits that does not on a
-B200.
+"""TMA loads with `.cta_group::2`, for runs that measure loads only.
 
-On a B200 such a load may signal a barrier of the other CTA of the pair, on Hopper one of a CTA
-that it writes to. Here the bytes that it writes to the other CTA's side are told that CTA's barrier
-at once; those that land where the barrier is are told by the load itself, as on a B200. So a stage
-counts as full when the half of the CTA that waits has landed: both halves were asked for together,
-and are as large. Nobody waits for bytes that land elsewhere, as none of the program's barriers is
-signalled where they do: an mbarrier of ours in the CTA that they are for counts them, and its last
-warp waits for them before it exits. What lands in a CTA that has left is a launch failure.
+Nothing waits here that would not wait on a B200. On a B200 such a load may signal a barrier of the
+other CTA of the pair; on Hopper it can only signal a barrier of a CTA that it writes to. So the
+rewritten program splits the signal. The load itself signals the bytes that land in the barrier's
+CTA, as on a B200. The bytes that land in the other CTA of the pair are reported to the barrier at
+once, before they have landed. So a stage counts as full when the half of the CTA that waits has
+landed; both halves were asked for together, and are equally large.
 
-A multicast signals one place in every CTA that it writes to: our mbarrier where all of them are on
-the other side of their pairs than the barrier, else the program's. Of a mask with both sides, what
-goes to the other side is announced to the barrier in the same place there, which nobody waits for,
-and the place is noted: the last warp of a CTA arrives for all that this barrier lacks, and waits.
+Nobody waits for the bytes that land in the other CTA, because they signal none of the program's
+barriers. An mbarrier that we add to that CTA counts them, and the CTA's last warp waits for them
+before it exits: a copy that lands in a CTA that has exited is a launch failure.
+
+A multicast signals the same place in every CTA that it writes to. That is our mbarrier if all these
+CTAs are on the other side of their pairs than the barrier; else it is the program's barrier. If the
+mask has CTAs on both sides, the bytes for the other side are announced to the barrier in the same
+place there, for which nobody waits. That place is noted: the last warp of a CTA makes all arrivals
+that this barrier lacks, and waits for it.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ _COMPLETE = "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64"
 
 
 def fact(block: Block, facts: LaunchFacts, map_: str, which: int) -> str:
-    """A 32-bit operand with a fact number `which` (LaunchFacts.maps) of the map at an address."""
+    """A 32-bit operand with item `which` of LaunchFacts.maps, for the map at an address."""
     steps = facts.steps(which)
     if not steps:
         raise HopperError("unsupported", "tensor copies, and no tensormap among the parameters")
@@ -62,7 +65,7 @@ def write(
     map_: str,
     number: int,
 ) -> None:
-    """The load, and what it tells whom. opcode, operands: without `.cta_group`. number: of the
+    """Write the load and its signals. opcode, operands: without `.cta_group`. number: of the
     statement, for its label.
     """
     nbytes = fact(block, facts, map_, 2)
@@ -234,8 +237,8 @@ HOPPER_NOTED:
 
 
 def framed(text: str, dynamic: str) -> str:
-    """The one kernel of a module with a beginning that makes the CTA's mbarrier, and an end that
-    waits for it. dynamic: the symbol of dynamic shared memory.
+    """The one kernel of a module, with code at its start that makes our mbarrier of the CTA and
+    code at its end that waits for it. dynamic: the symbol of dynamic shared memory.
     """
     entry = re.search(r"\.entry\s+[\w$]+", text)
     if entry is None:

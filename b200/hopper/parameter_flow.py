@@ -14,8 +14,8 @@ _REGISTER = re.compile(r"%\w+")
 
 
 def parameters_behind(text: str, names: Iterable[str]) -> dict[str, set[str]]:
-    """Register -> those parameters of `names` whose address it may hold; registers of a PTX module
-    without comments that may hold something else are left out.
+    """Register -> the parameters of `names` whose address it may hold. A register that may also
+    hold something else is left out. text: a PTX module without comments.
     """
     sources: dict[str, set[str]] = defaultdict(set)
     for opcode, operands in _INSTRUCTION.findall(text):

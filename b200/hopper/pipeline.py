@@ -1,13 +1,14 @@
-"""The load pipeline of a packed kernel alone, on a Hopper GPU, against what DRAM gives.
+"""Times the load pipeline of a packed kernel on a Hopper GPU, and compares it with DRAM's rate.
 
     python -m b200.hopper.pipeline packs/gemm-benchmark-0.npz ... [--json FILE]
 
 TMA, bulk copies, barriers, schedule and epilogue are the kernel's own. The MMAs and the copies to
 tensor memory are left out, so a stage is released as soon as it has landed. Inputs are cold: copies
-of them that together exceed L2 take turns. Beside it stands a kernel that only reads as many bytes
-with ordinary loads, measured alike: what DRAM gives a launch of this size. The kernel is also
-measured with its own arrives at other CTAs relaxed: the difference is what their release costs.
-What is printed is of this GPU, with its number of SMs and its DRAM; it is no time of a B200.
+of them that together exceed L2 take turns. A second kernel is timed in the same way: it only reads
+as many bytes with ordinary loads, and shows what DRAM gives a launch of this size. The packed
+kernel is also timed with its own arrives at other CTAs relaxed: the difference is the cost of their
+release. The times are those of this GPU, with its number of SMs and its DRAM; they are no times of
+a B200.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ READ_SHAPE = (2, 512)  # CTAs a multiprocessor and their threads, of the kernel 
 
 @dataclass(frozen=True)
 class Measured:
-    """input_bytes: read by one call; us: microseconds a call, from launch to launch in a CUDA
-    graph; without_releases_us: the same where remote arrives do not release; read_us: ordinary
-    loads of as many bytes.
+    """The times of one pack. input_bytes: read by one call. us: microseconds a call, from launch to
+    launch in a CUDA graph. without_releases_us: the same if remote arrives do not release. read_us:
+    the same for ordinary loads of as many bytes.
     """
 
     pack: str
@@ -93,7 +94,9 @@ def measure(pack: Pack, name: str, copy_gb_s: float) -> Measured:
 
 
 def read_time(size: int, copies: int) -> float:
-    """Microseconds of a launch that reads `size` bytes, of `copies` that take turns."""
+    """Microseconds of a launch that reads `size` bytes with ordinary loads; `copies` buffers of
+    that size take turns.
+    """
     import torch
 
     places = [(0, 8, 8), (8, 8, 8), (16, 8, 8)]
@@ -108,7 +111,7 @@ def read_time(size: int, copies: int) -> float:
 
 
 def copy_rate() -> float:
-    """GB/s of a copy of 4 GiB from device to device, bytes read and written."""
+    """GB/s of a copy of 4 GiB from device to device; bytes read and bytes written both count."""
     import torch
 
     a, b = (torch.empty(4 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))

@@ -1,4 +1,4 @@
-"""Packs every launch of a program, with its tensors and what the emulator makes of them.
+"""Packs every launch of a program, with its tensors and the results of the emulator.
 
     python -m b200 run --pack OUT.npz SCRIPT [its arguments]
 

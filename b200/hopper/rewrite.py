@@ -1,6 +1,6 @@
-"""PTX compiled for sm_100a, retargeted to sm_90a.
+"""Rewrites PTX that was compiled for sm_100a into PTX for sm_90a.
 
-Everything that Hopper has stays as it is. In place of the rest:
+Everything that Hopper has stays as it is. The rest is replaced:
 
     tcgen05               calls of the device functions (device/), by the thread or warp that would
                           issue the instruction
@@ -46,9 +46,9 @@ PRIVATE_BYTES = pair_loads.BEHIND  # of shared memory; as in device/barriers.cu
 class Retargeted:
     """A PTX module for sm_90a.
 
-    tmem: it needs tensor memory in global memory. private_bytes: dynamic shared memory to add to
-    what the kernel asks for. edits_maps: it changes dimensions of tensormaps on the device, which
-    4-bit elements do not survive.
+    tmem: whether it needs tensor memory in global memory. private_bytes: dynamic shared memory to
+    add to what the kernel asks for. edits_maps: whether it changes dimensions of tensormaps on the
+    device; this goes wrong for maps of 4-bit elements.
     """
 
     text: str
@@ -57,7 +57,7 @@ class Retargeted:
     edits_maps: bool
 
     def smem(self, asked: int) -> int:
-        """Dynamic shared memory to launch it with, where the kernel asks for so many bytes."""
+        """Bytes of dynamic shared memory to launch with, if the kernel asks for `asked` bytes."""
         return -(-asked // 8) * 8 + self.private_bytes if self.private_bytes else asked
 
 
@@ -71,11 +71,11 @@ def retarget(
 ) -> Retargeted:
     """Rewrite a PTX module and add the device functions (PTX for sm_90a). Raises HopperError.
 
-    tcgen05: writes what takes the place of these instructions. four_bit: parameters that are
-    tensormaps, and whether of 4-bit elements. facts: of the launch of a module's one kernel, whose
-    loads for the other CTA of a pair then do not wait (pair_loads.py), and whose copies by other
-    maps, or by one of both kinds, look there what the map is; without facts, at the map's mark.
-    whole_sectors: 256-bit stores write a sector at once (wide_stores.py).
+    tcgen05: a function that writes what replaces these instructions. four_bit: parameter that is a
+    tensormap -> whether of 4-bit elements. facts: those of the launch of the module's one kernel.
+    With them, loads for the other CTA of a pair do not wait (pair_loads.py), and a copy whose map
+    is not known from `four_bit` looks up the kind of the map in the facts; without them it loads
+    the map's mark. whole_sectors: 256-bit stores write a sector at once (wide_stores.py).
     """
     text = without_comments(text).replace("\0", "")
     if not re.search(r"\.target\s+sm_10[03][af]?\b", text):
@@ -103,8 +103,8 @@ def without_tensor_core(
     four_bit: Mapping[str, bool] = NO_MAPS,
     cluster: int = LARGEST_CLUSTER,
 ) -> Retargeted:
-    """As retarget, with tcgen05 left out but for its arrives: what remains is the load pipeline and
-    an epilogue of zeros. cluster: CTAs of a cluster, at most."""
+    """As retarget, but without tcgen05 except for its arrives: the load pipeline remains, and an
+    epilogue of zeros. cluster: CTAs of a cluster, at most."""
     return retarget(text, device, partial(tmem_text.leave_out, cluster=cluster), four_bit)
 
 
@@ -114,8 +114,8 @@ def without_releases(
     four_bit: Mapping[str, bool] = NO_MAPS,
     cluster: int = LARGEST_CLUSTER,
 ) -> Retargeted:
-    """As without_tensor_core, and the kernel's own arrives at other CTAs do not release, either:
-    what is faster by that, they cost."""
+    """As without_tensor_core, and the kernel's own arrives at other CTAs do not release. The time
+    saved against without_tensor_core is the cost of the releases."""
     found = without_tensor_core(text, device, four_bit, cluster)
     relaxed = found.text.replace(tmem_text.RELEASING_ARRIVE, tmem_text.RELAXED_ARRIVE)
     return replace(found, text=relaxed)
@@ -124,16 +124,17 @@ def without_releases(
 def loads_and_epilogue(
     text: str, device: str, kernel: str, facts: LaunchFacts | None, cluster: int
 ) -> Retargeted:
-    """What two programs are compared by: one kernel with its loads, barriers, schedule and
-    epilogue, without tensor core. facts: None where tensormaps are not parameters. Raises
-    HopperError.
+    """The form in which programs are compared: one kernel with its loads, barriers, schedule and
+    epilogue, without tensor core. facts: None if tensormaps are not parameters. Raises HopperError.
     """
     tcgen05 = partial(tmem_text.leave_out, cluster=cluster, values=True)
     return retarget(only(text, kernel), device, tcgen05, facts=facts, whole_sectors=True)
 
 
 def only(text: str, kernel: str) -> str:
-    """The module without its other kernels, and without line information, which names them."""
+    """The module with `kernel` alone: without other kernels, and without line information, because
+    that names them.
+    """
     text = re.sub(r"^[ \t]*\.loc\s[^\n]*", "", without_comments(text), flags=re.MULTILINE)
     text = re.sub(r"\.section\s+\.debug_\w+\s*\{[^}]*\}", "", text)
     parts, at = [], 0

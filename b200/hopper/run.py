@@ -1,4 +1,4 @@
-"""Load and launch a retargeted kernel on a Hopper GPU, through cuda-python and torch."""
+"""Loads and launches a retargeted kernel on a Hopper GPU, through cuda-python and torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PORTABLE_CLUSTER = 8
 
 
 def require_gpu() -> str:
-    """The GPU's name. Raises HopperError without a Hopper GPU, torch or cuda-python."""
+    """The Hopper GPU's name. Raises HopperError if it, torch or cuda-python is missing."""
     try:
         import torch
     except ImportError:
@@ -61,7 +61,9 @@ def checked(result: tuple) -> Any:
 
 @dataclass(frozen=True)
 class Shape:
-    """grid and cluster in CTAs, block in threads; smem: dynamic shared memory in bytes."""
+    """The shape of a launch. grid, cluster: in CTAs; block: in threads; smem: dynamic shared memory
+    in bytes.
+    """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -74,7 +76,7 @@ class Shape:
 
 
 def facts_of(text: str, name: str, cluster: Dim3, params: bytes) -> LaunchFacts | None:
-    """What is known of a launch before it runs; None where it has no tensormaps as parameters."""
+    """What is known of a launch before it runs; None if no parameter is a tensormap."""
     parameters = parse(text).kernels[name].params
     places = [(p.offset, p.size, p.align) for p in parameters]
     if not maps_in(params, places):
@@ -88,7 +90,7 @@ def places_of(text: str, name: str) -> list[tuple[int, int, int]]:
 
 
 class Image:
-    """A kernel of a PTX module for sm_90a, loaded. places: as `places_of` gives them."""
+    """A loaded kernel of a PTX module for sm_90a. places: as `places_of` gives them."""
 
     def __init__(self, text: str, name: str, places: list[tuple[int, int, int]]):
         import torch
@@ -139,8 +141,9 @@ class Image:
 
 
 class HopperKernel:
-    """A kernel of a PTX module for sm_100a, on this GPU. rewrite: a function like `retarget`, of
-    the module and the device functions; or what it has made of a module that needs none of them.
+    """A kernel of a PTX module for sm_100a, on this GPU. rewrite: a function like `retarget`, with
+    the module and the device functions as its arguments; or its result, for a module that needs no
+    device functions.
     """
 
     def __init__(
@@ -156,8 +159,8 @@ class HopperKernel:
         self.image = Image(self.program.text, name, places_of(text, name))
 
     def launch(self, shape: Shape, params: bytes) -> None:
-        """Run it once and wait; params: as packed for a B200, with addresses of this GPU. Raises
-        HopperError.
+        """Run it once and wait. params: as packed for a B200, but with addresses of this GPU.
+        Raises HopperError.
         """
         shape = self._with_private_bytes(shape)
         workspace = self._tensor_memory(shape) if self.program.tmem else None
@@ -165,7 +168,9 @@ class HopperKernel:
         del workspace
 
     def prepared(self, shape: Shape) -> Callable[[bytes], None]:
-        """A function that launches and does not wait; all launches share tensor memory."""
+        """A function that takes parameters, launches and does not wait. All its launches share one
+        tensor memory.
+        """
         shape = self._with_private_bytes(shape)
         workspace = self._tensor_memory(shape) if self.program.tmem else None
         self.image.prepare(shape)
@@ -179,7 +184,7 @@ class HopperKernel:
         return replace(shape, smem=self.program.smem(shape.smem))
 
     def carried_over(self, params: bytes) -> bytes:
-        """The parameters with tensormaps as Hopper takes them. Raises HopperError."""
+        """The parameters, with their tensormaps converted for Hopper. Raises HopperError."""
         return carried_over(params, self.image.places, self.program)
 
     def _tensor_memory(self, shape: Shape):
@@ -204,7 +209,7 @@ class HopperKernel:
 
 
 def carried_over(params: bytes, places: list[tuple[int, int, int]], program: Retargeted) -> bytes:
-    """Parameters as packed for a B200, with tensormaps as Hopper takes them. Raises HopperError."""
+    """Parameters packed for a B200, with tensormaps converted for Hopper. Raises HopperError."""
     converted = bytearray(params)
     for at in maps_in(params, places):
         found = params[at : at + MAP_BYTES]

@@ -1,4 +1,4 @@
-"""Run packs (pack.py) on this machine's Hopper GPU: right, repeatable, as expected?
+"""Runs packs (pack.py) on this machine's Hopper GPU: are results right, repeatable, as expected?
 
     python -m b200.hopper.run_pack packs/*.npz [--repeat 10] [--json results.json]
 
@@ -26,12 +26,12 @@ LARGEST_KEPT = 1 << 20
 
 @dataclass
 class Result:
-    """What became of a pack.
+    """The result of running a pack.
 
-    status: pass | fail | error; of a case its maker's check decides, not the emulator's bits.
-    outputs: SHA-256 of each tensor after the launches (those that changed). same_inputs,
-    same_repeats, as_expected: None where there is nothing to compare. seconds: wall clock of each
-    call, tensor memory's set-up and waiting included: never the kernel's time on a B200.
+    status: pass | fail | error; for a case its maker's check decides, not the emulator's bits.
+    outputs: SHA-256 of each tensor that the launches changed. same_inputs, same_repeats,
+    as_expected: None if there is nothing to compare. seconds: wall clock of each call, with the
+    set-up of tensor memory and the waiting in it: never the kernel's time on a B200.
     """
 
     pack: str
@@ -46,7 +46,7 @@ class Result:
 
 
 class Cases(Protocol):
-    """What knows the cases that packs name: makes their data again, and says what is wrong."""
+    """The maker of the cases that packs name: it makes their data again and checks the results."""
 
     def make(self, case: dict[str, Any]) -> Any:
         """The data of a case on the GPU, ready for a call."""
@@ -60,10 +60,11 @@ class Cases(Protocol):
 def run(
     pack: Pack, name: str, repeat: int, keep: Path | None = None, cases: Cases | None = None
 ) -> Result:
-    """Run a pack `repeat` times on the GPU and hold the result against what is expected.
+    """Run a pack `repeat` times on the GPU and compare the result with what is expected.
 
     keep: a folder for results of at most LARGEST_KEPT bytes that are not as expected. cases: makes
-    and checks the data of packs that name a case; HopperError for such a pack without it.
+    and checks the data of a pack that names a case. Raises HopperError for such a pack if it is
+    None.
     """
     result = Result(name, pack.case, "pass")
     data, tensors = _inputs(pack, cases)
@@ -101,7 +102,9 @@ def run(
 
 
 def buffers_of(pack: Pack, tensors: list) -> list:
-    """The buffers of a pack on the GPU, for its tensors there; random where it has no contents."""
+    """The buffers of a pack on the GPU. tensors: the pack's tensors on the GPU. A buffer without
+    contents gets random bytes.
+    """
     import torch
 
     buffers = [

@@ -44,9 +44,12 @@ NO_DEVICE_FUNCTIONS = ".version 8.8\n"
 
 @dataclass(frozen=True)
 class Contestant:
-    """ctas, cluster: of the largest launch; fit: CTAs of it that this GPU's SMs hold at once by
+    """A program in the comparison, and its times.
+
+    ctas, cluster: of its largest launch. fit: how many of these CTAs this GPU's SMs hold at once by
     threads and dynamic shared memory, if clusters find room. us: microseconds a call, from call to
-    call in a CUDA graph, one a round. ratios: over the first contestant's time of the same round.
+    call in a CUDA graph, one for each round. ratios: us over the first contestant's us of the same
+    round.
     """
 
     name: str
@@ -69,7 +72,7 @@ class Contestant:
 
 
 def rewritten(pack: Pack, number: int) -> Retargeted:
-    """What is measured of a launch of a pack. Raises HopperError."""
+    """Launch number `number` of a pack, rewritten in the form that is timed. Raises HopperError."""
     launch = pack.launches[number]
     text = pack.programs[launch.program]
     facts = facts_of(text, launch.kernel, launch.cluster, launch.params)
@@ -114,7 +117,7 @@ def prepared(pack: Pack) -> Callable[[int], None]:
 
 
 def measure(packs: Sequence[Pack], names: Sequence[str], rounds: int) -> list[Contestant]:
-    """Times of all packs, each in a CUDA graph of its own, replayed in turns. HopperError."""
+    """Time all packs: each is a CUDA graph, and the graphs take turns. Raises HopperError."""
     import torch
 
     graphs = []
@@ -146,7 +149,7 @@ def measure(packs: Sequence[Pack], names: Sequence[str], rounds: int) -> list[Co
 
 
 def assembled(pack: Pack) -> str:
-    """What a pack's launches are on Hopper, in words. Raises HopperError."""
+    """A text that says what a pack's launches are on Hopper. Raises HopperError."""
     sizes = []
     for number in range(len(pack.launches)):
         code = toolchain.assemble(rewritten(pack, number).text)
@@ -156,8 +159,8 @@ def assembled(pack: Pack) -> str:
 
 
 def contests_of(paths: Sequence[Path]) -> list[tuple[str, list[tuple[str, Path]]]]:
-    """(what, [(name, pack)]) of each comparison: of the packs, or where folders are named, of the
-    packs that have the same name in all of them. Raises HopperError.
+    """(title, [(name, path of a pack)]) of each comparison. Paths of packs make one comparison;
+    folders make one for each file name that all of them have. Raises HopperError.
     """
     if not any(path.is_dir() for path in paths):
         stems = [path.stem for path in paths]
@@ -176,7 +179,7 @@ def contests_of(paths: Sequence[Path]) -> list[tuple[str, list[tuple[str, Path]]
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command. 0 if all was measured (or assembled), 2 if something was refused."""
+    """The command. Returns 0 if all was measured (or assembled), 2 if something was refused."""
     parser = argparse.ArgumentParser(
         prog="python -m b200 pipeline",
         description=__doc__,

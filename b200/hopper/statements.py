@@ -1,4 +1,4 @@
-"""PTX text as statements: found, taken apart and written back (PTX ISA 4.2, 4.3)."""
+"""Finds statements in PTX text, takes them apart and writes new ones (PTX ISA 4.2, 4.3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def without_comments(text: str) -> str:
 
 
 def closing(text: str, opening: int) -> int:
-    """Where the brace closes that opens at a place."""
+    """The index of the brace that closes the one at index `opening`."""
     depth = 0
     for match in re.compile(r"[{}]").finditer(text, opening):
         depth += 1 if match[0] == "{" else -1
@@ -43,7 +43,7 @@ class Statement:
 
 
 def finder(prefixes: list[str]) -> re.Pattern:
-    """A pattern of statements whose opcode starts with one of `prefixes` (regular expressions)."""
+    """A pattern for statements whose opcode starts with one of `prefixes` (regular expressions)."""
     return re.compile(
         r"(?<![\w.$%])(?P<guard>(?:@!?[\w%$.]+\s+)?)(?P<opcode>(?:"
         + "|".join(prefixes)
@@ -58,12 +58,12 @@ def statement(match: re.Match) -> Statement:
 
 
 def elements(token: str) -> list[str]:
-    """Operands of a vector `{a, b}`."""
+    """The operands in a vector `{a, b}`."""
     return split_operands(token.strip()[1:-1])
 
 
 def wide(register: str) -> bool:
-    """Whether a register of NVVM's naming holds 64 bits."""
+    """Whether a register holds 64 bits, by its name as NVVM names registers."""
     return register.startswith("%rd")
 
 
@@ -75,7 +75,7 @@ class Block:
     registers: list[tuple[str, str]] = field(default_factory=list)
 
     def register(self, kind: str) -> str:
-        """A new register of PTX type `kind`, as "b32"."""
+        """A new register of PTX type `kind`, such as "b32"."""
         name = f"hopper_{kind}_{len(self.registers)}"
         self.registers.append((kind, name))
         return name
@@ -110,7 +110,7 @@ class Block:
         return found
 
     def shared(self, statement: Statement, token: str) -> str:
-        """A 32-bit shared address, from a generic one where the opcode names no state space."""
+        """A 32-bit shared address; a generic one is converted if the opcode has no state space."""
         if any(m.startswith("shared") for m in statement.mods):
             return self.address(token)
         generic, found = self.address(token, "b64"), self.register("b64")
@@ -154,7 +154,7 @@ class Block:
         return out
 
     def text(self, guard: str, number: int) -> str:
-        """The block, skipped where the guard of the statement does not hold."""
+        """The PTX of the block; it is skipped where the guard of the statement does not hold."""
         declared = [f".reg .{kind} {name};" for kind, name in self.registers]
         body = ["{", *declared, *self.lines, "}"]
         if guard:

@@ -1,4 +1,4 @@
-"""Where a result was measured: device, driver, versions, date."""
+"""Says where a result was measured: device, driver, versions, date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Microseconds of work on a Hopper GPU, between events."""
+"""Times work on a Hopper GPU, in microseconds between two CUDA events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AHEAD = 20_000_000  # clk that the GPU is busy, 10 ms, in which the host fills t
 
 
 def between_events(work: Callable[[], object]) -> float:
-    """Microseconds of what `work` enqueues."""
+    """Microseconds that the GPU takes for what `work` enqueues."""
     import torch
 
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -26,7 +26,7 @@ def between_events(work: Callable[[], object]) -> float:
 
 
 def captured(call: Callable[[int], None], calls: int) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of call(0), call(1) ... that enqueue kernels; call(0) runs before, once."""
+    """A CUDA graph of the kernels that call(0), call(1) ... enqueue. call(0) runs once before."""
     import torch
 
     call(0)
@@ -39,14 +39,14 @@ def captured(call: Callable[[int], None], calls: int) -> torch.cuda.CUDAGraph:
 
 
 def graph_us(call: Callable[[int], None]) -> float:
-    """Microseconds a call, of LAUNCHES in a CUDA graph, the median of REPLAYS."""
+    """Microseconds a call, of LAUNCHES calls in a CUDA graph: the median of REPLAYS replays."""
     graph = captured(call, LAUNCHES)
     times = [between_events(graph.replay) / LAUNCHES for _ in range(REPLAYS)]
     return sorted(times)[REPLAYS // 2]
 
 
 def queue_us(call: Callable[[int], None], calls: int) -> float:
-    """Microseconds a call, of `calls` that the GPU finds in its queue, the median of ROUNDS."""
+    """Microseconds a call, of `calls` calls that wait in the GPU's queue: the median of ROUNDS."""
     import torch
 
     def enqueue() -> None:

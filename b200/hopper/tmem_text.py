@@ -1,4 +1,4 @@
-"""tcgen05 instructions -> calls of the device functions (PTX ISA 9.7.16)."""
+"""Rewrites tcgen05 instructions into calls of the device functions (PTX ISA 9.7.16)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LANE_SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
 
 
 def replace(s: Statement, block: Block) -> None:
-    """Write what stands for a tcgen05 instruction. Raises HopperError where nothing does."""
+    """Write what replaces a tcgen05 instruction. Raises HopperError if nothing can."""
     action = s.mods[1]
     if action in ("wait::ld", "wait::st", "relinquish_alloc_permit"):
         return
@@ -73,7 +73,7 @@ def _copy(s: Statement, block: Block) -> None:
 
 
 def register_cells(shape: str, count: int) -> list[tuple[int, int]]:
-    """(lane, column) of each of a thread's registers, from that of its register 0."""
+    """(lane, column) of each register of a thread, relative to that of its register 0."""
     if shape in ("32x32b", "16x32bx2"):
         return [(0, i) for i in range(count)]
     if shape == "16x64b":
@@ -172,12 +172,15 @@ def _commit(s: Statement, block: Block) -> None:
 def leave_out(
     s: Statement, block: Block, cluster: int = LARGEST_CLUSTER, values: bool = False
 ) -> None:
-    """Write what stands for a tcgen05 instruction where nothing is computed: addresses are zero,
-    and what is loaded is, too, or with `values` something that ptxas cannot know, so that it keeps
-    what an epilogue does with it; a commit arrives at the CTAs of its mask, of `cluster` CTAs.
+    """Write what replaces a tcgen05 instruction if nothing is to be computed.
 
-    Nothing was read from the stage, so there is nothing to release: a releasing arrive at another
-    CTA costs the issuing thread about half a microsecond, a commit of the tensor core nothing.
+    Addresses are zero. Loaded values are zero; with `values` they are numbers that ptxas cannot
+    know, so that it keeps the code of an epilogue. A commit arrives at those of `cluster` CTAs that
+    its mask names.
+
+    The arrive does not release. Nothing was read from the stage, so there is nothing to release,
+    and a releasing arrive at another CTA costs the issuing thread about half a microsecond, where a
+    commit of the tensor core costs nothing.
     """
     action = s.mods[1]
     if action == "alloc":

@@ -1,4 +1,4 @@
-"""CUDA C++ to PTX by NVRTC or nvcc, PTX to machine code by ptxas or the driver."""
+"""Compiles CUDA C++ to PTX by NVRTC or nvcc, and PTX to machine code by ptxas or the driver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def source() -> str:
 
 @functools.cache
 def device_functions() -> str:
-    """The device functions as PTX for sm_90a. Raises HopperError without NVRTC and nvcc."""
+    """The device functions as PTX for sm_90a. Raises HopperError if NVRTC and nvcc are missing."""
     reasons = []
     for compiler in (with_nvrtc, with_nvcc):
         try:
@@ -91,7 +91,7 @@ def has_ptxas() -> bool:
 
 
 def assemble(ptx: str) -> bytes:
-    """Machine code if ptxas is on the PATH; else the PTX itself, which the driver compiles."""
+    """Machine code of `ptx` if ptxas is on the PATH; else the PTX itself, for the driver."""
     if not has_ptxas():
         return ptx.encode() + b"\0"
     with tempfile.TemporaryDirectory() as folder:

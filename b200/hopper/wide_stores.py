@@ -1,10 +1,10 @@
-"""256-bit stores to global memory where stores are timed.
+"""256-bit stores to global memory, for runs that time stores.
 
-In two stores of 128 bits each sector is written in two halves, which costs an H200 2.9 times the
-time of whole ones (docs/hopper.md), a B200 nothing. So lanes exchange halves: the first store
-writes the sectors of lanes 0 to 15, the second those of lanes 16 to 31, two lanes a sector, and
-sectors that follow one another stay together. Where not all lanes of the warp take part, two
-halves it is.
+Hopper needs two stores of 128 bits. If each store writes half of every sector, an H200 takes 2.9
+times as long as for whole sectors (docs/hopper.md); a B200 loses nothing. So lanes exchange halves:
+the first store writes the sectors of lanes 0 to 15, the second those of lanes 16 to 31, with two
+lanes for a sector. Sectors that follow one another stay together. If not all lanes of the warp take
+part, each store writes half of every sector.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def write(
     rest: Sequence[str],
     number: int,
 ) -> None:
-    """opcode: of the 128-bit store, with `.v4.b32`. values: eight of 32 bits or four of 64. number:
-    of the statement, for its labels.
+    """Write the two stores. opcode: of the 128-bit store, with `.v4.b32`. values: eight operands of
+    32 bits or four of 64. number: of the statement, for its labels.
     """
     base, words = block.address(address, "b64"), _words(block, values)
     all_, odd = block.register("pred"), block.register("pred")

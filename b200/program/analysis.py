@@ -1,9 +1,9 @@
-"""Control flow and uniformity of a kernel: what the translator needs to know before it writes code.
+"""Control flow and uniformity of a kernel: the analyses that the translator needs.
 
-* Basic blocks, cut at labels, after branches, and before instructions that may block, which are
-  executed again on wake-up.
+* Basic blocks. They are cut at labels, after branches, and before an instruction that may block,
+  because it is executed again on wake-up.
 * The immediate post-dominator of each block: where a diverged warp reconverges.
-* Which registers hold the same value in all active lanes ("uniform"): those become Python ints, the
+* Which registers are uniform, with the same value in all active lanes: they become Python ints, the
   others numpy arrays of 32. A register varies if an instruction makes it so, or if lanes that went
   different ways at a divergent branch can see different definitions of it.
 """
@@ -33,7 +33,7 @@ BRANCHES = ("bra", "brx", "ret", "exit", "trap")
 
 @dataclass
 class Op:
-    """An instruction with its registry entry, the factory's product, and its registers."""
+    """An instruction with its registry entry, what the entry's factory made, and its registers."""
 
     ins: Instr
     entry: Entry | None  # None: branch
@@ -166,7 +166,9 @@ def _bits(mask: int):
 
 
 class Uniformity:
-    """Which registers vary between lanes, which keep inactive lanes, and what is live where."""
+    """Which registers vary between lanes, which ones keep the values of inactive lanes, and which
+    are live in each block.
+    """
 
     def __init__(self, kernel: Kernel, blocks: list[Block], block_dim_1d: bool):
         self.blocks, self.block_dim_1d = blocks, block_dim_1d
@@ -249,7 +251,7 @@ class Uniformity:
         return any(self.is_varying(r) for r in op.srcs)
 
     def args_uniform(self, op: Op) -> bool:
-        """Whether all sources are the same in all lanes, guard and kept destinations aside."""
+        """Whether all sources are uniform; the guard and kept destinations are not looked at."""
         n = (
             len(op.ins.operands)
             if op.entry is None
@@ -289,7 +291,7 @@ class Uniformity:
         return isinstance(amount, Imm) and amount.value >= 5 and self.only_tid_x(source)
 
     def may_be_local(self, ins: Instr) -> bool:
-        """Whether a load may read local memory, where one address is another cell for each lane."""
+        """Whether a load may read local memory, where each lane has its own cell at an address."""
         spaces = (
             "global",
             "shared",
@@ -349,7 +351,7 @@ class Uniformity:
 
 
 def is_broadcast(ins: Instr) -> bool:
-    """A shuffle that gives every lane the value of one fixed lane."""
+    """Whether an instruction is a shuffle that gives every lane the value of one fixed lane."""
     if (
         ins.mods[:3] != ("shfl", "sync", "idx")
         or ins.dual

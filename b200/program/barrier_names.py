@@ -1,4 +1,4 @@
-"""What a program calls its mbarriers: the name in the source line that initialises one.
+"""Finds the names of a program's mbarriers in the source lines that initialise them.
 
 cute.arch.mbarrier_init(storage.full.data_ptr() + s, 1)          "full"
 PipelineTmaUmma.create(barrier_storage=storage.ab.data_ptr(), …)  "ab"
@@ -25,8 +25,8 @@ _PATH = re.compile(r"^\s*(?:this->)?(\w+(?:(?:\.|->)\w+)*)\s*(\(?)(.*)")
 
 @cache
 def barrier_name(loc: Loc | None) -> str:
-    """The name by which the code at `loc`, or who called it, initialises an mbarrier; of several
-    the outermost. "" where there is none or the source is not at hand.
+    """The name of the mbarrier that the code at `loc`, or a caller of it, initialises; the name
+    in the outermost call if there are several. "" if there is none or the source is not at hand.
     """
     found = ""
     for each in loc.chain() if loc is not None else ():

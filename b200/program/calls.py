@@ -1,8 +1,9 @@
-"""Chains of calls to a line, for compilers that keep only the innermost frame.
+"""Chains of calls that lead to a source line, for compilers that keep only the innermost frame.
 
-The CuTe DSL traces Python: a helper's operation is given the helper's line, and who called it is
-lost. The host layer registers the chain while it traces and writes its number into the location's
-column (host/source_lines.py), which PTX keeps (`.loc file line column`); the parser finds it here.
+The CuTe DSL traces Python. It gives an operation in a helper the helper's line, and the caller's
+line is lost. So the host layer registers the chain of calls while the DSL traces, and writes the
+chain's number into the column of the location (host/source_lines.py). PTX keeps the column (`.loc
+file line column`), and the parser finds the chain here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ LAST = 0xFFFF  # a column has 16 bits
 
 
 class Call(NamedTuple):
-    """A line of a function on the way to an operation."""
+    """One call on the way to an operation: a line of a function."""
 
     file: str
     line: int
@@ -26,7 +27,7 @@ _numbers: dict[Chain, int] = {}
 
 
 def number(chain: Chain) -> int:
-    """The column that stands for a chain; 0, for none, where there are more than columns."""
+    """The column that stands for a chain; 0 (no chain) when all columns are taken."""
     found = _numbers.get(chain)
     if found is None:
         if len(_chains) > LAST:
@@ -37,6 +38,6 @@ def number(chain: Chain) -> int:
 
 
 def chain(file: str, line: int, column: int) -> Chain:
-    """The chain of a location; empty if its column is only a column."""
+    """The chain of a location; empty if its column stands for no chain."""
     found = _chains[column] if column < len(_chains) else ()
     return found if found and (found[0].file, found[0].line) == (file, line) else ()

@@ -1,11 +1,10 @@
 """The order of an instruction's modifiers.
 
-PTX's grammar gives one order; ptxas takes nearly any, and public programs use that
-(`cp.async.bulk.tensor.2d.cta_group::2.shared::cluster...`). So an instruction whose meaning is
-looked up by the beginning or the end of its name is brought into the grammar's order once, when it
-is parsed; of the others it is asked only which modifiers they have. Modifiers of one kind keep the
-order among themselves: the first of two state spaces is the destination's, the first of two types
-the result's.
+PTX's grammar gives one order; ptxas accepts nearly any, and public programs use that
+(`cp.async.bulk.tensor.2d.cta_group::2.shared::cluster...`). Some instructions are looked up by the
+beginning or the end of their name: these are brought into the grammar's order once, when they are
+parsed. For the others only the set of modifiers matters. Modifiers of one kind keep their order:
+the first of two state spaces is the destination's, the first of two types is the result's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a parsed PTX program is made of (parse.py builds it, the units read it)."""
+"""The parts of a parsed PTX program (parse.py builds them, translator and units read them)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPE_BITS = {
 
 @dataclass(frozen=True)
 class Reg:
-    """A virtual register. Names are unique in the kernel: those of inline-asm scopes are new."""
+    """A virtual register. Names are unique in the kernel: those of inline asm are renamed."""
 
     name: str
     type: str  # "pred", "b16", "b32", "b64", "b128", "f32", ...
@@ -23,7 +23,7 @@ class Reg:
 
 @dataclass(frozen=True)
 class Imm:
-    """An immediate; floats as their bit pattern, negative integers as they are."""
+    """An immediate: a float is stored as its bit pattern, a negative integer as it is."""
 
     value: int
 
@@ -88,9 +88,9 @@ class Loc:
 class Instr:
     """One instruction.
 
-    opcode: the full mnemonic with modifiers; `mods` is it split at the dots.
+    opcode: the full mnemonic with modifiers; `mods` is the opcode split at the dots.
     operands: as in the text, destination(s) first; a dual destination `d|p` is Vec((d, p)) with
-    `dual` set. pred: guard register; the guard is `!pred` where `negated`.
+    `dual` set. pred: guard register; the guard is `!pred` if `negated`.
     """
 
     opcode: str
@@ -106,13 +106,13 @@ class Instr:
         object.__setattr__(self, "mods", tuple(self.opcode.split(".")))
 
     def has(self, *mods: str) -> bool:
-        """Whether any of the modifiers stands in the opcode."""
+        """Whether the opcode has at least one of the modifiers."""
         return any(m in self.mods for m in mods)
 
 
 @dataclass
 class Variable:
-    """A variable outside registers: kernel parameter, shared, global, const or local."""
+    """A variable in memory: a kernel parameter, or a shared, global, const or local variable."""
 
     name: str
     space: str
@@ -146,7 +146,7 @@ class Kernel:
 
 @dataclass
 class Program:
-    """A PTX module. variables: shared, global and const ones of module scope; text: its PTX."""
+    """A PTX module. variables: its shared, global and const variables; text: its PTX."""
 
     target: str
     kernels: dict[str, Kernel]

@@ -11,8 +11,8 @@ _NESTED, _PLAIN = re.compile(r"^_ZN[KVr]*"), re.compile(r"^_Z(?=L?\d)")
 
 
 def readable(kernel: str) -> str:
-    """The function's name out of the symbol of a kernel of the CuTe DSL or of CUDA C++; other
-    symbols stay.
+    """The name of the function that a kernel's symbol stands for, of the CuTe DSL or of CUDA C++.
+    Other symbols are returned unchanged.
 
     CuTe DSL: kernel_cutlass_FUNCTION[_MODULECLASS_object_at_][_types of the arguments]. C++: the
     names of the Itanium ABI (5.1.2), without template arguments and parameters.
@@ -30,7 +30,7 @@ def readable(kernel: str) -> str:
 
 
 def from_here(text: str) -> str:
-    """A report in which files below the current directory are named from there."""
+    """A report with the paths of files below the current directory made relative to it."""
     here = os.path.join(os.getcwd(), "")
     return re.sub(rf"(?<![\w./-]){re.escape(here)}(?=\w)", "", text)
 

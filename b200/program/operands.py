@@ -1,6 +1,6 @@
-"""Python source of an instruction's operands: registers, immediates, addresses, symbols.
+"""Writes an instruction's operands as Python source: registers, immediates, addresses, symbols.
 
-Generated code calls the functions at the top by their names.
+The generated code calls the functions at the top of this file.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def merge(old, new, mask: int) -> np.ndarray:
 
 
 def full(value: int, dtype) -> np.ndarray:
-    """np.full(32, value, dtype), in half of its time."""
+    """np.full(32, value, dtype), in half the time."""
     found = np.empty(32, dtype)
     found.fill(value)
     return found
 
 
 def to_varying(value, dtype) -> np.ndarray:
-    """A result as an array of 32."""
+    """A result as an array of 32, one value a lane."""
     if isinstance(value, np.ndarray):
         return value if value.dtype == dtype else value.astype(dtype)
     return full(value, dtype)

@@ -1,19 +1,19 @@
 """Packs independent instructions of one kind in a block into one numpy call.
 
-Code of an epilogue does the same with each of many registers, and a numpy call on 32 lanes costs
-what one on 32 n lanes costs. So the instructions of a block are put into another order, in which
-alike ones come together. What that relies on, and why it is sound:
+An epilogue does the same with each of many registers, and a numpy call on 32 n lanes costs hardly
+more than one on 32 lanes. So the instructions of a block are reordered until alike ones come
+together. This is sound for three reasons:
 
-*   Only stateless instructions move (`Pure`, b200/registry.py): they read registers and write
-    registers, and nothing sees when. All others keep their order, and so does what the writer says
-    has a place of its own. Of two instructions of which one writes a register that the other reads
-    or writes, the first stays first.
-*   Alike are instructions with one opcode, the same types of registers and the same immediates at
-    the same places: a factory looks at nothing else of an instruction, so that what one of them
-    made serves all.
-*   The array form of a stateless instruction works on each element by itself, so that arrays one
-    after the other give results one after the other. tests/b200/chip/isa_support.py holds each
-    instruction that it tests to that.
+*   Only stateless instructions move (`Pure`, b200/registry.py): they read and write registers, and
+    nothing observes when. All others keep their order, and so do those that the writer gives a
+    fixed place. If one of two instructions writes a register that the other reads or writes, the
+    two keep their order.
+*   Two instructions are alike if they have the same opcode, the same types of registers and the
+    same immediates at the same places. A factory looks at nothing else of an instruction, so what
+    it made for one of them serves all.
+*   The array form of a stateless instruction works on each element by itself, so arrays that are
+    joined give results that are joined. tests/b200/chip/isa_support.py checks this for each
+    instruction that it tests.
 
 A machine that gives instructions a time, or records what they do, leaves their order alone.
 """
@@ -31,7 +31,7 @@ LEAST = 4  # instructions that one call pays for
 
 
 def kind_of(op: Op) -> Hashable | None:
-    """Equal for instructions that are alike; None for one that is executed by itself."""
+    """A key that is equal for alike instructions; None for an instruction that is never packed."""
     ins, made = op.ins, op.made
     if op.entry is None or not isinstance(made, Pure) or ins.pred is not None:
         return None
@@ -56,11 +56,11 @@ def _shape(operand) -> Hashable:
 def arrange(
     ops: list[Op], kind: Callable[[Op], Hashable | None], stays: Callable[[Op], bool]
 ) -> list[list[Op]]:
-    """The instructions of a block in an order in which alike ones come together: lists of one, or
-    of LEAST or more that are alike and independent.
+    """The instructions of a block, reordered so that alike ones come together. Each list has one
+    instruction, or LEAST or more that are alike and independent.
 
-    kind: of an instruction, None for one that is executed by itself. stays: whether it keeps its
-    place among the others that do.
+    kind: gives an instruction's key (kind_of), None for one that is never packed. stays: whether an
+    instruction keeps its order among the others that do.
     """
     kinds = [kind(op) for op in ops]
     left = Counter(kinds)

@@ -1,8 +1,8 @@
-"""PTX text -> Program: registers, instructions with source lines, labels, variables.
+"""Parses PTX text into a Program: registers, instructions with source lines, labels, variables.
 
-PTX ISA chapters 4 and 5. Inline-asm scopes `{ .reg ...; LAB: ... }` have their own registers and
-labels; both are renamed so that names are unique in the kernel. Lines inside a scope count from
-where the asm string starts, so a scope keeps the line of the instruction before it.
+Source: PTX ISA chapters 4 and 5. Inline-asm scopes `{ .reg ...; LAB: ... }` have their own
+registers and labels; both are renamed so that names are unique in the kernel. Lines inside a scope
+count from where the asm string starts, so a scope keeps the line of the instruction before it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SPECIALS = frozenset(
 
 
 def parse(text: str) -> Program:
-    """Parse a PTX module. Raises Unsupported for device functions that are called."""
+    """Parse a PTX module. Raises Unsupported if the module calls a device function."""
     source = text
     files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
     text = _COMMENT.sub("", text)

@@ -1,4 +1,4 @@
-"""Small pieces of PTX text: numbers, operand lists, variable declarations (PTX ISA 4.5, 5.4)."""
+"""Parses small pieces of PTX: numbers, operand lists, variable declarations (PTX ISA 4.5, 5.4)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def _initial(text: str | None, kind: str, size: int) -> bytes | None:
 
 
 def immediate(token: str, kind: str = "b32") -> int:
-    """Value of a numeric token; 0f..., 0d... and decimal floats (as `kind`) give bit patterns."""
+    """The value of a numeric token. A float gives its bit pattern: 0f..., 0d..., or a decimal one,
+    which has PTX type `kind`.
+    """
     token = token.rstrip("uU") if token[:2].lower() not in ("0f", "0d") else token
     low = token.lower()
     if low.startswith(("0f", "0d")) and len(low) in (10, 18):

@@ -1,4 +1,4 @@
-"""A parsed kernel -> one Python function a basic block.
+"""Translates a parsed kernel into Python: one function for each basic block.
 
 A block function is `b(w, R) -> next block`: `w` is the fragment of a warp that executes it
 (b200/chip/fragment.py), `R` the warp's register file, a list. Uniform registers are Python ints and
@@ -52,5 +52,5 @@ def _lay_out(out: Translated):
 
 
 def known_mnemonics() -> list[str]:
-    """Every opcode prefix the emulator executes, for the documentation and the tests."""
+    """All opcode prefixes that the emulator executes, for the documentation and the tests."""
     return sorted(".".join(key) for key in TABLE)

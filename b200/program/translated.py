@@ -1,4 +1,4 @@
-"""What translation makes of a kernel: its block functions, and where each came from."""
+"""The result of translating a kernel: its block functions, and where their lines came from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Translated:
 
     blocks: the functions. counts: instructions in each block. lines: generated line -> instruction.
     initial: the register file at the start of a warp. static_smem: bytes of static shared memory.
-    without_rule: instructions that who looks at the run has no rule for, with their block.
+    without_rule: instructions that the observer of the run has no rule for, with their block.
     """
 
     kernel: Kernel

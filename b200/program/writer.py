@@ -1,4 +1,4 @@
-"""Python source of a kernel: a function a basic block, a line or more an instruction."""
+"""Writes a kernel as Python source: a function for each basic block, lines for each instruction."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _flat(ins: Instr) -> list:
 class Writer(Operands):
     """Writes the Python source of one kernel.
 
-    packs: alike instructions become one (packing.py). packed: while a block is written, registers
-    whose values lie one after the other in an array, and its name.
+    packs: whether alike instructions become one call (packing.py). packed: registers whose values
+    lie one after the other in an array -> the array's name, while a block is written.
     """
 
     packs = True
