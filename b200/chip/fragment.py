@@ -53,7 +53,7 @@ class ClusterBarrier(Waitable):
 
 
 class WarpState:
-    """What the fragments of a warp share.
+    """The state that the fragments of a warp share.
 
     agent: attached by the checker. The clock sets the last attributes, which are times in clk: when
     each register that a load writes is ready, when the latest loads and accesses of tensor memory
@@ -76,7 +76,7 @@ class WarpState:
 
 @dataclass(eq=False)
 class Join:
-    """Where diverged lanes meet: `waiting` lanes are due at block `pc`, `arrived` are there."""
+    """A place where diverged lanes meet: `waiting` are due at block `pc`, `arrived` are there."""
 
     pc: int
     waiting: int

@@ -36,7 +36,7 @@ class Before(NamedTuple):
 
 
 class Gate(Waitable):
-    """Where warps of a dependent launch wait for the previous launch."""
+    """Holds the warps of a dependent launch that wait for the previous launch."""
 
     def describe(self) -> str:
         return "the launch before (griddepcontrol.wait)"

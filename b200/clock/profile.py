@@ -82,7 +82,7 @@ def phases(record: Timeline) -> list[tuple[str, float]]:
 
 
 def bound_by(record: Timeline) -> str:
-    """What limits the kernel, in words."""
+    """A text that says what limits the kernel."""
     name, share = max(utilisation(record).items(), key=lambda item: item[1])
     if share >= SATURATED:
         return f"{name} ({share:.0%} busy)"

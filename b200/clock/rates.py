@@ -1,4 +1,4 @@
-"""What instructions cost their sub-core: issue slots, pipes, latency of the result, with sources.
+"""The costs of instructions on their sub-core: issue slots, pipes, latency of the result; sources.
 
 An SM has four sub-cores; each issues one instruction a clk. An issued instruction enters a pipe. An
 instruction that runs at 64 lanes a clk and SM takes its pipe two clk; meanwhile others may be

@@ -1,4 +1,4 @@
-"""What DRAM pays for the stores of a call, and for what a memset has left in the L2.
+"""The cost of writing back to DRAM what a call has stored, and what a memset has left in the L2.
 
 The L2 keeps what is stored until another line takes its place. In back-to-back calls, each call
 writes back as many bytes as it stores. This costs nothing while the DRAM channel would have been

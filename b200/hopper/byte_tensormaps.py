@@ -95,7 +95,7 @@ def _is_map(params: bytes, offset: int) -> bool:
 
 @dataclass(frozen=True)
 class LaunchFacts:
-    """What is known of a launch when its kernel is rewritten, if all its tensormaps are parameters.
+    """The facts of a launch that help to rewrite its kernel, if all its tensormaps are parameters.
 
     first: name of the first parameter. cluster: CTAs of a cluster. maps: (offset from the first
     parameter in bytes, whether of 4-bit elements, bytes of the box), by offset. From the address of

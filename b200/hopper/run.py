@@ -76,7 +76,7 @@ class Shape:
 
 
 def facts_of(text: str, name: str, cluster: Dim3, params: bytes) -> LaunchFacts | None:
-    """What is known of a launch before it runs; None if no parameter is a tensormap."""
+    """The facts of a launch that are known before it runs; None if no parameter is a tensormap."""
     parameters = parse(text).kernels[name].params
     places = [(p.offset, p.size, p.align) for p in parameters]
     if not maps_in(params, places):

@@ -1,6 +1,6 @@
-"""What the stateless units share: modifiers, types, and building a `Pure` from Python source.
+"""Helpers of the stateless units: modifiers, types, and building a `Pure` from Python source.
 
-Registers hold unsigned bit patterns. A name in `INLINE_NAMES` may be used by inlined source.
+Registers hold unsigned bit patterns. Inlined source may use the names in `INLINE_NAMES`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
 
 class Modifiers:
-    """The modifiers of an opcode, taken one by one; `done` refuses what nobody took."""
+    """The modifiers of an opcode, taken one by one; `done` refuses those that nobody took."""
 
     def __init__(self, ins: Instr, skip: int = 1):
         self.ins = ins
         self.left = list(ins.mods[skip:])
 
     def flag(self, name: str) -> bool:
-        """Take a modifier that may be there."""
+        """Take a modifier if it is there; returns whether it was."""
         if name in self.left:
             self.left.remove(name)
             return True
@@ -108,13 +108,13 @@ _SPACE = {"np": np, "FULL": FULL, "as_bools": as_bools, "as_mask": as_mask}
 
 
 def export(**helpers) -> None:
-    """Make helpers known to inlined source."""
+    """Make helpers available to inlined source, by their names."""
     INLINE_NAMES.update(helpers)
 
 
 @cache
 def compiled(source: str, operands: int) -> Callable:
-    """Source with {0}, {1}, ... as a function of that many operands."""
+    """A function compiled from source in which {0}, {1}, ... stand for the operands."""
     names = [f"a{i}" for i in range(operands)]
     return eval(f"lambda {', '.join(names)}: {source.format(*names)}", {**_SPACE, **INLINE_NAMES})
 
@@ -127,9 +127,9 @@ def build(
     scalar: Callable | None = None,
     vector: Callable | None = None,
 ) -> Pure:
-    """A `Pure` whose functions are compiled from the source where they are not given.
+    """A `Pure`. A function that is not given is compiled from its source (`expr`, `vexpr`).
 
-    With neither `vexpr` nor `vector`, `scalar` is called for each lane: for what is rare.
+    With neither `vexpr` nor `vector`, `scalar` is called for each lane: for rare instructions.
     """
     if scalar is None and expr is not None:
         scalar = compiled(expr, len(ins))

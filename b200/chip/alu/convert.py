@@ -262,7 +262,7 @@ def isspacep(ins: Instr) -> Pure:
 
 @warp("isspacep.shared", "isspacep.shared::cta", out=1, uniform="args")
 def isspacep_cta(ins: Instr) -> Run:
-    """The same for the executing CTA's own shared memory: the address names no CTA, or this one."""
+    """isspacep for the executing CTA's own shared memory: the address names no CTA or this one."""
     Modifiers(ins, 2).done()
 
     def run(w, mask, address):

@@ -1,6 +1,7 @@
-"""fp64 arithmetic that float64 does not offer, by exact rationals: fma, directed rounding.
+"""fp64 arithmetic that the host's float64 lacks, by exact rationals: fma, directed rounding.
 
-Lane by lane and slow; kernels use it rarely. What the host rounds to nearest stays native.
+It goes lane by lane and is slow; kernels use it rarely. Operations that the host rounds to nearest
+use the host's arithmetic.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NATIVE = {
 
 
 def directed64(op: str, mode: str) -> Callable:
-    """Function of uint64 patterns for add, sub, mul, div, rcp, sqrt, fma or mad, rounded so."""
+    """A function of uint64 patterns for add, sub, mul, div, rcp, sqrt, fma or mad, rounded so."""
     if mode == "rn" and op in NATIVE:
         native = NATIVE[op]
         return lambda *args: native(*(a.view(np.float64) for a in args)).view(np.uint64)

@@ -84,7 +84,7 @@ def _core(op: str, form: Float, mode: str):
 def finished(
     function, form: Float, ftz: bool = False, sat: bool = False, relu: bool = False
 ) -> Callable[..., Any]:
-    """`function` with .ftz on operands and result and the result clamped."""
+    """`function` with .ftz applied to operands and result, and the result clamped (.sat, .relu)."""
     if not (ftz or sat or relu):
         return function
 

@@ -101,7 +101,9 @@ def mul_hi_u64(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def mul_hi_s64(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The same for two's complement: a negative operand counts 2^64 too much."""
+    """High 64 bits of products of int64 patterns. In mul_hi_u64 a negative operand counts 2^64 too
+    much; this is subtracted.
+    """
     zero = np.uint64(0)
     correction = np.where(a >> 63, b, zero) + np.where(b >> 63, a, zero)
     return mul_hi_u64(a, b) - correction

@@ -75,7 +75,9 @@ def scalar_kind(kind: str) -> str:
 
 
 def lift(kind: str, function) -> Callable[..., Any]:
-    """A function on arrays of elements as one on registers; packed types are seen as halves."""
+    """A function on registers, from a function on arrays of elements. A packed type is taken apart
+    into its halves.
+    """
     if not kind.endswith("x2"):
         return function
     part = FLOATS[scalar_kind(kind)].bits_dtype
@@ -157,7 +159,9 @@ def add_odd(x: np.ndarray, y: np.ndarray, mode: str = "rn") -> np.ndarray:
 
 
 def correct(r: np.ndarray, above: np.ndarray, below: np.ndarray, mode: str) -> np.ndarray:
-    """From nearest to a directed mode: the exact value is above or below r, or equal to it."""
+    """Turn r, rounded to nearest, into a value rounded in a directed mode. above, below: whether
+    the exact value is above or below r.
+    """
     dtype = r.dtype.type
     if mode == "rz":
         inward = np.where(np.signbit(r), above, below)

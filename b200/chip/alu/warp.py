@@ -18,7 +18,9 @@ LANE = np.arange(32)
 
 
 def participants(w, mask: int, members) -> int:
-    """Lanes that execute together: all that are here; the membermask is checked against them."""
+    """The lanes that execute together: all lanes of the fragment. Raises Fault if the membermask
+    does not fit them.
+    """
     if isinstance(members, np.ndarray):
         first = (mask & -mask).bit_length() - 1
         here = members[as_bools(mask)]

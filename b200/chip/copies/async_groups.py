@@ -1,7 +1,7 @@
 """Groups of asynchronous copies of a thread: commit_group and wait_group (PTX ISA 9.7.9.25.3).
 
-Each thread has two rows of groups: "bulk" (cp.async.bulk with .bulk_group) and "cp.async". A copy
-that is complete when issue returns is not recorded at all.
+Each thread has two sequences of groups: "bulk" (cp.async.bulk with .bulk_group) and "cp.async". A
+copy that is complete when `Machine.issue` returns is not recorded at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Copy(Waitable):
 
 
 class Groups:
-    """Copies of a thread that may be under way: not committed ones, and the groups in order."""
+    """The copies of a thread that may be under way: those not committed, and groups in order."""
 
     __slots__ = ("open", "groups")
 
@@ -51,7 +51,9 @@ class Groups:
             self.groups.popleft()
 
     def pending(self, but_last: int) -> Copy | None:
-        """A copy under way in the groups before the `but_last` most recent ones."""
+        """A copy that is under way in a group older than the `but_last` most recent groups; None if
+        there is none.
+        """
         for group in list(self.groups)[: max(0, len(self.groups) - but_last)]:
             for copy in group:
                 if not copy.done:

@@ -24,7 +24,7 @@ MODS = {"async", "weak", "relaxed", "cluster", "shared::cluster", COMPLETION}
 
 
 class Lanes:
-    """Where the lanes of an instruction write `nbytes` each, by CTA and mbarrier."""
+    """The places where the lanes of an instruction write `nbytes` each, by CTA and mbarrier."""
 
     def __init__(self, ins: Instr, nbytes: int):
         self.nbytes = nbytes

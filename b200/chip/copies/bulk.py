@@ -1,7 +1,7 @@
 """Bulk copies of contiguous bytes: cp.async.bulk, cp.reduce.async.bulk (PTX ISA 9.7.9.25.4).
 
-Addresses and sizes are multiples of 16 bytes. Operands are checked at issue, bytes move when the
-machine lets the copy happen.
+Addresses and sizes are multiples of 16 bytes. Operands are checked at issue; the bytes move when
+the machine lets the copy happen.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ COPY_MODS = {
 
 
 def check_mods(ins: Instr, known) -> None:
-    """Unsupported for a modifier that is not among the known ones."""
+    """Raise Unsupported for a modifier that is not among the known ones."""
     for mod in ins.mods:
         if mod not in known:
             raise Unsupported(f"{ins.opcode}: modifier .{mod} is not modelled")

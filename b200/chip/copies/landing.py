@@ -1,9 +1,9 @@
-"""Where an asynchronous copy into shared memory lands, and the mbarrier that counts its bytes.
+"""The places where an asynchronous copy lands in shared memory, and the mbarriers that count it.
 
-PTX ISA 9.7.9.25 and .27: without .cta_group::2 the mbarrier lies in the destination's CTA, with it
-in either CTA of the destination's pair. A multicast lands at the same offset of each CTA in the
-mask and signals the mbarrier at the same offset there, under .cta_group::2 in the CTA of the pair
-whose rank has the parity of the mbarrier operand's.
+Source: PTX ISA 9.7.9.25 and .27. Without .cta_group::2 the mbarrier lies in the destination's CTA;
+with it, in either CTA of the destination's pair. A multicast lands at the same offset of each CTA
+in the mask, and signals the mbarrier at the same offset there. Under .cta_group::2 that mbarrier is
+in the CTA of the pair whose rank has the same parity as the rank in the mbarrier operand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Landing:
     def __call__(
         self, warp, dst: int, nbytes: int, mbar: int, cta_mask: int | None = None
     ) -> tuple[Place, ...]:
-        """Places of a copy of `nbytes` to `dst`; Fault where the operands contradict each other."""
+        """The places of a copy of `nbytes` to `dst`. Raises Fault if operands conflict."""
         cta, at = self.dst(warp, dst, nbytes, self.align)
         signal, barrier = self.mbar(warp, mbar, 8, 8)
         if self.multicast:
@@ -58,6 +58,6 @@ class Landing:
 
 
 def complete(place: Place, nbytes: int, warp, ins: Instr) -> None:
-    """Count bytes that have landed."""
+    """Count a copy's bytes, which have landed at `place`, on its mbarrier."""
     who = (warp.cta.rank, "async copy", ins.loc)
     complete_tx_at(place.signal, place.mbarrier, nbytes, who)

@@ -61,7 +61,7 @@ CANONICAL_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF}
 def combiner(op: str, kind: str, legal: dict, flush: bool = True) -> Callable:
     """combine(old, new) -> result, on contiguous uint8 arrays of one shape.
 
-    flush: whether f32 addition flushes subnormals. Unsupported unless `kind` is among legal[op].
+    flush: whether f32 addition flushes subnormals. Raises Unsupported unless legal[op] has `kind`.
     """
     if kind not in legal.get(op, ()):
         raise Unsupported(f"reduction .{op} on type .{kind} does not exist in this direction")

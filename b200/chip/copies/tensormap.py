@@ -1,7 +1,7 @@
 """The tensormap: the 128-byte object that describes a tensor to TMA.
 
-Layout of the bits: found by sweeping one parameter of an encoder at a time; only the first 64 bytes
-matter. Limits: PTX ISA 5.5 and the driver's cuTensorMapEncodeTiled.
+The layout of its bits was found by sweeping one parameter of an encoder at a time; only the first
+64 bytes matter. The limits are those of PTX ISA 5.5 and of the driver's cuTensorMapEncodeTiled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ ATOMICITIES = ("16B", "32B", "32B with 8B flip", "64B")
 
 @dataclass(frozen=True)
 class ElementType:
-    """bits: of an element in global memory; padded: 16 elements take 16 bytes in shared memory."""
+    """A type of elements. bits: of an element in global memory. padded: whether 16 elements take 16
+    bytes in shared memory.
+    """
 
     name: str
     bits: int
@@ -58,12 +60,12 @@ BOX = ((440, 8), (448, 8), (456, 8), (464, 8), (472, 8))
 
 
 def get_field(bits: int, place: tuple[int, int]) -> int:
-    """The field at `place` of the object as a number."""
+    """The value of the field at `place`. bits: the tensormap object as one number."""
     return bits >> place[0] & ((1 << place[1]) - 1)
 
 
 def put_field(bits: int, place: tuple[int, int], value: int) -> int:
-    """The object as a number with the field at `place` replaced."""
+    """The tensormap object, as one number, with the field at `place` replaced."""
     first, width = place
     mask = (1 << width) - 1
     return bits & ~(mask << first) | (value & mask) << first
@@ -102,13 +104,13 @@ class TensorMap:
 
     @cached_property
     def form(self) -> tuple:
-        """What it says of a box, wherever that lies and however large the tensor is."""
+        """The fields that shape a box, without those of its place and of the tensor's size."""
         shape = self.format, self.box, self.steps, self.interleave
         return *shape, self.swizzle, self.atomicity, self.fill_nan, self.tf32
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Elements moved a dimension: box over traversal stride (ignored in dimension 0)."""
+        """Elements moved in each dimension: box over traversal stride (ignored in dimension 0)."""
         steps = self.steps or (1,) * self.rank
         return self.box[:1] + tuple(-(-b // s) for b, s in zip(self.box[1:], steps[1:]))
 
@@ -135,25 +137,25 @@ class TensorMap:
 
     @cached_property
     def box_extent(self) -> int:
-        """Bytes from the first to after the last of a box in global memory."""
+        """Bytes from the first byte of a box in global memory to the end of its last."""
         return 1 + sum((n - 1) * step for n, step in zip(self.box_shape, self.box_strides))
 
     @cached_property
     def last_starts(self) -> tuple[int, ...]:
-        """By dimension: the last coordinate from which on the whole box lies in the tensor."""
+        """For each dimension, the last start coordinate of a box that lies wholly in the tensor."""
         steps = self.steps or (1,) * self.rank
         reach = (self.box[0], *((n - 1) * s + 1 for n, s in zip(self.counts[1:], steps[1:])))
         return tuple(dim - n for dim, n in zip(self.dims, reach))
 
     def holds(self, coords) -> bool:
-        """Whether all of the box that starts there lies in the tensor."""
+        """Whether the whole box that starts at `coords` lies in the tensor."""
         for at, last in zip(coords, self.last_starts):
             if at < 0 or at > last:
                 return False
         return True
 
     def offset(self, coords) -> int:
-        """Bytes from the tensor's first to the box that starts at `coords`."""
+        """Bytes from the tensor's first byte to the box that starts at `coords`."""
         found = coords[0] * self.element.bits // 8
         for at, stride in zip(coords[1:], self.strides):
             found += at * stride
@@ -176,7 +178,7 @@ class TensorMap:
 
     @cached_property
     def extent(self) -> int:
-        """Bytes from the first to after the last element of the tensor."""
+        """Bytes from the tensor's first element to the end of its last."""
         reach = sum((d - 1) * s for d, s in zip(self.dims[1:], self.strides))
         return reach + (self.dims[0] * self.element.bits + 7) // 8
 
@@ -207,8 +209,9 @@ class TensorMap:
         return bits.to_bytes(BYTES, "little")
 
     def allocation(self, memory) -> Region:
-        """The allocation of global memory that the tensor begins in. It may end before the tensor
-        does: the chip looks only at what a box touches (tma_box.Window). Fault if there is none.
+        """The allocation of global memory in which the tensor begins. It may end before the tensor
+        does: the chip checks only what a box touches (tma_box.Window). Raises Fault if there is
+        none.
         """
         try:
             return memory.region(self.address, 1)
@@ -216,7 +219,7 @@ class TensorMap:
             raise Fault(f"{self}: its global address is wrong: {fault}") from None
 
     def too_large(self, region) -> str:
-        """What to say of a box that touches what lies after the allocation."""
+        """The text for a box that touches memory after the allocation."""
         room = region.base + region.size - self.address
         text = (
             f"{self} spans {self.extent} bytes from {self.address:#x}, but {region.name} "
@@ -246,13 +249,13 @@ class TensorMap:
 
 
 def put_stride(bits: int, i: int, stride: int) -> int:
-    """The object as a number with the stride (bytes) of dimension i + 1 replaced."""
+    """The tensormap object, as one number, with the stride (bytes) of dimension i + 1 replaced."""
     bits = put_field(bits, STRIDES_LOW[i], stride >> 4)
     return put_field(bits, STRIDES_HIGH[i], stride >> 36)
 
 
 def decode(raw: bytes) -> TensorMap:
-    """The tensormap in (at least) 64 bytes; Fault naming the field that hardware would reject."""
+    """The tensormap in (at least) 64 bytes. Raises Fault naming a field that hardware rejects."""
     return _decode(bytes(raw[:USED_BYTES]))
 
 
@@ -294,7 +297,7 @@ def _decode(raw: bytes) -> TensorMap:
 
 
 def violations(t: TensorMap) -> Iterator[str]:
-    """What hardware rejects in a tensormap, one sentence each that begins with the field's name."""
+    """The reasons why hardware rejects a tensormap: sentences that begin with the field's name."""
     element = t.element
     align = 32 if element.padded or t.interleave == 2 else 16
     if t.address % align or t.address >> 57:

@@ -57,7 +57,9 @@ def object_view(ins: Instr) -> Callable[[Any, int], np.ndarray]:
 
 
 def replaced(field: str, bits: int, *operands: int) -> int:
-    """The object as a number after tensormap.replace of `field`; operands as in the PTX text."""
+    """The tensormap object, as one number, after tensormap.replace of `field`. operands: as in the
+    PTX text.
+    """
 
     def within(value, low, high):
         if not low <= value <= high:

@@ -1,7 +1,7 @@
 """TMA tensor copies, reductions and prefetches: cp.async.bulk.tensor (PTX ISA 9.7.9.27).
 
-The tensormap, the destinations and the mbarriers that count the bytes are checked at issue; the
-data is read and written, and the bytes are completed, when the machine lets the copy happen.
+The tensormap, the destinations and the mbarriers that count the bytes are checked at issue. The
+data is read and written, and the mbarriers count it, when the machine lets the copy happen.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ BITWISE_TYPES = {"u32": "b32", "s32": "b32", "u64": "b64", "s64": "b64"}
 class TensorBoxes:
     """The tensormap and coordinates of one operation, checked.
 
-    boxes: start coordinates, one set for each row with gather4 and scatter4. rows: rows of shared
-    memory; smem_bytes: what they take there; tx_bytes: what an mbarrier counts, that is bytes in
-    global memory: padding of sub-byte types and holes of a swizzle do not count.
+    boxes: start coordinates; with gather4 and scatter4, one set for each row. rows: rows of shared
+    memory. smem_bytes: what they take there. tx_bytes: what an mbarrier counts, which are the bytes
+    in global memory: padding of sub-byte types and holes of a swizzle do not count.
     """
 
     __slots__ = ("address", "tensormap", "region", "boxes", "rows", "smem_bytes", "tx_bytes")
@@ -90,7 +90,7 @@ class TensorBoxes:
 
 
 class Form:
-    """What the modifiers of a tensor copy say; Unsupported for those that are not modelled."""
+    """The modifiers of a tensor copy. Raises Unsupported for those that are not modelled."""
 
     def __init__(self, ins: Instr):
         im2col = [m for m in ins.mods if m.startswith("im2col")]
@@ -107,7 +107,7 @@ class Form:
         self.op = ops[0] if ops else None
 
     def boxes(self, t: TensorMap, coords: list[int]) -> list[list[int]]:
-        """Start coordinates of each box; Fault if they or the tensormap do not fit."""
+        """The start coordinates of each box. Raises Fault if they or the tensormap do not fit."""
         if t.rank != self.rank:
             raise Fault(f"a .{self.rank}d instruction with a tensormap of rank {t.rank}: {t}")
         need = GATHER_ROWS + 1 if self.four_rows else self.rank

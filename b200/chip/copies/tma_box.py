@@ -1,4 +1,4 @@
-"""Where the elements of a TMA box lie, in global and in shared memory, and how they are moved.
+"""Places of the elements of a TMA box in global and in shared memory, and the copy between them.
 
 A box in shared memory is row-major, dimension 0 fastest; a row is `box[0]` elements and takes the
 span of the swizzle mode. The swizzle then exchanges address bits of the absolute shared-memory
@@ -77,7 +77,7 @@ def get_shared(t: TensorMap, smem: Region, at: int, rows: int) -> np.ndarray:
 
 
 class Window:
-    """The part of a box inside the tensor; Fault if it leaves the allocation `region`.
+    """The part of a box inside the tensor. Raises Fault if it leaves the allocation `region`.
 
     shape: of the box in global memory as bytes, slowest dimension first, [.., row_bytes]. inside:
     slices of the box that are in bounds, None if all of it is. view: uint8 view of these bytes in
@@ -120,7 +120,8 @@ class Window:
 
 
 def check_coords(t: TensorMap, coords) -> None:
-    """Fault for a box that does not start on 16 bytes of its row, in bounds or not.
+    """Raise Fault for a box that does not start at a multiple of 16 bytes in its row, in bounds or
+    not.
 
     Measured on an H200 (tests/b200/hopper/test_fixtures.py): anything else is an illegal
     instruction there.
@@ -134,7 +135,7 @@ def check_coords(t: TensorMap, coords) -> None:
 
 
 def check_store(coords) -> None:
-    """Fault for a store or a reduction that starts before the tensor; measured likewise."""
+    """Raise Fault for a store or a reduction that starts before the tensor (measured likewise)."""
     for dim, c in enumerate(coords):
         if c < 0:
             raise Fault(

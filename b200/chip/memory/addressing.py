@@ -1,8 +1,8 @@
-"""Shared-memory operands: which CTA and offset an address of an instruction means.
+"""Finds the CTA and the offset that a shared-memory address of an instruction means.
 
-PTX ISA "State Spaces": `.shared` is `.shared::cta`, the executing CTA's own window;
-`.shared::cluster` reaches every CTA of the cluster, and an address of the own CTA is valid there
-too; without a state space the address is generic.
+Source: PTX ISA "State Spaces". `.shared` is `.shared::cta`, the executing CTA's own window.
+`.shared::cluster` reaches every CTA of the cluster, and an address of the own CTA is valid there,
+too. Without a state space the address is generic.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
 
 
 def generic_to_shared(address: int) -> int:
-    """The shared::cluster address that a generic address means; Fault outside the window."""
+    """The shared::cluster address that a generic address means. Raises Fault outside the window."""
     if (address ^ SHARED_WINDOW) >> 32:
         raise Fault(f"the generic address {address:#x} is not in shared memory")
     return address ^ SHARED_WINDOW
@@ -64,5 +64,5 @@ def signed(x: int) -> int:
 
 
 def issuer(warp, ins: Instr) -> tuple:
-    """Who executes `ins`, for histories in reports: (CTA rank, warp index, source location)."""
+    """The warp that executes `ins`, for reports: (CTA rank, warp index, source location)."""
     return warp.cta.rank, warp.index, ins.loc

@@ -1,8 +1,8 @@
-"""ld, st and their kin on global, shared, local, param and generic addresses (PTX ISA 9.7.9).
+"""ld, st and similar instructions on all state spaces and generic addresses (PTX ISA 9.7.9).
 
-Cache, eviction, ordering and scope qualifiers change nothing in a machine that executes one
-instruction at a time; they are accepted. The lanes of one store are written lowest first, so of
-several lanes that write one address the highest wins (PTX leaves it open which).
+Qualifiers of cache, eviction, ordering and scope are accepted. They change nothing in a machine
+that executes one instruction at a time. The lanes of one store are written lowest first: if several
+lanes write one address, the highest lane wins (PTX leaves it open which).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPACES = ("global", "shared", "local", "param", "const")
 
 
 def space_of(ins: Instr) -> str:
-    """State space of the address operand, "generic" without one."""
+    """The state space of the address operand; "generic" if the opcode has none."""
     for mod in ins.mods[1:]:
         name = mod.split("::")[0]
         if name in SPACES:
@@ -39,8 +39,8 @@ def spans(
     f, space: str, addresses: np.ndarray, which: list[int], nbytes: int, loads: bool = False
 ) -> Iterator[tuple[Any, Any, Any]]:
     """Yield (memory bytes, offsets, lanes) groups of an access of `nbytes` by the lanes `which`,
-    each checked for range and alignment. Most accesses are one group. loads: it only reads, and may
-    reach after a tensor."""
+    each checked for range and alignment. Most accesses are one group. loads: whether the access
+    only reads; then it may reach beyond a tensor's end."""
     chosen = addresses[which].astype(np.int64)
     if (chosen % nbytes).any():
         bad = next(i for i in which if int(addresses[i]) % nbytes)
@@ -197,7 +197,7 @@ def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -
 
 
 def write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[np.ndarray]) -> None:
-    """Write neighbouring elements of each active lane, an array of 32 each."""
+    """Write neighbouring elements of each active lane. columns: for each element an array of 32."""
     size = columns[0].itemsize
     found = _one_span(f, mask, space, address, len(columns) * size, size)
     if found is None:
@@ -329,5 +329,5 @@ def store(ins: Instr) -> Run:
 
 @warp("prefetch", "prefetchu", "applypriority", "discard")
 def prefetch(ins: Instr) -> Run:
-    """Hints about caches: no architectural effect."""
+    """prefetch and similar hints about caches: they have no architectural effect."""
     return lambda f, mask, *args: None

@@ -22,10 +22,10 @@ _LANE = np.arange(32)[:, None]
 
 @dataclass(frozen=True)
 class Form:
-    """How matrices lie in registers.
+    """The layout of matrices in registers.
 
-    rows: of a matrix, the first `rows * count` lanes hold their addresses; registers: of a matrix;
-    row, byte: [32 lanes, 4 * registers] places of a lane's bytes in a matrix.
+    rows: of a matrix; the first `rows * count` lanes hold their addresses. registers: of a matrix,
+    in each lane. row, byte: places of a lane's bytes in a matrix, [32 lanes, 4 * registers].
     """
 
     rows: int
@@ -39,8 +39,8 @@ class Form:
         return row, np.tile(self.byte, (1, count))
 
     def sources(self, count: int) -> np.ndarray:
-        """For each byte of the rows of all matrices, [rows * 16], the byte of the registers, [count
-        * registers, 32 lanes, 4], that it is in.
+        """The inverse of `places`: for each byte of the rows of all matrices, [rows * 16], its
+        index among the bytes of the registers, [count * registers, 32 lanes, 4].
         """
         row, byte = self.places(count)
         register, part = np.divmod(np.arange(row.shape[1]), 4)
@@ -96,9 +96,11 @@ def _widen(rows: np.ndarray, bits: int) -> np.ndarray:
 
 
 def matrix_space(ins: Instr, addresses: np.ndarray) -> str:
-    """State space of the rows' addresses. SASS (ptxas 13.0: LDSM, STSM) takes 32 bits of an address
-    and always means shared memory, so one that fits is of shared memory even where the PTX names no
-    space: CuTe DSL stores matrices like that.
+    """The state space of the rows' addresses.
+
+    SASS (ptxas 13.0: LDSM, STSM) takes 32 bits of an address and always means shared memory. So an
+    address that fits in 32 bits is a shared one even if the PTX names no space: the CuTe DSL stores
+    matrices like that.
     """
     space = space_of(ins)
     return "shared" if space == "generic" and int(addresses.max()) < 1 << 32 else space

@@ -1,8 +1,8 @@
-"""How the addresses of a warp's access lie to each other, found once for each such pattern.
+"""Patterns of a warp's addresses: the distances between lanes, worked out once for each pattern.
 
-A loop and the clusters of a grid come back to the same few: other addresses, the same distances.
-Found by the distances themselves, so that what is kept is right wherever it is used; where the
-access begins, and whether all of it lies in one memory, is looked at each time.
+A loop and the clusters of a grid come back to the same few patterns: other addresses, the same
+distances. A pattern is found by the distances themselves, so it is right wherever it is used. The
+start of the access, and whether all of it lies in one memory, are checked each time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from b200.registry import FULL, active, as_bools
 
 
 class Pattern(NamedTuple):
-    """low, high: bytes from the address of the lowest active lane to where the access begins and
-    ends. elements: from that address on, int64 [elements of a lane, 32]; those of inactive
-    lanes are the lowest active one's.
+    """The pattern of one access, relative to the address of the lowest active lane.
+
+    low, high: bytes to where the access begins and ends. elements: where each element lies,
+    counted in elements, int64 [elements of a lane, 32]; inactive lanes have those of the lowest
+    active lane.
     """
 
     low: int
@@ -55,5 +57,5 @@ def _pattern(distances: bytes, itemsize: int, nbytes: int, size: int) -> Pattern
 
 @lru_cache(maxsize=1024)
 def active_lanes(mask: int) -> np.ndarray:
-    """The lanes of a mask, to index with."""
+    """The numbers of the lanes in a mask, as an index array."""
     return np.array(active(mask))

@@ -10,7 +10,7 @@ MAX_BARRIERS = 16
 
 
 class NamedBarrier(Waitable):
-    """One of a CTA's 16 barriers: who has arrived, of how many, in the current generation."""
+    """One of a CTA's 16 barriers: which threads have arrived, of how many, in this generation."""
 
     __slots__ = ("cta", "number", "generation", "arrived", "expected", "votes", "result")
 
@@ -61,7 +61,7 @@ def barrier_of(f, number: int) -> NamedBarrier:
 
 
 def _scalar(x, f) -> int:
-    """A barrier's number or count, the same in all lanes of the warp."""
+    """A barrier's number or count as an int; it must be the same in all lanes of the warp."""
     if isinstance(x, int):
         return x
     values = {int(v) for i, v in enumerate(lanes(x, x.dtype)) if f.mask >> i & 1}

@@ -1,8 +1,8 @@
 """Fences and grid dependencies.
 
-Memory is sequentially consistent here, prerequisite grids have ended before a launch and every CTA
-of a grid is launched, so most of these have no effect; what is checked is that they are legal.
-PTX ISA 9.7.13 (fences, griddepcontrol).
+Source: PTX ISA 9.7.13. Memory is sequentially consistent here, the grids that a launch depends on
+have ended before it starts, and every CTA of a grid is launched. So most of these instructions have
+no effect; they are only checked to be legal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FENCES = {
 
 
 def no_effect(warp, mask, *operands) -> None:
-    """Run function of what changes nothing here."""
+    """The run function of an instruction that changes nothing here."""
 
 
 @warp("fence", "membar")

@@ -1,9 +1,8 @@
-"""Cluster launch control: a CTA asks for the work of a cluster that has not started (PTX ISA
-9.7.13.16).
+"""Cluster launch control: a CTA asks for the work of a cluster that has not started.
 
-Whether a request succeeds is the machine's to say (`Machine.cancel_next`). A response is opaque on
-the chip. Here it is all zeros for a failure, else the index of the cancelled cluster's first CTA
-in words 0 to 2 and a one in word 3.
+Source: PTX ISA 9.7.13.16. The machine decides whether a request succeeds (`Machine.cancel_next`). A
+response is opaque on the chip. Here a failure is all zeros; a success has the index of the
+cancelled cluster's first CTA in words 0 to 2 and a one in word 3.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def try_cancel(ins: Instr) -> Run:
 
 
 def response_of(cluster) -> bytes:
-    """The response that names a cancelled cluster, or for None that of a failure."""
+    """The response that names a cancelled cluster; for None, the response of a failure."""
     if cluster is None:
         return bytes(RESPONSE)
     first = (index * size for index, size in zip(cluster.index, cluster.shape))

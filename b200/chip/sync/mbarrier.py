@@ -1,8 +1,8 @@
 """The mbarrier object and its instructions (PTX ISA 9.7.13.15).
 
-An mbarrier lives at an 8-byte aligned offset of a CTA's shared memory. Its state is kept here,
-not in the bytes (a plain load of a real one reads nothing useful), so only mbarrier instructions
-and the units that signal completion see it.
+An mbarrier lives at an 8-byte aligned offset of a CTA's shared memory. Its state is kept in a
+Python object and not in the bytes there, so only mbarrier instructions and the units that signal
+completion see it. (On the chip a plain load of an mbarrier reads nothing useful, either.)
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PATIENCE = {"try_wait": 1, "test_wait": 256}
 
 
 class BarrierEvent(NamedTuple):
-    """number: in the order of the launch; phase: completed phases before it; who: a warp in words;
-    at: source location.
+    """One event at an mbarrier, for reports. number: in the order of the launch. phase: how many
+    phases were complete before it. who: the warp, in words. at: source location.
     """
 
     number: int
@@ -43,10 +43,10 @@ class BarrierEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class BarrierHistory:
-    """What an observer remembers of an mbarrier, for the report of a hang.
+    """The record that an observer keeps of an mbarrier, for the report of a hang.
 
-    name: in words. announced, brought: instructions that announced or completed bytes, each with
-    how many it did last. events: the latest, in order.
+    name: of the mbarrier, in words. announced, brought: instructions that announced or completed
+    bytes, each with its latest number of bytes. events: the latest ones, in order.
     """
 
     name: str
@@ -56,8 +56,9 @@ class BarrierHistory:
 
 
 class WaitedTwice(NamedTuple):
-    """A warp whose latest two waits on an mbarrier passed for one parity: its phase is not flipped
-    between them, or was once too often. mbarrier, who: in words; where: the call of the wait.
+    """A warp whose latest two waits on an mbarrier passed with the same parity: between them the
+    warp did not flip the parity, or flipped it once too often. mbarrier, who: in words. where: the
+    call of the wait.
     """
 
     mbarrier: str
@@ -73,10 +74,10 @@ class WaitedTwice(NamedTuple):
 
 
 class MBarrier(Waitable):
-    """Phase parity, expected and pending arrivals, outstanding bytes (tx-count).
+    """The state of an mbarrier: phase parity, expected and pending arrivals, bytes (tx-count).
 
-    init_by, arrivals: who initialised it, and who arrived or completed bytes last, for reports:
-    tuples of CTA rank, warp index or the name of a unit, source location.
+    init_by, arrivals: who initialised it, and who arrived or completed bytes last, for reports.
+    Each is a tuple of CTA rank, warp index or name of a unit, and source location.
     """
 
     __slots__ = ("cta", "offset", "phase", "expected", "pending", "tx", "init_by", "arrivals")
@@ -239,7 +240,9 @@ class MBarrier(Waitable):
 
 
 class AnyOf(Waitable):
-    """Notified when the first of several waitables is: lanes waiting on different barriers."""
+    """Wakes its waiter when the first of several waitables does: for lanes that wait on different
+    barriers.
+    """
 
     __slots__ = ("parts",)
 
@@ -266,7 +269,7 @@ def _who(who: tuple) -> str:
 
 
 def mbarrier_at(cta: CTA, offset: int) -> MBarrier:
-    """The mbarrier at an offset of a CTA's shared memory; Fault if none is initialised there."""
+    """The mbarrier at an offset of a CTA's shared memory. Raises Fault if there is none."""
     found = cta.mbarriers.get(offset)
     if found is None:
         cta.check(offset, 8, 8)
@@ -284,7 +287,7 @@ def arrive_at(cta: CTA, offset: int, count: int = 1, who: tuple | None = None) -
 
 
 def complete_tx_at(cta: CTA, offset: int, nbytes: int, who: tuple | None = None) -> None:
-    """complete_tx on the mbarrier at an offset (bytes that an asynchronous copy has landed)."""
+    """complete_tx on the mbarrier at an offset, for bytes of an asynchronous copy that landed."""
     mbarrier_at(cta, offset).complete_tx(nbytes, who)
 
 
@@ -347,7 +350,7 @@ def mbarrier_expect_tx(ins: Instr) -> Run:
 
 @lane("mbarrier.complete_tx")
 def mbarrier_complete_tx(ins: Instr) -> Run:
-    """Simulates the completion of bytes; no memory is touched."""
+    """mbarrier.complete_tx: simulates the completion of bytes; no memory is touched."""
     find = barrier_operand(ins)
 
     def run(warp, lane, address, nbytes):
@@ -383,9 +386,9 @@ def mbarrier_wait(ins: Instr) -> Run:
 
     phase: a parity or the state an arrive returned.
 
-    A wait that fails more often than PATIENCE in a row, with nothing else done by the warp in
-    between, parks the warp until the barrier changes phase: a loop around it costs nothing, a
-    single look never stops.
+    A wait parks the warp until the barrier changes phase, if it fails more than PATIENCE times in a
+    row and the warp does nothing else in between. So a loop around a wait costs nothing, and a
+    single test never stops the warp.
     """
     if ins.has("shared::cluster"):
         raise Unsupported(f"{ins.opcode}: waits are legal on shared::cta only")

@@ -1,10 +1,11 @@
 """setmaxnreg: warps give registers back to their CTA and take them from it (PTX ISA 9.7.19.5).
 
-What a thread starts with is decided by ptxas. It carries setmaxnreg out only where it knows that
-number: with .maxnreg, or .minnctapersm and a number of threads; else it says C7508 and ignores the
-instruction, and so does this module. The number is then the smaller one of that limit and the
-largest operand in the kernel (ptxas 13.0 for sm_100a, `-v`). In SASS .inc is a loop around
-USETMAXREG.TRY_ALLOC.CTAPOOL: it waits until the CTA's other warps have given enough back.
+ptxas decides how many registers a thread starts with. It carries setmaxnreg out only if the kernel
+limits that number by .maxnreg, or by .minnctapersm and a number of threads. Else it says C7508 and
+ignores the instruction, and so does this module. A thread starts with the limit, or with the
+largest operand in the kernel if that is smaller (ptxas 13.0 for sm_100a, `-v`). In SASS .inc is a
+loop around USETMAXREG.TRY_ALLOC.CTAPOOL: it waits until the CTA's other warps have given enough
+back.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ ALLOTTED_WARPS = 4  # a CTA gets registers for a multiple of so many
 
 
 def registers_at_entry(kernel: Kernel, operands: list[int]) -> int | None:
-    """Registers a thread of a kernel with setmaxnreg of these operands; None: it is ignored."""
+    """Registers of a thread when a kernel starts that has setmaxnreg with these operands; None if
+    ptxas ignores setmaxnreg.
+    """
     given = kernel.directives
     threads = math.prod(given.get("reqntid") or given.get("maxntid") or (0,))
     if not operands:
@@ -37,17 +40,17 @@ def registers_at_entry(kernel: Kernel, operands: list[int]) -> int | None:
 
 
 def operand_of(ins: Instr) -> int:
-    """Registers a thread that a setmaxnreg asks for."""
+    """The operand of a setmaxnreg: registers a thread."""
     (count,) = ins.operands
     assert isinstance(count, Imm)
     return int(count.value)
 
 
 class RegisterPool(Waitable):
-    """Registers of a CTA that its warps have given back: `free`, and who waits for how many.
+    """The registers that a CTA's warps have given back (`free`), and the warps that wait for some.
 
-    entry: registers a thread at the kernel's start. held: of each warp that has changed its own, a
-    thread. wanted: likewise, of each warp that waits.
+    entry: registers a thread at the kernel's start. held: warp -> registers a thread, for each warp
+    that has changed its number. wanted: the same for each warp that waits.
     """
 
     __slots__ = ("cta", "entry", "free", "held", "wanted")
@@ -62,7 +65,7 @@ class RegisterPool(Waitable):
         return self.held.get(warp, self.entry)
 
     def give(self, warp: int, count: int) -> None:
-        """A warp keeps `count` registers a thread."""
+        """A warp keeps `count` registers a thread and gives the others back."""
         if count < self.of(warp):
             self.touch()
             self.free += 32 * (self.of(warp) - count)
@@ -70,7 +73,7 @@ class RegisterPool(Waitable):
             self.notify()
 
     def take(self, warp: int, count: int) -> None:
-        """A warp gets `count` registers a thread; Blocked while the pool has too few."""
+        """A warp gets `count` registers a thread. Raises Blocked while the pool has too few."""
         more = 32 * (count - self.of(warp))
         if more > self.free:
             self.wanted[warp] = count

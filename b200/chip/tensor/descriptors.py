@@ -1,9 +1,9 @@
 """Shared-memory matrix descriptors and the byte addresses they mean (PTX ISA 9.7.16.3 - 9.7.16.5).
 
 A descriptor of 64 bits names a tile in the CTA's own shared memory: start, two strides, swizzle.
-Everything in it is a multiple of 16 bytes, and every swizzle moves whole 16-byte chunks, so a tile
-is read as an array of chunks. `k_major` and `mn_major` give the chunks of a tile as a `Tile`,
-cached on the parameters that shape it; `chunks_of` says where they are for one start.
+Everything in it is a multiple of 16 bytes, and every swizzle moves whole 16-byte chunks. So a tile
+is read as an array of chunks. `k_major` and `mn_major` give the chunks of a tile as a `Tile`, which
+is cached by the parameters that shape it; `chunks_of` gives their places for one start.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class MatrixDescriptor:
 
 @lru_cache(maxsize=1 << 14)
 def decode_matrix(descriptor: int, operand: str = "matrix") -> MatrixDescriptor:
-    """Fields of a 64-bit matrix descriptor (PTX ISA table 40); Fault if one of them is illegal."""
+    """The fields of a 64-bit matrix descriptor (PTX ISA table 40). Raises Fault if one of them is
+    illegal.
+    """
     where = f"{operand} descriptor {descriptor:#018x}"
     version = descriptor >> 46 & 7
     if version != 1:
@@ -98,7 +100,7 @@ def swizzled(address: np.ndarray, mode: int, base_offset: int = 0) -> np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """Where the chunks of a tile lie.
+    """The places of a tile's chunks.
 
     chunks: int64 [rows, chunks], chunk index counted from the last 1024-byte boundary at or below
         the descriptor's start.
@@ -157,7 +159,7 @@ def mn_major(d: MatrixDescriptor, nbytes: int, ks: int) -> Tile:
 
 
 def check(cta: CTA, d: MatrixDescriptor, tile: Tile, operand: str) -> None:
-    """Fault unless all of a tile lies in the CTA's shared memory."""
+    """Raise Fault unless all of a tile lies in the CTA's shared memory."""
     origin = d.start - d.start % PERIOD
     try:
         cta.check(origin + tile.low, tile.high - tile.low)

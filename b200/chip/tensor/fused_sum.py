@@ -24,10 +24,10 @@ NAN_F16 = np.uint16(0x7FFF)
 
 @dataclass(frozen=True, eq=False)
 class Workspace:
-    """Arrays [M, N] that are used again by every instruction of that shape.
+    """Arrays [M, N] that every instruction of that shape uses again.
 
-    Fresh arrays of this size come as untouched pages from the system each time, and the page
-    faults cost more than the arithmetic. What a function leaves here is valid until the next call.
+    The system gives fresh arrays of this size as untouched pages each time, and the page faults
+    cost more than the arithmetic. What a function leaves here is valid until the next call.
     """
 
     total: np.ndarray

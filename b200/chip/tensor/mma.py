@@ -126,7 +126,7 @@ class DecodedMma:
         return isinstance(self.a, TensorOperand)
 
     def check(self, ctas: tuple[CTA, ...]) -> None:
-        """Fault if a part of an operand is where the CTAs cannot have it."""
+        """Raise Fault if a part of an operand lies where the CTAs have no memory."""
         for cta in ctas:
             if self in cta.legal:
                 continue
@@ -139,7 +139,7 @@ class DecodedMma:
             cta.legal.add(self)
 
     def apply(self, ctas: tuple[CTA, ...]) -> None:
-        """Carry it out; `ctas` is the CTA, or the pair with the even one first."""
+        """Carry the instruction out. ctas: the CTA, or the pair with the even CTA first."""
         running = self._running_sum(ctas) if self.d.kind.bits == 4 else None
         if running is not None:
             self._step(ctas, running)

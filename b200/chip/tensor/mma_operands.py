@@ -1,7 +1,7 @@
-"""What tcgen05.mma reads and writes: A and B, scale factors, and the places of D.
+"""The operands of tcgen05.mma: A and B, scale factors, and the places of D.
 
-A comes from shared or tensor memory, B from shared memory, scale factors from tensor memory, where
-D lies, too (PTX ISA 9.7.16.5, 9.7.16.10).
+A comes from shared or tensor memory, B from shared memory. Scale factors come from tensor memory,
+and D lies there, too (PTX ISA 9.7.16.5, 9.7.16.10).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def decode(raw: np.ndarray, fmt: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SharedOperand:
-    """A or B as a matrix descriptor names it. rows: of one CTA; fmt: element type."""
+    """A or B in shared memory, by a matrix descriptor. rows: of one CTA; fmt: element type."""
 
     name: str
     matrix: descriptors.MatrixDescriptor
@@ -69,7 +69,9 @@ class SharedOperand:
 def shared_operand(
     name: str, descriptor: int, d: InstructionDescriptor, rows: int
 ) -> SharedOperand:
-    """Operand "A" or "B" of `rows` rows in each CTA; Fault for a layout the kind cannot have."""
+    """Operand "A" or "B" with `rows` rows in each CTA. Raises Fault for a layout that the kind does
+    not allow.
+    """
     matrix = descriptors.decode_matrix(descriptor, f"operand {name}:")
     mn_major = d.a_mn_major if name == "A" else d.b_mn_major
     bits = d.kind.bits
@@ -92,10 +94,10 @@ def shared_operand(
 
 @dataclass(frozen=True)
 class TensorOperand:
-    """A in tensor memory: a row a lane, K along 8 columns.
+    """A in tensor memory: one row in each lane, K along 8 columns.
 
-    half: the 64 rows are in the lower 16 lanes of each partition (M = 64, layout F).
-    copies: the rows stand in the lanes that many times (2 x 64 rows of a CTA pair's M = 128).
+    half: whether the 64 rows are in the lower 16 lanes of each partition (M = 64, layout F).
+    copies: how many times the lanes hold the rows (2 x 64 rows for a CTA pair's M = 128).
     """
 
     taddr: int
@@ -204,7 +206,7 @@ class Accumulator:
 
 @lru_cache(maxsize=4096)
 def accumulator(taddr: int, m: int, n: int, cta_group: int, ws: bool) -> Accumulator:
-    """Where one CTA's rows of an M x N result lie: layouts A to G of PTX ISA 9.7.16.10.5."""
+    """The places of one CTA's rows of an M x N result: layouts A to G of PTX ISA 9.7.16.10.5."""
     rows = m // cta_group
     parts = 1
     if ws or cta_group == 2:
@@ -239,12 +241,12 @@ class ScaleFactors:
             raise Fault(f"scale factors of {self.name}: {fault}") from None
 
     def read(self, cta: CTA) -> np.ndarray:
-        """Codes uint8 [rows, count]; Fault if the partitions differ."""
+        """Codes uint8 [rows, count]. Raises Fault if the partitions differ."""
         return self.by_row([self._words(cta)])[:, 0, self._used]
 
     def fours(self, cta: CTA) -> bytes:
-        """A copy of the codes, for `by_row`, four a row: one for each 16 of the 64 elements of a
-        K-step. Fault if the partitions differ.
+        """A copy of the codes for `by_row`: four for each row, one for each 16 of the 64 elements
+        of a K-step. Raises Fault if the partitions differ.
         """
         found = self._words(cta)
         if self.count == 4:

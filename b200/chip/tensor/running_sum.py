@@ -1,10 +1,9 @@
-"""Sums of block-scaled fp4 products that stay out of tensor memory while nobody looks at them.
+"""Sums of block-scaled fp4 products, kept outside tensor memory until somebody reads the cells.
 
 A tile is the sum of many tcgen05.mma into the same cells, and nobody reads the cells before the
-last. So the operands of a step are copied when the step happens, and the arithmetic of several
-steps is done at once, when the copies are many or the cells are touched (`CTA.columns`). What the
-cells then hold is, bit for bit, what one step after the other gives (tensor_core.block_scaled_fp4).
-This is why:
+last step. So the operands of a step are copied when the step happens. The arithmetic of several
+steps is done at once, when there are many copies or the cells are touched (`CTA.columns`). The
+result is, bit for bit, that of one step after the other (tensor_core.block_scaled_fp4). The reason:
 
 The hardware aligns the terms of an element to the largest exponent E of the step, cuts them off 35
 bits below it, adds exactly, and cuts the sum to the 24 bits of fp32 (fused_sum.py). All terms of a
@@ -53,8 +52,9 @@ FEW = 16  # where more than one element of so many has to be cut, all are added 
 
 
 class Range(NamedTuple):
-    """Of the operands of steps: the products are multiples of 2^lowest, their scales' exponents add
-    up to at most `top`, and the sum of one step is at most `bound` in magnitude.
+    """The range of the numbers of some steps: their products are multiples of 2^lowest, the
+    exponents of their scales add up to at most `top`, and the sum of one step is at most `bound` in
+    magnitude.
     """
 
     lowest: int
@@ -78,10 +78,11 @@ def _space(m: int, n: int) -> Space:
 
 
 class RunningSum:
-    """The sum in the cells of D of `members`, a CTA or a pair, of steps since it was started.
+    """The sum of several steps into the same cells of D, of `members`: a CTA or a pair.
 
-    mma: the first of these. first, end: columns of its cells in each member. total: [M, N], float32
-    or float64 numbers that fp32 has, None before the first work; lowest, bound: of its elements.
+    mma: the first step. first, end: columns of its cells in each member. total: [M, N], float32, or
+    float64 with values that fp32 has; None before the first work. lowest, bound: of its elements,
+    as in Range.
     """
 
     def __init__(self, members: tuple[CTA, ...], mma: DecodedMma):
@@ -108,8 +109,8 @@ class RunningSum:
         return self.key == _key(mma)
 
     def add(self, a: list[np.ndarray], sfa: list[bytes], b: list[np.ndarray], sfb: bytes) -> None:
-        """A step: bytes uint8 [rows, 32] of A and B of each member, the scale factors of A in each,
-        and those of all of B.
+        """Add a step. a, b: bytes uint8 [rows, 32] of each member. sfa: scale factors of A in each
+        member; sfb: those of all of B.
         """
         self.a.put(self.count, a, sfa)
         self.b.put(self.count, b, [sfb])
@@ -118,7 +119,7 @@ class RunningSum:
             self.work()
 
     def settle(self) -> None:
-        """Put the sum into the cells, and forget it."""
+        """Put the sum into the cells of tensor memory, and forget the sum."""
         self.work()
         if self in self.members[0].sums:  # still, for the exact way ends it
             self.drop()
@@ -126,7 +127,7 @@ class RunningSum:
                 self._write(self._cells())
 
     def drop(self) -> None:
-        """Forget it: its cells are written over."""
+        """Forget the sum, because its cells are written over."""
         for member in self.members:
             member.sums.remove(self)
 
@@ -141,7 +142,7 @@ class RunningSum:
 
     # --- arithmetic -------------------------------------------------------------------------------
     def work(self) -> None:
-        """Do the steps that are under way."""
+        """Do the arithmetic of the steps that have been added since the last call."""
         n, self.count = self.count, 0
         if not n:
             return
@@ -238,7 +239,7 @@ class RunningSum:
 
 
 def _range(a: Decoded, b: Decoded) -> Range | None:
-    """Of the steps of A and B; None where some are not numbers of the normal range."""
+    """The Range of the steps of A and B; None if some numbers are not in the normal range."""
     top, lowest = a.top + b.top, a.lowest + b.lowest - 2
     if max(top, a.top, b.top) > LARGEST_EXPONENT:
         return None

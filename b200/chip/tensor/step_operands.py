@@ -1,9 +1,9 @@
-"""A and B of the steps of a running sum: copied as steps happen, decoded when they are worked out.
+"""A and B of the steps of a running sum: copied when a step happens, decoded when it is computed.
 
-Tiles in one row or column of a result have an operand in common, and so have the CTAs of a cluster
-that share one. So what was decoded is kept for the next that comes with the same bytes, as much of
-it as MOST_BYTES hold. All bytes are compared, codes and scale factors: what is found is what would
-be decoded again.
+Tiles in one row or column of a result have an operand in common, and so have CTAs of a cluster that
+share one. So a decoded operand is kept for the next one with the same bytes, up to MOST_BYTES in
+all. All bytes are compared, codes and scale factors, so a kept operand is exactly what decoding
+would give again.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def _narrow_pairs(negate: bool) -> np.ndarray:
 
 
 class Decoded:
-    """An operand of n steps.
+    """A decoded operand of n steps.
 
-    codes: packed e2m1, uint8 [n, rows, 32]; scales: codes of the factors, uint8 [rows, n, 4]; both
-    are its own. lowest, top: of the scale factors, as ScaleTable.range has them; most: the largest
-    magnitude of a scaled element. negate: whether elements have the other sign.
+    codes: packed e2m1, uint8 [n, rows, 32]. scales: codes of the factors, uint8 [rows, n, 4]. The
+    object owns both arrays. lowest, top: of the scale factors, as ScaleTable.range gives them.
+    most: the largest magnitude of a scaled element. negate: whether elements have the other sign.
     """
 
     def __init__(self, codes: np.ndarray, scales: np.ndarray, table: ScaleTable, negate: bool):
@@ -76,12 +76,12 @@ class Decoded:
 
     @property
     def nbytes(self) -> int:
-        """Of all that is kept of it, decoded as float64."""
+        """The bytes of all that is kept of the operand, decoded as float64."""
         return 17 * self.codes.size
 
 
 class _Kept:
-    """What was decoded, by a part of its bytes; the latest are after."""
+    """Decoded operands, by a part of their bytes; the latest ones are last."""
 
     def __init__(self):
         self.found: OrderedDict[tuple, tuple[bytes, Decoded]] = OrderedDict()
@@ -129,7 +129,7 @@ class Operand:
             copies.append(factor)
 
     def decoded(self, n: int, table: ScaleTable) -> Decoded:
-        """The first n steps, which are all that are under way."""
+        """The first n steps decoded; these are all steps that have been put here."""
         codes = self.codes[:n].tobytes()
         factors = b"".join(map(b"".join, self.copies))
         key = *self.kind, n, codes[::SAMPLE], factors

@@ -1,9 +1,9 @@
 """The tensor core: D = A * B (+ D) of one tcgen05.mma, bit for bit (see fused_sum.py).
 
 Operands are what the instruction reads: bytes of A and B tiles, scale-factor codes, and D as
-uint32 cells of tensor memory. Results are cells again. Where nothing can be cut off in the
-hardware's sum, a float64 matrix product gives the same bits; the functions named `_nothing_lost`
-are the proofs, and everything else takes the exact way.
+uint32 cells of tensor memory. Results are cells again. If the hardware's sum cannot cut anything
+off, a float64 matrix product gives the same bits; the functions named `_nothing_lost` prove this
+for a tile. All other tiles take the exact way (fused_sum.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEEP_24_BITS = np.uint64(0xFFFFFFFFE0000000)  # of the 53 bits of a float64 sign
 
 @dataclass(frozen=True, eq=False)
 class ScaleTable:
-    """By code of a scale-factor format: value, exponent, and (ue4m3) the span of its bits.
+    """For each code of a scale-factor format: its value, exponent, and (ue4m3) span of bits.
 
     span: bits 16 + p of a word, from the lowest set bit p of the value to its exponent, so that
     the union of spans shows the lowest bit and the largest exponent of many values.

@@ -37,8 +37,8 @@ def split(taddr: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=512)
 def cells(shape: str, repeat: int, packed: bool, second_half: int) -> tuple[np.ndarray, np.ndarray]:
-    """(lane, column), int [registers, 32], of the cell that register i of thread t holds, from the
-    base; with `packed` of the first of the two neighbouring cells.
+    """(lane, column), int [registers, 32], of the cell that register i of thread t holds, relative
+    to the address. With `packed` a register holds two neighbouring cells; these are the first ones.
 
     second_half: columns from the first to the second half of 16x32bx2.
     """
@@ -120,7 +120,7 @@ class TmemAccess:
         )
 
     def width(self, second_half: int) -> int:
-        """Columns from the address on."""
+        """How many columns the access reaches, from its address on."""
         return _width(self.shape, self.repeat, self.packed, second_half)
 
     def _other_quarter(self, warp, taddr: int, named: int, height: int):
@@ -201,12 +201,14 @@ def tcgen05_ld_red(ins: Instr) -> NoReturn:
     "tcgen05.fence::after_thread_sync",
 )
 def tcgen05_ordering(ins: Instr) -> Run:
-    """Ordering only: loads and stores of tensor memory are complete when they have executed."""
+    """tcgen05.wait and tcgen05.fence: they have no effect here, because loads and stores of tensor
+    memory are complete when they have executed.
+    """
     return lambda warp, mask: None
 
 
 def shift_down(cta: CTA, row: int, column: int) -> None:
-    """In each 32-lane partition from that of lane `row` on, 8 columns of lane i + 1 move to lane i;
+    """Move 8 columns of lane i + 1 to lane i, in each 32-lane partition from that of lane `row` on;
     the last lane keeps its value."""
     lanes = cta.columns(column, 8).reshape(4, 32, -1)
     block = lanes[row // 32 :, :, column : column + 8]

@@ -1,9 +1,9 @@
 """Allocation of tensor memory: tcgen05.alloc, dealloc, relinquish_alloc_permit (PTX ISA 9.7.16.7).
 
-Columns are handed out first fit from column 0. An allocation that does not fit waits for a
-deallocation. With cta_group::2 a warp of each CTA of the pair executes each instruction and the
-pair gets the same columns. The even CTA takes them in both and goes on; the odd one waits for it
-(CUTLASS #3435: on a B300 a late odd CTA does not hold back the even one).
+An allocation gets the first free columns that fit, from column 0 on. If it does not fit, it waits
+for a deallocation. With cta_group::2 a warp of each CTA of the pair executes each instruction, and
+both CTAs get the same columns. The even CTA takes the columns in both CTAs and goes on; the odd CTA
+waits for the even one (CUTLASS #3435: on a B300 a late odd CTA does not hold back the even one).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POISON = 0xFFFFFFFF  # what a fresh column holds: NaN in every floating-point fo
 
 
 class Pool(Waitable):
-    """Who waits for tensor memory of a CTA, or of a pair (then the even CTA's pool).
+    """The warps that wait for tensor memory of a CTA, or of a pair (then the even CTA's pool).
 
     last: columns of the CTA's latest allocation. requests: CTA rank -> columns asked for by a warp
     that waits. granted: (first column, columns) of a pair's allocations that the odd CTA has not
@@ -51,12 +51,12 @@ def pool_of(cta: CTA) -> Pool:
 
 
 def group_of(ins: Instr) -> int:
-    """1 or 2 of `.cta_group::`."""
+    """The number, 1 or 2, in the modifier `.cta_group::`."""
     return 2 if ins.has("cta_group::2") else 1
 
 
 def whole_warp(mask: int, opcode: str) -> None:
-    """Fault unless all lanes execute a `.sync.aligned` instruction together."""
+    """Raise Fault unless all lanes execute a `.sync.aligned` instruction together."""
     if mask != FULL:
         raise Fault(
             f"{opcode} is executed by lanes {mask:#010x} of the warp: .sync.aligned needs all 32"
@@ -197,7 +197,7 @@ def tcgen05_dealloc(ins: Instr) -> Run:
 
 @warp("tcgen05.relinquish_alloc_permit")
 def tcgen05_relinquish_alloc_permit(ins: Instr) -> Run:
-    """The CTA allocates no more tensor memory."""
+    """tcgen05.relinquish_alloc_permit: from now on the CTA may not allocate tensor memory."""
 
     def run(warp, mask):
         whole_warp(mask, ins.opcode)

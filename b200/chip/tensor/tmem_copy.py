@@ -26,8 +26,8 @@ from b200.registry import Run, lane
 
 @dataclass(frozen=True)
 class Shape:
-    """rows x nbytes of the source, and the partitions that get 32 rows: `targets[i]` lists them for
-    rows 32 * i to 32 * i + 31."""
+    """The shape of a copy: rows x nbytes of the source, and the partitions that they go to.
+    `targets[i]` lists the partitions that get rows 32 * i to 32 * i + 31."""
 
     rows: int
     nbytes: int
@@ -75,7 +75,7 @@ def store(cta: CTA, shape: Shape, row: int, column: int, source: np.ndarray) -> 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What is copied: a tile, `chunks` of shared memory in each CTA."""
+    """The source of a copy: a tile, which is `chunks` of shared memory in each CTA."""
 
     matrix: descriptors.MatrixDescriptor
     tile: descriptors.Tile

@@ -1,8 +1,8 @@
 """mma.sync: the matrix product of a warp, A, B, C and D in registers (PTX ISA 9.7.14.5).
 
-The dense m16n8 shapes of f16, bf16, tf32, e4m3, e5m2 and 8-bit integers. In bytes all types lie
-alike: four neighbouring bytes of a row of A or column of B in a register. Sums are those of one
-tcgen05.mma of the type (tensor_core.py): one fused sum an instruction (reading chosen).
+It has the dense m16n8 shapes of f16, bf16, tf32, e4m3, e5m2 and 8-bit integers. In bytes all types
+have the same layout: a register holds four neighbouring bytes of a row of A or a column of B. An
+instruction is one fused sum, as one tcgen05.mma of the type (tensor_core.py; reading chosen).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INTEGERS = ("s8", "u8")
 
 @dataclass(frozen=True)
 class Form:
-    """One shape and its types; row_bytes: of a row of A, 16 or 32."""
+    """One shape and its types. row_bytes: bytes of a row of A, 16 or 32."""
 
     d: str
     a: str

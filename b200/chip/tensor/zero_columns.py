@@ -1,9 +1,10 @@
 """The zero-column mask of tcgen05.mma.ws (PTX ISA 9.7.16.4.3): columns of B taken as zero.
 
-The mask consists of spans of columns in turn, used and skipped, each kind of one length. It starts
-anew in each part of N that lies in lanes of its own (one for M = 128, two for 64, four for 32),
-with a span of its own choice of which some columns are already over. The column shift lets
-column n of B come from row n + shift of the matrix (reading chosen).
+The mask is a sequence of spans of columns, which are used and skipped by turns; all used spans have
+one length, and all skipped ones. N has several parts that lie in different lanes (one for M = 128,
+two for 64, four for 32). In each part the mask starts anew: with a used or a skipped span, some
+columns of which may be left out. With a column shift, column n of B comes from row n + shift of the
+matrix (reading chosen).
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from b200.errors import Fault
 
 @dataclass(frozen=True)
 class ZeroColumns:
-    """columns: bool [N], True where B counts as zero; shift: columns that B is moved by."""
+    """A decoded mask. columns: bool [N], True where B counts as zero. shift: number of columns that
+    B is moved by.
+    """
 
     columns: np.ndarray
     shift: int

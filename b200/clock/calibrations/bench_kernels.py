@@ -1,8 +1,8 @@
-"""What the calibrations share: raw PTX kernels run by the clock, published tables, errors.
+"""Helpers of the calibrations: raw PTX kernels that the clock times, published tables, errors.
 
-Every command fits nothing by itself: the constants stand in b200/clock/constants.toml. It runs
-kernels that do what the published microbenchmark did and reports the error apart for the rows the
-constants were chosen on ("fitted", even rows of a table) and for the others ("held out", odd rows).
+A calibration fits nothing: the constants stand in b200/clock/constants.toml. It runs kernels that
+do what a published microbenchmark did, and reports two errors: on the rows that constants were
+chosen on ("fitted", even rows of a table), and on the others ("held out", odd rows).
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def timed_gpu(**options) -> Gpu:
 
 
 def ptx(body: str, params: list[str], threads: int) -> str:
-    """One kernel `k` around a body; %p, %r, %rd registers and the dynamic shared array `dyn` are
-    declared.
+    """PTX of one kernel `k` around a body. It declares registers %p, %r, %rd and the dynamic shared
+    array `dyn`.
     """
     listed = ", ".join(f".param {p}" for p in params)
     return f"""{HEADER}
@@ -93,7 +93,7 @@ def pointer(tensor: torch.Tensor) -> bytes:
 
 
 def tensormap(tensor: torch.Tensor, width: int, height: int, box: tuple[int, int]) -> bytes:
-    """A row-major fp32 matrix without swizzle."""
+    """The tensormap (bytes) of a row-major fp32 matrix without swizzle."""
     return TensorMap(tensor.data_ptr(), 7, (width, height), (4 * width,), box, (1, 1)).encode()
 
 

@@ -1,10 +1,10 @@
-"""The one-SM main-loop sweep of SemiAnalysis against the model.
+"""Compares the one-SM main-loop sweep of SemiAnalysis with the clock.
 
 For a tile, a number of stages and a data type of the sweep, a CuTe DSL kernel of the same shape
 (one warp loads A and B by TMA, one issues the MMAs) is compiled and run in the emulator at 1.3 GHz,
 on one SM. Its launch is timed with two lengths of the loop; the difference gives ns an iteration.
-The sweep repeats each case, so that what fits in the L2 as one die sees it (63 MB) is there; larger
-working sets come from DRAM.
+The sweep repeats each case, so a working set that fits in the L2 as one die sees it (63 MB) is read
+from there; larger ones come from DRAM.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def ns_an_iteration(gpu: Gpu, row: dict, constants: dict[str, float]) -> float:
 
 
 def main(argv: list[str], gpu: Gpu) -> None:
-    """gpu: what the DSL launches into (b200.install)."""
+    """Run the command. gpu: the one that runs the DSL's launches (b200.install)."""
     parser = arguments("mainloop", __doc__)
     parser.add_argument(
         "--step", type=int, default=9, help="every how manieth row of the sweep (default 9)"

@@ -1,11 +1,11 @@
-"""Multicast fill rates against the model.
+"""Compares published multicast fill rates with the clock.
 
-148 CTAs of four warps, a load a warp, all warps of a cluster meeting in each round, as
-SemiAnalysis' tma2dmcast_throughput: mode "no sharing" (each CTA its own data), "explicit_mcast"
-(the first CTA of a cluster loads for all) and "implicit_l2_cross" (CTAs of a sharing group read the
-same addresses, each in a GPC of its own for groups of up to 8). The rate is what arrives in shared
-memory, all SMs together. Of the 405 rows a spread sample is run: 26 explicit ones, 5 of each other
-group.
+As in SemiAnalysis' tma2dmcast_throughput, 148 CTAs of four warps run rounds; in each round every
+warp makes one load, and all warps of a cluster meet. The modes are "no sharing" (each CTA loads its
+own data), "explicit_mcast" (the first CTA of a cluster loads for all) and "implicit_l2_cross" (the
+CTAs of a sharing group read the same addresses, each in a GPC of its own for groups of up to 8).
+The rate is what arrives in shared memory of all SMs together. Of the 405 rows a spread sample is
+run: 26 explicit ones, 5 of each other group.
 """
 
 from __future__ import annotations

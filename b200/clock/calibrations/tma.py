@@ -1,9 +1,9 @@
-"""TMA bandwidth against bytes in flight, and the cold latency of one load.
+"""Compares TMA bandwidth by bytes in flight, and the cold latency of one load, with the clock.
 
-148 CTAs of one warp, fp32 rows of 512 bytes, as SemiAnalysis' tma2d_throughput and tma2d_latency.
-The first keeps 1, 2 or 4 loads under way; clk a load are taken after the pipeline has filled. The
-second loads one tile a CTA with nothing cached and an L2 full of written lines (its benchmark
-clears the L2 with a memset).
+As in SemiAnalysis' tma2d_throughput and tma2d_latency, 148 CTAs of one warp load fp32 rows of 512
+bytes. The first keeps 1, 2 or 4 loads under way; its clk a load are taken after the pipeline has
+filled. The second loads one tile in each CTA, with nothing cached and an L2 full of written lines
+(its benchmark clears the L2 with a memset).
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ START = """
 def bandwidth_kernel(
     height: int, stages: int, loads: int, warm: int, ctas: int = CTAS, step: int = 1, group: int = 1
 ) -> str:
-    """PTX. step: 0 loads the same tile again and again; group: CTAs that load the same tiles."""
+    """PTX of the bandwidth kernel. step: 0 makes a CTA load the same tile again and again. group:
+    number of CTAs that load the same tiles.
+    """
     tile = WIDTH * 4 * height
     barriers = stages * tile
     init = "\n".join(
@@ -111,7 +113,7 @@ def latency_kernel(height: int) -> str:
 
 
 def run(gpu, text: str, height: int, tiles: int, smem: int, ctas: int = CTAS) -> list[int]:
-    """Clk that each CTA reports; `tiles` tiles a CTA."""
+    """The clk that each CTA reports. tiles: number of tiles for each CTA."""
     rows = ctas * tiles * height
     matrix = torch.empty(rows * WIDTH, dtype=torch.float32)
     out = torch.zeros(ctas, dtype=torch.int64)

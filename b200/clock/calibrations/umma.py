@@ -1,8 +1,8 @@
-"""UMMA tables of SemiAnalysis against the model.
+"""Compares the UMMA tables of SemiAnalysis with the clock.
 
-Throughput: clk an instruction in batches of 16 to 256, each closed by a commit that is waited for.
-Latency: one instruction and its commit. The kernels are PTX and run in the timed emulator;
-cta_group::2 as a cluster of two.
+Throughput: clk an instruction, in batches of 16 to 256 that each end with a commit and a wait for
+it. Latency: clk of one instruction and its commit. The kernels are PTX and run in the timed
+emulator; those of cta_group::2 run as a cluster of two.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def kernel(fmt: str, layout: str, group: int, m: int, n: int, depth: int) -> str
 
 
 def clk(gpu, fmt, layout, group, m, n, depth) -> float:
-    """clk of an iteration, the median."""
+    """The clk of an iteration: the median over the iterations."""
     out = torch.zeros(2 * ITERATIONS, dtype=torch.int64)
     text = kernel(fmt, layout, group, m, n, depth)
     launch(gpu, text, [pointer(out)] * 2, grid=group, threads=32, cluster=group, smem=32768)
