@@ -84,7 +84,7 @@ class Machine:
                 )
             return self.params[at : at + nbytes]
         if window == SHARED_WINDOW:
-            cta, offset = warp.cta.cluster.locate(at, warp.cta, nbytes)
+            cta, offset = warp.cta.cluster.locate(at, nbytes)
             return bytes(cta.smem.mem[offset : offset + nbytes])
         if window == LOCAL_WINDOW:
             raise Fault(f"a descriptor must not lie in local memory (address {at:#x})")

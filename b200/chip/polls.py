@@ -230,7 +230,7 @@ def _read(names, step: Step, op: Op, f: Fragment) -> Read | None:
     ]
     if not space.startswith("shared"):
         return Read(ins, "global", address, None, tuple(v for v in values if v is not None))
-    cta, offset = f.cta.cluster.locate(address, f.cta, 1)
+    cta, offset = f.cta.cluster.locate(address, 1)
     if address >> 24 == 0 and space != "shared::cluster":
         cta = f.cta
     return Read(ins, "shared", offset, cta, tuple(v for v in values if v is not None))

@@ -348,7 +348,7 @@ class Cluster:
         self.checked: Any = None
         self.trail: Any = None
 
-    def locate(self, address: int, me: CTA, nbytes: int, align: int = 1) -> tuple[CTA, int]:
+    def locate(self, address: int, nbytes: int, align: int = 1) -> tuple[CTA, int]:
         """CTA and offset of a shared::cluster address. The address names the rank, so an address
         below 1 << 24 is in rank 0 even if another CTA uses it.
         """

@@ -29,6 +29,21 @@ ret;
 """
 
 
+def own_element(nbytes: int) -> str:
+    """PTX that makes %r1 the thread of its CTA, and %rd3 the address of the thread's own element of
+    the parameter `out`, which has one of `nbytes` for each thread of the grid.
+    """
+    return f"""
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %tid.x;
+mov.u32 %r90, %ctaid.x;
+mov.u32 %r91, %ntid.x;
+mad.lo.u32 %r92, %r90, %r91, %r1;
+mul.wide.u32 %rd2, %r92, {nbytes};
+add.u64 %rd3, %rd1, %rd2;
+"""
+
+
 def run(text: str, *args, grid=(1, 1, 1), block=(32, 1, 1), cluster=(1, 1, 1), smem=0, gpu=None):
     """Launch the only kernel of a module; see Gpu.launch for the arguments."""
     return (gpu or Gpu()).launch(text, None, grid, block, cluster, smem, args)

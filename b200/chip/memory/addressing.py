@@ -37,7 +37,7 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
         return warp.cta, warp.cta.smem_offset(address, nbytes, align)
 
     def cluster(warp, address, nbytes, align=1):
-        return warp.cta.cluster.locate(address, warp.cta, nbytes, align)
+        return warp.cta.cluster.locate(address, nbytes, align)
 
     def generic(warp, address, nbytes, align=1):
         if not address >> 32:
@@ -46,7 +46,7 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
                 ".shared::cluster after the instruction, or cvta.shared of the address",
             )
             return cluster(warp, address, nbytes, align)
-        return warp.cta.cluster.locate(generic_to_shared(address), warp.cta, nbytes, align)
+        return warp.cta.cluster.locate(generic_to_shared(address), nbytes, align)
 
     return {"shared::cta": own, "shared::cluster": cluster}.get(space, generic)
 

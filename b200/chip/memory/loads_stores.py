@@ -107,7 +107,7 @@ def _shared_spans(f, chosen, which, nbytes, space):
                     f"shared::cta access at {int(chosen[0]):#x}, an address of CTA rank"
                     f" {int(rank)}, from rank {me.rank}"
                 )
-            cta, _ = me.cluster.locate(int(chosen[ranks == rank][0]), me, nbytes)
+            cta, _ = me.cluster.locate(int(chosen[ranks == rank][0]), nbytes)
         inside = ranks == rank
         at = chosen[inside] & OFFSET_MASK
         cta.check(int(at.min()), nbytes)

@@ -6,17 +6,9 @@ import pytest
 import torch
 
 from b200 import EmulatorError
-from tests.b200.ptx_support import kernel, run
+from tests.b200.ptx_support import kernel, own_element, run
 
-STORE = """
-ld.param.u64 %rd1, [out];
-mov.u32 %r1, %tid.x;
-mov.u32 %r90, %ctaid.x;
-mov.u32 %r91, %ntid.x;
-mad.lo.u32 %r92, %r90, %r91, %r1;
-mul.wide.u32 %rd2, %r92, 4;
-add.u64 %rd3, %rd1, %rd2;
-"""
+STORE = own_element(4)
 
 
 def output(body: str, threads=32, ctas=1, **options) -> list[int]:

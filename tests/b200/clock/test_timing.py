@@ -26,7 +26,7 @@ from b200.clock.taint import depends_on_arithmetic
 from b200.program.parse import parse
 from b200.program.translate import translate
 from b200.sparse import pages
-from tests.b200.ptx_support import kernel, run
+from tests.b200.ptx_support import kernel, own_element, run
 
 
 def timed(**options) -> Gpu:
@@ -35,15 +35,7 @@ def timed(**options) -> Gpu:
     return gpu
 
 
-STORE = """
-ld.param.u64 %rd1, [out];
-mov.u32 %r1, %tid.x;
-mov.u32 %r90, %ctaid.x;
-mov.u32 %r91, %ntid.x;
-mad.lo.u32 %r92, %r90, %r91, %r1;
-mul.wide.u32 %rd2, %r92, 8;
-add.u64 %rd3, %rd1, %rd2;
-"""
+STORE = own_element(8)
 
 
 def clocks(body: str, threads: int = 32, smem: int = 0, ctas: int = 1, **options) -> list[int]:
