@@ -84,7 +84,8 @@ def run_eval(tmp_path: Path, fork_server: ForkServer) -> Callable[..., Finished]
         if popcorn:
             environment["POPCORN_FD"] = str(POPCORN_FD)
         files = {POPCORN_FD: pipe} if popcorn else {}
-        done = fork_server.run(*command, cwd=tmp_path, env=environment, limit=limit, files=files)
+        how: dict[str, Any] = {"files": files, "anew": "cuda" in arguments}
+        done = fork_server.run(*command, cwd=tmp_path, env=environment, limit=limit, **how)
         written = pipe.read_text().splitlines() if popcorn else []
         pipe.unlink(missing_ok=True)
         lines = [(key, value) for key, _, value in (line.partition(": ") for line in written)]

@@ -59,35 +59,32 @@ class ForkServer:
         env: Mapping[str, str] | None = None,
         limit: float = LONGEST,
         files: Mapping[int, Path] | None = None,
+        anew: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """What `python COMMAND` returned and printed.
 
         command: a script and its arguments, or -m, a module and its arguments. env: its
         environment, if not that of this process. limit: seconds, after which it is killed. files:
-        what its other descriptors write to. It reads nothing from stdin.
+        what its other descriptors write to. anew: in a Python of its own, for a command that uses a
+        GPU: CUDA does not survive a fork. It reads nothing from stdin.
         """
         with tempfile.TemporaryDirectory() as folder:
             stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
             written = {1: stdout, 2: stderr} | dict(files or {})
-            status = self._status(command, cwd, os.environ if env is None else env, written, limit)
+            status = self._status(
+                {
+                    "command": list(command),
+                    "cwd": str(cwd),
+                    "env": dict(os.environ if env is None else env),
+                    "files": [(descriptor, str(path)) for descriptor, path in written.items()],
+                    "limit": limit,
+                    "anew": anew,
+                }
+            )
             said = stdout.read_text(), stderr.read_text()
         return subprocess.CompletedProcess(command, status, *said)
 
-    def _status(
-        self,
-        command: Sequence[str],
-        cwd: Path,
-        env: Mapping[str, str],
-        files: Mapping[int, Path],
-        limit: float,
-    ) -> int:
-        request = {
-            "command": list(command),
-            "cwd": str(cwd),
-            "env": dict(env),
-            "files": [(descriptor, str(path)) for descriptor, path in files.items()],
-            "limit": limit,
-        }
+    def _status(self, request: dict[str, Any]) -> int:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -112,6 +109,9 @@ def _become(request: dict[str, Any]) -> None:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(opened, descriptor)
         os.close(opened)
+    if request["anew"]:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # in place of the server's requests
+        os.execv(sys.executable, [sys.executable, *request["command"]])
     try:
         _run(request["command"], request["cwd"])
     except Exception:

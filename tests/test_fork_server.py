@@ -24,14 +24,15 @@ ENDS = {
 }
 
 
+@pytest.mark.parametrize("anew", (False, True), ids=("forked", "anew"))
 @pytest.mark.parametrize("last", ENDS.values(), ids=ENDS)
-def test_it_ends_as_it_would_by_itself(fork_server, tmp_path, last):
+def test_it_ends_as_it_would_by_itself(fork_server, tmp_path, last, anew):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT + last + "\n")
     how = {"cwd": tmp_path, "env": {**os.environ, "SAID": "hello"}}
     command = [sys.executable, str(script), "-x", "1"]
     usual = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **how)
-    forked = fork_server.run(*command[1:], **how)
+    forked = fork_server.run(*command[1:], anew=anew, **how)
     assert (forked.returncode, forked.stdout) == (usual.returncode, usual.stdout)
     assert forked.stderr.splitlines()[0] == usual.stderr.splitlines()[0] == "wrong"
     assert forked.stderr.splitlines()[-1] == usual.stderr.splitlines()[-1]
