@@ -213,7 +213,7 @@ class Meeting:
 
 
 class ClusterState:
-    """The checker's state of one cluster; dropped when the cluster has ended."""
+    """The checker's state of one cluster."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -234,6 +234,14 @@ class ClusterState:
         self.ranks: dict[tuple, dict[int, int | None]] = {}  # as DescriptorRanks.fields
         self.exits: dict[int, np.ndarray] = {}  # CTA rank -> clock of its warps that have exited
         self.left: dict[int, int] = {cta.rank: 0 for cta in cluster.ctas}
+
+    def forget(self) -> None:
+        """The cluster has ended: forget what only rules for clusters ask for. The rest stays as
+        long as something of the launch names the cluster.
+        """
+        self.meetings.clear()
+        self.edges.clear()
+        del self.records[1:]
 
     def add(self, record: Record) -> int:
         self.records.append(record)

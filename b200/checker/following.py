@@ -215,7 +215,12 @@ class Trail:
 
     def take(self, ins: Instr, w, who: int, operands: tuple) -> None:
         """Take the step of an instruction with these operands. who: the lanes or the lane."""
-        self.step((id(ins), w.cta.rank, w.index, who, operands))
+        step = (id(ins), w.cta.rank, w.index, who, operands)
+        after = self.node.next
+        if after is not None and after.step == step:  # as most are
+            self.node = after
+        else:
+            self.step(step)
 
     def look(self, ins: Instr, w, who: int, look: Look) -> None:
         """Take the step of an instruction that is about to be executed. who: the lanes

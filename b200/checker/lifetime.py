@@ -197,8 +197,7 @@ def _cluster_ended(observer, cluster, state):
     for cta in cluster.ctas:
         if cta.shared_rules is not None:
             cta.shared_rules.ended()
-    state.records.clear()
-    state.records.append(None)
+    state.forget()
     for cta in cluster.ctas:
         if cta.shared_rules is not None:
             cta.shared_rules.shadow.clear()

@@ -120,22 +120,18 @@ def _box(trail: Trail, w, operation: TmaLoad | TmaStore) -> tuple:
     access = operation.access
     if not access.address & ~WINDOW_MASK:
         trail.stop()  # the tensormap is in global memory: whoever edits it has to be known
-    inside = [_inside(access.tensormap, box) for box in access.boxes]
-    address = access.tensormap.address
+    tensormap = access.tensormap
+    inside = [None if tensormap.holds(box) else _inside(tensormap, box) for box in access.boxes]
+    address = tensormap.address
     name = trail.following.names.get(address)
     if name is None:
         name = trail.following.names[address] = trail.following.observer.operand(address)
     again = trail.again(w, (access.address, access.boxes))
-    return access.tensormap.form, name, tuple(inside), again
+    return tensormap.form, name, tuple(inside), again
 
 
-def _inside(tensormap, box) -> tuple[tuple[int, int], ...] | None:
-    """The part of a box that lies in its tensor; None if the whole box does."""
-    for at, size, dim in zip(box, tensormap.box, tensormap.dims):
-        if at < 0 or at + size > dim:
-            break
-    else:
-        return None
+def _inside(tensormap, box) -> tuple[tuple[int, int], ...]:
+    """The part of a box that lies in its tensor: first and end of it in each dimension."""
     return tuple(
         (min(max(-at, 0), size), max(min(dim - at, size), 0))
         for at, size, dim in zip(box, tensormap.box, tensormap.dims)

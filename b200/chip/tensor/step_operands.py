@@ -2,8 +2,8 @@
 
 Tiles in one row or column of a result have an operand in common, and so have CTAs of a cluster that
 share one. So a decoded operand is kept for the next one with the same bytes, up to MOST_BYTES in
-all. All bytes are compared, codes and scale factors, so a kept operand is exactly what decoding
-would give again.
+all: the tiles of a CTA that computes several, for the CTA that computes their neighbours. All bytes
+are compared, codes and scale factors, so a kept operand is exactly what decoding would give again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from b200.chip.tensor.tensor_core import ScaleTable, fp4_pairs
 STEPS = 8  # that are done together
 CODES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # e2m1 without its sign
 K, BYTES, SCALES = 64, 32, 4  # of a step: elements, their bytes, scale factors of a row
-MOST_BYTES = 32 << 20
+MOST_BYTES = 6 << 20  # of packed codes; decoded, each takes 8 bytes in fp32 and 16 in float64
 SAMPLE = 61  # of so many bytes one is part of a key
 
 
@@ -74,11 +74,6 @@ class Decoded:
             return found
         return self._wide
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all that is kept of the operand, decoded as float64."""
-        return 17 * self.codes.size
-
 
 class _Kept:
     """Decoded operands, by a part of their bytes; the latest ones are last."""
@@ -96,11 +91,11 @@ class _Kept:
 
     def put(self, key: tuple, codes: bytes, decoded: Decoded):
         if key in self.found:
-            self.nbytes -= self.found.pop(key)[1].nbytes
+            self.nbytes -= len(self.found.pop(key)[0])
         self.found[key] = codes, decoded
-        self.nbytes += decoded.nbytes
+        self.nbytes += len(codes)
         while self.nbytes > MOST_BYTES:
-            self.nbytes -= self.found.popitem(last=False)[1][1].nbytes
+            self.nbytes -= len(self.found.popitem(last=False)[1][0])
 
 
 _kept = _Kept()
