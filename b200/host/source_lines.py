@@ -13,12 +13,14 @@ import importlib
 import os
 import re
 import sys
-from types import CodeType, ModuleType
+from collections.abc import Sequence
+from types import CodeType, FrameType, ModuleType
 
 from b200.program import calls
 
 LOCATING_MODULES = ("cutlass.base_dsl._mlir_helpers.op", "cutlass._mlir_helpers.op")  # by version
-_KERNEL = "kernel_wrapper"  # of the DSL: calls the kernel's function
+_KERNEL_MODULE = "cutlass.base_dsl.dsl"  # of the DSL
+_KERNEL = "kernel_wrapper"  # its function that calls the kernel's
 _REGION = re.compile(r"(then|else|elif|if|while|loop|for)\w*_\d+")  # bodies of rewritten blocks
 
 
@@ -49,7 +51,7 @@ class Stand:
 
 class _Locations(Stand):
     def file(self, filename: str, line: int, column: int, *args, **kwargs):
-        found = calls.number(_chain(filename, line))
+        found = _number(filename, line)
         return self._real.file(filename, line, found or column, *args, **kwargs)
 
 
@@ -68,37 +70,65 @@ class _Kind(enum.Enum):
     USER = "the user's"
 
 
-# id of a code object -> its kind and itself, which so stays
-_kinds: dict[int, tuple[_Kind, CodeType]] = {}
+@functools.cache
+def _kind_of(filename: str, function: str) -> _Kind:
+    if function == _KERNEL:
+        return _Kind.KERNEL
+    if filename.startswith(_library()):
+        return _Kind.LIBRARY
+    return _Kind.REGION if _REGION.fullmatch(function) else _Kind.USER
 
 
-def _kind_of(code: CodeType) -> _Kind:
-    if code.co_name == _KERNEL:
-        found = _Kind.KERNEL
-    elif code.co_filename.startswith(_library()):
-        found = _Kind.LIBRARY
-    else:
-        found = _Kind.REGION if _REGION.fullmatch(code.co_name) else _Kind.USER
-    _kinds[id(code)] = found, code
-    return found
+@functools.cache
+def _is_passed_over(module: str) -> bool:
+    """Whether all functions of a module are of the kind LIBRARY."""
+    return module.startswith("cutlass.") and module != _KERNEL_MODULE
 
 
-def _chain(filename: str, line: int) -> calls.Chain:
-    """User functions from the one at `line` out to the kernel."""
-    found: list[calls.Call] = []
-    inner = 0  # line of the innermost block of the function that is looked for
+# Where an operation is traced (its file and line, and of each user function around it the id of the
+# code and the instruction that it is at) -> the number of its chain, and the codes, which so stay.
+_numbers: dict[tuple, tuple[int, list[CodeType]]] = {}
+
+
+def _number(filename: str, line: int) -> int:
+    """The number of the chain from `line` out to the kernel; 0 outside of one.
+
+    It is asked for thousands of times a compile, and a stack is dozens of frames, two of three of
+    the DSL. To read `f_code`, or to ask for an `id`, calls Python's audit hooks (the harness has
+    one), and `f_lineno` searches a table: a frame of the DSL is passed by without any of them, and
+    lines are looked up once a place.
+    """
+    frames: list[FrameType] = []
+    place: list[str | int] = [filename, line]
     frame = sys._getframe(2)
     while frame is not None:
+        if not _is_passed_over(frame.f_globals.get("__name__", "")):
+            code = frame.f_code
+            kind = _kind_of(code.co_filename, code.co_name)
+            if kind is _Kind.KERNEL:
+                break
+            if kind is not _Kind.LIBRARY:
+                frames.append(frame)
+                place += id(code), frame.f_lasti
+        frame = frame.f_back
+    else:
+        return 0
+    key = tuple(place)
+    if key not in _numbers:
+        codes = [frame.f_code for frame in frames]
+        _numbers[key] = calls.number(_chain(frames, filename, line)), codes
+    return _numbers[key][0]
+
+
+def _chain(frames: Sequence[FrameType], filename: str, line: int) -> calls.Chain:
+    """The user functions of `frames`, innermost first, from the one at `line` on."""
+    found: list[calls.Call] = []
+    inner = 0  # line of the innermost block of the function that is looked for
+    for frame in frames:
         code = frame.f_code
-        kind = known[0] if (known := _kinds.get(id(code))) is not None else _kind_of(code)
-        if kind is _Kind.KERNEL:
-            return tuple(found)
-        if kind is not _Kind.LIBRARY and (
-            found or inner or (code.co_filename, frame.f_lineno) == (filename, line)
-        ):
+        if found or inner or (code.co_filename, frame.f_lineno) == (filename, line):
             inner = inner or frame.f_lineno
-            if kind is _Kind.USER:
+            if _kind_of(code.co_filename, code.co_name) is _Kind.USER:
                 found.append(calls.Call(code.co_filename, inner, code.co_name))
                 inner = 0
-        frame = frame.f_back
-    return ()
+    return tuple(found)

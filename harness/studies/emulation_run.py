@@ -86,6 +86,7 @@ def carry_out(job: dict[str, Any]) -> dict[str, Any]:
         args = {**job["args"], "seed": seed}
         return generate_input(job["problem"], inputs="official", device="cpu", **args)
 
+    of_the_harness("guard").Guard()  # as each case of eval.py has it, which costs time
     gpu = b200.install(check=True, schedule=job["schedule"])
     load = of_the_harness("loading", "worker").load_kernel
     kernel = of_the_harness("gpu_data").on_gpu(load(Path(job["submission"])))

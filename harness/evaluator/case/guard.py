@@ -38,11 +38,16 @@ class Guard:
     def __init__(self, allowed: Iterable[str] = ()):
         self.stopped: list[str] = []
         self._allowed = ALLOWED | set(allowed) | _compilers_of_environment()
-        sys.addaudithook(self._hook)
 
-    def _hook(self, event: str, args: tuple) -> None:
-        if event not in _EVENTS:
-            return
+        # Python calls it for each id() and each f_code of a frame, too, hundreds of thousands in a
+        # case. A function is a third of the price of a bound method.
+        def hook(event: str, args: tuple) -> None:
+            if event in _EVENTS:
+                self._started(event, args)
+
+        sys.addaudithook(hook)
+
+    def _started(self, event: str, args: tuple) -> None:
         name, command = _command(event, args)
         if name not in self._allowed:
             text = (
