@@ -189,8 +189,8 @@ class Unwritten:
         again: carries the launch out once more, with each byte of shared memory set to its
         argument. shared: replace the values in shared memory, not those in global memory.
         """
-        known = self.memory.known()
-        after = Contents(r for r in known if not r.behind and r.size <= memory_of.LIMIT)
+        allocations = self.memory.allocations()  # the other values may lead to any of them
+        after = Contents(r for r in allocations if r.size <= memory_of.LIMIT)
         written = [(region, old, region.u8.copy()) for region, old in self.before.values()]
         written.sort(key=lambda entry: entry[0].base in self.units)  # other results are told first
         try:

@@ -18,10 +18,52 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 LONGEST = 64  # list or tuple of tensors that is looked into
 
 
+def _tensors(objects: list[Any]) -> list[Any]:
+    """The tensors among them, of all devices."""
+    import torch
+
+    kinds, work = set(), [torch.Tensor]
+    while work:
+        kinds.add(kind := work.pop())
+        work.extend(k for k in kind.__subclasses__() if k not in kinds)
+    return [thing for thing in objects if type(thing) in kinds]
+
+
+class _Frozen:
+    """The tensors among the objects that gc.freeze() has set apart: the collector lists no others.
+
+    To list these takes gc.unfreeze() and a look at all objects of the process. So their tensors are
+    remembered, and looked for again only where somebody has frozen more since. The mark shows that:
+    it is made after the freeze, so the collector lists it until the next freeze sets it apart, too.
+    """
+
+    def __init__(self) -> None:
+        self._mark: list[Any] | None = None
+        self._found: list[weakref.ref] = []
+
+    def tensors(self) -> list[Any]:
+        if not any(thing is self._mark for thing in gc.get_objects()):
+            self._look()
+        return [tensor for found in self._found if (tensor := found()) is not None]
+
+    def _look(self) -> None:
+        self._found = []
+        if not gc.get_freeze_count():
+            return
+        gc.collect()  # of what is garbage by now, which would be frozen, too
+        gc.unfreeze()
+        self._found = [weakref.ref(tensor) for tensor in _tensors(gc.get_objects())]
+        gc.freeze()
+        self._mark = []
+
+
+_frozen = _Frozen()  # of the process, as what is frozen
+
+
 class LiveTensors:
     """Finds the storages of live CPU tensors and makes them legal global memory.
 
-    A search goes over all objects of the process (tens of milliseconds), so what it found is kept
+    A search may go over all objects of the process (tens of milliseconds), so what it found is kept
     from launch to launch for as long as the tensor it was found through lives and has not moved.
     """
 
@@ -78,30 +120,23 @@ class LiveTensors:
         return found
 
     def find(self, memory: GlobalMemory, address: int) -> None:
-        """Register the storages of all live CPU tensors (a `find_more` of GlobalMemory)."""
-        self._search(memory)
-        if memory.find(address, 1) is None and gc.get_freeze_count():
-            gc.collect()  # of what is garbage by now, which would be frozen, too
-            gc.unfreeze()  # objects that are frozen are not among those of the collector
-            self._search(memory)
-            gc.freeze()
+        """Register the storages of live CPU tensors, of all of them if `address` is in none (a
+        `find_more` of GlobalMemory).
+        """
+        for generation in range(3):  # the youngest, which are few, first
+            self._register_all(memory, _tensors(gc.get_objects(generation)))
+            if memory.find(address, 1) is not None:
+                return
+        self._register_all(memory, _frozen.tensors())
 
-    def _search(self, memory: GlobalMemory):
+    def _register_all(self, memory: GlobalMemory, tensors: list[Any]):
         import torch
 
-        kinds, work = set(), [torch.Tensor]
-        while work:
-            kinds.add(kind := work.pop())
-            work.extend(k for k in kind.__subclasses__() if k not in kinds)
         # A subclass may say that it is elsewhere (host/torch_devices.py): its memory counts.
         with torch._C.DisableTorchFunctionSubclass():
-            for thing in gc.get_objects():
-                if (
-                    type(thing) in kinds
-                    and thing.device.type == "cpu"
-                    and thing.layout == torch.strided
-                ):
-                    self._register(memory, thing)
+            for tensor in tensors:
+                if tensor.device.type == "cpu" and tensor.layout == torch.strided:
+                    self._register(memory, tensor)
 
     def _register(self, memory: GlobalMemory, tensor) -> None:
         storage = tensor.untyped_storage()
