@@ -186,6 +186,10 @@ class Barrier:
         self.passed = self.gathered.copy()
         self.last = None
 
+    def forget(self) -> None:
+        """The cluster has ended: forget the clocks."""
+        self.gathered, self.passed, self.last = NOTHING, NOTHING, None
+
     def name(self) -> str:
         """The barrier in words: its name in the source, its place in its row, its CTA."""
         place = self.object.place()
@@ -242,6 +246,11 @@ class ClusterState:
         self.meetings.clear()
         self.edges.clear()
         del self.records[1:]
+        for barrier in self.barriers.values():
+            barrier.forget()
+        for warp in (warp for cta in self.cluster.ctas for warp in cta.warps):
+            if warp.agent is not None:
+                warp.agent.forget()
 
     def add(self, record: Record) -> int:
         self.records.append(record)

@@ -199,6 +199,10 @@ class Agent:
             self.epoch += 1
             self.snapshot = None
 
+    def forget(self) -> None:
+        """The cluster has ended: forget copies of the clock."""
+        self.snapshot = self.weak = self.acquired = None
+
     def now(self) -> int:
         """The epoch of an access that the warp makes now."""
         self._changed()
