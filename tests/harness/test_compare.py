@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -18,17 +15,13 @@ from tests import ROOT
 CASE = "m: 128; n: 128; k: 256; l: 1"
 
 
-def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "eval.py"), *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+@pytest.fixture
+def command(tmp_path, fork_server):
+    """command(*arguments): eval.py from the test's folder."""
+    return lambda *arguments: fork_server.run(str(ROOT / "eval.py"), *arguments, cwd=tmp_path)
 
 
-def test_right_wrong_and_crashing_side_by_side(tmp_path):
+def test_right_wrong_and_crashing_side_by_side(command, tmp_path):
     bodies = {
         "wrong.py": "return data[-1].zero_()",
         "crash.py": "import os; os._exit(3)",
@@ -45,9 +38,7 @@ def test_right_wrong_and_crashing_side_by_side(tmp_path):
     (tmp_path / "submission_ours.py").write_text((ROOT / "submission.py").read_text())
     files = ("cuda.py", "wrong.py", "crash.py", "submission_ours.py")
     picture = tmp_path / "picture.png"
-    done = command(
-        "compare", *files, "gemm", "--case", CASE, "--json", "--plot", str(picture), cwd=tmp_path
-    )
+    done = command("compare", *files, "gemm", "--case", CASE, "--json", "--plot", str(picture))
     assert done.returncode == 112, done.stderr
     cuda, wrong, crash, ours = map(json.loads, done.stdout.splitlines())
     assert [r["submission"] for r in (cuda, wrong, crash, ours)] == list(files)
@@ -161,11 +152,9 @@ def folder(tmp_path):
     return place
 
 
-def test_an_organisers_folder_runs_in_its_own_way(folder, tmp_path):
+def test_an_organisers_folder_runs_in_its_own_way(folder, command):
     pytest.importorskip("yaml")
-    done = command(
-        "--official", str(folder), "test", "--submission", "mine.py", "--seed", "7", cwd=tmp_path
-    )
+    done = command("--official", str(folder), "test", "--submission", "mine.py", "--seed", "7")
     assert done.stdout.splitlines() == [
         "test.test: m: 128; k: [64, 32] on cuda:0",
         "test.test: m: 256; k: [64] on cuda:0",

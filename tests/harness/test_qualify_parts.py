@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -32,25 +30,22 @@ def test_every_pair_that_a_candidate_has_is_covered_by_few():
 IDLE = "from reference import ref_kernel\n\ndef custom_kernel(data):\n    return ref_kernel(data)\n"
 
 
-def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-
-
-def test_equal_bits_of_no_kernel_are_no_pass(tmp_path):
+def test_equal_bits_of_no_kernel_are_no_pass(tmp_path, fork_server):
     (tmp_path / "idle.py").write_text(IDLE)
     of = ("--device", "emulator", "--submission", str(tmp_path / "idle.py"))
-    done = ran("harness.qualify.repeats", *of, "--times", "2", "--problems", "gemv")
+    done = fork_server.run(
+        "-m", "harness.qualify.repeats", *of, "--times", "2", "--problems", "gemv"
+    )
     row = json.loads(done.stdout)
     assert (done.returncode, row["status"]) == (112, "fail"), done.stderr
     assert row["message"] == "launched no kernel, so no bits of one are compared"
 
 
-def test_no_pack_is_made_of_no_kernel(tmp_path):
+def test_no_pack_is_made_of_no_kernel(tmp_path, fork_server):
     (tmp_path / "idle.py").write_text(IDLE)
     out = tmp_path / "packs"
     of = ("--case", "m: 128; k: 256; l: 1", "--submission", str(tmp_path / "idle.py"))
-    done = ran("harness", "packs", "make", "gemv", *of, "-o", str(out))
+    done = fork_server.run("-m", "harness", "packs", "make", "gemv", *of, "-o", str(out))
     assert (done.returncode, list(out.iterdir())) == (1, []), done.stderr
     assert "launched no kernel to pack" in done.stderr
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 from tests import ROOT
 from tests.b200.host.cuda.support import needs_nvcc
@@ -62,15 +60,15 @@ def custom_kernel(data):
 
 
 @needs_nvcc
-def test_checked_and_timed(tmp_path):
+def test_checked_and_timed(tmp_path, fork_server):
     """Every program that the build starts must be one that a submission may start."""
     file = tmp_path / "raw_gemv.py"
     file.write_text(SUBMISSION)
-    command = [sys.executable, str(ROOT / "eval.py"), "leaderboard", "gemv", "--json"]
+    command = [str(ROOT / "eval.py"), "leaderboard", "gemv", "--json"]
     command += ["--device", "emulator", "--submission", str(file)]
     command += ["--case", "m: 128; k: 256; l: 1"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}  # compiled here, whatever is kept
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = fork_server.run(*command, env=environment)
     record = json.loads(done.stdout)
     assert record["status"] == "pass", record["message"]
     assert record["kind"] == "modelled" and record["time_us"] > 0

@@ -5,11 +5,8 @@ goes without a GPU. The rewritten text: test_side_by_side_text.py.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import struct
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,7 +19,6 @@ from b200.hopper import pack as packs
 from b200.hopper.byte_tensormaps import maps_in
 from b200.hopper.pack import Buffer, Recorder, Relocation, packed_launches, record
 from b200.program.parse import parse
-from tests import ROOT
 from tests.b200.hopper.test_hopper_run import Driver, OnCpu
 from tests.b200.hopper.test_side_by_side_text import BOX, GATHER, NIBBLES, ROWS, pair_kernel
 from tests.b200.ptx_support import kernel
@@ -305,12 +301,11 @@ for _ in range(int(sys.argv[1])):
 """
 
 
-def test_a_script_is_packed_by_the_command(tmp_path):
+def test_a_script_is_packed_by_the_command(tmp_path, fork_server):
     (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "b200", "pack", "--out", str(tmp_path / "p.npz")]
+    command = ["-m", "b200", "pack", "--out", str(tmp_path / "p.npz")]
     command += ["--launch", "1", str(tmp_path / "script.py"), "2"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    done = fork_server.run(*command, cwd=tmp_path)
     assert done.returncode == 0 and "p.npz: 1 launch(es) as one call" in done.stdout, done.stderr
     assert done.stderr.count("grid (128, 1, 1)") == 2
     found = packs.load(tmp_path / "p.npz")

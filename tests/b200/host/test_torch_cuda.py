@@ -277,16 +277,10 @@ if __name__ == "__main__":
 """
 
 
-def test_workers(tmp_path):
+def test_workers(tmp_path, fork_server):
     script = tmp_path / "workers.py"
     script.write_text(WORKERS)
-    done = subprocess.run(
-        [sys.executable, "-m", "b200", "run", str(script)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = fork_server.run("-m", "b200", "run", str(script))
     assert done.stdout.splitlines() == [
         f"{method} [2.0, 2.0] cuda:0 cuda:0" for method in ("fork", "spawn", "forkserver")
     ], done.stderr
