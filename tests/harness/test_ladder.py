@@ -9,7 +9,6 @@ import pytest
 from b200.clock.kind import KINDS
 from harness.studies import ladder
 from tests import ROOT
-from tests.harness.test_compare import command
 
 HEAD = "problem,version,benchmark_shape,published_us,note\n"
 
@@ -117,7 +116,7 @@ def test_the_digest_is_of_all_that_a_modelled_time_depends_on(tmp_path):
     assert digest("checker/rules.py", "a = 1") == digest("README.md", "more") == data
 
 
-def test_a_ladder_is_run_once(tmp_path, capsys):
+def test_a_ladder_is_run_once(tmp_path, capsys, fork_server):
     """Two points of one version of ours, one that crashes, and one without a file; run again,
     only what failed is run.
     """
@@ -129,7 +128,8 @@ def test_a_ladder_is_run_once(tmp_path, capsys):
     rows = ("ours,3,6.5", "bad,3,7.0", "absent,3,8.0")
     times.write_text(HEAD + "".join(f"gemm,{row},\n" for row in rows))
     arguments = ("ladder", str(times), str(tmp_path / "files"), "--json", str(points))
-    done = command(*arguments, cwd=tmp_path)
+    command = (str(ROOT / "eval.py"), *arguments)
+    done = fork_server.run(*command, cwd=tmp_path)
     assert done.returncode == 112 and "no file for gemm/absent" in done.stderr, done.stderr
     ours, bad = map(json.loads, points.read_text().splitlines())
     assert ours["status"] == "pass" and 2 < ours["time_us"] < 20 and ours["dram_bytes"] > 8e6
@@ -137,7 +137,7 @@ def test_a_ladder_is_run_once(tmp_path, capsys):
     assert bad["status"] == "error" and "not today" in bad["message"]
     points.write_text(json.dumps({**ours, "time_us": 5.0}) + '\n{"name": "gem')
     (folder / "submission_bad.py").unlink()
-    again = command(*arguments, cwd=tmp_path)
+    again = fork_server.run(*command, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "    5.00  -23.1%" in again.stdout
     (only,) = map(json.loads, points.read_text().splitlines())
