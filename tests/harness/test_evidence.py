@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import struct
-import subprocess
-import sys
 
 import pytest
 
@@ -21,31 +20,32 @@ from tests import ROOT
 HEAD = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
 
-def command(*arguments: str, limit: float) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "harness", "evidence", *arguments]
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=limit)
+@pytest.fixture
+def command(fork_server):
+    """command(*arguments, limit=seconds): python -m harness evidence."""
+    return functools.partial(fork_server.run, "-m", "harness", "evidence")
 
 
-def test_some_picks_have_no_form_without_a_row():
+def test_some_picks_have_no_form_without_a_row(command):
     done = command("--every", "15", limit=600)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr[-2000:]
 
 
 @pytest.mark.slow
-def test_no_pick_and_no_configuration_has_a_form_without_a_row():
+def test_no_pick_and_no_configuration_has_a_form_without_a_row(command):
     done = command(limit=3600)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr[-2000:]
 
 
 @pytest.mark.slow
-def test_what_other_chips_make_it_pick_is_right():
+def test_what_other_chips_make_it_pick_is_right(command):
     done = command("--check", limit=3600)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr[-2000:]
     changed = done.stderr.count(": right\n")
     assert changed, "no table changes a pick: the test looks at nothing"
 
 
-def test_a_changed_instruction_is_found(tmp_path):
+def test_a_changed_instruction_is_found(command, tmp_path):
     """The kernel with another store: the form is named, with the first case that has it."""
     text = (ROOT / "submission.py").read_text()
     old, new = "st.global.L1::no_allocate.b16", "st.global.L1::evict_first.b16"
@@ -58,7 +58,7 @@ def test_a_changed_instruction_is_found(tmp_path):
     assert done.returncode == 1 and line.startswith(f"{form}: no row has it; gemv m: 128; k: 256")
 
 
-def test_a_script_that_launches_nothing_has_no_forms(tmp_path):
+def test_a_script_that_launches_nothing_has_no_forms(command, tmp_path):
     script = tmp_path / "idle.py"
     script.write_text("print('nothing to do')\n")
     done = command("--forms", "--script", str(script), limit=120)
