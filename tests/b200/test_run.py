@@ -70,7 +70,7 @@ STATUSES = {
 
 @pytest.mark.parametrize("script, status, said", STATUSES.values(), ids=STATUSES)
 def test_exit_status(run, script, status, said):
-    done = run(script)
+    done = run(script, "--no-again")
     assert done.returncode == status, done.stderr
     assert said in done.stderr
 
@@ -103,7 +103,8 @@ def test_equal_launches_are_printed_once(run):
 
 
 def test_a_traceback_begins_in_the_script(run):
-    done = run("import torch\ndef inner():\n    torch.zeros(2, device='cuda').view(3)\ninner()\n")
+    script = "import torch\ndef inner():\n    torch.zeros(2, device='cuda').view(3)\ninner()\n"
+    done = run(script, "--no-again")
     files = [line.split('"')[1] for line in done.stderr.splitlines() if line.startswith("  File")]
     assert done.returncode == 1 and "RuntimeError: shape '[3]' is invalid" in done.stderr
     assert files and all(file.endswith("script.py") for file in files), done.stderr
@@ -116,7 +117,8 @@ def test_right_by_timing(run):
     told = done.stderr.partition("b200: right by timing: ")[2]
     assert "AssertionError" in told and "--schedule late" in told
     assert "hazard: " in told and "st.shared" in told, done.stderr
-    assert "right by timing" not in run(script.replace("== 1", "== 2")).stderr
+    done = run(launching(RACE, "sys.exit(3)"))  # wrong the other time, too
+    assert done.returncode == 3 and "right by timing" not in done.stderr
     assert "right by timing" not in run(script, "--no-again").stderr
 
 
@@ -170,7 +172,7 @@ def test_a_cuda_program(run):
     done = run(PROGRAM, "SCRIPT", "--", "100", name="count.cu")
     assert (done.returncode, done.stdout) == (0, "100 2 101\n"), done.stderr
     assert "count" in done.stderr and "grid (4, 1, 1)" in done.stderr
-    done = run(PROGRAM, "SCRIPT", "8", "4096", name="count.cu")
+    done = run(PROGRAM, "--no-again", "SCRIPT", "8", "4096", name="count.cu")
     assert done.returncode == 5 and not done.stdout
     assert "told: invalid configuration argument (launch of" in done.stderr
 
