@@ -75,6 +75,8 @@ class Entry:
     may_block: bool = False
     # Are results the same in all lanes? "never", "always", or "args": if the arguments are.
     uniform: str = "never"
+    # Do the registers of a vector come as one array [registers, 32], not as an array each?
+    rows: bool = False
 
 
 TABLE: dict[tuple[str, ...], Entry] = {}
@@ -105,9 +107,13 @@ def lane(
 
 
 def warp(
-    *prefixes: str, out: int = 0, may_block: bool = False, uniform: str = "never"
+    *prefixes: str,
+    out: int = 0,
+    may_block: bool = False,
+    uniform: str = "never",
+    rows: bool = False,
 ) -> Callable[[Factory], Factory]:
-    return _register("warp", prefixes, out=out, may_block=may_block, uniform=uniform)
+    return _register("warp", prefixes, out=out, may_block=may_block, uniform=uniform, rows=rows)
 
 
 def find(opcode: str) -> Entry | None:

@@ -21,9 +21,9 @@ def merge(old, new, mask: int) -> np.ndarray:
     return np.where(as_bools(mask), new, old)
 
 
-def full(value: int, dtype) -> np.ndarray:
-    """np.full(32, value, dtype), in half the time."""
-    found = np.empty(32, dtype)
+def full(value: int, dtype, n: int = 32) -> np.ndarray:
+    """np.full(n, value, dtype), in half the time."""
+    found = np.empty(n, dtype)
     found.fill(value)
     return found
 
@@ -108,11 +108,13 @@ class Operands:
         return code, varying
 
     def _array(self, code: str, varying: bool, width: int) -> str:
-        if varying:
-            return code
+        return code if varying else self._filled(code, width, 32)
+
+    def _filled(self, code: str, width: int, n: int) -> str:
+        """n elements with the same value."""
         if code.startswith("0x"):
-            return self._constant(np.full(32, int(code, 16), DTYPES[width]))
-        return f"full({code}, np.uint{width})"
+            return self._constant(np.full(n, int(code, 16), DTYPES[width]))
+        return f"full({code}, np.uint{width}, {n})"
 
     @staticmethod
     def _resize(code: str, varying: bool, kind: str, width: int) -> str:

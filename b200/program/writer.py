@@ -10,28 +10,15 @@ from b200.errors import Unsupported
 from b200.program import packing
 from b200.program.analysis import EXIT, Block, Op, destination_count, is_broadcast
 from b200.program.module import TYPE_BITS, Imm, Instr, Reg, Sym, Vec
-from b200.program.operands import Operands
+from b200.program.pack_writer import PackWriter, flat_sources
 from b200.program.translated import located
 from b200.registry import DTYPES, INLINE_NAMES
 
 
-def _flat(ins: Instr) -> list:
-    """The sources of a stateless instruction, one by one."""
-    found = []
-    for operand in ins.operands[1:]:
-        found.extend(operand.items if isinstance(operand, Vec) else (operand,))
-    return found
-
-
-class Writer(Operands):
-    """Writes the Python source of one kernel.
-
-    packs: whether alike instructions become one call (packing.py). packed: registers whose values
-    lie one after the other in an array -> the array's name, while a block is written.
-    """
+class Writer(PackWriter):
+    """Writes the Python source of one kernel. packs: whether alike instructions become one call."""
 
     packs = True
-    packed: dict[tuple[str, ...], str]
 
     def write(self) -> None:
         for block in self.out.structure:
@@ -50,11 +37,6 @@ class Writer(Operands):
             )
             self.out.initial.append(zeros[TYPE_BITS[reg.type]] if varying else 0)
 
-    def _line(self, text: str, ins: Instr | None = None, indent: int = 1):
-        self.text.append("    " * indent + text)
-        if ins is not None:
-            self.out.lines[len(self.text)] = ins
-
     # --- blocks
     def _block(self, block: Block):
         self.text.append(f"def b{block.index}(w, R):")
@@ -70,19 +52,20 @@ class Writer(Operands):
             self._line(f"{self._reg(reg)} = R[{self.info.id[reg.name]}]")
         last = block.ops[-1]
         body = block.ops if last.entry is not None else block.ops[:-1]
-        self.packed = {}
+        self.packed, self.unpacked = {}, []
         for group in self._groups(body):
             with located(group[0].ins):
                 if len(group) > 1:
                     self._pack(group)
                 else:
-                    self._op(group[0])
                     self._forget(group)
+                    self._op(group[0])
         self._stores(block, body)
         if last.entry is None:
             self._branch(block, last)
         else:
             self._line(f"return {block.successors[0]}")
+        self._drop_unread()
 
     def _stores(self, block: Block, body: list[Op]):
         live = self.info.live_out[block.index]
@@ -215,7 +198,7 @@ class Writer(Operands):
             list(ins.operands[0].items) if isinstance(ins.operands[0], Vec) else [ins.operands[0]]
         )
         args = []
-        for operand, kind in zip(_flat(ins), made.ins, strict=True):
+        for operand, kind in zip(flat_sources(ins), made.ins, strict=True):
             if kind == "pred" and isinstance(operand, Imm):
                 args.append(("FULL" if operand.value else "0", False, kind))
             else:
@@ -249,9 +232,6 @@ class Writer(Operands):
             if reg is not None:
                 self._assign(op, reg, f"t[{i}]", varying, kind)
 
-    def _call(self, function, args) -> str:
-        return f"{self._constant(function)}({', '.join(a[0] for a in args)})"
-
     # --- alike instructions at once
     def _groups(self, body: list[Op]) -> list[list[Op]]:
         """The instructions in the order in which they are written, alike ones together."""
@@ -269,68 +249,6 @@ class Writer(Operands):
     def _stays(self, op: Op) -> bool:
         """Whether an instruction keeps its place among others that do."""
         return op.entry is None or op.entry.style != "pure"
-
-    def _pack(self, group: list[Op]):
-        """One call for alike instructions: their operands one after the other."""
-        rows = [
-            [self._operand(o, TYPE_BITS[k]) for o, k in zip(_flat(op.ins), op.made.ins)]
-            for op in group
-        ]
-        order = self._order_of_packed(rows)
-        group, rows = [group[i] for i in order], [rows[i] for i in order]
-        made, ins = group[0].made, group[0].ins
-        inlined = made.vexpr is not None
-        args = [
-            self._behind_each_other(list(column), TYPE_BITS[kind], inlined)
-            for column, kind in zip(zip(*rows), made.ins)
-        ]
-        code = (
-            made.vexpr.format(*args) if inlined else self._call(made.vector, [(a,) for a in args])
-        )
-        have, width = TYPE_BITS[made.outs[0]], TYPE_BITS[group[0].dsts[0].type]
-        if have != width:
-            code = self._resize(code, True, made.outs[0], width)
-        name = f"p{next(self.names)}"
-        registers = tuple(self._reg(op.dsts[0]) for op in group)
-        self._line(f"{name} = {code}", ins)
-        self._line(f"{', '.join(registers)} = {name}.reshape({len(group)}, 32)", ins)
-        self._forget(group)
-        self.packed[registers] = name
-
-    def _order_of_packed(self, rows: list[list[tuple[str, bool]]]) -> list[int]:
-        """Numbers of the rows in the order in which some of their operands lie in an array."""
-        for column in zip(*rows):
-            codes = [code for code, _ in column]
-            for registers in self.packed:
-                if len(set(codes)) == len(codes) and sorted(codes) == sorted(registers):
-                    return [codes.index(register) for register in registers]
-        return list(range(len(rows)))
-
-    def _behind_each_other(self, column: list[tuple[str, bool]], width: int, inlined: bool) -> str:
-        """One operand of several instructions as one array, or as an int if all have it."""
-        codes = tuple(code for code, _ in column)
-        alike = len(set(codes)) == 1
-        if codes in self.packed:
-            return self.packed[codes]
-        if not column[0][1] and alike:
-            if inlined:
-                return codes[0]
-            return f"np.full({32 * len(codes)}, {codes[0]}, np.uint{width})"
-        arrays = [self._array(code, varies, width) for code, varies in column]
-        if alike:
-            return f"np.tile({arrays[0]}, {len(codes)})"
-        joined = f"np.concatenate(({', '.join(arrays)}))"
-        if not all(map(str.isidentifier, codes)):  # not registers alone
-            return joined
-        name = self.packed[codes] = f"p{next(self.names)}"
-        self._line(f"{name} = {joined}")
-        return name
-
-    def _forget(self, group: list[Op]):
-        """Registers have been written: arrays no longer hold them."""
-        written = {self._reg(register) for op in group for register in op.dsts}
-        for registers in [r for r in self.packed if not written.isdisjoint(r)]:
-            del self.packed[registers]
 
     # --- lane and warp instructions
     def _stateful(self, op: Op):
@@ -358,7 +276,11 @@ class Writer(Operands):
             self._line("if g:", ins)
             indent = 2
         active_mask = "g" if guard is not None else "m"
-        if entry.style == "warp":
+        if entry.rows and guard is None and n == 1 and self._takes_rows(dsts):
+            name = f"p{next(self.names)}"
+            self._line(f"{name} = {call}", ins)
+            self._unpack(dsts, f"{name}.reshape(-1)", name, ins)
+        elif entry.style == "warp":
             self._line(f"t = {call}" if used else call, ins, indent)
             for i in used:
                 self._result(
@@ -368,6 +290,12 @@ class Writer(Operands):
             self._line(f"for i in active({active_mask}): {call}", ins, indent)
         else:
             self._lane_results(op, dsts, used, call, active_mask, indent)
+
+    def _takes_rows(self, dsts: list[Reg | None]) -> bool:
+        """Whether each row of a result goes to a register of 32 values, as it is."""
+        return len(dsts) > 1 and all(
+            reg is not None and self._varying(reg) and TYPE_BITS.get(reg.type) == 32 for reg in dsts
+        )
 
     @staticmethod
     def _is_tuple(ins: Instr, n: int) -> bool:

@@ -136,7 +136,7 @@ class TmemAccess:
         )
 
 
-@warp("tcgen05.ld", out=1)
+@warp("tcgen05.ld", out=1, rows=True)
 def tcgen05_ld(ins: Instr) -> Run:
     """tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32 r, [taddr]{, immHalfSplitoff}"""
     registers = ins.operands[0]
@@ -157,7 +157,7 @@ def tcgen05_ld(ins: Instr) -> Run:
             if packed:
                 high = tmem[row + at_lane, column + 1 + at_column]
                 found = (found & np.uint32(0xFFFF)) | (high << np.uint32(16))
-        return tuple(found) if isinstance(registers, Vec) else found[0]
+        return found if isinstance(registers, Vec) else found[0]
 
     return run
 

@@ -90,7 +90,9 @@ def source_of(body: str) -> str:
 
 
 def test_chains_of_alike_instructions_are_a_call_each():
-    """Eight registers, three steps each: three calls, the later ones on what the earlier leave."""
+    """Eight registers, three steps each: three calls, the later ones on what the earlier leave, of
+    which only the last is taken apart.
+    """
     head = "mov.u32 %r50, %tid.x;\n"
     begin = "\n".join(f"add.u32 %r{i}, %r50, {i};" for i in range(8))  # other immediates: not alike
     chain = "\n".join(
@@ -99,8 +101,20 @@ def test_chains_of_alike_instructions_are_a_call_each():
     )
     ends = "\n".join(f"st.shared.u32 [dyn+{4 * i}], %r{i};" for i in range(8))
     source = source_of(head + begin + chain + ends)
-    assert source.count(".reshape(8, 32)") == 3
+    assert source.count(".reshape(8, 32)") == 1
     assert source.count("np.concatenate") == 1 and source.count("np.tile") == 1
+
+
+def test_loads_of_tensor_memory_are_taken_apart_only_where_a_register_is_read_by_itself():
+    registers = [f"%r{i}" for i in range(8)]
+    load = f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {{{', '.join(registers)}}}, [%r50];\n"
+    square = "\n".join(f"mul.f32 {r}, {r}, {r};" for r in registers) + "\n"
+    ends = "\n".join(f"st.shared.u32 [dyn+{4 * i}], {r};" for i, r in enumerate(registers))
+    whole = source_of("mov.u32 %r50, 0;\n" + load + square + ends)
+    assert "np.concatenate" not in whole and whole.count(".reshape(-1)") == 2
+    assert whole.count(", r2, ") == 1  # of the products alone
+    alone = source_of("mov.u32 %r50, 0;\n" + load + "mov.b32 %r20, %r3;\n" + square + ends)
+    assert "np.concatenate" not in alone and alone.count(", r2, ") == 2
 
 
 def ops(*instructions: tuple[str, str]) -> list:
