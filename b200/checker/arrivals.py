@@ -63,9 +63,9 @@ class Arrivals:
 
     def comes(self, barrier: Barrier, agent, ins, lane: int | None, clock: np.ndarray) -> None:
         """A warp is about to arrive, with the clock that the arrival publishes."""
-        uses = barrier.uses.get(id(ins))
+        uses = barrier.uses.get(ins.key)
         if uses is None:
-            uses = barrier.uses[id(ins)] = Uses(ins)
+            uses = barrier.uses[ins.key] = Uses(ins)
         uses.add(agent, lane, barrier.phases)
         if barrier.over(clock):
             return
@@ -84,7 +84,7 @@ class Arrivals:
     def _tell(self, barrier: Barrier, agent, ins):
         count = barrier.object.expected
         every = barrier.uses.values()
-        here = barrier.uses[id(ins)]
+        here = barrier.uses[ins.key]
         total = sum(here.lanes.values())
         if max(here.lanes.values()) > count:
             diagnosis = f"{here.text()} arrive on an mbarrier of count {count}"

@@ -40,7 +40,7 @@ class DescriptorRanks:
         if len(cta.cluster.ctas) == 1:
             return
         field, rank = matrix.lbo >> 4, cta.rank
-        key = id(record.ins), name
+        key = record.ins.key, name
         _add(self.observer.state(cta).ranks.setdefault(key, {}), rank, field)
         fields = self.fields.setdefault(key, {})
         if not _add(fields, rank, field):

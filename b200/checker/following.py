@@ -215,7 +215,7 @@ class Trail:
 
     def take(self, ins: Instr, w, who: int, operands: tuple) -> None:
         """Take the step of an instruction with these operands. who: the lanes or the lane."""
-        step = (id(ins), w.cta.rank, w.index, who, operands)
+        step = (ins.key, w.cta.rank, w.index, who, operands)
         after = self.node.next
         if after is not None and after.step == step:  # as most are
             self.node = after
@@ -260,7 +260,9 @@ class Trail:
         """Whether a warp names the same place in global memory as when it last executed the same
         instruction: lanes of one execution do (checker/repeats.py).
         """
-        key = w.cta.rank, w.index, id(self.following.observer.ins)
+        ins = self.following.observer.ins
+        assert ins is not None
+        key = w.cta.rank, w.index, ins.key
         before, self.latest[key] = self.latest.get(key), place
         return before == place
 

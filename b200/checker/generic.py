@@ -102,7 +102,7 @@ def _shared_of(
 ):
     cta = w.cta if rank == w.cta.rank else w.cta.cluster.ctas[rank]
     index, low, high, lanes = lane_words(at, nbytes, lanes)
-    kept = agent.records.get((id(ins), rank))
+    kept = agent.records.get((ins.key, rank))
     if (
         kept is not None
         and agent.snapshot is None
@@ -115,7 +115,7 @@ def _shared_of(
         record = Record(agent, ins, agent.component, 0, kind, text, narrow=nbytes < 4)
         record.step = record.epoch
         observer.state(cta).add(record)
-        agent.records[id(ins), rank] = record
+        agent.records[ins.key, rank] = record
         if cta is not agent.cta:
             observer.reach(record, cta)
     rules = observer.shared(cta)

@@ -94,7 +94,7 @@ class GlobalRules(GlobalConflicts):
 
     def _number(self, agent: Agent, ins: Instr, kind: str) -> int:
         """The number of the write that is being made."""
-        key = agent, id(ins), agent.now()
+        key = agent, ins.key, agent.now()
         found = self.numbers.get(key)
         if found is None or kind in (COPY, REDUCTION):
             found = self.numbers[key] = len(self.writes)
@@ -272,7 +272,7 @@ class GlobalRules(GlobalConflicts):
 
     def _write_of(self, agent: Agent, ins: Instr) -> Write:
         """The write that the warp has just made."""
-        return self.writes[self.numbers[agent, id(ins), agent.now()]]
+        return self.writes[self.numbers[agent, ins.key, agent.now()]]
 
     def _receive(self, agent: Agent, address: int, cells: np.ndarray, ins: Instr) -> Write | None:
         """The warp receives the signals of an address. Returns the latest write there, None

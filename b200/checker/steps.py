@@ -121,7 +121,8 @@ def _box(trail: Trail, w, operation: TmaLoad | TmaStore) -> tuple:
     if not access.address & ~WINDOW_MASK:
         trail.stop()  # the tensormap is in global memory: whoever edits it has to be known
     tensormap = access.tensormap
-    inside = [None if tensormap.holds(box) else _inside(tensormap, box) for box in access.boxes]
+    boxes = zip(access.boxes, access.whole)
+    inside = [None if whole else _inside(tensormap, box) for box, whole in boxes]
     address = tensormap.address
     name = trail.following.names.get(address)
     if name is None:

@@ -90,7 +90,9 @@ class Instr:
 
     opcode: the full mnemonic with modifiers; `mods` is the opcode split at the dots.
     operands: as in the text, destination(s) first; a dual destination `d|p` is Vec((d, p)) with
-    `dual` set. pred: guard register; the guard is `!pred` if `negated`.
+    `dual` set. pred: guard register; the guard is `!pred` if `negated`. key: its id, which tells
+    instructions apart that are written alike; id() itself is slow where a process is audited, as
+    eval.py's cases are.
     """
 
     opcode: str
@@ -101,8 +103,10 @@ class Instr:
     text: str = ""
     dual: bool = False
     mods: tuple[str, ...] = field(default=(), compare=False)
+    key: int = field(default=0, init=False, compare=False, repr=False)
 
     def __post_init__(self):
+        object.__setattr__(self, "key", id(self))
         object.__setattr__(self, "mods", tuple(self.opcode.split(".")))
 
     def has(self, *mods: str) -> bool:

@@ -44,12 +44,13 @@ BITWISE_TYPES = {"u32": "b32", "s32": "b32", "u64": "b64", "s64": "b64"}
 class TensorBoxes:
     """The tensormap and coordinates of one operation, checked.
 
-    boxes: start coordinates; with gather4 and scatter4, one set for each row. rows: rows of shared
-    memory. smem_bytes: what they take there. tx_bytes: what an mbarrier counts, which are the bytes
-    in global memory: padding of sub-byte types and holes of a swizzle do not count.
+    boxes: start coordinates; with gather4 and scatter4, one set for each row. whole: whether the
+    tensor holds each box. rows: rows of shared memory. smem_bytes: what they take there. tx_bytes:
+    what an mbarrier counts, which are the bytes in global memory: padding of sub-byte types and
+    holes of a swizzle do not count.
     """
 
-    __slots__ = ("address", "tensormap", "region", "boxes", "rows", "smem_bytes", "tx_bytes")
+    __slots__ = tuple("address tensormap region boxes whole rows smem_bytes tx_bytes".split())
 
     def __init__(self, warp, form: Form, address: int, coords: tuple):
         self.address = address
@@ -60,6 +61,7 @@ class TensorBoxes:
         self.boxes = form.boxes(t, [signed(c) for c in coords])
         for box in self.boxes:
             tma_box.check_coords(t, box)
+        self.whole = [t.holds(box) for box in self.boxes]
         if t.address + t.extent > self.region.base + self.region.size:
             self.spans()  # a box outside is a fault now, not when it has its effect
         self.rows = t.box_rows * len(self.boxes)
@@ -80,7 +82,8 @@ class TensorBoxes:
 
     def load(self) -> np.ndarray:
         """All rows: uint8 [rows, bytes of a row in shared memory]."""
-        parts = [tma_box.load(self.tensormap, self.region, box) for box in self.boxes]
+        boxes = zip(self.boxes, self.whole)
+        parts = [tma_box.load(self.tensormap, self.region, *box) for box in boxes]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def store(self, data: np.ndarray, combine=None) -> None:

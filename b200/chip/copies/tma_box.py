@@ -79,6 +79,8 @@ def get_shared(t: TensorMap, smem: Region, at: int, rows: int) -> np.ndarray:
 class Window:
     """The part of a box inside the tensor. Raises Fault if it leaves the allocation `region`.
 
+    whole: whether the tensor holds the box, if that is known.
+
     shape: of the box in global memory as bytes, slowest dimension first, [.., row_bytes]. inside:
     slices of the box that are in bounds, None if all of it is. view: uint8 view of these bytes in
     global memory, None if there are none.
@@ -86,8 +88,8 @@ class Window:
 
     __slots__ = ("shape", "inside", "view")
 
-    def __init__(self, t: TensorMap, region: Region, coords):
-        if t.holds(coords):
+    def __init__(self, t: TensorMap, region: Region, coords, whole: bool | None = None):
+        if t.holds(coords) if whole is None else whole:
             self.shape, self.inside = t.box_shape, None
             start = t.address - region.base + t.offset(coords)
             if start + t.box_extent > region.size:
@@ -144,9 +146,11 @@ def check_store(coords) -> None:
             )
 
 
-def load(t: TensorMap, region: Region, coords) -> np.ndarray:
-    """A box as it will stand in shared memory before the swizzle: uint8 [rows, smem_row_bytes]."""
-    window = Window(t, region, coords)
+def load(t: TensorMap, region: Region, coords, whole: bool | None = None) -> np.ndarray:
+    """A box as it will stand in shared memory before the swizzle: uint8 [rows, smem_row_bytes].
+    whole: as for Window.
+    """
+    window = Window(t, region, coords, whole)
     if window.inside is None:
         data = np.ascontiguousarray(window.view)
     else:
