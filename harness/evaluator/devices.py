@@ -119,7 +119,6 @@ def start_emulator() -> None:
         b200.install()
         gc.collect()
         gc.freeze()
-        gc.set_threshold(10_000)  # a launch makes many objects, and most of them live on
     except Exception as error:
         raise SetupError(
             f"the emulator cannot be installed: {type(error).__name__}: {error}"
