@@ -196,3 +196,14 @@ def test_too_many_groups(gpu):
     many = tuple(list(part) * 55 for part in data)
     with pytest.raises(ValueError, match="sizes: expected at most 58 groups.* found 110"):
         submission.custom_kernel(many)
+
+
+def test_an_instruction_of_a_helper_has_the_calls_that_lead_to_it(gpu):
+    """The DSL gives it the helper's line alone; which of its modules calls the kernel is known to
+    b200/host/source_lines.py for the versions that there are.
+    """
+    assert right(inputs(gemm(128, 40, 256), seed=1))
+    instructions = [op.ins for block in gpu.machine.code.structure for op in block.ops]
+    mma = next(ins for ins in instructions if ins.mods[:2] == ("tcgen05", "mma"))
+    functions = [loc.function for loc in mma.loc.chain()]
+    assert functions[-1] == "kernel" and "mma_warp" in functions
