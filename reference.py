@@ -424,7 +424,7 @@ def _exact(
 def _exact_kept(
     few: torch.Tensor, sf_few: torch.Tensor, many: torch.Tensor, sf_many: torch.Tensor
 ) -> torch.Tensor:
-    """few @ many^T in float64: `few` dequantised once as a whole, `many` in blocks of rows."""
+    """few @ many^T as float64: `few` dequantised once as a whole, `many` in blocks of rows."""
     in_float32 = not few.is_cuda and _exact_in_float32(sf_few, sf_many, 2 * few.shape[1])
     dtype = torch.float32 if in_float32 else torch.float64
     kept = torch.cat(list(_blocks(few, sf_few, dtype)))

@@ -248,9 +248,10 @@ class ClusterState:
         del self.records[1:]
         for barrier in self.barriers.values():
             barrier.forget()
-        for warp in (warp for cta in self.cluster.ctas for warp in cta.warps):
-            if warp.agent is not None:
-                warp.agent.forget()
+        for cta in self.cluster.ctas:
+            for warp in cta.warps:
+                if warp.agent is not None:
+                    warp.agent.forget()
 
     def add(self, record: Record) -> int:
         self.records.append(record)

@@ -215,12 +215,7 @@ class Trail:
 
     def take(self, ins: Instr, w, who: int, operands: tuple) -> None:
         """Take the step of an instruction with these operands. who: the lanes or the lane."""
-        step = (ins.key, w.cta.rank, w.index, who, operands)
-        after = self.node.next
-        if after is not None and after.step == step:  # as most are
-            self.node = after
-        else:
-            self.step(step)
+        self.step((ins.key, w.cta.rank, w.index, who, operands))
 
     def look(self, ins: Instr, w, who: int, look: Look) -> None:
         """Take the step of an instruction that is about to be executed. who: the lanes

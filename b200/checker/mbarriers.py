@@ -147,9 +147,9 @@ class Mbarriers(Asynchronous):
 
     def refused(self, warp, mbarrier) -> None:
         """An arrival was a fault, because the phase expects no more arrivals."""
-        barrier = self.barrier(mbarrier)
-        if barrier is not None and id(self.ins) in barrier.uses:
-            self.arrivals.too_many(barrier, self.agent(warp), self.ins)
+        barrier, ins = self.barrier(mbarrier), self.ins
+        if barrier is not None and ins is not None and ins.key in barrier.uses:
+            self.arrivals.too_many(barrier, self.agent(warp), ins)
 
     def arrived(self, warp, mbarrier, phase: int, what: str, nbytes: int = 0) -> None:
         """A warp has arrived, or has announced bytes. phase: the parity before."""
