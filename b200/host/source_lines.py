@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -85,39 +86,73 @@ def _is_passed_over(module: str) -> bool:
     return module.startswith("cutlass.") and module != _KERNEL_MODULE
 
 
-# Where an operation is traced (its file and line, and of each user function around it the id of the
-# code and the instruction that it is at) -> the number of its chain, and the codes, which so stay.
-_numbers: dict[tuple, tuple[int, list[CodeType]]] = {}
+# Calls in progress: for the innermost function, then for the one around it, the id of its code and
+# the instruction that it is at.
+Calls = tuple[int, int, "Calls"] | tuple[()]
+
+# A place: a file and line, the id of the code and the instruction of the innermost function, the
+# calls around it -> the number of its chain, and the codes, which so stay.
+_numbers: dict[tuple[str, int, int, int, Calls], tuple[int, list[CodeType]]] = {}
+# The functions on the stack when it was last looked at, each with the id of its code and the calls
+# around it, which stay the same until it ends.
+_around: dict[FrameType, tuple[int, Calls]] = {}
 
 
 def _number(filename: str, line: int) -> int:
     """The number of the chain from `line` out to the kernel; 0 outside of one.
 
-    It is asked for thousands of times a compile, and a stack is dozens of frames, two of three of
-    the DSL. To read `f_code`, or to ask for an `id`, calls Python's audit hooks (the harness has
-    one), and `f_lineno` searches a table: a frame of the DSL is passed by without any of them, and
-    lines are looked up once a place.
+    It is asked for thousands of times a compile, and a stack is dozens of frames, most of the DSL.
+    To read `f_code`, or to ask for an `id`, calls Python's audit hooks (the harness has one), and
+    `f_lineno` searches a table. So it does none of these where the innermost function was on the
+    stack the last time.
     """
-    frames: list[FrameType] = []
-    place: list[str | int] = [filename, line]
     frame = sys._getframe(2)
+    while frame.f_back is not None and _is_passed_over(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    found = _around.get(frame)
+    if found is None:
+        frames = _frames_to_kernel(frame)
+        found = _look_around(frames)
+        if found is None:
+            return 0
+        frame = frames[0]
+    code, calls_around = found
+    place = filename, line, code, frame.f_lasti, calls_around
+    if place not in _numbers:
+        frames = _frames_to_kernel(frame)
+        codes = [frame.f_code for frame in frames]
+        _numbers[place] = calls.number(_chain(frames, filename, line)), codes
+    return _numbers[place][0]
+
+
+def _frames_to_kernel(frame: FrameType | None) -> list[FrameType]:
+    """The user's functions from here out to the kernel; none outside of one."""
+    found: list[FrameType] = []
     while frame is not None:
         if not _is_passed_over(frame.f_globals.get("__name__", "")):
             code = frame.f_code
             kind = _kind_of(code.co_filename, code.co_name)
             if kind is _Kind.KERNEL:
-                break
+                return found
             if kind is not _Kind.LIBRARY:
-                frames.append(frame)
-                place += id(code), frame.f_lasti
+                found.append(frame)
         frame = frame.f_back
-    else:
-        return 0
-    key = tuple(place)
-    if key not in _numbers:
-        codes = [frame.f_code for frame in frames]
-        _numbers[key] = calls.number(_chain(frames, filename, line)), codes
-    return _numbers[key][0]
+    return []
+
+
+def _look_around(frames: Sequence[FrameType]) -> tuple[int, Calls] | None:
+    """What stands in `_around` for the first of these frames, which go out to the kernel; None if
+    there is none. A generator may go on at another call, so it is looked at each time.
+    """
+    _around.clear()
+    found, around = None, ()
+    for frame in reversed(frames):
+        code = frame.f_code
+        found = id(code), around
+        if not code.co_flags & inspect.CO_GENERATOR:
+            _around[frame] = found
+        around = id(code), frame.f_lasti, around
+    return found
 
 
 def _chain(frames: Sequence[FrameType], filename: str, line: int) -> calls.Chain:

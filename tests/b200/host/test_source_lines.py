@@ -67,3 +67,20 @@ def test_functions_of_one_text_are_told_apart():
         exec(compile("\n" * first + text, "text.py", "exec"), scope)
         found = kernel_wrapper(scope["f"])
         assert calls.chain("text.py", line, found) == (calls.Call("text.py", line, "f"),)
+
+
+def test_a_generator_goes_on_at_the_line_that_asks_it():
+    def each():
+        while True:
+            line = sys._getframe().f_lineno + 1
+            yield calls.chain(__file__, line, locate(__file__, line))
+
+    def body():
+        found = each()
+        first = next(found)
+        second = next(found)
+        return first, second
+
+    first, second = kernel_wrapper(body)
+    assert [call.function for call in first] == ["each", "body"]
+    assert (first[0], first[1].line + 1) == (second[0], second[1].line)
