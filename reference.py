@@ -6,13 +6,9 @@ gives the same bits; "quantized" quantises real matrices; "full" uses all 16 e2m
 finite ue4m3 scales, with the scales of the two sides opposed so that c stays finite in fp16.
 
 Everything works on the device the tensors live on. On a CUDA GPU of compute capability 10 the truth
-is the public method, `torch._scaled_mm` per batch or group. Elsewhere the operands are dequantised
-exactly and multiplied in float64: a dequantised element has at most 6 significant bits (2 of e2m1,
-4 of ue4m3), a product of two at most 12, which leaves 41 bits for the spread of the exponents and
-the sum. So the sum of the official inputs is exact in any order, and any other is rounded far below
-fp16. A CPU multiplies in float32, in half the time, where that is exact, too: the official inputs
-of gemv, gemm and group, whose sums are small multiples of 1/4. Rounded sums in float32 would not do
-for dual, where silu(p1) * p2 multiplies the error of p1 by p2, a hundred and more.
+is the public method, `torch._scaled_mm` per batch or group. Elsewhere it is the exact product
+(exact_product.py). Sums rounded to float32 would not do for dual, where silu(p1) * p2 multiplies
+the error of p1 by p2, a hundred and more.
 """
 
 from __future__ import annotations
@@ -24,11 +20,11 @@ from typing import Any, Protocol
 
 import torch
 
+from exact_product import exact_product
 from task import DUAL, GEMM, GEMV, GROUP, INPUT_KINDS, PROBLEMS
 from utils import (
     ATOM_ROWS,
     BLOCK,
-    MAX_E2M1,
     MAX_UE4M3,
     compare,
     dequantize,
@@ -47,9 +43,6 @@ __all__ = [
 ]
 
 RTOL = ATOL = 1e-3
-# Rows dequantised at a time. It bounds the memory; for larger blocks malloc asks the system for
-# fresh pages each time, which costs more than the arithmetic.
-ROWS_AT_ONCE = 256
 GEMV_ROWS = 128  # rows that b is padded to
 # Clears bit 2 of both e2m1 codes of a byte: 0, 0.5, 1, 1.5 and their negatives remain.
 SIGN_AND_LOW = 0b1011_1011
@@ -405,52 +398,12 @@ def _products(
     """For each batch, a @ b^T (M, columns): of `dtype` where the GPU does it, float64 elsewhere."""
     scaled_mm = a.is_cuda and torch.cuda.get_device_capability(a.device)[0] == 10
     for batch in range(a.shape[2]):
-        operands = [t[:, :, batch] for t in (a, b, sfa, sfb)]
-        yield _scaled_mm(*operands, dtype)[:, :columns] if scaled_mm else _exact(*operands, columns)
-
-
-def _exact(
-    a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor, columns: int
-) -> torch.Tensor:
-    """a (M, K/2) @ b (N, K/2)^T in float64, of the first `columns` rows of b.
-
-    The operand with fewer rows is kept dequantised as a whole, to bound the memory.
-    """
-    if a.shape[0] > columns:
-        return _exact_kept(b[:columns], sfb[:columns], a, sfa).T
-    return _exact_kept(a, sfa, b[:columns], sfb[:columns])
-
-
-def _exact_kept(
-    few: torch.Tensor, sf_few: torch.Tensor, many: torch.Tensor, sf_many: torch.Tensor
-) -> torch.Tensor:
-    """few @ many^T as float64: `few` dequantised once as a whole, `many` in blocks of rows."""
-    in_float32 = not few.is_cuda and _exact_in_float32(sf_few, sf_many, 2 * few.shape[1])
-    dtype = torch.float32 if in_float32 else torch.float64
-    kept = torch.cat(list(_blocks(few, sf_few, dtype)))
-    return torch.cat([kept @ block.T for block in _blocks(many, sf_many, dtype)], dim=1).double()
-
-
-def _exact_in_float32(sfa: torch.Tensor, sfb: torch.Tensor, k: int) -> bool:
-    """Whether float32 can sum K products of two operands with these scales without rounding, in any
-    order.
-
-    An e2m1 code is a multiple of 1/2. So with whole scales a product is a multiple of 1/4, and so
-    is each sum, exact up to 2^24 of them.
-    """
-    scales = sfa.float(), sfb.float()
-    whole = all(bool((s == s.round()).all()) for s in scales)
-    largest = math.prod(MAX_E2M1 * float(s.abs().max()) for s in scales)
-    return whole and k * largest <= 2**24 / 4
-
-
-def _blocks(
-    codes: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype
-) -> Iterator[torch.Tensor]:
-    """The dequantised matrix, some rows at a time."""
-    scales = scales.to(codes.device)
-    for rows, row_scales in zip(codes.split(ROWS_AT_ONCE), scales.split(ROWS_AT_ONCE)):
-        yield dequantize(rows, row_scales).to(dtype)
+        if scaled_mm:
+            operands = [t[:, :, batch] for t in (a, b, sfa, sfb)]
+            yield _scaled_mm(*operands, dtype)[:, :columns]
+        else:
+            operands = [t[:, :, batch] for t in (a, b[:columns], sfa, sfb[:columns])]
+            yield exact_product(*operands)
 
 
 def _scaled_mm(

@@ -273,13 +273,12 @@ def compare(received: torch.Tensor, expected: torch.Tensor, rtol: float, atol: f
     rtol * |expected|, in fp32, or if one of them is NaN or an infinity that the other is not: the
     leaderboards' criterion.
     """
+    unequal = received != expected  # seldom, but a NaN always is
+    if not bool(_differs(received[unequal], expected[unequal], rtol, atol).any()):
+        return ""
+    bad = _differs(received, expected, rtol, atol)
     got, want = received.float(), expected.float()
     error = (got - want).abs()
-    bad = error > atol + rtol * want.abs()
-    bad |= torch.isnan(got) != torch.isnan(want)
-    bad |= (torch.isinf(got) | torch.isinf(want)) & (got != want)
-    if not bool(bad.any()):
-        return ""
     where = bad.nonzero().cpu()
     count, share = f"{len(where):,} of {bad.numel():,}", percent(len(where), bad.numel())
     lines = [
@@ -291,6 +290,17 @@ def compare(received: torch.Tensor, expected: torch.Tensor, rtol: float, atol: f
         *(_quote(got, want, index) for index in where[:FIRST].tolist()),
     ]
     return "\n".join(lines)
+
+
+def _differs(
+    received: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float
+) -> torch.Tensor:
+    """Which elements differ."""
+    got, want = received.float(), expected.float()
+    bad = (got - want).abs() > atol + rtol * want.abs()
+    bad |= torch.isnan(got) != torch.isnan(want)
+    bad |= (torch.isinf(got) | torch.isinf(want)) & (got != want)
+    return bad
 
 
 def percent(part: int, whole: int) -> str:
