@@ -55,11 +55,21 @@ MAY_ASK = {"b200", "b200.script"}
 AROUND: dict[str, tuple[str, ...]] = {
     "task": (),
     "utils": (),
-    "reference": ("task", "utils"),
+    "exact_product": ("utils",),
+    "reference": ("exact_product", "task", "utils"),
     "submission": ("task",),
     "harness": ("b200", "reference", "task", "utils"),
     "eval": ("harness", "b200", "task"),
-    "tests": ("b200", "eval", "harness", "reference", "submission", "task", "utils"),
+    "tests": (
+        "b200",
+        "eval",
+        "exact_product",
+        "harness",
+        "reference",
+        "submission",
+        "task",
+        "utils",
+    ),
 }
 SUBMISSION_PACKAGES = {"torch", "cutlass", "cuda"}  # what the leaderboards' runner has
 # These are about the kernel of this checkout, not about any submission: its configurations, its

@@ -28,6 +28,7 @@ from b200.chip.polls import name_polls
 from b200.chip.spin import LOOK, Spinning
 from b200.chip.state import CTA, Cluster, GlobalMemory
 from b200.chip.sync.mbarrier import BarrierHistory, MBarrier, WaitedTwice
+from b200.chip.tensor import int8_product
 from b200.errors import EmulatorError, Fault, Unsupported
 from b200.program.analysis import EXIT
 from b200.program.module import Instr
@@ -155,7 +156,11 @@ class Machine:
         self.spinning = Spinning(self)
         self.budget = launch.budget = Budget.of(code, launch)
         waiting = self._clusters(launch)
-        with np.errstate(all="ignore"), _blas().limit(limits=1, user_api="blas"):
+        with (
+            np.errstate(all="ignore"),
+            _blas().limit(limits=1, user_api="blas"),
+            int8_product.one_thread(),
+        ):
             self._run(waiting, launch)
         launch.counters = report.count(code, self.hits)
         return launch

@@ -16,13 +16,13 @@ exponent of the accumulator, which is below its `bound`. So nothing is lost in t
 Numbers that are multiples of 2^lowest and at most 2^(lowest + 24) are fp32 numbers, and their sums
 are exact in any order while they stay so. That leaves three ways for steps that meet (1):
 
-    together    bound + bounds of the steps <= 2^(lowest + 24): no sum is ever cut; one fp32
-                product of all steps, added
+    together    bound + bounds of the steps <= 2^(lowest + 24): no sum is ever cut; one product of
+                all steps, in fp32 or int8, added
     one by one  the bound of a step is at most 2^(lowest + 24): its fp32 product is exact, and so
                 is the fp32 sum where it is at most that large (one that is rounded to that is cut
                 to that, too); the other elements are added in float64 and cut
-    in float64  the product and the sum are exact in float64 (53 bits are more than 35 + 12), and
-                cut
+    wide        the product and the sum are exact in float64 (53 bits are more than 35 + 12), and
+                cut; the product may be one of limbs in int8
 
 A step that does not meet (1), or whose numbers may leave the normal range of fp32, ends the running
 sum: it and those after it are done one by one from the cells (tensor_core.py).
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from b200.chip.tensor import tensor_core
+from b200.chip.tensor import int8_product, tensor_core
 from b200.chip.tensor.step_operands import STEPS, Decoded, K, Operand
 from b200.chip.tensor.tensor_core import KEEP_24_BITS, scale_table
 
@@ -69,11 +69,12 @@ class Space:
     product: np.ndarray  # float32 [M, N]
     spare: np.ndarray
     wide: np.ndarray  # float64 [M, N]
+    units: np.ndarray  # int32 [M, N]
 
 
 @lru_cache(maxsize=16)
 def _space(m: int, n: int) -> Space:
-    sums = (np.empty((m, n), t) for t in (np.float32, np.float32, np.float64))
+    sums = (np.empty((m, n), t) for t in (np.float32, np.float32, np.float64, np.int32))
     return Space(*sums)
 
 
@@ -156,11 +157,11 @@ class RunningSum:
         limit = 2.0 ** (lowest + KEPT_BITS)
         together = self._bounded(n * found.bound, limit)
         if not together and found.bound > 2.0 ** (found.lowest + KEPT_BITS):
-            self._in_float64(a.wide, b.wide, space)
+            self._wide(a, b, found, space)
         else:
             self._narrow()
             if together:
-                self._together(a.narrow, b.narrow, space)
+                self._together(_product(a, b, found, space))
             else:
                 for i in range(n):
                     self._one(a.narrow[:, i], b.narrow[:, i], limit, space)
@@ -185,12 +186,11 @@ class RunningSum:
         if self.total is not None and self.total.dtype != np.float32:
             self.total = self.total.astype(np.float32)
 
-    def _together(self, a: np.ndarray, b: np.ndarray, space: Space):
-        rows = a.reshape(len(a), -1), b.reshape(len(b), -1)
+    def _together(self, product: np.ndarray):
         if self.total is None:
-            self.total = np.matmul(rows[0], rows[1].T)
+            self.total = product.copy()
         else:
-            self.total += np.matmul(rows[0], rows[1].T, out=space.product)
+            self.total += product
 
     def _one(self, a: np.ndarray, b: np.ndarray, limit: float, space: Space):
         product = np.matmul(a, b.T, out=space.product)
@@ -210,15 +210,21 @@ class RunningSum:
         total.reshape(-1)[large] = _cut(wide)
         np.copyto(self.total, total)
 
-    def _in_float64(self, a: np.ndarray, b: np.ndarray, space: Space):
-        for step_a, step_b in zip(a, b, strict=True):
-            if self.total is None:
-                self.total = _cut(np.matmul(step_a, step_b.T))
-                continue
-            if self.total.dtype != np.float64:
-                self.total = self.total.astype(np.float64)
-            self.total += np.matmul(step_a, step_b.T, out=space.wide)
-            _cut(self.total)
+    def _wide(self, a: Decoded, b: Decoded, found: Range, space: Space):
+        if self.total is None:
+            self.total = np.zeros((self.a.rows, self.b.rows))
+        elif self.total.dtype != np.float64:
+            self.total = self.total.astype(np.float64)
+        unit = 2.0**found.lowest
+        if _are_two_limbs(a, b, found.bound / unit):
+            product = int8_product.product_of_limbs(*self.total.shape)
+            for limbs_a, limbs_b in zip(a.two_limbs, b.two_limbs, strict=True):
+                product.add(self.total, limbs_a, limbs_b, unit)
+                _cut(self.total)
+        else:
+            for step_a, step_b in zip(a.wide, b.wide, strict=True):
+                self.total += np.matmul(step_a, step_b.T, out=space.wide)
+                _cut(self.total)
 
     def _end(self, a: Decoded, b: Decoded):
         """Steps that need the exact way: from the cells, one after the other."""
@@ -236,6 +242,23 @@ class RunningSum:
         assert cells is not None
         self.drop()
         self._write(cells)
+
+
+def _product(a: Decoded, b: Decoded, found: Range, space: Space) -> np.ndarray:
+    """The product of all steps, which fp32 can hold."""
+    if max(a.largest, b.largest) <= int8_product.LARGEST and int8_product.is_there():
+        a_rows, b_rows = (x.one_limb.reshape(len(x.one_limb), -1) for x in (a, b))
+        int8_product.product(a_rows, b_rows, space.units)
+        unit = np.float32(2.0**found.lowest)
+        return np.multiply(space.units, unit, out=space.product, dtype=np.float32, casting="unsafe")
+    a_rows, b_rows = (x.narrow.reshape(len(x.narrow), -1) for x in (a, b))
+    return np.matmul(a_rows, b_rows.T, out=space.product)
+
+
+def _are_two_limbs(a: Decoded, b: Decoded, largest_sum: float) -> bool:
+    """Whether the products of the steps can be those of limbs."""
+    fits = max(a.largest, b.largest) <= int8_product.LARGEST_OF_TWO
+    return fits and largest_sum <= int8_product.LARGEST_SUM and int8_product.is_there()
 
 
 def _range(a: Decoded, b: Decoded) -> Range | None:

@@ -13,13 +13,14 @@ from functools import cache
 
 import numpy as np
 
+from b200.chip.tensor import int8_product
 from b200.chip.tensor.mma_operands import ScaleFactors
 from b200.chip.tensor.tensor_core import ScaleTable, fp4_pairs
 
 STEPS = 8  # that are done together
 CODES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # e2m1 without its sign
 K, BYTES, SCALES = 64, 32, 4  # of a step: elements, their bytes, scale factors of a row
-MOST_BYTES = 6 << 20  # of packed codes; decoded, each takes 8 bytes in fp32 and 16 in float64
+MOST_BYTES = 6 << 20  # of packed codes; decoded, each takes 2 bytes in int8 and 16 in float64
 SAMPLE = 61  # of so many bytes one is part of a key
 
 
@@ -32,6 +33,12 @@ def _largest_code(bits: int) -> float:
 def _narrow_pairs(negate: bool) -> np.ndarray:
     """The two e2m1 values of each byte (low nibble first), as one complex64."""
     return fp4_pairs(negate).astype(np.complex64)
+
+
+@cache
+def _pairs_of_halves(negate: bool) -> np.ndarray:
+    """The two e2m1 values of each byte in halves, two int8, as one uint16."""
+    return (2 * fp4_pairs(negate).view(np.float64)).astype(np.int8).view(np.uint16)
 
 
 class Decoded:
@@ -51,6 +58,40 @@ class Decoded:
         self.most = float(self.factors.max()) * _largest_code(bits)
         self._narrow: np.ndarray | None = None
         self._wide: np.ndarray | None = None
+        self._one_limb: np.ndarray | None = None
+        self._two_limbs: np.ndarray | None = None
+
+    @property
+    def largest(self) -> float:
+        """The largest magnitude of a scaled element, in the unit of `one_limb` and `two_limbs`."""
+        return self.most * 2.0 ** (1 - self.lowest)
+
+    @property
+    def one_limb(self) -> np.ndarray:
+        """Values times their scale factors in units of 2^(lowest - 1), int8 [rows, n, 64], where
+        `largest` is at most int8_product.LARGEST.
+        """
+        if self._one_limb is None:
+            self._one_limb = self._units(self.codes.swapaxes(0, 1), self._scale_units(), np.int8)
+        return self._one_limb
+
+    @property
+    def two_limbs(self) -> np.ndarray:
+        """The same as limbs, int8 [n, 2, rows, 64], where it is at most LARGEST_OF_TWO."""
+        if self._two_limbs is None:
+            scales = self._scale_units().swapaxes(0, 1)
+            self._two_limbs = int8_product.split(self._units(self.codes, scales, np.int16))
+        return self._two_limbs
+
+    def _scale_units(self) -> np.ndarray:
+        """The scale factors in units of 2^lowest, [rows, n, 4]."""
+        return self.factors * 2.0**-self.lowest
+
+    def _units(self, codes: np.ndarray, scales: np.ndarray, dtype) -> np.ndarray:
+        """Codes in halves times scales in their units, of dtype."""
+        halves = _pairs_of_halves(self.negate).take(codes).view(np.int8)
+        groups = halves.reshape(*halves.shape[:2], SCALES, K // SCALES)
+        return np.multiply(groups, scales.astype(dtype)[..., None]).reshape(halves.shape)
 
     @property
     def narrow(self) -> np.ndarray:

@@ -5,20 +5,23 @@ That function is held against Fractions in test_tensor_core.py.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
+import pytest
+import torch
 
-from b200.chip.tensor import running_sum, tensor_core
+from b200.chip.tensor import int8_product, running_sum, tensor_core
 from b200.chip.tensor.mma import DecodedMma
 from b200.chip.tensor.mma_operands import ScaleFactors, accumulator
 from b200.chip.tensor.running_sum import RunningSum
 from tests.b200.chip.tensor_support import warps
 
 M, N, COLUMN = 64, 8, 96
-SUMS = 3000
+SUMS = 1500
 # (format of the scales, lowest code, end of the codes): one value, few values, values with more bits
 # than fp32 keeps, up to what overflows, subnormals, NaN among them.
 REGIMES = (
@@ -65,21 +68,29 @@ def ways_taken(monkeypatch) -> Counter:
     """How often the arithmetic went each way."""
     taken: Counter = Counter()
 
-    def counting(name: str):
-        way = getattr(RunningSum, name)
+    def count(owner, name: str):
+        way = getattr(owner, name)
 
-        def counted(self, *args):
+        def counted(*args):
             taken[name] += 1
-            return way(self, *args)
+            return way(*args)
 
-        return counted
+        monkeypatch.setattr(owner, name, counted)
 
-    for name in ("_together", "_one", "_in_float64", "_end"):
-        monkeypatch.setattr(RunningSum, name, counting(name))
+    for name in ("_together", "_one", "_wide", "_end"):
+        count(RunningSum, name)
+    count(int8_product, "product")
+    count(int8_product.ProductOfLimbs, "add")
     return taken
 
 
-def test_random_sums_are_those_of_single_steps(monkeypatch):
+@pytest.mark.parametrize("int8", [True, False])
+def test_random_sums_are_those_of_single_steps(monkeypatch, int8):
+    if not int8:
+        monkeypatch.setattr(int8_product, "is_there", lambda: False)
+    elif not int8_product.is_there():
+        assert not torch.backends.cpu.get_cpu_capability().startswith("AVX")
+        return
     taken = ways_taken(monkeypatch)
     rng = np.random.default_rng(36)
     (cta,) = (warp.cta for warp in warps()[1])
@@ -102,7 +113,46 @@ def test_random_sums_are_those_of_single_steps(monkeypatch):
         np.testing.assert_array_equal(mma.acc.read(cta), cells, err_msg=f"sum {number}, {regime}")
         assert not cta.sums
         infinite += bool((cells & 0x7FFFFFFF >= 0x7F800000).any())
-    assert infinite > 100 and all(taken[way] > 100 for way in taken) and len(taken) == 4
+    assert infinite > 50 and all(taken[way] > 50 for way in taken)
+    assert len(taken) == (6 if int8 else 4)
+
+
+def test_numbers_are_their_two_limbs():
+    numbers = np.arange(
+        -int8_product.LARGEST_OF_TWO, int8_product.LARGEST_OF_TWO + 1, dtype=np.int16
+    )
+    low, high = int8_product.split(numbers[None])
+    assert low.dtype == high.dtype == np.int8
+    assert max(np.abs(low).max(), np.abs(high).max()) <= 64
+    np.testing.assert_array_equal(low + 128 * high.astype(int), numbers[None])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_sums_of_limbs_are_exact(sign):
+    """516 products of 2040 are 2,147,385,600, a little less than 2^31. Limbs are -8 and 16."""
+    a = int8_product.split(np.full((3, 516), 2040, np.int16))
+    b = int8_product.split(np.full((2, 516), sign * 2040, np.int16))
+    total = np.full((3, 2), 0.5)
+    int8_product.product_of_limbs(3, 2).add(total, a, b, 0.25)
+    assert (total == 0.5 + sign * 516 * 2040**2 / 4).all()
+
+
+def test_a_program_without_pytorch_multiplies_floats(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch")
+    assert not int8_product.is_there()
+    with int8_product.one_thread():
+        pass
+
+
+def test_pytorch_multiplies_in_one_thread_during_a_launch_and_in_as_many_after():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with int8_product.one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_touched_columns_hold_the_sum_and_others_leave_it_alone():
