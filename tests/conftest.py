@@ -34,15 +34,28 @@ class Finished:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "dsl" not in config.getoption("markexpr"):
+        return  # nobody asks, and to read all files takes a second in each process
     for item in items:
         if dsl.depends(item.path):
             item.add_marker("dsl")
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests stay to the end, so the collector, and the emulator's search for tensors
-    among its objects at each launch (b200/chip/tensors.py), need not go over them.
+    set_apart()
+
+
+@pytest.hookimpl(trylast=True)  # after fixtures of the file are gone
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is not None and nextitem.path != item.path:
+        set_apart()
+
+
+def set_apart() -> None:
+    """What a file leaves, modules, tests and compiled kernels, stays to the end. So the collector,
+    and the emulator's search for tensors among its objects at each launch (b200/chip/tensors.py),
+    need not go over it: late in a run that takes longer than most launches.
     """
     gc.collect()
     gc.freeze()
@@ -50,10 +63,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Tests that are not marked `dsl` are not run with each version of it, so must not come to it."""
+    """Tests that `-m dsl` leaves out are not run with each version of it, so must not come to it."""
     before = "cutlass" in sys.modules
     result = yield
-    if "cutlass" in sys.modules and not before and item.get_closest_marker("dsl") is None:
+    if "cutlass" in sys.modules and not before and not dsl.depends(item.path):
         result.force_exception(AssertionError("it imports the DSL, which tests/dsl.py missed"))
 
 
