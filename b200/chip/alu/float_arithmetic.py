@@ -19,6 +19,7 @@ from b200.chip.alu.rounding import (
     PACKED,
     Float,
     add_odd,
+    all_finite,
     canonical,
     correct,
     encode,
@@ -177,8 +178,16 @@ def min_max(ins: Instr) -> Pure:
         raise mods.unsupported(f"{count} operands of .{kind} are not modelled")
     mods.done()
     smaller = ins.mods[0] == "min"
+    native = form.dtype if form.bits >= 32 else None  # numpy is slow with f16
+    extreme = np.minimum if smaller else np.maximum
 
     def pick(a, b):
+        if native is not None:
+            x, y = a.view(native), b.view(native)
+            if all_finite(x) and all_finite(y):
+                r = extreme(x, y)
+                if np.count_nonzero(r) == r.size:  # else a zero may be of either sign
+                    return r.view(form.bits_dtype)
         order = order_key(a, form) < order_key(b, form)
         r = np.where(order == smaller, a, b)
         nan_a, nan_b = is_nan(a, form), is_nan(b, form)

@@ -202,3 +202,23 @@ def test_refuses():
     for opcode in (*bad, "add.rna.f32", "sqrt.approx.f64", "fma.rn.oob.f16"):
         with pytest.raises(Unsupported):
             find(opcode).factory(instruction(opcode, ["b32"], ["b32", "b32"]))
+
+
+@pytest.mark.parametrize("kind, dtype", [("f32", np.float32), ("f64", np.float64)])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_the_smaller_and_the_larger_of_finite_numbers(kind, dtype, zeros):
+    """With and without zeros among them, of which the negative one is less."""
+    rng = np.random.default_rng(7)
+    a, b = rng.standard_normal((2, 32)).astype(dtype)
+    if zeros:
+        a[:4], b[:4] = (0.0, -0.0, 0.0, -0.0), (-0.0, 0.0, 0.0, -0.0)
+    width = f"b{8 * a.itemsize}"
+    bits = [x.view(f"u{a.itemsize}") for x in (a, b)]
+
+    def ordered(x, y):  # as (number, sign), which tells -0 from +0
+        return (x, not np.signbit(x)) < (y, not np.signbit(y))
+
+    for name in ("min", "max"):
+        got = execute(f"{name}.{kind}", [width], [width] * 2, *bits)
+        want = [x if ordered(x, y) == (name == "min") else y for x, y in zip(a, b)]
+        np.testing.assert_array_equal(got, np.array(want, dtype).view(bits[0].dtype))
