@@ -91,6 +91,8 @@ class Checked(Machine):
             launch.followed = following.followed
             if keeps:
                 self._keep(key, following.traces)
+        if dependence is None:
+            self.observer.forget()
         return launch
 
     def _look_at_unwritten(self, code, *arguments):

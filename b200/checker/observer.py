@@ -82,6 +82,12 @@ class Observer(Mbarriers):
         self.of_clusters = 0  # findings before the rules for the launch have looked at all of it
         self.events = 0
 
+    def forget(self) -> None:
+        """The launch has ended: let go of all that was kept for it. Rules and clusters refer to one
+        another, and what nothing else refers to is garbage from now on.
+        """
+        vars(self).clear()
+
     # --- who and where --------------------------------------------------------------------------
     def agent(self, warp) -> Agent:
         """The agent of the warp that a fragment belongs to."""

@@ -7,9 +7,11 @@ gpu.launches[-1]
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from b200.chip.launch import Launch
@@ -104,7 +106,8 @@ class Gpu:
 
         def carry_out() -> Launch:
             start = time.perf_counter()
-            launch = self.machine.launch(code, grid, block, cluster, smem, params)
+            with _no_collector():
+                launch = self.machine.launch(code, grid, block, cluster, smem, params)
             launch.seconds = time.perf_counter() - start
             return launch
 
@@ -129,6 +132,20 @@ class Gpu:
                     "unsupported", f"{error}\n  kernel {readable(kernel.name)}"
                 ) from None
         return self._translated[key]
+
+
+@contextlib.contextmanager
+def _no_collector() -> Iterator[None]:
+    """In here no garbage is collected. Of a launch's objects nearly all live to its end or die of
+    themselves, and the collector would take 3 to 15 % of its time to look at them again and again.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _kernel(program: Program, name: str | None) -> Kernel:

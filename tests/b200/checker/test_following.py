@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -12,6 +14,7 @@ import torch
 import b200
 from b200.checker import instrument
 from b200.checker.checked import Checked
+from b200.checker.following import Following
 from b200.chip.gpu import Gpu
 from tests.b200.ptx_support import kernel, run
 from tests.planted_bugs.listed import PLANTED
@@ -285,3 +288,19 @@ def test_a_cluster_that_waits_lets_others_begin(launch):
     body = STORE + only(1, wait) + only(3, "st.global.u32 [%rd2], 1;")
     found = compare(launch, body)
     assert found.result == list(range(32 * CLUSTERS))
+
+
+def test_a_checked_launch_leaves_its_clusters_to_the_collector(launch, monkeypatch):
+    """They are large, and nothing of them is kept for the next launch, which may follow them."""
+    clusters = []
+    begin = Following.begin
+
+    def watched(self, cluster, alone):
+        clusters.append(weakref.ref(cluster))
+        begin(self, cluster, alone)
+
+    monkeypatch.setattr(Following, "begin", watched)
+    launch(SHARED + STORE)
+    gc.collect()
+    alive = [cluster for cluster in clusters if cluster() is not None]
+    assert len(clusters) == CLUSTERS and len(alive) <= 1  # the machine knows the last one

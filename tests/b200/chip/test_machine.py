@@ -1,10 +1,15 @@
 """The machine: barriers, clusters, deadlocks, guards, registers."""
 
+import contextlib
+import gc
+
 import pytest
 import torch
 
 from b200.chip.gpu import Gpu
+from b200.chip.machine import Machine
 from b200.chip.sync.mbarrier import MBarrier
+from b200.errors import EmulatorError
 from tests.b200.chip.machine_support import STORE, output, report
 from tests.b200.ptx_support import kernel, run
 
@@ -286,3 +291,25 @@ def test_a_counted_loop_that_reads_one_word_is_no_poll():
     one, out = torch.full((1,), 3, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     Gpu().launch(text, None, (1, 1, 1), (32, 1, 1), args=[one, out])
     assert out.item() == 150_000
+
+
+@pytest.mark.parametrize("body", ["", "trap;"])
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_garbage_is_collected_during_a_launch_and_after_it_as_before(
+    body, collects, monkeypatch
+):
+    seen, launch = [], Machine.launch
+
+    def watched(*args):
+        seen.append(gc.isenabled())
+        return launch(*args)
+
+    monkeypatch.setattr(Machine, "launch", watched)
+    if not collects:
+        gc.disable()
+    try:
+        with contextlib.suppress(EmulatorError):
+            output(body)
+        assert (seen, gc.isenabled()) == ([False], collects)
+    finally:
+        gc.enable()
