@@ -119,7 +119,8 @@ def run(arguments: argparse.Namespace, folder: Folder, scratch: Path) -> int:
     if arguments.seed is not None:
         extra["POPCORN_SEED"] = str(arguments.seed)
     with subprocess.Popen(
-        _command(arguments, folder.main, arguments.mode, "cases.txt"),
+        # Once: a second run of what fails would not have the pipe.
+        _command(arguments, "--no-again", folder.main, arguments.mode, "cases.txt"),
         cwd=scratch,
         env=_environment(extra),
         stdout=sys.stderr,

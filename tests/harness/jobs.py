@@ -52,11 +52,11 @@ def main() -> None:
     specification = json.load(sys.stdin)
     folder = Path(specification["folder"])
     jobs = []
-    for name, body, whole in specification["submissions"]:
+    for name, body, whole, timeout in specification["submissions"]:
         text = body if whole else BEGIN + KERNEL + "".join(f"    {x}\n" for x in body.splitlines())
         path = folder / f"{name}.py"
         path.write_text(text)
-        jobs.append(job(path, specification["timeout"]))
+        jobs.append(job(path, timeout))
     devices.start_emulator()
     outcomes = Pool("fork", workers=3).run(jobs)
     json.dump([dataclasses.asdict(outcome) for outcome in outcomes], sys.stdout)

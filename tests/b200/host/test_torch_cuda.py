@@ -297,7 +297,7 @@ def test_files_that_a_script_leaves_open_are_written(tmp_path):
         "sys.exit(3)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "b200", "run", str(script), str(out)],
+        [sys.executable, "-m", "b200", "run", "--no-again", str(script), str(out)],
         cwd=ROOT,
         capture_output=True,
         timeout=120,
