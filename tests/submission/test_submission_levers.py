@@ -86,21 +86,24 @@ def four_sms(monkeypatch):
         cached.cache_clear()
 
 
-@pytest.mark.parametrize("tile, accumulators", [(64, 2), (192, 2), (256, 1)])
+@pytest.mark.parametrize("tile, accumulators, rows", [(64, 2, 384), (192, 2, 640), (256, 1, 384)])
 @pytest.mark.parametrize("pair", [1, 2])
-def test_a_persistent_cluster_walks_several_tiles(four_sms, tile, accumulators, pair):
+def test_a_persistent_cluster_walks_several_tiles(four_sms, tile, accumulators, rows, pair):
     """The pipelines' phases wrap, and a tile may be in another group than the one before."""
     config = Config(cta_group=pair, column_tile=tile, persistent=True)
-    problem = group((100, 384, 320), (64, 640, 1088), (300, 640, 320))
-    assert submission.make_plan(config, problem).tmem.num_accumulators == accumulators
-    assert submission.waves_of(config, problem) >= 3
+    problem = group((100, 384, 320), (64, rows, 1088), (300, rows, 320))
+    plan, waves = submission.make_plan(config, problem), submission.waves_of(config, problem)
+    assert plan.tmem.num_accumulators == accumulators
+    assert waves > 2 * accumulators  # one is taken a third time, in the phase of the first
+    assert 2 * waves > plan.smem.num_stages  # a tile has two k-tiles or five
     verify(problem, config, schedule="random:7")
 
 
 def test_a_persistent_cluster_shares_weights_over_several_tiles(four_sms):
     config = Config(cluster_n=2, persistent=True)
-    problem = gemm(640, 300, 832)
-    assert submission.waves_of(config, problem) >= 3
+    problem = gemm(384, 300, 832)
+    plan, waves = submission.make_plan(config, problem), submission.waves_of(config, problem)
+    assert waves > 2 * plan.tmem.num_accumulators and 4 * waves > plan.smem.num_stages
     verify(problem, config, schedule="late")
 
 
