@@ -235,6 +235,7 @@ class ClusterState:
         self.arrivals: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
         # arrivals that hand over the order of execution only (weak_order.Edge)
         self.edges: deque = deque(maxlen=256)
+        self.ordered: np.ndarray | None = None  # the clock that the latest of them published
         self.ranks: dict[tuple, dict[int, int | None]] = {}  # as DescriptorRanks.fields
         self.exits: dict[int, np.ndarray] = {}  # CTA rank -> clock of its warps that have exited
         self.left: dict[int, int] = {cta.rank: 0 for cta in cluster.ctas}
@@ -245,6 +246,7 @@ class ClusterState:
         """
         self.meetings.clear()
         self.edges.clear()
+        self.ordered = None
         del self.records[1:]
         for barrier in self.barriers.values():
             barrier.forget()

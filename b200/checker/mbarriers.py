@@ -9,7 +9,7 @@ from b200.checker.accesses import Barrier, Record
 from b200.checker.asynchronous import Asynchronous
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.scopes import CTA, distance, scope_of
-from b200.checker.vector_clocks import ASYNC, HB, INIT, TENSOR, Agent
+from b200.checker.vector_clocks import ASYNC, HB, INIT, ORDER, TENSOR, Agent
 from b200.checker.weak_order import Edge
 from b200.chip.describe import call
 from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier, WaitedTwice
@@ -188,9 +188,12 @@ class Mbarriers(Asynchronous):
 
     def orders_only(self, agent: Agent, ins: Instr, target, clock: np.ndarray) -> None:
         """Note an arrival that publishes an order of execution without an order of memory."""
-        edges = self.state(target).edges
-        if not edges or edges[-1].clock is not clock:
-            edges.append(Edge(agent, ins, clock, agent.release()[ASYNC]))
+        state = self.state(target)
+        if state.ordered is not clock:
+            state.ordered = clock
+            # Copies, for a row of a clock would keep all of it.
+            order, landed = clock[ORDER].copy(), agent.release()[ASYNC].copy()
+            state.edges.append(Edge(agent, ins, order, landed))
 
     def _arrived_remotely(self, agent: Agent, target):
         last = self.state(target).remote[target.rank].get(agent.component)

@@ -26,13 +26,13 @@ IN_FLIGHT = ("generic", "atomic", "cp.async")  # writes that may be under way af
 
 @dataclass(frozen=True)
 class Edge:
-    """An arrival that hands over the order of execution only. clock: the clock that it published.
-    landed: the row ASYNC of the warp's own clock at that time.
+    """An arrival that hands over the order of execution only. order: the row ORDER of the clock
+    that it published. landed: the row ASYNC of the warp's own clock at that time.
     """
 
     agent: Agent
     ins: Instr
-    clock: np.ndarray
+    order: np.ndarray
     landed: np.ndarray
 
     @property
@@ -40,8 +40,8 @@ class Edge:
         return self.ins.has("relaxed") or not self.ins.has("arrive", "arrive_drop")
 
     def covers(self, record: Record) -> bool:
-        known = record.component < self.clock.shape[1]
-        return known and int(self.clock[ORDER, record.component]) >= record.step
+        known = record.component < self.order.size
+        return known and int(self.order[record.component]) >= record.step
 
     def behind_proxy_fence(self, record: Record) -> bool:
         known = record.component < self.landed.size
