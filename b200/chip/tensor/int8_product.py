@@ -20,7 +20,7 @@ LIMB_BITS = 7  # a limb is in [-64, 63], so that a CPU without VNNI can add two 
 BASE, HALF = 1 << LIMB_BITS, 1 << LIMB_BITS - 1
 LARGEST = HALF - 1  # of one limb
 LARGEST_OF_TWO = LARGEST * (BASE + 1)
-LARGEST_SUM = 2**31 - 1
+LARGEST_SUM = 2**30  # of numbers of two limbs: in int32 with room for the sums of the lower limbs
 
 
 def is_there() -> bool:

@@ -20,7 +20,7 @@ from b200.chip.tensor.tensor_core import ScaleTable, fp4_pairs
 STEPS = 8  # that are done together
 CODES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # e2m1 without its sign
 K, BYTES, SCALES = 64, 32, 4  # of a step: elements, their bytes, scale factors of a row
-MOST_BYTES = 6 << 20  # of packed codes; decoded, each takes 2 bytes in int8 and 16 in float64
+MOST_BYTES = 6 << 20  # of packed codes; decoded, each takes 2 bytes (int8) to 16 (float64)
 SAMPLE = 61  # of so many bytes one is part of a key
 
 

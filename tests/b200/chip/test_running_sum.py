@@ -129,12 +129,13 @@ def test_numbers_are_their_two_limbs():
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_largest_sums_of_limbs_are_exact(sign):
-    """516 products of 2040 are 2,147,385,600, a little less than 2^31. Limbs are -8 and 16."""
-    a = int8_product.split(np.full((3, 516), 2040, np.int16))
-    b = int8_product.split(np.full((2, 516), sign * 2040, np.int16))
+    """258 products of 2040 are a little less than 2^30. Limbs are -8 and 16."""
+    assert 258 * 2040**2 < int8_product.LARGEST_SUM < 259 * 2040**2
+    a = int8_product.split(np.full((3, 258), 2040, np.int16))
+    b = int8_product.split(np.full((2, 258), sign * 2040, np.int16))
     total = np.full((3, 2), 0.5)
     int8_product.product_of_limbs(3, 2).add(total, a, b, 0.25)
-    assert (total == 0.5 + sign * 516 * 2040**2 / 4).all()
+    assert (total == 0.5 + sign * 258 * 2040**2 / 4).all()
 
 
 def test_a_program_without_pytorch_multiplies_floats(monkeypatch):
