@@ -397,13 +397,11 @@ def _products(
 ) -> Iterator[torch.Tensor]:
     """For each batch, a @ b^T (M, columns): of `dtype` where the GPU does it, float64 elsewhere."""
     scaled_mm = a.is_cuda and torch.cuda.get_device_capability(a.device)[0] == 10
+    if not scaled_mm:
+        b, sfb = b[:columns], sfb[:columns]
     for batch in range(a.shape[2]):
-        if scaled_mm:
-            operands = [t[:, :, batch] for t in (a, b, sfa, sfb)]
-            yield _scaled_mm(*operands, dtype)[:, :columns]
-        else:
-            operands = [t[:, :, batch] for t in (a, b[:columns], sfa, sfb[:columns])]
-            yield exact_product(*operands)
+        operands = [t[:, :, batch] for t in (a, b, sfa, sfb)]
+        yield _scaled_mm(*operands, dtype)[:, :columns] if scaled_mm else exact_product(*operands)
 
 
 def _scaled_mm(
