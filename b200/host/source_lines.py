@@ -93,9 +93,9 @@ Calls = tuple[int, int, "Calls"] | tuple[()]
 # A place: a file and line, the id of the code and the instruction of the innermost function, the
 # calls around it -> the number of its chain, and the codes, which so stay.
 _numbers: dict[tuple[str, int, int, int, Calls], tuple[int, list[CodeType]]] = {}
-# The functions on the stack when it was last looked at, each with the id of its code and the calls
-# around it, which stay the same until it ends.
-_around: dict[FrameType, tuple[int, Calls]] = {}
+# The functions on the stack when it was last looked at, each with what stays the same until it
+# ends: the id of its code, the calls around it, and the frames from it out to the kernel.
+_around: dict[FrameType, tuple[int, Calls, list[FrameType]]] = {}
 
 
 def _number(filename: str, line: int) -> int:
@@ -109,17 +109,12 @@ def _number(filename: str, line: int) -> int:
     frame = sys._getframe(2)
     while frame.f_back is not None and _is_passed_over(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
-    found = _around.get(frame)
+    found = _around.get(frame) or _look_around(_frames_to_kernel(frame))
     if found is None:
-        frames = _frames_to_kernel(frame)
-        found = _look_around(frames)
-        if found is None:
-            return 0
-        frame = frames[0]
-    code, calls_around = found
-    place = filename, line, code, frame.f_lasti, calls_around
+        return 0
+    code, calls_around, frames = found
+    place = filename, line, code, frames[0].f_lasti, calls_around
     if place not in _numbers:
-        frames = _frames_to_kernel(frame)
         codes = [frame.f_code for frame in frames]
         _numbers[place] = calls.number(_chain(frames, filename, line)), codes
     return _numbers[place][0]
@@ -140,15 +135,15 @@ def _frames_to_kernel(frame: FrameType | None) -> list[FrameType]:
     return []
 
 
-def _look_around(frames: Sequence[FrameType]) -> tuple[int, Calls] | None:
+def _look_around(frames: list[FrameType]) -> tuple[int, Calls, list[FrameType]] | None:
     """What stands in `_around` for the first of these frames, which go out to the kernel; None if
     there is none. A generator may go on at another call, so it is looked at each time.
     """
     _around.clear()
     found, around = None, ()
-    for frame in reversed(frames):
+    for i, frame in reversed(list(enumerate(frames))):
         code = frame.f_code
-        found = id(code), around
+        found = id(code), around, frames[i:]
         if not code.co_flags & inspect.CO_GENERATOR:
             _around[frame] = found
         around = id(code), frame.f_lasti, around

@@ -21,7 +21,7 @@ are exact in any order while they stay so. That leaves three ways for steps that
     one by one  the bound of a step is at most 2^(lowest + 24): its fp32 product is exact, and so
                 is the fp32 sum where it is at most that large (one that is rounded to that is cut
                 to that, too); the other elements are added in float64 and cut
-    wide        the product and the sum are exact in float64 (53 bits are more than 35 + 12), and
+    in float64  the product and the sum are exact in float64 (53 bits are more than 35 + 12), and
                 cut; the product may be one of limbs in int8
 
 A step that does not meet (1), or whose numbers may leave the normal range of fp32, ends the running
@@ -157,7 +157,7 @@ class RunningSum:
         limit = 2.0 ** (lowest + KEPT_BITS)
         together = self._bounded(n * found.bound, limit)
         if not together and found.bound > 2.0 ** (found.lowest + KEPT_BITS):
-            self._wide(a, b, found, space)
+            self._in_float64(a, b, found, space)
         else:
             self._narrow()
             if together:
@@ -210,7 +210,7 @@ class RunningSum:
         total.reshape(-1)[large] = _cut(wide)
         np.copyto(self.total, total)
 
-    def _wide(self, a: Decoded, b: Decoded, found: Range, space: Space):
+    def _in_float64(self, a: Decoded, b: Decoded, found: Range, space: Space):
         if self.total is None:
             self.total = np.zeros((self.a.rows, self.b.rows))
         elif self.total.dtype != np.float64:

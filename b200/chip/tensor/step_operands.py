@@ -9,7 +9,7 @@ are compared, codes and scale factors, so a kept operand is exactly what decodin
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -56,32 +56,24 @@ class Decoded:
         bits = np.bitwise_or.reduce(codes.reshape(-1).view(np.uint64))
         bits = int(np.bitwise_or.reduce(bits.reshape(1).view(np.uint8)))
         self.most = float(self.factors.max()) * _largest_code(bits)
-        self._narrow: np.ndarray | None = None
-        self._wide: np.ndarray | None = None
-        self._one_limb: np.ndarray | None = None
-        self._two_limbs: np.ndarray | None = None
 
     @property
     def largest(self) -> float:
         """The largest magnitude of a scaled element, in the unit of `one_limb` and `two_limbs`."""
         return self.most * 2.0 ** (1 - self.lowest)
 
-    @property
+    @cached_property
     def one_limb(self) -> np.ndarray:
         """Values times their scale factors in units of 2^(lowest - 1), int8 [rows, n, 64], where
         `largest` is at most int8_product.LARGEST.
         """
-        if self._one_limb is None:
-            self._one_limb = self._units(self.codes.swapaxes(0, 1), self._scale_units(), np.int8)
-        return self._one_limb
+        return self._units(self.codes.swapaxes(0, 1), self._scale_units(), np.int8)
 
-    @property
+    @cached_property
     def two_limbs(self) -> np.ndarray:
         """The same as limbs, int8 [n, 2, rows, 64], where it is at most LARGEST_OF_TWO."""
-        if self._two_limbs is None:
-            scales = self._scale_units().swapaxes(0, 1)
-            self._two_limbs = int8_product.split(self._units(self.codes, scales, np.int16))
-        return self._two_limbs
+        scales = self._scale_units().swapaxes(0, 1)
+        return int8_product.split(self._units(self.codes, scales, np.int16))
 
     def _scale_units(self) -> np.ndarray:
         """The scale factors in units of 2^lowest, [rows, n, 4]."""
@@ -93,27 +85,21 @@ class Decoded:
         groups = halves.reshape(*halves.shape[:2], SCALES, K // SCALES)
         return np.multiply(groups, scales.astype(dtype)[..., None]).reshape(halves.shape)
 
-    @property
+    @cached_property
     def narrow(self) -> np.ndarray:
         """Values times their scale factors, float32 [rows, n, 64]."""
-        if self._narrow is None:
-            found = _narrow_pairs(self.negate).take(self.codes.swapaxes(0, 1)).view(np.float32)
-            groups = found.reshape(*found.shape[:2], SCALES, K // SCALES)
-            np.multiply(groups, self.factors.astype(np.float32)[..., None], out=groups)
-            self._narrow = found
-            return found
-        return self._narrow
+        found = _narrow_pairs(self.negate).take(self.codes.swapaxes(0, 1)).view(np.float32)
+        groups = found.reshape(*found.shape[:2], SCALES, K // SCALES)
+        np.multiply(groups, self.factors.astype(np.float32)[..., None], out=groups)
+        return found
 
-    @property
+    @cached_property
     def wide(self) -> np.ndarray:
         """Values times their scale factors, float64 [n, rows, 64]."""
-        if self._wide is None:
-            found = fp4_pairs(self.negate).take(self.codes).view(np.float64)
-            groups = found.reshape(*found.shape[:2], SCALES, K // SCALES)
-            np.multiply(groups, self.factors.swapaxes(0, 1)[..., None], out=groups)
-            self._wide = found
-            return found
-        return self._wide
+        found = fp4_pairs(self.negate).take(self.codes).view(np.float64)
+        groups = found.reshape(*found.shape[:2], SCALES, K // SCALES)
+        np.multiply(groups, self.factors.swapaxes(0, 1)[..., None], out=groups)
+        return found
 
 
 class _Kept:

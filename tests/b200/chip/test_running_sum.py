@@ -77,7 +77,7 @@ def ways_taken(monkeypatch) -> Counter:
 
         monkeypatch.setattr(owner, name, counted)
 
-    for name in ("_together", "_one", "_wide", "_end"):
+    for name in ("_together", "_one", "_in_float64", "_end"):
         count(RunningSum, name)
     count(int8_product, "product")
     count(int8_product.ProductOfLimbs, "add")
