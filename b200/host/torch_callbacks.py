@@ -11,6 +11,7 @@ torch hands to the program is given its device first, and the program runs as it
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -80,11 +81,10 @@ def _patch_saved_tensors() -> None:
 
 def _patch_backward() -> None:
     """Gradients are where the outputs are that they belong to."""
-    apply = torch.autograd.Function.apply.__func__
+    apply = inspect.getattr_static(torch.autograd.Function, "apply")  # of Python, or of C from 2.14
 
-    @functools.wraps(apply)
     def apply_on_device(cls, *args, **kwargs):
-        result = apply(cls, *args, **kwargs)
+        result = apply.__get__(None, cls)(*args, **kwargs)
         if any(map(on_cuda, (*args, *kwargs.values()))):
             _note_outputs(result)
         return result
