@@ -92,39 +92,29 @@ def install(
     """Make what this process compiles with the CuTe DSL and launches run in software.
 
     Call before the first compile. Returns the Gpu; calling again returns the same one, with another
-    machine and as if no kernel had failed. Where torch has no GPU of its own, its "cuda" is this
-    B200 (host/torch_cuda.py). Holds for the processes that this one forks or spawns. gpu: what
-    launches kernels instead (b200/hopper/backend.py: a Hopper GPU). check, timing, schedule: see
-    `machine`. A process that does not call this is untouched.
+    machine and as if no kernel had failed. torch's "cuda" is this B200 (host/torch_cuda.py), and a
+    GPU of this machine is neither seen nor touched; EmulatorError where torch has used it in this
+    process. Holds for the processes that this one forks or spawns. gpu: what launches kernels
+    instead (b200/hopper/backend.py: a Hopper GPU). check, timing, schedule: see `machine`. A
+    process that does not call this is untouched.
     """
     global _runtime, _modules, _extensions
     if _runtime is None:
         from b200.chip.gpu import Gpu
-        from b200.host import (
-            cuda,
-            cuda_python,
-            dsl,
-            dsl_hardware,
-            dsl_tensors,
-            graphs,
-            torch_cuda,
-            triton,
-            unwritten_tensors,
-        )
+        from b200.host import cuda, own_gpu, triton
         from b200.host.cuda.modules import Modules
+        from b200.host.features import CUDA_PYTHON, DSL, TORCH
         from b200.host.runtime import Runtime
+        from b200.host.takeover import take_over
 
-        _runtime = Runtime(gpu or Gpu())
-        _modules = modules = Modules(_runtime)
-        dsl.connect(_runtime)
-        if not torch_cuda.has_own_cuda():
-            torch_cuda.patch(_runtime)
-            graphs.patch_torch(_runtime)
-            cuda_python.patch(modules)
-            dsl_hardware.patch()
-            dsl_tensors.patch()
-        unwritten_tensors.patch()
-        _extensions = cuda.install(modules)
+        chosen = gpu or Gpu()
+        if not chosen.real:
+            own_gpu.hide()
+        _runtime = Runtime(chosen)
+        _modules = Modules(_runtime)
+        take_over([f for f in TORCH + DSL if f.real_gpu or not chosen.real], _runtime)
+        take_over(() if chosen.real else CUDA_PYTHON, _modules)
+        _extensions = cuda.install(_modules)
         triton.install()
     if gpu is None:
         from b200.host import spawned

@@ -33,6 +33,14 @@ class Finished:
         return [json.loads(line) for line in self.stdout.splitlines()]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Of a GPU that is there only `-m cuda` hears: the others are of the software B200, and what
+    they start shall choose it.
+    """
+    if config.getoption("markexpr") != "cuda":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "dsl" not in config.getoption("markexpr"):
@@ -97,7 +105,7 @@ def run_eval(tmp_path: Path, fork_server: ForkServer) -> Callable[..., Finished]
         if popcorn:
             environment["POPCORN_FD"] = str(POPCORN_FD)
         files = {POPCORN_FD: pipe} if popcorn else {}
-        how: dict[str, Any] = {"files": files, "anew": "cuda" in arguments}
+        how: dict[str, Any] = {"files": files, "anew": bool({"cuda", "hopper"} & set(arguments))}
         done = fork_server.run(*command, cwd=tmp_path, env=environment, limit=limit, **how)
         written = pipe.read_text().splitlines() if popcorn else []
         pipe.unlink(missing_ok=True)

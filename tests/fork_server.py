@@ -65,8 +65,8 @@ class ForkServer:
 
         command: a script and its arguments, or -m, a module and its arguments. env: its
         environment, if not that of this process. limit: seconds, after which it is killed. files:
-        what its other descriptors write to. anew: in a Python of its own, for a command that uses a
-        GPU: CUDA does not survive a fork. It reads nothing from stdin.
+        what its other descriptors write to. anew: in a Python of its own, for a command that asks
+        CUDA for a GPU, which does not survive a fork. It reads nothing from stdin.
         """
         with tempfile.TemporaryDirectory() as folder:
             stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")

@@ -36,8 +36,10 @@ class Gpu:
     launches: a report for each finished launch, in order. memory: global memory; an address is
     legal while a live CPU tensor of this process, or a variable of a module, holds it. attributes:
     launch attributes that the DSL's host code set for its last launch, by number
-    (cudaLaunchAttributeID).
+    (cudaLaunchAttributeID). real: whether a GPU of this machine runs what is launched.
     """
+
+    real = False
 
     def __init__(self) -> None:
         self.tensors = LiveTensors()

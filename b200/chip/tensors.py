@@ -20,8 +20,9 @@ LONGEST = 64  # list or tuple of tensors that is looked into
 
 def _tensors(objects: list[Any]) -> list[Any]:
     """The tensors among them, of all devices."""
-    import torch
-
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return []
     kinds, work = set(), [torch.Tensor]
     while work:
         kinds.add(kind := work.pop())
@@ -84,7 +85,9 @@ class LiveTensors:
         """(variable, tensor) for each variable through which a running function holds a storage:
         the innermost function's first, and a variable of its own before a place in a list.
         """
-        import torch
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return
 
         def holds(value) -> bool:
             if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
@@ -130,8 +133,9 @@ class LiveTensors:
         self._register_all(memory, _frozen.tensors())
 
     def _register_all(self, memory: GlobalMemory, tensors: list[Any]):
-        import torch
-
+        if not tensors:
+            return
+        torch = sys.modules["torch"]
         # A subclass may say that it is elsewhere (host/torch_devices.py): its memory counts.
         with torch._C.DisableTorchFunctionSubclass():
             for tensor in tensors:

@@ -21,6 +21,8 @@ class HopperGpu(Gpu):
     is no kernel time.
     """
 
+    real = True
+
     def __init__(self) -> None:
         run.require_gpu()
         super().__init__()

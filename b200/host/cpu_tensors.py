@@ -11,27 +11,18 @@ from __future__ import annotations
 
 import functools
 
-from b200.host.tvm_ffi import patch_tvm_ffi
+from b200.host.runtime import Runtime
 
 CPU_ALIGNMENT = 64  # bytes; torch's CPU allocator (c10 gAlignment)
 
 
-def patch_host_code() -> None:
+def patch(_runtime: Runtime) -> None:
     """Put the rules in place."""
-    patch_tvm_ffi()
-    _patch_alignment()
-    _patch_context()
-
-
-def _patch_context():
     import cutlass.base_dsl.runtime.cuda as cuda
-
-    cuda.initialize_cuda_context = lambda device_id=0, flags=0: None
-
-
-def _patch_alignment():
     import cutlass.cute.runtime as runtime
     from cutlass.cute.typing import AddressSpace
+
+    cuda.initialize_cuda_context = lambda device_id=0, flags=0: None
 
     pointers = runtime._Tensor.__c_pointers__
 

@@ -17,11 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 from b200.errors import EmulatorError
-from b200.host import dsl_arguments, refusals
-from b200.host.cpu_tensors import patch_host_code
-from b200.host.dsl_tracing import hasten
+from b200.host import refusals
 from b200.host.runtime import ARGUMENTS, Runtime
-from b200.host.source_lines import keep_chains
+from b200.host.takeover import replace
 
 _ARCH = "sm_100a"
 _FAILED = 719  # cudaErrorLaunchFailure
@@ -30,16 +28,9 @@ _ASSERTED = ("_cuTensorMapEncodeTiled",)  # the DSL's host code ends the process
 
 def connect(runtime: Runtime) -> None:
     """Make the DSL compile for sm_100a and launch into `runtime`."""
-    _configure()
-    _patch(runtime)
-    dsl_arguments.patch(runtime)
-
-
-def _configure():
     keep_ptx()
-    patch_host_code()
-    keep_chains()
-    hasten(frontends())
+    _patch(runtime)
+    _patch_unloading(runtime)
 
 
 def keep_ptx() -> None:
@@ -150,6 +141,21 @@ def _patch(runtime: Runtime):
         return result
 
     jit.JitExecutor.run_compiled_program = run_unwrapped
+
+
+def _patch_unloading(runtime: Runtime) -> None:
+    """A compiled function that is collected gives back a handle of ours, which no driver knows."""
+    import cutlass.cutlass_dsl.cuda_jit_executor as cuda_jit
+
+    def unload(self) -> None:
+        while self.cuda_library:
+            runtime.unload(int(self.cuda_library.pop()))
+        self._unloaded = True
+
+    for name in ("CudaDialectJitModule", "CudaDialectJitCompiledFunction"):
+        owner = getattr(cuda_jit, name, None)
+        if hasattr(owner, "unload"):
+            replace(owner, "unload", lambda _: unload)
 
 
 def _refused_type() -> Callable[[EmulatorError], EmulatorError]:

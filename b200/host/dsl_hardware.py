@@ -16,9 +16,10 @@ from types import ModuleType
 
 from b200 import hardware
 from b200.chip.placement import max_clusters
+from b200.host.runtime import Runtime
 
 
-def patch() -> None:
+def patch(_runtime: Runtime) -> None:
     """Put the answers in place."""
     _patch_hardware_info()
     _patch_compiler()

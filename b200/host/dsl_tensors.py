@@ -14,10 +14,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from b200.host.runtime import Runtime
+
 _GLOBAL = "gmem"  # as the type of a tensor is written
 
 
-def patch() -> None:
+def patch(_runtime: Runtime) -> None:
     """Take CPU tensors for global memory, and print them all the same."""
     import cutlass.cute.runtime as runtime
     from cutlass._mlir import ir

@@ -10,21 +10,21 @@ import functools
 import hashlib
 import importlib
 import inspect
-from collections.abc import Sequence
 from types import CodeType, FrameType, ModuleType
-from typing import Any
 
+from b200.host.dsl import frontends
+from b200.host.runtime import Runtime
 from b200.host.source_lines import LOCATING_MODULES, Stand
 
 
-def hasten(frontends: Sequence[Any]) -> None:
-    """Make the DSL, whose frontends these are, trace faster."""
+def hasten(_runtime: Runtime) -> None:
+    """Make the DSL trace faster."""
     for name in LOCATING_MODULES:
         if (module := _module(name)) is not None:
             _look_once_at_frames(module)
     if (module := _module("cutlass._mlir.dialects.arith")) is not None and hasattr(module, "_isa"):
         setattr(module, "_isa", _isa)  # noqa: B010
-    for frontend in frontends:
+    for frontend in frontends():
         if hasattr(frontend, "get_version"):
             frontend.get_version = _version
 

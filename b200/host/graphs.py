@@ -1,4 +1,4 @@
-"""CUDA graphs of torch on a build without CUDA: capture records launches, replay runs them.
+"""CUDA graphs of torch: capture records launches, replay runs them.
 
 Kernel parameters are recorded by value, as the driver does it.
 """

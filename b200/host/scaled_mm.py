@@ -17,13 +17,14 @@ import numpy as np
 import torch
 
 from b200.formats import decode
+from b200.host.runtime import Runtime
 from b200.host.torch_devices import CudaTensor, as_cpu, as_cuda
 
 BLOCK = 16  # elements of K that share a scale
 ROWS_AT_ONCE = 1024  # dequantised at a time, which bounds the memory
 
 
-def patch() -> None:
+def patch(_runtime: Runtime) -> None:
     """Put it in the place of torch._scaled_mm."""
     original = torch._scaled_mm
 

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from types import CodeType, FrameType, ModuleType
 
+from b200.host.runtime import Runtime
 from b200.program import calls
 
 LOCATING_MODULES = ("cutlass.base_dsl._mlir_helpers.op", "cutlass._mlir_helpers.op")  # by version
@@ -25,7 +26,7 @@ _KERNEL = "kernel_wrapper"  # its function that calls the kernel's
 _REGION = re.compile(r"(then|else|elif|if|while|loop|for)\w*_\d+")  # bodies of rewritten blocks
 
 
-def keep_chains() -> None:
+def keep_chains(_runtime: Runtime) -> None:
     """Make the DSL keep the chain of calls of each operation that it traces."""
     for name in LOCATING_MODULES:
         try:

@@ -11,29 +11,21 @@ torch hands to the program is given its device first, and the program runs as it
 from __future__ import annotations
 
 import functools
-import inspect
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch.autograd.function import BackwardCFunction, FunctionCtx
-from torch.library import Library, fallthrough_kernel
-from torch.utils._pytree import tree_leaves
+from torch.library import Library
 
+from b200.host.runtime import Runtime
+from b200.host.takeover import replace
 from b200.host.torch_devices import CudaTensor, mark, special
 
 _SAVED, _OUTPUTS = "_b200_saved", "_b200_outputs"  # on a ctx: which tensors are on cuda
 _KERNELS = ("CPU", "CUDA")  # dispatch keys
 _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd", "Autograd", "AutogradCUDA")
-
-
-def patch() -> None:
-    """Put the program's functions after what gives their tensors a device."""
-    _patch_saved_tensors()
-    _patch_backward()
-    _patch_hooks()
-    Library.impl = _registering(Library.impl)
 
 
 def on_cuda(value: Any) -> bool:
@@ -62,6 +54,12 @@ def _given(values: Iterable[Any], flags: Iterable[bool]) -> tuple:
 # --- torch.autograd.Function
 
 
+def patch_functions(_runtime: Runtime) -> None:
+    """Give forward and backward functions their tensors' device."""
+    _patch_saved_tensors()
+    _patch_backward()
+
+
 def _patch_saved_tensors() -> None:
     """ctx.saved_tensors: an output that was saved comes back as another object."""
     save, saved = FunctionCtx.save_for_backward, torch._C._FunctionBase.saved_tensors
@@ -81,18 +79,20 @@ def _patch_saved_tensors() -> None:
 
 def _patch_backward() -> None:
     """Gradients are where the outputs are that they belong to."""
-    apply = inspect.getattr_static(torch.autograd.Function, "apply")  # of Python, or of C from 2.14
 
-    def apply_on_device(cls, *args, **kwargs):
-        result = apply.__get__(None, cls)(*args, **kwargs)
-        if any(map(on_cuda, (*args, *kwargs.values()))):
-            _note_outputs(result)
-        return result
+    def applying(apply):
+        def apply_on_device(cls, *args, **kwargs):
+            result = apply(cls, *args, **kwargs)
+            if any(map(on_cuda, (*args, *kwargs.values()))):
+                _note_outputs(result)
+            return result
 
-    torch.autograd.Function.apply = classmethod(apply_on_device)
+        return apply_on_device
+
+    replace(torch.autograd.Function, "apply", applying)
     for name in ("apply", "apply_boxed"):
         if hasattr(BackwardCFunction, name):  # newer versions have apply_boxed
-            setattr(BackwardCFunction, name, _backward(getattr(BackwardCFunction, name)))
+            replace(BackwardCFunction, name, _backward)
 
 
 def _note_outputs(result: Any) -> None:
@@ -124,7 +124,8 @@ def _backward(function: Callable) -> Callable:
 # --- hooks
 
 
-def _patch_hooks() -> None:
+def patch_hooks(_runtime: Runtime) -> None:
+    """Give hooks their gradient's device."""
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
         special(getattr(torch.Tensor, name), _registering_hook(getattr(torch.Tensor, name)))
 
@@ -145,6 +146,11 @@ def _registering_hook(register: Callable) -> Callable:
 # --- torch.library
 
 
+def patch_library(_runtime: Runtime) -> None:
+    """Give kernels of torch.library their tensors' device."""
+    replace(Library, "impl", _registering)
+
+
 class _Operator:
     """The kernels of an operator by dispatch key, of which torch's dispatcher sees one."""
 
@@ -154,6 +160,8 @@ class _Operator:
         self.library: Callable[[], Any] = lambda: None  # where the one is registered
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from torch.utils._pytree import tree_leaves
+
         given = any(map(on_cuda, tree_leaves((args, kwargs))))
         key = _KERNELS[given]
         kernel = self.kernels.get(key)
@@ -170,6 +178,8 @@ _operators: dict[str, _Operator] = {}
 
 def _registering(impl: Callable) -> Callable:
     """Library.impl: the tensors of a kernel for CUDA reach the dispatcher as the CPU's."""
+
+    from torch.library import fallthrough_kernel
 
     @functools.wraps(impl)
     def call(self, op_name, fn, dispatch_key="", *args, **options):

@@ -1,4 +1,4 @@
-"""torch.cuda of a torch that has no GPU, over a B200 in software.
+"""torch.cuda over a B200 in software.
 
 One device, cuda:0. Queues and events: torch_queues.py; random numbers: torch_random.py. What
 torch.cuda has and this does not raises EmulatorError with its name.
@@ -9,51 +9,56 @@ torch.cuda has and this does not raises EmulatorError with its name.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import re
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from b200 import hardware
-from b200.host import (
-    scaled_mm,
-    torch_callbacks,
-    torch_factories,
-    torch_queues,
-    torch_random,
-    torch_tools,
-)
+from b200.host import torch_factories, torch_queues, torch_random
 from b200.host.device_arguments import about_device, check_device
 from b200.host.refusals import missing
 from b200.host.runtime import Runtime
 from b200.host.torch_devices import allocations
 
-
-def has_own_cuda() -> bool:
-    """Whether this torch has a GPU of its own, which is then left alone."""
-    return not getattr(torch.cuda.is_available, "emulated", False) and torch.cuda.is_available()
+_ASKS_THE_DRIVER = re.compile(
+    r"_cuda_(?!tunableop_|isInBadFork|getCompiledVersion|getArchFlags|.*(cudnn|Cublas|benchmark)).*"
+)
 
 
 def patch(runtime: Runtime) -> None:
-    """Put the B200 in the place of torch's GPU."""
+    """Put the B200 in the place of torch's GPU, of a torch that has one or not."""
     torch_factories.patch()
-    torch_callbacks.patch()
-    torch_tools.patch()
-    scaled_mm.patch()
     torch.Generator = torch_random.generator_type()
     provided = _functions(runtime)
-    for name in torch.cuda.__all__:
-        if name not in provided and isinstance(getattr(torch.cuda, name), types.FunctionType):
-            provided[name] = missing(f"torch.cuda.{name}")
+    for name, value in vars(torch.cuda).items():
+        if name not in provided and not name.startswith("_"):
+            if isinstance(value, types.FunctionType) and value.__module__.startswith("torch.cuda"):
+                provided[name] = missing(f"torch.cuda.{name}")
     for name, value in provided.items():
         value = _own(name, value)
         before = getattr(torch.cuda, name, None)
         for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
             if module is torch.cuda or (before is not None and getattr(module, name, 0) is before):
                 setattr(module, name, value)
-    torch.cuda.nvtx._nvtx = _Nvtx()
+    for name in torch.cuda.nvtx.__all__:
+        setattr(torch.cuda.nvtx, name, getattr(_Nvtx, name, _Nvtx.mark))
+    _patch_below()
+
+
+def _patch_below() -> None:
+    """torch's own C++, where it is built for CUDA, would ask the driver: it has no device."""
+    for name, value in list(vars(torch._C).items()):
+        if _ASKS_THE_DRIVER.fullmatch(name) and not isinstance(value, type):
+            setattr(torch._C, name, missing(f"torch._C.{name}"))
+    torch._C._cuda_getCurrentRawStream = lambda device: torch.cuda.current_stream().cuda_stream
+    if hasattr(torch._C, "_cuda_getDeviceCount"):
+        torch._C._cuda_getDeviceCount = lambda: 0
 
 
 def _own(name: str, value: Any) -> Any:
@@ -97,10 +102,16 @@ class Properties:
 
 
 class _Nvtx:
-    """Marks for a profiler that is not there."""
+    """Marks for a profiler that is not there (torch.cuda.nvtx)."""
 
-    def __getattr__(self, name: str):
-        return lambda *_args, **_kwargs: 0
+    @staticmethod
+    def mark(*_args: Any, **_kwargs: Any) -> int:
+        return 0
+
+    @staticmethod
+    @contextlib.contextmanager
+    def range(*_args: Any, **_kwargs: Any) -> Iterator[None]:
+        yield
 
 
 class _DeviceGuard:

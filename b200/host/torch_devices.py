@@ -36,10 +36,11 @@ from typing import Any, NoReturn
 import torch
 from torch.utils._pytree import tree_map_only
 
+from b200.errors import EmulatorError
 from b200.host.aligned_storage import ALIGNMENT, align
 from b200.host.device_arguments import DEVICE, names_cuda
 
-_DLPACK_CUDA = 2  # DLDeviceType kDLCUDA, of dlpack.h
+_DLPACK_CPU, _DLPACK_CUDA = 1, 2  # DLDeviceType kDLCPU, kDLCUDA, of dlpack.h
 
 _Tensor = torch.Tensor
 _ON_CPU = torch._C.DisableTorchFunctionSubclass  # inside, a CudaTensor is the CPU tensor it is
@@ -266,8 +267,12 @@ def _dlpack(self, **kwargs):
         capsule = as_cpu(self).__dlpack__()
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    managed = get(capsule, b"dltensor")
-    ctypes.c_int32.from_address(managed + 8).value = _DLPACK_CUDA  # DLTensor.device.device_type
+    managed = get(capsule, b"dltensor")  # ValueError for a capsule of another name
+    address = ctypes.c_uint64.from_address(managed)  # DLTensor.data
+    device = ctypes.c_int32.from_address(managed + 8)  # DLTensor.device.device_type
+    if (address.value, device.value) != (as_cpu(self).data_ptr(), _DLPACK_CPU):
+        raise EmulatorError("unsupported", "DLPack of cuda tensors: torch's capsule is unknown")
+    device.value = _DLPACK_CUDA
     return capsule
 
 

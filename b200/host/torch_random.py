@@ -35,7 +35,7 @@ def functions() -> dict[str, Any]:
 
 def generator_type() -> type:
     """torch.Generator that understands "cuda"."""
-    original = torch._C.Generator
+    original = torch.Generator
 
     class Kind(type(original)):
         def __instancecheck__(cls, thing) -> bool:

@@ -12,12 +12,14 @@ import os
 
 import torch
 
+from b200.host.runtime import Runtime
+from b200.host.takeover import replace
 
-def patch() -> None:
+
+def patch(_runtime: Runtime) -> None:
     """Let torch.compile hand back what it is given, and the profiler start for cuda."""
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-    profiler = torch.autograd.profiler.profile
-    profiler.__init__ = _watching_the_cpu(profiler.__init__)
+    replace(torch.autograd.profiler.profile, "__init__", _watching_the_cpu)
 
 
 def _watching_the_cpu(make):

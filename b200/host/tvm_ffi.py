@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from b200.errors import EmulatorError
+from b200.host.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def _shared(tensor: Any) -> Any:
     return tensor.detach() if getattr(tensor, "requires_grad", False) else tensor
 
 
-def patch_tvm_ffi() -> None:
+def patch(_runtime: Runtime) -> None:
     """Put the convention in place."""
     import cutlass.base_dsl.compiler as compiler
     import cutlass.base_dsl.jit_executor as jit

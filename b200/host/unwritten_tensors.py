@@ -16,13 +16,14 @@ import numpy as np
 import torch
 
 from b200.chip.unwritten import fill
+from b200.host.runtime import Runtime
 from b200.host.torch_devices import CudaTensor
 
 _FUNCTIONS = ("empty", "empty_like", "empty_strided", "empty_permuted")
 _METHODS = ("new_empty", "new_empty_strided")
 
 
-def patch() -> None:
+def patch(_runtime: Runtime) -> None:
     """Fill tensors without contents from now on."""
     kinds = (torch.Tensor, torch.nn.Parameter, CudaTensor)
     for name in _FUNCTIONS:

@@ -34,12 +34,9 @@ class Device:
         """How a case's process is started. CUDA does not survive a fork, not even where this
         process has only asked the GPU for its name.
         """
-        import torch
+        from b200.host import own_gpu
 
-        from b200.host.torch_cuda import has_own_cuda
-
-        asked = has_own_cuda() and torch.cuda.is_initialized()
-        return "fork" if self.kind == "emulator" and not asked else "spawn"
+        return "fork" if self.kind == "emulator" and not own_gpu.is_used() else "spawn"
 
 
 def resolve(wanted: str) -> Device:
@@ -48,9 +45,9 @@ def resolve(wanted: str) -> Device:
 
     if wanted == "hopper":
         return _hopper()
-    from b200.host.torch_cuda import has_own_cuda
+    from b200.host import own_gpu
 
-    gpu = wanted != "emulator" and has_own_cuda()
+    gpu = wanted != "emulator" and own_gpu.is_there()
     if wanted == "cuda" and not gpu:
         raise SetupError(
             "--device cuda: torch finds no CUDA GPU here; --device emulator needs none"

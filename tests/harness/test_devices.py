@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import torch
-
-from b200.host import torch_cuda
+from b200.host import own_gpu
 from harness.evaluator import devices
 from harness.evaluator.devices import Device
 from harness.evaluator.pool import Pool
@@ -26,8 +24,7 @@ def test_the_emulator_hides_gpus(monkeypatch):
 
 def test_no_case_forks_once_cuda_is_there(monkeypatch):
     assert EMULATOR.method == "fork"
-    monkeypatch.setattr(torch_cuda, "has_own_cuda", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(own_gpu, "is_used", lambda: True)
     assert EMULATOR.method == "spawn"
 
 

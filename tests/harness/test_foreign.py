@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def test_diff_knows_the_kernel_at_hand(tmp_path, evaluate, bug, words):
         )
         assert "rows in a tile (M of the MMA)" in record["report"]
         said = evaluate("test", submission)[1]["message"]
-        assert "16,384 of 32,768 elements hold what c held before the call" in said
+        held = re.search(r"([\d,]+) of 32,768 elements hold what c held before the call", said)
+        assert held and int(held[1].replace(",", "")) in range(16_384, 16_394)  # some by chance
 
 
 def test_diff_of_a_right_kernel(tmp_path, evaluate):

@@ -13,7 +13,6 @@ from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 from b200.chip.unwritten import LIMIT, PATTERN
-from b200.host import torch_devices
 from b200.host.cuda import build
 from b200.host.cuda.driver import Driver, Loading
 from b200.host.cuda.errors import BuildError
@@ -24,6 +23,7 @@ _CALL = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
 )
 _TEXT = ctypes.CFUNCTYPE(ctypes.c_void_p)
+_WITHOUT_EFFECT = {"keep_intermediates", "use_pch"}
 
 
 class Extensions:
@@ -54,11 +54,13 @@ class Extensions:
         with_sycl: bool | None = None,
         is_python_module: bool = True,
         with_pytorch_error_handling: bool = True,
-        keep_intermediates: bool = True,
-        use_pch: bool = False,
         no_implicit_headers: bool = False,
+        **others: Any,
     ) -> Any:
-        """See torch. Compiled libraries are kept by content, whatever build_directory says."""
+        """See torch. Compiled libraries are kept by content, whatever build_directory says. others:
+        keywords without effect here.
+        """
+        _check_known(others)
         cpp, cuda = _texts(cpp_sources), _texts(cuda_sources)
         if not no_implicit_headers:
             cpp.insert(0, "#include <torch/extension.h>")
@@ -98,9 +100,10 @@ class Extensions:
         with_sycl: bool | None = None,
         is_python_module: bool = True,
         is_standalone: bool = False,
-        keep_intermediates: bool = True,
+        **others: Any,
     ) -> Any:
         """See torch: an extension of .cpp and .cu files."""
+        _check_known(others)
         if is_standalone:
             raise BuildError(f"extension {name!r}: is_standalone is not in the software B200")
         files = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
@@ -156,6 +159,8 @@ class Extensions:
         """The function, raising the exception itself where C++ could only carry its text, and the
         error that a call has returned and nobody has asked for.
         """
+
+        from b200.host import torch_devices
 
         @functools.wraps(function)
         def call(*args, **kwargs):
@@ -230,6 +235,13 @@ def _shared(part: str, toolkit: Toolkit) -> Path:
             )
             os.replace(made, out)
     return out
+
+
+def _check_known(others: dict[str, Any]) -> None:
+    """BuildError for a keyword of a torch that is newer, with a value that may mean something."""
+    unknown = sorted(k for k, v in others.items() if v and k not in _WITHOUT_EFFECT)
+    if unknown:
+        raise BuildError(f"torch.utils.cpp_extension: {unknown[0]}= is not in the software B200")
 
 
 def _texts(sources: str | Sequence[str] | None) -> list[str]:

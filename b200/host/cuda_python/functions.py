@@ -33,12 +33,10 @@ VERSION = 13_000  # of the driver: CUDA 13.0
 
 
 def patch(modules: Modules) -> None:
-    """Put the functions into cuda.bindings.driver and cuda.bindings.runtime, if installed."""
-    try:
-        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
-        from cuda.bindings import runtime as cudart  # pyright: ignore[reportAttributeAccessIssue]
-    except ImportError:
-        return
+    """Put the functions into cuda.bindings.driver and cuda.bindings.runtime."""
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+    from cuda.bindings import runtime as cudart  # pyright: ignore[reportAttributeAccessIssue]
+
     for name in ("cuda.core", "cuda.core.experimental"):
         when_imported(name, _refuse_core)
     state, kernels = _State(modules), Kernels(driver, modules)
@@ -47,11 +45,11 @@ def patch(modules: Modules) -> None:
         (_CudaRuntime(cudart, state), kernels.runtime_functions(cudart), "cuda"),
     ):
         module, functions = part.module, part.functions() | part.all(more)
-        for name in dir(module):
-            if name.startswith(prefix) and name[len(prefix) :][:1].isupper():
-                if type(getattr(module, name)).__name__ in _FUNCTION_TYPES:
-                    new = functions.get(name) or missing(f"{module.__name__}.{name}")
-                    setattr(module, name, new)
+        for name, value in list(vars(module).items()):
+            of_cuda = name.startswith(prefix) and name[len(prefix) :][:1].isupper()
+            if of_cuda and callable(value) and not isinstance(value, type):
+                new = functions.get(name) or missing(f"{module.__name__}.{name}")
+                setattr(module, name, new)
 
 
 def _refuse_core(module: Any) -> None:
@@ -61,7 +59,6 @@ def _refuse_core(module: Any) -> None:
 
 
 _WAYS = ("HtoH", "HtoD", "DtoH", "DtoD", "")  # of a cudaMemcpyKind
-_FUNCTION_TYPES = ("cython_function_or_method", "builtin_function_or_method", "function")
 
 
 class _State:

@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from b200.host.cuda.errors import BuildError
+from b200.host.cuda.modules import Modules
 from b200.host.cuda.sources import Origin, callers, origin, relocate
 from b200.host.cuda_python.host_memory import address_of
 
 _LINES = (b"-lineinfo", b"--generate-line-info", b"-G", b"--device-debug")
 
 
-def patch() -> None:
-    """Put the functions into cuda.bindings.nvrtc, if cuda-python is installed."""
-    try:
-        from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
-    except ImportError:
-        return
+def patch(_modules: Modules) -> None:
+    """Put the functions into cuda.bindings.nvrtc."""
+    from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
+
     for name, function in _Programs(nvrtc).functions().items():
         setattr(nvrtc, name, function)
 

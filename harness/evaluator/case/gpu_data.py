@@ -23,10 +23,10 @@ def on_gpu(kernel: Callable[[Any], Any]) -> Callable[[Any], Any]:
     The call raises WrongResult where it leaves work on a queue that nobody waits for.
     """
     import b200
-    from b200.host import torch_cuda
+    from b200.host import own_gpu
     from b200.host.torch_devices import as_cpu, as_cuda, relabel
 
-    if torch_cuda.has_own_cuda():
+    if not own_gpu.is_replaced():
         return kernel
 
     def call(data: Any) -> Any:

@@ -20,7 +20,6 @@ driver = pytest.importorskip("cuda.bindings.driver")
 FOUR_BIT = next(i for i, e in enumerate(ELEMENT_TYPES) if e.name == "b4x16")
 PARAMETERS = [".u64 out", ".u32 n", ".align 64 .b8 map[128]", ".u64 source"]
 TEXT = kernel("tcgen05.wait::ld.sync.aligned;", PARAMETERS)
-NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
 
 def recorded(tensors: list[torch.Tensor]) -> pack.Pack:
@@ -206,7 +205,6 @@ def test_running_a_pack_holds_it_against_what_was_recorded(tensors, monkeypatch)
     assert (wrong.status, wrong.as_expected, wrong.same_repeats) == ("fail", False, None)
 
 
-@NO_GPU
 def test_without_a_gpu_it_says_so(run_eval, tmp_path):
     done = run_eval("test", "gemm", "--device", "hopper")
     assert done.status == 2

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-import torch
 
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_run_says_so_in_one_line(tmp_path, fork_server):
     script = tmp_path / "script.py"
     script.write_text("print('started')\n")
-    done = fork_server.run("-m", "b200", "run", "--device", "hopper", str(script))
+    done = fork_server.run("-m", "b200", "run", "--device", "hopper", str(script), anew=True)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == "b200 run: no Hopper GPU: torch finds no CUDA GPU here\n"

@@ -13,6 +13,7 @@ import b200
 from b200.host.cuda import toolkit
 from b200.host.cuda.architecture import split_flags
 from b200.host.cuda.errors import BuildError
+from b200.host.cuda.headers import advice
 from tests.b200.host.cuda.support import caller, compile_program, needs_nvcc, refusals
 
 
@@ -71,6 +72,28 @@ def test_nvcc_is_something_else(nowhere):
 def test_the_headers_are_missing(nowhere):
     nowhere("echo release 13.0")
     assert "the CUDA headers are missing" in refused()
+
+
+@pytest.mark.parametrize(
+    "header, package",
+    [
+        ("cublas_v2.h", "nvidia-cublas"),
+        ("cudnn.h", "nvidia-cudnn-cu13"),
+        ("cub/cub.cuh", "nvidia-cuda-cccl"),
+        ("cooperative_groups.h", "nvidia-cuda-runtime"),
+        ("mine.h", ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "k.cu:1:10: fatal error: {}: No such file or directory",  # of gcc
+        'k.cu(1): error: could not open source file "{}"',  # of NVRTC
+    ],
+)
+def test_the_package_of_a_missing_header_is_named(words, header, package):
+    said = f" (the pip package {package} has it)" if package else ""
+    assert advice(words.format(header)) == said
 
 
 def test_the_host_compiler_is_missing(nowhere, monkeypatch):
