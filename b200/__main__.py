@@ -59,6 +59,9 @@ def info(_options: argparse.Namespace) -> int:
     """What there is on this machine, a line each."""
     import torch
 
+    from b200.host.features import FEATURES
+    from b200.host.takeover import missing
+
     def version(package: str) -> str:
         try:
             return importlib.metadata.version(package)
@@ -76,6 +79,9 @@ def info(_options: argparse.Namespace) -> int:
     for package in ("torch", "nvidia-cutlass-dsl", "cuda-python", "numpy"):
         print(f"{package}: {version(package)}")
     print(f"nvcc: {shutil.which('nvcc') or 'not found: raw CUDA programs cannot be compiled'}")
+    gone = list(filter(None, map(missing, FEATURES)))
+    print(f"taken over: {len(FEATURES) - len(gone)} of {len(FEATURES)} features")
+    print(*(f"  refused: {reason}" for reason in gone), sep="\n", end="\n" if gone else "")
     return 0
 
 

@@ -5,6 +5,7 @@ An address is legal while a tensor holds the storage it lies in.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 import weakref
@@ -16,6 +17,11 @@ from b200.chip.state import GlobalMemory, Region
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 LONGEST = 64  # list or tuple of tensors that is looked into
+
+
+def _as_they_are(torch: Any) -> Any:
+    """Within it, a subclass of Tensor that says it is elsewhere is the tensor on the CPU it is."""
+    return getattr(torch._C, "DisableTorchFunctionSubclass", contextlib.nullcontext)()
 
 
 def _tensors(objects: list[Any]) -> list[Any]:
@@ -95,7 +101,7 @@ class LiveTensors:
             return value.layout == torch.strided and base <= value.data_ptr() < base + nbytes
 
         frame = sys._getframe(1)
-        with torch._C.DisableTorchFunctionSubclass():
+        with _as_they_are(torch):
             while frame is not None:
                 if not frame.f_code.co_filename.startswith(_PACKAGE):
                     variables = list(frame.f_locals.items())
@@ -136,8 +142,7 @@ class LiveTensors:
         if not tensors:
             return
         torch = sys.modules["torch"]
-        # A subclass may say that it is elsewhere (host/torch_devices.py): its memory counts.
-        with torch._C.DisableTorchFunctionSubclass():
+        with _as_they_are(torch):
             for tensor in tensors:
                 if tensor.device.type == "cpu" and tensor.layout == torch.strided:
                     self._register(memory, tensor)

@@ -1,0 +1,121 @@
+"""What is taken over of other packages (b200/host/features.py), and what if a name of it is gone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from b200.errors import EmulatorError
+from b200.host import takeover
+from b200.host.features import FEATURES
+from b200.host.takeover import Feature
+from tests import ROOT
+
+
+@pytest.fixture(scope="module")
+def records() -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "tests.b200.host.without_names"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_each_name_is_tried(records):
+    assert len(records) == sum(1 + len(feature.names) for feature in FEATURES)
+
+
+def test_raw_ptx_runs_without_any_of_the_names(records):
+    assert [r for r in records if not r.get("raw_ptx")] == []
+
+
+def test_with_all_names_every_feature_works(records):
+    assert [r for r in records if not r["names"] and r["said"]] == []
+
+
+def test_without_a_name_its_feature_says_so_in_a_line(records):
+    optional = {feature.what for feature in FEATURES if feature.optional}
+    tried = 0
+    for record in records:
+        if record["names"] and record["gone"] and record["feature"] not in optional:
+            tried += 1
+            said, name = record["said"], record["names"][0].rpartition(":")[2].rpartition(".")[2]
+            assert name in said and "\n" not in said, record
+            of_torch_itself = ("AttributeError", "NameError")  # which cannot do without, either
+            assert record["kind"] in ("EmulatorError", *of_torch_itself), record
+    assert tried > 25
+
+
+# --- the loop, on a package of the test
+
+
+@pytest.fixture
+def package(monkeypatch) -> types.ModuleType:
+    """A module `b200_test_package` that features here stand on; b200.host has it as a patch, too."""
+    module = types.ModuleType("b200_test_package")
+    monkeypatch.setitem(sys.modules, "b200_test_package", module)
+    monkeypatch.setitem(sys.modules, "b200.host.b200_test_package", module)
+
+    class Thing:
+        @classmethod
+        def make(cls, *args):
+            return cls, args
+
+    for function in (lambda *args: args,):
+        function.__module__ = module.__name__
+        module.use = function  # pyright: ignore[reportAttributeAccessIssue]
+    module.Thing = Thing  # pyright: ignore[reportAttributeAccessIssue]
+    return module
+
+
+def feature(patch: str = "put", **fields: Any) -> Feature:
+    return Feature("a thing", f"b200_test_package:{patch}", **fields)
+
+
+def test_a_patch_is_called_with_what_it_is_given(package):
+    seen = []
+    package.put = seen.append
+    takeover.take_over([feature(names=("b200_test_package:Thing.make",))], "given")
+    assert seen == ["given"] and package.use(1) == (1,)
+
+
+def test_one_of_several_names_is_enough(package):
+    package.put = lambda given: None
+    assert takeover.missing(feature(names=("b200_test_package:no|b200_test_package:use",))) == ""
+
+
+def test_a_name_that_is_gone_refuses_the_entries(package):
+    package.put = lambda given: pytest.fail("put in place all the same")
+    entries = ("b200_test_package:*", "b200_test_package:Thing.make", "b200_test_package:absent")
+    takeover.take_over([feature(names=("b200_test_package:Other.name",), entries=entries)], None)
+    for use in (package.use, package.Thing.make):
+        with pytest.raises(
+            EmulatorError, match=r"^a thing: .* has no b200_test_package.Other.name"
+        ):
+            use()
+
+
+def test_a_patch_that_fails_refuses_the_entries(package):
+    def put(given):
+        raise AttributeError("no attribute 'x'")
+
+    package.put = put
+    takeover.take_over([feature(entries=("b200_test_package:use",))], None)
+    with pytest.raises(EmulatorError, match="^a thing: AttributeError: no attribute 'x'$"):
+        package.use()
+
+
+def test_calls_that_do_not_mean_it_go_on(package):
+    package.put = lambda given: None
+    names, entries = ("b200_test_package:no",), ("b200_test_package:Thing.make",)
+    takeover.take_over([feature(names=names, entries=entries, means="cuda")], None)
+    derived = type("Derived", (package.Thing,), {})
+    assert derived.make(1, "cpu") == (derived, (1, "cpu"))
+    device = types.SimpleNamespace(device=types.SimpleNamespace(type="cuda"))
+    for argument in ("cuda:0", device, device.device):
+        with pytest.raises(EmulatorError, match="a thing"):
+            derived.make(argument)
