@@ -16,6 +16,7 @@ import pytest
 from tests import ROOT, dsl
 from tests.fork_server import LONGEST, ForkServer
 
+SEE_A_GPU = "B200_TESTS_SEE_A_GPU"  # set: GPUs stay visible (tests/b200/host/test_no_driver.py)
 POPCORN_FD = 63  # the runner's pipe of a command: a file after this descriptor
 
 
@@ -37,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Of a GPU that is there only `-m cuda` hears: the others are of the software B200, and what
     they start shall choose it.
     """
-    if config.getoption("markexpr") != "cuda":
+    if config.getoption("markexpr") != "cuda" and not os.environ.get(SEE_A_GPU):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
