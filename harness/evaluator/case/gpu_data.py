@@ -19,7 +19,7 @@ UNFINISHED = (
 
 def on_gpu(kernel: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`kernel` for CPU data: it is handed them as CUDA tensors, its result comes back as CPU
-    tensors. Where torch has a GPU of its own, "cuda" is that GPU, and the data stay on the CPU.
+    tensors. On a real GPU, "cuda" is that one, and the data stay on the CPU.
     The call raises WrongResult where it leaves work on a queue that nobody waits for.
     """
     import b200
