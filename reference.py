@@ -7,8 +7,8 @@ finite ue4m3 scales, with the scales of the two sides opposed so that c stays fi
 
 Everything works on the device the tensors live on. On a CUDA GPU of compute capability 10 the truth
 is the public method, `torch._scaled_mm` per batch or group. Elsewhere it is the exact product
-(exact_product.py). Sums rounded to float32 would not do for dual, where silu(p1) * p2 multiplies
-the error of p1 by p2, a hundred and more.
+(utils.py). Sums rounded to float32 would not do for dual, where silu(p1) * p2 multiplies the error
+of p1 by p2, a hundred and more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any, Protocol
 
 import torch
 
-from exact_product import exact_product
 from task import DUAL, GEMM, GEMV, GROUP, INPUT_KINDS, PROBLEMS
 from utils import (
     ATOM_ROWS,
@@ -28,6 +27,7 @@ from utils import (
     MAX_UE4M3,
     compare,
     dequantize,
+    exact_product,
     pack_gemm,
     permute_scales,
     quantize_nvfp4,

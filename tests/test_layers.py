@@ -55,15 +55,13 @@ MAY_ASK = {"b200", "b200.script"}
 AROUND: dict[str, tuple[str, ...]] = {
     "task": (),
     "utils": (),
-    "exact_product": ("utils",),
-    "reference": ("exact_product", "task", "utils"),
+    "reference": ("task", "utils"),
     "submission": ("task",),
     "harness": ("b200", "reference", "task", "utils"),
     "eval": ("harness", "b200", "task"),
     "tests": (
         "b200",
         "eval",
-        "exact_product",
         "harness",
         "reference",
         "submission",

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-import exact_product
-from exact_product import Limbs, limbs_of
+import utils
 from reference import generate_input
 from task import PROBLEMS
+from utils import Limbs, exact_product, limbs_of, multiplies_int8
 
 UNITS = 1 << 20  # of a product: an element is a multiple of 2^-10
 HALVES = (0, 1, 2, 3, 4, 6, 8, 12)  # magnitudes of e2m1, in halves
@@ -29,7 +29,7 @@ def integers(codes: torch.Tensor, scales: torch.Tensor) -> np.ndarray:
 
 def check(a, b, sfa, sfb):
     expected = integers(a, sfa) @ integers(b, sfb).T
-    found = exact_product.exact_product(a, b, sfa, sfb) * UNITS
+    found = exact_product(a, b, sfa, sfb) * UNITS
     assert found.dtype == torch.float64
     assert np.array_equal(found.numpy().astype(object), expected)
 
@@ -46,7 +46,7 @@ SETS = {
 @pytest.mark.parametrize("count_b", SETS)
 def test_products_of_random_codes_are_exact(count_a, count_b, monkeypatch):
     rng = np.random.default_rng(1)
-    monkeypatch.setattr(exact_product, "ROWS_AT_ONCE", 16)
+    monkeypatch.setattr(utils, "ROWS_AT_ONCE", 16)
 
     def operand(rows, values):
         scales = as_scales(rng.choice(values, (rows, 12)))
@@ -82,21 +82,21 @@ def test_a_small_product_is_not_lost_beside_large_ones(large, small):
     codes[0, 0] = 1
     scales = as_scales([[small, large, large, large]])
     expected = (0.5 * small) ** 2 + 48 * (6 * large) ** 2
-    assert exact_product.exact_product(codes, codes, scales, scales).item() == expected
+    assert exact_product(codes, codes, scales, scales).item() == expected
 
 
 def test_scales_that_are_no_numbers_are_not_cut_into_limbs():
     codes = torch.full((1, 32), 0x77, dtype=torch.uint8)
     scales = as_scales([[1, 1, float("nan"), 1]])
     assert limbs_of(scales) is None
-    assert exact_product.exact_product(codes, codes, scales, scales).isnan().all()
+    assert exact_product(codes, codes, scales, scales).isnan().all()
 
 
 def test_int32_holds_the_sums_along_k_or_float64_does_it():
     longest = 2**31 // 64**2 - 1
     x86 = torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    assert exact_product.multiplies_int8(torch.empty(1, longest)) == x86
-    assert not exact_product.multiplies_int8(torch.empty(1, longest + 1))
+    assert multiplies_int8(torch.empty(1, longest)) == x86
+    assert not multiplies_int8(torch.empty(1, longest + 1))
 
 
 ONE_LIMB, TWO_LIMBS = Limbs(0.5, 1), Limbs(2.0**-10, 2)

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import task
-from exact_product import ROWS_AT_ONCE
 from reference import check_implementation, dequantize, generate_input, ref_kernel
 from task import PROBLEMS
 from tests.oracles.formats import e2m1, e4m3
-from utils import permute_scales
+from utils import ROWS_AT_ONCE, permute_scales
 
 SMALL = {
     "nvfp4_gemv": {"m": 5, "k": 128, "l": 2, "seed": 3},
