@@ -105,6 +105,7 @@ def _become(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
+    tempfile.tempdir = None  # what the server has found by its own environment
     for descriptor, path in request["files"]:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(opened, descriptor)

@@ -8,16 +8,13 @@ compiler's own dump (`keep_ptx`), with line information.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
 from b200.errors import EmulatorError
-from b200.host import refusals
+from b200.host import ptx_folder, refusals
 from b200.host.runtime import ARGUMENTS, Runtime
 from b200.host.takeover import replace
 
@@ -34,24 +31,16 @@ def connect(runtime: Runtime) -> None:
 
 
 def keep_ptx() -> None:
-    """Compile for sm_100a, keep the PTX with line information, into a directory of this process."""
+    """Compile for sm_100a, keep the PTX with line information."""
     os.environ.setdefault("CUTE_DSL_ARCH", _ARCH)
     os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
     every = [frontend.envar for frontend in frontends()]
+    ptx_folder.patch(asked=any(settings.keep_ptx for settings in every))
     for settings in every:
         settings.arch = os.environ["CUTE_DSL_ARCH"]
         settings.keep_ptx = settings.lineinfo = True
         settings.disable_file_caching = True
         settings.enable_tvm_ffi = False
-
-    def fresh_directory():
-        directory = tempfile.mkdtemp(prefix="b200-ptx-")
-        for settings in every:
-            settings.dump_dir = directory
-        atexit.register(shutil.rmtree, directory, ignore_errors=True)
-
-    fresh_directory()
-    os.register_at_fork(after_in_child=fresh_directory)
 
 
 def frontends() -> list[Any]:

@@ -8,7 +8,9 @@ a role's loop is not found, or an instruction that is asked for is in none.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -26,6 +28,7 @@ SHOWN = ("UTMALDG", "UTCOMMA", "UTCCP", "UTCBAR")
 
 
 def main() -> int:
+    atexit.register(shutil.rmtree, os.environ["CUTE_DSL_DUMP_DIR"], ignore_errors=True)
     tool = find_tool()
     if not tool:
         print("nvdisasm: neither on the PATH nor in nvidia-cuda-nvdisasm", file=sys.stderr)
