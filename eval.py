@@ -16,8 +16,8 @@ software B200, or on a Hopper GPU with only the tensor core in software.
     python eval.py official FOLDER test              an organiser's problem folder in its own way
 
 Exit status: 0 all right, 2 bad arguments or set-up, 110 CUDA error, 111 no pipe, 112 wrong result
-or error, 113 bad case file of the runner, 114 timeout, 130 interrupted, 141 nobody reads the
-output.
+or error, 113 bad case file of the runner, 114 timeout, 120 output cannot be written, 130
+interrupted, 141 nobody reads the output.
 """
 
 from __future__ import annotations
@@ -42,11 +42,14 @@ def main(argv: Sequence[str]) -> int:
     if missing := dependencies.missing():
         print(f"eval.py: {missing}", file=sys.stderr)
         return 2
+    from b200.command_line import told
+
     if argv and argv[0] in COMMANDS:
-        return importlib.import_module(COMMANDS[argv[0]]).main(list(argv[1:]))
+        module = importlib.import_module(COMMANDS[argv[0]])
+        return told("eval.py", lambda: module.main(list(argv[1:])))
     from harness.evaluator import command
 
-    return command.main(argv, __doc__)
+    return told("eval.py", lambda: command.main(argv, __doc__))
 
 
 if __name__ == "__main__":

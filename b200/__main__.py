@@ -1,48 +1,70 @@
-"""python -m b200 run|pack|pipeline|h200-model|info|calibrate|measure ...
+"""A B200 in software: runs programs for sm_100a on a CPU.
 
 python -m b200 run SCRIPT.py [arguments]     run a script with a B200 in software in place
 python -m b200 run -m MODULE [arguments]     the same of a module: -m pytest tests/test_kernel.py
 python -m b200 run PROGRAM.cu [arguments]    compile a CUDA program with a main, and run it
 python -m b200 pack --out A.npz SCRIPT.py    write its launches to a file, for a Hopper GPU
 python -m b200 pipeline A.npz B.npz          time two such files side by side on that GPU
+python -m b200 h200-model A.npz              model such a file's load pipeline on an H200
 python -m b200 info                          what this machine can do
 python -m b200 calibrate umma --data FOLDER  compare the clock with published B200 measurements
 python -m b200 measure --out FILE            measure the clock's constants on a GPU
+
+Each takes --help.
 """
 
 from __future__ import annotations
 
-import argparse
+import difflib
 import importlib
 import importlib.metadata
-import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import b200
-from b200 import h200_model
+from b200 import h200_model, run_arguments
+from b200.command_line import USAGE, Parser, told, writable
 from b200.hopper.errors import HopperError
 from b200.script import line, run, start
 
-_MODULE = "\0module"  # -m as argparse sees it: the first argument that is no option
 CALIBRATIONS = ("umma", "tma", "mainloop", "mcast")
 
 
-def pack(options: argparse.Namespace) -> int:
+def run_program(argv: Sequence[str]) -> int:
+    """Run a script, a module or a CUDA program."""
+    return run(run_arguments.parse(argv))
+
+
+def pack(argv: Sequence[str]) -> int:
     """Run a script and pack what it launches, of which nothing is carried out."""
     from b200.hopper.pack import Recorder, packed_launches
 
-    script = Path(options.script)
+    parser = Parser("b200 pack", "Write a script's launches to a file, for b200 pipeline.")
+    parser.usage = "b200 pack --out FILE.npz [--launch N] SCRIPT.py [arguments]"
+    parser.add_argument(
+        "--out", type=writable, required=True, metavar="FILE.npz", help="the file to write"
+    )
+    parser.add_argument(
+        "--launch",
+        type=int,
+        action="append",
+        metavar="N",
+        help="pack only launch N, counted from 0; repeatable",
+    )
+    options, program = parser.parse_own(argv)
+    if not program:
+        parser.error("a script is missing")
+    script, arguments = Path(program[0]), program[1:]
     if not script.is_file():
-        print(f"b200 pack: {script} is not a file", file=sys.stderr)
-        return 2
+        parser.error(f"{script} is not a file")
     said = "nothing is computed while packing: results that the script prints are not the kernel's"
     print(f"b200 pack: {said}", file=sys.stderr)
     recorder = Recorder()
     b200.install(check=False, gpu=recorder)
-    start(script, options.arguments)
+    start(script, arguments)
     try:
         packed = packed_launches(recorder, options.launch)
     except HopperError as error:
@@ -55,12 +77,14 @@ def pack(options: argparse.Namespace) -> int:
     return 0
 
 
-def info(_options: argparse.Namespace) -> int:
+def info(argv: Sequence[str]) -> int:
     """What there is on this machine, a line each."""
     import torch
 
     from b200.host.features import FEATURES
     from b200.host.takeover import missing
+
+    Parser("b200 info", "What this machine can do.").parse_args(argv)
 
     def version(package: str) -> str:
         try:
@@ -85,161 +109,82 @@ def info(_options: argparse.Namespace) -> int:
     return 0
 
 
-def calibrate(options: argparse.Namespace) -> int:
+def calibrate(argv: Sequence[str]) -> int:
     """Print the clock's errors against a published table."""
+    parser = Parser("b200 calibrate", "Compare the clock with published measurements.")
+    parser.add_argument("name", choices=CALIBRATIONS, help="the published data set")
+    options = parser.parse_args(argv[:1])
     module = importlib.import_module(f"b200.clock.calibrations.{options.name}")
     if options.name == "mainloop":  # compiles with the CuTe DSL
-        module.main(options.arguments, b200.install(check=False))
+        module.main(list(argv[1:]), b200.install(check=False))
     else:
-        module.main(options.arguments)
+        module.main(list(argv[1:]))
     return 0
 
 
-def measure(argv: list[str]) -> int:
+def measure(argv: Sequence[str]) -> int:
     """Measure the clock's constants."""
     from b200.measure.command import main
 
-    return main(argv)
+    return main(list(argv))
 
 
-def pipeline(argv: list[str]) -> int:
+def pipeline(argv: Sequence[str]) -> int:
     """Load pipelines and epilogues side by side."""
     from b200.hopper.side_by_side import main
 
-    return main(argv)
+    return main(list(argv))
 
 
-OWN_ARGUMENTS = {
-    "measure": measure,
-    "h200-model": h200_model.main,
+def model_h200(argv: Sequence[str]) -> int:
+    """Model a pack's load pipeline with an H200's constants."""
+    return h200_model.main(list(argv))
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "run": run_program,
+    "pack": pack,
     "pipeline": pipeline,
-}  # argparse passes on no leading option
+    "h200-model": model_h200,
+    "info": info,
+    "calibrate": calibrate,
+    "measure": measure,
+}
 FORMER = {"twin": "h200-model"}  # names that commands had
 
 
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m b200",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
+def main(argv: Sequence[str]) -> int:
+    """The command. Returns the exit status; exits with 2 where arguments are wrong."""
+    name = argv[0] if argv else ""
+    if name in FORMER:
+        print(f"b200 {name} is now: b200 {FORMER[name]}", file=sys.stderr)
+        name = FORMER[name]
+    if name in COMMANDS:
+        return COMMANDS[name](argv[1:])
+    if name in ("-h", "--help"):
+        print(__doc__)
+        return 0
+    if name == "--version":
+        print(f"b200 {b200.__version__}")
+        return 0
+    print(f"b200: {_no_command(name)}", file=sys.stderr)
+    return USAGE
 
-    command = commands.add_parser("run", help="run a script with a B200 in software in place")
-    command.set_defaults(function=run, module="")
-    command.add_argument(
-        "--check",
-        action="store_true",
-        default=True,
-        help="look for races and protocol errors (default)",
-    )
-    command.add_argument(
-        "--check=all",
-        dest="check",
-        action="store_const",
-        const="all",
-        help="check every cluster, also those that repeat what a checked one has done",
-    )
-    command.add_argument(
-        "--no-check", dest="check", action="store_const", const=False, help="do not check"
-    )
-    command.add_argument(
-        "--time", action="store_true", help="model the time of each launch; nothing is checked"
-    )
-    command.add_argument(
-        "--constants",
-        type=Path,
-        metavar="FILE",
-        help="constants of the clock, as `b200 measure --out` writes them",
-    )
-    command.add_argument(
-        "--schedule",
-        metavar="ORDER",
-        help="another order of warps and completions: early, late or random:SEED; pdl: dependent"
-        " launches overlap; all: search for an order that ends in a deadlock",
-    )
-    command.add_argument(
-        "--strict",
-        action="store_true",
-        help="exit status 1 also for remarks, and where a part could not be checked",
-    )
-    command.add_argument(
-        "--device",
-        choices=("emulator", "hopper"),
-        default="emulator",
-        help="hopper: on a Hopper GPU, with only tcgen05 in software",
-    )
-    command.add_argument(
-        "--pack",
-        type=Path,
-        metavar="OUT.npz",
-        help="write each launch to a file, for a Hopper GPU elsewhere",
-    )
-    command.add_argument(
-        "--again",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="run a program that fails once more with --schedule late (default)",
-    )
-    command.add_argument(
-        "--report", type=Path, metavar="FILE.json", help="write status and findings as JSON"
-    )
-    command.add_argument(
-        "script", help="SCRIPT.py, PROGRAM.cu with a main, or -m and the name of a module"
-    )
-    command.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="arguments of the script; -- may lead"
-    )
 
-    command = commands.add_parser(
-        "pack", help="write a script's launches to a file, for b200 pipeline"
-    )
-    command.set_defaults(function=pack)
-    command.add_argument(
-        "--out", type=Path, required=True, metavar="FILE.npz", help="the file to write"
-    )
-    command.add_argument(
-        "--launch",
-        type=int,
-        action="append",
-        metavar="N",
-        help="pack only launch N, counted from 0; repeatable",
-    )
-    command.add_argument("script", help="the script that launches")
-    command.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
-
-    command = commands.add_parser("info", help="what this machine can do")
-    command.set_defaults(function=info)
-
-    command = commands.add_parser("calibrate", help="compare the clock with published measurements")
-    command.set_defaults(function=calibrate)
-    command.add_argument("name", choices=CALIBRATIONS, help="the published data set")
-    command.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="--data FOLDER, --rows, --all (docs/timing.md)"
-    )
-
-    commands.add_parser("measure", help="measure the clock's constants on a GPU")
-    commands.add_parser("pipeline", help="time two packs side by side on a Hopper GPU")
-    commands.add_parser("h200-model", help="model a pack's load pipeline with an H200's constants")
-
-    if argv and argv[0] in FORMER:
-        print(f"b200 {argv[0]} is now: b200 {FORMER[argv[0]]}", file=sys.stderr)
-        argv = [FORMER[argv[0]], *argv[1:]]
-    if argv and argv[0] in OWN_ARGUMENTS:
-        return OWN_ARGUMENTS[argv[0]](argv[1:])
-    options = parser.parse_args(_MODULE if a == "-m" else a for a in argv)
-    given = ["-m" if a == _MODULE else a for a in getattr(options, "arguments", ())]
-    if getattr(options, "script", None) == _MODULE:
-        if options.function is not run or not given:
-            parser.error("-m is of `b200 run`, and takes the name of a module")
-        options.script, options.module = "", given.pop(0)
-    options.arguments = given[1:] if given[:1] == ["--"] else given
-    return options.function(options)
+def _no_command(name: str) -> str:
+    known = f"the commands are {', '.join(COMMANDS)}; see --help"
+    if not name:
+        return f"a command is missing: {known}"
+    if near := difflib.get_close_matches(name, COMMANDS, 1):
+        return f"no command is called {name}: did you mean {near[0]}? {known}"
+    if Path(name).is_file():
+        return f"no command is called {name}: to run it, b200 run {name}"
+    return f"no command is called {name}: {known}"
 
 
 def console() -> int:
     """`b200` as a command of its own."""
-    return main(sys.argv[1:])
+    return told("b200", lambda: main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

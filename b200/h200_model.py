@@ -13,7 +13,6 @@ the programs are those that `python -m b200 pipeline` holds against each other, 
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import math
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from b200 import records
+from b200.command_line import Parser, writable
 
 if TYPE_CHECKING:
     from b200.hopper.pack import Pack, PackedLaunch
@@ -123,9 +123,7 @@ def table(results: list[Modelled], measured: dict[str, float]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m b200 h200-model", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = Parser("b200 h200-model", (__doc__ or "").splitlines()[0])
     parser.add_argument("packs", nargs="+", type=Path, metavar="PACK.npz", help="packs to model")
     parser.add_argument(
         "--measured",
@@ -133,7 +131,7 @@ def main(argv: list[str]) -> int:
         metavar="FILE",
         help="compare with what `b200 pipeline --json` wrote on an H200",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the times as JSON")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="write the times as JSON")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="packs at a time")
     parser.add_argument(
         "--set",

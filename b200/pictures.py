@@ -73,15 +73,19 @@ def save(
     """Write the figure in the format that the name of `path` ends in.
 
     title, text, hints: of an HTML page: its heading, what stands under the figure, and by the gid
-    of an artist what each of its shapes says under the mouse.
+    of an artist what each of its shapes says under the mouse. Raises NoPicture.
     """
     check(path)
     if path.suffix != ".html":
-        path.write_bytes(_bytes(figure, path.suffix[1:]))
-        return
-    drawn = svg(figure, hints)
-    page = _PAGE.format(title=html.escape(title), figure=drawn, text=html.escape(text))
-    path.write_text(page, encoding="utf-8")
+        data = _bytes(figure, path.suffix[1:])
+    else:
+        drawn = svg(figure, hints)
+        page = _PAGE.format(title=html.escape(title), figure=drawn, text=html.escape(text))
+        data = page.encode()
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise NoPicture(f"{path} cannot be written: {error.strerror}") from None
 
 
 def svg(figure: Figure, hints: Mapping[str, Sequence[str]] | None = None) -> str:

@@ -1,8 +1,8 @@
 """`python -m b200 run`: a script, a module or a CUDA program with a `main` over a B200 in software.
 
 Exit status: the program's own, if it is not 0; else 1 if the checker found an error, or the program
-ended with one; 2 for bad arguments; 143 after SIGTERM. Remarks (portability, notes) are printed and
-change nothing.
+ended with one; 2 for bad arguments; 120 where the output cannot be written; 143 after SIGTERM.
+Remarks (portability, notes) are printed and change nothing.
 
 What goes wrong in the usual order of warps and completions may go right in another, and on a GPU by
 its timing: a program that fails is run once more with `--schedule late`, and if it is right then,
@@ -32,15 +32,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import b200
-from b200.checker.finding import ERROR, explained
+from b200.checker.finding import ERROR, SHOWN, explained
+from b200.command_line import UNWRITTEN, USAGE, cannot_write, undecodable
 from b200.hopper.errors import HopperError
 from b200.program.names import from_here, readable
 
 if TYPE_CHECKING:
     from b200.chip.gpu import Gpu
+    from b200.chip.launch import Launch
     from b200.clock import Options
 
 TERMINATED = 143
+CUDA = (".cu", ".cpp", ".cc")
 LATE = "late"
 LONGEST = 300  # seconds of a run that is worth another
 SILENT = 30.0  # seconds of one launch before it is said where it is
@@ -48,25 +51,25 @@ _OURS = (str(Path(__file__).resolve().parent), runpy.__file__, "<frozen runpy>")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run a script as `python SCRIPT` would, its launches in software; says what they were."""
+    """Run a program as `python` would, its launches in software; says what they were. options: as
+    run_arguments.parse gives them.
+    """
     wrong = _not_there(options)
     if wrong:
         print(f"b200 run: {wrong}", file=sys.stderr)
-        return 2
+        return USAGE
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     started = time.monotonic()
     try:
         gpu = _install(options)
     except HopperError as error:
         print(f"b200 run: {error}", file=sys.stderr)
-        return 2
+        return USAGE
     with telling_where(gpu):
         status, failure = _status_of(options)
-    for text, group in groupby(map(line, gpu.launches)):
-        count = len(list(group))
-        print(from_here(text if count == 1 else f"{count} times: {text}"), file=sys.stderr)
-    if where := explained(f.kind for launch in gpu.launches for f in launch.findings or ()):
-        print(f"b200 run: {where}", file=sys.stderr)
+    _tell(gpu.launches, options.all_findings)
+    if not (gpu.launches or status):
+        print("b200 run: no kernel was launched on the software B200", file=sys.stderr)
     errors = [f for launch in gpu.launches for f in launch.findings or () if f.severity == ERROR]
     bad = bool(errors)
     if options.strict:
@@ -74,11 +77,20 @@ def run(options: argparse.Namespace) -> int:
         bad |= len(checked) < len(gpu.launches) or any(x.findings for x in checked)
     status = status or int(bad)
     if options.report:
-        options.report.write_text(json.dumps(_report(status, failure, gpu.launches), indent=1))
+        status = _write_report(options.report, status, failure, gpu.launches)
     usual = options.device == "emulator" and not (options.schedule or options.time or options.pack)
     if failure and usual and options.again and time.monotonic() - started < LONGEST:
         _run_late(options, failure, [str(error) for error in errors])
     return status
+
+
+def _tell(launches: Sequence[Launch], everything: bool) -> None:
+    """Say on stderr what was launched and found."""
+    for text, group in groupby(line(launch, everything) for launch in launches):
+        count = len(list(group))
+        print(from_here(text if count == 1 else f"{count} times: {text}"), file=sys.stderr)
+    if where := explained(f.kind for launch in launches for f in launch.findings or ()):
+        print(f"b200 run: {where}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -122,22 +134,21 @@ def _install(options: argparse.Namespace) -> Gpu:
         from b200.hopper.backend import HopperGpu
 
         return b200.install(gpu=HopperGpu())
-    timing = _timing(options) if options.time else False
+    timing: bool | Options = False
+    if options.time:
+        from b200.clock import Options
+
+        timing = Options(constants=options.constants or {})
     return b200.install(check=options.check, timing=timing, schedule=options.schedule)
-
-
-def _timing(options: argparse.Namespace) -> Options:
-    """The clock with the constants of a file, if one is given."""
-    from b200.clock import Options
-    from b200.clock.overrides import read_file
-
-    return Options(constants=read_file(options.constants) if options.constants else {})
 
 
 def _not_there(options: argparse.Namespace) -> str:
     """What is wrong with the name of the script or module, "" if there is one."""
     if not options.module:
-        return "" if Path(options.script).is_file() else f"{options.script} is not a file"
+        script = Path(options.script)
+        if not script.is_file():
+            return f"{script} is not a file"
+        return "" if script.suffix in CUDA else undecodable(script)
     sys.path[0] = os.getcwd()  # what `python -m` puts there
     try:
         found = importlib.util.find_spec(options.module)
@@ -181,7 +192,7 @@ def _ended(code: object) -> tuple[int, str]:
 
 def start(script: Path, arguments: Sequence[str]) -> int:
     """Run a script as `python SCRIPT` would, or a CUDA program as itself; its status."""
-    if script.suffix in (".cu", ".cpp", ".cc"):
+    if script.suffix in CUDA:
         return b200.run_cuda(script, arguments)
     atexit.register(_flush)
     sys.argv = [str(script), *arguments]
@@ -220,20 +231,35 @@ def _print_without_our_frames(error: BaseException) -> None:
     print("".join(told.format()), file=sys.stderr, end="")
 
 
-def line(launch) -> str:
-    """One launch of the script: its shape, its modelled time or its findings."""
+def line(launch: Launch, everything: bool = False) -> str:
+    """One launch of the script: its shape, its modelled time or its findings, the first SHOWN or
+    everything.
+    """
     text = f"b200: {readable(launch.kernel)}, grid {launch.grid}, cluster {launch.cluster}"
     time_of = launch.time
     if time_of is not None:
         text += f", modelled {time_of.time_us:.2f} us"
-    for finding in launch.findings or ():
+    found = launch.findings or []
+    for finding in found if everything else found[:SHOWN]:
         text += f"\n{finding}"
+    if len(found) > SHOWN and not everything:
+        text += f"\n... {len(found) - SHOWN} more: --all-findings"
     for reason in launch.incomplete:
         text += f"\nthe check is incomplete: {reason}"
     return text if launch.orders is None else f"{text}\n{launch.orders}"
 
 
-def _report(status: int, failure: str, launches: Sequence[Any]) -> dict[str, Any]:
+def _write_report(path: Path, status: int, failure: str, launches: Sequence[Launch]) -> int:
+    """Write what `--report` asks for. Returns the exit status."""
+    try:
+        path.write_text(json.dumps(_report(status, failure, launches), indent=1))
+    except OSError as error:
+        print(f"b200 run: --report: {cannot_write(path, error)}", file=sys.stderr)
+        return status or UNWRITTEN
+    return status
+
+
+def _report(status: int, failure: str, launches: Sequence[Launch]) -> dict[str, Any]:
     """What `--report` writes. failure: "" or a line, as `_status_of` has it."""
     findings = [
         {"severity": f.severity, "kind": f.kind, "loc": f.loc, "diagnosis": f.diagnosis}
@@ -253,7 +279,7 @@ def _run_late(options: argparse.Namespace, failure: str, errors: Sequence[str]) 
     """Run the script once more, with completions as late as can be; says whether that is right."""
     command = [sys.executable, "-m", "b200", "run", "--schedule", LATE, "--no-check"]
     command += [*(("-m", options.module) if options.module else (options.script,))]
-    command += options.arguments
+    command += ["--", *options.arguments]
     limit = 2 * LONGEST
     try:
         done = subprocess.run(

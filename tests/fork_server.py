@@ -70,6 +70,7 @@ class ForkServer:
         """
         with tempfile.TemporaryDirectory() as folder:
             stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
+            stdout.touch(), stderr.touch()  # nothing, where `files` has another place
             written = {1: stdout, 2: stderr} | dict(files or {})
             status = self._status(
                 {

@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "b200.registry",
         "b200.formats",
+        "b200.command_line",
         "b200.errors",
         "b200.hardware",
         "b200.pictures",
@@ -44,7 +45,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200.host.cuda",),  # programs that are compiled by nvcc, and the driver they call
     ("b200.host.cuda_python",),
     ("b200",),  # composes; only commands stand above it
-    ("b200.script",),  # `b200 run`
+    ("b200.script", "b200.run_arguments"),  # `b200 run`
     ("b200.__main__", "b200.spawned_process"),
 )
 # Hosts of other programs than the DSL's and torch's. They are there where somebody asks for them: the

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 LIMIT = 100  # findings kept of one launch
+SHOWN = 6  # findings printed, unless all are asked for
 ERROR, PORTABILITY, NOTE = SEVERITIES = ("error", "portability", "note")
 KINDS = {
     "race": "two accesses of the same memory that nothing orders",

@@ -16,7 +16,6 @@ A program that Hopper cannot run is refused with the instruction. CTA pairs: pai
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from math import prod
 from pathlib import Path
 
 from b200 import records
+from b200.command_line import Parser, writable
 from b200.hopper import toolchain
 from b200.hopper.errors import HopperError
 from b200.hopper.pack import Pack, load
@@ -180,11 +180,7 @@ def contests_of(paths: Sequence[Path]) -> list[tuple[str, list[tuple[str, Path]]
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns 0 if all was measured (or assembled), 2 if something was refused."""
-    parser = argparse.ArgumentParser(
-        prog="python -m b200 pipeline",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("b200 pipeline", __doc__)
     parser.add_argument(
         "packs",
         nargs="+",
@@ -195,7 +191,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--rounds", type=int, default=ROUNDS, help=f"times each is timed (default {ROUNDS})"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the times as JSON")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="write the times as JSON")
     parser.add_argument(
         "--assemble", action="store_true", help="need no GPU: only rewrite and assemble"
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 from b200 import records
 from b200.clock.overrides import read_overrides
+from b200.command_line import Parser, writable
 from b200.hopper.errors import HopperError
 from b200.measure.devices import Clock, Cuda, Device
 from b200.measure.fit import Fitted, as_constants, fit, measure
@@ -36,7 +35,7 @@ def table(fitted: list[Fitted]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m b200 measure", description=__doc__)
+    parser = Parser("b200 measure", __doc__)
     parser.add_argument(
         "--device", choices=("cuda", "emulator"), required=True, help="what is measured"
     )
@@ -49,9 +48,11 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--lines", action="store_true", help="print JSON lines instead of a table")
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="write the constants that were found"
+        "--out", type=writable, metavar="FILE", help="write the constants that were found"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what each probe measured")
+    parser.add_argument(
+        "--json", type=writable, metavar="FILE", help="write what each probe measured"
+    )
     options = parser.parse_args(argv)
     try:
         chip = read_overrides(options.set)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from b200 import pictures
 from harness.diagnosis import drawing, launched, places
 from harness.diagnosis.hypotheses import HYPOTHESES
 from harness.diagnosis.launched import Launched
@@ -108,11 +109,19 @@ def explain(
         if plane.wrong.any():
             found = _group(plane, inputs)
             if picture is not None:
-                drawing.draw_map(plane, picture, what, "\n".join(found))
-                found.append(f"picture: {picture}")
+                found.append(_drawn(plane, picture, what, found))
                 picture = None
             lines += found
     return not lines, "\n".join(lines) or "the output is right: nothing to explain"
+
+
+def _drawn(plane: Plane, path: Path, what: str, found: list[str]) -> str:
+    """Draw the map. Returns where it is, or why it is not."""
+    try:
+        drawing.draw_map(plane, path, what, "\n".join(found))
+    except pictures.NoPicture as error:
+        return f"no picture: {error}"
+    return f"picture: {path}"
 
 
 def _group(plane: Plane, inputs: str) -> list[str]:

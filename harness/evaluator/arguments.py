@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import os
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from b200 import pictures
 from b200.chip import schedules
+from b200.command_line import unwritable
 from harness.evaluator import devices
 from task import INPUT_KINDS, PROBLEMS
 
 MODES = ("test", "benchmark", "leaderboard", "profile", "diff", "tune")
+OTHERS = ("compare", "official", "qualify", "ladder")  # commands with arguments of their own
 MOST = {"random": 10_000, "smallest": 10_000, "jobs": 256, "timeout": 1e6, "configs": 10_000}
+TIMEOUT = {
+    "test": 180.0,
+    "benchmark": 300.0,
+    "leaderboard": 300.0,
+    "profile": 300.0,
+    "diff": 300.0,
+    "tune": 300.0,
+}  # seconds a case, on a GPU
+TIMEOUT_EMULATED = 900.0
 SUBMISSION = Path(__file__).resolve().parents[2] / "submission.py"
 
 
@@ -33,8 +44,8 @@ def parse(argv: Sequence[str], description: str | None) -> argparse.Namespace:
     """The arguments of a command line. Raises UsageError; exits after --help."""
     parser = _parser(description)
     arguments = parser.parse_intermixed_args(argv)  # also: test --case TEXT gemm
-    if arguments.mode is None:
-        parser.error(f"a command is missing: one of {', '.join(MODES)}; see --help")
+    if arguments.mode not in MODES:
+        parser.error(_no_command(arguments.mode))
     for name, most in MOST.items():
         value = getattr(arguments, name)
         if value is not None and not 0 < value <= most:  # also not a number
@@ -55,6 +66,17 @@ def parse(argv: Sequence[str], description: str | None) -> argparse.Namespace:
     return arguments
 
 
+def _no_command(name: str | None) -> str:
+    known = ", ".join((*MODES, *OTHERS))
+    if name is None:
+        return f"a command is missing: one of {known}; see --help"
+    if name in OTHERS:
+        return f"{name} comes first, and has options of its own: eval.py {name} --help"
+    near = difflib.get_close_matches(name, (*MODES, *OTHERS), 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"no command is called {name!r}: {hint}there are {known}; see --help"
+
+
 def _check_files(parser: _Parser, arguments: argparse.Namespace) -> None:
     """What is written at the end must be writable at the beginning."""
     if arguments.trace and arguments.mode != "profile":
@@ -64,14 +86,8 @@ def _check_files(parser: _Parser, arguments: argparse.Namespace) -> None:
     for name in ("trace", "plot"):
         if not getattr(arguments, name):
             continue
-        path = Path(getattr(arguments, name))
-        folder = path.absolute().parent
-        if path.is_dir():
-            parser.error(f"--{name}: {path} is a folder")
-        if not folder.is_dir():
-            parser.error(f"--{name}: there is no folder {folder}")
-        if not os.access(path if path.exists() else folder, os.W_OK):
-            parser.error(f"--{name}: {path} cannot be written")
+        if why := unwritable(Path(getattr(arguments, name))):
+            parser.error(f"--{name}: {why}")
     if arguments.plot:
         try:
             pictures.check(Path(arguments.plot))
@@ -89,7 +105,6 @@ def _parser(description: str | None) -> _Parser:
     parser.add_argument(
         "mode",
         nargs="?",
-        choices=MODES,
         metavar="COMMAND",
         help=f"{', '.join(MODES)}; qualify, compare, ladder and official have options of their own:"
         " `eval.py compare --help`",
@@ -163,7 +178,13 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
         metavar="PROGRAM",
         help="a program that the submission may start (compilers always may); repeatable",
     )
-    group.add_argument("--timeout", type=float, metavar="S", help="seconds that a case may take")
+    group.add_argument(
+        "--timeout",
+        type=float,
+        metavar="S",
+        help=f"seconds that a case may take (default: in the emulator {TIMEOUT_EMULATED:g};"
+        f" on a GPU {TIMEOUT['test']:g} for test, {TIMEOUT['tune']:g} otherwise)",
+    )
     group.add_argument(
         "--jobs", type=int, metavar="N", help="cases at a time in the emulator (default: by cores)"
     )

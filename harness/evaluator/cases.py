@@ -96,16 +96,25 @@ def read_lines(path: Path) -> list[str]:
 def make_case(problem: Problem, args: CaseArgs, text: str | None = None) -> Case:
     """A case of `problem`, checked; a missing seed becomes the official one. Raises CaseError."""
     args = {"seed": SEED, **args}
-    if set(args) != set(problem.keys):
+    if wrong := _wrong_keys(problem, args):
         raise CaseError(
-            f"a case of {problem.name} has the keys {', '.join(problem.keys)}; "
-            f"got {', '.join(args)} in {format_args(args)!r}"
+            f"{wrong} in {_cut(text or format_args(args))!r}: a case of {problem.name} has the keys"
+            f" {', '.join(problem.keys)}"
         )
     ordered = {key: args[key] for key in problem.keys}
     illegal = _illegal_groups(ordered) if problem.grouped else _illegal_sizes(ordered)
     if illegal:
         raise CaseError(f"illegal case {format_args(ordered)!r} of {problem.name}: {illegal}")
     return Case(problem, ordered, text or format_args(ordered))
+
+
+def _wrong_keys(problem: Problem, args: CaseArgs) -> str:
+    """Which keys a case lacks and which it should not have, "" if it is all right."""
+    missing = [key for key in problem.keys if key not in args]
+    unknown = [key for key in args if key not in problem.keys]
+    said = [f"{', '.join(missing)} missing"] if missing else []
+    said += [f"{', '.join(unknown)} unknown"] if unknown else []
+    return ", ".join(said)
 
 
 def bytes_needed(case: Case) -> int:
@@ -170,10 +179,13 @@ def infer_problem(lines: Sequence[CaseArgs]) -> Problem:
     if len(fitting) == 1:
         return fitting[0]
     if not any(keys == set(p.keys) for p in PROBLEMS.values()):
-        forms = "; ".join(f"{p.short}: {', '.join(p.keys)}" for p in PROBLEMS.values())
+        forms = "; ".join(
+            f"{p.short} has {', '.join(p.keys)}, {_wrong_keys(p, dict.fromkeys(keys, 0))}"
+            for p in PROBLEMS.values()
+        )
         raise CaseError(
-            f"cannot tell the problem of {_cut(format_args(lines[0]))!r}: no problem has these keys"
-            f" ({forms}; the seed may be left out)"
+            f"cannot tell the problem of {_cut(format_args(lines[0]))!r}: no problem has these"
+            f" keys: {forms}; the seed may be left out"
         )
     raise CaseError(
         f"cannot tell the problem of {format_args(lines[0])!r}: name one of {', '.join(PROBLEMS)} "

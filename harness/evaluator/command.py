@@ -11,8 +11,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from b200 import pictures
+from b200.command_line import UNWRITTEN
 from harness.evaluator import devices, protocol, running, trials
 from harness.evaluator.arguments import UsageError, parse
+from harness.evaluator.case import configs
 from harness.evaluator.cases import Case, CaseError
 from harness.evaluator.devices import Device, SetupError
 from harness.evaluator.jobs import jobs_of
@@ -36,6 +39,9 @@ def main(argv: Sequence[str], description: str | None = None) -> int:
         if isinstance(error, protocol.PipeError):
             return protocol.NO_PIPE
         return protocol.BAD_CASES if pipe and isinstance(error, CaseError) else protocol.USAGE
+    except pictures.NoPicture as error:
+        print(f"eval.py: --plot: {error}", file=sys.stderr)
+        return UNWRITTEN
     except KeyboardInterrupt:
         print("eval.py: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -54,6 +60,8 @@ def _main(
     chosen = select(arguments, int(secret) if secret else arguments.seed)
     if not Path(arguments.submission).is_file():
         raise UsageError(f"no submission at {arguments.submission}")
+    if arguments.mode == "tune":
+        _check_choices(Path(arguments.submission))
     reports: list[running.Report] = []
     if pipe:
         reports.append(protocol.PopcornReport(pipe, arguments.mode))
@@ -68,6 +76,16 @@ def _main(
     kind = JsonReport if arguments.json else TextReport
     reports.append(kind(device, arguments.mode, show_output=arguments.output))
     return protocol.exit_code(running.run(jobs, chosen, device.method, workers, reports))
+
+
+def _check_choices(submission: Path) -> None:
+    """Raise UsageError if a submission plainly has nothing to choose from."""
+    if absent := configs.absent(submission):
+        needed = ", ".join(f"{name}({what})" for name, what in configs.NEEDED.items())
+        raise UsageError(
+            f"tune times what a submission can choose from, by its functions {needed}:"
+            f" {submission.name} has no {', '.join(absent)}"
+        )
 
 
 def _device(arguments: argparse.Namespace, chosen: Sequence[Case]) -> Device:

@@ -7,20 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from b200.clock.overrides import read_file
-from harness.evaluator.arguments import UsageError
+from harness.evaluator.arguments import TIMEOUT, TIMEOUT_EMULATED, UsageError
 from harness.evaluator.case.job import Job
 from harness.evaluator.cases import Case
 from harness.evaluator.devices import Device
-
-TIMEOUT = {
-    "test": 180.0,
-    "benchmark": 300.0,
-    "leaderboard": 300.0,
-    "profile": 300.0,
-    "diff": 300.0,
-    "tune": 300.0,
-}  # seconds a case, on a GPU
-TIMEOUT_EMULATED = 900.0
 
 
 def jobs_of(
@@ -64,7 +54,7 @@ def _numbered(name: str | None, index: int, count: int) -> str:
     """
     if not name:
         return ""
-    path = Path(name).resolve()
+    path = Path(name).absolute()
     return str(path if count == 1 else path.with_suffix(f".{index}{path.suffix}"))
 
 

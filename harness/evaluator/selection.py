@@ -16,6 +16,8 @@ from task import PROBLEMS, SEED, Problem, find_problem
 def select(arguments: argparse.Namespace, secret: int | None) -> list[Case]:
     """The cases that the arguments ask for. Raises UsageError or CaseError."""
     files = [name for name in arguments.what if Path(name).is_file()]
+    if scripts := [name for name in arguments.what if name.endswith(".py")]:
+        raise UsageError(f"{scripts[0]} is a Python file: --submission {scripts[0]}")
     names = [name for name in arguments.what if name not in files]
     files += [arguments.cases] if arguments.cases else []
     try:

@@ -164,7 +164,7 @@ def tune(
         for shown in progress:
             shown.clear()
     if arguments.plot:
-        draw(found, device, Path(arguments.plot).resolve())
+        draw(found, device, Path(arguments.plot).absolute())
     return [tuned.outcome for tuned in found]
 
 

@@ -28,8 +28,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from b200 import pictures
+from b200.command_line import UNWRITTEN, unwritable
 from b200.program.names import from_here
 from harness.evaluator import cases, devices
+from harness.evaluator.arguments import TIMEOUT_EMULATED
 from harness.evaluator.case.job import GOOD
 from harness.evaluator.cases import Case, CaseError
 from harness.studies import confidence
@@ -125,7 +127,12 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--times", action="store_true", help="emulator: model times only, check nothing"
     )
-    parser.add_argument("--timeout", type=float, metavar="S", help="seconds that a case may take")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="S",
+        help=f"seconds that a case may take (default: in the emulator {TIMEOUT_EMULATED:g})",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a result on stdout")
     parser.add_argument("--plot", metavar="FILE", help="a picture of the times and phases")
     arguments = parser.parse_args(argv)
@@ -134,8 +141,10 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     for name in arguments.files:
         if not Path(name).is_file():
             parser.error(f"{name} is not a file")
-    if not arguments.files:
-        parser.error("expected one or more submissions (FILE.py), got none")
+    if len(arguments.files) < 2:
+        hint = "; eval.py benchmark --submission FILE.py times one" if arguments.files else ""
+        got = len(arguments.files) or "none"
+        parser.error(f"expected two or more submissions (FILE.py), got {got}{hint}")
     if len(names) != 1:
         known = ", ".join(p.short for p in PROBLEMS.values())
         parser.error(f"expected one problem ({known}), got {', '.join(names) or 'none'}")
@@ -373,6 +382,8 @@ def main(argv: Sequence[str]) -> int:
         device = devices.resolve(arguments.device)
         if arguments.plot:
             pictures.check(Path(arguments.plot))
+            if why := unwritable(Path(arguments.plot)):
+                raise CompareError(f"--plot: {why}")
     except (CompareError, CaseError, devices.SetupError, pictures.NoPicture) as error:
         print(f"eval.py compare: {error}", file=sys.stderr)
         return 2
@@ -383,6 +394,10 @@ def main(argv: Sequence[str]) -> int:
                 print(json.dumps(result.fields(ratio(result, row[0]))))
     else:
         print(f"compare on {device.label}\n{table(results)}")
-    if arguments.plot:
-        plot(results, Path(arguments.plot))
+    try:
+        if arguments.plot:
+            plot(results, Path(arguments.plot))
+    except pictures.NoPicture as error:
+        print(f"eval.py compare: --plot: {error}", file=sys.stderr)
+        return UNWRITTEN
     return 0 if not any(result.failed for row in results for result in row) else 112

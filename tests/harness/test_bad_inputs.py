@@ -10,18 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from harness.evaluator import command
+from harness.evaluator import arguments, command
+from tests import ROOT
 
 GEMM = "m: 1; n: 1; k: 64; l: 1"
 # Command line (blanks part the arguments, _ stands for one inside), exit status, what is said.
 BAD = [
     ("", 2, "a command is missing: one of test, benchmark"),
-    ("tset", 2, "invalid choice: 'tset'"),
+    ("tset", 2, "no command is called 'tset': did you mean test? there are test, benchmark"),
     ("test gem", 2, "unknown problem 'gem': expected one of nvfp4_gemv (gemv)"),
     ("test nowhere.txt", 2, "unknown problem 'nowhere.txt'"),
     ("test --problem gemmm", 2, "unknown problem 'gemmm'"),
     ("test --device gpu", 2, "invalid choice: 'gpu'"),
     ("test --inputs random", 2, "invalid choice: 'random'"),
+    ("test mine.py", 2, "mine.py is a Python file: --submission mine.py"),
+    ("gemm compare", 2, "no command is called 'gemm'"),
+    ("--quick compare", 2, "compare comes first, and has options of its own"),
     ("test --nosuch", 2, "unrecognized arguments: --nosuch"),
     ("test --rand 3", 2, "unrecognized arguments: --rand"),
     ("test --random 0", 2, "--random must be positive, got 0"),
@@ -49,14 +53,14 @@ BAD = [
     ("test binary.txt", 2, "cannot read the case file binary.txt"),
     ("test gemm bad.txt", 2, "'l' is not 'key: number'"),
     ("test gemm --case m=1", 2, "'m=1' is not 'key: number'"),
-    ("test gemm --case m:_1", 2, "has the keys m, n, k, l, seed; got seed, m"),
+    ("test gemm --case m:_1", 2, "n, k, l missing in 'm: 1': a case of nvfp4_gemm has the keys m, n, k, l, seed"),
     ("test gemm --case m:_1;m:_2", 2, "m is given twice"),
     ("test gemm --case m:_1.5", 2, "'m: 1.5' is not 'key: number'"),
     ("test gemm --case m:_0;n:_1;k:_64;l:_1", 2, "m must be at least 1, got 0"),
     ("test gemm --case m:_1;n:_1;k:_65;l:_1", 2, "k must be a multiple of 64, got 65"),
     ("test gemm --case m:_[1,2];n:_1;k:_64;l:_1", 2, "m must be a number, got [1, 2]"),
     ("test gemm --case m:_1;n:_1;k:_64;l:_1;seed:_-5", 2, "seed must be in [0, 2^63), got -5"),
-    ("test --case m:_1;k:_64", 2, "no problem has these keys (gemv: m, k, l, seed; gemm:"),
+    ("test --case m:_1;k:_64", 2, "gemv has m, k, l, seed, l missing; gemm has m, n, k, l, seed, n, l missing;"),
     ("test --case m:_1;n:_1;k:_64;l:_1", 2, "name one of nvfp4_gemv"),
     ("test gemm dual --case m:_1;n:_1;k:_64;l:_1", 2, "cases belong to one problem"),
     ("test gemm --random 3 --case m:_1", 2, "cannot be combined with --case"),
@@ -126,3 +130,52 @@ def test_a_bad_case_file_of_the_runner(folder, capsys, monkeypatch):
     monkeypatch.setenv("POPCORN_FD", str(writer.detach()))
     check(folder, capsys, "test gemm bad.txt", 113, "'l' is not 'key: number'")
     reader.close()
+
+
+FULL = Path("/dev/full")
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
+CASE = ("gemv", "--case", "m: 128; k: 256; l: 1", "--no-check", "--device", "emulator")
+
+
+@needs_full
+@pytest.mark.parametrize("option", ["--trace", "--plot"])
+def test_a_time_is_not_lost_with_its_picture(fork_server, tmp_path, option):
+    path = tmp_path / "full.png"
+    path.symlink_to(FULL)
+    done = fork_server.run("eval.py", "profile", *CASE, option, str(path))
+    said = [line.strip() for line in done.stdout.splitlines() if option in line]
+    assert said == [f"{option}: {path} cannot be written: No space left on device"]
+    assert done.returncode == 112 and "modelled" in done.stdout and "us is one call" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@needs_full
+def test_a_full_disk_is_a_line(fork_server):
+    done = fork_server.run("eval.py", "profile", *CASE, files={1: FULL})
+    said = "eval.py: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (120, said)
+
+
+LATIN = b"# caf\xe9\nfrom submission import *\n"
+
+
+def test_a_submission_with_a_byte_of_another_encoding(fork_server, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_bytes(LATIN)
+    done = fork_server.run("eval.py", "test", *CASE, "--submission", str(path))
+    assert done.returncode == 112 and f"{path}:1: byte 0xe9 is not utf-8" in done.stdout
+
+
+def test_tune_says_what_it_needs(folder, capsys):
+    (folder / "mine.py").write_text("def pick(problem): ...\ndef custom_kernel(data): ...\n")
+    said = "mine.py has no legal_configs, estimate"
+    check(folder, capsys, "tune gemm --submission mine.py", 2, said)
+
+
+def test_the_usual_timeout_stands_where_users_look(capsys):
+    with pytest.raises(SystemExit):
+        arguments.parse(["--help"], "")
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"(default: in the emulator {arguments.TIMEOUT_EMULATED:g};" in told
+    page = (ROOT / "docs/reference/cli.md").read_text()
+    assert f"(in the emulator {arguments.TIMEOUT_EMULATED:g}, on a GPU" in page

@@ -54,8 +54,12 @@ def test_malformed_cases(text, words):
         (GEMV, "m: 1; k: 96; l: 1", "k must be a multiple of 64, got 96"),
         (GEMV, "m: 1; k: 64; l: 1; seed: -1", "seed must be in [0, 2^63), got -1"),
         (GEMV, "m: [1, 2]; k: 64; l: 1", "m must be a number, got [1, 2]"),
-        (GEMV, "m: 1; n: 2; k: 64; l: 1", "has the keys m, k, l, seed; got seed, m, n, k, l"),
-        (GEMM, "m: 1; n: 2; k: 64", "has the keys m, n, k, l, seed"),
+        (
+            GEMV,
+            "m: 1; n: 2; k: 64; l: 1",
+            "n unknown in 'seed: 1111; m: 1; n: 2; k: 64; l: 1': a case of nvfp4_gemv has",
+        ),
+        (GEMM, "m: 1; n: 2; k: 64", "l missing in 'seed: 1111; m: 1; n: 2; k: 64': a case"),
         (GROUP, "m: [1, 2]; n: [1]; k: [64, 64]; g: 2", "n must be a list of g = 2 numbers"),
         (
             GROUP,

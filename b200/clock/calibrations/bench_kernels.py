@@ -7,7 +7,6 @@ chosen on ("fitted", even rows of a table), and on the others ("held out", odd r
 
 from __future__ import annotations
 
-import argparse
 import csv
 import statistics
 import struct
@@ -20,18 +19,17 @@ from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from b200.chip.launch import Launch
 from b200.clock import Options, TimedMachine
+from b200.command_line import Parser, writable
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
 
-def arguments(name: str, description: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m b200 calibrate {name}", description=(description or "").partition("\n")[0]
-    )
+def arguments(name: str, description: str | None) -> Parser:
+    parser = Parser(f"b200 calibrate {name}", (description or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of the published tables")
     parser.add_argument("--all", action="store_true", help="every row, also of the long tables")
     parser.add_argument("--rows", action="store_true", help="print every row")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row there")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="also write every row there")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="override a constant"
     )

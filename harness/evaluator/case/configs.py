@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 Kernel = Callable[[Any], Any]
 Ranked = list[tuple[dict[str, Any], float]]
+
+
+# The functions that say what a submission chooses from, with what they take.
+NEEDED = {"legal_configs": "problem", "estimate": "config, problem", "pick": "problem"}
 
 
 class NoConfigs(Exception):
@@ -21,12 +27,30 @@ class _Problem(BaseException):
         self.problem = problem
 
 
+def absent(path: Path) -> list[str]:
+    """Which of the functions a file plainly has not: it neither defines, assigns nor imports them.
+    None, where it cannot be read or imports all names of a module; importing it says more.
+    """
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    bound = {
+        node.name if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else node.id
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Name))
+    }
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    bound |= {alias.asname or alias.name for node in imports for alias in node.names}
+    return [] if "*" in bound else [name for name in NEEDED if name not in bound]
+
+
 def rank(module: Any, kernel: Kernel, data: Any, count: int) -> Ranked:
     """`count` configurations for `data`, each as (fields, estimate): the pick, those that the
     kernel itself would try on a B200, then the best others by its estimate. kernel: calls the
     custom_kernel of the module.
     """
-    for name in ("legal_configs", "estimate", "pick"):
+    for name in NEEDED:
         if not callable(getattr(module, name, None)):
             raise NoConfigs(f"the submission has no function {name}, which `tune` needs")
     problem, pick = problem_of(module, kernel, data), module.pick

@@ -91,6 +91,8 @@ def time_call(job: Job, kernel: Kernel, checked: bool, status: str = "timed") ->
     if found is None:
         return Outcome("fail", no_launch(job))
     report = report if job.mode == "profile" else ""
+    if found["unwritten"]:
+        return Outcome("error", found["unwritten"], modelled=found, report=report)
     if not checked:
         note = UNCHECKED if status == "timed" else ""
         return Outcome(status, note, modelled=found, report=report)

@@ -8,10 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from b200.checker.finding import explained
+from b200.checker.finding import SHOWN, explained
 from b200.program.names import readable
-
-SHOWN = 6  # findings of a case, unless all are asked for
 
 
 def verdict(

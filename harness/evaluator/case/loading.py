@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from b200.command_line import undecodable
 from harness.evaluator.case import configs
 from harness.evaluator.case.failures import SubmissionError, describe
 from harness.evaluator.case.job import Job
@@ -20,6 +21,8 @@ def load_kernel(path: Path) -> Callable[[Any], Any]:
     spec = importlib.util.spec_from_file_location("submission", path)
     if spec is None or spec.loader is None:
         raise SubmissionError(f"{path.name} is no Python file: its name does not end in .py")
+    if why := undecodable(path):
+        raise SubmissionError(why)
     module = importlib.util.module_from_spec(spec)
     sys.modules["submission"] = module
     try:

@@ -10,10 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from b200 import pictures
+from b200.command_line import cannot_write
 from harness.evaluator.case.timing import plan
 from task import GEMV
+
+if TYPE_CHECKING:
+    from b200.clock.timeline import Timeline
 
 UNCHECKED = "not checked: results were not computed (eval.py test checks them)"
 TRACED_CTAS = 8
@@ -30,8 +35,8 @@ def model(
     sweep_constants: bool = False,
     arithmetic: bool = False,
 ) -> tuple[dict[str, Any] | None, str]:
-    """(fields of b200.clock.call_time.Reported or None if nothing was launched, profile as
-    text).
+    """(fields of b200.clock.call_time.Reported, and `unwritten`: a line on a file that could not be
+    written; None if nothing was launched; profile as text).
 
     trace, plot: files to write the timeline of the first CTAs to; nothing where empty. what: the
     case, for the title of the picture. constants: in place of the clock's. sweep_constants: the
@@ -39,7 +44,7 @@ def model(
     is the errors of the clock on published times. arithmetic: what the kernel returns is right.
     """
     import b200
-    from b200.clock import Options, draw, profile
+    from b200.clock import Options, profile
     from b200.clock import call_time as protocol
 
     # One gemv call follows a write of 4 GiB: the L2 is full of lines that must be written back.
@@ -57,13 +62,29 @@ def model(
     if not launches:
         return None, ""
     longest = max(launches, key=lambda launch: launch.time.time_us).time
-    if trace:
-        draw.write_trace(longest, Path(trace))
-    if plot:
-        draw.write_picture(longest, Path(plot), what)
+    unwritten = _draw(longest, trace, plot, what)
     text = "\n".join(f"{profile.text(launch.time)}\n{_budget(launch)}" for launch in launches)
     reported = asdict(protocol.reported(launches, plan(problem, "benchmark").calls))
-    return reported | _where(launches), f"{_call(reported)}\n{text}"
+    fields = reported | _where(launches) | {"unwritten": unwritten}
+    return fields, f"{_call(reported)}\n{text}"
+
+
+def _draw(record: Timeline, trace: str, plot: str, what: str) -> str:
+    """Write the files of a timeline that are asked for. Returns a line on one that could not be
+    written, "" if there is none: the time is not to be lost for it.
+    """
+    from b200.clock import draw
+
+    try:
+        if trace:
+            draw.write_trace(record, Path(trace))
+        if plot:
+            draw.write_picture(record, Path(plot), what)
+    except OSError as error:
+        return f"--trace: {cannot_write(Path(trace), error)}"
+    except pictures.NoPicture as error:
+        return f"--plot: {error}"
+    return ""
 
 
 def _call(reported: dict[str, Any]) -> str:

@@ -1,0 +1,114 @@
+"""What all commands do alike: wrong arguments are told in a line, before anything runs, and so is
+output that cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import io
+import os
+import sys
+import tokenize
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+USAGE = 2  # exit status: bad arguments or set-up
+UNWRITTEN = 120  # output cannot be written; Python's own, where stdout cannot be flushed
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the arguments; takes no part of an option for it."""
+
+    def __init__(self, prog: str, description: str | None = None):
+        raw = argparse.RawDescriptionHelpFormatter
+        self._with_value: set[str] = set()
+        super().__init__(prog, description=description, formatter_class=raw, allow_abbrev=False)
+
+    def add_argument(self, *names: Any, **how: Any) -> argparse.Action:
+        action = super().add_argument(*names, **how)
+        if action.nargs is None:
+            self._with_value.update(action.option_strings)
+        return action
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: {message}\n")
+
+    def parse_own(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """The options that stand before a program, and the program with all that stands behind it,
+        which is its own whatever it looks like. A `--` may stand before the program.
+        """
+        at = 0
+        while at < len(argv) and argv[at].startswith("-") and argv[at] not in ("-m", "--"):
+            at += 2 if argv[at] in self._with_value else 1
+        behind = list(argv[at:])
+        return self.parse_args(argv[:at]), behind[1:] if behind[:1] == ["--"] else behind
+
+
+def unwritable(path: Path) -> str:
+    """Why a file cannot be written at this path, "" if it can. Tries it; leaves what is there."""
+    if path.is_dir():
+        return f"{path} is a folder"
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    if path.exists() and not path.is_file():  # a device or a pipe, which opening may change
+        return "" if os.access(path, os.W_OK) else f"{path} cannot be written"
+    is_new = not path.exists()
+    try:
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        return cannot_write(path, error)
+    return ""
+
+
+def cannot_write(path: Path, error: OSError) -> str:
+    """A line on a file that could not be written."""
+    return f"{path} cannot be written: {error.strerror or error}"
+
+
+def writable(text: str) -> Path:
+    """The type of an option that names a file to write."""
+    if why := unwritable(Path(text)):
+        raise argparse.ArgumentTypeError(why)
+    return Path(text)
+
+
+def undecodable(path: Path) -> str:
+    """Why Python cannot read a source file, "" if it can: a byte that is not of its encoding, where
+    `python FILE` says so, too, but `compile` and `inspect` do not.
+    """
+    data, encoding, otherwise = path.read_bytes(), "utf-8", ""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    except SyntaxError as error:  # a declaration of what is no encoding, or a byte in two lines
+        otherwise = f"{path}: {error}"
+    try:
+        data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line, byte = 1 + data[: error.start].count(b"\n"), data[error.start]
+        return (
+            f"{path}:{line}: byte {byte:#04x} is not {encoding}; save the file as UTF-8, or name"
+            " its encoding in line 1: # -*- coding: latin-1 -*-"
+        )
+    return otherwise
+
+
+def told(name: str, command: Callable[[], int]) -> int:
+    """The exit status of a command, its output written; a line instead of a traceback where there
+    is no room for that.
+    """
+    try:
+        status = command()
+        sys.stdout.flush()
+        return status
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in its buffer goes there
+        print(f"{name}: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return UNWRITTEN

@@ -1,0 +1,153 @@
+"""The arguments of `b200 run`, checked before anything runs: options, then the program, then what
+is the program's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from b200.chip import schedules
+from b200.clock.overrides import read_file
+from b200.command_line import Parser, writable
+
+USAGE = """b200 run [options] SCRIPT.py [arguments of the script]
+       b200 run [options] -m MODULE [arguments of the module]
+       b200 run [options] PROGRAM.cu [arguments of the program]"""
+DESCRIPTION = """Run a program with a B200 in software in place. Options stand before the program;
+what stands behind it is the program's. A `--` right behind it is left out."""
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options; `script` or `module`, the other one empty; its `arguments`. Exits with status 2
+    and a line where they make no sense.
+    """
+    parser = _parser()
+    options, program = parser.parse_own(argv)
+    if wrong := _contradiction(options):
+        parser.error(wrong)
+    options.script, options.module = "", ""
+    if program[:1] == ["-m"]:
+        if len(program) < 2:
+            parser.error("-m takes the name of a module")
+        options.module, arguments = program[1], program[2:]
+    elif program:
+        options.script, arguments = program[0], program[1:]
+    else:
+        parser.error("a program is missing: SCRIPT.py, PROGRAM.cu, or -m and a module")
+    options.arguments = arguments[1:] if arguments[:1] == ["--"] else arguments
+    return options
+
+
+def _contradiction(options: argparse.Namespace) -> str:
+    """What is wrong with options that do not go together, "" if nothing is."""
+    elsewhere = (
+        "--pack" if options.pack else "--device hopper" if options.device == "hopper" else ""
+    )
+    unchecked = elsewhere or ("--time" if options.time else "" if options.check else "--no-check")
+    if options.time and elsewhere:
+        return f"--time is of the emulator's clock; it does not go with {elsewhere}"
+    if options.constants is not None and not options.time:
+        return "--constants are of the clock: add --time"
+    if options.schedule and (elsewhere or options.time):
+        return f"--schedule does not go with {unchecked}"
+    if options.schedule == "all" and not options.check:
+        return "--schedule all needs the checker: leave out --no-check"
+    if options.strict and unchecked:
+        return f"--strict needs the checker: leave out {unchecked}"
+    return ""
+
+
+def _parser() -> Parser:
+    parser = Parser("b200 run", DESCRIPTION)
+    parser.usage = USAGE
+    _add_checks(parser)
+    _add_places(parser)
+    parser.add_argument(
+        "--report",
+        type=writable,
+        metavar="FILE.json",
+        help="write status and all findings as JSON",
+    )
+    return parser
+
+
+def _add_checks(parser: Parser) -> None:
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        default=True,
+        help="look for races and protocol errors (default)",
+    )
+    parser.add_argument(
+        "--check=all",
+        dest="check",
+        action="store_const",
+        const="all",
+        help="check every cluster, also those that repeat what a checked one has done",
+    )
+    parser.add_argument(
+        "--no-check", dest="check", action="store_const", const=False, help="do not check"
+    )
+    parser.add_argument(
+        "--schedule",
+        type=_schedule,
+        metavar="ORDER",
+        help="another order of warps and completions: early, late or random:SEED; pdl: dependent"
+        " launches overlap; all: search for an order that ends in a deadlock",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit status 1 also for remarks, and where a part could not be checked",
+    )
+    parser.add_argument(
+        "--all-findings",
+        action="store_true",
+        help="show all findings of a launch (default: the first, the gravest)",
+    )
+    parser.add_argument(
+        "--again",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="run a program that fails once more with --schedule late (default)",
+    )
+
+
+def _add_places(parser: Parser) -> None:
+    parser.add_argument(
+        "--time", action="store_true", help="model the time of each launch; nothing is checked"
+    )
+    parser.add_argument(
+        "--constants",
+        type=_constants,
+        metavar="FILE",
+        help="with --time: constants of the clock, as `b200 measure --out` writes them",
+    )
+    parser.add_argument(
+        "--device",
+        choices=("emulator", "hopper"),
+        default="emulator",
+        help="hopper: on a Hopper GPU, with only tcgen05 in software",
+    )
+    parser.add_argument(
+        "--pack",
+        type=writable,
+        metavar="OUT.npz",
+        help="write each launch to a file, for a Hopper GPU elsewhere",
+    )
+
+
+def _schedule(text: str) -> str:
+    try:
+        return str(schedules.parse(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _constants(text: str) -> dict[str, float]:
+    try:
+        return read_file(Path(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,195 @@
+"""Arguments of `b200` and its commands: what is wrong is told in a line before anything runs, what
+stands behind a program is the program's, and output that cannot be written is said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from b200.__main__ import main
+from b200.command_line import undecodable, unwritable
+from tests import ROOT
+from tests.b200.ptx_support import kernel
+
+SCRIPT = "import sys; print(sys.argv[1:])"
+# Command line, what is said of it; the exit status is 2. script.py and the folder `folder` exist.
+BAD = [
+    ("", "b200: a command is missing: the commands are run, pack, pipeline"),
+    ("rnu script.py", "b200: no command is called rnu: did you mean run? the commands are"),
+    ("script.py", "b200: no command is called script.py: to run it, b200 run script.py"),
+    ("backwards", "b200: no command is called backwards: the commands are"),
+    ("info extra", "b200 info: unrecognized arguments: extra"),
+    ("calibrate", "b200 calibrate: the following arguments are required: name"),
+    ("calibrate all", "b200 calibrate: argument name: invalid choice: 'all'"),
+    ("measure", "b200 measure: the following arguments are required: --device"),
+    ("measure --device emulator --out no/x", "--out: there is no folder"),
+    ("pipeline", "b200 pipeline: the following arguments are required: PACK.npz|FOLDER"),
+    ("h200-model", "b200 h200-model: the following arguments are required: PACK.npz"),
+    ("pack script.py", "b200 pack: the following arguments are required: --out"),
+    ("pack --out a.npz", "b200 pack: a script is missing"),
+    ("pack --out a.npz no.py", "b200 pack: no.py is not a file"),
+    ("run", "b200 run: a program is missing: SCRIPT.py, PROGRAM.cu, or -m and a module"),
+    ("run -m", "b200 run: -m takes the name of a module"),
+    ("run --", "b200 run: a program is missing"),
+    ("run no.py", "b200 run: no.py is not a file"),
+    ("run folder", "b200 run: folder is not a file"),
+    ("run -m no.such", "b200 run: -m no.such: "),
+    ("run --nosuch script.py", "b200 run: unrecognized arguments: --nosuch"),
+    ("run --no script.py", "b200 run: unrecognized arguments: --no"),
+    ("run --schedule backwards script.py", "--schedule: a schedule is early, late, random:SEED, pdl"),
+    ("run --schedule random script.py", "--schedule: a schedule is early, late, random:SEED, pdl"),
+    ("run --schedule", "argument --schedule: expected one argument"),
+    ("run --schedule all --no-check script.py", "--schedule all needs the checker: leave out --no-c"),
+    ("run --time --schedule late script.py", "--schedule does not go with --time"),
+    ("run --device hopper --schedule late script.py", "--schedule does not go with --device hopper"),
+    ("run --pack a.npz --time script.py", "--time is of the emulator's clock; it does not go with --p"),
+    ("run --strict --no-check script.py", "--strict needs the checker: leave out --no-check"),
+    ("run --strict --time script.py", "--strict needs the checker: leave out --time"),
+    ("run --time --constants no.json script.py", "--constants: no.json is not a file of constants"),
+    ("run --time --constants script.py script.py", "--constants: script.py is not a file of const"),
+    ("run --constants fast.json script.py", "b200 run: --constants are of the clock: add --time"),
+    ("run --device gpu script.py", "--device: invalid choice: 'gpu'"),
+    ("run --report no/x.json script.py", "--report: there is no folder"),
+    ("run --report folder script.py", "--report: folder is a folder"),
+    ("run --report /proc/x.json script.py", "--report: /proc/x.json cannot be written: "),
+    ("run --pack no/x.npz script.py", "--pack: there is no folder"),
+    ("run latin.py", "latin.py:2: byte 0xe9 is not utf-8; save the file as UTF-8, or name"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder that a user is in."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "fast.json").write_text('{"l2_far": 200}')
+    (tmp_path / "latin.py").write_bytes(b"x = 1\n# caf\xe9\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("line, said", BAD, ids=[row[0] or "nothing" for row in BAD])
+def test_bad_arguments(folder, capsys, line, said):
+    before = sorted(folder.rglob("*"))
+    try:
+        status = main(line.split())
+    except SystemExit as end:
+        status = end.code
+    out, err = capsys.readouterr()
+    assert status == 2 and out == "" and err.startswith("b200") and said in err
+    assert err.count("\n") == 1 and len(err) < 500
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("line", ["--help", "run --help", "pack --help", "info --help"])
+def test_help(capsys, line):
+    try:
+        assert main(line.split()) == 0
+    except SystemExit as end:
+        assert end.code == 0
+    assert "b200" in capsys.readouterr().out
+
+
+# --- what stands behind a program is its own
+@pytest.fixture
+def run(folder, fork_server):
+    def call(*arguments: str, script: str = SCRIPT, **how):
+        (folder / "script.py").write_text(script)
+        return fork_server.run("-m", "b200", "run", "--no-again", *arguments, cwd=folder, **how)
+
+    return call
+
+
+@pytest.mark.parametrize("program", [("script.py",), ("-m", "script"), ("--", "script.py")])
+def test_arguments_of_the_program(run, program):
+    own = ["--n", "64", "--time", "--schedule", "x", "-m", "k", "--check=all", "--", "-h"]
+    for given in (own, ["--", *own]):
+        done = run(*program, *given)
+        assert (done.returncode, done.stdout) == (0, f"{own}\n"), done.stderr
+
+
+# --- what a run says
+CLEAN = kernel("ret;", [".u64 a"])
+LAUNCH = f"""
+import b200, torch
+x = torch.zeros(1, dtype=torch.int32)
+b200.install().launch({CLEAN!r}, None, (1, 1, 1), (32, 1, 1), args=[x])
+"""
+NOTHING = "b200 run: no kernel was launched on the software B200\n"
+
+
+def test_a_program_that_launches_nothing(run):
+    done = run("script.py", script="def custom_kernel(data):\n    return data\n")
+    assert (done.returncode, done.stderr) == (0, NOTHING)
+    done = run("script.py", script="import sys; sys.exit(3)")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert NOTHING not in run("script.py", script=LAUNCH).stderr
+
+
+# Eight locations of shared memory that nobody has written are read, each at a line of its own.
+READS = "".join(f".loc 1 {i + 1} 0\nld.shared.u32 %r1, [slot+{4 * i}];\n" for i in range(8))
+UNWRITTEN = kernel(READS, [".u64 a"], smem=".shared .align 128 .b8 slot[128];")
+UNWRITTEN += '.file 1 "reads.cu"\n'
+
+
+def test_all_findings(run, folder):
+    script = LAUNCH.replace(repr(CLEAN), repr(UNWRITTEN))
+    done = run("--report", "report.json", "script.py", script=script)
+    assert done.returncode == 0 and "... 2 more: --all-findings" in done.stderr, done.stderr
+    assert done.stderr.count(": uninitialised (note): ") == 6
+    assert len(json.loads((folder / "report.json").read_text())["findings"]) == 8
+    done = run("--all-findings", "script.py", script=script)
+    assert done.returncode == 0 and "more: --all-findings" not in done.stderr
+    assert done.stderr.count(": uninitialised (note): ") == 8
+
+
+# --- output that cannot be written
+FULL = Path("/dev/full")
+PATH = {"PYTHONPATH": str(ROOT)}
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
+
+
+@needs_full
+def test_a_full_disk_is_a_line(run, fork_server, folder):
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    script = LAUNCH + "print('right')"
+    done = run("script.py", script=script, files={1: FULL}, anew=True, env=buffered | PATH)
+    said = "b200: the output cannot be written: No space left on device\n"
+    assert done.returncode == 120 and done.stderr.endswith(said) and "Traceback" not in done.stderr
+    done = fork_server.run("-m", "b200", "info", cwd=folder, files={1: FULL})
+    assert (done.returncode, done.stderr) == (120, said)
+
+
+@needs_full
+def test_a_report_that_cannot_be_written(run):
+    done = run("--report", str(FULL), "script.py", script=LAUNCH)
+    said = "b200 run: --report: /dev/full cannot be written: No space left on device\n"
+    assert done.returncode == 120 and done.stderr.endswith(said)
+    done = run("--report", str(FULL), "script.py", script=LAUNCH + "raise SystemExit(3)")
+    assert done.returncode == 3 and done.stderr.endswith(said)
+
+
+def test_trying_a_path_leaves_what_is_there(tmp_path):
+    there, new = tmp_path / "there", tmp_path / "new"
+    there.write_text("kept")
+    assert unwritable(there) == unwritable(new) == ""
+    assert there.read_text() == "kept" and not new.exists()
+
+
+def test_encodings(tmp_path):
+    path = tmp_path / "script.py"
+    for data, said in [
+        (b"# caf\xc3\xa9\n", ""),
+        (b"# -*- coding: latin-1 -*-\n# caf\xe9\n", ""),
+        (b"\xef\xbb\xbfx = 1\n", ""),
+        (b"# -*- coding: nosuch -*-\n", f"{path}: unknown encoding: nosuch"),
+        (b"\n\nx = 'caf\xe9'\n", f"{path}:3: byte 0xe9 is not utf-8;"),
+        (b"# caf\xe9\n", f"{path}:1: byte 0xe9 is not utf-8;"),
+    ]:
+        path.write_bytes(data)
+        found = undecodable(path)
+        assert found.startswith(said) and bool(found) == bool(said)
