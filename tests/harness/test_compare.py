@@ -85,11 +85,16 @@ def test_what_the_checker_objects_to_is_timed_and_marked():
     "arguments, said",
     [
         (("a.py", "gemm"), "a.py is not a file"),
-        (("gemm",), "expected one or more submissions (FILE.py), got none"),
-        (("{here}",), "expected one problem (gemv, gemm, dual, group), got none"),
-        (("{here}", "gemm", "gemv"), "got gemm, gemv"),
-        (("{here}", "gemm", "--rounds", "0"), "--rounds must be positive, got 0"),
-        (("{here}", "gemm", "--case", "m: 1; n: 2"), "m: 1; n: 2"),
+        (("gemm",), "expected two or more submissions (FILE.py), got none"),
+        (
+            ("{here}", "gemm"),
+            "expected two or more submissions (FILE.py), got 1; eval.py benchmark",
+        ),
+        (("{here}", "{here}"), "expected one problem (gemv, gemm, dual, group), got none"),
+        (("{here}", "{here}", "gemm", "gemv"), "got gemm, gemv"),
+        (("{here}", "{here}", "gemm", "--rounds", "0"), "--rounds must be positive, got 0"),
+        (("{here}", "{here}", "gemm", "--case", "m: 1; n: 2"), "m: 1; n: 2"),
+        (("{here}", "{here}", "gemm", "--plot", "no/p.png"), "--plot: there is no folder"),
     ],
 )
 def test_bad_arguments_of_compare(arguments, said, capsys):
