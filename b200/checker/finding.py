@@ -22,7 +22,7 @@ KINDS = {
     "product": "the tensor core multiplies what was hardly meant",
     "accumulator": "a sum begins with the values of the sum before",
     "descriptor": "a matrix descriptor has bits of something else",
-    "numerics": "values are rounded in the wrong order",
+    "numerics": "values are rounded in the wrong order, or sums take the wrong ones",
     "arguments": "a compiled function is called with what it was not compiled for",
     "graph": "a launch is left out of a CUDA graph",
     "deadlock": "no warp can go on",

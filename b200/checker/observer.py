@@ -14,7 +14,7 @@ from collections import Counter
 
 import numpy as np
 
-from b200.checker import idle_launch, lifetime, pairs
+from b200.checker import idle_launch, lifetime, overlapping, pairs
 from b200.checker import naming as words
 from b200.checker.accesses import ClusterState, Meeting, Record
 from b200.checker.arrivals import Arrivals
@@ -331,7 +331,9 @@ class Observer(Mbarriers):
         idle_launch.finish(self, self.machine.code.kernel, self.machine.params)
         self.coverage.finish()
         self.globals.finish()
-        self._scales()
+        executed = self._executed()
+        self._scales({id(ins) for ins in executed})
+        overlapping.finish(self, executed)
 
     def conclude(self) -> None:
         """Report what can be told only after the whole run; called also if an error
@@ -342,10 +344,12 @@ class Observer(Mbarriers):
         self.unwritten.tell("the launch did not come to its end")
         self.findings.tell()
 
-    def _scales(self):
+    def _executed(self) -> list[Instr]:
         code, hits = self.machine.code, self.machine.hits
-        ran = {id(op.ins) for b, n in zip(code.structure, hits) if n for op in b.ops}
-        for element, scale in unrounded_scales(code.structure):
+        return [op.ins for b, n in zip(code.structure, hits) if n for op in b.ops]
+
+    def _scales(self, ran: set[int]):
+        for element, scale in unrounded_scales(self.machine.code.structure):
             if id(element) in ran and id(scale) in ran:
                 self.found(
                     "numerics",

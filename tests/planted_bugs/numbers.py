@@ -1,4 +1,4 @@
-"""Planted bugs in numbers: wrong results with no wrong access. Quantisation to NVFP4."""
+"""Planted bugs in numbers: wrong results with no wrong access. Quantisation to NVFP4, FP8 products."""
 
 from __future__ import annotations
 
@@ -72,7 +72,38 @@ def _quantised(args: list) -> torch.Tensor:
     return torch.where(packed >= 1 << 31, packed - (1 << 32), packed).int()
 
 
+def fp8_product(bug: bool) -> Source:
+    """D = A * B + C of one mma.sync; C is 5 everywhere, in one register or in those of D."""
+    k = Source(".param .u64 out", THREADS)
+    k("mov.u32 %r0, %tid.x;")
+    k("ld.param.u64 %rd0, [out];")
+    k("mul.wide.u32 %rd2, %r0, 8;")
+    k("add.u64 %rd2, %rd2, %rd0;")
+    k("mov.u32 %r1, 0x38383838;")  # four ones in e4m3
+    k("mov.u32 %r2, 0x45004500;")  # two fives in f16
+    k("mov.u32 %r3, %r2;")
+    c = "%r2, %r2" if bug else "%r2, %r3"
+    k(f"mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e4m3.f16 {{%r2, %r3}}, "
+      f"{{%r1, %r1, %r1, %r1}}, {{%r1, %r1}}, {{{c}}};", "product")  # fmt: skip
+    k("st.global.v2.b32 [%rd2], {%r2, %r3};")
+    return k
+
+
+def _fives_and_products(args: list) -> torch.Tensor:
+    return torch.full_like(args[0], 32 + 5)
+
+
 PLANTED = [
+    PlantedBug(
+        "registers_of_c_overlap_those_of_d",
+        "both registers of C are the first of D, which ptxas writes before it reads it again",
+        fp8_product,
+        "numerics",
+        ("ptxas writes a register of D", "registers: %r2"),
+        ("product",),
+        lambda: [torch.zeros(THREADS, 4, dtype=torch.float16)],
+        _fives_and_products,
+    ),
     PlantedBug(
         "unrounded_block_scale",
         "values are divided by the block's scale as it was before its rounding to e4m3",

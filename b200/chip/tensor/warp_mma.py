@@ -2,7 +2,8 @@
 
 It has the dense m16n8 shapes of f16, bf16, tf32, e4m3, e5m2 and 8-bit integers. In bytes all types
 have the same layout: a register holds four neighbouring bytes of a row of A or a column of B. An
-instruction is one fused sum, as one tcgen05.mma of the type (tensor_core.py; reading chosen).
+instruction is one fused sum, as one tcgen05.mma of the type (tensor_core.py), but for e4m3 and e5m2
+(fp8_warp_mma.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from b200 import formats
+from b200.chip.tensor.fp8_warp_mma import multiply_fp8
 from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_integers
 from b200.chip.tensor.tmem_alloc import whole_warp
 from b200.errors import Unsupported
@@ -22,6 +24,7 @@ _LANE, _BYTE = np.arange(32)[:, None], np.arange(4)[None, :]
 _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 _TYPES = (*_ELEMENT_BYTES, "f32", "s32")
 _INTEGERS = ("s8", "u8")
+_FP8 = ("e4m3", "e5m2")
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ def _form(ins: Instr) -> Form:
     size = _ELEMENT_BYTES.get(a)
     row_bytes = int(shape[6:]) * (size or 0)
     integer = a in _INTEGERS
-    legal_d = ("s32",) if integer else ("f32", "f16") if a in ("f16", "e4m3", "e5m2") else ("f32",)
-    same = a == b or {a, b} <= {"s8", "u8"} or {a, b} <= {"e4m3", "e5m2"}
+    legal_d = ("s32",) if integer else ("f32", "f16") if a in ("f16", *_FP8) else ("f32",)
+    same = a == b or {a, b} <= set(_INTEGERS) or {a, b} <= set(_FP8)
     if row_bytes not in (16, 32) or d != c or d not in legal_d or not same:
         raise Unsupported(ins.text)
     if ins.has("sp") or any(m.startswith("kind::") for m in ins.mods):
@@ -107,6 +110,8 @@ def mma_sync(ins: Instr) -> Run:
         cells = _accumulator(c, form.d)
         if form.a in _INTEGERS:
             result = multiply_integers(va, vb, cells, form.saturate)
+        elif form.a in _FP8:
+            result = multiply_fp8(va, vb, cells, form.d)
         else:
             first, second = Operand(va, LEAST[form.a]), Operand(vb, LEAST[form.b])
             result = multiply(first, second, cells, form.d)
