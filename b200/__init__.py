@@ -115,7 +115,7 @@ def install(
         take_over([f for f in TORCH + DSL if f.real_gpu or not chosen.real], _runtime)
         take_over(() if chosen.real else CUDA_PYTHON, _modules)
         _extensions = cuda.install(_modules)
-        triton.install()
+        triton.install(_modules)
     if gpu is None:
         from b200.host import spawned
 

@@ -43,14 +43,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200.measure",),  # runs its kernels on the clock, too
     ("b200.host",),
     ("b200.host.cuda",),  # programs that are compiled by nvcc, and the driver they call
-    ("b200.host.cuda_python",),
+    ("b200.host.cuda_python", "b200.host.triton"),
     ("b200",),  # composes; only commands stand above it
     ("b200.script", "b200.run_arguments"),  # `b200 run`
     ("b200.__main__", "b200.spawned_process"),
 )
 # Hosts of other programs than the DSL's and torch's. They are there where somebody asks for them: the
 # composition for `install`, and `b200 run`.
-ON_REQUEST = ("b200.host.cuda", "b200.host.cuda_python")
+ON_REQUEST = ("b200.host.cuda", "b200.host.cuda_python", "b200.host.triton")
 MAY_ASK = {"b200", "b200.script"}
 # The checkout around it: what of the checkout each may import, itself aside.
 AROUND: dict[str, tuple[str, ...]] = {
@@ -237,8 +237,8 @@ PLANTED = {
     "group beside group": ({"b200.chip.copies.tma": "import b200.chip.tensor.mma"}, "beside"),
     "the composition": ({"b200.hopper.backend": "import b200"}, "b200 is above b200.hopper"),
     "raw CUDA, unasked": (
-        {"b200.host.triton": "def f():\n    from b200.host.cuda.errors import BuildError"},
-        "b200.host.triton:2 imports b200.host.cuda.errors: only b200 and b200.script ask for it",
+        {"b200.host.dsl": "def f():\n    from b200.host.cuda.errors import BuildError"},
+        "b200.host.dsl:2 imports b200.host.cuda.errors: only b200 and b200.script ask for it",
     ),
     "cuda-python, unasked": ({"harness.evaluator.pool": "import b200.host.cuda_python"}, "only b200 and"),
     "cuda-python below raw CUDA": ({"b200.host.cuda.modules": "import b200.host.cuda_python.kernels"}, "is above"),

@@ -23,7 +23,7 @@ class Clock:
     def milliseconds(self, start: tuple[float, int], end: tuple[float, int]) -> float:
         launches = self._runtime.gpu.launches[start[1] : end[1]]
         timed = [launch for launch in launches if getattr(launch, "time", None) is not None]
-        if len(timed) < len(launches) or not self._timed():
+        if len(timed) < len(launches) or not self.is_modelled():
             self._say("the wall clock of the emulation")
             return (end[0] - start[0]) * 1e3
         self._say("modelled")
@@ -33,7 +33,8 @@ class Clock:
 
         return reported(timed, 1).time_us / 1e3
 
-    def _timed(self) -> bool:
+    def is_modelled(self) -> bool:
+        """Whether launches take modelled time."""
         from b200.clock import TimedMachine
 
         return isinstance(getattr(self._runtime.gpu, "machine", None), TimedMachine)
