@@ -50,7 +50,7 @@ class SharedShadow:
 
     written: granules written by the async proxy. core: granules read by the tensor core. copied:
     granules read by copies out of shared memory. stored, loaded: words accessed by generic
-    instructions. *_in: the blocks that each of these has touched.
+    instructions. values: what the latest store has left in a word. *_in: the blocks that each of these has touched.
     """
 
     def __init__(self, nbytes: int):
@@ -59,6 +59,7 @@ class SharedShadow:
         self.core = np.zeros(granules, np.int32)
         self.copied = np.zeros(granules, np.int32)
         self.stored = np.zeros(granules * 4, np.int32)
+        self.values = np.zeros(granules * 4, np.uint32)
         self.loaded = [np.zeros(granules * 4, np.int32) for _ in range(GENERIC_READERS)]
         self.lane = np.zeros(granules * 4, np.uint8)  # lane that stored a word; SHUFFLED: stmatrix
         self.reader = np.zeros(granules * 4, np.uint8)  # lane that loaded a word last

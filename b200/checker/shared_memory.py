@@ -44,9 +44,10 @@ class SharedRules:
         self.strict = False
 
     # --- conflicts ------------------------------------------------------------------------------
-    def _conflict(self, new: Record, numbers, at: tuple, how: str):
+    def _conflict(self, new: Record, numbers, at: tuple, how: str, same=None):
         """Report each of the records `numbers` that is not complete before `new`. how: "read",
-        "write" or "overwrite", as in naming.shared_race.
+        "write" or "overwrite", as in naming.shared_race. same: function of (number, old) that tells
+        whether both have written the same values.
         """
         for number in numbers:
             if (
@@ -55,6 +56,8 @@ class SharedRules:
                 and old is not new
             ):
                 if new.narrow and old.narrow or self._commute(new, old):
+                    continue
+                if same is not None and same(number, old):
                     continue
                 severity, order = ERROR, "with nothing to order the two"
                 if old.empty:
@@ -316,7 +319,10 @@ class SharedRules:
             if blocks.meet(first, last):
                 self._conflict(new, distinct(cells[granules(index)]), at, how)
         if shadow.stored_in.meet(first, last):
-            self._conflict(new, distinct(shadow.stored[index]), at, "overwrite")
+            stored = shadow.stored[index]
+            self._conflict(
+                new, distinct(stored), at, "overwrite", self._same_values(new, index, stored)
+            )
         for slot in shadow.readers(first, last):
             loaded = shadow.loaded[slot][index]
             numbers = distinct(loaded)
@@ -327,9 +333,25 @@ class SharedRules:
                     self._lanes(new, numbers, loaded, *args)
                 shadow.loaded[slot][index] = 0
         shadow.stored[index] = new.number
+        shadow.values[index] = self.cta.smem.u32[index]
         shadow.lane[index] = lanes
         shadow.stored_in.add(first, last)
         self._over_barrier(new, first, last + 1)
+
+    def _same_values(self, new: Record, index, stored: np.ndarray):
+        """A function that tells whether a store before has left what `new` writes, by the same
+        instruction. Such a race is of uniform size, so PTX's model holds for it [8.7]: either write
+        may be the last one, and the words have the same values.
+        """
+
+        def same(number: int, old: Record) -> bool:
+            if old.kind != "generic" or new.kind != "generic" or old.ins.mods != new.ins.mods:
+                return False
+            here = stored == number
+            before, now = self.shadow.values[index], self.cta.smem.u32[index]
+            return bool((before[here] == now[here]).all())
+
+        return same
 
     def _lanes(self, new: Record, numbers, cells, by, index, lanes, at: tuple, verb="reads"):
         """Report words that another lane of the warp has stored (or read, if this access stores)

@@ -4,6 +4,7 @@ backend.py      the compiler: Triton's own, whose machine code carries its PTX w
 driver.py       the driver: device, memory limits, tensormaps, modules
 launcher.py     a launch: arguments to parameters, metadata to launch attributes
 benchmark.py    triton.testing.do_bench, and what autotuning takes for a time
+cublas.py       products of matrices, which its tutorials compare with
 
 Both stand in Triton's own table of backends, and the driver is made active through
 `triton.runtime.driver.set_active`. Triton is imported when the program imports it.
@@ -12,11 +13,12 @@ Both stand in Triton's own table of backends, and the driver is made active thro
 from __future__ import annotations
 
 import functools
+from importlib import import_module
 from types import ModuleType
 
 from b200.host.cuda.modules import Modules
 from b200.host.imports import when_imported
-from b200.host.triton import benchmark
+from b200.host.triton import benchmark, cublas
 from b200.host.triton.backend import software_backend
 from b200.host.triton.driver import software_driver
 
@@ -33,6 +35,7 @@ def _patch_backends(modules: Modules, backends: ModuleType) -> None:
     found = backends.backends.get("nvidia")
     if found is None:  # a Triton for other chips
         return
+    cublas.patch(import_module("triton._C.libtriton"))
     backends.backends["nvidia"] = backends.Backend(
         compiler=software_backend(found.compiler),
         driver=software_driver(found.driver, modules),
@@ -41,8 +44,6 @@ def _patch_backends(modules: Modules, backends: ModuleType) -> None:
 
 def _activate(driver: ModuleType) -> None:
     """A driver that was made before: the next one asked for is ours."""
-    from importlib import import_module
-
     config = driver.driver
     if getattr(config, "_active", None) is not None:
         config.set_active(import_module("triton.backends").backends["nvidia"].driver())
