@@ -10,10 +10,12 @@ from __future__ import annotations
 from b200.checker import naming as words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, NOTE, Finding
-from b200.checker.shadow import GRANULE, distinct
+from b200.checker.shadow import GRANULE, WORD, distinct
+from b200.checker.tensor_memory import ALL
 from b200.chip.copies.tensormap import SPANS
 from b200.chip.tensor.descriptors import SWIZZLES
 from b200.chip.tensor.mma_operands import SharedOperand
+from b200.chip.tensor.tmem import split
 
 GROUP = 8  # rows that a stride byte offset steps over
 NEVER_READ = " brings is never read"  # ends the diagnosis of a load of which a part is not
@@ -49,7 +51,8 @@ class Products:
             places = op.a.matrix.start, op.b.matrix.start
             bytes_ = tuple(int(written[at // GRANULE]) for at in places)
             record.parts = tuple(zip("AB", bytes_))
-            self._step(record, cta, op, places, (*places, *bytes_, *scales), scales)
+            stores = tuple(int(shared.shadow.stored[at // WORD]) for at in places)
+            self._step(record, cta, op, places, (*places, *bytes_, *stores, *scales), scales)
         self._discarded(record, tensor, op)
 
     def _scales(self, record: Record, tensor, op) -> tuple:
@@ -169,24 +172,25 @@ class Products:
         """Report a sum that is started over another sum that nobody has read."""
         if op.accumulate:
             return
-        column = op.acc.taddr & 0xFFFF
+        row, column = split(op.acc.taddr)
         columns = slice(column, column + op.acc.columns // op.acc.parts)
         self._unread(
             record,
             tensor,
+            slice(row // 16, 8, 2) if op.acc.half else ALL,
             columns,
             f"{words.thing(record)} starts a new sum over one that nobody has read",
             "missing: enable-input-d true for all but the first MMA of a tile (the accumulate flag "
             "is never set, or reset for each k-tile)",
         )
 
-    def _unread(self, record, tensor, columns: slice, diagnosis: str, missing: str):
-        cells = tensor.shadow.written[:, columns]
+    def _unread(self, record, tensor, halves: slice, columns: slice, diagnosis: str, missing: str):
+        cells = tensor.shadow.written[halves, columns]
         for number in distinct(cells):
             old = tensor.state.records[number] if number else None
             if old is None or old.kind != "mma":
                 continue
-            if not tensor.shadow.loaded[:, :, columns][:, cells == number].any():
+            if not tensor.shadow.loaded[:, halves, columns][:, cells == number].any():
                 details = (
                     f"this access: {words.act(record)}",
                     f"the sum: {words.act(old)}",
@@ -208,6 +212,7 @@ class Products:
         self._unread(
             record,
             tensor,
+            ALL,
             columns,
             f"{thing} overwrites an accumulator that nobody has read",
             "missing: columns for the scale factors that no accumulator has",

@@ -3,6 +3,7 @@
 cute.arch.mbarrier_init(storage.full.data_ptr() + s, 1)          "full"
 PipelineTmaUmma.create(barrier_storage=storage.ab.data_ptr(), …)  "ab"
 mbarrier_init(&shared.empty[i], 1);                               "empty"
+mbarrier.init(ready.index(i), count=1)  (Gluon)                   "ready"
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from b200.program.module import Loc
 
 LARGEST = 4 << 20  # bytes of a source file that is read
 STORAGE = "barrier_storage"  # of the pipelines of CUTLASS and their like
-POINTERS = ("ptr", "iterator", "data_ptr", "get_ptr")  # of a thing: it has the name
+POINTERS = ("ptr", "iterator", "data_ptr", "get_ptr", "index")  # of a thing: it has the name
 _CALL = re.compile(r"(\w*(?:init|Init)\w*)\s*(?:<[^>]*>)?\s*\(\s*(.*)")
 _CAST = re.compile(r"^(?:reinterpret_cast|static_cast)\s*<[^>]*>\s*\(|^\(\s*\w+\s*\*+\s*\)|^[&*(]+")
 _PATH = re.compile(r"^\s*(?:this->)?(\w+(?:(?:\.|->)\w+)*)\s*(\(?)(.*)")
@@ -82,8 +83,13 @@ def _of_call(call: ast.Call) -> str:
 
 
 def _callee(call: ast.Call) -> str:
+    """The function's name; "mbarrier.init" where a module or a class has it."""
     function = call.func
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if isinstance(function, ast.Attribute):
+        owner = function.value
+        of = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+        return f"{of}.{function.attr}" if function.attr == "init" else function.attr
+    return getattr(function, "id", "")
 
 
 def _initialises(callee: str) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import cutlass.cute as cute
 import torch
@@ -16,20 +14,7 @@ import b200
 from b200 import EmulatorError
 from tests.planted_bugs import dsl_kernels
 from tests.planted_bugs.case import Outcome
-
-MARK = re.compile(r"#\s*mark:\s*(.*\S)")
-
-
-class Listing:
-    """The lines of a module of kernels, and those that a comment marks."""
-
-    def __init__(self, path: str):
-        self.lines = Path(path).read_text().splitlines()
-        self.marks: dict[str, list[int]] = {}
-        for number, line in enumerate(self.lines, 1):
-            if match := MARK.search(line):
-                self.marks.setdefault(match.group(1), []).append(number)
-
+from tests.planted_bugs.listing import Listing
 
 @functools.cache
 def _compiled(kernel: Callable, bug: str):
