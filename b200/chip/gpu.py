@@ -87,6 +87,8 @@ class Gpu:
         params = args if isinstance(args, bytes) else pack(found, args)
         self.dependent = dependent
         launch = self.execute(program, found, grid, block, cluster, smem, params)
+        if program.looks is not None:
+            program.looks(launch)
         self.launches.append(launch)
         return launch
 

@@ -27,7 +27,8 @@ class Launch:
     (explore/verdict.py), None if the orders were not explored. incomplete: a line for each part of
     a checked launch that the checker did not see or understand, and that the findings do not cover.
     followed: clusters of a checked launch that ran unchecked, because they did the same as others
-    (checker/following.py).
+    (checker/following.py). of_compiler: findings about code that only its compiler can change
+    (host/triton/remarks.py), which are not among `findings`.
     """
 
     kernel: str
@@ -44,6 +45,7 @@ class Launch:
     orders: Any = None
     incomplete: list[str] = field(default_factory=list)
     followed: int = 0
+    of_compiler: list[Any] = field(default_factory=list)
 
 
 def check_limits(launch: Launch, param_bytes: int) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 TYPE_BITS = {
     **dict.fromkeys(("b8", "u8", "s8"), 8),
@@ -150,12 +152,16 @@ class Kernel:
 
 @dataclass
 class Program:
-    """A PTX module. variables: its shared, global and const variables; text: its PTX."""
+    """A PTX module. variables: its shared, global and const variables; text: its PTX. looks: what
+    looks at the report of each launch before anybody else does, as a compiler's host does to keep
+    apart what is said of the compiler's code.
+    """
 
     target: str
     kernels: dict[str, Kernel]
     variables: dict[str, Variable]
     text: str = field(default="", repr=False)
+    looks: Callable[[Any], None] | None = field(default=None, repr=False, compare=False)
 
     def static_smem(self, kernel: Kernel) -> int:
         """Bytes of static shared memory of a CTA of a kernel."""

@@ -28,7 +28,9 @@ ROWS, COLUMNS, STEP, STAGES = 128, 64, 64, 2  # of a CTA's tile; of K; buffers
 
 
 @gluon.jit
-def load_tiles(a, b, a_bufs, b_bufs, empty, full, K, BUG: gl.constexpr):
+def load_and_store(
+    a, b, c, a_bufs, b_bufs, c_smem, empty, full, stored, K, BUG: gl.constexpr
+):
     stages: gl.constexpr = a_bufs.shape[0]
     step: gl.constexpr = a.block_type.shape[1]
     for k in range(0, K, step):
@@ -45,6 +47,9 @@ def load_tiles(a, b, a_bufs, b_bufs, empty, full, K, BUG: gl.constexpr):
             mbarrier.expect(ready, a.block_type.nbytes + b.block_type.nbytes)
         load(a, [0, k], ready, a_bufs.index(i))  # mark: load a
         load(b, [0, k], ready, b_bufs.index(i))  # mark: load b
+    mbarrier.wait(stored, 0)
+    store(c, [0, 0], c_smem)  # mark: store
+    tma.store_wait(pendings=0)
 
 
 @gluon.jit
@@ -65,14 +70,13 @@ def multiply(a, a_bufs, b_bufs, empty, full, acc, done, K, BUG: gl.constexpr):
 
 
 @gluon.jit
-def finish(c, c_smem, acc, done, BUG: gl.constexpr):
+def finish(c_smem, acc, done, stored, BUG: gl.constexpr):
     if BUG != "no_done_wait":
         mbarrier.wait(done, 0)  # mark: wait done
-    c_smem.store(acc.load().to(c.dtype))  # mark: store shared
+    c_smem.store(acc.load().to(c_smem.dtype))  # mark: store shared
     if BUG != "no_fence":
         fence_async_shared()
-    store(c, [0, 0], c_smem)  # mark: store
-    tma.store_wait(pendings=0)
+    mbarrier.arrive(stored, count=1)
 
 
 @gluon.jit
@@ -83,18 +87,20 @@ def matmul(a, b, c, K, STAGES: gl.constexpr, BUG: gl.constexpr):
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     done = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    stored = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     for i in gl.static_range(STAGES):
         mbarrier.init(empty.index(i), count=1)
         mbarrier.init(full.index(i), count=1)
     mbarrier.init(done, count=1)
+    mbarrier.init(stored, count=1)
     rows: gl.constexpr = c.block_type.shape[0]
     columns: gl.constexpr = c.block_type.shape[1]
     tmem: gl.constexpr = TensorMemoryLayout([rows, columns], col_stride=1)
     acc = allocate_tensor_memory(gl.float32, [rows, columns], tmem)
     gl.warp_specialize(
         [
-            (finish, (c, c_smem, acc, done, BUG)),
-            (load_tiles, (a, b, a_bufs, b_bufs, empty, full, K, BUG)),
+            (finish, (c_smem, acc, done, stored, BUG)),
+            (load_and_store, (a, b, c, a_bufs, b_bufs, c_smem, empty, full, stored, K, BUG)),
             (multiply, (a, a_bufs, b_bufs, empty, full, acc, done, K, BUG)),
         ],
         [1, 1],

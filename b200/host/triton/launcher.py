@@ -15,6 +15,7 @@ from typing import Any
 from b200.chip.gpu import pack
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules
+from b200.host.triton.remarks import Remarks
 
 Pair = tuple[str, Any]  # a type of Triton's signature, "" for what a descriptor became; its value
 _CONSTEXPR, _DESCRIPTOR = "constexpr", "tensordesc"
@@ -28,6 +29,7 @@ class Launcher:
         self.modules = modules
         self.signature = tuple(src.signature.values())
         self.metadata = metadata
+        self.gluon = getattr(getattr(src, "language", None), "name", "") == "GLUON"
         self._descriptor: Callable[..., list[Any]] | None = None
 
     def __call__(
@@ -67,7 +69,10 @@ class Launcher:
             words.cluster[:] = (self._cluster, 1, 1)
         words.cooperative = int(getattr(meta, "launch_cooperative_grid", False))
         words.dependent = int(getattr(meta, "launch_pdl", False))
-        kernel = self.modules.function(function).kernel
+        found = self.modules.function(function)
+        kernel, program = found.kernel, found.module.program
+        if program.looks is None:
+            program.looks = Remarks(kernel, self.gluon)
         pairs = [*self._parameters(args), *(("*i8", address) for address in scratch)]
         packed = pack(kernel, [_value(*pair) for pair in pairs])
         words.packed, kept = _as_extra(packed)

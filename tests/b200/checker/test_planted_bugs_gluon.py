@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", minversion="3.8")
 
 from tests.planted_bugs import gluon  # noqa: E402
 

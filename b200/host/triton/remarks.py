@@ -1,0 +1,73 @@
+"""Remarks on code that Triton's compiler writes, which the kernel's author cannot change.
+
+Each was read against the PTX ISA and against what Triton emits (63068fcc; docs/triton.md has the
+table). They are true, as portability. So they are kept apart from the findings of a launch, and
+said once in a process.
+
+- An mbarrier is used by the TMA unit or the tensor core without a fence after its initialisation.
+  Triton emits fence.mbarrier_init where a cluster has more than one CTA, and its pass for proxy
+  fences leaves barriers out.
+- Tensor memory is used after a barrier without tcgen05 fences. Triton emits none of the two, and
+  neither of its languages has them.
+- A TMA load overwrites what the warp itself has read through the generic proxy. In Gluon, where a
+  program places its buffers and `fence_async_shared` itself, only the address of tensor memory
+  counts, which a kernel reads at its first line.
+- In Triton's own language all of shared memory, tensor memory and barriers is the compiler's.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from b200.checker.finding import PORTABILITY, Finding
+from b200.program.module import Kernel
+
+if TYPE_CHECKING:
+    from b200.chip.launch import Launch
+
+PAGE = "docs/triton.md"
+COMPILERS = ("race", "proxy", "protocol", "uninitialised", "tensormap", "lifetime")
+IN_GLUON = (
+    "without a fence after its initialisation",
+    "after a barrier without tcgen05 fences",
+    "a shared-memory address where PTX takes a generic one",
+)
+OWN_READ = "overwrites what the warp itself has read through the generic proxy"
+_said: set[str] = set()
+
+
+class Remarks:
+    """Takes the compiler's remarks out of the reports of a kernel's launches."""
+
+    def __init__(self, kernel: Kernel, gluon: bool):
+        locations = (item.loc for item in kernel.body if getattr(item, "loc", None) is not None)
+        self.first_line = str(next(locations, ""))
+        self.gluon = gluon
+
+    def __call__(self, launch: Launch) -> None:
+        for finding in list(launch.findings or ()):
+            if self.is_compilers(finding):
+                launch.findings.remove(finding)  # pyright: ignore[reportOptionalMemberAccess]
+                launch.of_compiler.append(finding)
+                _say(finding)
+
+    def is_compilers(self, finding: Finding) -> bool:
+        """Whether a finding is about what the compiler has written."""
+        if finding.severity != PORTABILITY or finding.kind not in COMPILERS:
+            return False
+        if not self.gluon or any(words in finding.diagnosis for words in IN_GLUON):
+            return True
+        return OWN_READ in finding.diagnosis and finding.other == self.first_line
+
+
+def _say(finding: Any) -> None:
+    """Once in a process for each kind of remark."""
+    text = finding.diagnosis
+    known = next((words for words in (*IN_GLUON, OWN_READ) if words in text), text)
+    if known not in _said:
+        _said.add(known)
+        print(
+            f"b200: Triton's own code (portability, said once; {PAGE}): {text}, at {finding.loc}",
+            file=sys.stderr,
+        )
