@@ -9,7 +9,7 @@ import numpy as np
 from b200.checker.accesses import Record
 from b200.checker.shared_memory import SharedRules
 from b200.checker.signals import Signals
-from b200.checker.tensor_memory import ALL
+from b200.checker.tensor_memory import ALL, LOWER_HALVES
 from b200.checker.vector_clocks import HB, NEVER, TENSOR, Agent
 from b200.chip.operations import (
     Commit,
@@ -52,13 +52,24 @@ class CoreOperations(Signals):
             tensor = self.tensor(cta)
             for sf in (op.sfa, op.sfb):
                 if sf is not None:
-                    tensor.read(record, ALL, slice(sf.column, sf.column + sf.columns))
+                    self._read_scales(record, tensor, sf)
             row, column = split(op.acc.taddr)
             halves = slice(row // 16, 8, 2) if op.acc.half else ALL
             columns = slice(column, column + op.acc.columns // op.acc.parts)
             if op.accumulate:
                 tensor.accumulate(record, halves, columns)
             tensor.write(record, halves, columns)
+
+    @staticmethod
+    def _read_scales(record: Record, tensor, sf):
+        """The scale factors of the rows that there are: 16 of a column's 32 where there are no more
+        (PTX ISA 9.7.16.10.7).
+        """
+        last = sf.column + sf.columns - 1
+        half = sf.copies == 4 and 0 < sf.rows % 32 <= 16
+        tensor.read(record, ALL, slice(sf.column, last if half else last + 1))
+        if half:
+            tensor.read(record, LOWER_HALVES, slice(last, last + 1))
 
     def _read_operand(self, record: Record, cta, operand, members):
         if isinstance(operand, SharedOperand):

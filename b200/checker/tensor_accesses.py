@@ -72,22 +72,22 @@ def tensor_access(ins: Instr, run) -> Run:
         second = rest[0] if (is_load and rest) or len(rest) == 2 else 0
         row, column = split(taddr if isinstance(taddr, int) else int(taddr[0]))
         row = 32 * (w.index % 4) + row % 32
-        width = access.width(second)
+        spans = access.spans(column, second)
         agent = observer.agent(w)
         stream = agent.stream(stream_name)
-        columns = slice(column, column + width)
-        text = (
-            f"{'reads' if is_load else 'writes'} tensor-memory columns [{column}, {column + width})"
-        )
+        places = " and ".join(f"[{columns.start}, {columns.stop})" for columns in spans)
+        text = f"{'reads' if is_load else 'writes'} tensor-memory columns {places}"
         record = Record(agent, ins, stream.component, stream.next(), kind, text)
         observer.state(w.cta).add(record)
         rules = observer.tensor(w.cta)
         if is_load:
             agent.roles.add("epilogue")
             agent.loads[id(ins)] = record
-            rules.read(record, halves_of(row, height), columns, partly=True)
-        else:
-            rules.write(record, halves_of(row, height), columns)
+        for columns in spans:
+            if is_load:
+                rules.read(record, halves_of(row, height), columns, partly=True)
+            else:
+                rules.write(record, halves_of(row, height), columns)
         return result
 
     return observed

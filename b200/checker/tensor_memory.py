@@ -18,6 +18,7 @@ from b200.checker.vector_clocks import HB, NEVER, TENSOR
 from b200.chip.describe import mnemonic
 
 ALL = slice(0, 8)
+LOWER_HALVES = slice(0, 8, 2)  # lanes 0 to 15 of each quarter
 MANY = 64  # loads of empty columns that are remembered
 
 

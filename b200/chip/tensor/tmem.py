@@ -86,6 +86,13 @@ class TmemAccess:
                 f"{ins.opcode} with {given} registers: this shape and number needs {self.count}"
             )
 
+    def spans(self, column: int, second_half: int) -> list[slice]:
+        """The columns that an access at a column reaches: one range, or the two of 16x32bx2."""
+        half = self.width(0)
+        if second_half <= half:
+            return [slice(column, column + self.width(second_half))]
+        return [slice(first, first + half) for first in (column, column + second_half)]
+
     def locate(self, warp, taddr, second_half: int) -> tuple[int, int]:
         """(lane, column) of the address, checked against the warp's quarter and the allocations."""
         if self._names_own_rows(taddr):

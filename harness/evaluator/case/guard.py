@@ -17,7 +17,7 @@ from typing import Any
 # Compilers and what they and torch ask of the machine (torch.utils.cpp_extension, ctypes.util).
 ALLOWED = frozenset(
     """
-    nvcc cicc ptxas fatbinary nvlink cuobjdump nvdisasm ninja
+    nvcc cicc ptxas ptxas-blackwell fatbinary nvlink cuobjdump nvdisasm ninja
     c++ g++ gcc cc clang clang++ ld ld.lld ar nm objdump
     ldconfig lscpu uname which
     """.split()
