@@ -34,6 +34,8 @@ from b200.program.tokens import declaration, immediate, is_number, split_operand
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(\(.*?\))?\s*([^{;]*)\{", re.S)
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)([^\n]*)")
+_INLINE_ASM = re.compile(r"// begin inline asm\n.*?// end inline asm", re.S)
+_FURTHER_LOCS = re.compile(r"(?<=\n)\s*\.loc\s[^\n]*")
 _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
 _REG = re.compile(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)", re.S)
@@ -57,7 +59,7 @@ def parse(text: str) -> Program:
     """Parse a PTX module. Raises Unsupported if the module calls a device function."""
     source = text
     files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
-    text = _COMMENT.sub("", text)
+    text = _COMMENT.sub("", _INLINE_ASM.sub(_without_own_lines, text))
     target = re.search(r"\.target\s+([\w]+)", text)
     program = Program(target.group(1) if target else "", {}, {}, source)
     entries = list(_ENTRY.finditer(text))
@@ -73,6 +75,16 @@ def parse(text: str) -> Program:
         _Body(kernel, program, files).parse(text, entry.end())
         program.kernels[kernel.name] = kernel
     return program
+
+
+def _without_own_lines(match: re.Match) -> str:
+    """Inline assembly with the first of its locations. LLVM counts the lines of the assembly on
+    from the source line that it stands at, so the others name lines below that one.
+    """
+    asm, first = match.group(0), _FURTHER_LOCS.search(match.group(0))
+    if first is None:
+        return asm
+    return asm[: first.end()] + _FURTHER_LOCS.sub("", asm[first.end() :])
 
 
 def _declared(text: str) -> Variable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tests.planted_bugs.case import PlantedBug, Source
-from tests.planted_bugs.cta import ints, start
+from tests.planted_bugs.cta import ints, start, store_own
 
 
 def tensor_memory(
@@ -70,6 +70,24 @@ def tensor_memory(
     return k
 
 
+def two_ranges(bug: bool) -> Source:
+    """Two stores of 16x32bx2, each to two columns, which lie in one another: the same columns in
+    the bug.
+    """
+    k = start(32)
+    k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2048], 32;")
+    k("ld.shared.b32 %r4, [%r1+2048];")
+    k("tcgen05.st.sync.aligned.16x32bx2.x1.b32 [%r4], 4, {%r0};", "first")
+    k("add.u32 %r5, %r4, 2;")
+    k(f"tcgen05.st.sync.aligned.16x32bx2.x1.b32 [%r5], {2 if bug else 4}, {{%r0}};", "second")
+    k("tcgen05.wait::st.sync.aligned;")
+    k(f"tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {{%r6}}, [%r4], {2 if bug else 4};")
+    k("tcgen05.wait::ld.sync.aligned;")
+    k("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;")
+    store_own(k, "%r6")
+    return k
+
+
 def tensor(name, title, kind, words, marks, **options) -> PlantedBug:
     return PlantedBug(
         name,
@@ -84,6 +102,16 @@ def tensor(name, title, kind, words, marks, **options) -> PlantedBug:
 
 
 PLANTED = [
+    PlantedBug(
+        "two_ranges_meet",
+        "two stores of two ranges of columns each meet in one of them",
+        two_ranges,
+        "race",
+        ("tcgen05.st overwrites tensor memory that tcgen05.st may still use",),
+        ("first", "second"),
+        ints(32),
+        lambda args: torch.arange(32, dtype=torch.int32),
+    ),
     tensor(
         "tmem_without_fences",
         "tensor memory is handed over by bar.sync without tcgen05 fences",

@@ -78,6 +78,19 @@ def one_word(bug: bool) -> Source:
     return k
 
 
+def one_value(bug: bool) -> Source:
+    """Both warps leave the same numbers in the same words; with the bug, numbers of their own."""
+    k = start(THREADS)
+    k("and.b32 %r4, %r2, 127;")
+    k("add.u32 %r4, %r4, %r1;")
+    k("and.b32 %r6, %r0, 31;")
+    k(f"st.shared.u32 [%r4], {'%r0' if bug else '%r6'};", "write")
+    k("bar.sync 0;")
+    k("ld.shared.u32 %r5, [%r4];")
+    store_own(k, "%r5")
+    return k
+
+
 def named_barrier(threads: int, leaves: bool) -> Source:
     """Both warps meet at a named barrier; leaves: one has returned before."""
     k = start(THREADS)
@@ -140,6 +153,16 @@ PLANTED = [
         ("write",),
         ints(THREADS),
         threads,
+    ),
+    PlantedBug(
+        "two_warps_two_values",
+        "two warps store different values to the same words",
+        one_value,
+        "race",
+        ("st.shared writes shared memory that st.shared of another warp writes",),
+        ("write",),
+        ints(THREADS),
+        lambda args: torch.arange(THREADS, dtype=torch.int32) % 32,
     ),
     PlantedBug(
         "named_barrier_counts_too_many",

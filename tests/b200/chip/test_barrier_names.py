@@ -23,6 +23,12 @@ def setup(storage, full, stages):
     init_barriers(full, stages)
 
 
+@gluon.jit
+def partition(ready, stages):
+    for i in gl.static_range(stages):
+        mbarrier.init(ready.index(i), count=1)
+
+
 def init_barriers(pointer, count):
     cute.arch.mbarrier_init(pointer, count)
 
@@ -54,6 +60,7 @@ def at(path, line: int, *callers: int) -> Loc:
         ("storage.done", (), "done"),
         ("PipelineTmaUmma", (), "ab_mbar"),
         ("init_fence", (), ""),
+        ("mbarrier.init(ready", (), "ready"),
         ("mbarrier_init(pointer", (), "pointer"),
         ("mbarrier_init(pointer", ("init_barriers(full",), "full"),
         ("asm volatile", (), ""),
