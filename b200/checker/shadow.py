@@ -50,7 +50,8 @@ class SharedShadow:
 
     written: granules written by the async proxy. core: granules read by the tensor core. copied:
     granules read by copies out of shared memory. stored, loaded: words accessed by generic
-    instructions. values: what the latest store has left in a word. *_in: the blocks that each of these has touched.
+    instructions. values: what the latest store has left in a word. *_in: the blocks that each of
+    these has touched.
     """
 
     def __init__(self, nbytes: int):

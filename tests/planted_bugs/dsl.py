@@ -16,6 +16,7 @@ from tests.planted_bugs import dsl_kernels
 from tests.planted_bugs.case import Outcome
 from tests.planted_bugs.listing import Listing
 
+
 @functools.cache
 def _compiled(kernel: Callable, bug: str):
     arguments = [from_dlpack(t, assumed_align=16) for t in ARGUMENTS[kernel]()]

@@ -28,9 +28,7 @@ ROWS, COLUMNS, STEP, STAGES = 128, 64, 64, 2  # of a CTA's tile; of K; buffers
 
 
 @gluon.jit
-def load_and_store(
-    a, b, c, a_bufs, b_bufs, c_smem, empty, full, stored, K, BUG: gl.constexpr
-):
+def load_and_store(a, b, c, a_bufs, b_bufs, c_smem, empty, full, stored, K, BUG: gl.constexpr):
     stages: gl.constexpr = a_bufs.shape[0]
     step: gl.constexpr = a.block_type.shape[1]
     for k in range(0, K, step):
@@ -63,7 +61,8 @@ def multiply(a, a_bufs, b_bufs, empty, full, acc, done, K, BUG: gl.constexpr):
             mbarrier.wait(full.index(i), phase ^ 1)  # mark: wrong phase
         elif BUG != "no_full_wait":
             mbarrier.wait(full.index(i), phase)  # mark: wait full
-        tcgen05_mma(a_bufs.index(i), b_bufs.index(i).permute((1, 0)), acc, use_acc=k > 0)  # mark: mma
+        x, y = a_bufs.index(i), b_bufs.index(i).permute((1, 0))
+        tcgen05_mma(x, y, acc, use_acc=k > 0)  # mark: mma
         tcgen05_commit(empty.index(i))
     if BUG != "no_commit":
         tcgen05_commit(done)

@@ -33,5 +33,5 @@ class CublasLt:
 def patch(library: Any) -> None:
     """Put it into `triton._C.libtriton`, if this version has one."""
     nvidia = getattr(library, "nvidia", None)
-    if hasattr(getattr(nvidia, "cublas", None), "CublasLt"):
+    if nvidia is not None and hasattr(getattr(nvidia, "cublas", None), "CublasLt"):
         nvidia.cublas.CublasLt = CublasLt
