@@ -13,9 +13,9 @@ from pathlib import Path
 import b200
 from harness.diagnosis.diff import explain
 from reference import generate_input, ref_kernel
-from tests.planted_bugs import dsl, listed, pipelines
+from tests.planted_bugs import dsl, gluon, listed, pipelines
 
-PLANTED = [*listed.PLANTED, *dsl.PLANTED, *pipelines.PLANTED]
+PLANTED = [*listed.PLANTED, *dsl.PLANTED, *gluon.PLANTED, *pipelines.PLANTED]
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHOWN = (  # in docs/gallery.md: one of each kind of report
     "mma_before_load",

@@ -12,7 +12,8 @@ said once in a process.
 - A TMA load overwrites what the warp itself has read through the generic proxy. In Gluon, where a
   program places its buffers and `fence_async_shared` itself, only the address of tensor memory
   counts, which a kernel reads at its first line.
-- In Triton's own language all of shared memory, tensor memory and barriers is the compiler's.
+- In Triton's own language all of shared memory, tensor memory, barriers and tensormaps in memory is
+  the compiler's. Global memory is the author's.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from b200.chip.launch import Launch
 
 PAGE = "docs/triton.md"
-COMPILERS = ("race", "proxy", "protocol", "uninitialised", "tensormap", "lifetime")
+ON_CHIP = ("shared memory [", "tensor-memory columns", "mbarrier")
 IN_GLUON = (
     "without a fence after its initialisation",
     "after a barrier without tcgen05 fences",
@@ -54,11 +55,14 @@ class Remarks:
 
     def is_compilers(self, finding: Finding) -> bool:
         """Whether a finding is about what the compiler has written."""
-        if finding.severity != PORTABILITY or finding.kind not in COMPILERS:
+        if finding.severity != PORTABILITY:
             return False
-        if not self.gluon or any(words in finding.diagnosis for words in IN_GLUON):
+        if any(words in finding.diagnosis for words in IN_GLUON):
             return True
-        return OWN_READ in finding.diagnosis and finding.other == self.first_line
+        if self.gluon:
+            return OWN_READ in finding.diagnosis and finding.other == self.first_line
+        text = "\n".join((finding.diagnosis, *finding.details))
+        return finding.kind == "tensormap" or any(words in text for words in ON_CHIP)
 
 
 def _say(finding: Any) -> None:
