@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from b200.errors import Unsupported
-from b200.program import calls
+from b200.program import calls, inlining
 from b200.program.modifiers import in_order
 from b200.program.module import (
     SINK,
@@ -56,10 +56,10 @@ _SPECIALS = frozenset(
 
 
 def parse(text: str) -> Program:
-    """Parse a PTX module. Raises Unsupported if the module calls a device function."""
+    """Parse a PTX module. Raises Unsupported for a call of a function that it does not have."""
     source = text
     files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
-    text = _COMMENT.sub("", _INLINE_ASM.sub(_without_own_lines, text))
+    text = _COMMENT.sub("", inlining.inlined(_INLINE_ASM.sub(_without_own_lines, text)))
     target = re.search(r"\.target\s+([\w]+)", text)
     program = Program(target.group(1) if target else "", {}, {}, source)
     entries = list(_ENTRY.finditer(text))
@@ -114,6 +114,7 @@ class _Scope:
     vectors: dict[str, Vec] = field(default_factory=dict)
     ranges: list[tuple[str, str]] = field(default_factory=list)
     labels: set[str] = field(default_factory=set)
+    has_lines: bool = False  # it is the body of a function
 
 
 class _Body:
@@ -148,7 +149,7 @@ class _Body:
                 match = _LOC.match(text, at)
                 if match is None:
                     raise Unsupported(f"this .loc cannot be read: {text[at : at + 80]!r}")
-                if len(self.scopes) == 1:
+                if len(self.scopes) == 1 or self.scopes[-1].has_lines:
                     self.loc = self._location(match)
                 at = match.end()
             elif match := _LABEL.match(text, at):
@@ -233,6 +234,8 @@ class _Body:
         elif text.startswith((".local", ".shared", ".param")):
             declared = _declared(text)
             self.kernel.variables[declared.name] = declared
+        elif f"{text};" == inlining.MARK:
+            self.scopes[-1].has_lines = True
         elif text.startswith((".pragma", ".file", ".section", ".callprototype", ".branchtargets")):
             pass
         else:

@@ -1,8 +1,8 @@
 """Remarks on code that Triton's compiler writes, which the kernel's author cannot change.
 
 Each was read against the PTX ISA and against what Triton emits (63068fcc; docs/triton.md has the
-table). They are true, as portability. So they are kept apart from the findings of a launch, and
-said once in a process.
+table). They are true, as portability or in the last bit. So they are kept apart from the findings of a
+launch, and said once in a process.
 
 - An mbarrier is used by the TMA unit or the tensor core without a fence after its initialisation.
   Triton emits fence.mbarrier_init where a cluster has more than one CTA, and its pass for proxy
@@ -12,6 +12,8 @@ said once in a process.
 - A TMA load overwrites what the warp itself has read through the generic proxy. In Gluon, where a
   program places its buffers and `fence_async_shared` itself, only the address of tensor memory
   counts, which a kernel reads at its first line.
+- Lanes of a reduction store different values to one word. Fused multiply-add makes the butterfly of
+  shuffles unsymmetrical, so that lanes differ in the last bit, and all of them store.
 - In Triton's own language all of shared memory, tensor memory, barriers and tensormaps in memory is
   the compiler's. Global memory is the author's.
 """
@@ -34,6 +36,7 @@ IN_GLUON = (
     "after a barrier without tcgen05 fences",
     "a shared-memory address where PTX takes a generic one",
 )
+ONE_WORD = "lanes of one st write different values to one address"
 OWN_READ = "overwrites what the warp itself has read through the generic proxy"
 _said: set[str] = set()
 
@@ -55,6 +58,8 @@ class Remarks:
 
     def is_compilers(self, finding: Finding) -> bool:
         """Whether a finding is about what the compiler has written."""
+        if ONE_WORD in finding.diagnosis:
+            return "in shared memory" in finding.details
         if finding.severity != PORTABILITY:
             return False
         if any(words in finding.diagnosis for words in IN_GLUON):
@@ -68,10 +73,10 @@ class Remarks:
 def _say(finding: Any) -> None:
     """Once in a process for each kind of remark."""
     text = finding.diagnosis
-    known = next((words for words in (*IN_GLUON, OWN_READ) if words in text), text)
+    known = next((words for words in (*IN_GLUON, OWN_READ, ONE_WORD) if words in text), text)
     if known not in _said:
         _said.add(known)
         print(
-            f"b200: Triton's own code (portability, said once; {PAGE}): {text}, at {finding.loc}",
+            f"b200: Triton's own code (said once; {PAGE}): {text}, at {finding.loc}",
             file=sys.stderr,
         )

@@ -90,3 +90,28 @@ def nested(pair, out, B: tl.constexpr):
 def tuned(x, n, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
     tl.store(x + i, i.to(tl.float32), mask=i < n)
+
+
+@triton.jit(noinline=True)
+def doubled_plus(p, x):
+    return tl.load(p) + 2 * x
+
+
+@triton.jit(noinline=True)
+def called_twice(p, x, s):
+    z = x
+    if s > 0:
+        z = doubled_plus(p, x)
+    return z
+
+
+@triton.jit
+def calls(p, out, s):
+    i = tl.program_id(0)
+    tl.store(out + i, called_twice(p + i, i, s) + called_twice(p + i, i, -s))
+
+
+@triton.jit
+def sum_of_squares(x, out, B: tl.constexpr):
+    v = tl.load(x + tl.arange(0, B))
+    tl.store(out, tl.sum(v * v))
