@@ -36,7 +36,7 @@ IN_GLUON = (
     "after a barrier without tcgen05 fences",
     "a shared-memory address where PTX takes a generic one",
 )
-ONE_WORD = "lanes of one st write different values to one address"
+ONE_WORD = "write different values to one address"
 OWN_READ = "overwrites what the warp itself has read through the generic proxy"
 _said: set[str] = set()
 

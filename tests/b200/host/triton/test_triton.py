@@ -138,20 +138,20 @@ def test_tuples(kernels):
 
 
 def test_functions_that_are_not_inlined(kernels):
-    x, out = torch.arange(100, 116).cuda(), torch.empty(16, dtype=torch.int64, device="cuda")
-    kernels.calls[(16,)](x, out, 5)
-    i = torch.arange(16)
-    assert torch.equal(out.cpu(), (100 + i + 2 * i) + i)
+    x, out = torch.arange(16.0).cuda(), torch.empty(16, device="cuda")
+    kernels.calls[(16,)](x, out, 3.0)
+    assert torch.equal(out.cpu(), 2 * (3 * torch.arange(16.0) + torch.arange(16.0)))
 
 
 def test_a_reduction_whose_lanes_differ_in_the_last_bit(kernels, gpu):
-    x = torch.rand(128, generator=torch.Generator().manual_seed(0)).cuda()
-    out = torch.zeros(1).cuda()
-    kernels.sum_of_squares[(1,)](x, out, 128)
-    torch.testing.assert_close(out.cpu()[0], x.cpu().square().sum(), rtol=1e-6, atol=0)
+    x = torch.rand(16, 128, generator=torch.Generator().manual_seed(0)).cuda()
+    out = torch.zeros(16).cuda()
+    kernels.sum_of_squares[(16,)](x, out, 128)
+    torch.testing.assert_close(out.cpu(), x.cpu().square().sum(1), rtol=1e-6, atol=0)
     launch = gpu.launches[-1]
     assert launch.findings == []
-    assert "lanes of one st write different values" in launch.of_compiler[0].diagnosis
+    if triton.__version__ >= "3.8":  # before that, one lane stores
+        assert "write different values to one address" in launch.of_compiler[0].diagnosis
 
 
 def test_dependent_launches(kernels, gpu):
