@@ -27,6 +27,7 @@ from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 UNSEEN = ("param", "local", "const")  # state spaces of a thread, or of what nobody writes
 STRONG = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
+REPLICAS = 64  # executions of a load that are remembered
 SHUFFLE = np.array([SHUFFLED], np.uint8)
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
 
@@ -161,6 +162,8 @@ def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: boo
     """Check a load or store of global memory; strong ones synchronise."""
     observer = w.machine.observer
     rules = observer.globals
+    if not write and observer.replicates:
+        note_loaded(observer.agent(w), ins, at)
     if write and observer.stores is not None:
         observer.stores.lanes(w.machine.memory, observer.agent(w), at, nbytes)
     if strong:
@@ -175,6 +178,14 @@ def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: boo
         rules.loaded_lanes(observer.agent(w), at, nbytes, ins)
     if not write:
         observer.unwritten.lanes(observer.agent(w), at, nbytes, ins)
+
+
+def note_loaded(agent, ins: Instr, at: np.ndarray) -> None:
+    """A load of global memory, of which another warp may be a replica (global_memory.py)."""
+    kept = agent.loaded.setdefault(ins.key, [])
+    if len(kept) >= REPLICAS:
+        del kept[0]
+    kept.append(at)
 
 
 def _beside_other_launches(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool):

@@ -30,6 +30,7 @@ from b200.checker.global_conflicts import (
 )
 from b200.checker.global_order import GlobalOrder
 from b200.checker.scopes import GPU, scope_of
+from b200.checker.shadow import distinct
 from b200.checker.tensormap_edits import TensorMaps
 from b200.checker.vector_clocks import Agent
 from b200.chip.copies.tma_box import Window
@@ -114,7 +115,25 @@ class GlobalRules(GlobalConflicts):
         for region, at in self.regions(addresses, nbytes):
             if (shadow := self.shadows.get(region.base)) is not None:
                 cells = shadow[(at // UNIT)[:, None] + _range(-(-nbytes // UNIT))]
+                if self.observer.replicates and cells.any():
+                    cells = self._without_replicas(agent, cells, region.base + at, ins)
                 self._check(agent, cells, access, region)
+
+    def _without_replicas(self, agent, cells: np.ndarray, addresses: np.ndarray, ins):
+        """The cells without those that a warp of the CTA has stored which had loaded them by the
+        same instruction. The two are replicas: both hold these elements, one of them stores what
+        it makes of its own copy, and what the other one reads now counts for nothing.
+        """
+        for number in distinct(cells):
+            old = self.writes[number]
+            if old is None or old.agent is agent or old.agent.cta is not agent.cta:
+                continue
+            mine = (cells == number).any(1)
+            for before in reversed(old.agent.loaded.get(ins.key, ())):
+                if np.isin(addresses[mine], before).all():
+                    cells = np.where(cells == number, 0, cells)
+                    break
+        return cells
 
     def regions(self, addresses: np.ndarray, nbytes: int) -> Iterator[tuple[Region, np.ndarray]]:
         """Sort accesses of `nbytes` each by allocation: yields (allocation, offsets in it)."""

@@ -64,6 +64,7 @@ class Observer(Mbarriers):
         self.free: list[SharedShadow] = []  # shadows of CTAs that have ended
         self.alike: Counter = Counter()
         self.globals = GlobalRules(self)
+        self.replicates = machine.replicates
         self.unwritten = Unwritten(self, machine.memory, machine.whole)
         self.coverage = Coverage(self)
         self.arrivals = Arrivals(self)

@@ -107,6 +107,7 @@ class Gpu:
         self.tensors.refresh(self.memory)
         self.machine.symbols = self.variables(program)
         self.machine.dependent = self.dependent
+        self.machine.replicates = program.replicates
 
         def carry_out() -> Launch:
             start = time.perf_counter()

@@ -54,6 +54,7 @@ class Machine:
         self.symbols: dict[str, int] = {}
         self.budget = Budget()
         self.dependent = False  # whether the next launch may start before the one before has ended
+        self.replicates = False  # Program.replicates, of the next launch
         self.queue: deque[Fragment] = deque()
         self.resident: list[Cluster] = []
         self.next_cluster: Cluster | None = None

@@ -154,7 +154,8 @@ class Kernel:
 class Program:
     """A PTX module. variables: its shared, global and const variables; text: its PTX. looks: what
     looks at the report of each launch before anybody else does, as a compiler's host does to keep
-    apart what is said of the compiler's code.
+    apart what is said of the compiler's code. replicates: whether several warps may hold the same
+    elements, of which one stores them, as Triton's layouts have it.
     """
 
     target: str
@@ -162,6 +163,7 @@ class Program:
     variables: dict[str, Variable]
     text: str = field(default="", repr=False)
     looks: Callable[[Any], None] | None = field(default=None, repr=False, compare=False)
+    replicates: bool = False
 
     def static_smem(self, kernel: Kernel) -> int:
         """Bytes of static shared memory of a CTA of a kernel."""

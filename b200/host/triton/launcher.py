@@ -73,6 +73,7 @@ class Launcher:
         kernel, program = found.kernel, found.module.program
         if program.looks is None:
             program.looks = Remarks(kernel, self.gluon)
+            program.replicates = True
         pairs = [*self._parameters(args), *(("*i8", address) for address in scratch)]
         packed = pack(kernel, [_value(*pair) for pair in pairs])
         words.packed, kept = _as_extra(packed)

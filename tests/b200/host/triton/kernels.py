@@ -118,3 +118,15 @@ def sum_of_squares(x, out, B: tl.constexpr):
     row = tl.program_id(0)
     v = tl.load(x + row * B + tl.arange(0, B))
     tl.store(out + row, tl.sum(v * v))
+
+
+@triton.jit
+def in_place(x, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(x + i, tl.load(x + i) + 1)
+
+
+@triton.jit
+def shifted(x, SHIFT: tl.constexpr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(x + (i + SHIFT) % B, tl.load(x + i) + 1)  # elsewhere

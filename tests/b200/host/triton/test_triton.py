@@ -154,6 +154,22 @@ def test_a_reduction_whose_lanes_differ_in_the_last_bit(kernels, gpu):
         assert "write different values to one address" in launch.of_compiler[0].diagnosis
 
 
+def test_warps_that_hold_the_same_elements_update_them_in_place(kernels, gpu):
+    """32 elements fill one of four warps, the others are its replicas."""
+    x = torch.arange(32.0).cuda()
+    kernels.in_place[(1,)](x, 32)
+    assert torch.equal(x.cpu(), torch.arange(1.0, 33))
+    assert gpu.launches[-1].findings == []
+
+
+def test_a_store_to_what_another_warp_loads_is_a_race(kernels, gpu):
+    x = torch.arange(128.0).cuda()
+    kernels.shifted[(1,)](x, 64, 128)
+    (finding,) = gpu.launches[-1].findings
+    assert finding.kind == "global" and "another warp writes" in finding.diagnosis
+    assert finding.other.endswith(f"kernels.py:{line_of(kernels, 'elsewhere')}")
+
+
 def test_dependent_launches(kernels, gpu):
     args = cuda(64), cuda(64), cuda(64), 64, 1.0
     kernels.scaled_sum[(1,)](*args, B=64, launch_pdl=True)
