@@ -270,6 +270,8 @@ def set_seed(seed: int = 42) -> None:
 def clone_data(data: Any) -> Any:
     """A deep copy of tuples, lists and tensors; strides of permuted tensors are kept."""
     if isinstance(data, torch.Tensor):
+        if data.dtype == torch.float4_e2m1fn_x2:  # torch 2.9 copies none on a CPU
+            return data.view(torch.uint8).clone().view(data.dtype)
         return data.clone()
     if isinstance(data, (list, tuple)):
         return type(data)(clone_data(item) for item in data)
