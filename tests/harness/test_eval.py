@@ -65,9 +65,9 @@ EMULATED = ("--device", "emulator")
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["tset"], "invalid choice: 'tset'"),
+        (["tset"], "no command is called 'tset': did you mean test?"),
         (["test", "gem"], "unknown problem 'gem': expected one of nvfp4_gemv (gemv)"),
-        (["test", "gemm", "--case", "m: 1"], "has the keys m, n, k, l, seed; got seed, m"),
+        (["test", "gemm", "--case", "m: 1"], "n, k, l missing in 'm: 1': a case of"),
         (
             ["test", "gemm", "dual", "--case", "m: 1; n: 1; k: 64; l: 1"],
             "cases belong to one problem",
