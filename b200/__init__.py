@@ -22,12 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from b200.errors import EmulatorError
 
 if TYPE_CHECKING:
     from b200.chip.gpu import Gpu
+    from b200.chip.launch import Launch
     from b200.chip.machine import Machine
     from b200.chip.state import GlobalMemory
     from b200.clock.options import Options
@@ -35,12 +36,30 @@ if TYPE_CHECKING:
     from b200.host.cuda.modules import Modules
     from b200.host.runtime import Runtime
 
-__all__ = ["EmulatorError", "at_work", "install", "machine", "run_cuda", "unfinished"]
+__all__ = [
+    "EmulatorError",
+    "Gpu",
+    "at_work",
+    "install",
+    "machine",
+    "run_cuda",
+    "run_ptx",
+    "unfinished",
+]
 __version__ = "0.3.0"
 
 _runtime: Runtime | None = None
 _modules: Modules | None = None
 _extensions: Extensions | None = None
+
+
+def __getattr__(name: str) -> Any:
+    """Gpu, which is imported when it is asked for: it brings the whole chip along."""
+    if name != "Gpu":
+        raise AttributeError(f"module 'b200' has no attribute {name!r}")
+    from b200.chip.gpu import Gpu
+
+    return Gpu
 
 
 def machine(
@@ -126,6 +145,42 @@ def install(
     found = _runtime.gpu
     found.machine = machine(found.memory, check, timing, schedule)
     return found
+
+
+def run_ptx(
+    text: str,
+    kernel: str | None,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    args: Sequence[Any] = (),
+    cluster: int | Sequence[int] = 1,
+    smem: int = 0,
+    check: bool | str = True,
+    timing: bool | Options = False,
+    schedule: str | None = None,
+) -> Launch:
+    """Run one kernel of a PTX text for sm_100a on a B200 of its own, and return the report. It
+    needs numpy alone, and no call of `install`.
+
+    kernel: its name, or None for the only one. grid, block, cluster: x, or up to (x, y, z), in
+    CTAs, threads and CTAs. args: for each parameter an array of numpy, which the kernel reads and
+    writes in place, or a number; a scalar of numpy has its own size. smem: bytes of dynamic shared
+    memory of a CTA. check, timing, schedule: see `machine`. Raises EmulatorError for what hardware
+    would not complete, TypeError or ValueError for arguments that do not fit.
+    """
+    from b200.chip.gpu import Gpu
+
+    gpu = Gpu()
+    gpu.machine = machine(gpu.memory, check, timing, schedule)
+    return gpu.launch(text, kernel, _dim3(grid), _dim3(block), _dim3(cluster), smem, args)
+
+
+def _dim3(size: int | Sequence[int]) -> tuple[int, int, int]:
+    sizes = (size,) if isinstance(size, int) else tuple(size)
+    if not 1 <= len(sizes) <= 3:
+        raise ValueError(f"expected one to three sizes, got {size!r}")
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
 
 
 def run_cuda(source: Path, arguments: Sequence[str]) -> int:

@@ -78,6 +78,18 @@ def writable(text: str) -> Path:
     return Path(text)
 
 
+def writable_folder(text: str) -> Path:
+    """The type of an option that names a folder to write to, which is made where it is not."""
+    path, parent = Path(text), Path(text).absolute().parent
+    if path.exists() and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is no folder")
+    if not (path.is_dir() or parent.is_dir()):
+        raise argparse.ArgumentTypeError(f"there is no folder {parent}")
+    if not os.access(path if path.is_dir() else parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{path} cannot be written")
+    return path
+
+
 def undecodable(path: Path) -> str:
     """Why Python cannot read a source file, "" if it can: a byte that is not of its encoding, where
     `python FILE` says so, too, but `compile` and `inspect` do not.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from b200.chip import schedules
 from b200.clock.overrides import read_file
-from b200.command_line import Parser, writable
+from b200.command_line import Parser, writable, writable_folder
 
 USAGE = """b200 run [options] SCRIPT.py [arguments of the script]
        b200 run [options] -m MODULE [arguments of the module]
@@ -64,6 +64,12 @@ def _parser() -> Parser:
     parser.usage = USAGE
     _add_checks(parser)
     _add_places(parser)
+    parser.add_argument(
+        "--ptx",
+        type=writable_folder,
+        metavar="FOLDER",
+        help="write the PTX of each module that is launched from, or fails, to a file there",
+    )
     parser.add_argument(
         "--report",
         type=writable,

@@ -19,6 +19,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import runpy
 import signal
 import subprocess
@@ -26,6 +27,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -41,11 +43,13 @@ if TYPE_CHECKING:
     from b200.chip.gpu import Gpu
     from b200.chip.launch import Launch
     from b200.clock import Options
+    from b200.program.module import Program
 
 TERMINATED = 143
 CUDA = (".cu", ".cpp", ".cc")
 LATE = "late"
 LONGEST = 300  # seconds of a run that is worth another
+LONGEST_NAME = 80  # of a file that is named by a kernel
 SILENT = 30.0  # seconds of one launch before it is said where it is
 _OURS = (str(Path(__file__).resolve().parent), runpy.__file__, "<frozen runpy>")
 
@@ -76,6 +80,8 @@ def run(options: argparse.Namespace) -> int:
         checked = [x for x in gpu.launches if x.findings is not None and not x.incomplete]
         bad |= len(checked) < len(gpu.launches) or any(x.findings for x in checked)
     status = status or int(bad)
+    if options.ptx:
+        status = _write_ptx(options.ptx, status, gpu.programs)
     if options.report:
         status = _write_report(options.report, status, failure, gpu.launches)
     usual = options.device == "emulator" and not (options.schedule or options.time or options.pack)
@@ -247,6 +253,26 @@ def line(launch: Launch, everything: bool = False) -> str:
     for reason in launch.incomplete:
         text += f"\nthe check is incomplete: {reason}"
     return text if launch.orders is None else f"{text}\n{launch.orders}"
+
+
+def _write_ptx(folder: Path, status: int, programs: Sequence[Program]) -> int:
+    """Write what `--ptx` asks for, a file a module. Returns the exit status."""
+    taken: Counter[str] = Counter()
+    path = folder
+    try:
+        folder.mkdir(exist_ok=True)
+        for program in programs:
+            first = next(iter(program.kernels), "module")
+            name = re.sub(r"[^\w.-]", "_", first)[:LONGEST_NAME]
+            number = f".{taken[name]}" if taken[name] else ""
+            taken[name] += 1
+            path = folder / f"{name}{number}.ptx"
+            path.write_text(program.text)
+    except OSError as error:
+        print(f"b200 run: --ptx: {cannot_write(path, error)}", file=sys.stderr)
+        return status or UNWRITTEN
+    print(f"b200 run: the PTX of {len(programs)} module(s) is in {folder}", file=sys.stderr)
+    return status
 
 
 def _write_report(path: Path, status: int, failure: str, launches: Sequence[Launch]) -> int:

@@ -14,6 +14,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
+from b200.chip import arrays
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.repeated import Repeated
@@ -55,12 +58,18 @@ class Gpu:
 
     def load(self, text: str) -> Program:
         """The module of a PTX text, parsed once. Raises EmulatorError for what is not modelled."""
+        text = text.rstrip("\0")  # a compiler's text may end as a string of C does
         if text not in self._modules:
             try:
                 self._modules[text] = parse(text)
             except Unsupported as error:
                 raise EmulatorError("unsupported", str(error)) from None
         return self._modules[text]
+
+    @property
+    def programs(self) -> list[Program]:
+        """The modules that were loaded, in order."""
+        return list(self._modules.values())
 
     def launch(
         self,
@@ -76,17 +85,21 @@ class Gpu:
         """Run a kernel of a PTX module to its end; return its report and add it to `launches`.
 
         kernel: its name, or None for the only one. grid, cluster: in CTAs; block: in threads. smem:
-        bytes of dynamic shared memory of a CTA. args: for each parameter a tensor (its address), an
-        int, a float, or the parameter's bytes; or one bytes object with all parameters as they lie
-        in memory. dependent: the launch may start before the previous one has ended (programmatic
-        dependent launch). Raises EmulatorError (fault, deadlock, limit, unsupported), and TypeError
-        or ValueError for arguments that do not fit the kernel.
+        bytes of dynamic shared memory of a CTA. args: for each parameter a tensor or an array of
+        numpy (its address), an int, a float, a scalar of numpy, or the parameter's bytes; or one
+        bytes object with all parameters as they lie in memory. dependent: the launch may start
+        before the previous one has ended (programmatic dependent launch). Raises EmulatorError
+        (fault, deadlock, limit, unsupported), and TypeError or ValueError for arguments that do not
+        fit the kernel.
         """
         program = self.load(ptx) if isinstance(ptx, str) else ptx
         found = _kernel(program, kernel)
         params = args if isinstance(args, bytes) else pack(found, args)
+        if not isinstance(args, bytes):
+            arrays.make_legal(self.memory, args)
         self.dependent = dependent
         launch = self.execute(program, found, grid, block, cluster, smem, params)
+        launch.ptx = program.text
         if program.looks is not None:
             program.looks(launch)
         self.launches.append(launch)
@@ -179,7 +192,11 @@ def pack(kernel: Kernel, args: Sequence[Any]) -> bytes:
 def _bytes(index: int, parameter: Variable, value: Any) -> bytes:
     """One argument in a parameter's size; ints wrap as in C."""
     size = parameter.size
-    if hasattr(value, "data_ptr"):
+    if isinstance(value, np.ndarray):
+        value = arrays.address_of(value)
+    elif isinstance(value, np.generic):
+        value = value.tobytes() if value.itemsize == size else value.item()
+    elif hasattr(value, "data_ptr"):
         value = value.data_ptr()
     if isinstance(value, float) and size in (4, 8):
         return struct.pack("<f" if size == 4 else "<d", value)
@@ -188,4 +205,6 @@ def _bytes(index: int, parameter: Variable, value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray)) and len(value) == size:
         return bytes(value)
     got = f"{len(value)} bytes" if isinstance(value, (bytes, bytearray)) else repr(value)
-    raise TypeError(f"argument {index}: expected {size} bytes, a tensor or a number, got {got}")
+    raise TypeError(
+        f"argument {index}: expected {size} bytes, a tensor, an array or a number, got {got}"
+    )

@@ -28,7 +28,7 @@ class Launch:
     a checked launch that the checker did not see or understand, and that the findings do not cover.
     followed: clusters of a checked launch that ran unchecked, because they did the same as others
     (checker/following.py). of_compiler: findings about code that only its compiler can change
-    (host/triton/remarks.py), which are not among `findings`.
+    (host/triton/remarks.py), which are not among `findings`. ptx: the text of its module.
     """
 
     kernel: str
@@ -46,6 +46,7 @@ class Launch:
     incomplete: list[str] = field(default_factory=list)
     followed: int = 0
     of_compiler: list[Any] = field(default_factory=list)
+    ptx: str = field(default="", repr=False)
 
 
 def check_limits(launch: Launch, param_bytes: int) -> None:

@@ -1,6 +1,7 @@
 """CPU tensors of this process as global memory.
 
-An address is legal while a tensor holds the storage it lies in.
+An address is legal while a tensor holds the storage it lies in. Where PyTorch is not loaded, there
+are none.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from b200.chip import arrays
 from b200.chip.state import GlobalMemory, Region
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -83,6 +87,8 @@ class LiveTensors:
         tensor = region.owner() if region.owner is not None else None
         if tensor is None:
             return False
+        if isinstance(tensor, np.ndarray):
+            return arrays.is_held(region, tensor)
         storage = tensor.untyped_storage()
         return storage.data_ptr() == region.base and storage.nbytes() == region.size
 

@@ -56,6 +56,8 @@ BAD = [
     ("run --report no/x.json script.py", "--report: there is no folder"),
     ("run --report folder script.py", "--report: folder is a folder"),
     ("run --report /proc/x.json script.py", "--report: /proc/x.json cannot be written: "),
+    ("run --ptx no/folder script.py", "--ptx: there is no folder"),
+    ("run --ptx script.py script.py", "--ptx: script.py is no folder"),
     ("run --pack no/x.npz script.py", "--pack: there is no folder"),
     ("run latin.py", "latin.py:2: byte 0xe9 is not utf-8; save the file as UTF-8, or name"),
 ]  # fmt: skip
@@ -145,6 +147,23 @@ def test_all_findings(run, folder):
     done = run("--all-findings", "script.py", script=script)
     assert done.returncode == 0 and "more: --all-findings" not in done.stderr
     assert done.stderr.count(": uninitialised (note): ") == 8
+
+
+def test_ptx_of_what_is_launched(run, folder):
+    """Of two modules with one name and of one that faults; without a string's end."""
+    fault = kernel("ld.param.u64 %rd1, [a]; ld.global.u32 %r1, [%rd1+1];", [".u64 a"])
+    script = (
+        f"import sys\nsys.argv, texts = sys.argv, {[CLEAN, CLEAN + '// other' + chr(0), fault]!r}\n"
+    )
+    script += LAUNCH.replace(repr(CLEAN), "texts[0]") + "gpu = b200.install()\n"
+    script += "for text in texts: gpu.launch(text, None, (1, 1, 1), (32, 1, 1), args=[x])\n"
+    done = run("--ptx", "folder/new", "script.py", script=script)
+    assert (
+        done.returncode == 1
+        and "b200 run: the PTX of 3 module(s) is in folder/new\n" in done.stderr
+    )
+    found = {path.name: path.read_text() for path in (folder / "folder/new").iterdir()}
+    assert found == {"k.ptx": CLEAN, "k.1.ptx": CLEAN + "// other", "k.2.ptx": fault}
 
 
 # --- output that cannot be written
