@@ -65,7 +65,7 @@ def _adds_up(ins: Instr) -> bool:
         return bool(FLOATS & set(ins.mods)) and not any(m.startswith("shared") for m in ins.mods)
     if name == "cp":
         return ins.has("reduce") or {"shared::cluster", "shared::cta"} <= set(ins.mods)
-    return name == "st" and ins.has("async")
+    return name == "st" and ins.has("async", "shared::cluster")
 
 
 def _waves(record: Timeline) -> bool:

@@ -1,26 +1,27 @@
 """The translator with a clock: it writes block functions that also move `w.time`.
 
-Instructions that do not touch the state of the machine are scheduled at translation, as a compiler
-would schedule them. Each takes its issue slot and its pipe at its place in the block, but its
-result is ready one latency after its operands are, however late it is written in the block. An
-instruction with state waits for its operands, and so does the branch at the end. The instructions
-between two waits take as long as their issue or their busiest pipe, whichever is longer. A warp
-waits for the result of a load where it is used (`need`), so several loads can be in flight.
+The instructions of a block are put into the order of ptxas first (order.py). Those that do not
+touch the state of the machine are scheduled at translation. Each takes its issue slot and its pipe
+at its place, but its result is ready one latency after its operands are, however late it is
+written. An instruction with state waits for its operands, and so does the branch at the end. The
+instructions between two waits take as long as their issue or their busiest pipe, whichever is
+longer. A warp waits for the result of a load where it is used (`need`), so several loads can be in
+flight.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 
 from b200.clock import costs
+from b200.clock.order import CLOCKS, Order
 from b200.clock.rates import EITHER, PIPES, Rate, rate
 from b200.clock.wait import wrap
 from b200.program.analysis import Block, Op, is_broadcast
-from b200.program.module import Instr, Special
+from b200.program.module import TYPE_BITS, Instr, Special
 from b200.program.writer import Writer
-
-CLOCKS = ("clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi")
 
 
 class TimedWriter(Writer):
@@ -33,6 +34,10 @@ class TimedWriter(Writer):
         self.late = self._late_registers()
         blocks = self.out.structure
         self.read = {r.name for block in blocks for op in block.ops for r in op.srcs}
+        in_place = self.info.is_warp_index
+        self.order = Order(
+            self.out.kernel, blocks, self.late, self._words, in_place, self._live_out
+        )
 
     def _late_registers(self) -> set[str]:
         """Registers that may hold the result of a load under way."""
@@ -49,8 +54,23 @@ class TimedWriter(Writer):
                         late.update(r.name for r in op.dsts)
         return late
 
+    def _words(self, name: str) -> float:
+        """How many 32-bit registers of a thread a register takes; one of the warp takes none."""
+        register = self.out.kernel.registers[name]
+        if register.type == "pred" or not self._varying(register):
+            return 0.0
+        return TYPE_BITS[register.type] / 32
+
+    def _live_out(self, block: Block) -> Iterator[str]:
+        live = self.info.live_out[block.index]
+        return (name for name, i in self.info.id.items() if live >> i & 1)
+
     # --- the schedule of a block ------------------------------------------------------------------
+    def _groups(self, body: list[Op]) -> list[list[Op]]:
+        return [[op] for op in self.order.arrange(self.block)]
+
     def _block(self, block: Block):
+        self.block = block
         self.now = self.spent = 0.0
         self.taken: dict[str, float] = defaultdict(float)  # of each pipe since the last flush
         self.ready: dict[str, float] = {}

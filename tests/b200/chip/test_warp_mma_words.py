@@ -51,8 +51,9 @@ def _diagonal(name: str, shape: str, types: str, first: int) -> np.ndarray:
     rows[: len(a), : a.shape[1]], columns[: len(b), : b.shape[1]] = a, b
     np.fill_diagonal(accumulator, np.pad(c, (0, VECTORS - len(c))))
     kind = torch.float16 if d_type == "f16" else torch.float32
-    matrices = (torch.from_numpy(x).to(TORCH[a_type]) for x in (rows, columns[:VECTORS].T.copy()))
-    d = multiply(shape, types, *matrices, torch.from_numpy(accumulator).to(kind))
+    left, right = torch.from_numpy(rows), torch.from_numpy(columns[:VECTORS].T.copy())
+    c_matrix = torch.from_numpy(accumulator).to(kind)
+    d = multiply(shape, types, left.to(TORCH[a_type]), right.to(TORCH[a_type]), c_matrix)
     return np.diagonal(d).astype(np.float32)
 
 

@@ -87,6 +87,9 @@ def launched(text: str, ctas: int = 1, group: int = 1, smem: int = 65536, **opti
     return run(text, out, data, **shapes, smem=smem, gpu=gpu)
 
 
+STORED = (  # in shared memory of another CTA
+    "mapa.shared::cluster.u32 %r50, %r9, 0; st.shared::cluster.f32 [%r50], 0f3F800000;"
+)
 SENT = (
     "mapa.shared::cluster.u32 %r50, %r9, 0; st.async.shared::cluster.mbarrier::complete_tx::bytes"
     ".b32 [%r50+2048], %r21, [%r50+8];"
@@ -104,6 +107,7 @@ SENT = (
         ("split K", pipeline(2, result="red.global.add.f32 [%rd2], %r21;"), {}),
         ("split K", pipeline(2, tiles=2, result="atom.global.add.f32 %r22, [%rd2], %r21;"), {}),
         ("split K", pipeline(2, result=SENT), {}),
+        ("split K", pipeline(2, result=STORED), {}),
         ("persistent", pipeline(2, tiles=2), {}),
         ("single wave", pipeline(2, tiles=2, result=""), {}),  # two products of one tile
         ("persistent", pipeline(4, tiles=3, group=2), {"group": 2}),
