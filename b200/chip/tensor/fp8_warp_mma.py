@@ -23,11 +23,12 @@ def multiply_fp8(a: np.ndarray, b: np.ndarray, cells: np.ndarray, d_type: str) -
     a [16, K], b [8, K]: float64 values. cells: C, uint32 [16, 8]. d_type: "f32" or "f16" (low half
     of a cell), of C and D.
     """
-    product = None
+    product: np.ndarray | None = None
     for half in HALVES:
         columns = np.isin(np.arange(a.shape[1]) % REGISTER, half)
         first, second = Operand(a[:, columns], LEAST["f16"]), Operand(b[:, columns], LEAST["f16"])
         product = multiply(first, second, product, d_type).copy()
+    assert product is not None
     form = FLOATS[d_type]
     p, c = (form.decode(x.reshape(-1).astype(form.bits_dtype)) for x in (product, cells))
     with np.errstate(invalid="ignore", over="ignore"):
