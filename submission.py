@@ -1098,6 +1098,13 @@ def silu(values):
     return found
 
 
+def uniform(value):
+    """An Int32 that all lanes have, from a reduction over the warp, whose result ptxas knows to be
+    uniform. Else it may take the value for different from lane to lane; MMAs and copies then move
+    each operand to a uniform register, or get loops over lanes."""
+    return cute.arch.warp_redux_sync(value, "or")
+
+
 def elementwise_product(a, b):
     return [x * y for x, y in zip(a, b)]
 
@@ -1559,9 +1566,7 @@ class Kernel:
         smem_base = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
         rank = Int32(0)
         if config.cluster > 1:
-            # The reduction puts the rank into a uniform register. Otherwise ptxas takes what
-            # depends on it for different from lane to lane: MMAs and copies get loops over lanes.
-            rank = cute.arch.warp_redux_sync(cute.arch.block_idx_in_cluster(), "or")
+            rank = uniform(cute.arch.block_idx_in_cluster())
         return Cta(
             smem_base=smem_base,
             rank=rank,
@@ -1851,49 +1856,62 @@ class Kernel:
         all_products = list(range(plan.num_products))
         lead = cutlass.min(tile.k_count, Int32(plan.epilogue.gate_lead))
         body = tile.k_count - lead
-        begin = tile.k_begin
-        stages = self.mma_k_tiles(cta, mma_tile, begin, body, stages, all_products)
+        stages = self.mma_k_tiles(cta, mma_tile, 0, body, stages, all_products)
         if const_expr(plan.epilogue.gate_lead > 0):
-            begin = tile.k_begin + body
             # Two passes over the same stages: product 0 of all these k-tiles, then product 1.
-            self.mma_k_tiles(cta, mma_tile, begin, lead, stages, [0])
+            self.mma_k_tiles(cta, mma_tile, body, lead, stages, [0])
             with cute.arch.elect_one():
                 tcgen05.commit(barriers.gate(accumulator.index), pair_mask, config.mma_group)
-            stages = self.mma_k_tiles(cta, mma_tile, begin, lead, stages, [1])
+            stages = self.mma_k_tiles(cta, mma_tile, body, lead, stages, [1])
         with cute.arch.elect_one():
             tcgen05.commit(barriers.acc_full(accumulator.index), pair_mask, config.mma_group)
         return stages
 
     @cute.jit
     def mma_k_tiles(
-        self, cta: Cta, mma_tile: MmaTile, k_begin, k_count, stages: Ring, which: list
+        self, cta: Cta, mma_tile: MmaTile, done, count, stages: Ring, which: list
     ) -> Ring:
-        """K-tiles for the products `which`; the next stage. A commit to all load warps that send to
-        this CTA or pair releases what a product has read; the last one, what products share."""
+        """`count` k-tiles after the first `done` of this part, for the products `which`; the next
+        stage. A commit to all load warps that send to this CTA or pair releases what a product has
+        read; the last one, what products share."""
         config = self.config
         barriers = cta.barriers
         senders = None
         if const_expr(config.team > 1):
             senders = Int32((1 << config.team) - 1) << (cta.k_part * config.team)
-        for j in cutlass.range(k_count, unroll=1):
+        for j in cutlass.range(count, unroll=1):
             for product in which:
                 cute.arch.mbarrier_wait(barriers.full(stages.index, product), stages.phase)
                 tcgen05_fence_after()
+                descriptors = self.descriptors(cta, mma_tile.tile, stages.index)
+                adds = select(done + j > 0, 1, 0)
                 with cute.arch.elect_one():
-                    k_tile = k_begin + j
                     is_first = product == which[0]
-                    self.issue_mmas(cta, mma_tile, k_tile, stages.index, product, is_first)
+                    self.issue_mmas(mma_tile, descriptors, adds, product, is_first)
                     empty = barriers.empty(stages.index, product)
                     tcgen05.commit(empty, senders, config.mma_group)
             stages = stages.next()
         return stages
 
+    def descriptors(self, cta: Cta, tile: Tile, stage) -> tuple:
+        """Of a stage: the matrix descriptors of its first codes and of its first scales, and the
+        instruction descriptor. All lanes make them, in uniform registers: after elect_one, or from
+        vector registers, an MMA would take some 20 instructions to move its operands."""
+        # A descriptor has the offset in the CTA, in units of 16 bytes, and no room for the rank.
+        offset = (cta.smem_base & SMEM_OFFSET) + stage * self.plan.smem.stage.size
+        start = Int64(uniform(offset >> 4))
+        idesc = instruction_descriptor(self.config.cta_group, tile.width)
+        if self.config.persistent:  # else ptxas sees that it does not change
+            idesc = uniform(idesc)
+        return start + OPERAND_DESCRIPTOR, start + SCALE_DESCRIPTOR, idesc
+
     @cute.jit
     def issue_mmas(
-        self, cta: Cta, mma_tile: MmaTile, k_tile, stage, product: int, copies_shared: bool
+        self, mma_tile: MmaTile, descriptors: tuple, adds, product: int, copies_shared: bool
     ):
         """The MMAs of a k-tile for one product, each after the copies of its scales.
 
+        adds: 0 in the first k-tile, whose first MMA does not add to what tensor memory holds.
         copies_shared: no product before it has copied the scales of the shared operand. Copies
         stand between MMAs, since an MMA waits for all copies before it: for 128 cycles, if they
         were a whole k-tile's. Beyond K all codes are zeros."""
@@ -1905,16 +1923,11 @@ class Kernel:
         max_atoms = config.max_column_atoms
         row_operand = min(product, plan.num_row_operands - 1)
         column_operand = min(product, plan.num_column_operands - 1)
-        # A descriptor has the offset in the CTA, in units of 16 bytes, and no room for the rank.
-        start = Int64(((cta.smem_base & SMEM_OFFSET) + stage * layout.size) >> 4)
-        codes_desc = start + OPERAND_DESCRIPTOR
-        scales_desc = start + SCALE_DESCRIPTOR
+        codes_desc, scales_desc, idesc = descriptors
         row_desc = codes_desc + (layout.row_codes + row_operand * ROW_OPERAND_BYTES >> 4)
         column_offset = layout.column_codes + column_operand * config.column_operand_bytes
         column_desc = codes_desc + (column_offset >> 4)
-        idesc = instruction_descriptor(config.cta_group, tile.width)
         d_tmem = mma_tile.sums_tmem + product * config.column_tile
-        accumulate = select(k_tile > tile.k_begin, 1, 0)
         for block in cutlass.range_constexpr(K_BLOCKS):
             row_block = row_operand * K_BLOCKS + block
             row_scales_tmem = tmem_base + (plan.tmem.row_scales + ATOM_COLUMNS * row_block)
@@ -1936,10 +1949,8 @@ class Kernel:
             column_scales_tmem = column_scales_tmem + (column_in_atom(tile.column) >> 5)
             a = row_desc + K_BLOCK_STEP * block
             b = column_desc + K_BLOCK_STEP * block
-            adds = accumulate if block == 0 else 1
-            tcgen05_mma(
-                config.cta_group, d_tmem, a, b, idesc, row_scales_tmem, column_scales_tmem, adds
-            )
+            scales = row_scales_tmem, column_scales_tmem
+            tcgen05_mma(config.cta_group, d_tmem, a, b, idesc, *scales, adds if block == 0 else 1)
 
     # ---- kernel: epilogue warps ------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from typing import NamedTuple
 
 
 def find_tool() -> str | None:
@@ -75,3 +76,21 @@ def role_loop(lines: list[str], instructions: tuple[str, ...]) -> list[str]:
         key=lambda body: (count(body, "UTCOMMA"), -len(body)),
         default=[],
     )
+
+
+class MmaLoop(NamedTuple):
+    """SASS of the MMA warp's loop over k-tiles, and of the way to the first load."""
+
+    instructions: int
+    mmas: int
+    copies: int  # of scale factors
+    to_uniform: int  # R2UR: what ptxas cannot prove uniform and moves for an operand
+    before_load: int  # instructions in the text before the first TMA load
+
+
+def mma_loop(lines: list[str]) -> MmaLoop:
+    body = role_loop(lines, ("UTCOMMA", "UTCBAR"))
+    code = opcodes(lines)
+    first = next((i for i, op in enumerate(code) if op.startswith("UTMALDG")), len(code))
+    counts = (count(body, kind) for kind in ("UTCOMMA", "UTCCP", "R2UR"))
+    return MmaLoop(len(body), *counts, first)

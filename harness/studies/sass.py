@@ -4,6 +4,10 @@ A second opinion on the timing model, which counts PTX. For each benchmark shape
 compiled for sm_100a and disassembled. Counted is the text of the loop that does a role's work;
 where ptxas unrolled it, the loads or MMAs in it say how many k-tiles that are. Exit status 1 where
 a role's loop is not found, or an instruction that is asked for is in none.
+
+`python -m harness sass --candidates [SHAPE ...]`: the MMA loop of each configuration that the
+measured choice may try, a line a plan. R2UR are moves of what ptxas cannot prove uniform; the last
+number is of instructions in the text before the first load.
 """
 
 from __future__ import annotations
@@ -19,12 +23,37 @@ os.environ |= {"CUTE_DSL_KEEP": "ptx,cubin", "CUTE_DSL_KEEP_CUBIN": "1"}
 os.environ["CUTE_DSL_DUMP_DIR"] = tempfile.mkdtemp()
 
 import submission
-from harness.studies.disassembly import count, disassemble, find_tool, role_loop
+from harness.studies.disassembly import count, disassemble, find_tool, mma_loop, role_loop
 from harness.studies.tuning import benchmarks, told
 
 # TMA loads; tcgen05.mma and commit.
 ROLES = {"load": ("UTMALDG",), "MMA": ("UTCOMMA", "UTCBAR")}
 SHOWN = ("UTMALDG", "UTCOMMA", "UTCCP", "UTCBAR")
+
+
+def sass_of(problem: submission.Problem, config: submission.Config, tool: str) -> list[str]:
+    cubin = submission.kernel_for(problem, config)[0].__cubin__
+    return disassemble(cubin if isinstance(cubin, bytes) else cubin.encode("latin-1"), tool)
+
+
+def candidates(names: list[str], tool: str) -> int:
+    """A line for each plan among the candidates of these shapes."""
+    seen = set()
+    for name in names:
+        problem = benchmarks()[name]
+        for config in submission.candidates(problem):
+            plan = submission.check(config, problem)
+            if plan in seen:
+                continue
+            seen.add(plan)
+            loop = mma_loop(sass_of(problem, config, tool))
+            print(
+                f"{name}: {told(config):65} {loop.instructions:3} instructions, {loop.mmas} MMA, "
+                f"{loop.copies} copies, {loop.to_uniform} R2UR; {loop.before_load} before a load",
+                flush=True,
+            )
+    print(f"{len(seen)} plans")
+    return 0 if seen else 1
 
 
 def main() -> int:
@@ -34,14 +63,16 @@ def main() -> int:
         print("nvdisasm: neither on the PATH nor in nvidia-cuda-nvdisasm", file=sys.stderr)
         return 2
     shapes, missing = benchmarks(), False
-    if unknown := set(sys.argv[1:]) - set(shapes):
+    asked = [name for name in sys.argv[1:] if name != "--candidates"]
+    if unknown := set(asked) - set(shapes):
         print(f"unknown shapes {sorted(unknown)}; there are {sorted(shapes)}", file=sys.stderr)
         return 2
+    if len(asked) < len(sys.argv) - 1:
+        return candidates(asked or list(shapes), tool)
     found: Counter[str] = Counter()
-    for name in sys.argv[1:] or shapes:
+    for name in asked or shapes:
         config = submission.pick(shapes[name])
-        cubin = submission.kernel_for(shapes[name], config)[0].__cubin__
-        lines = disassemble(cubin if isinstance(cubin, bytes) else cubin.encode("latin-1"), tool)
+        lines = sass_of(shapes[name], config, tool)
         print(f"{name}: {told(config)}")
         for role, instructions in ROLES.items():
             inside = role_loop(lines, instructions)
