@@ -77,6 +77,7 @@ NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32. The relative error is belo
 import ctypes
 import functools
 import itertools
+import os
 import statistics
 import sys
 import time
@@ -921,10 +922,10 @@ def estimates_of(problem: Problem) -> dict[Config, float]:
     return {config: estimate(config, problem) for config in legal_configs(problem)}
 
 
-def pick(problem: Problem) -> Config:
-    """The configuration by estimate: of those close to the best one, that with the fewest CTAs in a
-    cluster, then the fewest mechanisms, then the best estimate."""
-    estimates = estimates_of(problem)
+def pick(problem: Problem, estimates: dict[Config, float] | None = None) -> Config:
+    """The configuration by estimate, of all unless some are given: of those close to the best one,
+    that with the fewest CTAs in a cluster, then the fewest mechanisms, then the best estimate."""
+    estimates = estimates or estimates_of(problem)
     limit = CLOSE * min(estimates.values())
     close = [config for config, cycles in estimates.items() if cycles <= limit]
     return min(close, key=lambda c: (c.cluster, len(mechanisms(c)), estimates[c]))
@@ -2266,18 +2267,23 @@ def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]
 # On a B200 the first call for a problem tries a few configurations on the caller's tensors and
 # chooses the fastest of those that agree. Only the choice is kept: later calls just launch.
 
+MEASURES = True  # False: the first candidate is taken, on a B200 as elsewhere
 MAX_CANDIDATES = 8
-WORTH_TRYING = 1.15  # an estimate of at most this times the pick's
-FASTER = 0.98  # the pick stays, unless another one takes less than this part of its time
-PROBLEM_SECONDS, PROCESS_SECONDS = 15.0, 75.0  # to compile and run candidates
-L2_CLEAR_BYTES = 1 << 29  # a write of so much takes longer than the host takes to launch
-MIN_ROUNDS, MAX_ROUNDS = 3, 100
+WORTH_TRYING = 1.15  # an estimate of at most this times the first candidate's
+FASTER = 0.98  # the first stays, unless another one takes less than this part of its time
+PROBLEM_SECONDS, PROCESS_SECONDS = 10.0, 30.0  # to compile, run and time candidates
+CALLS, GROUP_CALLS = 50, 15  # between two events, each on inputs of its own, as the boards do
+L2_CLEAR_BYTES = 1 << 29
+CLEAR_SECONDS = 50e-6  # a write of so much takes longer
+MIN_ROUNDS, MAX_ROUNDS = 10, 100
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-3, "equal_nan": True}  # the leaderboards'
+# Variables that Nsight Compute and injected profilers set for the process.
+PROFILERS = "NV_COMPUTE_PROFILER", "NV_NSIGHT_INJECTION", "CUDA_INJECTION64_PATH"
 
 
 @dataclass
 class Trial:
-    """A candidate that ran: how to call it, what it made of c, its times in milliseconds."""
+    """A candidate that ran: what is timed, what it made of c, its times in milliseconds."""
 
     config: Config
     call: Callable[[], None]
@@ -2285,18 +2291,22 @@ class Trial:
     times: list[float]
 
     def agrees_with(self, other: "Trial") -> bool:
-        pairs = zip(self.outputs, other.outputs)
-        return all(torch.allclose(a.float(), b.float(), **TOLERANCE) for a, b in pairs)
+        return agree(self.outputs, other.outputs)
+
+    def usual_times(self) -> list[float]:
+        limit = 1.5 * statistics.median(self.times)
+        return [time for time in self.times if time <= limit]
 
     @property
-    def median(self) -> float:
-        return statistics.median(self.times)
+    def time(self) -> float:
+        """The mean of the usual times. Events may tick in steps: over these a mean is right, and a
+        median is one of two steps."""
+        return statistics.fmean(self.usual_times())
 
     def uncertainty(self) -> float:
-        """Standard error of the median, as a part of it: 1.253 times that of a mean, from the
-        median absolute deviation times 1.483."""
-        deviation = statistics.median(abs(time - self.median) for time in self.times)
-        return 1.86 * deviation / len(self.times) ** 0.5 / self.median
+        """Standard error of the time, as a part of it."""
+        times = self.usual_times()
+        return statistics.stdev(times) / len(times) ** 0.5 / self.time
 
 
 def is_b200(groups: Groups) -> bool:
@@ -2308,64 +2318,112 @@ def is_b200(groups: Groups) -> bool:
     return torch.cuda.get_device_capability()[0] == 10
 
 
+def is_profiled() -> bool:
+    """Whether a profiler has injected itself: it replays each launch some forty times, and times
+    between events mean nothing."""
+    return any(name.startswith(PROFILERS) for name in os.environ)
+
+
 def plainest(problem: Problem) -> Config:
     """One CTA a tile, no cluster, no K split, one tile a CTA."""
     return Config(column_tile=8 if problem.max_columns <= 8 else 64)
 
 
 def candidates(problem: Problem) -> list[Config]:
-    """The pick, the plainest configuration, then the best by estimate of each other combination of
-    mechanisms that is worth trying, the best one first. Several CTAs an SM are not tried: no public
-    kernel is known to have them on a B200 (docs/evidence.md)."""
-    estimates = estimates_of(problem)
-    found = [pick(problem), plainest(problem)]
+    """What is tried, in this order. First the pick; where that has several CTAs an SM, which no
+    public kernel is known to have on a B200 (docs/evidence.md), the pick without, then with them.
+
+    Always among them, should the estimate be wrong: the plainest configuration, the best without a
+    cluster, the best without any mechanism, and another tile for the first one's mechanisms. Then
+    the best by estimate of each other combination of mechanisms that is worth trying."""
+    estimates = {c: cycles for c, cycles in estimates_of(problem).items() if c.ctas_per_sm == 1}
+    first = pick(problem, estimates)
+    by_estimate = sorted(estimates, key=lambda config: estimates[config])
+
+    def best(accepted: Callable[[Config], bool]) -> list[Config]:
+        return [config for config in by_estimate if accepted(config)][:1]
+
+    used = mechanisms(first)
+    found = [first, pick(problem), plainest(problem)]
+    found += best(lambda config: config.cluster == 1 and mechanisms(config) != ())
+    found += best(lambda config: mechanisms(config) == ())
+    found += best(lambda config: mechanisms(config) == used and config != first)
     combinations = {mechanisms(config) for config in found}
-    limit = WORTH_TRYING * estimates.get(found[0], 0.0)
-    for config in sorted(estimates, key=lambda config: estimates[config]):
-        if estimates[config] > limit:
-            break
-        if mechanisms(config) not in combinations and config.ctas_per_sm == 1:
+    limit = WORTH_TRYING * estimates[first]
+    for config in by_estimate:
+        if estimates[config] <= limit and mechanisms(config) not in combinations:
             combinations.add(mechanisms(config))
             found.append(config)
     return list(dict.fromkeys(found))[:MAX_CANDIDATES]
 
 
-def try_all(problem: Problem, groups: Groups, seconds: float) -> list[Trial]:
-    """Run the candidates once each, as many as this time allows. One that raises when it compiles
-    or launches is left out. A fault on the device, or a hang, would end the process."""
-    end = time.monotonic() + seconds
+def other_bytes(tensor: torch.Tensor, key: str) -> torch.Tensor:
+    """A copy of which each byte differs: all bits of codes, one of scales, which stay finite."""
+    if key == "c":
+        return tensor.clone()
+    copy = tensor.view(torch.uint8).clone()
+    copy.bitwise_xor_(8 if key[0] == "s" else 255)
+    if key[0] == "s":
+        copy.clamp_(max=0x7E)
+    return copy.view(tensor.dtype)
+
+
+def copy_of(groups: Groups, make: Callable[[torch.Tensor, str], torch.Tensor]) -> Groups:
+    return [{key: make(tensor, key) for key, tensor in tensors.items()} for tensors in groups]
+
+
+def forget(groups: Groups) -> None:
+    """So that what is not written differs."""
+    for tensors in groups:
+        tensors["c"].fill_(float("nan"))
+
+
+def agree(found: Iterable[torch.Tensor], expected: Iterable[torch.Tensor]) -> bool:
+    pairs = zip(found, expected)
+    return all(torch.allclose(a.float(), b.float(), **TOLERANCE) for a, b in pairs)
+
+
+def run_once(problem: Problem, groups: Groups, others: Groups, config: Config) -> list:
+    """What a configuration makes of c, after other data has passed through the kernel: bytes that
+    it reads too early are not those of its predecessor."""
+    call = bind(problem, groups, config)
+    bind(problem, others, config)()
+    forget(groups)
+    call()
+    torch.cuda.synchronize()
+    return [tensors["c"].clone() for tensors in groups]
+
+
+def try_all(problem: Problem, groups: Groups, end: float) -> list[Trial]:
+    """Run the candidates, until the time `end`. Each is named before: where one hangs, its line is
+    the last. One that raises is left out; if it took the GPU with it, all ends here."""
+    others = copy_of(groups, other_bytes)
     trials = []
-    results = [tensors["c"] for tensors in groups]
     for config in candidates(problem):
         if trials and time.monotonic() > end:
             break
+        report(f"trying {config}")
         try:
-            call = bind(problem, groups, config)
-            for c in results:
-                c.fill_(float("nan"))  # what is not written differs
-            call()
-            trials.append(Trial(config, call, [c.clone() for c in results], []))
+            outputs = run_once(problem, groups, others, config)
         except Exception as error:
             report(f"{config} is left out: {type(error).__name__}: {error}")
+            try:
+                torch.cuda.synchronize()
+            except Exception:
+                raise RuntimeError(f"the GPU is lost since this ran: {config}") from error
+        else:
+            trials.append(Trial(config, lambda: None, outputs, []))
     return trials
 
 
 def trusted(trials: list[Trial], plain: Config) -> list[Trial]:
-    """The trials whose results agree with the plainest configuration's. Where that one differs from
-    all others and these agree, it is the wrong one: then the first of the others, untimed."""
-    reference = next((trial for trial in trials if trial.config == plain), None)
-    if reference is None:
-        return trials[:1]
-    agreeing = [trial for trial in trials if trial.agrees_with(reference)]
-    others = [trial for trial in trials if trial is not reference]
-    if len(agreeing) == 1 and all(trial.agrees_with(others[0]) for trial in others[1:]):
-        if len(others) > 1:
-            report(f"{plain} differs from {len(others)} configurations that agree")
-            return others[:1]
-    wrong = next((trial for trial in trials if not trial.agrees_with(reference)), None)
-    if wrong is not None:
-        report(f"{wrong.config} is left out: {first_difference(wrong, reference)}")
-    return agreeing
+    """The trials that agree with the one that most agree with; on a tie, with the plainest."""
+    order = sorted(trials, key=lambda trial: trial.config != plain)
+    reference = max(order, key=lambda trial: sum(map(trial.agrees_with, trials)))
+    for trial in trials:
+        if not trial.agrees_with(reference):
+            report(f"{trial.config} is left out: {first_difference(trial, reference)}")
+    return [trial for trial in trials if trial.agrees_with(reference)]
 
 
 def first_difference(trial: Trial, reference: Trial) -> str:
@@ -2375,47 +2433,85 @@ def first_difference(trial: Trial, reference: Trial) -> str:
         if wrong.any():
             at = tuple(wrong.nonzero()[0].tolist())
             name = "c" + group_suffix(group, len(trial.outputs))
-            return f"{name}{list(at)} is {found[at]:g}, {expected[at]:g} in the plainest"
+            return f"{name}{list(at)} is {found[at]:g}, {expected[at]:g} of {reference.config}"
     return "no difference"
 
 
-def measure(trials: list[Trial]) -> None:
-    """Time the trials by turns, each after a write that clears the L2, until the median of each is
-    known to half a percent."""
+def calls_timed(problem: Problem) -> int:
+    if problem.is_gemv:
+        return 1
+    return CALLS if len(problem.groups) == 1 else GROUP_CALLS
+
+
+def measure(trials: list[Trial], end: float = float("inf")) -> None:
+    """Time the trials by turns, another one first in each round, until the time of each is known to
+    half a percent. Before each a write clears the L2, and takes longer than the host to launch."""
     clear = torch.zeros(L2_CLEAR_BYTES, dtype=torch.uint8, device=trials[0].outputs[0].device)
-    for done in range(1, MAX_ROUNDS + 1):
-        events = []
-        for trial in trials:
+    begin = time.perf_counter()
+    trials[0].call()
+    num_clears = 1 + int((time.perf_counter() - begin) / CLEAR_SECONDS)
+    for done in range(MAX_ROUNDS):
+        first = done % len(trials)
+        for trial in trials[first:] + trials[:first]:
             start = torch.cuda.Event(enable_timing=True)
-            end = torch.cuda.Event(enable_timing=True)
-            clear.zero_()
+            stop = torch.cuda.Event(enable_timing=True)
+            for _ in range(num_clears):
+                clear.zero_()
             start.record()
             trial.call()
-            end.record()
-            events.append((start, end))
-        end.synchronize()
-        for trial, (start, end) in zip(trials, events):
-            trial.times.append(start.elapsed_time(end))
-        if done >= MIN_ROUNDS and max(trial.uncertainty() for trial in trials) < 0.005:
+            stop.record()
+            stop.synchronize()
+            trial.times.append(start.elapsed_time(stop))
+        known = done + 1 >= MIN_ROUNDS and max(t.uncertainty() for t in trials) < 0.005
+        if known or time.monotonic() > end:
             break
 
 
+def fastest(trials: list[Trial], work: list[Groups]) -> Trial:
+    """The first trial, unless another is faster by more than 2 %; one whose results are no longer
+    what they were before the timing is left out."""
+    while len(trials) > 1:
+        best = min(trials, key=lambda trial: trial.time)
+        if best.time >= FASTER * trials[0].time:
+            best = trials[0]
+        for groups in work:
+            forget(groups)
+        best.call()
+        results = [[tensors["c"] for tensors in groups] for groups in work]
+        if all(agree(result, best.outputs) for result in results):
+            return best
+        report(f"{best.config} is left out: its c differs after the timing")
+        trials = [trial for trial in trials if trial is not best]
+    return trials[0]
+
+
 def measured_choice(problem: Problem, groups: Groups, seconds: float) -> Config:
-    """The fastest candidate by its median; the pick, unless another is faster by more than 2 %."""
-    trials = try_all(problem, groups, seconds)
+    end = time.monotonic() + seconds
+    trials = try_all(problem, groups, end)
     if not trials:
-        return pick(problem)  # whose error its launch shows
+        return candidates(problem)[0]  # whose error its launch shows
     trials = trusted(trials, plainest(problem))
     if len(trials) == 1:
         return trials[0].config
-    measure(trials)
-    first = trials[0]
-    best = min(trials, key=lambda trial: trial.median)
-    return best.config if best.median < FASTER * first.median else first.config
+    calls = calls_timed(problem)
+    work = [groups] + [copy_of(groups, lambda t, _: t.clone()) for _ in range(calls - 1)]
+    for trial in trials:
+        launches = [bind(problem, tensors, trial.config) for tensors in work]
+        trial.call = functools.partial(call_all, launches)
+    measure(trials, end)
+    chosen = fastest(trials, work)
+    times = ", ".join(f"{1e3 * trial.time / calls:.2f}" for trial in trials)
+    report(f"chose {chosen.config} of {len(trials)} that agree: {times} us")
+    return chosen.config
+
+
+def call_all(launches: Sequence[Callable[[], None]]) -> None:
+    for call in launches:
+        call()
 
 
 def report(message: str) -> None:
-    print(f"submission.py: {message}", file=sys.stderr)
+    print(f"submission.py: {message}", file=sys.stderr, flush=True)
 
 
 class Choices:
@@ -2433,8 +2529,12 @@ class Choices:
 
     def choose(self, problem: Problem, groups: Groups) -> Config:
         check_operands(problem, groups)  # before anything is compiled
-        if not is_b200(groups) or self.seconds_left <= 0:
+        if not is_b200(groups):
             return pick(problem)
+        if not MEASURES or is_profiled() or self.seconds_left <= 0:
+            config = candidates(problem)[0]
+            report(f"chose {config} without measuring")
+            return config
         start = time.monotonic()
         config = measured_choice(problem, groups, min(PROBLEM_SECONDS, self.seconds_left))
         self.seconds_left -= time.monotonic() - start

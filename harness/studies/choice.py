@@ -33,6 +33,8 @@ def connect(kind: str) -> None:
         # Emulation takes longer than a budget of seconds on a GPU.
         submission.PROBLEM_SECONDS = submission.PROCESS_SECONDS = float("inf")
         submission.CHOICES.seconds_left = float("inf")
+        submission.CALLS = submission.GROUP_CALLS = 1
+        submission.MIN_ROUNDS = 2
     elif kind == "hopper":
         from b200.hopper.backend import HopperGpu
 
@@ -54,8 +56,8 @@ def watch(case: cases.Case, kind: str, device: str) -> dict[str, Any]:
     trials: list[submission.Trial] = []
     measure = submission.measure
 
-    def measured(given: list[submission.Trial]) -> None:
-        measure(given)
+    def measured(given: list[submission.Trial], end: float) -> None:
+        measure(given, end)
         trials.extend(given)
 
     data = data_on(kind, case)
@@ -69,10 +71,11 @@ def watch(case: cases.Case, kind: str, device: str) -> dict[str, Any]:
         submission.measure = measure
     seconds = time.monotonic() - start
     right, message = check_implementation(data, result)
-    medians = {trial.config: 1e3 * trial.median for trial in trials}
+    calls = submission.calls_timed(problem)
+    times = {trial.config: 1e3 * trial.time / calls for trial in trials}
     chosen = submission.CHOICES.configs[problem]
     pick = submission.pick(problem)
-    both = chosen in medians and pick in medians
+    both = chosen in times and pick in times
     return {
         "problem": case.problem.name,
         "case": case.text,
@@ -83,9 +86,9 @@ def watch(case: cases.Case, kind: str, device: str) -> dict[str, Any]:
         "seconds": round(seconds, 2),
         "pick": told(pick),
         "chosen": told(chosen),
-        "of_pick": round(medians[chosen] / medians[pick], 4) if both else None,
+        "of_pick": round(times[chosen] / times[pick], 4) if both else None,
         "tried": [
-            {"config": told(t.config), "us": round(medians[t.config], 3), "rounds": len(t.times)}
+            {"config": told(t.config), "us": round(times[t.config], 3), "rounds": len(t.times)}
             for t in trials
         ],
     }

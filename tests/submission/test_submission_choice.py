@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import random
+import re
+import statistics
 import time
 from types import SimpleNamespace
 
@@ -20,8 +24,9 @@ PAIRS, SPLIT = Config(cta_group=2), Config(split_k=2)
 class Chip:
     """Stands in for a B200: each configuration writes a value and takes a time, both given."""
 
-    def __init__(self, monkeypatch, milliseconds, values=None, failing=()):
+    def __init__(self, monkeypatch, milliseconds, values=None, failing=(), faulting=()):
         self.milliseconds, self.values, self.failing = milliseconds, values or {}, failing
+        self.faulting, self.lost = faulting, False
         self.now, self.calls = 0.0, []
         chip = self
 
@@ -39,12 +44,21 @@ class Chip:
                 return end.at - self.at
 
         monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "synchronize", self.synchronize)
+        monkeypatch.setattr(submission, "CALLS", 2)
         monkeypatch.setattr(submission, "L2_CLEAR_BYTES", 16)
         monkeypatch.setattr(submission, "is_b200", lambda groups: True)
         monkeypatch.setattr(submission, "CHOICES", submission.Choices())
-        monkeypatch.setattr(submission, "pick", lambda problem: next(iter(milliseconds)))
+        monkeypatch.setattr(submission, "pick", lambda problem, _=None: next(iter(milliseconds)))
         monkeypatch.setattr(submission, "candidates", lambda problem: list(milliseconds))
         monkeypatch.setattr(submission, "bind", self.bind)
+
+    def synchronize(self):
+        """Raises once a fault has happened, and ever after, as CUDA does."""
+        if self.calls and self.calls[-1] in self.faulting:
+            self.lost = True
+        if self.lost:
+            raise RuntimeError("an illegal instruction was encountered")
 
     def bind(self, problem, groups, config):
         if config in self.failing:
@@ -78,24 +92,116 @@ def test_two_percent_are_not_enough(monkeypatch):
     assert choose()[0] == PAIRS
 
 
-def test_the_median_counts_and_rounds_go_on_until_it_is_known(monkeypatch):
-    """A candidate whose times scatter by 10 %, and are 1.05 times the pick's."""
-    chip = Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.0})
-    scattered = iter([0.95, 1.05, 1.15] * 40)
-    call = chip.bind
+def test_each_candidate_is_named_before_it_runs(monkeypatch, capsys):
+    chip = Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.9})
+    told = []
+    monkeypatch.setattr(submission, "report", lambda text: told.append((text, len(chip.calls))))
+    choose()
+    assert told[:3] == [(f"trying {PAIRS}", 0), (f"trying {Config()}", 2), (f"trying {SPLIT}", 4)]
+    assert told[3][0].startswith(f"chose {SPLIT} of 3 that agree: ")
+
+
+def test_a_fault_is_blamed_on_the_one_that_ran(monkeypatch, capsys):
+    Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.9}, faulting=[Config()])
+    with pytest.raises(RuntimeError, match=re.escape(f"since this ran: {Config()}")):
+        choose()
+    told = capsys.readouterr().err
+    assert f"{Config()} is left out: RuntimeError: an illegal instruction" in told
+    assert f"trying {SPLIT}" not in told
+
+
+def test_stale_data_differs(monkeypatch, capsys):
+    """One that returns what the launch before it would have: other data's result."""
+    chip = Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.5})
+    seen = []
 
     def bind(problem, groups, config):
-        kernel = call(problem, groups, config)
+        def call():
+            value = float(groups[0]["a"].view(torch.uint8)[0, 0, 0])
+            seen.append(value)
+            stale = seen[-2] if config == SPLIT and len(seen) > 1 else value
+            groups[0]["c"].fill_(stale)
+            chip.now += chip.milliseconds[config]
 
-        def scatter():
-            kernel()
-            chip.now += next(scattered) if config == SPLIT else 0.0
-
-        return scatter
+        return call
 
     monkeypatch.setattr(submission, "bind", bind)
     assert choose()[0] == PAIRS
-    assert submission.MIN_ROUNDS < chip.calls.count(SPLIT) - 1 <= submission.MAX_ROUNDS
+    assert f"{SPLIT} is left out: c[0, 0, 0] is" in capsys.readouterr().err
+
+
+def test_results_that_differ_after_the_timing(monkeypatch, capsys):
+    chip = Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.5})
+    whole = chip.bind
+
+    def bind(problem, groups, config):
+        call = whole(problem, groups, config)
+
+        def late():
+            call()
+            if config == SPLIT and chip.calls.count(SPLIT) > 20:
+                groups[0]["c"].fill_(3.0)
+
+        return late
+
+    monkeypatch.setattr(submission, "bind", bind)
+    assert choose()[0] == PAIRS
+    assert f"{SPLIT} is left out: its c differs after the timing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["profiler", "off"])
+def test_without_measuring_the_first_candidate_is_taken(monkeypatch, capsys, how):
+    chip = Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.5})
+    if how == "off":
+        monkeypatch.setattr(submission, "MEASURES", False)
+    else:
+        monkeypatch.setenv("NV_COMPUTE_PROFILER_PERFWORKS_DIR", "/opt/ncu")
+    assert choose()[0] == PAIRS and chip.calls == [PAIRS]
+    assert "without measuring" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("step, most", [(0.0, 0.3), (2.048, 0.6)])
+def test_what_measuring_loses(monkeypatch, step, most):
+    """Mean regret in percent, 60 sets of six candidates up to 10 % apart, 1 % noise; the events of
+    a single call tick in steps of so many us."""
+    rng, regrets = random.Random(3), []
+    monkeypatch.setattr(submission, "L2_CLEAR_BYTES", 16)
+    for _ in range(60):
+        base = rng.uniform(7.5, 12)
+        times = [base * (1 + rng.uniform(0, 0.1)) for _ in range(6)]
+        order: list[int] = []
+
+        class Event:
+            def __init__(self, enable_timing):
+                pass
+
+            def record(self):
+                pass
+
+            def synchronize(self):
+                pass
+
+            def elapsed_time(self, end, order=order, times=times):
+                time = times[order.pop()]
+                time += abs(rng.gauss(0, 0.01 * time))
+                if step:
+                    at = rng.random() * step
+                    time = (math.floor((at + time) / step) - math.floor(at / step)) * step
+                return time / 1000
+
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        trials = [
+            submission.Trial(
+                Config(), lambda i=i, order=order: order.append(i), [torch.zeros(1)], []
+            )
+            for i in range(6)
+        ]
+        submission.measure(trials)
+        best = min(trials, key=lambda trial: trial.time)
+        first = trials[0]
+        chosen = best if best.time < submission.FASTER * first.time else first
+        regrets.append(100 * (times[trials.index(chosen)] / min(times) - 1))
+    assert statistics.fmean(regrets) <= most
 
 
 def test_a_candidate_that_differs_is_left_out_and_named(monkeypatch, capsys):
@@ -103,8 +209,8 @@ def test_a_candidate_that_differs_is_left_out_and_named(monkeypatch, capsys):
     config, c = choose()
     assert config == PAIRS and torch.all(c == 1)
     told = capsys.readouterr().err
-    assert f"{SPLIT} is left out: c[0, 0, 0] is 1.5, 1 in the plainest" in told
-    assert told.count("\n") == 1
+    assert f"{SPLIT} is left out: c[0, 0, 0] is 1.5, 1 of {Config()}" in told
+    assert told.count("left out") == 1
 
 
 def test_what_a_candidate_does_not_write_differs(monkeypatch, capsys):
@@ -122,11 +228,10 @@ def test_a_pick_that_differs_is_left_out(monkeypatch, capsys):
     assert f"{PAIRS} is left out" in capsys.readouterr().err
 
 
-def test_a_plainest_one_that_alone_differs_is_named_and_the_pick_stays(monkeypatch, capsys):
-    chip = Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.5}, {Config(): 7.0})
-    assert choose()[0] == PAIRS
-    assert f"{Config()} differs from 2 configurations that agree" in capsys.readouterr().err
-    assert chip.calls.count(SPLIT) == 1  # not timed
+def test_a_plainest_one_that_alone_differs_is_left_out(monkeypatch, capsys):
+    Chip(monkeypatch, {PAIRS: 1.0, Config(): 1.2, SPLIT: 0.5}, {Config(): 7.0})
+    assert choose()[0] == SPLIT
+    assert f"{Config()} is left out: c[0, 0, 0] is 7, 1 of {PAIRS}" in capsys.readouterr().err
 
 
 def test_a_candidate_that_raises_is_skipped(monkeypatch, capsys):
@@ -198,17 +303,21 @@ def test_a_b200_is_real(monkeypatch, is_cuda, devices, capability, expected):
 
 @pytest.mark.parametrize("problem", [gemv(4096, 7168, 8), dual(3072, 256, 4096), PROBLEM])
 def test_candidates(problem):
-    """The pick, the plainest one, then others in order, each with mechanisms of its own."""
+    """The first has a witness; then what can repair a wrong estimate, then others in order."""
     found = submission.candidates(problem)
-    assert found[0] == submission.pick(problem)
-    assert submission.plainest(problem) in found[:2]
+    assert found[0].ctas_per_sm == 1 and submission.pick(problem) in found[:2]
+    assert submission.plainest(problem) in found[:3]
     assert len(found) == len(set(found)) <= submission.MAX_CANDIDATES
-    used = [submission.mechanisms(config) for config in found[2:]]
-    assert len(used) == len(set(used)) and submission.mechanisms(found[0]) not in used
-    estimates = [submission.estimate(config, problem) for config in found[2:]]
-    assert estimates == sorted(estimates)
-    limit = submission.WORTH_TRYING * submission.estimate(found[0], problem)
-    assert all(cycles <= limit for cycles in estimates)
+    used = submission.mechanisms(found[0])
+    legal = [c for c in submission.legal_configs(problem) if c.ctas_per_sm == 1]
+
+    def best(accepted):
+        of_them = filter(accepted, legal)
+        return min(of_them, key=lambda c: submission.estimate(c, problem), default=found[0])
+
+    assert best(lambda c: c.cluster == 1 and submission.mechanisms(c)) in found
+    assert best(lambda c: not submission.mechanisms(c)) in found
+    assert best(lambda c: submission.mechanisms(c) == used and c != found[0]) in found
     for config in found:
         submission.check(config, problem)
 
@@ -228,11 +337,13 @@ def test_by_modelled_events_the_best_candidate_is_taken(monkeypatch, name):
     monkeypatch.setattr(submission, "is_b200", lambda groups: True)
     for name in ("PROBLEM_SECONDS", "PROCESS_SECONDS"):
         monkeypatch.setattr(submission, name, 1e6)  # of the emulator's
+    monkeypatch.setattr(submission, "CALLS", 1)
+    monkeypatch.setattr(submission, "MIN_ROUNDS", 2)
     measure = submission.measure
 
-    def kept(trials):
-        measure(trials)
-        times.update({trial.config: trial.median for trial in trials})
+    def kept(trials, end):
+        measure(trials, end)
+        times.update({trial.config: trial.time for trial in trials})
 
     monkeypatch.setattr(submission, "measure", kept)
     submission.custom_kernel(inputs(problem, seed=2))
