@@ -14,9 +14,10 @@ software B200, or on a Hopper GPU with only the tensor core in software.
     python eval.py compare A.py B.py gemm            submissions side by side
     python eval.py ladder TIMES.csv FOLDER --json F  modelled against published times of versions
     python eval.py official FOLDER test              an organiser's problem folder in its own way
+    python eval.py lint FILE                         would the boards' upload and runner take it?
 
-Exit status: 0 all right, 2 bad arguments or set-up, 110 CUDA error, 111 no pipe, 112 wrong result
-or error, 113 bad case file of the runner, 114 timeout, 120 output cannot be written, 130
+Exit status: 0 all right, 2 bad arguments or set-up, 110 CUDA error, 111 no pipe, 112 wrong result,
+error or refused, 113 bad case file of the runner, 114 timeout, 120 output cannot be written, 130
 interrupted, 141 nobody reads the output.
 """
 
@@ -31,6 +32,7 @@ from harness.evaluator import dependencies
 COMMANDS = {  # with arguments of their own
     "compare": "harness.studies.compare",
     "ladder": "harness.studies.ladder",
+    "lint": "harness.lint.command",
     "official": "harness.evaluator.official",
     "--official": "harness.evaluator.official",
     "qualify": "harness.qualify.run",

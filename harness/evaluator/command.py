@@ -21,6 +21,7 @@ from harness.evaluator.devices import Device, SetupError
 from harness.evaluator.jobs import jobs_of
 from harness.evaluator.report import JsonReport, TextReport
 from harness.evaluator.selection import select
+from harness.lint import command as lint
 
 INTERRUPTED, NO_READER = 130, 141  # as a shell reports SIGINT and SIGPIPE
 
@@ -75,7 +76,18 @@ def _main(
         return protocol.exit_code(trials.tune(arguments, jobs, chosen, device, workers))
     kind = JsonReport if arguments.json else TextReport
     reports.append(kind(device, arguments.mode, show_output=arguments.output))
-    return protocol.exit_code(running.run(jobs, chosen, device.method, workers, reports))
+    status = protocol.exit_code(running.run(jobs, chosen, device.method, workers, reports))
+    if arguments.mode != "leaderboard" or pipe:  # behind a pipe is a runner that has taken it
+        return status
+    refused = _lint(arguments, chosen)
+    return status or refused
+
+
+def _lint(arguments: argparse.Namespace, chosen: Sequence[Case]) -> int:
+    """Whether a board would take the file at all. JSON lines have stdout for themselves."""
+    out = sys.stderr if arguments.json else sys.stdout
+    problems = [case.problem.name for case in chosen]
+    return lint.last_step(Path(arguments.submission), problems, out)
 
 
 def _check_choices(submission: Path) -> None:

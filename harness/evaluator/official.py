@@ -9,7 +9,8 @@ laid beside the submission in a scratch directory. As their runner does (gpu-mod
 run_eval.py), `python submission.py` runs alone first, then `python eval.py MODE CASEFILE` with
 POPCORN_FD a pipe, and POPCORN_SEED where --seed is given. Both have the software B200 installed,
 and so has the worker that their eval.py spawns. What their harness writes into the pipe is printed
-as it comes; what it and the checker say on stderr stays there. Exit status: their harness's.
+as it comes; what it and the checker say on stderr stays there. Last comes what `eval.py lint` has
+to say of the file, on stderr. Exit status: their harness's, else that of lint.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+
+from harness.lint import command as lint
 
 ROOT = Path(__file__).resolve().parents[2]
 MODES = ("test", "benchmark", "leaderboard", "profile")
@@ -184,4 +187,6 @@ def main(argv: Sequence[str]) -> int:
     )
     with tempfile.TemporaryDirectory(prefix="official-") as scratch:
         lay_out(folder, arguments.submission, Path(scratch))
-        return run(arguments, folder, Path(scratch))
+        status = run(arguments, folder, Path(scratch))
+    refused = lint.last_step(arguments.submission, [arguments.folder.name], sys.stderr)
+    return status or refused
