@@ -12,6 +12,7 @@ from harness.lint.reach import reached
 from harness.lint.submission import Found, Submission, dotted
 
 CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException", ""}
+IMPORTERS = ("importlib.import_module", "import_module", "__import__")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
 
 
@@ -42,10 +43,14 @@ def imports(submission: Submission) -> Iterator[Import]:
             names = tuple(alias.name for alias in node.names)
             yield Import(node.lineno, node.module or "", names, bool(node.level), caught)
         elif isinstance(node, ast.Call) and node.args:
-            called, first = dotted(node.func), node.args[0]
-            literal = isinstance(first, ast.Constant) and isinstance(first.value, str)
-            if literal and called in ("importlib.import_module", "import_module", "__import__"):
-                yield Import(node.lineno, first.value, optional=caught)
+            name = _literal(node.args[0])
+            if name is not None and dotted(node.func) in IMPORTERS:
+                yield Import(node.lineno, name, optional=caught)
+
+
+def _literal(node: ast.expr) -> str | None:
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, str) else None
 
 
 def _optional(tree: ast.Module) -> set[int]:

@@ -59,8 +59,9 @@ def _bound(node: ast.AST) -> set[str]:
         return {node.name}
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return {alias.asname or alias.name for alias in node.names}
-    stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    return {node.id} if stored else set()
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return {node.id}
+    return set()
 
 
 def _takes_one(arguments: ast.arguments) -> bool:

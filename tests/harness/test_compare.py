@@ -166,6 +166,20 @@ def test_an_organisers_folder_runs_in_its_own_way(folder, command):
         "seed: 7",
     ], done.stderr
     assert done.returncode == 112
+    assert done.returncode == 112
+    assert "mine.py: nothing that a board refuses" in done.stderr  # lint is the last step
+
+
+def test_an_organisers_folder_ends_with_the_status_of_lint(folder, command, tmp_path):
+    """Their harness passes a file that a board's upload would refuse."""
+    pytest.importorskip("yaml")
+    (folder / "harness.py").write_text("import submission\n")
+    arguments = ("--official", str(folder), "test", "--submission", "mine.py")
+    assert command(*arguments).returncode == 0
+    mine = tmp_path / "mine.py"
+    mine.write_text(mine.read_text() + "# no stream\n")
+    done = command(*arguments)
+    assert done.returncode == 112 and "mine.py: refused, for 1 reason" in done.stderr
 
 
 def test_what_is_wrong_with_a_folder_is_said(folder, tmp_path, capsys):
