@@ -15,7 +15,8 @@ from harness.evaluator import devices
 from task import INPUT_KINDS, PROBLEMS
 
 MODES = ("test", "benchmark", "leaderboard", "profile", "diff", "tune")
-OTHERS = ("compare", "official", "qualify", "ladder")  # commands with arguments of their own
+# Commands with arguments of their own.
+OTHERS = ("compare", "lint", "official", "qualify", "ladder")
 MOST = {"random": 10_000, "smallest": 10_000, "jobs": 256, "timeout": 1e6, "configs": 10_000}
 TIMEOUT = {
     "test": 180.0,
