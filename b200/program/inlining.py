@@ -15,12 +15,15 @@ memory, which both sides name alike. Recursion and calls through a pointer stay 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
 MARK = ".inlined;"  # begins the scope of a body: its lines count
 _SEQUENCE = re.compile(r"\{ // callseq (\d+), \d+(.*?)\} // callseq \1\b", re.S)
-_CALL = re.compile(r"\bcall(?:\.uni)?\s+(?:\(\s*([\w$]+)\s*\)\s*,\s*)?([\w$]+)\s*,\s*\(([^)]*)\)\s*;")
+_CALL = re.compile(
+    r"\bcall(?:\.uni)?\s+(?:\(\s*([\w$]+)\s*\)\s*,\s*)?([\w$]+)\s*,\s*\(([^)]*)\)\s*;"
+)
 _FUNCTION = re.compile(r"\.func\s*(?:\(([^)]*)\))?\s*([\w$]+)\s*\(([^)]*)\)[^{};]*\{", re.S)
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)\s*(?:\[\s*(\d+)\s*\])?\s*;"
@@ -99,7 +102,7 @@ def _local(text: str, given: list[str], number: int) -> str:
         size = int(bits.group(0)) // 8 if bits else 1
         return f".local .align {align or size} .b8 {name}[{size * int(length or 1)}];"
 
-    text = _in_local_memory(_PARAMETER.sub(declare, text))
+    text = _named_in_local_memory(_PARAMETER.sub(declare, text), given)
     for name in given:
         text = re.sub(rf"(?<![\w$%]){re.escape(name)}(?![\w$])", f"{name}$in{number}", text)
     return text
@@ -109,20 +112,16 @@ def _callee(body: str, names: dict[str, str], number: int) -> str:
     """A function's body in the place of a call. names: of its parameters -> the caller's."""
     body = re.sub(r"(?<![\w$.%])ret(?:\.uni)?\s*;", f"bra $inlined_return{number};", body)
     body = re.sub(r"(?<![\w$])(\w*__local_depot\d+)(?![\w$])", rf"\1$in{number}", body)
-    body = _own_parameters_in_local_memory(body, names)
+    body = _named_in_local_memory(body, names)
     for name, callers in names.items():
         body = re.sub(rf"(?<![\w$%]){re.escape(name)}(?![\w$])", f"{callers}$in{number}", body)
     return body
 
 
-def _own_parameters_in_local_memory(body: str, names: dict[str, str]) -> str:
-    pattern = "|".join(map(re.escape, names)) or "$^"
-    lines = (
-        _in_local_memory(line) if re.search(rf"\[\s*(?:{pattern})(?![\w$])", line) else line
-        for line in body.split("\n")
-    )
-    return "\n".join(lines)
-
-
-def _in_local_memory(text: str) -> str:
-    return re.sub(r"\b(ld|st)\.param\b", r"\1.local", text)
+def _named_in_local_memory(text: str, names: Iterable[str]) -> str:
+    """Accesses of these parameters, as of local memory. A kernel's own stay what they are."""
+    pattern = "|".join(map(re.escape, names))
+    if not pattern:
+        return text
+    access = re.compile(rf"\b(ld|st)\.param\b([^;\[]*\[\s*(?:{pattern})(?![\w$]))")
+    return access.sub(r"\1.local\2", text)

@@ -30,7 +30,9 @@ def convert_packed(mods: Modifiers) -> Pure:
         return _to_small(mods, source, target)
     if source == "f32":
         return _to_half_pair(mods, target)
-    if (source in NARROW and target == "f16x2") or (source in SCALES and target == "bf16x2"):
+    if (source in NARROW and target in ("f16x2", "bf16x2")) or (
+        source in SCALES and target == "bf16x2"
+    ):
         return _from_small(mods, source, target)
     raise mods.unsupported("this pair of types is not modelled")
 
@@ -114,7 +116,9 @@ def _to_small(mods: Modifiers, source: str, target: str) -> Pure:
 
 
 def _from_small(mods: Modifiers, source: str, target: str) -> Pure:
-    """cvt.rn{.relu}.f16x2.<pair>, cvt.rn.bf16x2.ue8m0x2: exact."""
+    """cvt.rn{.relu}.{f16x2,bf16x2}.<pair>, cvt.rn.bf16x2.ue8m0x2: exact. bf16x2 of the narrow floats
+    is of PTX ISA 9.2.
+    """
     mods.one("rn")
     relu = source in NARROW and mods.flag("relu")
     mods.done()

@@ -180,6 +180,9 @@ def test_small_floats(small):
         ]
         back = execute(f"cvt.rn.f16x2.{small}x2", ["b32"], [d], got)
         halves = back.astype(np.uint32).view(np.float16).reshape(32, 2)
+        brains = execute(f"cvt.rn.bf16x2.{small}x2", ["b32"], [d], got).astype(np.uint32)
+        singles = np.stack((brains << 16, brains & 0xFFFF0000), 1).view(np.float32)
+        assert (singles == halves).all()
         signs = np.where(np.signbit(row), -1.0, 1.0)
         assert halves[:, 1].tolist() == [
             s * table[nearest_code(abs(float(x)), table)] for s, x in zip(signs, row)

@@ -63,6 +63,7 @@ $L1:
 	.param .align 4 .b8 retval0[8];
 	st.param.v2.b32 [param0], {%r2, %r1};
 	call.uni (retval0), swap, (param0);
+	ld.param.u64 %rd1, [out];
 	ld.param.v2.b32 {%r3, %r4}, [retval0];
 	} // callseq 0
 	{ // callseq 1, 0
@@ -72,7 +73,6 @@ $L1:
 	call.uni (retval0), twice, (param0);
 	ld.param.b32 %r5, [retval0];
 	} // callseq 1
-	ld.param.u64 %rd1, [out];
 	mul.wide.u32 %rd2, %r1, 8;
 	add.s64 %rd3, %rd1, %rd2;
 	st.global.v2.u32 [%rd3], {%r3, %r5};
