@@ -116,8 +116,8 @@ def _to_small(mods: Modifiers, source: str, target: str) -> Pure:
 
 
 def _from_small(mods: Modifiers, source: str, target: str) -> Pure:
-    """cvt.rn{.relu}.{f16x2,bf16x2}.<pair>, cvt.rn.bf16x2.ue8m0x2: exact. bf16x2 of the narrow floats
-    is of PTX ISA 9.2.
+    """cvt.rn{.relu}.{f16x2,bf16x2}.<pair>, cvt.rn.bf16x2.ue8m0x2: exact. bf16x2 of narrow floats is
+    of PTX ISA 9.2.
     """
     mods.one("rn")
     relu = source in NARROW and mods.flag("relu")

@@ -1,8 +1,8 @@
 """Remarks on code that Triton's compiler writes, which the kernel's author cannot change.
 
 Each was read against the PTX ISA and against what Triton emits (63068fcc; docs/triton.md has the
-table). They are true, as portability or in the last bit. So they are kept apart from the findings of a
-launch, and said once in a process.
+table). They are true, as portability or in the last bit. So they are kept apart from the findings
+of a launch, and said once in a process.
 
 - An mbarrier is used by the TMA unit or the tensor core without a fence after its initialisation.
   Triton emits fence.mbarrier_init where a cluster has more than one CTA, and its pass for proxy
