@@ -73,7 +73,8 @@ class Entry:
     factory: Callable
     out: int = 1
     may_block: bool = False
-    # Are results the same in all lanes? "never", "always", or "args": if the arguments are.
+    # Are results the same in all lanes? "never", "always", "args": if the arguments are, or
+    # "group": if the membermask, the last operand, is.
     uniform: str = "never"
     # Do the registers of a vector come as one array [registers, 32], not as an array each?
     rows: bool = False
@@ -126,7 +127,9 @@ def find(opcode: str) -> Entry | None:
 
 
 class Blocked(Exception):
-    """Raised by a run function that must wait: executed again after `waitable.notify()`."""
+    """Raised by a run function that must wait: executed again after `waitable.notify()`. None: it
+    is executed again at once.
+    """
 
     def __init__(self, waitable):
         self.waitable = waitable
@@ -204,3 +207,19 @@ def as_bools(mask: int) -> np.ndarray:
 def as_mask(bools: np.ndarray) -> int:
     """A boolean array of 32 as an int mask."""
     return int.from_bytes(np.packbits(bools, bitorder="little").tobytes(), "little")
+
+
+def lanes_text(mask: int) -> str:
+    """ "all lanes", "lane 3", "lanes 0-15, 20"."""
+    if mask == 0xFFFFFFFF:
+        return "all lanes"
+    runs, lane = [], 0
+    while lane < 32:
+        if mask >> lane & 1:
+            end = lane
+            while end + 1 < 32 and mask >> end + 1 & 1:
+                end += 1
+            runs.append(str(lane) if lane == end else f"{lane}-{end}")
+            lane = end
+        lane += 1
+    return f"lane{'s' if ',' in ', '.join(runs) or '-' in runs[0] else ''} {', '.join(runs)}"

@@ -258,18 +258,21 @@ class Checked(Machine):
     def waited_twice(self) -> list[WaitedTwice]:
         return self.observer.waited_twice()
 
-    def undefined(self, what: str, missing: str, ins: Instr | None = None) -> None:
+    def undefined(
+        self, what: str, missing: str, ins: Instr | None = None, wrong: bool = False
+    ) -> None:
         ins = ins or self.observer.ins
+        works = "it works on today's chips; PTX leaves it undefined: another chip may differ"
         self.observer.found(
             "protocol",
             what,
             (
                 f"this access: {words.line(ins)}",
-                "it works on today's chips; PTX leaves it undefined: another chip may differ",
+                *(() if wrong else (works,)),
                 f"missing: {missing}",
             ),
             ins,
-            severity=PORTABILITY,
+            severity=ERROR if wrong else PORTABILITY,
         )
 
     def lanes_exited(self, state, lanes: int) -> None:

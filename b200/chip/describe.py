@@ -8,6 +8,7 @@ from collections import Counter
 from b200.chip.hang import explain, headline, instruction
 from b200.program.module import Instr
 from b200.program.names import readable
+from b200.registry import lanes_text
 
 
 def count(code, hits: list[int]) -> dict[str, int]:
@@ -92,22 +93,6 @@ def called_from(ins: Instr | None) -> str:
     for loc in ins.loc.chain()[1:]:
         parts.append(f"called by {loc.function} at {loc}" if loc.function else f"inlined at {loc}")
     return ", ".join(parts)
-
-
-def lanes_text(mask: int) -> str:
-    """ "all lanes", "lane 3", "lanes 0-15, 20"."""
-    if mask == 0xFFFFFFFF:
-        return "all lanes"
-    runs, lane = [], 0
-    while lane < 32:
-        if mask >> lane & 1:
-            end = lane
-            while end + 1 < 32 and mask >> end + 1 & 1:
-                end += 1
-            runs.append(str(lane) if lane == end else f"{lane}-{end}")
-            lane = end
-        lane += 1
-    return f"lane{'s' if ',' in ', '.join(runs) or '-' in runs[0] else ''} {', '.join(runs)}"
 
 
 def who(fragment) -> str:

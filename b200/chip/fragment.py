@@ -2,21 +2,28 @@
 
 A divergent branch splits a fragment; the parts run independently (a lane that waits does not stop
 its siblings) and meet again at the branch's post-dominator, as compiled code does, or before it at
-an aligned barrier that all of them execute.
+an aligned barrier that all of them execute. Lanes that stand where they would meet again go on by
+themselves if others of their warp wait for them at an instruction with `.sync` (meeting.py). From
+then on they have registers of their own: code after the branch may take registers to be the same in
+all lanes of a fragment, and its parts are at different places now.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from b200.chip.meeting import Meeting
 from b200.chip.state import CTA, Cluster
 from b200.errors import Fault
 from b200.hardware import RANK_SHIFT
 from b200.program.analysis import EXIT
-from b200.registry import Blocked, Clock, Waitable
+from b200.program.meeting import Place
+from b200.program.module import Instr
+from b200.registry import Blocked, Clock, Run, Waitable
 
 if TYPE_CHECKING:
     from b200.chip.machine import Machine
@@ -66,6 +73,8 @@ class WarpState:
         self.R = registers.copy()  # arrays are replaced, never written to
         self.fragments: list[Fragment] = []
         self.gathering: list[Gathering] = []  # of parts that wait for the rest
+        self.meetings: dict[tuple, Meeting] = {}  # that are to be carried out
+        self.exits: list[tuple[int, Instr]] = []  # lanes that are gone, and where they left
         self.cluster_arrived = 0  # lanes between barrier.cluster.arrive and .wait
         self.cluster_phase = 0
         self.local: np.ndarray | None = None
@@ -76,8 +85,11 @@ class WarpState:
 
 @dataclass(eq=False)
 class Join:
-    """A place where diverged lanes meet: `waiting` are due at block `pc`, `arrived` are there."""
+    """A place where diverged lanes meet: `waiting` are due at block `pc`, `arrived` are there. at:
+    the block of the branch.
+    """
 
+    at: int
     pc: int
     waiting: int
     arrived: int
@@ -104,7 +116,7 @@ class Fragment:
     __slots__ = tuple(
         """
         state machine cta index special params symbols rank_bits mask pc reconv join spin token
-        waits_for queued time
+        R meeting waits_for queued time
         """.split()
     )
 
@@ -113,17 +125,15 @@ class Fragment:
         self.cta, self.index, self.special = state.cta, state.index, state.special
         self.params, self.symbols = machine.params, machine.symbols
         self.rank_bits = state.cta.rank << RANK_SHIFT
+        self.R = state.R
         self.reconv, self.join = EXIT, None
         self.spin: tuple | None = None  # see QUIET
         self.token: Any = None
+        self.meeting: Meeting | None = None
         self.waits_for: Waitable | None = None
         self.queued = False
         self.time = Clock.now  # simulated time it has reached; only the timing model moves it
         state.fragments.append(self)
-
-    @property
-    def R(self) -> list:
-        return self.state.R
 
     @property
     def live(self) -> int:
@@ -139,7 +149,7 @@ class Fragment:
     def split(self, taken: int, target: int, after: int, meet: int) -> int:
         """Divergent branch: lanes `taken` go to `target`, others to `after`; all meet at `meet`."""
         others = self.mask & ~taken
-        join = Join(meet, self.mask, 0, self.join, self.reconv)
+        join = Join(self.pc, meet, self.mask, 0, self.join, self.reconv)
         self.join, self.reconv = join, meet
         if target == meet != EXIT:
             join.arrived, self.mask = taken, others
@@ -150,6 +160,7 @@ class Fragment:
         else:
             sibling = type(self)(self.machine, self.state, others, after)
             sibling.join, sibling.reconv, sibling.time = join, meet, self.time
+            sibling.R = self.R
             self.machine.enqueue(sibling)
         return target
 
@@ -178,10 +189,96 @@ class Fragment:
         state.gathering.append(Gathering(self))
         raise Blocked(state.gathering[-1])
 
+    # --- instructions with .sync ------------------------------------------------------------------
+    def meet(self, place: Place, mask: int, args: tuple, run: Run) -> Any:
+        """Execute an instruction together with the other lanes that it names. Raises Blocked while
+        some of them are missing. Returns its results, those of other lanes included.
+        """
+        meeting = self.meeting
+        if meeting is None:
+            groups = place.groups(mask, args)
+            if len(groups) > 1:
+                self.split(next(iter(groups.values())), self.pc, self.pc, place.meet)
+                raise Blocked(None)  # the parts come again
+            (members,) = groups
+            if not (members & self.live & ~mask):
+                return run(self, mask, *args)
+            meeting = self._come(place, members, args)
+        if not meeting.done:
+            self._wait_for_others(meeting)
+            if place.masked or not meeting.missing:
+                self.state.meetings.pop((place.key, meeting.key), None)
+                meeting.carry_out(self, run)
+                self.met(meeting.arrived)
+            else:  # the instruction says what is wrong
+                self.meeting = None
+                return run(self, mask, *args)
+        self.meeting = None
+        return meeting.result
+
+    def _come(self, place: Place, members: int, args: tuple) -> Meeting:
+        """Join the others that wait at such an instruction."""
+        meetings, key = self.state.meetings, (place.key, members)
+        meeting = meetings.get(key)
+        if meeting is None:
+            meeting = meetings[key] = Meeting(self.state, place, members)
+        meeting.come(self, self.mask, args)
+        self.meeting, self.spin = meeting, None
+        return meeting
+
+    def _wait_for_others(self, meeting: Meeting) -> None:
+        """Raise Blocked while lanes are missing that can come."""
+        missing = meeting.missing
+        if not missing:
+            return
+        if meeting.place.masked:
+            meeting.let_go |= self.let_go(missing)
+        elif any(join.arrived & missing for join in self.joins()):
+            return
+        raise Blocked(meeting)
+
+    def met(self, lanes: int) -> None:
+        """Called when these lanes of the warp have executed an instruction together."""
+
+    def joins(self) -> Iterator[Join]:
+        """The places where the fragment is to meet others, the next one first."""
+        join = self.join
+        while join is not None:
+            yield join
+            join = join.parent
+
+    def let_go(self, lanes: int) -> int:
+        """Those of some lanes that stand where they are to meet this fragment go on, and are
+        returned.
+        """
+        found = 0
+        for join in self.joins():
+            here = join.arrived & lanes
+            if here:
+                self._send_on(join, here)
+                found |= here
+        return found
+
+    def _send_on(self, join: Join, lanes: int):
+        """Lanes that stand at a join go on, with registers of their own, and meet nobody later."""
+        rest = type(self)(self.machine, self.state, lanes, join.pc)
+        rest.R, rest.time = self.R.copy(), join.time
+        join.arrived &= ~lanes
+        above: Join | None = join
+        while above is not None:
+            above.waiting &= ~lanes
+            above = above.parent
+        self.machine.enqueue(rest)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether lanes of the warp have gone on from where they were to meet others."""
+        return any(f.R is not self.R for f in self.state.fragments)
+
     def _reconsider(self):
         """Lanes have passed or exited: parts that wait for them look again."""
         gathering, self.state.gathering = self.state.gathering, []
-        for place in gathering:
+        for place in (*gathering, *self.state.meetings.values()):
             place.notify()
 
     def retire(self, lanes: int) -> None:
@@ -214,10 +311,13 @@ class Fragment:
     def _leave(self, lanes: int):
         """Lanes have exited: nobody waits for them any more."""
         join = self.join
+        left = self.machine.code.structure[self.pc if join is None else join.at]
+        self.state.exits.append((lanes, left.ops[-1].ins))
         while join is not None:
             join.waiting &= ~lanes
             if join.waiting and join.waiting == join.arrived:
                 rest = type(self)(self.machine, self.state, join.waiting, join.pc)
+                rest.R = self.R
                 rest.join, rest.reconv, rest.time = (
                     join.parent,
                     join.parent_pc,

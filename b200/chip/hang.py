@@ -19,7 +19,7 @@ from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.sync.registers import RegisterPool
 from b200.chip.tensor.tmem_alloc import Pool
 from b200.hardware import SM_COUNT
-from b200.program.analysis import EXIT
+from b200.program.analysis import reachable
 from b200.program.module import Instr
 
 LAST = 8  # events shown of a barrier
@@ -333,7 +333,7 @@ def _could_write(machine, poll: Poll, writers) -> list[str]:
                 if f.waits_for is poll:
                     continue
                 inside = f.waits_for.visited if isinstance(f.waits_for, Poll) else frozenset()
-                reach = _reachable(machine.code.structure, f.pc)
+                reach = reachable(machine.code.structure, f.pc)
                 ins = next((i for b, i in writers if b in reach and b not in inside), None)
                 if ins is None:
                     continue
@@ -360,17 +360,6 @@ def _kept(machine, f) -> str:
 def _several(fragments) -> str:
     more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
     return f"warp {fragments[0].index} of CTA {fragments[0].cta.index}{more}"
-
-
-def _reachable(blocks, start: int) -> set[int]:
-    """Blocks that control may come to."""
-    seen, work = set(), [start]
-    while work:
-        block = work.pop()
-        if block != EXIT and block not in seen:
-            seen.add(block)
-            work += blocks[block].successors
-    return seen
 
 
 def _registers(machine, pool: RegisterPool, fragments) -> Cause:

@@ -13,6 +13,7 @@ import functools
 import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -22,6 +23,7 @@ from b200.chip import instruction_set as _instruction_set  # noqa: F401  registe
 from b200.chip.budget import Budget
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import Launch, check_limits, special_registers, thread_registers
+from b200.chip.meeting import let_others_go, never_complete
 from b200.chip.operations import Effect, Operation
 from b200.chip.placement import Placement, Seat
 from b200.chip.polls import name_polls
@@ -93,9 +95,12 @@ class Machine:
         region = self.memory.region(address, nbytes)
         return bytes(region.mem[address - region.base : address - region.base + nbytes])
 
-    def undefined(self, what: str, missing: str, ins: Instr | None = None) -> None:
+    def undefined(
+        self, what: str, missing: str, ins: Instr | None = None, wrong: bool = False
+    ) -> None:
         """Called when an instruction does something that PTX leaves undefined and the chip defines.
-        ins: the instruction, None for the running one. missing: what would be right.
+        ins: the instruction, None for the running one. missing: what would be right. wrong: whether
+        the chip does not define it, either.
         """
 
     def wait_for_grids(self) -> None:
@@ -207,19 +212,26 @@ class Machine:
         self.next_cluster = next(waiting, None)
         while True:
             if not self.queue or self.spinning.all_stand():
-                if self.settle() or self._start_next(waiting, launch, placement):
+                started = self.settle() or self._start_next(waiting, launch, placement)
+                if started or let_others_go(self):
                     self.spinning.progress()
                     continue
                 for cluster in self._ended():
                     self.resident.remove(cluster)
                 if self.resident:
-                    name_polls(self)
-                    raise EmulatorError("deadlock", report.deadlock(self, launch))
+                    self._raise_stuck(launch)
                 return
             fragment = self.next_fragment()
             fragment.queued = False
             if self._turn(fragment, launch):
                 self._start_next(waiting, launch, placement)
+
+    def _raise_stuck(self, launch: Launch) -> NoReturn:
+        """No warp can run, and some have not ended."""
+        if (found := never_complete(self)) is not None:
+            raise EmulatorError("fault", report.fault(self, launch, *found))
+        name_polls(self)
+        raise EmulatorError("deadlock", report.deadlock(self, launch))
 
     def _start_next(self, waiting: Iterator[Cluster], launch: Launch, placement: Placement) -> bool:
         """Start the next cluster if there is one and there is room for its CTAs."""
@@ -250,6 +262,9 @@ class Machine:
         except Blocked as blocked:
             self.spinning.progress()
             self.hits[f.pc] -= 1
+            if blocked.waitable is None:
+                self.enqueue(f)
+                return False
             f.waits_for = blocked.waitable
             blocked.waitable.waiters.append(f)
             return False
@@ -291,7 +306,7 @@ class Machine:
 
     def _run_some(self, f: Fragment, pc: int, count: int) -> int | None:
         """`count` blocks of run_blocks."""
-        blocks, hits, R = self.code.blocks, self.hits, f.state.R
+        blocks, hits, R = self.code.blocks, self.hits, f.R
         for _ in range(count):
             f.pc = pc
             hits[pc] += 1

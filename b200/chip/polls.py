@@ -17,7 +17,7 @@ from b200.chip.state import CTA
 from b200.chip.tensors import LiveTensors
 from b200.program.analysis import EXIT, Op
 from b200.program.module import TYPE_BITS, Addr, Imm, Instr, Reg, Special, Sym, Vec
-from b200.registry import Waitable
+from b200.registry import Blocked, Waitable
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -106,13 +106,17 @@ def one_round(machine, f: Fragment, follow: bool = False) -> tuple[list[Step], F
             done.clear()
             done.update(frame.f_locals)
 
-    blocks, R, before = machine.code.blocks, f.state.R, sys.getprofile()
+    blocks, before = machine.code.blocks, sys.getprofile()
     for _ in range(ROUND):
         pc, mask = f.pc, f.mask
         machine.hits[pc] += 1
         sys.setprofile(profile)
         try:
-            after = blocks[pc](f, R)
+            after = blocks[pc](f, f.R)
+        except Blocked:  # it waits for lanes of its own warp
+            if not follow:
+                raise
+            return steps, None
         finally:
             sys.setprofile(before)
         steps.append(Step(pc, mask, dict(done)))

@@ -87,7 +87,7 @@ class Spinning:
 
     def look(self, f: Fragment) -> int | None:
         """Execute some blocks of a fragment, as Machine.run_blocks does; find out if it stands."""
-        blocks, hits, R = self.machine.code.blocks, self.machine.hits, f.state.R
+        blocks, hits, R = self.machine.code.blocks, self.machine.hits, f.R
         pc = f.pc
         for _ in range(LOOK):
             key = f.state, f.mask

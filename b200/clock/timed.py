@@ -12,10 +12,10 @@ import gc
 import heapq
 import itertools
 
-from b200.chip import describe as report
 from b200.chip.contents import Contents
 from b200.chip.fragment import Fragment
 from b200.chip.launch import Launch
+from b200.chip.meeting import let_others_go
 from b200.chip.operations import Effect
 from b200.chip.state import Cluster, GlobalMemory
 from b200.clock.memory_system import Memory, Server
@@ -196,7 +196,7 @@ class TimedMachine(Units):
         start = self.c.cta_start_us * 1e3 * self.options.clock_ghz
         self._start_clusters(start)
         heap, pop = self.heap, heapq.heappop
-        while heap:
+        while heap or let_others_go(self):
             time, _, item = pop(heap)
             if isinstance(item, TimedFragment):
                 item.queued = False
@@ -213,7 +213,7 @@ class TimedMachine(Units):
             c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)
         ]
         if self.resident or self.next_cluster is not None:
-            raise EmulatorError("deadlock", report.deadlock(self, launch))
+            self._raise_stuck(launch)
 
     def _start_clusters(self, at: float):
         """Start clusters while there is room."""
@@ -258,7 +258,7 @@ class TimedMachine(Units):
     # --- a turn -----------------------------------------------------------------------------------
     def run_blocks(self, f: TimedFragment) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Run blocks of a fragment until another fragment or an event is earlier."""
-        blocks, hits, R, heap = self.code.blocks, self.hits, f.state.R, self.heap
+        blocks, hits, R, heap = self.code.blocks, self.hits, f.R, self.heap
         seen = self.record.blocks[f.index]
         pc = f.pc
         while True:

@@ -193,6 +193,9 @@ class RecordedFragment(Fragment):
         super().__init__(machine, state, mask, pc)
         machine.recorder.converged(state, mask)
 
+    def met(self, lanes: int) -> None:
+        self.machine.recorder.converged(self.state, lanes)
+
     def arrive_or_exit(self, pc: int) -> int | None:
         before = self.mask
         pc_after = super().arrive_or_exit(pc)

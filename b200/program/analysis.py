@@ -33,13 +33,16 @@ BRANCHES = ("bra", "brx", "ret", "exit", "trap")
 
 @dataclass
 class Op:
-    """An instruction with its registry entry, what the entry's factory made, and its registers."""
+    """An instruction with its registry entry, what the entry's factory made, and its registers.
+    waits: whether lanes may come to it in parts and wait for each other (meeting.py).
+    """
 
     ins: Instr
     entry: Entry | None  # None: branch
     made: Any  # Pure, or a run function
     dsts: tuple[Reg, ...]
     srcs: tuple[Reg, ...]
+    waits: bool = False
 
 
 @dataclass
@@ -87,8 +90,16 @@ def make_op(ins: Instr) -> Op:
     return Op(ins, entry, made, tuple(dsts), tuple(srcs))
 
 
-def build_blocks(kernel: Kernel, located) -> list[Block]:
-    """Cut the body into basic blocks. located(ins): a context that adds the line to errors."""
+def build_blocks(
+    kernel: Kernel,
+    located,
+    body: list | None = None,
+    wait: frozenset[int] = frozenset(),
+    alone: frozenset[int] = frozenset(),
+) -> list[Block]:
+    """Cut the body into basic blocks. located(ins): a context that adds the line to errors. body:
+    None for the kernel's own. wait, alone: as in meeting.Places.
+    """
     blocks, labels = [Block(0)], {}
     fresh = True
 
@@ -98,17 +109,18 @@ def build_blocks(kernel: Kernel, located) -> list[Block]:
             blocks.append(Block(len(blocks)))
         fresh = True
 
-    for item in kernel.body:
+    for item in kernel.body if body is None else body:
         if isinstance(item, Label):
             cut()
             labels[item.name] = len(blocks) - 1
             continue
         with located(item):
             op = make_op(item)
-        if op.entry is not None and op.entry.may_block:
+        op.waits = item.key in wait
+        if op.entry is not None and (op.entry.may_block or op.waits):
             cut()
         blocks[-1].ops.append(op)
-        if op.entry is None:
+        if op.entry is None or item.key in alone:
             cut()
     if not blocks[-1].ops:  # a label at the end, or nothing: falls off the kernel
         blocks[-1].ops.append(make_op(Instr("ret", ())))
@@ -165,6 +177,17 @@ def _bits(mask: int):
         mask ^= low
 
 
+def reachable(blocks: list[Block], start: int) -> set[int]:
+    """Blocks that control may come to."""
+    seen, work = set(), [start]
+    while work:
+        block = work.pop()
+        if block != EXIT and block not in seen:
+            seen.add(block)
+            work += blocks[block].successors
+    return seen
+
+
 class Uniformity:
     """Which registers vary between lanes, which ones keep the values of inactive lanes, and which
     are live in each block.
@@ -173,7 +196,7 @@ class Uniformity:
     def __init__(self, kernel: Kernel, blocks: list[Block], block_dim_1d: bool):
         self.blocks, self.block_dim_1d = blocks, block_dim_1d
         self.has_local = any(v.space == "local" for v in kernel.variables.values())
-        self.ipdom = post_dominators(blocks)
+        self.ipdom = [self._unless_it_returns(b) for b in post_dominators(blocks)]
         self.id = {name: i for i, name in enumerate(kernel.registers)}
         self.defs = [0] * len(blocks)
         self.multiple = 0
@@ -183,6 +206,13 @@ class Uniformity:
         self.merged = self.multiple
         self.divergent: set[int] = set()
         self._solve()
+
+    def _unless_it_returns(self, block: int) -> int:
+        """A block where lanes meet, EXIT if it only returns: lanes that come there are gone."""
+        if block == EXIT:
+            return EXIT
+        first = self.blocks[block].ops[0].ins
+        return EXIT if first.mods[0] in ("ret", "exit") and first.pred is None else block
 
     def is_varying(self, reg: Reg) -> bool:
         return bool(self.varying >> self.id[reg.name] & 1)
@@ -236,6 +266,8 @@ class Uniformity:
                         for r in op.dsts:
                             if not self._dst_uniform_anyway(op, r):
                                 self.varying |= 1 << self.id[r.name]
+                            if op.waits and self.members_vary(op):  # its groups come one by one
+                                self.merged |= 1 << self.id[r.name]
                 last = b.ops[-1]
                 if (
                     last.entry is None
@@ -274,6 +306,8 @@ class Uniformity:
         assert op.entry is not None
         if op.entry.uniform == "always":
             return False
+        if op.entry.uniform == "group":
+            return self.members_vary(op)
         if op.ins.mods[0] in ("ld", "ldu") and self.may_be_local(op.ins):
             return True
         if op.entry.uniform == "never":
@@ -319,7 +353,16 @@ class Uniformity:
 
     def _dst_uniform_anyway(self, op: Op, reg: Reg) -> bool:
         """elect.sync's leader lane is the same for all lanes, only its predicate differs."""
-        return op.ins.mods[:2] == ("elect", "sync") and reg.type != "pred" and op.ins.pred is None
+        elects = op.ins.mods[:2] == ("elect", "sync") and not self.members_vary(op)
+        return elects and reg.type != "pred" and op.ins.pred is None
+
+    def members_vary(self, op: Op) -> bool:
+        """Whether lanes may give different membermasks to an instruction, its last operand."""
+        return self.operand_varies(op.ins.operands[-1])
+
+    def reach(self, start: int, stop: int) -> set[int]:
+        """Blocks that control may come to from `start`, without those that come after `stop`."""
+        return set(_bits(self._reach(start, stop)))
 
     def _reach(self, start: int, stop: int) -> int:
         seen, work = 0, [start]

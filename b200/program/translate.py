@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from b200.hardware import SMEM_BASE
 from b200.program.analysis import Uniformity, build_blocks
+from b200.program.meeting import Places, guards_as_branches, places
 from b200.program.module import Kernel, Program
 from b200.program.translated import Translated, located
 from b200.program.writer import Writer
@@ -26,11 +27,28 @@ def translate(program: Program, kernel: Kernel, writer: type | None = None) -> T
     """
     out = Translated(kernel, program)
     _lay_out(out)
-    out.structure = build_blocks(kernel, located)
+    info = _analyse(out)
+    (writer or Writer)(out, info).write()
+    return out
+
+
+def _analyse(out: Translated) -> Uniformity:
+    """Cut the kernel into blocks; again where lanes turn out to come to an instruction in parts."""
+    kernel = out.kernel
     reqntid = kernel.directives.get("reqntid") or kernel.directives.get("maxntid") or (0, 0, 0)
     one_d = tuple(reqntid[1:]) in ((1, 1), (1,), ())
-    (writer or Writer)(out, Uniformity(kernel, out.structure, one_d)).write()
-    return out
+    known, made = Places(), {}
+    while True:
+        body = guards_as_branches(kernel.body, known.guarded, made)
+        wait = known.wait | {made[key][1].key for key in known.guarded}
+        alone = known.alone | {made[key][1].key for key in known.guarded & known.alone}
+        out.structure = build_blocks(kernel, located, body, wait, alone)
+        info = Uniformity(kernel, out.structure, one_d)
+        found = places(out.structure, info)
+        more = Places(*(old | new for old, new in zip(known.all(), found.all(), strict=True)))
+        if more == known:
+            return info
+        known = more
 
 
 def _lay_out(out: Translated):

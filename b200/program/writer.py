@@ -9,6 +9,7 @@ import numpy as np
 from b200.errors import Unsupported
 from b200.program import packing
 from b200.program.analysis import EXIT, Block, Op, destination_count, is_broadcast
+from b200.program.meeting import meeting
 from b200.program.module import TYPE_BITS, Imm, Instr, Reg, Sym, Vec
 from b200.program.pack_writer import PackWriter, flat_sources
 from b200.program.translated import located
@@ -39,6 +40,7 @@ class Writer(PackWriter):
 
     # --- blocks
     def _block(self, block: Block):
+        self.block = block
         self.text.append(f"def b{block.index}(w, R):")
         self._line("m = w.mask")
         defined: set[str] = set()
@@ -120,7 +122,7 @@ class Writer(PackWriter):
     # --- instructions
     def _op(self, op: Op):
         ins = op.ins
-        if is_broadcast(ins):
+        if is_broadcast(ins) and not op.waits:
             self._broadcast(op)
         elif self.info.is_warp_index(op):
             dst, src = ins.operands[0], ins.operands[1]
@@ -261,7 +263,10 @@ class Writer(PackWriter):
             args.extend(code)
             any_varying |= varying
         mask, guard = self._guard(op)
-        run = self._constant(op.made)
+        made = op.made
+        if op.waits:
+            made = meeting(ins, n, made, self.info.ipdom[self.block.index])
+        run = self._constant(made)
         if entry.style == "warp":
             call = f"{run}(w, {'g' if guard is not None else 'm'}, {', '.join(args)})"
         else:

@@ -152,6 +152,21 @@ def wrong_membermask(bug: bool) -> Source:
     return k
 
 
+def values_of_lanes_that_returned(bug: bool) -> Source:
+    """Lanes from 24 on return, or bring a zero; each of the others adds its neighbour's number."""
+    k = start(32)
+    k("setp.ge.u32 %p4, %r0, 24;")
+    k("mov.u32 %r5, %r0;")
+    k("@%p4 bra END;" if bug else "selp.b32 %r5, 0, %r5, %p4;", "leave")
+    k("shfl.sync.down.b32 %r6, %r5, 1, 31, -1;", "shuffle")
+    if not bug:
+        k("@%p4 bra END;")
+    k("add.u32 %r6, %r6, %r0;")
+    store_own(k, "%r6")
+    k("END:")
+    return k
+
+
 def staged_store(
     fence=True, wait_read=True, wait_end=True, rounds: int = 2, barrier=True
 ) -> Source:
@@ -356,6 +371,16 @@ PLANTED = [
         ("shuffle",),
         ints(32),
         lambda a: torch.arange(32, dtype=torch.int32) ^ 8,
+    ),
+    PlantedBug(
+        "values_of_lanes_that_returned",
+        "a shuffle takes the value of a lane that has returned (right: it brings a zero)",
+        values_of_lanes_that_returned,
+        "protocol",
+        ("a shuffle takes values of lane 24, which have returned at",),
+        ("shuffle",),
+        ints(32),
+        lambda a: torch.tensor([2 * i + 1 for i in range(23)] + [23] + [0] * 8, dtype=torch.int32),
     ),
     PlantedBug(
         "barrier_in_divergent_loop",

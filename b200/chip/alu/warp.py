@@ -1,7 +1,8 @@
 """Communication between the lanes of a warp (PTX ISA 9.7.9.8, 9.7.13).
 
-`.sync` names the lanes that take part (membermask). Lanes that have exited do not count; a named
-lane that is neither here nor gone has diverged to another place of the program, which is a fault.
+`.sync` names the lanes that take part (membermask). Who executes an instruction has waited for the
+named lanes that have not exited (Fragment.meet). Lanes executed at once may name different lanes:
+each group of lanes that gives the same membermask is by itself.
 """
 
 from __future__ import annotations
@@ -12,26 +13,59 @@ from b200.chip.alu.build import Modifiers
 from b200.chip.alu.rounding import FLOATS, is_nan, order_key
 from b200.errors import Fault
 from b200.program.module import Imm, Instr
-from b200.registry import FULL, Run, active, as_bools, as_mask, lanes, warp
+from b200.registry import FULL, Run, active, as_bools, as_mask, lanes, lanes_text, warp
 
 LANE = np.arange(32)
 
 
-def participants(w, mask: int, members) -> int:
-    """The lanes that execute together: all lanes of the fragment. Raises Fault if the membermask
-    does not fit them.
+def groups_of(mask: int, members) -> dict[int, int]:
+    """Membermask -> the lanes of `mask` that give it."""
+    if not isinstance(members, np.ndarray):
+        return {members & FULL: mask}
+    values = dict.fromkeys(int(members[i]) for i in active(mask))
+    return {value: mask & as_mask(members == value) for value in values}
+
+
+def in_groups(one: Run, predicate: int | None = None) -> Run:
+    """A run function that executes `one(w, lanes, *operands)` for each group of lanes that give the
+    same membermask, the last operand. predicate: the result that is one, of several; 0 of one.
+    Raises Fault for lanes that are not in their own membermask.
     """
-    if isinstance(members, np.ndarray):
-        first = (mask & -mask).bit_length() - 1
-        here = members[as_bools(mask)]
-        if (here != here[0]).any():
-            raise Fault("lanes that execute together pass different membermasks")
-        members = int(members[first])
-    members &= FULL
-    if mask & ~members:
-        raise Fault(_outsiders(mask, members))
-    _check_present(w, mask, members)
-    return mask
+
+    def run(w, mask, *args):
+        *operands, members = args
+        groups = groups_of(mask, members)
+        for value, own in groups.items():
+            if own & ~value:
+                raise Fault(_outsiders(own, value))
+            if others := value & mask & ~own:
+                raise Fault(
+                    f"membermask {value:#010x} names lanes {others:#010x}, which give different"
+                    f" membermasks; it is that of lanes {own:#010x}"
+                )
+            _check_present(w, mask, value)
+        if len(groups) == 1:
+            return one(w, mask, *operands)
+        results = [one(w, own, *operands) for own in groups.values()]
+        if not isinstance(results[0], tuple):
+            return _of_groups(results, groups, predicate == 0)
+        return tuple(
+            _of_groups(column, groups, i == predicate) for i, column in enumerate(zip(*results))
+        )
+
+    return run
+
+
+def _of_groups(results, groups: dict[int, int], predicate: bool):
+    """The results of groups of lanes as one."""
+    if results[0] is None:
+        return None
+    if predicate:
+        return sum(result & own for result, own in zip(results, groups.values(), strict=True))
+    found = np.zeros(32, np.uint32)
+    for result, own in zip(results, groups.values(), strict=True):
+        found = np.where(as_bools(own), lanes(result, np.uint32), found)
+    return found
 
 
 def _outsiders(mask: int, members: int) -> str:
@@ -49,21 +83,41 @@ def _check_present(w, mask: int, members: int):
 
 
 def _check_groups(w, mask: int, members, ins: Instr):
-    """The membermasks of a shuffle, which may differ between groups of lanes. Undefined for a lane
-    that is not in its own; where lanes have not diverged, ptxas for sm_100a makes a SHFL of it,
-    which has no membermask and moves values among the lanes that are here.
+    """The membermasks of a shuffle. Undefined for a lane that is not in its own; where lanes have
+    not diverged, ptxas for sm_100a makes a SHFL of it, which has no membermask and moves values
+    among the lanes that are here.
     """
-    if isinstance(members, np.ndarray):
-        values = {int(members[i]) for i in active(mask)}
-        groups = {value: mask & as_mask(members == value) for value in values}
-    else:
-        groups = {members & FULL: mask}
-    for value, own in groups.items():
+    for value, own in groups_of(mask, members).items():
         if own & ~value:
             w.machine.undefined(
                 _outsiders(own, value), "a membermask with every lane that executes it", ins
             )
         _check_present(w, mask, value)
+
+
+def _check_sources(w, mask: int, source: np.ndarray, ins: Instr):
+    """The lanes that a shuffle reads: what one that has exited gives is undefined."""
+    absent = ~as_bools(mask)[source] & as_bools(mask)
+    if not absent.any():
+        return
+    gone = as_mask(absent & ~as_bools(w.state.live)[source])
+    for lane in active(as_mask(absent) & ~gone):
+        raise Fault(f"lane {lane} reads lane {int(source[lane])}, which does not take part")
+    sources = sum({1 << int(source[lane]) for lane in active(gone)})
+    w.machine.undefined(
+        f"a shuffle takes values of {lanes_text(sources)}, which {_left(w.state, sources)}: they "
+        f"are undefined, in {lanes_text(gone)}",
+        "a membermask of the lanes that are left, and a source among them; or let all lanes come "
+        "here, those past the end with a neutral value",
+        ins,
+        wrong=True,
+    )
+
+
+def _left(state, gone: int) -> str:
+    """Where lanes have left the kernel."""
+    places = dict.fromkeys(str(ins.loc) for mask, ins in state.exits if mask & gone and ins.loc)
+    return f"have returned at {', '.join(places)}" if places else "have exited or do not exist"
 
 
 def _shuffle_sources(mode: str, b, c) -> tuple[np.ndarray, np.ndarray]:
@@ -92,7 +146,7 @@ def shfl(ins: Instr) -> Run:
     """shfl.sync.{up,down,bfly,idx}.b32 d{|p}, a, b, c, membermask.
 
     A lane whose source is out of range gets its own value and p false. Reading a lane that does not
-    take part is undefined; here that is a fault.
+    take part is undefined; here that is a fault if it is alive, and said if it has exited.
     """
     mods = Modifiers(ins, 2)
     mods.type("b32")
@@ -102,17 +156,15 @@ def shfl(ins: Instr) -> Run:
     def run(w, mask, a, b, c, members):
         _check_groups(w, mask, members, ins)
         source, valid = _shuffle_sources(mode, b, c)
-        absent = ~as_bools(mask)[source] & as_bools(mask)
-        if absent.any():
-            lane = int(np.flatnonzero(absent)[0])
-            raise Fault(f"lane {lane} reads lane {int(source[lane])}, which does not take part")
+        if mask != FULL:
+            _check_sources(w, mask, source, ins)
         d = lanes(a, np.uint32)[source]
         return (d, as_mask(valid)) if ins.dual else d
 
     return run
 
 
-@warp("vote.sync", out=1, uniform="always")
+@warp("vote.sync", out=1, uniform="group")
 def vote(ins: Instr) -> Run:
     """vote.sync.{all,any,uni}.pred, vote.sync.ballot.b32 d, {!}p, membermask."""
     mods = Modifiers(ins, 2)
@@ -121,15 +173,14 @@ def vote(ins: Instr) -> Run:
     mods.done()
     constant = isinstance(ins.operands[1], Imm)
 
-    def run(w, mask, p, members):
-        here = participants(w, mask, members)
+    def one(w, here, p):
         p = (here if p else 0) if constant else p & here
         if mode == "ballot":
             return p
         holds = {"all": p == here, "any": p != 0, "uni": p in (0, here)}[mode]
         return FULL if holds else 0
 
-    return run
+    return in_groups(one, 0 if kind == "pred" else None)
 
 
 @warp("match.any.sync", "match.all.sync", out=1)
@@ -140,8 +191,7 @@ def match(ins: Instr) -> Run:
     mods.done()
     every = ins.mods[1] == "all"
 
-    def run(w, mask, a, members):
-        here = participants(w, mask, members)
+    def one(w, here, a):
         values, chosen = lanes(a, np.uint64 if bits == 64 else np.uint32), as_bools(here)
         if every:
             same = (values[chosen] == values[chosen][0]).all()
@@ -150,7 +200,7 @@ def match(ins: Instr) -> Run:
         equal = (values[:, None] == values[None, :]) & chosen
         return np.packbits(equal, 1, "little").view(np.uint32).reshape(-1)
 
-    return run
+    return in_groups(one, 1)
 
 
 REDUCTIONS = {
@@ -163,7 +213,7 @@ REDUCTIONS = {
 }
 
 
-@warp("redux.sync", out=1, uniform="always")
+@warp("redux.sync", out=1, uniform="group")
 def redux(ins: Instr) -> Run:
     """redux.sync.op.{u32,s32,b32} and redux.sync.{min,max}{.abs}{.NaN}.f32 d, a, membermask."""
     mods = Modifiers(ins, 2)
@@ -182,13 +232,13 @@ def redux(ins: Instr) -> Run:
     mods.done()
     reduce = REDUCTIONS[op]
 
-    def run(w, mask, a, members):
-        values = lanes(a, np.uint32)[as_bools(participants(w, mask, members))]
+    def one(w, here, a):
+        values = lanes(a, np.uint32)[as_bools(here)]
         if kind == "f32":
             return _reduce_f32(values, op, magnitude, propagate)
         return int(reduce(values.view(np.int32) if kind == "s32" else values)) & FULL
 
-    return run
+    return in_groups(one)
 
 
 def _reduce_f32(values: np.ndarray, op: str, magnitude: bool, propagate: bool) -> int:
@@ -218,24 +268,21 @@ def elect(ins: Instr) -> Run:
     """elect.sync d|p, membermask: the lowest lane is leader; d is its number in all lanes."""
     Modifiers(ins, 2).done()
 
-    def run(w, mask, members):
-        here = participants(w, mask, members)
+    def one(w, here):
         leader = here & -here
         number = leader.bit_length() - 1
         return (number, leader) if ins.dual else number
 
-    return run
+    return in_groups(one, 1)
 
 
 @warp("bar.warp.sync")
 def bar_warp(ins: Instr) -> Run:
-    """bar.warp.sync membermask: lanes here execute in step, so only the membermask is checked."""
+    """bar.warp.sync membermask: whoever executes it has waited (Fragment.meet), so only the
+    membermask is checked.
+    """
     Modifiers(ins, 3).done()
-
-    def run(w, mask, members):
-        participants(w, mask, members)
-
-    return run
+    return in_groups(lambda w, here: None)
 
 
 @warp("nanosleep")

@@ -71,9 +71,14 @@ def _scalar(x, f) -> int:
 
 
 def _count(f, threads: int, aligned: bool) -> int:
-    """Threads that arrive with this fragment."""
+    """Threads that arrive with this fragment. Those that have exited arrive with the others of
+    their warp; where its parts go their own ways, with the part that has its lowest lane.
+    """
     if threads % 32:
         raise Fault(f"the thread count of a barrier is {threads}: must be a multiple of 32")
+    if f.mask != f.state.live and f.is_apart:
+        lowest = f.live & -f.live & f.mask
+        return f.mask.bit_count() + (32 - f.live.bit_count() if lowest else 0)
     if aligned and f.mask != f.state.live:
         raise Fault(
             "an aligned barrier is executed by a part of the warp: all its threads must execute it"

@@ -37,7 +37,7 @@ class FakeMachine:
     def cancel_next(self):
         return self.cancelled
 
-    def undefined(self, what, missing, ins=None):
+    def undefined(self, what, missing, ins=None, wrong=False):
         self.undefined_uses = [*getattr(self, "undefined_uses", []), what]
 
     def issue(self, operation, warp, apply):

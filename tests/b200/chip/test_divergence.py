@@ -119,7 +119,8 @@ def test_a_barrier_that_some_lanes_pass_is_a_fault():
     @%p2 bra END;
     BAR:
     bar.sync 0;
-    END:"""
+    END:
+    st.global.u32 [%rd3], %r1;"""
     )
     assert error.kind == "fault" and "active lanes 0xfffffffe" in str(error)
 
@@ -145,6 +146,84 @@ def test_lanes_that_wait_for_their_own_siblings():
     ARRIVE:
     mbarrier.arrive.shared.b64 %rd9, [%r10];
     JOIN:
+    st.global.u32 [%rd3], %r1;""",
+        smem=64,
+    )
+    assert got == list(range(32))
+
+
+RETURN_EARLY = """
+    setp.ge.u32 %p1, %r1, 18;
+    @%p1 bra END;
+"""
+
+
+def test_lanes_that_return_are_not_waited_for():
+    got = output(
+        RETURN_EARLY
+        + """
+    shfl.sync.idx.b32 %r5, %r1, 0, 31, -1;
+    vote.sync.ballot.b32 %r6, 1, -1;
+    bar.sync 0;
+    add.u32 %r5, %r5, %r6;
+    st.global.u32 [%rd3], %r5;
+    END:"""
+    )
+    assert got == [0x3FFFF] * 18 + [-1] * 14
+
+
+def test_a_predicate_on_a_barrier_of_the_warp_is_a_branch():
+    """Odd lanes come to the first bar.warp.sync, even lanes to the second one."""
+    got = output("""
+    and.b32 %r5, %r1, 1;
+    setp.eq.u32 %p1, %r5, 1;
+    @%p1 bar.warp.sync -1;
+    @!%p1 bar.warp.sync -1;
+    st.global.u32 [%rd3], %r1;""")
+    assert got == list(range(32))
+
+
+def test_groups_of_one_instruction_that_name_themselves_get_results_of_their_own():
+    got = output("""
+    setp.lt.u32 %p1, %r1, 16;
+    selp.b32 %r5, 0xffff, 0xffff0000, %p1;
+    vote.sync.ballot.b32 %r6, 1, %r5;
+    bar.warp.sync %r5;
+    st.global.u32 [%rd3], %r6;""")
+    assert [value & 0xFFFFFFFF for value in got] == [0xFFFF] * 16 + [0xFFFF0000] * 16
+
+
+def test_lanes_that_name_different_lanes_at_different_places_are_told_apart():
+    error = report("""
+    setp.lt.u32 %p1, %r1, 16;
+    @%p1 bra LOW;
+    vote.sync.ballot.b32 %r6, 1, -1;
+    bra END;
+    LOW:
+    bar.warp.sync -1;
+    END:
+    st.global.u32 [%rd3], %r6;""")
+    assert error.kind == "fault" and "which have diverged and do not come" in str(error)
+    assert "lanes 16-31 wait at" in str(error)
+
+
+def test_a_lane_that_spins_for_another_lane_of_its_warp_gets_it_to_run():
+    """Lane 0 polls a word that the others store behind the branch."""
+    got = output(
+        """
+    mov.b32 %r10, dyn;
+    mov.b32 %r11, 0;
+    setp.eq.u32 %p1, %r1, 0;
+    st.shared.u32 [%r10], %r11;
+    bar.warp.sync -1;
+    @!%p1 bra ON;
+    SPIN:
+    ld.volatile.shared.u32 %r5, [%r10];
+    setp.eq.u32 %p2, %r5, 0;
+    @%p2 bra SPIN;
+    ON:
+    mov.b32 %r6, 1;
+    st.volatile.shared.u32 [%r10], %r6;
     st.global.u32 [%rd3], %r1;""",
         smem=64,
     )

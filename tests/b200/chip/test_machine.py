@@ -129,7 +129,7 @@ def test_cluster_barrier_nobody_completes_is_a_deadlock():
     ("mov.b32 %r10, dyn; st.shared.u32 [%r10+64], %r1;", "outside the CTA's shared memory"),
     ("mov.b32 %r10, 64; ld.shared.u32 %r11, [%r10];", "outside the CTA's shared memory"),
     ("mov.b32 %r10, dyn; mbarrier.arrive.shared.b64 %rd9, [%r10];", "no mbarrier is initialised"),
-    ("setp.lt.u32 %p1, %r1, 5; @%p1 bra A; bra B; A: bar.sync 0; B:", "a part of the warp"),
+    ("setp.lt.u32 %p1, %r1, 5; @%p1 bra A; bra B; A: bar.sync 0; B: st.global.u32 [%rd3], %r1;", "a part of the warp"),
     ("barrier.cluster.wait;", "without barrier.cluster.arrive"),
 ])  # fmt: skip
 def test_guards_name_line_and_reason(body, words):
