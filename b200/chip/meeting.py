@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from b200.errors import Fault
 from b200.program.analysis import reachable
-from b200.program.meeting import Place
+from b200.program.meeting import Place, may_poll
 from b200.registry import Run, Waitable, lanes_text
 
 if TYPE_CHECKING:
@@ -105,9 +105,13 @@ def let_others_go(machine: Machine) -> bool:
 
 
 def _writers(fragment: Fragment) -> int:
-    """Lanes that stand where they are to meet a fragment, and may write memory from there on."""
+    """Lanes that stand where they are to meet a fragment that polls, and may write memory from
+    there on.
+    """
     found, blocks = 0, fragment.machine.code.structure
     for join in fragment.joins():
+        if not may_poll(blocks, reachable(blocks, join.at) - reachable(blocks, join.pc)):
+            continue  # it reads no memory: the code behind is for all lanes at once (places)
         ops = (op for b in reachable(blocks, join.pc) for op in blocks[b].ops)
         if any(op.ins.mods[0] in ("st", "atom", "red") for op in ops):
             found |= join.arrived

@@ -16,6 +16,7 @@ from b200.program.analysis import EXIT, Block, Op, Uniformity
 from b200.program.module import TYPE_BITS, Instr, Label, Not, Reg, Sym, Vec
 from b200.registry import DTYPES, FULL, Run, active, as_bools, as_mask, lanes
 
+READS = ("ld", "ldu", "atom")
 MEMBERMASK = ("shfl", "vote", "match", "redux", "elect")  # the last operand names the lanes
 
 
@@ -76,21 +77,19 @@ def _in_parts(blocks: list[Block], info: Uniformity, meetings: set[int]) -> set[
         stop = info.ipdom[index]
         arms = {b for s in blocks[index].successors for b in info.reach(s, stop)}
         found |= arms
-        if stop != EXIT and (arms & meetings or _has_loop(blocks, arms)):
+        if stop != EXIT and (arms & meetings or may_poll(blocks, arms)):
             found |= info.reach(stop, EXIT)
     return found
 
 
-def _has_loop(blocks: list[Block], region: set[int]) -> bool:
-    """Whether control can come round to a block of a region within it."""
+def may_poll(blocks: list[Block], region: set[int]) -> bool:
+    """Whether control can go round within a region and read memory there."""
     left = dict.fromkeys(region)
-    while left:
-        ends = [b for b in left if not any(s in left for s in blocks[b].successors)]
-        if not ends:
-            return True
+    while ends := [b for b in left if not any(s in left for s in blocks[b].successors)]:
         for b in ends:
             del left[b]
-    return False
+    instructions = (op.ins for b in left for op in blocks[b].ops)
+    return any(ins.mods[0] in READS and not ins.has("param", "local") for ins in instructions)
 
 
 def guards_as_branches(body: Iterable, keys: frozenset[int], made: dict) -> list:
