@@ -10,7 +10,7 @@ from __future__ import annotations
 from b200.checker import naming as words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, NOTE, Finding
-from b200.checker.shadow import GRANULE, WORD, distinct
+from b200.checker.shadow import GRANULE, distinct
 from b200.checker.tensor_memory import ALL
 from b200.chip.copies.tensormap import SPANS
 from b200.chip.tensor.descriptors import SWIZZLES
@@ -24,9 +24,9 @@ NEVER_READ = " brings is never read"  # ends the diagnosis of a load of which a 
 class Products:
     """The rules for one launch.
 
-    steps: (CTA, accumulator) -> the MMAs of its current sum: (operands, their bytes, their scale
-    factors) -> record. latest: (CTA, accumulator) -> the latest MMA. unread: whether some load was
-    found of which a part is never read.
+    steps: (CTA, accumulator) -> the MMAs of its current sum: (operands, who has written their
+    bytes, their scale factors) -> record. latest: (CTA, accumulator) -> the latest MMA. unread:
+    whether some load was found of which a part is never read.
     """
 
     def __init__(self, observer):
@@ -51,9 +51,16 @@ class Products:
             places = op.a.matrix.start, op.b.matrix.start
             bytes_ = tuple(int(written[at // GRANULE]) for at in places)
             record.parts = tuple(zip("AB", bytes_))
-            stores = tuple(int(shared.shadow.stored[at // WORD]) for at in places)
-            self._step(record, cta, op, places, (*places, *bytes_, *stores, *scales), scales)
+            stored = tuple(self._stored(shared, at) for at in places)
+            self._step(record, cta, op, places, (*places, *bytes_, *stored, *scales), scales)
         self._discarded(record, tensor, op)
+
+    @staticmethod
+    def _stored(shared, at: int) -> bytes:
+        """Which generic stores, cp.async included, have filled the first granule of an operand."""
+        if not shared.shadow.stored_in.meet(at, at + GRANULE - 1):
+            return b""
+        return shared.shadow.words(shared.shadow.stored, at // GRANULE).tobytes()
 
     def _scales(self, record: Record, tensor, op) -> tuple:
         """(column, byte, number of the copy that brought it) of the scale factors
