@@ -1,11 +1,17 @@
-"""Rule: when a CTA ends, accesses to its memory, its allocations and its copies must be over."""
+"""Rules: accesses to a CTA's memory come after its start, and are over when it ends, as are its
+allocations and its copies.
+
+Distributed shared memory asks that the CTA exists: "all thread blocks have started executing"
+(CUDA C++ programming guide, distributed shared memory). The cluster is placed at once; its CTAs do
+not start at once.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from b200.checker import naming as words
-from b200.checker import register_moves
+from b200.checker import pairs, register_moves
 from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.vector_clocks import HB, NEVER, ORDER, SHARED_ROWS, join
 
@@ -123,6 +129,27 @@ def _outgoing(observer, cta, state, clock):
                 ),
                 record.ins,
             )
+
+
+def started(observer, record, target) -> None:
+    """Report an access to a CTA that is not known to have started. Order of execution is enough.
+    Operations of a CTA pair have a rule of their own (pairs.py).
+    """
+    agent = record.agent
+    agent.started.add(target.rank)
+    if record.kind in words.CORE or pairs.runs(agent, target):
+        return
+    observer.found(
+        "lifetime",
+        f"{words.thing(record)} reaches another CTA of the cluster, which is not known to have "
+        "started",
+        (
+            f"this access: {words.act(record)}; it reaches rank {target.rank} of the cluster",
+            "missing: barrier.cluster.arrive (.relaxed will do) by all warps and "
+            "barrier.cluster.wait before the first access to another CTA",
+        ),
+        record.ins,
+    )
 
 
 def gone(observer, record, target) -> None:

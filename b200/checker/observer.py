@@ -296,8 +296,12 @@ class Observer(Mbarriers):
         return found
 
     def reach(self, record: Record, target) -> None:
-        """An access reaches another CTA of the cluster, which must not have exited."""
+        """An access reaches another CTA of the cluster, which must have started and must not have
+        exited.
+        """
         state = self.state(target)
+        if target.rank not in record.agent.started:
+            lifetime.started(self, record, target)
         if target.rank in state.exits and state.left[target.rank] == len(target.warps):
             lifetime.gone(self, record, target)
             return

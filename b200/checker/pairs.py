@@ -20,11 +20,16 @@ def peer_of(cta: CTA) -> CTA:
     return odd if cta is even else even
 
 
+def runs(agent: Agent, cta: CTA) -> bool:
+    """Whether a warp knows that another CTA of its cluster has started."""
+    others = (warp.agent for warp in cta.warps if warp.agent is not None)
+    return any(agent.knows(ORDER, other.component, 1) for other in others)
+
+
 def allocates(observer, agent: Agent) -> None:
     """A warp is about to execute tcgen05.alloc.cta_group::2."""
     peer = peer_of(agent.cta)
-    agents = [warp.agent for warp in peer.warps if warp.agent is not None]
-    if any(agent.knows(ORDER, other.component, 1) for other in agents):
+    if runs(agent, peer):
         return
     observer.found(
         "protocol",

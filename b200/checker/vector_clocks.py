@@ -163,6 +163,7 @@ class Agent:
             0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
         )
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
+        self.started: set[int] = {self.cta.rank}  # ranks known to run, or said not to be
         self.last_copy: Record | None = None  # out of shared memory, in a bulk group
         self.registers: tuple | None = None  # its latest setmaxnreg: (registers, instruction)
 

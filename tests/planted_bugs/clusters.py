@@ -250,6 +250,17 @@ def pair_mma(last: bool, b_of: int = 2) -> Source:
 
 PLANTED = [
     PlantedBug(
+        "remote_store_to_a_cta_that_may_not_run",
+        "a store into a CTA of the cluster before anything says that it has started",
+        lambda bug: exchange(first=not bug),
+        "lifetime",
+        ("st reaches another CTA of the cluster, which is not known to have started", "rank 1"),
+        ("remote store",),
+        ints(64),
+        _swapped,
+        **PAIR,
+    ),
+    PlantedBug(
         "remote_store_before_start",
         "a store into a CTA of the cluster that may not have started; nothing orders the last read",
         lambda bug: exchange(relaxed=bug),
