@@ -177,6 +177,10 @@ class TensorRules:
                 if old.agent.cta is not agent.cta and not known(agent, old):
                     self._narrow(new, old, columns)
                 continue
+            if how == "free" and old.kind in ("load", "store"):
+                if agent.knows(HB, old.agent.component, old.epoch):
+                    self._freed_under_way(new, old, columns)
+                    continue
             if weak_order.executed(agent, old) and (how != "free" or old.kind in words.CORE):
                 self._fences(new, old, columns)
                 continue
@@ -206,11 +210,8 @@ class TensorRules:
                 return True
             return handed_over or old.step < NEVER and agent.knows(HB, old.component, old.step)
         if how == "free":
-            if old.kind in (
-                "load",
-                "store",
-            ):  # what is read is in registers that were used before the barrier
-                return agent.knows(HB, old.agent.component, old.epoch)
+            if old.kind in ("load", "store"):
+                return agent.knows(HB, old.component, old.step)
             return handed_over or known(agent, old)
         return handed_over
 
@@ -242,6 +243,25 @@ class TensorRules:
                 "that reads it is complete"
             )
         return f"{words.thing(new)} overwrites tensor memory that {words.thing(old)} may still use"
+
+    def _freed_under_way(self, new: Record, old: Record, columns: slice):
+        """Report columns that are freed after a barrier at which a warp arrived while its load or
+        store was under way: it had not waited, nor used what it loaded.
+        """
+        wait = "tcgen05.wait::ld" if old.kind == "load" else "tcgen05.wait::st"
+        self.report(
+            "lifetime",
+            f"tensor memory is deallocated before {words.thing(old)} of it is waited for",
+            (
+                f"this access: {words.act(new)}",
+                f"under way: {words.act(old)}",
+                f"in {self.place(columns)}; another CTA of the SM may get them",
+                f"missing: {wait} by {words.name(old.agent)} before it arrives at the barrier that "
+                "lets them be freed",
+            ),
+            new,
+            old,
+        )
 
     def _freed_behind_relaxed(self, new: Record, old: Record, columns: slice):
         """Report columns that are freed after an arrive without release. What a warp has loaded is

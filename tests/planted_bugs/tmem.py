@@ -16,6 +16,7 @@ def tensor_memory(
     again=False,
     other=False,
     free_first=False,
+    late=False,
 ) -> Source:
     """Warp 0 writes tensor memory, warp 4 (same quarter) reads it after a CTA barrier."""
     k = start(160)
@@ -45,6 +46,10 @@ def tensor_memory(
         if fences:
             k("tcgen05.fence::after_thread_sync;")
         k("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r5}, [%r4];", "tmem load")
+        if not late:
+            take()
+
+    def take():
         if wait_all:
             k("tcgen05.wait::ld.sync.aligned;")
         k("mul.wide.u32 %rd8, %r0, 4;")
@@ -67,6 +72,8 @@ def tensor_memory(
     k("bar.sync 0;")
     if not free_first:
         k.only(0, free, 31)
+    if late:
+        k.only(128, take, 159)
     return k
 
 
@@ -162,5 +169,13 @@ PLANTED = [
         ("tcgen05.ld uses tensor memory that is deallocated", "before tcgen05.dealloc"),
         ("tmem load", "dealloc"),
         free_first=True,
+    ),
+    tensor(
+        "freed_before_wait_ld",
+        "tensor memory is freed behind a barrier that a warp passes before its tcgen05.wait::ld",
+        "lifetime",
+        ("is deallocated before tcgen05.ld of it is waited for", "missing: tcgen05.wait::ld by"),
+        ("tmem load", "dealloc"),
+        late=True,
     ),
 ]
