@@ -54,11 +54,13 @@ class Uses:
 
 class Arrivals:
     """The rule for one launch. early: mbarrier -> (warp, instruction) of the first arrival on it
-    that may count into the phase before.
+    that may count into the phase before. abroad: multicast commits that do not arrive at the CTAs
+    whose tensor cores they commit, as words.
     """
 
     def __init__(self, observer):
         self.observer = observer
+        self.abroad: dict[int, str] = {}
         self.early: dict[Barrier, tuple] = {}
 
     def comes(self, barrier: Barrier, agent, ins, lane: int | None, clock: np.ndarray) -> None:
@@ -71,6 +73,20 @@ class Arrivals:
             return
         if barrier.phases != uses.phases or not barrier.explained(clock):
             self.too_many(barrier, agent, ins)
+
+    def commits(self, cta, commit, ins) -> None:
+        """A commit arrives at mbarriers. One that leaves out the issuer's own CTA, or pair, is
+        legal; where arrivals do not add up it is the first thing to look at.
+        """
+        if ins.key in self.abroad or not ins.has("multicast::cluster"):
+            return
+        targets = {target.rank for target in commit.targets}
+        if not targets & {member.rank for member in commit.members}:
+            self.abroad[ins.key] = (
+                f"missing: the issuer's own CTAs in the multicast mask: {words.line(ins)} names "
+                f"rank{'s' * (len(targets) > 1)} {', '.join(map(str, sorted(targets)))} of the "
+                f"cluster, and rank {cta.rank} issues it"
+            )
 
     def too_many(self, barrier: Barrier, agent, ins) -> None:
         self.early.setdefault(barrier, (agent, ins))
@@ -101,6 +117,7 @@ class Arrivals:
                 "missing: a wait before the arrival (it may count into the phase before), or a "
                 "count of all that arrive"
             )
+        missing = next((self.abroad[u.ins.key] for u in every if u.ins.key in self.abroad), missing)
         lines = "; ".join(
             dict.fromkeys(f"{uses.text()} at {words.line(uses.ins)}" for uses in every)
         )

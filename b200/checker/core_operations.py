@@ -124,6 +124,7 @@ class CoreOperations(Signals):
 
     def _commit(self, agent: Agent, commit: Commit, apply: Effect):
         agent.roles.add("MMA")
+        self.arrivals.commits(agent.cta, commit, self.ins)
         stream = agent.stream("tensor_core")
         clock = self._with(agent, stream.component, stream.issued)
         np.maximum(clock[TENSOR], clock[HB], out=clock[TENSOR])  # a commit has the fence in it

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from b200.checker.accesses import Record, issued_before, known
+from b200.checker.vector_clocks import HB
 from b200.chip.describe import call, called_from, mnemonic
 
 ROLES = ("load", "MMA", "store", "epilogue")  # what a warp is called, the first that fits
@@ -131,22 +132,27 @@ def wait_for_store(agent, old: Record) -> str:
             or "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read by the warp that "
             "issued the copy"
         )
-    wait = too_many_left(old, "bulk_read", "cp.async.bulk.wait_group.read")
+    wait = too_many_left(old, "bulk_read", "cp.async.bulk.wait_group.read", agent)
     return (
         f"missing: {wait or 'cp.async.bulk.wait_group.read'} by {name(old.agent)}, then a barrier "
         f"between it and {name(agent)}"
     )
 
 
-def too_many_left(old: Record, stream: str, wait: str) -> str:
+def too_many_left(old: Record, stream: str, wait: str, agent=None) -> str:
     """The change that a too large N of wait_group needs, in words: the largest N that still waits
-    for the copy, in place of the N of the latest wait. "" if no wait_group came after the copy, or
-    if its N is not too large.
+    for the copy, in place of the N of the wait_group that was to. "" if no wait_group came after
+    the copy, or if its N is not too large. agent: None, or the warp that goes on too early: what it
+    knows of the copy's warp tells which wait_group was the last one before the signal to it.
     """
     copies = old.agent.streams.get(stream)
-    if copies is None or copies.waited is None or (group := copies.group(old.step)) is None:
+    if copies is None or not copies.waits or (group := copies.group(old.step)) is None:
         return ""
-    n, committed, ins = copies.waited
+    known_of = copies.waits
+    if agent is not None and agent is not old.agent:
+        seen = [w for w in known_of if agent.knows(HB, old.agent.component, w[3])]
+        known_of = [w for w in seen if w[1] > group] or known_of
+    n, committed, ins, _ = known_of[-1]
     most = committed - 1 - group
     if most < 0 or n <= most:
         return ""
@@ -214,7 +220,10 @@ def missing_step(agent, old: Record) -> str:
     if old.kind in ("tma_store", "bulk_store"):
         return wait_for_store(agent, old)
     if old.kind == "cp.async":
-        wait = too_many_left(old, "cp_async", "cp.async.wait_group") or "cp.async.wait_group"
+        wait = too_many_left(old, "cp_async", "cp.async.wait_group", agent)
+        if wait:
+            return f"missing: {wait}"
+        wait = "cp.async.wait_group"
         return f"missing: {wait}, then a barrier"
     if old.kind == "load" and issued_before(agent, old):
         return f"missing: tcgen05.wait::ld by {name(old.agent)} before it signals"

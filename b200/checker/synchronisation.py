@@ -346,7 +346,7 @@ def wait_group(*names: str) -> Callable[[Instr, Run], Run]:
                 stream = agent.stream(name)
                 if everything:
                     stream.commit()
-                stream.waited = n, len(stream.marks), ins
+                stream.waits.append((n, len(stream.marks), ins, agent.epoch))
                 agent.learn(stream.component, stream.complete_but(n))
 
         return observed

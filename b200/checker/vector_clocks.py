@@ -28,6 +28,7 @@ fences must keep the rule (`strict`).
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,16 +92,17 @@ class Components:
 class Stream:
     """Operations of a warp that are issued in order and complete later. `issued` counts them.
 
-    marks: the value of `issued` at each commit_group, oldest first. waited: the latest wait_group:
-    (groups that it may leave under way, commit_groups before it, instruction).
+    marks: the value of `issued` at each commit_group, oldest first. waits: the latest wait_groups,
+    oldest first: (groups that it may leave under way, commit_groups before it, instruction, epoch
+    of the warp then).
     """
 
-    __slots__ = ("component", "issued", "marks", "waited")
+    __slots__ = ("component", "issued", "marks", "waits")
 
     def __init__(self, component: int):
         self.component, self.issued = component, 0
         self.marks: list[int] = []
-        self.waited: tuple | None = None
+        self.waits: deque[tuple[int, int, Instr, int]] = deque(maxlen=16)
 
     def next(self) -> int:
         self.issued += 1

@@ -156,6 +156,29 @@ def multicast_commits(bug: bool) -> Source:
     return k
 
 
+def commit_masks(bug: bool) -> Source:
+    """Each CTA of a cluster commits onto its own mbarrier; the bug's mask names rank 0 in all."""
+    k = cluster_start()
+    mbarriers(k, 1, 1024)
+    cluster_sync(k)
+    k("add.u32 %r12, %r1, 1024;")
+    k("mov.b32 %r13, 1;")
+    k("mov.b32 %r13, 1;" if bug else "shl.b32 %r13, %r13, %r50;")
+    k("cvt.u16.u32 %h1, %r13;")
+    k.only(
+        0,
+        lambda: k(
+            "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster"
+            ".multicast::cluster.b64 [%r12], %h1;",
+            "commit",
+        ),
+    )
+    k.wait("%r12", 0, "wait")
+    store_ranked(k, "%r53")
+    cluster_sync(k)
+    return k
+
+
 def commits_to_a_peer(seen: int) -> Source:
     """CTA 0 commits to two mbarriers of CTA 1, which waits for `seen` of them."""
     k = cluster_start()
@@ -249,6 +272,17 @@ def pair_mma(last: bool, b_of: int = 2) -> Source:
 
 
 PLANTED = [
+    PlantedBug(
+        "commit_mask_of_another_cta",
+        "the multicast mask of tcgen05.commit names rank 0 in every CTA",
+        commit_masks,
+        "protocol",
+        ("missing: the issuer's own CTAs in the multicast mask", "names rank 0", "rank 1 issues"),
+        ("commit",),
+        ints(64),
+        lambda a: torch.arange(64, dtype=torch.int32),
+        **PAIR,
+    ),
     PlantedBug(
         "remote_store_to_a_cta_that_may_not_run",
         "a store into a CTA of the cluster before anything says that it has started",

@@ -200,7 +200,44 @@ def tiles(n: int):
     return lambda args: args[0].reshape(3, 32)[:n].sum(0).int()
 
 
+def copies_for_another_warp(bug: bool) -> Source:
+    """Warp 0 copies two numbers a lane, waits for the first group and meets warp 1, which reads it;
+    warp 0 waits for the second group after that.
+    """
+    k = start(64, ".param .u64 source, .param .u64 out")
+    k("and.b32 %r4, %r0, 31;")
+    k("mul.wide.u32 %rd8, %r4, 4;")
+    k("add.u64 %rd9, %rd0, %rd8;")
+
+    def copy():
+        for i in range(2):
+            k(f"cp.async.ca.shared.global [%r3+{128 * i}], [%rd9+{128 * i}], 4;", f"copy {i}")
+            k("cp.async.commit_group;")
+        k(f"cp.async.wait_group {2 if bug else 1};", "wait")
+
+    def read():
+        k("ld.shared.u32 %r5, [%r3+-128];", "read")
+        k("add.u64 %rd9, %rd1, %rd8;")
+        k("st.global.u32 [%rd9], %r5;")
+
+    k.only(0, copy, 31)
+    k("bar.sync 0;")
+    k.only(0, lambda: k("cp.async.wait_group 0;"), 31)
+    k.only(32, read, 63)
+    return k
+
+
 PLANTED = [
+    PlantedBug(
+        "copies_for_another_warp_wait_for_too_few",
+        "wait_group leaves the group under way that another warp reads behind the barrier",
+        copies_for_another_warp,
+        "race",
+        ("missing: cp.async.wait_group 1 in place of 2 at",),
+        ("read", "copy 0", "wait"),
+        three_tiles,
+        tiles(1),
+    ),
     PlantedBug(
         "store_ring_waits_for_too_few",
         "wait_group leaves two copies under way where the ring has two buffers",
