@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from b200.chip.tensor.tmem_alloc import Pool
 
 
+OF_A_PEER = "; .shared::cluster reaches it (in CuTe DSL ss='cluster')"
 SEGMENT = 2 << 20  # bytes; the driver maps global memory, and torch takes it, in units of 2 MiB
 ROUNDING = 512  # bytes; what an allocation of PyTorch's is a multiple of (kMinBlockSize)
+WRAP = 1 << 32  # what an offset is off by that was computed in 32 bits
 BEHIND = 1 << 60  # added to an address after an allocation: in no window, and no host's
 
 
@@ -189,7 +191,7 @@ class GlobalMemory:
         if found is None:
             raise Fault(
                 f"global access of {nbytes} bytes at {address:#x} is in no tensor's allocation"
-                f"{self._nearest(address)}"
+                f"{self._wrapped(address, nbytes) or self._nearest(address)}"
             )
         return found
 
@@ -201,6 +203,17 @@ class GlobalMemory:
             if address + nbytes <= r.base + r.size:
                 return r
         return None
+
+    def _wrapped(self, address: int, nbytes: int) -> str:
+        """What is said of an address that is 2^32 away from one in an allocation, else ""."""
+        for away, how in ((WRAP, "plus"), (-WRAP, "minus")):
+            r = self.find(address + away, nbytes)
+            if r is not None and not r.behind:
+                return (
+                    f"; {how} 2^32 it is byte {address + away - r.base} of {r.name}: perhaps its"
+                    " offset was computed in 32 bits (missing: a 64-bit index)"
+                )
+        return ""
 
     def _nearest(self, address: int) -> str:
         i = bisect.bisect_right(self._bases, address) - 1
@@ -295,7 +308,7 @@ class CTA:
         if rank and rank != self.rank:
             raise Fault(
                 f"shared::cta access at {address:#x}, an address of CTA rank {rank}, from rank"
-                f" {self.rank}"
+                f" {self.rank}{OF_A_PEER}"
             )
         return self.check(address & OFFSET_MASK, nbytes, align)
 

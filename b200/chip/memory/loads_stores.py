@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from b200.chip.memory.patterns import active_lanes, pattern_of
+from b200.chip.state import OF_A_PEER
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec
@@ -105,7 +106,7 @@ def _shared_spans(f, chosen, which, nbytes, space):
             if space != "shared::cluster":
                 raise Fault(
                     f"shared::cta access at {int(chosen[0]):#x}, an address of CTA rank"
-                    f" {int(rank)}, from rank {me.rank}"
+                    f" {int(rank)}, from rank {me.rank}{OF_A_PEER}"
                 )
             cta, _ = me.cluster.locate(int(chosen[ranks == rank][0]), nbytes)
         inside = ranks == rank

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from b200.chip.gpu import Gpu
 from b200.chip.state import GlobalMemory
 from b200.chip.tensors import LiveTensors
-from b200.errors import EmulatorError
+from b200.errors import EmulatorError, Fault
 from tests.b200.ptx_support import kernel, run
 
 SETTINGS = settings(max_examples=25, deadline=None)
@@ -361,3 +361,21 @@ def test_forms_that_ptx_does_not_have(text):
     with pytest.raises(EmulatorError, match="matrix") as caught:
         run(kernel(f"mov.u32 %r6, dyn; mov.u32 %r20, 0; {text}", [".u64 a"]), 0, smem=512)
     assert caught.value.kind == "unsupported"
+
+
+@pytest.mark.parametrize("away, said", [(-(1 << 32), "plus"), (1 << 32, "minus")])
+def test_an_offset_computed_in_32_bits_is_told(away, said):
+    memory, words = GlobalMemory(), torch.zeros(16, dtype=torch.int32)
+    memory.register(words.data_ptr(), 64, "x")
+    with pytest.raises(Fault, match=rf"; {said} 2\^32 it is byte 8 of x: perhaps its offset"):
+        memory.region(words.data_ptr() + 8 + away, 4)
+    with pytest.raises(Fault, match="in no tensor's allocation$|the nearest below is x"):
+        memory.region(words.data_ptr() + 64 + away, 4)
+
+
+def test_a_store_to_a_peer_without_cluster_is_told_what_it_needs():
+    body = """mapa.shared::cluster.u32 %r2, %r1, 1;
+    st.shared.u32 [%r2], %r1;"""
+    text = kernel(f"{THREAD} mov.u32 %r1, dyn; {body}", [".u64 out"])
+    with pytest.raises(EmulatorError, match="an address of CTA rank 1.*shared::cluster reaches it"):
+        run(text, torch.zeros(1), grid=(2, 1, 1), cluster=(2, 1, 1), smem=64)
