@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from b200.chip.fragment import ClusterBarrier
+from b200.chip.fragment import ClusterBarrier, WarpState
 from b200.chip.memory.loads_stores import space_of
 from b200.chip.polls import Poll
 from b200.chip.sync.barriers import NamedBarrier
@@ -21,6 +21,7 @@ from b200.chip.tensor.tmem_alloc import Pool
 from b200.hardware import SM_COUNT
 from b200.program.analysis import reachable
 from b200.program.module import Instr
+from b200.registry import Waitable
 
 LAST = 8  # events shown of a barrier
 SHOWN = 8  # barriers explained
@@ -124,14 +125,28 @@ def _likeness(machine, waitable, fragments) -> object:
 
 
 def _rank(waitable) -> int:
-    """Rank of a waitable as a cause: a wrong count is one, a CTA barrier mostly suffers."""
+    """Rank of a waitable as a cause: a wrong count is one, a barrier of many mostly suffers."""
     if isinstance(waitable, MBarrier):
         if waitable.pending == 0 or waitable.pending < waitable.expected or waitable.tx < 0:
             return 0
         return 3 if waitable.arrivals else 2
     if isinstance(waitable, Poll):
         return 2
+    if isinstance(waitable, ClusterBarrier):
+        away = _not_arrived(waitable)
+        return 4 if away and all(_is_held(warp, waitable) for warp in away) else 1
     return 4 if isinstance(waitable, NamedBarrier) else 1
+
+
+def _not_arrived(barrier: ClusterBarrier) -> list[WarpState]:
+    """Warps that a cluster's barrier still waits for."""
+    warps = (w for cta in barrier.cluster.ctas for w in cta.warps)
+    return [w for w in warps if w.live and not w.cluster_arrived]
+
+
+def _is_held(warp: WarpState, barrier: Waitable) -> bool:
+    """Whether a warp waits for something else than a barrier: that comes first then."""
+    return any(f.waits_for not in (None, barrier) for f in warp.fragments)
 
 
 def _exited(machine) -> list[str]:
@@ -381,15 +396,11 @@ def _registers(machine, pool: RegisterPool, fragments) -> Cause:
 
 
 def _cluster(machine, barrier, fragments) -> Cause:
-    away = []
-    for cta in barrier.cluster.ctas:
-        late = [w for w in cta.warps if w.live and not w.cluster_arrived]
-        away += [
-            f"not arrived: warp {w.index} of CTA {cta.index} is at "
-            f"{_where(machine, w.fragments[0])}"
-            for w in late
-            if w.fragments
-        ]
+    away = [
+        f"not arrived: warp {w.index} of CTA {w.cta.index} is at {_where(machine, w.fragments[0])}"
+        for w in _not_arrived(barrier)
+        if w.fragments
+    ]
     return Cause(
         f"the cluster barrier at {_where(machine, fragments[0])}",
         f"{barrier.arrived} of {barrier.expected} threads have arrived",

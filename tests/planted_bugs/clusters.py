@@ -277,7 +277,12 @@ PLANTED = [
         "the multicast mask of tcgen05.commit names rank 0 in every CTA",
         commit_masks,
         "protocol",
-        ("missing: the issuer's own CTAs in the multicast mask", "names rank 0", "rank 1 issues"),
+        (
+            "missing: the issuer's own CTAs in the multicast mask",
+            "names rank 0",
+            "rank 1 issues",
+            "likely cause: mbarrier at",
+        ),
         ("commit",),
         ints(64),
         lambda a: torch.arange(64, dtype=torch.int32),
