@@ -33,7 +33,8 @@ from b200.program.translated import Translated
 
 KEPT = 4  # kernels whose clusters later launches may follow
 SHOWN = 8  # findings quoted in the report of an error
-# A load of shared memory that nothing has written, until it is known what depends on it.
+# A load of shared memory that nothing has written, or a value of a lane that has exited, until it
+# is known what depends on it.
 LOADED, UNDECIDED = "uninitialised", PORTABILITY
 
 
@@ -264,7 +265,7 @@ class Checked(Machine):
         ins = ins or self.observer.ins
         works = "it works on today's chips; PTX leaves it undefined: another chip may differ"
         self.observer.found(
-            "protocol",
+            LOADED if wrong else "protocol",
             what,
             (
                 f"this access: {words.line(ins)}",
@@ -272,7 +273,7 @@ class Checked(Machine):
                 f"missing: {missing}",
             ),
             ins,
-            severity=ERROR if wrong else PORTABILITY,
+            severity=UNDECIDED if wrong else PORTABILITY,
         )
 
     def lanes_exited(self, state, lanes: int) -> None:

@@ -52,7 +52,7 @@ class Machine:
     def __init__(self, memory: GlobalMemory):
         self.memory = memory
         self.params = b""
-        self.unwritten_smem = 0xFF  # a byte of shared memory that nothing has written
+        self.unwritten_smem = 0xFF  # a byte of shared memory that nothing has written, and the like
         self.symbols: dict[str, int] = {}
         self.budget = Budget()
         self.dependent = False  # whether the next launch may start before the one before has ended
@@ -100,7 +100,7 @@ class Machine:
     ) -> None:
         """Called when an instruction does something that PTX leaves undefined and the chip defines.
         ins: the instruction, None for the running one. missing: what would be right. wrong: whether
-        the chip does not define it, either.
+        the chip does not define it, either: the result is bytes of `unwritten_smem`.
         """
 
     def wait_for_grids(self) -> None:

@@ -376,7 +376,7 @@ PLANTED = [
         "values_of_lanes_that_returned",
         "a shuffle takes the value of a lane that has returned (right: it brings a zero)",
         values_of_lanes_that_returned,
-        "protocol",
+        "uninitialised",
         ("a shuffle takes values of lane 24, which have returned at",),
         ("shuffle",),
         ints(32),

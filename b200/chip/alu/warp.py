@@ -95,11 +95,13 @@ def _check_groups(w, mask: int, members, ins: Instr):
         _check_present(w, mask, value)
 
 
-def _check_sources(w, mask: int, source: np.ndarray, ins: Instr):
-    """The lanes that a shuffle reads: what one that has exited gives is undefined."""
+def _without_source(w, mask: int, source: np.ndarray, ins: Instr) -> int:
+    """The lanes that a shuffle gives the value of a lane that has exited: it is undefined. A source
+    that is alive and does not take part is a fault.
+    """
     absent = ~as_bools(mask)[source] & as_bools(mask)
     if not absent.any():
-        return
+        return 0
     gone = as_mask(absent & ~as_bools(w.state.live)[source])
     for lane in active(as_mask(absent) & ~gone):
         raise Fault(f"lane {lane} reads lane {int(source[lane])}, which does not take part")
@@ -112,6 +114,7 @@ def _check_sources(w, mask: int, source: np.ndarray, ins: Instr):
         ins,
         wrong=True,
     )
+    return gone
 
 
 def _left(state, gone: int) -> str:
@@ -156,9 +159,9 @@ def shfl(ins: Instr) -> Run:
     def run(w, mask, a, b, c, members):
         _check_groups(w, mask, members, ins)
         source, valid = _shuffle_sources(mode, b, c)
-        if mask != FULL:
-            _check_sources(w, mask, source, ins)
         d = lanes(a, np.uint32)[source]
+        if mask != FULL and (gone := _without_source(w, mask, source, ins)):
+            d[as_bools(gone)] = w.machine.unwritten_smem * 0x01010101
         return (d, as_mask(valid)) if ins.dual else d
 
     return run

@@ -12,6 +12,7 @@ from b200.checker.finding import ERROR, NOTE
 from b200.chip import unwritten
 from b200.chip.gpu import Gpu
 from tests.planted_bugs.case import Source
+from tests.planted_bugs.cta import OUT, start, store_own
 from tests.planted_bugs.unwritten import THREADS, empty
 
 PARAMS = ".param .u64 src, .param .u64 out"
@@ -194,3 +195,23 @@ print("fine")
 def test_tensors_without_contents_are_unwritten():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.stdout == "fine\n", done.stderr
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_value_of_a_lane_that_has_returned_matters_where_a_result_depends_on_it(dropped):
+    k = start(32, OUT)
+    k("setp.ge.u32 %p4, %r0, 24;")
+    k("@%p4 bra END;")
+    k("shfl.sync.down.b32 %r6, %r0, 1, 31, -1;")
+    k(f"setp.lt.u32 %p5, %r0, {23 if dropped else 24};")
+    k("selp.b32 %r6, %r6, 0, %p5;")
+    store_own(k, "%r6")
+    k("END:")
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check=True)
+    out = torch.zeros(32, dtype=torch.int32)
+    (found,) = gpu.launch(
+        k.text("k"), None, (1, 1, 1), (32, 1, 1), (1, 1, 1), 0x8000, (out,)
+    ).findings
+    assert "a shuffle takes values of lane 24" in str(found)
+    assert found.severity == (NOTE if dropped else ERROR)
