@@ -2273,40 +2273,50 @@ WORTH_TRYING = 1.15  # an estimate of at most this times the first candidate's
 FASTER = 0.98  # the first stays, unless another one takes less than this part of its time
 PROBLEM_SECONDS, PROCESS_SECONDS = 10.0, 30.0  # to compile, run and time candidates
 CALLS, GROUP_CALLS = 50, 15  # between two events, each on inputs of its own, as the boards do
+WORK_BYTES = 8 << 30  # of tensors at most for these calls: fewer calls where they are large
 L2_CLEAR_BYTES = 1 << 29
 CLEAR_SECONDS = 50e-6  # a write of so much takes longer
 MIN_ROUNDS, MAX_ROUNDS = 10, 100
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-3, "equal_nan": True}  # the leaderboards'
-# Variables that Nsight Compute and injected profilers set for the process.
-PROFILERS = "NV_COMPUTE_PROFILER", "NV_NSIGHT_INJECTION", "CUDA_INJECTION64_PATH"
+EVENT_STEP = 2.048e-3  # milliseconds: some GPUs' events tick in steps of so much
+# Variables that Nsight Compute and other injected profilers set for the process. Images of
+# containers set further ones of NV_COMPUTE_PROFILER, without a profiler.
+PROFILERS = (
+    "NV_COMPUTE_PROFILER_PERFWORKS_DIR",
+    "NV_NSIGHT_INJECTION",
+    "NV_TPS_LAUNCH",
+    "CUDA_INJECTION64_PATH",
+)
 
 
 @dataclass
 class Trial:
-    """A candidate that ran: what is timed, what it made of c, its times in milliseconds."""
+    """A candidate that ran: what is timed, what it made of c, times of so many calls together, in
+    milliseconds."""
 
     config: Config
     call: Callable[[], None]
     outputs: list[torch.Tensor]
     times: list[float]
+    calls: int = 1
 
     def agrees_with(self, other: "Trial") -> bool:
         return agree(self.outputs, other.outputs)
 
     def usual_times(self) -> list[float]:
-        limit = 1.5 * statistics.median(self.times)
+        limit = 1.5 * statistics.median(self.times) + EVENT_STEP
         return [time for time in self.times if time <= limit]
 
     @property
     def time(self) -> float:
-        """The mean of the usual times. Events may tick in steps: over these a mean is right, and a
-        median is one of two steps."""
-        return statistics.fmean(self.usual_times())
+        """Of a call: the mean of the usual times. Events may tick in steps: over these a mean is
+        right, and a median is one of two steps."""
+        return statistics.fmean(self.usual_times()) / self.calls
 
     def uncertainty(self) -> float:
         """Standard error of the time, as a part of it."""
         times = self.usual_times()
-        return statistics.stdev(times) / len(times) ** 0.5 / self.time
+        return statistics.stdev(times) / len(times) ** 0.5 / statistics.fmean(times)
 
 
 def is_b200(groups: Groups) -> bool:
@@ -2357,19 +2367,27 @@ def candidates(problem: Problem) -> list[Config]:
     return list(dict.fromkeys(found))[:MAX_CANDIDATES]
 
 
-def other_bytes(tensor: torch.Tensor, key: str) -> torch.Tensor:
-    """A copy of which each byte differs: all bits of codes, one of scales, which stay finite."""
-    if key == "c":
-        return tensor.clone()
-    copy = tensor.view(torch.uint8).clone()
-    copy.bitwise_xor_(8 if key[0] == "s" else 255)
-    if key[0] == "s":
-        copy.clamp_(max=0x7E)
-    return copy.view(tensor.dtype)
+def clone(tensor: torch.Tensor) -> torch.Tensor:
+    """Codes and scales by bytes: not every torch copies their types."""
+    values = tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+    return values.clone().view(tensor.dtype)
 
 
-def copy_of(groups: Groups, make: Callable[[torch.Tensor, str], torch.Tensor]) -> Groups:
-    return [{key: make(tensor, key) for key, tensor in tensors.items()} for tensors in groups]
+def clones(groups: Groups) -> Groups:
+    return [{key: clone(tensor) for key, tensor in tensors.items()} for tensors in groups]
+
+
+def with_other_data(groups: Groups) -> Groups:
+    """Copies in which each byte of the inputs differs: all bits of codes, one of scales, which stay
+    finite."""
+    copies = clones(groups)
+    for tensors in copies:
+        for key, tensor in tensors.items():
+            if key[0] == "s":
+                tensor.view(torch.uint8).bitwise_xor_(8).clamp_(max=0x7E)
+            elif key != "c":
+                tensor.view(torch.uint8).bitwise_xor_(255)
+    return copies
 
 
 def forget(groups: Groups) -> None:
@@ -2397,7 +2415,7 @@ def run_once(problem: Problem, groups: Groups, others: Groups, config: Config) -
 def try_all(problem: Problem, groups: Groups, end: float) -> list[Trial]:
     """Run the candidates, until the time `end`. Each is named before: where one hangs, its line is
     the last. One that raises is left out; if it took the GPU with it, all ends here."""
-    others = copy_of(groups, other_bytes)
+    others = with_other_data(groups)
     trials = []
     for config in candidates(problem):
         if trials and time.monotonic() > end:
@@ -2407,13 +2425,18 @@ def try_all(problem: Problem, groups: Groups, end: float) -> list[Trial]:
             outputs = run_once(problem, groups, others, config)
         except Exception as error:
             report(f"{config} is left out: {type(error).__name__}: {error}")
-            try:
-                torch.cuda.synchronize()
-            except Exception:
-                raise RuntimeError(f"the GPU is lost since this ran: {config}") from error
+            check_gpu(config, error)
         else:
             trials.append(Trial(config, lambda: None, outputs, []))
     return trials
+
+
+def check_gpu(config: Config, error: Exception) -> None:
+    """RuntimeError if the GPU takes no more work, since a configuration ended in an error."""
+    try:
+        torch.cuda.synchronize()
+    except Exception:
+        raise RuntimeError(f"the GPU is lost since this ran: {config}") from error
 
 
 def trusted(trials: list[Trial], plain: Config) -> list[Trial]:
@@ -2437,10 +2460,11 @@ def first_difference(trial: Trial, reference: Trial) -> str:
     return "no difference"
 
 
-def calls_timed(problem: Problem) -> int:
+def calls_timed(problem: Problem, groups: Groups) -> int:
     if problem.is_gemv:
         return 1
-    return CALLS if len(problem.groups) == 1 else GROUP_CALLS
+    size = sum(tensor.nbytes for tensors in groups for tensor in tensors.values())
+    return max(1, min(CALLS if len(groups) == 1 else GROUP_CALLS, WORK_BYTES // size))
 
 
 def measure(trials: list[Trial], end: float = float("inf")) -> None:
@@ -2453,18 +2477,26 @@ def measure(trials: list[Trial], end: float = float("inf")) -> None:
     for done in range(MAX_ROUNDS):
         first = done % len(trials)
         for trial in trials[first:] + trials[:first]:
-            start = torch.cuda.Event(enable_timing=True)
-            stop = torch.cuda.Event(enable_timing=True)
             for _ in range(num_clears):
                 clear.zero_()
-            start.record()
-            trial.call()
-            stop.record()
-            stop.synchronize()
-            trial.times.append(start.elapsed_time(stop))
+            try:
+                trial.times.append(milliseconds_of(trial.call))
+            except Exception as error:
+                raise RuntimeError(f"this failed while it was timed: {trial.config}") from error
         known = done + 1 >= MIN_ROUNDS and max(t.uncertainty() for t in trials) < 0.005
         if known or time.monotonic() > end:
             break
+
+
+def milliseconds_of(call: Callable[[], None]) -> float:
+    """Between two events, around what the GPU does for a call."""
+    start = torch.cuda.Event(enable_timing=True)
+    stop = torch.cuda.Event(enable_timing=True)
+    start.record()
+    call()
+    stop.record()
+    stop.synchronize()
+    return start.elapsed_time(stop)
 
 
 def fastest(trials: list[Trial], work: list[Groups]) -> Trial:
@@ -2489,20 +2521,27 @@ def measured_choice(problem: Problem, groups: Groups, seconds: float) -> Config:
     end = time.monotonic() + seconds
     trials = try_all(problem, groups, end)
     if not trials:
-        return candidates(problem)[0]  # whose error its launch shows
+        return unmeasured(problem, "none ran")  # its launch shows the error
     trials = trusted(trials, plainest(problem))
     if len(trials) == 1:
+        report(f"chose {trials[0].config}, the only one left")
         return trials[0].config
-    calls = calls_timed(problem)
-    work = [groups] + [copy_of(groups, lambda t, _: t.clone()) for _ in range(calls - 1)]
+    work = [groups] + [clones(groups) for _ in range(calls_timed(problem, groups) - 1)]
     for trial in trials:
         launches = [bind(problem, tensors, trial.config) for tensors in work]
-        trial.call = functools.partial(call_all, launches)
+        trial.call, trial.calls = functools.partial(call_all, launches), len(launches)
+    report(f"timing {len(trials)} that agree")
     measure(trials, end)
     chosen = fastest(trials, work)
-    times = ", ".join(f"{1e3 * trial.time / calls:.2f}" for trial in trials)
+    times = ", ".join(f"{1e3 * trial.time:.2f}" for trial in trials)
     report(f"chose {chosen.config} of {len(trials)} that agree: {times} us")
     return chosen.config
+
+
+def unmeasured(problem: Problem, why: str) -> Config:
+    config = candidates(problem)[0]
+    report(f"chose {config} without measuring: {why}")
+    return config
 
 
 def call_all(launches: Sequence[Callable[[], None]]) -> None:
@@ -2531,10 +2570,12 @@ class Choices:
         check_operands(problem, groups)  # before anything is compiled
         if not is_b200(groups):
             return pick(problem)
-        if not MEASURES or is_profiled() or self.seconds_left <= 0:
-            config = candidates(problem)[0]
-            report(f"chose {config} without measuring")
-            return config
+        if not MEASURES:
+            return unmeasured(problem, "MEASURES is False")
+        if is_profiled():
+            return unmeasured(problem, "a profiler has injected itself")
+        if self.seconds_left <= 0:
+            return unmeasured(problem, "no seconds are left")
         start = time.monotonic()
         config = measured_choice(problem, groups, min(PROBLEM_SECONDS, self.seconds_left))
         self.seconds_left -= time.monotonic() - start

@@ -179,9 +179,10 @@ def test_sass_issues_each_mma_once(sass, name):
 
 def in_bounds(problem, loop):
     """Operands of MMAs and copies are in uniform registers: at most 8 moves into them a k-tile. At
-    most 77 instructions a k-tile (ptxas of DSL 4.5.2; 75 but for four plans), 95 of a dual with 12
-    copies, 17 more for 8 further copies: its scales lie in more atoms. The way to the first load is long for groups: each value of a group is selected by as many instructions
-    as there are groups."""
+    most 77 instructions a k-tile (75 but for four plans, by DSL 4.5.2); 95 of a dual with 12 copies,
+    and 17 more for 8 further copies, since its scales lie in more atoms. The way to the first load
+    is long for groups: each value of a group is selected by as many instructions as there are
+    groups."""
     assert loop.to_uniform <= 8, loop
     most = 77 if problem.num_products == 1 else 95 + max(0, 17 * (loop.copies - 12) // 8)
     assert loop.instructions <= most, loop
