@@ -92,5 +92,5 @@ def mma_loop(lines: list[str]) -> MmaLoop:
     body = role_loop(lines, ("UTCOMMA", "UTCBAR"))
     code = opcodes(lines)
     first = next((i for i, op in enumerate(code) if op.startswith("UTMALDG")), len(code))
-    counts = (count(body, kind) for kind in ("UTCOMMA", "UTCCP", "R2UR"))
-    return MmaLoop(len(body), *counts, first)
+    mmas, copies, to_uniform = (count(body, kind) for kind in ("UTCOMMA", "UTCCP", "R2UR"))
+    return MmaLoop(len(body), mmas, copies, to_uniform, first)
