@@ -146,16 +146,17 @@ class Accesses(Machine, ABC):
 
     def _by_region(self, starts: np.ndarray):
         while len(starts):
-            region = self.memory.region(
-                int(max(starts[0], 0)) + 31 if self._outside(starts[0]) else int(starts[0])
-            )
+            region = self.memory.region(self._legal(int(max(starts[0], 0))))
             inside = (starts + 31 >= region.base) & (starts < region.base + region.size)
             yield region, np.maximum(starts[inside], region.base)
             starts = starts[~inside]
 
-    def _outside(self, address) -> bool:
-        """Whether a sector starts before the allocation that its end lies in."""
-        return self.memory.find(int(address), 1) is None
+    def _legal(self, sector: int) -> int:
+        """The first address of a sector that is known to be in an allocation, else its last: the
+        allocation may begin within the sector, and end there.
+        """
+        within = range(sector, sector + 32)
+        return next((at for at in within if self.memory.find(at, 1) is not None), within[-1])
 
     def access_shared(
         self, warp, kind: str, addresses: np.ndarray, nbytes: int, remote: bool

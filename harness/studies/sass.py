@@ -12,6 +12,7 @@ number is of instructions in the text before the first load.
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import os
 import shutil
@@ -56,21 +57,33 @@ def candidates(names: list[str], tool: str) -> int:
     return 0 if seen else 1
 
 
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m harness sass", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("shapes", nargs="*", metavar="SHAPE", help='as "gemv 1"; all by default')
+    parser.add_argument(
+        "--candidates", action="store_true", help="every plan that the choice may try, a line each"
+    )
+    return parser.parse_args()
+
+
 def main() -> int:
     atexit.register(shutil.rmtree, os.environ["CUTE_DSL_DUMP_DIR"], ignore_errors=True)
+    options = arguments()
     tool = find_tool()
     if not tool:
         print("nvdisasm: neither on the PATH nor in nvidia-cuda-nvdisasm", file=sys.stderr)
         return 2
     shapes, missing = benchmarks(), False
-    asked = [name for name in sys.argv[1:] if name != "--candidates"]
-    if unknown := set(asked) - set(shapes):
+    if unknown := set(options.shapes) - set(shapes):
         print(f"unknown shapes {sorted(unknown)}; there are {sorted(shapes)}", file=sys.stderr)
         return 2
-    if len(asked) < len(sys.argv) - 1:
-        return candidates(asked or list(shapes), tool)
+    asked = options.shapes or list(shapes)
+    if options.candidates:
+        return candidates(asked, tool)
     found: Counter[str] = Counter()
-    for name in asked or shapes:
+    for name in asked:
         config = submission.pick(shapes[name])
         lines = sass_of(shapes[name], config, tool)
         print(f"{name}: {told(config)}")

@@ -107,6 +107,15 @@ def test_check_and_time_and_text():
     assert b200.run_ptx(STORE, None, 1, 1, [x, 1], timing=True).time.time_us > 0
 
 
+@pytest.mark.parametrize("offset", [0, 4, 16, 28])
+def test_an_allocation_within_a_sector_is_timed(offset):
+    """A sector is 32 bytes, and the array 4: malloc aligns to 16."""
+    bytes_ = bytearray(96)
+    aligned = -np.frombuffer(bytes_, np.uint8).ctypes.data % 32
+    x = np.frombuffer(bytes_, np.uint32, 1, aligned + offset)
+    assert b200.run_ptx(STORE, None, 1, 1, [x, 7], timing=True).time.time_us > 0 and x[0] == 7
+
+
 def test_the_package_says_that_it_is_typed_and_has_one_version():
     tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
