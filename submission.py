@@ -977,6 +977,7 @@ mbarrier_expect_remote = ptx(
 )
 mbarrier_arrive_remote = ptx("mbarrier.arrive.release.cta.shared::cluster.b64 _, [$0];", (Int32,))
 mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", (Int32, Int32), (Int32,))
+redux_or = ptx("redux.sync.or.b32 $0, $1, -1;", (Int32,), (Int32,))
 tcgen05_fence_before = ptx("tcgen05.fence::before_thread_sync;")
 tcgen05_fence_after = ptx("tcgen05.fence::after_thread_sync;")
 
@@ -1103,7 +1104,7 @@ def uniform(value):
     """An Int32 that all lanes have, from a reduction over the warp, whose result ptxas knows to be
     uniform. Else it may take the value for different from lane to lane; MMAs and copies then move
     each operand to a uniform register, or get loops over lanes."""
-    return cute.arch.warp_redux_sync(value, "or")
+    return redux_or(value)
 
 
 def elementwise_product(a, b):

@@ -21,8 +21,8 @@ VECTOR, THREADS = 16, 128
 class Storage:
     full: cute.struct.MemRange[cutlass.Int64, STAGES]
     empty: cute.struct.MemRange[cutlass.Int64, STAGES]
-    done: cutlass.Int64
-    taddr: cutlass.Int32
+    done: cute.struct.MemRange[cutlass.Int64, 1]
+    taddr: cute.struct.MemRange[cutlass.Int32, 1]
 
 
 @cute.kernel
@@ -45,7 +45,7 @@ def kernel(
     sSFA = smem.allocate_tensor(SCALES, layouts[2], 128)
     sSFB = smem.allocate_tensor(SCALES, layouts[3], 128)
     full, empty = storage.full.data_ptr(), storage.empty.data_ptr()
-    done, taddr = storage.done.ptr, storage.taddr.ptr
+    done, taddr = storage.done.data_ptr(), storage.taddr.data_ptr()
     if warp == 0:
         cute.arch.alloc_tmem(512, taddr)
         with cute.arch.elect_one():

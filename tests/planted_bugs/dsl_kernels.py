@@ -23,8 +23,8 @@ TILE = (16, 64)  # rows, columns of a copied tile
 class Storage:
     full: cute.struct.MemRange[cutlass.Int64, STAGES]
     empty: cute.struct.MemRange[cutlass.Int64, STAGES]
-    done: cutlass.Int64
-    taddr: cutlass.Int32
+    done: cute.struct.MemRange[cutlass.Int64, 1]
+    taddr: cute.struct.MemRange[cutlass.Int32, 1]
 
 
 @cute.kernel
@@ -47,7 +47,7 @@ def gemm_kernel(
     sA = smem.allocate_tensor(cutlass.Float16, a_layout.outer, 128, swizzle=a_layout.inner)
     sB = smem.allocate_tensor(cutlass.Float16, b_layout.outer, 128, swizzle=b_layout.inner)
     full, empty = storage.full.data_ptr(), storage.empty.data_ptr()
-    done, taddr = storage.done.ptr, storage.taddr.ptr
+    done, taddr = storage.done.data_ptr(), storage.taddr.data_ptr()
     if warp == 0:
         cute.arch.alloc_tmem(64, taddr)  # mark: alloc
         with cute.arch.elect_one():

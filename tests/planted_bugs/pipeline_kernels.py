@@ -29,7 +29,7 @@ Role = pipeline.PipelineUserType
 class Storage:
     operands: cute.struct.MemRange[cutlass.Int64, 2 * STAGES]
     accumulator: cute.struct.MemRange[cutlass.Int64, 2]
-    taddr: cutlass.Int32
+    taddr: cute.struct.MemRange[cutlass.Int32, 1]
 
 
 @cute.jit
@@ -175,9 +175,9 @@ def kernel(
         consumer_group=group(agent, few),
     )
     if warp == 0:
-        cute.arch.alloc_tmem(COLUMNS, storage.taddr.ptr)
+        cute.arch.alloc_tmem(COLUMNS, storage.taddr.data_ptr())
     cute.arch.barrier()
-    pointer = cute.arch.retrieve_tmem_ptr(cutlass.Float32, 16, storage.taddr.ptr)
+    pointer = cute.arch.retrieve_tmem_ptr(cutlass.Float32, 16, storage.taddr.data_ptr())
 
     # Tensor memory: accumulator | scale factors of A | of B
     shape = mma.partition_shape_C(MNK[:2])

@@ -3,7 +3,7 @@
 import cutlass
 import cutlass.cute as cute
 import cutlass.utils.blackwell_helpers as sm100
-from cutlass.cute.nvgpu import OperandMajorMode, cpasync, tcgen05
+from cutlass.cute.nvgpu import cpasync, tcgen05
 
 MNK = (128, 64, 64)  # of the only tile
 
@@ -18,8 +18,8 @@ def operands(a: cute.Tensor, b: cute.Tensor, stages: int):
         (MNK[0], MNK[1], 16),
         tcgen05.CtaGroup.ONE,
         tcgen05.OperandSource.SMEM,
-        OperandMajorMode.K,
-        OperandMajorMode.K,
+        cutlass.utils.LayoutEnum.ROW_MAJOR.mma_major_mode(),
+        cutlass.utils.LayoutEnum.ROW_MAJOR.mma_major_mode(),
     )
     mma = cute.make_tiled_mma(op)
     a_layout = sm100.make_smem_layout_a(mma, MNK, cutlass.Float16, stages)

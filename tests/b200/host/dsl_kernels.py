@@ -88,10 +88,10 @@ def tma_copy(source: cute.Tensor, target: cute.Tensor):
 
 @cute.struct
 class GemmStorage:
-    loaded: cutlass.Int64
-    done: cutlass.Int64
+    loaded: cute.struct.MemRange[cutlass.Int64, 1]
+    done: cute.struct.MemRange[cutlass.Int64, 1]
     finished: cutlass.Int64
-    taddr: cutlass.Int32
+    taddr: cute.struct.MemRange[cutlass.Int32, 1]
 
 
 @cute.kernel
@@ -112,7 +112,11 @@ def gemm_kernel(
     storage = smem.allocate(GemmStorage)
     sA = smem.allocate_tensor(cutlass.Float16, a_layout.outer, 128, swizzle=a_layout.inner)
     sB = smem.allocate_tensor(cutlass.Float16, b_layout.outer, 128, swizzle=b_layout.inner)
-    loaded, done, taddr = storage.loaded.ptr, storage.done.ptr, storage.taddr.ptr
+    loaded, done, taddr = (
+        storage.loaded.data_ptr(),
+        storage.done.data_ptr(),
+        storage.taddr.data_ptr(),
+    )
     finished = storage.finished.ptr
     if warp == 0:
         cute.arch.alloc_tmem(64, taddr)
