@@ -14,6 +14,7 @@ _CUDA_JIT = "cutlass.cutlass_dsl.cuda_jit_executor:CudaDialectJitCompiledFunctio
 _ENGINE = "cutlass._mlir.execution_engine:ExecutionEngine"
 _RUNTIME, _HARDWARE = "cutlass.cute.runtime", "cutlass.utils.hardware_info:HardwareInfo"
 _PREPARE = f"{_JIT}:ExecutionArgs.generate_execution_args"
+_SIGNATURE = f"{_JIT}:ExecutionArgs.filter_runtime_signature"  # has `signature`, not args_spec
 
 TORCH = (
     Feature(
@@ -112,6 +113,7 @@ DSL = (
             f"{_RUNTIME}:_FakeTensor",
             "cutlass.cutlass_dsl.cutlass:CutlassBaseDSL.compile_and_cache",
             _PREPARE,
+            _SIGNATURE,
         ),
         (f"{_COMPILER}:CompileCallable.__call__",),
         means="tvm-ffi",
@@ -120,7 +122,7 @@ DSL = (
     Feature(
         "the DSL's arguments against those that were compiled for",
         "dsl_arguments:patch",
-        (f"{_COMPILER}:CompileCallable.__call__", _PREPARE),
+        (f"{_COMPILER}:CompileCallable.__call__", _PREPARE, _SIGNATURE),
         real_gpu=True,
         optional=True,
     ),

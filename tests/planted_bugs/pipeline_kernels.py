@@ -174,10 +174,11 @@ def kernel(
         producer_group=group(agent),
         consumer_group=group(agent, few),
     )
+    taddr = storage.taddr.data_ptr()
     if warp == 0:
-        cute.arch.alloc_tmem(COLUMNS, storage.taddr.data_ptr())
+        cute.arch.alloc_tmem(COLUMNS, taddr)
     cute.arch.barrier()
-    pointer = cute.arch.retrieve_tmem_ptr(cutlass.Float32, 16, storage.taddr.data_ptr())
+    pointer = cute.arch.retrieve_tmem_ptr(cutlass.Float32, 16, taddr)
 
     # Tensor memory: accumulator | scale factors of A | of B
     shape = mma.partition_shape_C(MNK[:2])

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import submission
+from b200.host.takeover import is_there
 from harness.studies import disassembly
 from harness.studies.tuning import benchmarks
 from submission import ArgumentLayout, Config, make_plan
@@ -55,6 +56,8 @@ def code(tmp_path_factory) -> dict[str, tuple[str, bytes]]:
 
 def compiled(cases: list[tuple], folder: Path) -> list[tuple[str, bytes]]:
     """PTX and cubin of each (problem, configuration)."""
+    if is_there("cutlass.base_dsl.compiler:Compiler._check_cuda_dependencies_once"):
+        pytest.skip("the DSL installed compiles only where there is a driver")
     environment = os.environ | KEEP_CODE | {"CUTE_DSL_DUMP_DIR": str(folder)}
     command = [sys.executable, "-c", COMPILE, str(folder / "code")]
     subprocess.run(command, input=pickle.dumps(cases), env=environment, cwd=ROOT, check=True)
@@ -235,6 +238,7 @@ def test_the_file_keeps_the_rules():
 @pytest.mark.parametrize("profile", ["default", "strict", "generic", "sol-execbench"])
 def test_kernelguard_calls_it_valid(profile):
     """The static checker that the leaderboards run."""
+    pytest.importorskip("kernelguard")
     command = [sys.executable, "-m", "kernelguard", "--api-mode", "--profile", profile]
     found = subprocess.run(command, input=SOURCE, capture_output=True, check=True).stdout
     assert json.loads(found)["classification"] == "valid"

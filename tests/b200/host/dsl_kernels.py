@@ -90,7 +90,7 @@ def tma_copy(source: cute.Tensor, target: cute.Tensor):
 class GemmStorage:
     loaded: cute.struct.MemRange[cutlass.Int64, 1]
     done: cute.struct.MemRange[cutlass.Int64, 1]
-    finished: cutlass.Int64
+    finished: cute.struct.MemRange[cutlass.Int64, 1]
     taddr: cute.struct.MemRange[cutlass.Int32, 1]
 
 
@@ -117,7 +117,7 @@ def gemm_kernel(
         storage.done.data_ptr(),
         storage.taddr.data_ptr(),
     )
-    finished = storage.finished.ptr
+    finished = storage.finished.data_ptr()
     if warp == 0:
         cute.arch.alloc_tmem(64, taddr)
         with cute.arch.elect_one():

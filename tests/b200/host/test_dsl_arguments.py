@@ -10,6 +10,10 @@ from cutlass.cute.runtime import from_dlpack  # noqa: E402
 
 import b200  # noqa: E402
 from b200.host.dsl_arguments import Form, compare  # noqa: E402
+from b200.host.features import DSL  # noqa: E402
+from tests.versions import needs_feature  # noqa: E402
+
+compared = needs_feature(next(f for f in DSL if f.patch == "dsl_arguments:patch"))
 
 
 @cute.kernel
@@ -41,6 +45,7 @@ def _findings(compiled_for, called_with, size: int) -> tuple[list, torch.Tensor]
     return list(gpu.launches[-1].findings or []), y
 
 
+@compared
 def test_an_unmarked_tensor_for_a_dynamic_one_is_an_error():
     found, _ = _findings(_marked, _fixed, 100)
     errors = [f for f in found if f.kind == "arguments"]
@@ -88,6 +93,7 @@ def test_the_same_fixed_shape_is_right():
     assert found == [] and torch.equal(y, torch.arange(64.0) + 1)
 
 
+@compared
 def test_another_fixed_shape_is_a_note():
     found, y = _findings(_fixed, _fixed, 100)
     assert [f.severity for f in found] == ["note", "note"]

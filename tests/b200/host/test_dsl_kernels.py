@@ -23,7 +23,12 @@ from cutlass.cute.runtime import (  # noqa: E402
 
 import b200
 from b200.errors import EmulatorError  # noqa: E402
+from b200.host.features import DSL
 from tests.b200.host import dsl_kernels as kernels
+from tests.versions import needs, needs_feature
+
+needs_atomics = needs("cutlass.cute.arch:atomic_add")
+needs_tvm_ffi = needs_feature(next(f for f in DSL if f.what == "--enable-tvm-ffi"))
 
 
 @pytest.fixture
@@ -72,6 +77,7 @@ def test_gemm(gpu, k):
     assert gpu.launches[-1].counters["tcgen05.mma"] == k // 16
 
 
+@needs("cutlass.cute.arch:map_dsmem_ptr")
 def test_cluster_exchange_through_distributed_shared_memory(gpu):
     x = random(8 * kernels.THREADS)
     out = torch.empty_like(x)
@@ -80,6 +86,7 @@ def test_cluster_exchange_through_distributed_shared_memory(gpu):
     assert torch.equal(out.reshape(blocks.shape), blocks.roll(1, dims=1))
 
 
+@needs_atomics
 def test_atomic_reduction(gpu):
     x = torch.from_numpy(np.random.default_rng(5).integers(0, 7, 512)).to(torch.int32)
     counts = torch.full((7,), 100, dtype=torch.int32)
@@ -117,6 +124,7 @@ def test_host_code_prints_cpu_tensors(gpu, capfd):
     assert "gmem" not in kernel.partition("\n")[0] and "gmem" in kernel and "5.500000" in kernel
 
 
+@needs_atomics
 def test_several_kernels_and_launches(gpu):
     """One compiled function on changed data and on other tensors, with another kernel between."""
     x, y, out = random(512, seed=6), random(512, seed=7), torch.empty(512)
@@ -137,6 +145,7 @@ def test_several_kernels_and_launches(gpu):
     assert len(gpu.launches) == before + 5
 
 
+@needs_atomics
 def test_an_error_reaches_the_caller(gpu):
     """An index after the tensor: the report names the line of the kernel and the tensor."""
     x = torch.full((128,), 9_000_000, dtype=torch.int32)
@@ -152,6 +161,7 @@ def test_an_error_reaches_the_caller(gpu):
     assert counts.tolist() == [0, 0, 0, 128]
 
 
+@needs_tvm_ffi
 def test_tvm_ffi_functions_take_tensors_of_their_layout(gpu):
     """Extents and strides of 64 and 32 bits, static ones, and a stream that is left out."""
     n, m = cute.sym_int64() if hasattr(cute, "sym_int64") else cute.sym_int(64), cute.sym_int()
@@ -195,6 +205,7 @@ def add_to(args: tuple, stream: cuda.CUstream):
     add_to_kernel(x, y, n).launch(grid=(x.shape[0], 1, 1), block=(x.shape[1], 1, 1), stream=stream)
 
 
+@needs_tvm_ffi
 def test_tvm_ffi_functions_take_tuples(gpu):
     """Tensors of another shape and numbers inside of a tuple, which the TVM FFI looks into."""
     rows, columns = cute.sym_int(), cute.sym_int()
@@ -228,6 +239,7 @@ def mark(
     mark_kernel(x).launch(grid=(ctas, 1, 1), block=(threads, 1, 1), cooperative=cooperative)
 
 
+@needs("cutlass.base_dsl.dsl:BaseDSL.LaunchConfig.cooperative")
 @pytest.mark.parametrize(
     "ctas, threads, cooperative, code, reason",
     [

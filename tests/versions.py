@@ -1,0 +1,21 @@
+"""Tests of what only some versions of a package have are marked with the name that they need."""
+
+from __future__ import annotations
+
+import pytest
+
+from b200.host import takeover
+from b200.host.takeover import Feature
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    """Skips a test where "module:Name.attribute" is not installed. Not for what is missing by our
+    own fault: a name of another package only.
+    """
+    return pytest.mark.skipif(not takeover.is_there(name), reason=f"no {name} is installed")
+
+
+def needs_feature(feature: Feature) -> pytest.MarkDecorator:
+    """Skips a test of what install() says that it refuses with the versions installed."""
+    reason = takeover.missing(feature)
+    return pytest.mark.skipif(bool(reason), reason=reason or "-")
