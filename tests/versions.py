@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+
 import pytest
 
 from b200.host import takeover
@@ -19,3 +21,10 @@ def needs_feature(feature: Feature) -> pytest.MarkDecorator:
     """Skips a test of what install() says that it refuses with the versions installed."""
     reason = takeover.missing(feature)
     return pytest.mark.skipif(bool(reason), reason=reason or "-")
+
+
+def since(package: str, version: str, why: str) -> pytest.MarkDecorator:
+    """Skips a test where an older version of a package is installed, whatever names it has."""
+    installed = importlib.metadata.version(package)
+    older = [int(n) for n in installed.split(".")[:2]] < [int(n) for n in version.split(".")]
+    return pytest.mark.skipif(older, reason=f"{package} {installed}: {why}")
