@@ -59,7 +59,8 @@ def candidates(names: list[str], tool: str) -> int:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m harness sass", description=__doc__.partition("\n")[0]
+        prog="python -m harness sass",
+        description="Instructions that a warp issues for a k-tile, from SASS.",
     )
     parser.add_argument("shapes", nargs="*", metavar="SHAPE", help='as "gemv 1"; all by default')
     parser.add_argument(
