@@ -7,7 +7,10 @@ appended to it: readers of ELF files go by the headers and do not see it.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import struct
+import sys
 from typing import Any
 
 _MARK = b"\0b200-ptx\0"
@@ -29,8 +32,12 @@ def software_backend(original: Any) -> Any:
             return with_ptx(code, src)
 
         def hash(self) -> str:
-            """Keeps the machine code apart from that of a GPU in Triton's cache."""
-            return f"{super().hash()}-b200"
+            """Keeps the machine code apart from that of a GPU in Triton's cache, and from that of
+            the same source in another folder: PTX names files by their paths, findings name them,
+            and Triton's own key has the text of a kernel only.
+            """
+            folders = f"{os.getcwd()}\n{sys.path[0] if sys.path else ''}"
+            return f"{super().hash()}-b200-{hashlib.sha256(folders.encode()).hexdigest()[:16]}"
 
     SoftwareBackend.__name__ = SoftwareBackend.__qualname__ = original.__name__
     return SoftwareBackend

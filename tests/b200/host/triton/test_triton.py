@@ -220,6 +220,19 @@ def test_machine_code_keeps_its_ptx(kernels):
     assert ptx_of(compiled.asm["cubin"]) == compiled.asm["ptx"]
 
 
+def test_code_in_the_cache_is_of_the_folder_at_hand(tmp_path, monkeypatch):
+    """Its PTX names files by their paths, and Triton's own key has the text of a kernel only."""
+    from triton.compiler import make_backend
+
+    backend = make_backend(triton.runtime.driver.active.get_current_target())
+    here, others = backend.hash(), []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        others.append(backend.hash())
+    assert len({here, *others}) == 3 and backend.hash() == others[-1]
+
+
 @pytest.mark.skipif(not (BIN / "cuobjdump").exists(), reason="Triton brings no cuobjdump")
 def test_registers_are_those_that_cuobjdump_tells(kernels, tmp_path):
     x = cuda(64)
