@@ -81,6 +81,7 @@ def info(argv: Sequence[str]) -> int:
     """What there is on this machine, a line each."""
     import torch
 
+    from b200.host import own_gpu
     from b200.host.features import FEATURES
     from b200.host.takeover import missing
 
@@ -93,7 +94,7 @@ def info(argv: Sequence[str]) -> int:
             return "not installed"
 
     gpu = "none: programs run in software"
-    if torch.cuda.is_available():
+    if own_gpu.is_there():
         major, minor = torch.cuda.get_device_capability()
         gpu = f"{torch.cuda.get_device_name()}, compute capability {major}.{minor}"
         gpu += {10: ": runs sm_100a", 9: ": --device hopper, tcgen05 in software"}.get(major, "")

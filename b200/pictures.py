@@ -45,6 +45,11 @@ def check(path: Path) -> None:
         raise NoPicture("pictures need matplotlib: run `python -m pip install '.[plot]'`")
 
 
+def load() -> None:
+    """Import what lists the machine's fonts, by a program where it is the first time there."""
+    import matplotlib.font_manager  # noqa: F401
+
+
 def new(width: float, height: float) -> Figure:
     """An empty figure of this many inches. Raises NoPicture without matplotlib."""
     check(Path("figure.png"))

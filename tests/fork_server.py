@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +143,23 @@ def _status(request: dict[str, Any]) -> int | None:
     return process.exitcode
 
 
+def import_all(modules: Iterable[str]) -> None:
+    """Import modules for processes that are forked later. `import cutlass` asks the driver for a
+    GPU, and where there is one, torch does not survive a question for it in a fork after that: so
+    the driver is not asked.
+    """
+    from cuda.bindings import driver
+
+    ask = driver.cuInit
+    driver.cuInit = lambda flags: (driver.CUresult.CUDA_ERROR_NO_DEVICE,)
+    for name in modules:
+        importlib.import_module(name)
+    driver.cuInit = ask
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; pytest ends us
-    for name in IMPORTED:
-        importlib.import_module(name)
+    import_all(IMPORTED)
     gc.freeze()  # so that a collection in a fork does not write to, and so copy, what is shared
     for line in sys.stdin:
         print(_status(json.loads(line)), flush=True)

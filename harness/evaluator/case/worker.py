@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from b200 import pictures
 from harness.evaluator.case import on_hopper
 from harness.evaluator.case.failures import (
     SubmissionError,
@@ -42,6 +43,8 @@ class OutOfTime(BaseException):
 def execute(job: Job) -> Outcome:
     """Run the case. Whatever it raises becomes text: nothing but an Outcome leaves."""
     begin = time.perf_counter()
+    if job.plot:
+        pictures.load()  # the program that it may start is not the submission's
     guard = Guard(job.allowed)
     try:
         with _time_limit(job.timeout):

@@ -22,6 +22,7 @@ from b200.chip.gpu import Gpu
 from b200.host import takeover
 from b200.host.features import FEATURES
 from tests import ROOT
+from tests.fork_server import import_all
 
 PTX = """.version 8.8
 .target sm_100a
@@ -159,8 +160,7 @@ def tried(names: list[str], use: Callable[[], object] | None) -> dict[str, objec
 
 
 def main() -> None:
-    for module in ("cutlass.cute.runtime", "cutlass.utils", "torch.profiler", "torch.library"):
-        importlib.import_module(module)
+    import_all(("cutlass.cute.runtime", "cutlass.utils", "torch.profiler", "torch.library"))
     for feature in FEATURES:
         for alternatives in ("", *feature.names):  # "": nothing is removed
             names = [name for name in alternatives.split("|") if name and takeover.is_there(name)]
