@@ -20,7 +20,7 @@ def patch(_runtime: Runtime) -> None:
     """Put the rules in place."""
     import cutlass.base_dsl.runtime.cuda as cuda
     import cutlass.cute.runtime as runtime
-    from cutlass.cute.typing import AddressSpace
+    from cutlass.cute import AddressSpace
 
     cuda.initialize_cuda_context = lambda device_id=0, flags=0: None
 
