@@ -1,76 +1,81 @@
 """NVFP4 gemv, gemm, dual gemm and group gemm on a B200: one kernel.
 
-THE PROBLEM   Weights times tokens. Operands are e2m1 codes with a ue4m3 scale for 16 elements of K,
-    sums are fp32, c is fp16. A dual gemm has two weight operands, so two products:
+THE PROBLEM   C[M, N] = A[M, K] B[N, K], for each of L batches. A and B are e2m1 codes, with a ue4m3
+    scale factor for each 16 of them along K: SFA and SFB. Sums are fp32, C is fp16. The names are
+    the organisers', but for a gemv, whose matrix is our B. B is large (weights), A small (tokens).
 
-    problem   weights           tokens            c
-    gemv      a                 row 0 of b        p
-    gemm      b                 a                 p
-    dual      b1, b2            a                 silu(p1) * p2
-    group     b of each group   a of each group   p
+    problem   A                       B                C
+    gemm      a                       b                c
+    group     a of each group         b of each group  c of each group
+    dual      a                       b1 and b2        c = silu(A B1) * (A B2): two products
+    gemv      row 0 of the 128 of b   a                c, transposed: M is 1, N the organisers' M
 
-ROWS AND COLUMNS   One side of the product is M of the MMA and is called rows, the other one is N
-    and is called columns. K is K. Rows fill the 128 lanes of tensor memory, columns come in any
-    multiple of 8 (of 16 over a CTA pair).
+THE MMA   has M on the 128 lanes of tensor memory, and N on its columns, in any multiple of 8 (of 16
+    over a CTA pair). With `swap_ab`, the default, its A is the problem's B, its M the problem's N,
+    and C is stored transposed. `for_mma` does that; behind it A, B, M, N, SFA and SFB are always
+    the MMA's. "Own" is the operand that each product of a dual has for itself, the problem's B;
+    "shared" is the other one. A problem of one product has one of each, too.
 
-              rows (M of the MMA)   columns (N of the MMA)   row i, column j is
-    default   weights               tokens                   c[j, i]  (gemv: c[i, 0])
-    swap_ab   tokens                weights                  c[i, j]
-
-ONE TILE   gemm of 128 tokens, 7168 weight rows, K = 2048: Config(cta_group=2, cluster_n=2)
-    A cluster is 2 pairs of CTAs. A pair computes 256 rows x 64 columns, each CTA 128 of the rows.
-    Both pairs need the same rows. These are loaded once and multicast to both, but for the prefill:
-    an even CTA fills its stages alone, before the cluster has met. Here these are all 8 k-tiles of
-    the even CTAs, so only the odd ones multicast.
+ONE TILE   gemm with M 128, N 7168, K 2048: Config(cta_group=2, cluster_n=2)
+    Swapped, the MMA's M is 7168 and its N 128. A cluster has 2 CTA pairs. A pair computes a tile of
+    256 x 64, each CTA 128 of its rows. Both pairs need the same A, which is loaded once and
+    multicast, but for the prefill: a leader CTA fills its stages alone, before the cluster has met.
+    Here these are all 8 k-tiles of the leaders, so only the other CTAs multicast.
     28 clusters compute 7168 x 128. K is cut into 8 k-tiles of 256.
-    A stage of a CTA has one k-tile: 128 rows (16 KB), 32 of the pair's 64 columns (4 KB), scales of
-    its rows (2 KB) and of all 64 columns (2 KB). 9 stages of 24 KB fit.
-    A k-tile is 4 MMAs of 256 x 64 x 64, each after the copies of its scales to tensor memory.
-    Tensor memory: 64 columns of sums, 16 of row scales, 16 of column scales; 128 are allocated.
+    A stage of a CTA has one k-tile: 128 rows of A (16 KB), 32 of the pair's 64 rows of B (4 KB),
+    SFA of its rows (2 KB), SFB of all 64 (2 KB). 9 stages of 24 KB fit.
+    A k-tile is 4 MMAs of 256 x 64 x 64, each after the copies of its SFA and SFB to tensor memory.
+    Tensor memory: 64 columns of accumulator, 16 of SFA, 16 of SFB; 128 are allocated.
 
-ROLES   of the warps of a CTA, in this order
-    4 or 8   epilogue: tensor memory -> registers -> global. Warp w reads a quarter of the lanes,
-             w % 4; where it has 128 columns of sums or more, two warps take turns
-    1        load: TMA boxes of rows, columns and scale-factor atoms
-    1        MMA: scales to tensor memory, block-scaled MMAs; the odd CTA of a pair issues none
+WARPS   of a CTA, in this order
+    4 or 8   epilogue: tensor memory -> registers -> global, an epilogue tile of some columns at a
+             time. Warp w reads a quarter of the lanes, w % 4; two warps of a quarter take turns
+    1        load: TMA boxes of A and B, and of scale-factor atoms
+    1        MMA: scales to tensor memory, block-scaled MMAs. The leader of a CTA pair, which is its
+             even CTA, issues for both
 
-PIPELINES   (mbarriers; s: stage, p: product, a: accumulator)
-    barrier       from -> to            arrivals that complete a phase
-    full[s][p]    load -> MMA           1 expect_tx of the load warp, and the bytes of product p;
-                                        the operand that products share counts with p = 0
-    empty[s][p]   MMA -> load           1 commit of each MMA warp that reads what this CTA loads
-    gate[a]       MMA -> epilogue       1 commit: the first product of a dual tile is complete
-                                        (without a K split)
-    acc_full[a]   MMA -> epilogue       1 commit: the tile is complete
-    acc_empty[a]  epilogue -> MMA       each epilogue warp, of both CTAs of a pair
-    partials_full epilogue -> epilogue  1 expect_tx, and the bytes of the other CTAs' partial sums
-    The even CTA of a pair issues the MMAs, which read shared memory of both CTAs. So both load
-    warps arrive on full[s][p] of the even CTA, and the odd CTA loads nothing before the cluster
-    barrier. The epilogue warps of both arrive on acc_empty[a] of the even CTA.
+PIPELINES   (mbarriers; s: stage, p: product, a: accumulator stage)
+    barrier        producer -> consumer  arrivals that complete a phase
+    full[s][p]     load -> MMA           1 expect_tx of the load warp, and the bytes of product p;
+                                         the shared operand counts with p = 0
+    empty[s][p]    MMA -> load           1 commit of each MMA warp that reads what this CTA loads
+    gate_full[a]   MMA -> epilogue       1 commit: the first product of a dual tile, which goes
+                                         through silu, is complete (without a K split)
+    acc_full[a]    MMA -> epilogue       1 commit: the tile is complete
+    acc_empty[a]   epilogue -> MMA       each epilogue warp, of both CTAs of a pair
+    partials_full  epilogue -> epilogue  1 expect_tx, and the bytes of the other CTAs' partial sums
+    MMAs read shared memory of both CTAs of a pair. So both load warps arrive on full[s][p] of the
+    leader, and the other CTA loads nothing before the cluster has met. The epilogue warps of both
+    arrive on acc_empty[a] of the leader.
 
-SHARED MEMORY                                     TENSOR MEMORY (columns)
-    stage 0  rows    [operand][128 rows][128 B]      sums [accumulator][product][column]
-             columns [operand][columns][128 B]       row scales    [operand][K block][4]
-             row scales [operand][K block][512 B]    column scales [operand][K block][column/128][4]
-             column scales
-               [operand][column/128][K block][512 B]
-    stage 1 ...                                      There is room for one k-tile of scales. A copy
-    transposition buffers, 1 KB a warp               may overwrite those of the MMA before it: one
-    partial sums received (K split)                  thread's copies and MMAs run in order. NVIDIA's
-    barriers, address of tensor memory               kernels rely on it; the PTX ISA lists copy ->
-                                                     MMA, and not MMA -> copy.
+MEETINGS   (named barriers of the CTA, and two phases of the cluster's barrier)
+    meeting    epilogue             load                 MMA
+    CLUSTER 1  arrives, waits       arrives; waits       arrives, waits; of a pair before
+                                    after the prefill    it allocates tensor memory
+    SETUP      arrives, waits       arrives              arrives, waits
+    PREFILL    warp 0 arrives       waits                            (where there is no cluster)
+    TEARDOWN   arrives, waits       arrives, waits       arrives, waits
+    CLUSTER 2  arrives, waits       arrives, waits       arrives, waits
+
+SHARED MEMORY                                 TENSOR MEMORY (columns)
+    stage 0  A    [operand][128 rows][128 B]      sums [accumulator stage][product][N]
+             B    [operand][rows][128 B]          SFA  [operand][K block][4]
+             SFA  [operand][K block][512 B]       SFB  [operand][K block][atom][4]
+             SFB  [operand][atom][K block][512 B]
+    stage 1 ...                                   There is room for one k-tile of scales. A copy
+    transposition buffers, 1 KB a warp            may overwrite those of the MMA before it: one
+    partial sums received (K split)               thread's copies and MMAs run in order. NVIDIA's
+    barriers, address of tensor memory            kernels rely on it; the PTX ISA lists copy ->
+                                                  MMA, and not MMA -> copy.
 
 A K-TILE   in stage s, of one product; all roles work on different stages at the same time
-    load       wait empty[s] -> expect full[s] -> TMA of rows, columns, row and column scales
-    MMA        wait full[s] -> 4 times: copy row scales, copy column scales, MMA -> commit empty[s];
+    load       wait empty[s] -> expect full[s] -> TMA of A, B, SFA, SFB
+    MMA        wait full[s] -> 4 times: copy SFA, copy SFB, MMA -> commit empty[s];
                after the last k-tile of a tile commit acc_full[a]
-    epilogue   wait acc_full[a] -> load sums chunk by chunk -> convert, transpose, store
-               -> arrive on acc_empty[a], if a later tile takes it
+    epilogue   wait acc_full[a] -> load sums, an epilogue tile at a time -> convert, transpose,
+               store -> arrive on acc_empty[a], if a later tile takes it
 
-NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32. The relative error is below (|x| + 6) 2^-23:
-    |x| 2^-23 from the rounded product, 2^-22 from ex2.approx, 2^-23 from rcp.approx, and five
-    roundings. That is 6e-6 down to x = -41, where fp16 rounds by 5e-4. Beyond, the power is at most
-    2^60, so what is computed is x 2^-60 and not 0: 0 in fp16 unless the other factor is above 10^9.
+NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32, to a relative (|x| + 6) 2^-23 (see `silu`).
     A K split adds its parts in one order, so results do not depend on timing.
 """
 
@@ -100,7 +105,7 @@ from cutlass.utils import HardwareInfo
 
 from task import input_t, output_t
 
-# ---- the chip ------------------------------------------------------------------------------------
+# ---- the chip, and the sizes of a tile -----------------------------------------------------------
 
 SM_COUNT = 148
 CLUSTERS = 148, 74, 45, 33, 26, 22, 15, 15  # of 1, 2, ... CTAs, resident at a time on 8 GPCs
@@ -111,29 +116,26 @@ SMEM_RESERVED = 1024  # each resident CTA takes so much more than it asks for
 TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764  # of a kernel
 
-# ---- tiles ---------------------------------------------------------------------------------------
-
-TILE_ROWS = 128  # of a CTA
-K_TILE = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
+CTA_M = 128  # rows of A of a CTA
+TILE_K = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
+ROW_BYTES = TILE_K // 2  # of a row of A or B in a stage
+A_BYTES = CTA_M * ROW_BYTES  # of an A operand in a stage
+K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
 LOG_K_BLOCK = 6
-K_BLOCK = 1 << LOG_K_BLOCK  # elements of K in one MMA and in one scale-factor atom
-K_BLOCKS = K_TILE // K_BLOCK
-K_TILE_BYTES = K_TILE // 2  # of a row or a column in a stage
-ROW_OPERAND_BYTES = TILE_ROWS * K_TILE_BYTES  # of a row operand in a stage
+K_BLOCKS = TILE_K // K_BLOCK
+ATOM_ROWS = 128  # of A or B in a scale-factor atom: 32 x 4, 4 scales of each
 LOG_ATOM_ROWS = 7
-ATOM_ROWS = 1 << LOG_ATOM_ROWS  # rows or columns of a scale-factor atom: 32 x 4, 4 scales of each
 ATOM_BYTES = 512
 ATOM_COLUMNS = 4  # of tensor memory
-SCALE_BYTES = K_BLOCKS * ATOM_BYTES  # of 128 rows or columns in a stage
+SF_BYTES = K_BLOCKS * ATOM_BYTES  # scales of 128 rows in a stage
 MIN_STAGES = 2  # one to load and one to compute; a dual holds as many without releasing one
-
-# ---- warps and named barriers --------------------------------------------------------------------
+GEMV_ROWS = 128  # of the operand that has a gemv's vector as its first
 
 QUARTERS = 4  # of the 128 lanes of tensor memory: warp w reaches quarter w % 4
 TENSORMAP_WARP, SCALE_WARP = 1, 2  # epilogue warps that prefetch at the start
-JOIN_BARRIER = 1  # all warps: barriers are initialised, tensor memory is allocated
-LEAVE_BARRIER = 2  # all warps: tensor memory has been read
-EMPTY_BARRIER = 3  # warp 0 and the load warp: empty[s][p] is initialised
+SETUP_BARRIER = 1  # all warps: barriers are initialised, tensor memory is allocated
+TEARDOWN_BARRIER = 2  # all warps: tensor memory has been read
+PREFILL_BARRIER = 3  # warp 0 and the load warp: empty[s][p] is initialised
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -144,207 +146,51 @@ def round_up(a: int, b: int) -> int:
     return ceil_div(a, b) * b
 
 
-# ---- problem and input ---------------------------------------------------------------------------
-
-Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
+# ---- problem -------------------------------------------------------------------------------------
 
 
 class GemmShape(NamedTuple):
-    """Sizes of a group in elements: rows are M of the MMA, columns N.
+    """Sizes of a group in elements; l: batches."""
 
-    stored_columns: columns that the operand has in memory; more than `columns` in a gemv only,
-    whose vector is one row of 128."""
-
-    rows: int
-    columns: int
+    m: int
+    n: int
     k: int
-    batch: int
-    stored_columns: int
-
-    def swapped(self) -> "GemmShape":
-        return GemmShape(self.columns, self.rows, self.k, self.batch, self.rows)
+    l: int
 
 
 @dataclass(frozen=True)
 class Problem:
-    """For each group `num_products` weight operands times one token operand."""
+    """What is to be computed for each group, as the top of the file names it."""
 
     num_products: int
     groups: tuple[GemmShape, ...]
-    swapped: bool = False  # tokens are the rows, else weights are
-
-    @property
-    def num_row_operands(self) -> int:
-        return 1 if self.swapped else self.num_products
-
-    @property
-    def num_column_operands(self) -> int:
-        return self.num_products if self.swapped else 1
-
-    @property
-    def max_columns(self) -> int:
-        return max(shape.columns for shape in self.groups)
-
-    @property
-    def is_gemv(self) -> bool:
-        return self.groups[0].stored_columns > self.groups[0].columns
-
-    def oriented(self, swapped: bool) -> "Problem":
-        if swapped == self.swapped:
-            return self
-        groups = tuple(shape.swapped() for shape in self.groups)
-        return Problem(self.num_products, groups, swapped)
+    is_gemv: bool = False  # A is the first of GEMV_ROWS rows
 
 
 @dataclass(frozen=True)
-class Operand:
-    """What a tensor must be. key: its name in `unpack`; name: the same with its group."""
+class MmaProblem:
+    """A problem with its operands where the MMA has them."""
 
-    key: str
-    name: str
-    dtype: torch.dtype
-    shape: torch.Size
-    strides: tuple[int, ...]
+    num_a: int  # operands
+    num_b: int
+    groups: tuple[GemmShape, ...]
 
-    def address_of(self, tensor: torch.Tensor) -> int:
-        """The address of a tensor; TypeError or ValueError where it is not what it must be."""
-        if tensor.dtype != self.dtype:
-            raise TypeError(f"{self.name}: expected dtype {self.dtype}, found {tensor.dtype}")
-        if tensor.shape != self.shape:
-            expected, found = list(self.shape), list(tensor.shape)
-            raise ValueError(f"{self.name}: expected shape {expected}, found {found}")
-        if tensor.stride() != self.strides and not self.has_strides(tensor):
-            expected, found = list(self.strides), list(tensor.stride())
-            raise ValueError(f"{self.name}: expected strides {expected}, found {found}")
-        address = tensor.data_ptr()
-        if address % 32:  # TMA takes 16 bytes, stores of 16 fp16 take 32
-            raise ValueError(f"{self.name}: expected an address of 32 bytes, found {address:#x}")
-        return address
+    @property
+    def num_products(self) -> int:
+        return max(self.num_a, self.num_b)
 
-    def has_strides(self, tensor: torch.Tensor) -> bool:
-        """Strides are as they must be, where there is more than one element along them."""
-        pairs = zip(self.shape, self.strides, tensor.stride())
-        return all(size == 1 or expected == found for size, expected, found in pairs)
-
-
-def dense(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a tensor without gaps. order: its dimensions, outermost in memory first."""
-    strides = [0] * len(shape)
-    stride = 1
-    for dim in reversed(order):
-        strides[dim] = stride
-        stride *= shape[dim]
-    return tuple(strides)
-
-
-def group_suffix(group: int, num_groups: int) -> str:
-    return f"[{group}]" if num_groups > 1 else ""
+    @property
+    def max_n(self) -> int:
+        return max(shape.n for shape in self.groups)
 
 
 @functools.cache
-def operands_of(problem: Problem) -> list[list[Operand]]:
-    """For each group the row operands, the column operands, each followed by its scale factors, and
-    the result."""
-    return [operands_of_group(problem, group) for group in range(len(problem.groups))]
-
-
-def operands_of_group(problem: Problem, group: int) -> list[Operand]:
-    shape = problem.groups[group]
-    suffix = group_suffix(group, len(problem.groups))
-    if problem.is_gemv:
-        weights, tokens = ("a",), ("b",)
-    else:
-        weights, tokens = (("b",) if problem.num_products == 1 else ("b1", "b2")), ("a",)
-    row_names, column_names = (tokens, weights) if problem.swapped else (weights, tokens)
-    sides = [(name, shape.rows) for name in row_names]
-    sides += [(name, shape.stored_columns) for name in column_names]
-
-    def operand(key: str, dtype: torch.dtype, size: tuple, order: tuple) -> Operand:
-        return Operand(key, key + suffix, dtype, torch.Size(size), dense(size, order))
-
-    found = []
-    for name, extent in sides:
-        codes = (extent, shape.k // 2, shape.batch)
-        atoms = (32, 4, ceil_div(extent, ATOM_ROWS), 4, shape.k // K_BLOCK, shape.batch)
-        found.append(operand(name, torch.float4_e2m1fn_x2, codes, (2, 0, 1)))
-        scales = f"sf{name}_permuted"
-        found.append(operand(scales, torch.float8_e4m3fn, atoms, (5, 2, 4, 0, 1, 3)))
-    rows_first = problem.swapped or problem.is_gemv
-    m, n = (shape.rows, shape.columns) if rows_first else (shape.columns, shape.rows)
-    found.append(operand("c", torch.float16, (m, n, shape.batch), (2, 0, 1)))
-    return found
-
-
-def check_operands(problem: Problem, groups: Groups) -> None:
-    """TypeError or ValueError if a tensor is not what it must be."""
-    for operands, tensors in zip(operands_of(problem), groups):
-        for operand in operands:
-            operand.address_of(tensors[operand.key])
-
-
-def unpack(data) -> tuple[Groups, output_t]:
-    """For each group the tensors that count, by name; and what is to be returned."""
-    count = len(data) if isinstance(data, (tuple, list)) else 0
-    if count == 7:  # gemv, gemm
-        a, b, _, _, sfa, sfb, c = data
-        return [{"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}], c
-    if count == 10:  # dual gemm
-        a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data
-        scales = {"sfa_permuted": sfa, "sfb1_permuted": sfb1, "sfb2_permuted": sfb2}
-        return [{"a": a, "b1": b1, "b2": b2, **scales, "c": c}], c
-    if count == 4 and isinstance(data[0], list) and len(data[0]) == len(data[2]) > 0:
-        groups = [
-            {"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}
-            for (a, b, c), (sfa, sfb) in zip(data[0], data[2])
-        ]
-        return groups, [tensors["c"] for tensors in groups]
-    raise TypeError(
-        "data: expected 7 tensors (gemv, gemm), 10 (dual gemm) or 4 lists with an item for each "
-        f"group (group gemm), found {f'{count} items' if count else type(data).__name__}"
-    )
-
-
-def check_tensors(groups: Groups) -> None:
-    """TypeError or ValueError unless all are tensors of one device, codes and c of rank 3."""
-    device = None
-    for group, tensors in enumerate(groups):
-        suffix = group_suffix(group, len(groups))
-        for key, tensor in tensors.items():
-            if not isinstance(tensor, torch.Tensor):
-                raise TypeError(f"{key}{suffix}: expected a tensor, found {type(tensor).__name__}")
-            device = device or tensor.device
-            shape = tensor.shape
-            if tensor.device != device:
-                raise ValueError(f"{key}{suffix}: expected {device}, found {tensor.device}")
-            is_scale = key[0] == "s"
-            if not is_scale and not (len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30):
-                expected, found = "3 dimensions of 1 to 2^30 - 1", list(shape)
-                raise ValueError(f"{key}{suffix}: expected {expected}, found shape {found}")
-
-
-def problem_of(data, groups: Groups) -> Problem:
-    """The problem that `data` poses, by its shapes; TypeError or ValueError names what is wrong."""
-    check_tensors(groups)
-    num_products = 2 if len(data) == 10 else 1
-    shapes = []
-    for group, tensors in enumerate(groups):
-        m, half_k, batch = tensors["a"].shape
-        n = tensors["b1" if num_products == 2 else "b"].shape[0]
-        k = 2 * half_k
-        if k % K_BLOCK:
-            name = "a" + group_suffix(group, len(groups))
-            raise ValueError(f"{name}: expected K a multiple of {K_BLOCK}, found {k}")
-        if len(data) == 4:
-            found = tuple(data[3][group])
-            if found != (m, n, k, batch):
-                raise ValueError(f"sizes[{group}]: expected {(m, n, k, batch)}, found {found}")
-        is_gemv = len(data) == 7 and n == 128 and tensors["c"].shape[1] == 1
-        shapes.append(GemmShape(m, 1, k, batch, n) if is_gemv else GemmShape(n, m, k, batch, m))
-    parameter_bytes = ArgumentLayout(num_products + 1).parameter_bytes(len(groups))
-    if parameter_bytes > PARAMETER_BYTES:
-        most = PARAMETER_BYTES * len(groups) // parameter_bytes
-        raise ValueError(f"sizes: expected at most {most} groups, found {len(groups)}")
-    return Problem(num_products, tuple(shapes))
+def for_mma(problem: Problem, swap_ab: bool) -> MmaProblem:
+    """The one place where A and B, and M and N, are exchanged."""
+    if not swap_ab:
+        return MmaProblem(1, problem.num_products, problem.groups)
+    swapped = tuple(GemmShape(n, m, k, l) for m, n, k, l in problem.groups)
+    return MmaProblem(problem.num_products, 1, swapped)
 
 
 # ---- configuration -------------------------------------------------------------------------------
@@ -354,72 +200,99 @@ def problem_of(data, groups: Groups) -> Problem:
 class Config:
     """What `pick` chooses. All other compile-time values follow from it and the problem."""
 
-    column_tile: int = 64  # most columns of an output tile
-    swap_ab: bool = False  # tokens are rows and weights columns, else the other way around
-    cta_group: int = 1  # 1: an MMA has 128 rows; 2: 256, over a CTA pair
+    tile_n: int = 64  # most columns of an output tile
+    swap_ab: bool = True  # A of the MMA is the problem's B, the large operand
+    cta_group: int = 1  # 1: an MMA has M 128; 2: 256, over a CTA pair
     split_k: int = 1  # CTAs or pairs of a cluster along K, which add their sums
-    cluster_n: int = 1  # CTAs or pairs of a cluster along columns, which share rows
+    cluster_n: int = 1  # CTAs or pairs of a cluster along N, which share A by multicast
     persistent: bool = False  # a cluster computes several tiles, else one
     ctas_per_sm: int = 1
 
     @property
-    def cluster(self) -> int:
-        """CTAs of a cluster."""
-        return self.cta_group * self.cluster_n * self.split_k
-
-    @property
-    def team(self) -> int:
+    def ctas_per_split(self) -> int:
         """CTAs of a cluster that work on the same part of K."""
         return self.cta_group * self.cluster_n
 
     @property
-    def mma_group(self) -> tcgen05.CtaGroup:
-        return tcgen05.CtaGroup.TWO if self.cta_group == 2 else tcgen05.CtaGroup.ONE
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return self.ctas_per_split * self.split_k
 
     @property
-    def unit(self) -> int:
-        """Columns come in multiples of it: N of the MMA."""
+    def n_step(self) -> int:
+        """N of an MMA is a multiple of it."""
         return 8 * self.cta_group
 
     @property
-    def cta_columns(self) -> int:
-        """Columns of a tile that a CTA loads."""
-        return self.column_tile // self.cta_group
+    def cta_n(self) -> int:
+        """Rows of B of a tile that a CTA loads."""
+        return self.tile_n // self.cta_group
 
     @property
-    def column_operand_bytes(self) -> int:
-        """Of a column operand's codes in a stage of a CTA."""
-        return self.cta_columns * K_TILE_BYTES
+    def b_bytes(self) -> int:
+        """Of a B operand in a stage of a CTA."""
+        return self.cta_n * ROW_BYTES
 
     @property
-    def max_column_atoms(self) -> int:
-        """Scale-factor atoms along the columns of a tile."""
-        return ceil_div(self.column_tile, ATOM_ROWS)
+    def max_b_atoms(self) -> int:
+        """Scale-factor atoms along N of a tile."""
+        return ceil_div(self.tile_n, ATOM_ROWS)
 
     @property
-    def tile_rows(self) -> int:
-        """Rows of a tile, of a CTA or a pair."""
-        return TILE_ROWS * self.cta_group
+    def tile_m(self) -> int:
+        return CTA_M * self.cta_group
 
     @property
-    def cluster_columns(self) -> int:
-        """Columns of the tiles of a cluster."""
-        return self.column_tile * self.cluster_n
+    def cluster_tile_n(self) -> int:
+        """Of the tiles of a cluster, side by side."""
+        return self.tile_n * self.cluster_n
 
 
-def tiles_of(config: Config, shape: GemmShape) -> int:
-    """Tiles of a group, counted in clusters: those of a cluster lie side by side along columns."""
-    row_tiles = ceil_div(shape.rows, config.tile_rows)
-    return shape.batch * row_tiles * ceil_div(shape.columns, config.cluster_columns)
+def cluster_tiles(config: Config, shape: GemmShape) -> int:
+    """Tiles of a group, counted in clusters. shape: the MMA's."""
+    m_tiles = ceil_div(shape.m, config.tile_m)
+    return shape.l * m_tiles * ceil_div(shape.n, config.cluster_tile_n)
 
 
 def tile_count(config: Config, problem: Problem) -> int:
-    return sum(tiles_of(config, shape) for shape in problem.oriented(config.swap_ab).groups)
+    groups = for_mma(problem, config.swap_ab).groups
+    return sum(cluster_tiles(config, shape) for shape in groups)
 
 
 def tile_work(shape: GemmShape) -> int:
     """Groups are computed in descending order of it: those with the longest tiles first."""
-    return shape.k * (TILE_ROWS + shape.columns)
+    return shape.k * (CTA_M + shape.n)
+
+
+def check(config: Config, problem: Problem) -> "Plan":
+    """The plan of a configuration for a problem, or ValueError with the reason why it has none.
+    This is the one statement of what is legal."""
+
+    def need(legal: bool, reason: str):
+        if not legal:
+            raise ValueError(f"{reason}: {config}")
+
+    mma = for_mma(problem, config.swap_ab)
+    need(config.swap_ab or not problem.is_gemv, "the vector of a gemv is B of the MMA")
+    need(config.cta_group in (1, 2), "an MMA runs on one CTA or on a pair")
+    is_width = config.tile_n in range(config.n_step, 257, config.n_step)
+    need(is_width, "N is 8 to 256 by 8, in a pair by 16")
+    one_tile = config.cluster_n == 1 and mma.max_n <= config.tile_n
+    on_atoms = one_tile or config.tile_n % 64 == 0
+    need(on_atoms, "tiles begin at a multiple of 64 columns, as scales do in an atom")
+    need(config.cluster in CLUSTER_SIZES, "a cluster has 1, 2, 4 or 8 CTAs")
+    one_an_sm = config.cluster == 1 or config.ctas_per_sm == 1
+    need(one_an_sm, "the CTAs of a cluster have an SM each")
+    need(tile_count(config, problem) < 2**22, "products of tile numbers have 32 bits")
+    plan = make_plan(config, problem)
+    need(plan.num_stages >= MIN_STAGES, "shared memory holds two stages")
+    columns = TMEM_COLUMNS // config.ctas_per_sm
+    need(plan.tmem_allocated <= columns, f"a CTA has {columns} columns of tensor memory")
+    if config.split_k > 1:
+        k_tiles = min(ceil_div(shape.k, TILE_K) for shape in problem.groups)
+        need(not config.persistent, "a K split has room for the partial sums of one tile")
+        need(k_tiles >= config.split_k, f"each part of a K split has a k-tile, of {k_tiles}")
+    return plan
 
 
 @functools.cache
@@ -444,514 +317,217 @@ def tiles_at_once(config: Config) -> int:
     return clusters_at_once(config.cluster) * config.ctas_per_sm
 
 
-def check(config: Config, problem: Problem) -> "Plan":
-    """The plan of a configuration for a problem, or ValueError with the reason why it has none.
-    This is the one statement of what is legal."""
-
-    def need(legal: bool, reason: str):
-        if not legal:
-            raise ValueError(f"{reason}: {config}")
-
-    unit = config.unit
-    need(not (config.swap_ab and problem.is_gemv), "the vector of a gemv is N of the MMA")
-    problem = problem.oriented(config.swap_ab)
-    need(config.cta_group in (1, 2), "an MMA runs on one CTA or on a pair")
-    is_width = config.column_tile in range(unit, 257, unit)
-    need(is_width, "N is 8 to 256 by 8, in a pair by 16")
-    one_tile = config.cluster_n == 1 and problem.max_columns <= config.column_tile
-    on_atoms = one_tile or config.column_tile % 64 == 0
-    need(on_atoms, "tiles begin at a multiple of 64 columns, as scales do in an atom")
-    need(config.cluster in CLUSTER_SIZES, "a cluster has 1, 2, 4 or 8 CTAs")
-    one_an_sm = config.cluster == 1 or config.ctas_per_sm == 1
-    need(one_an_sm, "the CTAs of a cluster have an SM each")
-    need(tile_count(config, problem) < 2**22, "products of tile numbers have 32 bits")
-    plan = make_plan(config, problem)
-    need(plan.smem.num_stages >= MIN_STAGES, "shared memory holds two stages")
-    columns = TMEM_COLUMNS // config.ctas_per_sm
-    need(plan.tmem.allocated <= columns, f"a CTA has {columns} columns of tensor memory")
-    if config.split_k > 1:
-        k_tiles = min(ceil_div(shape.k, K_TILE) for shape in problem.groups)
-        need(not config.persistent, "a K split has room for the partial sums of one tile")
-        need(k_tiles >= config.split_k, f"each part of a K split has a k-tile, of {k_tiles}")
-    return plan
-
-
 # ---- plan ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Boxes:
-    """TMA boxes of codes: rows of a row operand's box, columns of a column operand's."""
+class Plan:
+    """All that the kernel knows at compile time. Problems with equal plans share a kernel.
 
-    rows: int
-    columns: int
+    Offsets of a stage and of shared memory are in bytes, those of tensor memory in columns."""
 
-    @property
-    def row_bytes(self) -> int:
-        return self.rows * K_TILE_BYTES
-
-    @property
-    def column_bytes(self) -> int:
-        return self.columns * K_TILE_BYTES
-
-
-# Columns of a box in the order of preference: about 64, then more, then fewer.
-BOX_COLUMNS = 64, 56, 48, *range(72, 129, 8), *range(40, 0, -8)
-
-
-def choose_boxes(config: Config, problem: Problem) -> Boxes:
-    """The preferred boxes that divide a tile. Groups, whose last tiles differ in width, take
-    smaller boxes where padding would be more than a sixth of the columns."""
-    most_rows = max(shape.rows for shape in problem.groups)
-    rows = min(TILE_ROWS, round_up(most_rows, 8))
-    last_widths = []
-    if len(problem.groups) > 1:
-        widths = (shape.columns % config.column_tile for shape in problem.groups)
-        last_widths = [ceil_div(width, config.cta_group) for width in widths]
-    allowed = sum(shape.columns for shape in problem.groups) // (6 * config.cta_group)
-    for columns in BOX_COLUMNS:
-        padding = sum(-width % columns for width in last_widths)
-        if config.cta_columns % columns == 0 and padding <= allowed:
-            return Boxes(rows, columns)
-    return Boxes(rows, 8)
-
-
-@dataclass(frozen=True)
-class EpiloguePlan:
-    """How sums leave tensor memory.
-
-    A warp reads `chunk` columns of its 32 lanes at a time. Two warps of a quarter take chunks by
-    turns.
-
-    wide_stores: 32 bytes a lane, else 2. transposed: these run along rows, which are neighbours in
-    c, so a chunk passes shared memory. gate_lead: k-tiles at the end of a dual tile for which the
-    first product is finished ahead of the second, so that silu overlaps MMAs."""
-
-    warps_per_quarter: int
-    chunk: int
-    wide_stores: bool
-    transposed: bool
-    gate_lead: int
-
-    @property
-    def num_warps(self) -> int:
-        return self.warps_per_quarter * QUARTERS
-
-    @property
-    def partial_bytes(self) -> int:
-        """Of the partial sums of a chunk of one product that a warp sends."""
-        return 32 * self.chunk * 4
-
-
-def choose_epilogue(config: Config, problem: Problem) -> EpiloguePlan:
-    tile = config.column_tile
-    num_products = problem.num_products
-    two_warps = num_products * tile >= 128 and config.ctas_per_sm == 1
-    warps_per_quarter = 2 if two_warps else 1
-    # Each warp of each part of a K split has a chunk, if the tile has so many.
-    widest = tile // (config.split_k * warps_per_quarter)
-    # As columns of c, 8 fp16 are half a sector of 32 bytes.
-    chunk = 16 if config.swap_ab and tile % 16 == 0 else 8
-    for columns in (64 // num_products, 32, 16):
-        if tile % columns == 0 and columns <= widest:
-            chunk = columns
-            break
-    # Along c a row of a gemm is this long: stores of 32 bytes need 16 fp16.
-    lengths = [shape.columns if config.swap_ab else shape.rows for shape in problem.groups]
-    wide_stores = chunk % 16 == 0 and all(length % 16 == 0 for length in lengths)
-    return EpiloguePlan(
-        warps_per_quarter=warps_per_quarter,
-        chunk=chunk,
-        wide_stores=wide_stores,
-        transposed=wide_stores and not config.swap_ab,
-        gate_lead=MIN_STAGES if num_products == 2 and config.split_k == 1 else 0,
-    )
-
-
-def offsets_of(regions: Sequence[tuple[str, int, int]]) -> tuple[dict[str, int], int]:
-    """Offsets by name of regions (name, size, alignment) that follow each other, and their end."""
-    offsets = {}
-    end = 0
-    for name, size, alignment in regions:
-        offsets[name] = round_up(end, alignment)
-        end = offsets[name] + size
-    return offsets, end
-
-
-@dataclass(frozen=True)
-class TmemLayout:
-    """Columns of tensor memory: where each region starts, and how many there are."""
-
-    sums: int
-    row_scales: int
-    column_scales: int
-    used: int
-    num_accumulators: int  # 2: the epilogue of a tile overlaps the MMAs of the next one
-    accumulator_columns: int  # of one
-
-    @property
-    def allocated(self) -> int:
-        """A power of two, at least 32."""
-        return max(32, 1 << (self.used - 1).bit_length())
-
-
-def lay_out_tmem(config: Config, problem: Problem) -> TmemLayout:
-    accumulator_columns = problem.num_products * config.column_tile
-    atoms = K_BLOCKS * config.max_column_atoms
-    row_scales = ATOM_COLUMNS * K_BLOCKS * problem.num_row_operands
-    column_scales = ATOM_COLUMNS * atoms * problem.num_column_operands
-    room = TMEM_COLUMNS // config.ctas_per_sm - row_scales - column_scales
-    num_accumulators = 2 if config.persistent and 2 * accumulator_columns <= room else 1
-    offsets, used = offsets_of(
-        [
-            ("sums", num_accumulators * accumulator_columns, 1),
-            ("row_scales", row_scales, 1),
-            ("column_scales", column_scales, 1),
-        ]
-    )
-    return TmemLayout(
-        **offsets,
-        used=used,
-        num_accumulators=num_accumulators,
-        accumulator_columns=accumulator_columns,
-    )
-
-
-@dataclass(frozen=True)
-class StageLayout:
-    """Offsets of the operands in a stage, in bytes, and the size of a stage."""
-
-    row_codes: int
-    column_codes: int
-    row_scales: int
-    column_scales: int
-    size: int
-
-
-def lay_out_stage(config: Config, problem: Problem) -> StageLayout:
-    num_rows = problem.num_row_operands
-    num_columns = problem.num_column_operands
-    offsets, size = offsets_of(
-        [
-            ("row_codes", num_rows * ROW_OPERAND_BYTES, 1024),  # of a swizzle atom
-            ("column_codes", num_columns * config.column_operand_bytes, 1024),
-            ("row_scales", num_rows * SCALE_BYTES, 1024),
-            ("column_scales", num_columns * config.max_column_atoms * SCALE_BYTES, 1024),
-        ]
-    )
-    return StageLayout(**offsets, size=round_up(size, 1024))
-
-
-@dataclass(frozen=True)
-class SmemLayout:
-    """Offsets in shared memory, in bytes, and its size. Stages come first."""
-
+    config: Config
+    num_a: int  # operands
+    num_b: int
+    num_products: int
+    num_groups: int
+    one_n_tile: bool  # of each group, so that no A is read twice
+    one_batch: bool
+    # TMA boxes: rows of A, rows of B
+    box_m: int
+    box_n: int
+    # epilogue
+    warps_per_quarter: int  # two take epilogue tiles by turns
+    epi_n: int  # columns of an epilogue tile: 32 lanes of them are what a warp reads at a time
+    wide_stores: bool  # 32 bytes a lane, else 2
+    transposed: bool  # stores run along M, which is contiguous in C, so they pass shared memory
+    gate_lead: int  # k-tiles at a dual tile's end of which the first product is finished first
+    partial_bytes: int  # of an epilogue tile of one product that a warp of a K split sends
+    epi_tiles_per_owner: int  # of a tile, that a CTA of a K split adds up, at most
+    # tensor memory
+    tmem_sfa: int
+    tmem_sfb: int
+    tmem_allocated: int
+    acc_columns: int  # of an accumulator stage
+    num_acc_stages: int  # 2: the epilogue of a tile overlaps the MMAs of the next one
+    # a stage
+    stage_b: int
+    stage_sfa: int
+    stage_sfb: int
+    stage_bytes: int
+    # shared memory, stages first
     num_stages: int
-    stage: StageLayout
-    chunks_per_owner: int  # of a tile that a CTA of a K split adds up, at most
     transposition: int
     partials: int
-    full: int
+    full: int  # barriers
     empty: int
     acc_full: int
-    gate: int
+    gate_full: int
     acc_empty: int
     partials_full: int
     tmem_address: int
-    size: int
-
-
-def lay_out_smem(
-    config: Config, problem: Problem, epilogue: EpiloguePlan, tmem: TmemLayout
-) -> SmemLayout:
-    """As many stages as fit beside the rest."""
-    stage = lay_out_stage(config, problem)
-    chunks = ceil_div(config.column_tile, epilogue.chunk)
-    chunks_per_owner = ceil_div(chunks, config.split_k)
-    # [sender][chunk][product][quarter]
-    num_partials = (config.split_k - 1) * chunks_per_owner * problem.num_products * QUARTERS
-    transposition = epilogue.num_warps * 1024 if epilogue.transposed else 0
-
-    def regions(num_stages: int) -> list[tuple[str, int, int]]:
-        stage_barriers = 8 * num_stages * problem.num_products
-        accumulator_barriers = 8 * tmem.num_accumulators
-        return [
-            ("stages", num_stages * stage.size, 1024),
-            ("transposition", transposition, 128),
-            ("partials", num_partials * epilogue.partial_bytes, 128),
-            ("full", stage_barriers, 8),
-            ("empty", stage_barriers, 8),
-            ("acc_full", accumulator_barriers, 8),
-            ("gate", accumulator_barriers, 8),
-            ("acc_empty", accumulator_barriers, 8),
-            ("partials_full", 8, 8),
-            ("tmem_address", 8, 8),
-        ]
-
-    limit = min(SMEM_BYTES, SMEM_PER_SM // config.ctas_per_sm - SMEM_RESERVED)
-    _, without_stages = offsets_of(regions(0))
-    num_stages = max(0, limit - without_stages) // (stage.size + 16 * problem.num_products)
-    offsets, size = offsets_of(regions(num_stages))
-    del offsets["stages"]  # at the start
-    return SmemLayout(num_stages, stage, chunks_per_owner, **offsets, size=size)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that the kernel knows at compile time. Problems with equal plans share a kernel."""
-
-    config: Config
-    num_products: int
-    num_row_operands: int
-    num_column_operands: int
-    num_groups: int
-    one_column_tile: bool  # of each group, so that no rows are read twice
-    one_batch: bool
-    boxes: Boxes
-    epilogue: EpiloguePlan
-    tmem: TmemLayout
-    smem: SmemLayout
+    smem_bytes: int
 
     @property
     def load_warp_id(self) -> int:
-        return self.epilogue.num_warps
-
-    @property
-    def mma_warp_id(self) -> int:
-        return self.epilogue.num_warps + 1
+        """The epilogue warps come before it, the MMA warp after it."""
+        return self.warps_per_quarter * QUARTERS
 
     @property
     def num_threads(self) -> int:
-        return 32 * (self.epilogue.num_warps + 2)
+        return 32 * (self.load_warp_id + 2)
+
+
+# Rows of a box of B in the order of preference: about 64, then more, then fewer.
+BOX_N = 64, 56, 48, *range(72, 129, 8), *range(40, 0, -8)
+
+
+def choose_box_n(config: Config, mma: MmaProblem) -> int:
+    """The preferred box that divides a tile. Groups, whose last tiles differ in width, take smaller
+    boxes where padding would be more than a sixth of N."""
+    last_widths = []
+    if len(mma.groups) > 1:
+        widths = (shape.n % config.tile_n for shape in mma.groups)
+        last_widths = [ceil_div(width, config.cta_group) for width in widths]
+    allowed = sum(shape.n for shape in mma.groups) // (6 * config.cta_group)
+    for box in BOX_N:
+        padding = sum(-width % box for width in last_widths)
+        if config.cta_n % box == 0 and padding <= allowed:
+            return box
+    return 8
+
+
+def choose_epilogue(config: Config, mma: MmaProblem) -> dict[str, int]:
+    tile = config.tile_n
+    two_warps = mma.num_products * tile >= 128 and config.ctas_per_sm == 1
+    warps_per_quarter = 2 if two_warps else 1
+    # Each warp of each part of a K split has an epilogue tile, if the tile has so many.
+    widest = tile // (config.split_k * warps_per_quarter)
+    # Along M of C, 8 fp16 are half a sector of 32 bytes.
+    epi_n = 16 if not config.swap_ab and tile % 16 == 0 else 8
+    for columns in (64 // mma.num_products, 32, 16):
+        if tile % columns == 0 and columns <= widest:
+            epi_n = columns
+            break
+    # So long is a row of C in memory: stores of 32 bytes need 16 fp16.
+    lengths = [shape.m if config.swap_ab else shape.n for shape in mma.groups]
+    wide_stores = epi_n % 16 == 0 and all(length % 16 == 0 for length in lengths)
+    return {
+        "warps_per_quarter": warps_per_quarter,
+        "epi_n": epi_n,
+        "wide_stores": wide_stores,
+        "transposed": wide_stores and config.swap_ab,
+        "gate_lead": MIN_STAGES if mma.num_products == 2 and config.split_k == 1 else 0,
+        "partial_bytes": 32 * epi_n * 4,
+        "epi_tiles_per_owner": ceil_div(ceil_div(tile, epi_n), config.split_k),
+    }
+
+
+def lay_out_tmem(config: Config, mma: MmaProblem) -> dict[str, int]:
+    acc_columns = mma.num_products * config.tile_n
+    sfa = ATOM_COLUMNS * K_BLOCKS * mma.num_a
+    sfb = ATOM_COLUMNS * K_BLOCKS * config.max_b_atoms * mma.num_b
+    room = TMEM_COLUMNS // config.ctas_per_sm - sfa - sfb
+    num_acc_stages = 2 if config.persistent and 2 * acc_columns <= room else 1
+    sums = num_acc_stages * acc_columns
+    return {
+        "tmem_sfa": sums,
+        "tmem_sfb": sums + sfa,
+        "tmem_allocated": max(32, 1 << (sums + sfa + sfb - 1).bit_length()),
+        "acc_columns": acc_columns,
+        "num_acc_stages": num_acc_stages,
+    }
+
+
+def offsets_of(regions: Sequence[tuple[str, int, int]], end: str) -> dict[str, int]:
+    """Offsets by name of regions (name, size, alignment) that follow each other; under the name
+    `end` what comes after them."""
+    offsets = {end: 0}
+    for name, size, alignment in regions:
+        offsets[name] = round_up(offsets[end], alignment)
+        offsets[end] = offsets[name] + size
+    return offsets
 
 
 def make_plan(config: Config, problem: Problem) -> Plan:
-    """What follows from a configuration, legal or not (see `check`)."""
-    problem = problem.oriented(config.swap_ab)
-    epilogue = choose_epilogue(config, problem)
-    tmem = lay_out_tmem(config, problem)
+    """What follows from a configuration, legal or not (see `check`). As many stages as fit."""
+    mma = for_mma(problem, config.swap_ab)
+    epilogue, tmem = choose_epilogue(config, mma), lay_out_tmem(config, mma)
+    stage = offsets_of(
+        [
+            ("stage_a", mma.num_a * A_BYTES, 1024),  # of a swizzle atom
+            ("stage_b", mma.num_b * config.b_bytes, 1024),
+            ("stage_sfa", mma.num_a * SF_BYTES, 1024),
+            ("stage_sfb", mma.num_b * config.max_b_atoms * SF_BYTES, 1024),
+        ],
+        end="stage_bytes",
+    )
+    del stage["stage_a"]  # at the start
+    stage["stage_bytes"] = round_up(stage["stage_bytes"], 1024)
+    buffers = 1024 * epilogue["warps_per_quarter"] * QUARTERS if epilogue["transposed"] else 0
+    # [sender][epilogue tile][product][quarter]
+    num_partials = (config.split_k - 1) * epilogue["epi_tiles_per_owner"]
+    num_partials *= mma.num_products * QUARTERS
+    acc_barriers = 8 * tmem["num_acc_stages"]
+
+    def shared_memory(num_stages: int) -> dict[str, int]:
+        stage_barriers = 8 * num_stages * mma.num_products
+        regions = [
+            ("stages", num_stages * stage["stage_bytes"], 1024),
+            ("transposition", buffers, 128),
+            ("partials", num_partials * epilogue["partial_bytes"], 128),
+            ("full", stage_barriers, 8),
+            ("empty", stage_barriers, 8),
+            ("acc_full", acc_barriers, 8),
+            ("gate_full", acc_barriers, 8),
+            ("acc_empty", acc_barriers, 8),
+            ("partials_full", 8, 8),
+            ("tmem_address", 8, 8),
+        ]
+        return offsets_of(regions, end="smem_bytes")
+
+    limit = min(SMEM_BYTES, SMEM_PER_SM // config.ctas_per_sm - SMEM_RESERVED)
+    room = max(0, limit - shared_memory(0)["smem_bytes"])
+    num_stages = room // (stage["stage_bytes"] + 16 * mma.num_products)
+    smem = shared_memory(num_stages)
+    del smem["stages"]  # at the start
     return Plan(
         config=config,
-        num_products=problem.num_products,
-        num_row_operands=problem.num_row_operands,
-        num_column_operands=problem.num_column_operands,
-        num_groups=len(problem.groups),
-        one_column_tile=problem.max_columns <= config.cluster_columns,
-        one_batch=all(shape.batch == 1 for shape in problem.groups),
-        boxes=choose_boxes(config, problem),
-        epilogue=epilogue,
-        tmem=tmem,
-        smem=lay_out_smem(config, problem, epilogue, tmem),
+        num_a=mma.num_a,
+        num_b=mma.num_b,
+        num_products=mma.num_products,
+        num_groups=len(mma.groups),
+        one_n_tile=mma.max_n <= config.cluster_tile_n,
+        one_batch=all(shape.l == 1 for shape in mma.groups),
+        box_m=min(CTA_M, round_up(max(shape.m for shape in mma.groups), 8)),
+        box_n=choose_box_n(config, mma),
+        num_stages=num_stages,
+        **epilogue,
+        **tmem,
+        **stage,
+        **smem,
     )
-
-
-# ---- cost model and pick -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CostModel:
-    """Constants of `estimate`, in SM cycles and bytes a cycle of the whole chip, fitted to modelled
-    times (docs/tuning.md)."""
-
-    start: float = 3030  # from the launch to the first MMA
-    meet: float = 250  # more than that, until the CTAs of a cluster have met
-    dram: float = 4000  # bytes a cycle
-    l2: float = 10200  # bytes a cycle, from the L2 to all SMs
-    outside: float = 3850  # bytes a cycle of boxes that lie outside of their tensor
-    fill: float = 1.74  # what a byte from DRAM costs the L2, in bytes that an SM reads
-    merged: float = 0.4  # part of the weights that neighbours without a cluster read together
-    load: float = 42  # a TMA instruction of the load warp
-    refill: float = 2220  # until a stage that is released is full again
-    epilogue: float = 11.7  # a column
-    split: float = 390  # each further part of K
-    exchange: float = 29.5  # a column of partial sums, each further part of K
-    restart: float = 2350  # a further wave of clusters, unless they are persistent
-
-
-COSTS = CostModel()
-ELEMENT_BYTES = 0.5 + 1 / 16  # its code, and its part of a scale
-CLOSE = 1.015  # estimates within this ratio are alike
-
-
-def soft_max(values: Iterable[float], power: int) -> float:
-    """The largest value, and somewhat more where others are near: what overlaps is not free."""
-    return sum(value**power for value in values) ** (1 / power)
-
-
-def waves_of(config: Config, problem: Problem) -> int:
-    """How often the chip is filled with clusters, one tile each."""
-    return ceil_div(tile_count(config, problem), tiles_at_once(config))
-
-
-def mma_cycles(config: Config, columns: int) -> float:
-    """Of one MMA, on both CTAs if they are a pair."""
-    issue = 32 + columns / 4 if config.cta_group == 1 else 35 + columns / 8
-    return max(columns / 2, issue)
-
-
-def main_loop_cycles(plan: Plan, columns: int, k: int, ctas_on_sm: int) -> float:
-    """Of the k-tiles of a tile: MMAs, TMA instructions, and until a stage is full again."""
-    config = plan.config
-    mmas = K_BLOCKS * plan.num_products * mma_cycles(config, columns)
-    boxes = ceil_div(columns // config.cta_group, plan.boxes.columns)
-    column_loads = plan.num_column_operands * (boxes + ceil_div(columns, ATOM_ROWS))
-    row_loads = 2 * plan.num_row_operands / config.cluster_n
-    loads = COSTS.load * (row_loads + column_loads)
-    refill = COSTS.refill / plan.smem.num_stages
-    cycles = ctas_on_sm * mmas, ctas_on_sm * loads, refill
-    k_tiles = ceil_div(ceil_div(k, K_TILE), config.split_k)
-    return k_tiles * soft_max(cycles, 4)
-
-
-def epilogue_cycles(plan: Plan, columns: int) -> float:
-    """Of a tile, with the exchange of a K split."""
-    split_k = plan.config.split_k
-    chunk = plan.epilogue.chunk
-    chunks = ceil_div(ceil_div(columns, chunk), split_k)
-    stored = min(columns, chunks * chunk)
-    exchange = COSTS.split + COSTS.exchange * plan.num_products * stored
-    return COSTS.epilogue * stored + (split_k - 1) * exchange
-
-
-def memory_cycles(plan: Plan, shape: GemmShape) -> tuple[float, float]:
-    """Of DRAM and of the L2 for a group: the bytes that it needs, and what boxes load beyond."""
-    config = plan.config
-    boxes = plan.boxes
-    row_tiles = shape.batch * ceil_div(shape.rows, config.tile_rows)
-    column_tiles = ceil_div(shape.columns, config.cluster_columns)
-    # Rows and columns, counted as often as they are read: of all tiles, and in all boxes.
-    rows_read = plan.num_row_operands * shape.batch * shape.rows * column_tiles
-    columns_read = plan.num_column_operands * row_tiles * shape.columns
-    in_boxes = plan.num_row_operands * column_tiles * config.cta_group * boxes.rows
-    pair_box = boxes.columns * config.cta_group
-    in_boxes += plan.num_column_operands * round_up(shape.columns, pair_box)
-    outside = row_tiles * in_boxes - rows_read - columns_read
-    once = plan.num_row_operands * shape.rows + plan.num_column_operands * shape.columns
-    once *= shape.batch
-    weights_read = columns_read if config.swap_ab else rows_read
-    merged = COSTS.merged * weights_read if config.cluster == 1 else 0
-    inside = rows_read + columns_read - merged + COSTS.fill * once
-    l2 = inside / COSTS.l2 + outside / COSTS.outside
-    return shape.k * ELEMENT_BYTES * once / COSTS.dram, shape.k * ELEMENT_BYTES * l2
-
-
-def estimate(config: Config, problem: Problem) -> float:
-    """Rough SM cycles, to rank configurations: start, main loops against DRAM and L2, the last
-    epilogue, and further waves of clusters."""
-    problem = problem.oriented(config.swap_ab)
-    plan = make_plan(config, problem)
-    count = tile_count(config, problem)
-    waves = waves_of(config, problem)
-    ctas_on_sm = min(config.ctas_per_sm, ceil_div(count * config.cluster, SM_COUNT))
-    tiles = []  # (main loop, epilogue) in the order in which clusters take them
-    for shape in sorted(problem.groups, key=tile_work, reverse=True):
-        column_tiles = ceil_div(shape.columns, config.column_tile)
-        mean = ceil_div(shape.columns, column_tiles)
-        columns = mean if waves > 1 else min(shape.columns, config.column_tile)
-        columns = round_up(columns, config.unit)
-        main_loop = main_loop_cycles(plan, columns, shape.k, ctas_on_sm)
-        tile = main_loop, epilogue_cycles(plan, columns)
-        tiles += [tile] * tiles_of(config, shape)
-    memory = [memory_cycles(plan, shape) for shape in problem.groups]
-    dram = sum(cycles for cycles, _ in memory)
-    l2 = sum(cycles for _, cycles in memory)
-    # The longest tile of each round: at least what any cluster has.
-    at_once = tiles_at_once(config)
-    longest = tiles[::at_once]
-    main_loops = sum(main_loop for main_loop, _ in longest)
-    last_main_loop, last_epilogue = longest[-1]
-    if plan.tmem.num_accumulators == 1:
-        main_loops += sum(epilogue for _, epilogue in longest[:-1])
-    if config.persistent:  # all clusters load to the end
-        cycles = soft_max((main_loops, dram, l2), 5)
-    else:  # a last wave loads its own part of the bytes
-        last_part = 1 - (waves - 1) * at_once / count
-        first_part = 1 - last_part
-        first_main_loops = main_loops - last_main_loop
-        cycles = soft_max((first_main_loops, first_part * dram, first_part * l2), 5)
-        cycles += soft_max((last_main_loop, last_part * dram, last_part * l2), 5)
-        cycles += (waves - 1) * COSTS.restart
-    meet = COSTS.meet if config.cluster > 1 else 0
-    return COSTS.start + meet + cycles + last_epilogue
-
-
-def legal_configs(problem: Problem) -> list[Config]:
-    """The configurations that `pick` weighs."""
-    found = []
-    one_column = problem.max_columns <= 8
-    for swap_ab in (False,) if one_column else (False, True):
-        oriented = problem.oriented(swap_ab)
-        columns = oriented.max_columns
-        tiles = {64, 128, 192, 256} if columns > 8 else {8}
-        if 8 < columns <= 256:  # one tile, not wider than it must be
-            tiles |= {round_up(columns, 16), round_up(columns, 32)}
-        can_pair = columns > 8 and all(shape.rows > TILE_ROWS for shape in oriented.groups)
-        levers = {
-            "column_tile": sorted(tiles),
-            "cta_group": (1, 2) if can_pair else (1,),
-            "split_k": CLUSTER_SIZES,
-            "cluster_n": (1, 2, 4) if columns > 8 else (1,),
-            "persistent": (False, True),
-            "ctas_per_sm": (1, 2, 3, 4),
-        }
-        for values in itertools.product(*levers.values()):
-            config = Config(swap_ab=swap_ab, **dict(zip(levers, values)))
-            if is_useful(config, oriented):
-                found.append(config)
-    return found
-
-
-def is_useful(config: Config, problem: Problem) -> bool:
-    """It is legal, and persistent only where that can help: in several waves, one CTA an SM."""
-    try:
-        check(config, problem)
-    except ValueError:
-        return False
-    return not config.persistent or (config.ctas_per_sm == 1 and waves_of(config, problem) > 1)
-
-
-def mechanisms(config: Config) -> tuple[str, ...]:
-    """Which levers besides the tile are not as in the plainest configuration."""
-    plainest_levers = vars(Config())
-    levers = vars(config).items()
-    used = [name for name, value in levers if value != plainest_levers[name]]
-    return tuple(name for name in used if name != "column_tile")
-
-
-def estimates_of(problem: Problem) -> dict[Config, float]:
-    return {config: estimate(config, problem) for config in legal_configs(problem)}
-
-
-def pick(problem: Problem, estimates: dict[Config, float] | None = None) -> Config:
-    """The configuration by estimate, of all unless some are given: of those close to the best one,
-    that with the fewest CTAs in a cluster, then the fewest mechanisms, then the best estimate."""
-    estimates = estimates or estimates_of(problem)
-    limit = CLOSE * min(estimates.values())
-    close = [config for config, cycles in estimates.items() if cycles <= limit]
-    return min(close, key=lambda c: (c.cluster, len(mechanisms(c)), estimates[c]))
 
 
 # ---- PTX that the DSL has no word for ------------------------------------------------------------
 
-CONSTRAINTS = {Int32: "r", Int64: "l", Int16: "h", Float32: "f"}  # of inline assembly, by type
+TYPES = {"r": Int32, "l": Int64, "h": Int16, "f": Float32}  # by constraint of inline assembly
 
 
 @functools.cache
-def ptx(text: str, operands: tuple = (), results: tuple = (), pure: bool = False):
+def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
     """A device function that issues `text`, in which $0... stand for results, then for operands.
 
-    operands, results: their types. It returns nothing, the result, or a list of several. pure: it
-    has no effect besides."""
-    names = [f"={CONSTRAINTS[kind]}" for kind in results]
-    names += [CONSTRAINTS[kind] for kind in operands]
-    constraints = ",".join(names)
+    operands, results: a letter of TYPES for each. It returns nothing, the result, or a list of
+    several. pure: it has no effect besides."""
+    constraints = ",".join([*(f"={letter}" for letter in results), *operands])
 
     @dsl_user_op
     def issue(*args, loc=None, ip=None):
         where = {"loc": loc, "ip": ip}
         pairs = zip(operands, args, strict=True)
-        values = [kind(arg).ir_value(**where) for kind, arg in pairs]
-        types = [kind.mlir_type for kind in results]
+        values = [TYPES[letter](arg).ir_value(**where) for letter, arg in pairs]
+        types = [TYPES[letter].mlir_type for letter in results]
         if len(types) > 1:
             out_type = llvm.StructType.get_literal(types)
         else:
@@ -961,10 +537,11 @@ def ptx(text: str, operands: tuple = (), results: tuple = (), pure: bool = False
         if not results:
             return None
         if len(results) == 1:
-            return results[0](out)
+            return TYPES[results](out)
         found = []
-        for index, kind in enumerate(results):
-            found.append(kind(llvm.extractvalue(kind.mlir_type, out, [index], **where)))
+        for index, letter in enumerate(results):
+            value = llvm.extractvalue(types[index], out, [index], **where)
+            found.append(TYPES[letter](value))
         return found
 
     return issue
@@ -973,67 +550,65 @@ def ptx(text: str, operands: tuple = (), results: tuple = (), pure: bool = False
 # Barriers. The DSL's remote arrives are .release at cluster scope: a fence of all memory, which
 # takes hundreds to thousands of cycles.
 mbarrier_expect_remote = ptx(
-    "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [$0], $1;", (Int32, Int32)
+    "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [$0], $1;", "rr"
 )
-mbarrier_arrive_remote = ptx("mbarrier.arrive.release.cta.shared::cluster.b64 _, [$0];", (Int32,))
-mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", (Int32, Int32), (Int32,))
-redux_or = ptx("redux.sync.or.b32 $0, $1, -1;", (Int32,), (Int32,))
+mbarrier_arrive_remote = ptx("mbarrier.arrive.release.cta.shared::cluster.b64 _, [$0];", "r")
+mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", "rr", "r")
+redux_or = ptx("redux.sync.or.b32 $0, $1, -1;", "r", "r")
 tcgen05_fence_before = ptx("tcgen05.fence::before_thread_sync;")
 tcgen05_fence_after = ptx("tcgen05.fence::after_thread_sync;")
 
 # Prefetches of what has no pointer type: the address of a parameter, a number of bytes.
-prefetch_tensormap = ptx("prefetch.tensormap [$0];", (Int64,))
-bulk_prefetch = ptx("cp.async.bulk.prefetch.L2.global [$0], $1;", (Int64, Int32))
+prefetch_tensormap = ptx("prefetch.tensormap [$0];", "l")
+bulk_prefetch = ptx("cp.async.bulk.prefetch.L2.global [$0], $1;", "lr")
 
 # Loads and stores.
-ld_shared_b32 = ptx("ld.shared.b32 $0, [$1];", (Int32,), (Int32,))
-ld_shared_v4 = ptx("ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];", (Int32,), (Int32,) * 4)
-ld_shared_v4_f32 = ptx("ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", (Int32,), (Float32,) * 4)
+ld_shared_b32 = ptx("ld.shared.b32 $0, [$1];", "r", "r")
+ld_shared_v4 = ptx("ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];", "r", "rrrr")
+ld_shared_v4_f32 = ptx("ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "r", "ffff")
 st_async_v4_f32 = ptx(
     "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [$0], {$1, $2, $3, $4}, [$5];",
-    (Int32, *(Float32,) * 4, Int32),
+    "rffffr",
 )
-st_global_b16 = ptx("st.global.L1::no_allocate.b16 [$0], $1;", (Int64, Int16))
+st_global_b16 = ptx("st.global.L1::no_allocate.b16 [$0], $1;", "lh")
 st_global_v8 = ptx(
-    "st.global.L1::no_allocate.v8.b32 [$0], {$1, $2, $3, $4, $5, $6, $7, $8};",
-    (Int64, *(Int32,) * 8),
+    "st.global.L1::no_allocate.v8.b32 [$0], {$1, $2, $3, $4, $5, $6, $7, $8};", "lrrrrrrrr"
 )
 stmatrix_x4_trans = ptx(
-    "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$0], {$1, $2, $3, $4};", (Int32,) * 5
+    "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$0], {$1, $2, $3, $4};", "rrrrr"
 )
 
 # Arithmetic. The first value goes to the low half.
-cvt_f16x2 = ptx("cvt.rn.f16x2.f32 $0, $2, $1;", (Float32, Float32), (Int32,), pure=True)
-cvt_f16 = ptx("cvt.rn.f16.f32 $0, $1;", (Float32,), (Int16,), pure=True)
+cvt_f16x2 = ptx("cvt.rn.f16x2.f32 $0, $2, $1;", "ff", "r", pure=True)
+cvt_f16 = ptx("cvt.rn.f16.f32 $0, $1;", "f", "h", pure=True)
 exp2_at_most_2_60 = ptx(
-    "ex2.approx.ftz.f32 $0, $1;\nmin.f32 $0, $0, 0f5D800000;", (Float32,), (Float32,), pure=True
+    "ex2.approx.ftz.f32 $0, $1;\nmin.f32 $0, $0, 0f5D800000;", "f", "f", pure=True
 )
 
 
 def tma_load(to, tensormap, coordinates, barrier, pair, mask=None):
     """A box from global to shared memory, of each CTA of `mask` at the same offset if it is given.
 
-    pair: bytes count on the even CTA's barrier, of the pair of each CTA that receives them."""
+    pair: bytes count on the leader's barrier, of the pair of each CTA that receives them."""
     space = "cta" if mask is None and not pair else "cluster"
     text = f"cp.async.bulk.tensor.3d.shared::{space}.global.tile.mbarrier::complete_tx::bytes"
     operands = [to, tensormap, *coordinates, barrier]
-    types = [Int32, Int64, Int32, Int32, Int32, Int32]
+    letters = "rlrrrr"
     mask_text = ""
     if mask is not None:
         text += ".multicast::cluster"
         mask_text = ", $6"
         operands.append(mask)
-        types.append(Int16)
+        letters += "h"
     if pair:
         text += ".cta_group::2"
     text += f" [$0], [$1, {{$2, $3, $4}}], [$5]{mask_text};"
-    ptx(text, tuple(types))(*operands)
+    ptx(text, letters)(*operands)
 
 
 def tcgen05_cp(cta_group, address, descriptor):
     """A scale-factor atom to 4 columns, the same in all four quarters of the lanes."""
-    text = f"tcgen05.cp.cta_group::{cta_group}.32x128b.warpx4 [$0], $1;"
-    ptx(text, (Int32, Int64))(address, descriptor)
+    ptx(f"tcgen05.cp.cta_group::{cta_group}.32x128b.warpx4 [$0], $1;", "rl")(address, descriptor)
 
 
 def tcgen05_mma(cta_group, d_tmem, a_desc, b_desc, idesc, sfa_tmem, sfb_tmem, accumulate):
@@ -1043,8 +618,7 @@ def tcgen05_mma(cta_group, d_tmem, a_desc, b_desc, idesc, sfa_tmem, sfb_tmem, ac
         f"tcgen05.mma.cta_group::{cta_group}.kind::mxf4nvf4.block_scale.block16"
         ".collector::a::discard [$0], $1, $2, $3, [$4], [$5], P;\n}"
     )
-    types = (Int32, Int64, Int64, Int32, Int32, Int32, Int32)
-    ptx(text, types)(d_tmem, a_desc, b_desc, idesc, sfa_tmem, sfb_tmem, accumulate)
+    ptx(text, "rllrrrr")(d_tmem, a_desc, b_desc, idesc, sfa_tmem, sfb_tmem, accumulate)
 
 
 def tmem_lane(lane):
@@ -1074,7 +648,7 @@ def tcgen05_ld(addresses, columns, transposable):
         text += f"[${total + len(operands)}];\n"
         operands.append(address + tmem_lane(lane))
     text += "tcgen05.wait::ld.sync.aligned;"
-    values = ptx(text, (Int32,) * len(operands), (Float32,) * total)(*operands)
+    values = ptx(text, "r" * len(operands), "f" * total)(*operands)
     return [values[i : i + columns] for i in range(0, total, columns)]
 
 
@@ -1086,11 +660,16 @@ def tensormap_address(atom, *, loc=None, ip=None):
     return cute_nvgpu_ir.get_tma_desc_addr(kind, executable, loc=loc, ip=ip).toint(loc=loc, ip=ip)
 
 
-# ---- device arithmetic ---------------------------------------------------------------------------
+# ---- device arithmetic, descriptors --------------------------------------------------------------
 
 
 def silu(values):
-    """x / (1 + 2^(-x log2 e)) of each x, the power at most 2^60; two values share a reciprocal."""
+    """x / (1 + 2^(-x log2 e)) of each x; two values share a reciprocal.
+
+    Relative errors: |x| 2^-23 from the rounded product, 2^-22 from ex2.approx, 2^-23 from
+    rcp.approx, and five roundings. That is 6e-6 down to x = -41, where fp16 rounds by 5e-4. Beyond,
+    the power is at most 2^60, so what is computed is x 2^-60 and not 0: 0 in fp16 unless the other
+    factor is above 10^9."""
     found = []
     for x, y in zip(values[::2], values[1::2]):
         below_x = exp2_at_most_2_60(x * -1.4426950408889634) + 1.0
@@ -1131,13 +710,12 @@ def div_up(a, b):
 
 
 def atoms_of(extent):
-    """Scale-factor atoms of so many rows or columns, an Int32."""
+    """Scale-factor atoms of so many rows of A or B, an Int32."""
     return (extent + (ATOM_ROWS - 1)) >> LOG_ATOM_ROWS
 
 
-def column_in_atom(column):
-    """The place of a column in its scale-factor atom, an Int32."""
-    return column & (ATOM_ROWS - 1)
+def row_in_atom(row):
+    return row & (ATOM_ROWS - 1)
 
 
 def within(index: int, count):
@@ -1145,7 +723,10 @@ def within(index: int, count):
     return Boolean(True) if index == 0 else count > index
 
 
-# ---- descriptors ---------------------------------------------------------------------------------
+def my_turn(copy, num_sharers: int, rank):
+    """Whether this one of the CTAs that share A issues copy number `copy`."""
+    return Boolean(True) if num_sharers == 1 else mod(copy, num_sharers) == rank
+
 
 SWIZZLE_NONE, SWIZZLE_128B = 0, 2
 
@@ -1162,119 +743,43 @@ def smem_descriptor(stride_bytes: int, swizzle: int) -> int:
     return fields | swizzle << 61
 
 
-OPERAND_DESCRIPTOR = smem_descriptor(stride_bytes=1024, swizzle=SWIZZLE_128B)  # K-major
+CODE_DESCRIPTOR = smem_descriptor(stride_bytes=1024, swizzle=SWIZZLE_128B)  # K-major
 SCALE_DESCRIPTOR = smem_descriptor(stride_bytes=128, swizzle=SWIZZLE_NONE)
 K_BLOCK_STEP = K_BLOCK // 2 >> 4  # from a K block to the next one, in units of 16 bytes
 SMEM_OFFSET = 0x3FFFF  # of a shared address, what lies inside the CTA; the rank is at bit 24
-EVEN_CTA = ~(1 << 24)  # mask of a shared address: the same place in the even CTA of the pair
+LEADER_CTA = ~(1 << 24)  # mask of a shared address: the same place in the pair's leader
 
 
-def instruction_descriptor(cta_group: int, columns):
+def instruction_descriptor(cta_group: int, n):
     """Of a block-scaled MMA (PTX ISA, "Instruction descriptor"); scales are ue4m3: 0 at bit 23."""
     e2m1 = 1
     fields = e2m1 << 7  # A
     fields |= e2m1 << 10  # B
     fields |= cta_group << 27  # M / 128
-    return (columns << 14) + fields  # N / 8 at bit 17
+    return (n << 14) + fields  # N / 8 at bit 17
 
 
-# ---- kernel arguments ----------------------------------------------------------------------------
+# ---- what host, launch and kernel hand each other ------------------------------------------------
+
+# host -> launch, 64-bit words of a group
+#     addresses of codes and scales of each operand, A first, and of C; the sizes of GemmShape;
+#     rows that B has in memory: more than n in a gemv
+# launch -> kernel, lists
+#     maps       of each group tensormaps of the codes, then of the scales of each operand
+#     addresses  of each group those of the scales of each operand, of C
+#     sizes      of each group first_tile, m, n, k, l
+NUM_SIZES = 5
 
 
-class GroupWords(NamedTuple):
-    """What the host hands to `Kernel.launch` of a group: addresses, and its sizes.
-
-    Lists have the row operands first."""
-
-    codes: list
-    scales: list
-    c: Int64
-    shape: GemmShape
+def num_words(num_operands: int) -> int:
+    """Of a group."""
+    return 2 * num_operands + 1 + NUM_SIZES
 
 
-@dataclass(frozen=True)
-class GroupArgs:
-    """What the kernel knows of a group. Lists have the row operands first."""
-
-    code_maps: list  # addresses of tensormaps
-    scale_maps: list
-    scales: list  # addresses of scale factors
-    c: Int64
-    first_tile: Int32  # its number among the tiles of all groups
-    rows: Int32
-    columns: Int32
-    k: Int32
-    batch: Int32
-
-    def or_else(self, condition, other: "GroupArgs") -> "GroupArgs":
-        """This group if the condition holds, else the other one; value by value."""
-
-        def choose(mine, others):
-            if isinstance(mine, list):
-                return [select(condition, a, b) for a, b in zip(mine, others)]
-            return select(condition, mine, others)
-
-        chosen = {name: choose(mine, getattr(other, name)) for name, mine in vars(self).items()}
-        return GroupArgs(**chosen)
-
-
-@dataclass(frozen=True)
-class ArgumentLayout:
-    """The owner of what the host, `Kernel.launch` and the kernel hand each other.
-
-    host -> launch, 64-bit words of a group
-        addresses of codes and scales of each operand, of c; the sizes of GemmShape
-    launch -> kernel, lists
-        maps       of each group tensormaps of the codes, then of the scales of each operand
-        addresses  of each group those of the scales of each operand, of c
-        sizes      of each group first_tile, rows, columns, k, batch
-    """
-
-    num_operands: int  # of a group, row operands first
-    NUM_SIZES = 5  # fields of GemmShape; of a group's part of `sizes`, too
-
-    @property
-    def num_words(self) -> int:
-        return 2 * self.num_operands + 1 + self.NUM_SIZES
-
-    def parameter_bytes(self, num_groups: int) -> int:
-        """Of the kernel, at most: tensormaps of 128 bytes, addresses of 8, sizes of 4."""
-        maps = 2 * self.num_operands
-        addresses = self.num_operands + 1
-        group = 128 * maps + 8 * addresses + 4 * self.NUM_SIZES
-        return num_groups * group + 64  # four numbers of the schedule, alignment
-
-    @staticmethod
-    def pack(addresses: Sequence[int], shape: GemmShape) -> list[int]:
-        """addresses: of `operands_of`."""
-        return [*addresses, *shape]
-
-    def words_of(self, words: Sequence, group: int) -> GroupWords:
-        start = group * self.num_words
-        pairs = words[start : start + 2 * self.num_operands]
-        c = words[start + 2 * self.num_operands]
-        sizes = words[start + 2 * self.num_operands + 1 : start + self.num_words]
-        shape = GemmShape(*(Int32(size) for size in sizes))
-        return GroupWords(list(pairs[0::2]), list(pairs[1::2]), c, shape)
-
-    def groups_of(self, maps: Sequence, addresses: Sequence, sizes: Sequence) -> list[GroupArgs]:
-        count = self.num_operands
-        groups = []
-        for group in range(len(sizes) // self.NUM_SIZES):
-            first_map = group * 2 * count
-            first_address = group * (count + 1)
-            first_size = group * self.NUM_SIZES
-            code_maps = maps[first_map : first_map + count]
-            scale_maps = maps[first_map + count : first_map + 2 * count]
-            args = GroupArgs(
-                [tensormap_address(atom) for atom in code_maps],
-                [tensormap_address(atom) for atom in scale_maps],
-                list(addresses[first_address : first_address + count]),
-                addresses[first_address + count],
-                *sizes[first_size : first_size + self.NUM_SIZES],
-            )
-            groups.append(args)
-        return groups
+def parameter_bytes(num_operands: int, num_groups: int) -> int:
+    """Of the kernel, at most: tensormaps of 128 bytes, addresses of 8, sizes of 4."""
+    group = 128 * 2 * num_operands + 8 * (num_operands + 1) + 4 * NUM_SIZES
+    return num_groups * group + 64  # four numbers of the schedule, alignment
 
 
 class Words:
@@ -1297,8 +802,8 @@ class Words:
 # ---- what a CTA knows at run time ----------------------------------------------------------------
 
 
-class Ring:
-    """A position in a ring of `depth` stages or accumulators: its index and its phase.
+class PipelineState:
+    """A position in a ring of `depth` stages or accumulator stages: its index and its phase.
 
     The consumer of a position waits for its phase, the producer for the one before it."""
 
@@ -1306,113 +811,90 @@ class Ring:
         self.index, self.phase, self.depth = Int32(index), Int32(phase), depth
 
     @classmethod
-    def after(cls, count, depth) -> "Ring":
+    def after(cls, count, depth) -> "PipelineState":
         """The position after the first `count`, which are at most `depth`."""
         return cls(count - 1, 0, depth).next()
 
-    def next(self) -> "Ring":
+    def next(self) -> "PipelineState":
         is_last = self.index == self.depth - 1
         index = select(is_last, 0, self.index + 1)
         phase = select(is_last, self.phase ^ 1, self.phase)
-        return Ring(index, phase, self.depth)
+        return PipelineState(index, phase, self.depth)
 
     # The DSL's protocol of what a loop carries on.
     def __extract_mlir_values__(self):
         return [self.index.ir_value(), self.phase.ir_value()]
 
     def __new_from_mlir_values__(self, values):
-        return Ring(Int32(values[0]), Int32(values[1]), self.depth)
+        return PipelineState(Int32(values[0]), Int32(values[1]), self.depth)
 
 
 @dataclass(frozen=True)
-class Barriers:
-    """This CTA's mbarriers, by pipeline (see the top of the file)."""
+class Group:
+    """What the kernel knows of a group. Lists have A operands first."""
 
-    smem_base: Int32  # shared address of the CTA's memory
-    layout: SmemLayout
-    num_products: int
+    code_maps: Sequence  # addresses of tensormaps
+    scale_maps: Sequence
+    scales: Sequence  # addresses of scale factors
+    c: Int64
+    first_tile: Int32  # its number among the tiles of all groups
+    m: Int32
+    n: Int32
+    k: Int32
+    l: Int32
 
-    def at(self, first: int, index):
-        address = self.smem_base + first + 8 * index
-        return cute.make_ptr(Int64, address, cute.AddressSpace.smem, assumed_align=8)
-
-    def full(self, stage, product: int):
-        return self.at(self.layout.full, stage * self.num_products + product)
-
-    def empty(self, stage, product: int):
-        return self.at(self.layout.empty, stage * self.num_products + product)
-
-    def gate(self, accumulator):
-        return self.at(self.layout.gate, accumulator)
-
-    def acc_full(self, accumulator):
-        return self.at(self.layout.acc_full, accumulator)
-
-    def acc_empty(self, accumulator):
-        return self.at(self.layout.acc_empty, accumulator)
-
-    def partials_full(self):
-        return self.at(self.layout.partials_full, 0)
-
-
-@dataclass(frozen=True)
-class TileSchedule:
-    """The tiles of a cluster, dealt in rounds: a tile to each cluster, the longest tiles first.
-
-    The last round need not reach all clusters. It is dealt from the other end, to those that had
-    the shortest tiles of each round before."""
-
-    num_tiles: Int32  # of this cluster
-    num_stages: Int32  # that it fills
-    slot: Int32  # its place in a round
-    last_slot: Int32  # in the last round
-    rounds: Int32  # before the last one
-    num_clusters: Int32
-    persistent: bool
-
-    def tile_number(self, i):
-        """Number of the cluster's i-th tile among those of all groups."""
-        if not self.persistent:
-            return self.slot
-        return i * self.num_clusters + select(i < self.rounds, self.slot, self.last_slot)
+    @classmethod
+    def of(cls, values: Sequence) -> "Group":
+        """From a list of all values, in which `FIRST_TILE` is at the same place from the end."""
+        lists, others = values[: -NUM_SIZES - 1], values[-NUM_SIZES - 1 :]
+        count = len(lists) // 3
+        return cls(lists[:count], lists[count : 2 * count], lists[2 * count :], *others)
 
 
 @dataclass(frozen=True)
 class Cta:
-    """What a CTA knows at run time. rank = (k_part * cluster_n + sharer) * cta_group + pair_rank"""
+    """What a CTA knows at run time. rank = (k_rank * cluster_n + n_rank) * cta_group + pair_rank
 
-    smem_base: Int32  # shared address of its memory, with its rank at bit 24
+    The tiles of a cluster are dealt in rounds: a tile to each cluster, the longest tiles first. The
+    last round need not reach all clusters. It is dealt from the other end, to those that had the
+    shortest tiles of each round before."""
+
+    smem: Int32  # shared address of its memory, with its rank at bit 24
     rank: Int32  # in the cluster
-    pair_rank: Int32  # which half of a pair's rows and columns
-    sharer: Int32  # which tile of those that share rows
-    k_part: Int32  # which part of a K split
-    barriers: Barriers
-    tiles: TileSchedule
-    groups: list
+    pair_rank: Int32  # 0: the leader of the pair
+    n_rank: Int32  # which tile of those that share A
+    k_rank: Int32  # which part of a K split
+    groups: list  # each as a list of the values of `Group`
+    num_tiles: Int32  # of its cluster
+    num_stages: Int32  # that it fills
+    slot: Int32  # its cluster's place in a round
+    last_slot: Int32  # in the last round
+    rounds: Int32  # before the last one
+    num_clusters: Int32
 
 
 @dataclass(frozen=True)
 class Tile:
     """An output tile, of which this CTA has 128 rows."""
 
-    group: GroupArgs
+    group: Group
     batch: Int32
-    row: Int32  # first row of this CTA
-    column: Int32  # first column
-    width: Int32  # columns to compute, a multiple of Config.unit
-    column_atoms: Int32  # scale-factor atoms that these lie in
+    m: Int32  # first row of this CTA
+    n: Int32  # first column
+    width: Int32  # columns to compute, a multiple of Config.n_step
+    b_atoms: Int32  # scale-factor atoms that these lie in
     k_begin: Int32  # first k-tile of this part of a K split
     k_count: Int32  # k-tiles of this part
 
-    def row_atom(self):
-        return self.atom(self.row, self.group.rows)
+    def a_atom(self):
+        return self.atom(self.m, self.group.m)
 
-    def column_atom(self, index: int):
-        return self.atom(self.column + ATOM_ROWS * index, self.group.columns)
+    def b_atom(self, index: int):
+        return self.atom(self.n + ATOM_ROWS * index, self.group.n)
 
     def atom(self, first, extent):
-        """Number of the scale-factor atom of a row or column, of `extent` in a batch; beyond the
-        last atom, the last."""
+        """Number of the scale-factor atom of a row, of `extent` in a batch; beyond the last atom,
+        the last."""
         atoms = atoms_of(extent)
         return self.batch * atoms + cutlass.min(first >> LOG_ATOM_ROWS, atoms - 1)
 
@@ -1426,17 +908,8 @@ class StageLoad:
 
     tile: Tile
     k_tile: Int32
-    ring: Ring
+    state: PipelineState
     is_prefill: bool
-
-
-@dataclass(frozen=True)
-class MmaTile:
-    """A tile on its way through the MMA warp."""
-
-    tile: Tile
-    tmem_base: Int32  # of the CTA's tensor memory, in which TmemLayout says where scales lie
-    sums_tmem: Int32  # of the accumulator that the tile takes
 
 
 @dataclass(frozen=True)
@@ -1460,26 +933,33 @@ class Kernel:
 
     def __init__(self, plan: Plan):
         self.plan, self.config = plan, plan.config
-        self.arguments = ArgumentLayout(plan.num_products + 1)
+        self.num_operands = plan.num_a + plan.num_b
+        is_pair = plan.config.cta_group == 2
+        self.mma_group = tcgen05.CtaGroup.TWO if is_pair else tcgen05.CtaGroup.ONE
 
     @cute.jit
     def launch(self, words):
-        """words: `ArgumentLayout.pack` of each group, the longest tiles first."""
+        """words: of each group, the longest tiles first."""
         config = self.config
         plan = self.plan
+        codes_and_scales = 2 * self.num_operands
         maps = []
         addresses = []
         sizes = []
         tiles = Int32(0)
         for group in cutlass.range_constexpr(plan.num_groups):
-            given = self.arguments.words_of(words, group)
-            shape = given.shape
-            maps += self.tensormaps(given)
-            addresses += [*given.scales, given.c]
-            sizes += [tiles, shape.rows, shape.columns, shape.k, shape.batch]
-            row_tiles = div_up(shape.rows, config.tile_rows)
-            column_tiles = div_up(shape.columns, config.cluster_columns)
-            tiles = tiles + row_tiles * shape.batch * column_tiles
+            first = group * num_words(self.num_operands)
+            pairs = words[first : first + codes_and_scales]
+            c = words[first + codes_and_scales]
+            rest = words[first + codes_and_scales + 1 : first + num_words(self.num_operands)]
+            *shape, stored_n = [Int32(size) for size in rest]
+            shape = GemmShape(*shape)
+            maps += self.tensormaps(pairs[0::2], pairs[1::2], shape, stored_n)
+            addresses += [*pairs[1::2], c]
+            sizes += [tiles, *shape]
+            m_tiles = div_up(shape.m, config.tile_m)
+            n_tiles = div_up(shape.n, config.cluster_tile_n)
+            tiles = tiles + m_tiles * shape.l * n_tiles
         clusters = tiles
         if const_expr(config.persistent):
             clusters = cutlass.min(tiles, Int32(tiles_at_once(config)))
@@ -1490,7 +970,7 @@ class Kernel:
             grid=(clusters * config.cluster, 1, 1),
             block=(plan.num_threads, 1, 1),
             cluster=(config.cluster, 1, 1),
-            smem=plan.smem.size,
+            smem=plan.smem_bytes,
             min_blocks_per_mp=1,
         )
 
@@ -1501,35 +981,33 @@ class Kernel:
 
         At least MIN_STAGES: at the end of a dual tile the first product of `gate_lead` k-tiles is
         computed before the second one of any, which alone releases a stage."""
-        stages = self.plan.smem.num_stages
+        stages = self.plan.num_stages
         fewer = stages * rounds * clusters + 2 * last * (rounds + 1)
         fewer = cutlass.min(div(fewer, clusters * (rounds + 1)), Int32(stages))
         return cutlass.max(fewer, Int32(MIN_STAGES))
 
-    def tensormaps(self, given: GroupWords) -> list:
+    def tensormaps(self, codes, scales, shape: GemmShape, stored_n) -> list:
         """TMA atoms of the codes of each operand, then of the scales of each."""
-        shape = given.shape
-        boxes = self.plan.boxes
-        row_side = shape.rows, shape.rows, boxes.rows
-        column_side = shape.columns, shape.stored_columns, boxes.columns
-        sides = [row_side] * self.plan.num_row_operands
-        sides += [column_side] * self.plan.num_column_operands
+        plan = self.plan
+        a_side = shape.m, shape.m, plan.box_m
+        b_side = shape.n, stored_n, plan.box_n
+        sides = [a_side] * plan.num_a + [b_side] * plan.num_b
         found = []
-        for address, (extent, stored, box) in zip(given.codes, sides):
+        for address, (extent, stored, box) in zip(codes, sides):
             found.append(self.code_tensormap(address, extent, stored, box, shape))
-        for address, (_, stored, _) in zip(given.scales, sides):
+        for address, (_, stored, _) in zip(scales, sides):
             found.append(self.scale_tensormap(address, stored, shape))
         return found
 
     def code_tensormap(self, address, extent, stored, box_rows: int, shape: GemmShape):
-        """Boxes of box_rows x 256 elements of a K-major operand [extent, k, batch]."""
+        """Boxes of box_rows x 256 elements of a K-major operand [extent, k, l]."""
         k = cute.assume(shape.k, K_BLOCK)
         row = cute.assume(Int64(shape.k), K_BLOCK)
         plane = cute.assume(Int64(stored) * Int64(shape.k), K_BLOCK)
         swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
-        box = (box_rows, K_TILE)
+        box = (box_rows, TILE_K)
         smem = cute.tile_to_shape(swizzle, box, order=(0, 1))
-        size = (extent, k, shape.batch)
+        size = (extent, k, shape.l)
         strides = (row, 1, plane)
         return self.tma_atom(Float4E2M1FN, address, size, strides, box, smem)
 
@@ -1538,7 +1016,7 @@ class Kernel:
         k_blocks = shape.k >> LOG_K_BLOCK
         num_int16 = ATOM_BYTES // 2
         box = (num_int16, K_BLOCKS, 1)
-        size = (num_int16, k_blocks, shape.batch * atoms_of(stored))
+        size = (num_int16, k_blocks, shape.l * atoms_of(stored))
         strides = (1, num_int16, cute.assume(Int64(k_blocks) * num_int16, num_int16))
         return self.tma_atom(Int16, address, size, strides, box, cute.make_layout(box))
 
@@ -1548,116 +1026,155 @@ class Kernel:
         load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
         return cpasync.make_tiled_tma_atom(load, tensor, smem, box)[0]
 
-    # ---- kernel: start, tiles, end ---------------------------------------------------------------
+    # ---- kernel: start, tiles --------------------------------------------------------------------
 
     @cute.kernel
     def kernel(self, maps, addresses, sizes, schedule):
-        groups = self.arguments.groups_of(maps, addresses, sizes)
+        groups = self.groups_of(maps, addresses, sizes)
         warp_id = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
         cta = self.start(groups, schedule)
         if warp_id == self.plan.load_warp_id:
             self.load_warp(cta)
-        if warp_id == self.plan.mma_warp_id:
+        if warp_id == self.plan.load_warp_id + 1:
             self.mma_warp(cta)
         if warp_id < self.plan.load_warp_id:
             self.epilogue_warp(cta, warp_id)
 
+    def groups_of(self, maps, addresses, sizes) -> list:
+        """The values of `Group`, as a list for each."""
+        count = self.num_operands
+        groups = []
+        for group in range(self.plan.num_groups):
+            mine = [tensormap_address(atom) for atom in maps[2 * count * group :][: 2 * count]]
+            mine += addresses[(count + 1) * group :][: count + 1]
+            mine += sizes[NUM_SIZES * group :][:NUM_SIZES]
+            groups.append(mine)
+        return groups
+
     def start(self, groups: list, schedule: Sequence) -> Cta:
         config = self.config
-        plan = self.plan
-        smem_base = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
+        clusters, rounds, last, idle_stages = schedule
+        smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
         rank = Int32(0)
         if config.cluster > 1:
             rank = uniform(cute.arch.block_idx_in_cluster())
-        return Cta(
-            smem_base=smem_base,
-            rank=rank,
-            pair_rank=mod(rank, config.cta_group),
-            sharer=mod(div(rank, config.cta_group), config.cluster_n),
-            k_part=div(rank, config.team),
-            barriers=Barriers(smem_base, plan.smem, plan.num_products),
-            tiles=self.my_tiles(schedule),
-            groups=groups,
-        )
+        pair_rank = mod(rank, config.cta_group)
+        n_rank = mod(div(rank, config.cta_group), config.cluster_n)
+        k_rank = div(rank, config.ctas_per_split)
+        slot = div(Int32(cute.arch.block_idx()[0]), config.cluster)
+        num_tiles, num_stages, last_slot = Int32(1), Int32(self.plan.num_stages), slot
+        if config.persistent:
+            last_slot = clusters - 1 - slot
+            has_last = last > last_slot
+            num_stages = select(has_last, self.plan.num_stages, idle_stages)
+            num_tiles = rounds + select(has_last, 1, 0)
+        ranks = rank, pair_rank, n_rank, k_rank
+        tiles = num_tiles, num_stages, slot, last_slot, rounds, clusters
+        return Cta(smem, *ranks, groups, *tiles)
 
-    def my_tiles(self, schedule: Sequence) -> TileSchedule:
-        clusters, rounds, last, idle_stages = schedule
-        persistent = self.config.persistent
-        num_stages = self.plan.smem.num_stages
-        slot = div(Int32(cute.arch.block_idx()[0]), self.config.cluster)
-        if not persistent:
-            stages = Int32(num_stages)
-            return TileSchedule(Int32(1), stages, slot, slot, rounds, clusters, persistent)
-        last_slot = clusters - 1 - slot
-        has_last = last > last_slot
-        stages = select(has_last, num_stages, idle_stages)
-        num_tiles = rounds + select(has_last, 1, 0)
-        return TileSchedule(num_tiles, stages, slot, last_slot, rounds, clusters, persistent)
+    def tile_number(self, cta: Cta, i):
+        """Of the cluster's i-th tile, among those of all groups."""
+        if not self.config.persistent:
+            return cta.slot
+        return i * cta.num_clusters + select(i < cta.rounds, cta.slot, cta.last_slot)
 
     def tile_at(self, cta: Cta, i) -> Tile:
         """This CTA's part of its cluster's i-th tile.
 
-        Which of row and column tile runs faster decides what CTAs that start together share. CTAs
-        fill a GPC, which merges what they read at the same time: so neighbours have the same
-        weights. Clusters take GPCs by turns: so neighbours have the same columns."""
-        number = cta.tiles.tile_number(i)
+        Whether tiles run along M or along N first decides what CTAs that start together share. CTAs
+        fill a GPC, which merges what they read at the same time: so neighbours have the same large
+        operand. Clusters take GPCs by turns: so neighbours have the same B."""
+        number = self.tile_number(cta, i)
         config = self.config
         plan = self.plan
-        group = cta.groups[0]
+        values = cta.groups[0]
         for later in cta.groups[1:]:
-            group = later.or_else(number >= later.first_tile, group)
+            is_later = number >= later[-NUM_SIZES]  # first_tile
+            values = [select(is_later, a, b) for a, b in zip(later, values)]
+        group = Group.of(values)
         index = number - group.first_tile
         batch = Int32(0)
-        row_tiles = div_up(group.rows, config.tile_rows)
-        column_tiles = 1
-        if not plan.one_column_tile:
-            column_tiles = div_up(group.columns, config.cluster_columns)
+        m_tiles = div_up(group.m, config.tile_m)
+        n_tiles = 1
+        if not plan.one_n_tile:
+            n_tiles = div_up(group.n, config.cluster_tile_n)
         if not plan.one_batch:
-            tiles = row_tiles * column_tiles
+            tiles = m_tiles * n_tiles
             index, batch = mod(index, tiles), div(index, tiles)
-        if (config.cluster > 1 or config.swap_ab) and not plan.one_column_tile:
-            row_tile, column_tile = mod(index, row_tiles), div(index, row_tiles)
+        if (config.cluster > 1 or not config.swap_ab) and not plan.one_n_tile:
+            m_tile, n_tile = mod(index, m_tiles), div(index, m_tiles)
         else:
-            row_tile, column_tile = div(index, column_tiles), mod(index, column_tiles)
-        row = (row_tile * config.cta_group + cta.pair_rank) * TILE_ROWS
-        column = (column_tile * config.cluster_n + cta.sharer) * config.column_tile
-        # A tile beyond the last column computes one unit, which is not stored.
-        rest = (group.columns - column + (config.unit - 1)) & -config.unit
-        width = cutlass.min(rest, Int32(config.column_tile))
-        width = cutlass.max(width, Int32(config.unit))
-        k_tiles = div_up(group.k, K_TILE)
-        k_begin = div(cta.k_part * k_tiles, config.split_k)
-        k_count = div((cta.k_part + 1) * k_tiles, config.split_k) - k_begin
-        column_atoms = atoms_of(column_in_atom(column) + width)
-        return Tile(group, batch, row, column, width, column_atoms, k_begin, k_count)
+            m_tile, n_tile = div(index, n_tiles), mod(index, n_tiles)
+        m = (m_tile * config.cta_group + cta.pair_rank) * CTA_M
+        n = (n_tile * config.cluster_n + cta.n_rank) * config.tile_n
+        # A tile beyond the last column computes one step of N, which is not stored.
+        rest = (group.n - n + (config.n_step - 1)) & -config.n_step
+        width = cutlass.min(rest, Int32(config.tile_n))
+        width = cutlass.max(width, Int32(config.n_step))
+        k_tiles = div_up(group.k, TILE_K)
+        k_begin = div(cta.k_rank * k_tiles, config.split_k)
+        k_count = div((cta.k_rank + 1) * k_tiles, config.split_k) - k_begin
+        b_atoms = atoms_of(row_in_atom(n) + width)
+        return Tile(group, batch, m, n, width, b_atoms, k_begin, k_count)
 
-    def join(self):
-        """Past here all barriers of the cluster are initialised and tensor memory is allocated."""
+    # ---- kernel: barriers, meetings --------------------------------------------------------------
+
+    def bar(self, cta: Cta, first: int, index, product: int | None = None):
+        """This CTA's mbarrier number `index` of a pipeline, which begins at `first`; of a product,
+        where each has its own."""
+        if product is not None:
+            index = index * self.plan.num_products + product
+        address = cta.smem + first + 8 * index
+        return cute.make_ptr(Int64, address, cute.AddressSpace.smem, assumed_align=8)
+
+    def init_barriers(self, cta: Cta):
+        """All but full[s][p], where the kernel waits for them."""
+        config = self.config
+        plan = self.plan
+        init = cute.arch.mbarrier_init
+        for stage, product in itertools.product(range(plan.num_stages), range(plan.num_products)):
+            init(self.bar(cta, plan.empty, stage, product), config.cluster_n)
+        for stage in range(plan.num_acc_stages):
+            init(self.bar(cta, plan.acc_full, stage), 1)
+            if plan.gate_lead > 0:
+                init(self.bar(cta, plan.gate_full, stage), 1)
+            if config.persistent:
+                arrivals = plan.load_warp_id * config.cta_group
+                init(self.bar(cta, plan.acc_empty, stage), arrivals)
+        if config.split_k > 1:
+            init(self.bar(cta, plan.partials_full, 0), 1)
+        cute.arch.mbarrier_init_fence()
+
+    # Meetings: the table at the top of the file says who comes.
+
+    def cluster_arrive(self):
         if self.config.cluster > 1:
             cute.arch.cluster_arrive_relaxed()  # after mbarrier_init_fence
-        self.cta_barrier(JOIN_BARRIER)
+
+    def cluster_wait(self):
         if self.config.cluster > 1:
             cute.arch.cluster_wait()
 
-    def join_as_load_warp(self):
-        """Arrives only: its first loads need neither other CTAs nor tensor memory."""
-        if self.config.cluster > 1:
-            cute.arch.cluster_arrive_relaxed()
+    def cta_arrive(self, barrier_id: int):
         threads = self.plan.num_threads
-        cute.arch.barrier_arrive(barrier_id=JOIN_BARRIER, number_of_threads=threads)
+        cute.arch.barrier_arrive(barrier_id=barrier_id, number_of_threads=threads)
 
-    def cta_barrier(self, barrier_id: int):
-        """All warps of the CTA meet."""
+    def cta_sync(self, barrier_id: int):
         threads = self.plan.num_threads
         cute.arch.barrier(barrier_id=barrier_id, number_of_threads=threads)
 
-    def leave(self):
+    def setup_sync(self):
+        """Past here all barriers of the cluster are initialised and tensor memory is allocated."""
+        self.cluster_arrive()
+        self.cta_sync(SETUP_BARRIER)
+        self.cluster_wait()
+
+    def teardown_sync(self):
         """Past here tensor memory has been read, and no CTA of the cluster will write to another or
         arrive on its barriers: each has waited for all that is sent to it."""
-        self.cta_barrier(LEAVE_BARRIER)
-        if self.config.cluster > 1:
-            cute.arch.cluster_arrive_relaxed()
-            cute.arch.cluster_wait()
+        self.cta_sync(TEARDOWN_BARRIER)
+        self.cluster_arrive()
+        self.cluster_wait()
 
     # ---- kernel: load warp -----------------------------------------------------------------------
 
@@ -1665,148 +1182,147 @@ class Kernel:
     def load_warp(self, cta: Cta):
         config = self.config
         plan = self.plan
-        tiles = cta.tiles
         first_tile = self.tile_at(cta, Int32(0))
-        # Stages are filled before the cluster meets, except in the odd CTA of a pair, whose loads
-        # complete on barriers of the even one. Even CTAs of a team prefill equally many k-tiles, so
-        # none multicasts into such a stage.
-        prefilled = cutlass.min(first_tile.k_count, tiles.num_stages)
+        # Stages are filled before the cluster meets, except in the CTA of a pair that is not its
+        # leader, whose loads complete on the leader's barriers. Leaders of a split prefill equally
+        # many k-tiles, so none multicasts into such a stage.
+        prefilled = cutlass.min(first_tile.k_count, cta.num_stages)
         prefilled = select(cta.pair_rank == 0, prefilled, 0)
         with cute.arch.elect_one():
-            for stage in cutlass.range_constexpr(plan.smem.num_stages):
+            for stage in cutlass.range_constexpr(plan.num_stages):
                 for product in cutlass.range_constexpr(plan.num_products):
-                    cute.arch.mbarrier_init(cta.barriers.full(stage, product), config.cta_group)
+                    full = self.bar(cta, plan.full, stage, product)
+                    cute.arch.mbarrier_init(full, config.cta_group)
             cute.arch.mbarrier_init_fence()
-        self.join_as_load_warp()
+        self.cluster_arrive()
+        self.cta_arrive(SETUP_BARRIER)
         with cute.arch.elect_one():
             for i in cutlass.range(prefilled, unroll=1):
-                ring = Ring(i, 0, tiles.num_stages)
+                state = PipelineState(i, 0, cta.num_stages)
                 k_tile = first_tile.k_begin + i
-                self.load_stage(cta, StageLoad(first_tile, k_tile, ring, is_prefill=True))
+                self.load_stage(cta, StageLoad(first_tile, k_tile, state, is_prefill=True))
         if const_expr(config.cluster > 1):
-            cute.arch.cluster_wait()
+            self.cluster_wait()
         else:
-            cute.arch.barrier(barrier_id=EMPTY_BARRIER, number_of_threads=64)
+            cute.arch.barrier(barrier_id=PREFILL_BARRIER, number_of_threads=64)
         with cute.arch.elect_one():
-            ring = Ring.after(prefilled, tiles.num_stages)
-            for i in cutlass.range(tiles.num_tiles, unroll=1):
+            state = PipelineState.after(prefilled, cta.num_stages)
+            for i in cutlass.range(cta.num_tiles, unroll=1):
                 tile = self.tile_at(cta, i)
                 begin = select(i == 0, prefilled, 0)
                 for j in cutlass.range(begin, tile.k_count, unroll=1):
                     k_tile = tile.k_begin + j
-                    self.load_stage(cta, StageLoad(tile, k_tile, ring, is_prefill=False))
-                    ring = ring.next()
-            if const_expr(config.team > 1):  # commits of other CTAs are on their way
-                for _ in cutlass.range(tiles.num_stages, unroll=1):
+                    self.load_stage(cta, StageLoad(tile, k_tile, state, is_prefill=False))
+                    state = state.next()
+            if const_expr(config.ctas_per_split > 1):  # commits of other CTAs are on their way
+                for _ in cutlass.range(cta.num_stages, unroll=1):
                     for product in cutlass.range_constexpr(plan.num_products):
-                        self.wait_empty(cta, ring, product)
-                    ring = ring.next()
-        self.leave()
+                        self.wait_empty(cta, state, product)
+                    state = state.next()
+        self.teardown_sync()
 
     def load_stage(self, cta: Cta, load: StageLoad):
         """Fill a stage: for each product expect its bytes, whoever sends them, and send this CTA's.
 
         A product's own operand is loaded once that product's MMAs have released the stage; the
-        operand that both products share, once both have. It counts with product 0."""
+        shared one once those of all have. It counts with product 0."""
         is_dual = self.plan.num_products == 2
-        own_bytes, shared_bytes = self.stage_bytes(load.tile)
-        load_own, load_shared = self.load_rows, self.load_columns
+        a_bytes, b_bytes = self.loaded_bytes(load.tile)
         if self.config.swap_ab:
-            load_own, load_shared = self.load_columns, self.load_rows
+            load_own, own_bytes, load_shared = self.load_a, a_bytes, self.load_b
+        else:
+            load_own, own_bytes, load_shared = self.load_b, b_bytes, self.load_a
         if not load.is_prefill:
-            self.wait_empty(cta, load.ring, 0)
-        self.expect_full(cta, load, 0, own_bytes + shared_bytes)
+            self.wait_empty(cta, load.state, 0)
+        self.expect_full(cta, load, 0, a_bytes + b_bytes)
         load_own(cta, load, 0)
         if is_dual and not load.is_prefill:
-            self.wait_empty(cta, load.ring, 1)
+            self.wait_empty(cta, load.state, 1)
         load_shared(cta, load, 0)
         if is_dual:
             self.expect_full(cta, load, 1, own_bytes)
             load_own(cta, load, 1)
 
-    def wait_empty(self, cta: Cta, ring: Ring, product: int):
-        cute.arch.mbarrier_wait(cta.barriers.empty(ring.index, product), ring.phase ^ 1)
+    def wait_empty(self, cta: Cta, state: PipelineState, product: int):
+        empty = self.bar(cta, self.plan.empty, state.index, product)
+        cute.arch.mbarrier_wait(empty, state.phase ^ 1)
 
     def expect_full(self, cta: Cta, load: StageLoad, product: int, num_bytes):
-        if self.signals_even_cta(load):
+        if self.signals_leader(load):
             mbarrier_expect_remote(self.full_address(cta, load, product), num_bytes)
         else:
-            full = cta.barriers.full(load.ring.index, product)
+            full = self.bar(cta, self.plan.full, load.state.index, product)
             cute.arch.mbarrier_arrive_and_expect_tx(full, num_bytes)
 
-    def signals_even_cta(self, load: StageLoad) -> bool:
+    def signals_leader(self, load: StageLoad) -> bool:
         return self.config.cta_group == 2 and not load.is_prefill
 
     def full_address(self, cta: Cta, load: StageLoad, product: int):
         """Of full[s][p] in the CTA that issues the MMAs."""
-        address = cta.barriers.full(load.ring.index, product).toint()
-        return address & EVEN_CTA if self.signals_even_cta(load) else address
+        address = self.bar(cta, self.plan.full, load.state.index, product).toint()
+        return address & LEADER_CTA if self.signals_leader(load) else address
 
-    def stage_bytes(self, tile: Tile):
-        """Bytes that arrive in this CTA: of a product's own operand, and of the shared one."""
-        boxes = self.plan.boxes
-        row_bytes = boxes.row_bytes + SCALE_BYTES
-        column_bytes = self.num_column_boxes(tile) * boxes.column_bytes
-        column_bytes = column_bytes + tile.column_atoms * SCALE_BYTES
-        return (column_bytes, row_bytes) if self.config.swap_ab else (row_bytes, column_bytes)
+    def loaded_bytes(self, tile: Tile):
+        """Bytes that arrive in this CTA: of an A operand, and of a B operand, with their scales."""
+        plan = self.plan
+        b_bytes = self.num_b_boxes(tile) * (plan.box_n * ROW_BYTES)
+        return plan.box_m * ROW_BYTES + SF_BYTES, b_bytes + tile.b_atoms * SF_BYTES
 
-    def num_column_boxes(self, tile: Tile):
-        return div_up(div(tile.width, self.config.cta_group), self.plan.boxes.columns)
+    def num_b_boxes(self, tile: Tile):
+        return div_up(div(tile.width, self.config.cta_group), self.plan.box_n)
 
     @cute.jit
-    def load_rows(self, cta: Cta, load: StageLoad, row_operand: int):
-        """A row operand of a k-tile and its scales.
+    def load_a(self, cta: Cta, load: StageLoad, operand: int):
+        """An A operand of a k-tile and its scales.
 
-        CTAs that share rows issue by turns and multicast to all. Scales are the next one's turn, so
+        CTAs that share A issue by turns and multicast to all. Scales are the next one's turn, so
         that no CTA issues both. In a prefill each loads its own."""
         config = self.config
-        layout = self.plan.smem.stage
+        plan = self.plan
         tile = load.tile
         num_sharers = 1
         mask = None
         if const_expr(config.cluster_n > 1 and not load.is_prefill):
             num_sharers = config.cluster_n
             sharers = sum(1 << (i * config.cta_group) for i in range(num_sharers))
-            mask = Int32(sharers) << (cta.k_part * config.team + cta.pair_rank)
-        full = self.full_address(cta, load, row_operand)
-        to_even_cta = self.signals_even_cta(load)
-        start = cta.smem_base + load.ring.index * layout.size
-        if my_turn(load.k_tile + row_operand, num_sharers, cta.sharer):
-            to = start + (layout.row_codes + row_operand * ROW_OPERAND_BYTES)
-            at = load.k_tile * K_TILE, tile.row, tile.batch
-            tma_load(to, tile.group.code_maps[row_operand], at, full, to_even_cta, mask)
-        if my_turn(load.k_tile + row_operand + 1, num_sharers, cta.sharer):
-            to = start + (layout.row_scales + row_operand * SCALE_BYTES)
-            at = 0, load.k_tile * K_BLOCKS, tile.row_atom()
-            tma_load(to, tile.group.scale_maps[row_operand], at, full, to_even_cta, mask)
+            mask = Int32(sharers) << (cta.k_rank * config.ctas_per_split + cta.pair_rank)
+        full = self.full_address(cta, load, operand)
+        to_leader = self.signals_leader(load)
+        stage = cta.smem + load.state.index * plan.stage_bytes
+        if my_turn(load.k_tile + operand, num_sharers, cta.n_rank):
+            to = stage + operand * A_BYTES
+            at = load.k_tile * TILE_K, tile.m, tile.batch
+            tma_load(to, tile.group.code_maps[operand], at, full, to_leader, mask)
+        if my_turn(load.k_tile + operand + 1, num_sharers, cta.n_rank):
+            to = stage + (plan.stage_sfa + operand * SF_BYTES)
+            at = 0, load.k_tile * K_BLOCKS, tile.a_atom()
+            tma_load(to, tile.group.scale_maps[operand], at, full, to_leader, mask)
 
     @cute.jit
-    def load_columns(self, cta: Cta, load: StageLoad, column_operand: int):
-        """A column operand of a k-tile: this CTA's part of the columns, and all scales."""
+    def load_b(self, cta: Cta, load: StageLoad, operand: int):
+        """A B operand of a k-tile: this CTA's part of the rows, and all scales."""
         config = self.config
         plan = self.plan
-        layout = plan.smem.stage
         tile = load.tile
-        full = self.full_address(cta, load, column_operand)
-        to_even_cta = self.signals_even_cta(load)
-        code_map = tile.group.code_maps[plan.num_row_operands + column_operand]
-        scale_map = tile.group.scale_maps[plan.num_row_operands + column_operand]
-        num_boxes = self.num_column_boxes(tile)
-        start = cta.smem_base + load.ring.index * layout.size
-        cta_column = tile.column + cta.pair_rank * div(tile.width, config.cta_group)
-        for box in cutlass.range_constexpr(config.cta_columns // plan.boxes.columns):
+        full = self.full_address(cta, load, operand)
+        to_leader = self.signals_leader(load)
+        code_map = tile.group.code_maps[plan.num_a + operand]
+        scale_map = tile.group.scale_maps[plan.num_a + operand]
+        num_boxes = self.num_b_boxes(tile)
+        stage = cta.smem + load.state.index * plan.stage_bytes
+        cta_n = tile.n + cta.pair_rank * div(tile.width, config.cta_group)
+        for box in cutlass.range_constexpr(config.cta_n // plan.box_n):
             if within(box, num_boxes):
-                offset = column_operand * config.column_operand_bytes
-                offset += box * plan.boxes.column_bytes
-                to = start + (layout.column_codes + offset)
-                at = load.k_tile * K_TILE, cta_column + box * plan.boxes.columns, tile.batch
-                tma_load(to, code_map, at, full, to_even_cta)
-        for atom in cutlass.range_constexpr(config.max_column_atoms):
-            if within(atom, tile.column_atoms):
-                offset = (column_operand * config.max_column_atoms + atom) * SCALE_BYTES
-                to = start + (layout.column_scales + offset)
-                at = 0, load.k_tile * K_BLOCKS, tile.column_atom(atom)
-                tma_load(to, scale_map, at, full, to_even_cta)
+                row = box * plan.box_n
+                to = stage + (plan.stage_b + operand * config.b_bytes + row * ROW_BYTES)
+                at = load.k_tile * TILE_K, cta_n + row, tile.batch
+                tma_load(to, code_map, at, full, to_leader)
+        for atom in cutlass.range_constexpr(config.max_b_atoms):
+            if within(atom, tile.b_atoms):
+                offset = (operand * config.max_b_atoms + atom) * SF_BYTES
+                to = stage + (plan.stage_sfb + offset)
+                at = 0, load.k_tile * K_BLOCKS, tile.b_atom(atom)
+                tma_load(to, scale_map, at, full, to_leader)
 
     # ---- kernel: MMA warp ------------------------------------------------------------------------
 
@@ -1816,143 +1332,143 @@ class Kernel:
         plan = self.plan
         is_pair = config.cta_group == 2
         holder = cute.make_ptr(
-            Int32, cta.smem_base + plan.smem.tmem_address, cute.AddressSpace.smem, assumed_align=8
+            Int32, cta.smem + plan.tmem_address, cute.AddressSpace.smem, assumed_align=8
         )
         if const_expr(is_pair):  # the peer must run before tensor memory of both is allocated
-            cute.arch.cluster_arrive_relaxed()
-            cute.arch.cluster_wait()
-        cute.arch.alloc_tmem(plan.tmem.allocated, holder, is_two_cta=is_pair)
+            self.cluster_arrive()
+            self.cluster_wait()
+        cute.arch.alloc_tmem(plan.tmem_allocated, holder, is_two_cta=is_pair)
         cute.arch.relinquish_tmem_alloc_permit(is_two_cta=is_pair)
         if const_expr(is_pair):
-            self.cta_barrier(JOIN_BARRIER)
+            self.cta_sync(SETUP_BARRIER)
         else:
-            self.join()
-        tmem_base = ld_shared_b32(cta.smem_base + plan.smem.tmem_address)
-        # The even CTA of a pair issues for both.
-        num_tiles = select(cta.pair_rank == 0, cta.tiles.num_tiles, 0)
-        stages = Ring(0, 0, cta.tiles.num_stages)
-        accumulators = Ring(0, 0, plan.tmem.num_accumulators)
+            self.setup_sync()
+        tmem = ld_shared_b32(cta.smem + plan.tmem_address)
+        num_tiles = select(cta.pair_rank == 0, cta.num_tiles, 0)  # of a pair the leader issues
+        state = PipelineState(0, 0, cta.num_stages)
+        acc = PipelineState(0, 0, plan.num_acc_stages)
         for i in cutlass.range(num_tiles, unroll=1):
             tile = self.tile_at(cta, i)
-            stages = self.mma_tile(cta, tile, tmem_base, accumulators, stages)
-            accumulators = accumulators.next()
-        self.leave()
+            state = self.mma_tile(cta, tile, tmem, acc, state)
+            acc = acc.next()
+        self.teardown_sync()
         allocated = cute.arch.retrieve_tmem_ptr(Float32, 16, holder)
-        cute.arch.dealloc_tmem(allocated, plan.tmem.allocated, is_two_cta=is_pair)
+        cute.arch.dealloc_tmem(allocated, plan.tmem_allocated, is_two_cta=is_pair)
 
     @cute.jit
-    def mma_tile(self, cta: Cta, tile: Tile, tmem_base, accumulator: Ring, stages: Ring) -> Ring:
+    def mma_tile(
+        self, cta: Cta, tile: Tile, tmem, acc: PipelineState, state: PipelineState
+    ) -> PipelineState:
         """All MMAs of a tile; the next stage. At the end of a dual tile the first product is
         finished ahead of the second, whose MMAs then overlap silu."""
-        config = self.config
         plan = self.plan
-        barriers = cta.barriers
-        if const_expr(config.persistent):
+        if const_expr(self.config.persistent):
             # The fence that belongs to it comes after the next wait, for full[s][p].
-            cute.arch.mbarrier_wait(barriers.acc_empty(accumulator.index), accumulator.phase ^ 1)
+            cute.arch.mbarrier_wait(self.bar(cta, plan.acc_empty, acc.index), acc.phase ^ 1)
         pair_mask = None
-        if const_expr(config.cta_group == 2):
+        if const_expr(self.config.cta_group == 2):
             pair_mask = Int32(3) << cta.rank
-        sums_tmem = tmem_base + accumulator.index * plan.tmem.accumulator_columns
-        mma_tile = MmaTile(tile, tmem_base, sums_tmem)
-        all_products = list(range(plan.num_products))
-        lead = cutlass.min(tile.k_count, Int32(plan.epilogue.gate_lead))
+        tmems = tmem, tmem + acc.index * plan.acc_columns
+        lead = cutlass.min(tile.k_count, Int32(plan.gate_lead))
         body = tile.k_count - lead
-        stages = self.mma_k_tiles(cta, mma_tile, 0, body, stages, all_products)
-        if const_expr(plan.epilogue.gate_lead > 0):
+        state = self.mma_k_tiles(cta, tile, tmems, 0, body, state, list(range(plan.num_products)))
+        if const_expr(plan.gate_lead > 0):
             # Two passes over the same stages: product 0 of all these k-tiles, then product 1.
-            self.mma_k_tiles(cta, mma_tile, body, lead, stages, [0])
+            self.mma_k_tiles(cta, tile, tmems, body, lead, state, [0])
             with cute.arch.elect_one():
-                tcgen05.commit(barriers.gate(accumulator.index), pair_mask, config.mma_group)
-            stages = self.mma_k_tiles(cta, mma_tile, body, lead, stages, [1])
+                gate_full = self.bar(cta, plan.gate_full, acc.index)
+                tcgen05.commit(gate_full, pair_mask, self.mma_group)
+            state = self.mma_k_tiles(cta, tile, tmems, body, lead, state, [1])
         with cute.arch.elect_one():
-            tcgen05.commit(barriers.acc_full(accumulator.index), pair_mask, config.mma_group)
-        return stages
+            tcgen05.commit(self.bar(cta, plan.acc_full, acc.index), pair_mask, self.mma_group)
+        return state
 
     @cute.jit
     def mma_k_tiles(
-        self, cta: Cta, mma_tile: MmaTile, done, count, stages: Ring, which: list
-    ) -> Ring:
-        """`count` k-tiles after the first `done` of this part, for the products `which`; the next
-        stage. A commit to all load warps that send to this CTA or pair releases what a product has
-        read; the last one, what products share."""
+        self, cta: Cta, tile: Tile, tmems: tuple, done, count, state: PipelineState, products: list
+    ) -> PipelineState:
+        """`count` k-tiles after the first `done` of this part of K, for some products; the next
+        stage, which is not used by who passes over the same stages again.
+
+        A commit to all load warps that send to this CTA or pair releases what a product has read;
+        the last one, what products share. tmems: tensor memory of the CTA, of the accumulator
+        stage."""
         config = self.config
-        barriers = cta.barriers
+        plan = self.plan
         senders = None
-        if const_expr(config.team > 1):
-            senders = Int32((1 << config.team) - 1) << (cta.k_part * config.team)
+        if const_expr(config.ctas_per_split > 1):
+            senders = Int32((1 << config.ctas_per_split) - 1)
+            senders = senders << (cta.k_rank * config.ctas_per_split)
         for j in cutlass.range(count, unroll=1):
-            for product in which:
-                cute.arch.mbarrier_wait(barriers.full(stages.index, product), stages.phase)
+            for product in products:
+                full = self.bar(cta, plan.full, state.index, product)
+                cute.arch.mbarrier_wait(full, state.phase)
                 tcgen05_fence_after()
-                descriptors = self.descriptors(cta, mma_tile.tile, stages.index)
+                descriptors = self.descriptors(cta, tile, state.index)
                 adds = select(done + j > 0, 1, 0)
                 with cute.arch.elect_one():
-                    is_first = product == which[0]
-                    self.issue_mmas(mma_tile, descriptors, adds, product, is_first)
-                    empty = barriers.empty(stages.index, product)
-                    tcgen05.commit(empty, senders, config.mma_group)
-            stages = stages.next()
-        return stages
+                    is_first = product == products[0]
+                    self.issue_mmas(tile, tmems, descriptors, adds, product, is_first)
+                    empty = self.bar(cta, plan.empty, state.index, product)
+                    tcgen05.commit(empty, senders, self.mma_group)
+            state = state.next()
+        return state
 
     def descriptors(self, cta: Cta, tile: Tile, stage) -> tuple:
         """Of a stage: the matrix descriptors of its first codes and of its first scales, and the
         instruction descriptor. All lanes make them, in uniform registers: after elect_one, or from
         vector registers, an MMA would take some 20 instructions to move its operands."""
         # A descriptor has the offset in the CTA, in units of 16 bytes, and no room for the rank.
-        offset = (cta.smem_base & SMEM_OFFSET) + stage * self.plan.smem.stage.size
+        offset = (cta.smem & SMEM_OFFSET) + stage * self.plan.stage_bytes
         start = Int64(uniform(offset >> 4))
         idesc = instruction_descriptor(self.config.cta_group, tile.width)
         if self.config.persistent:  # else ptxas sees that it does not change
             idesc = uniform(idesc)
-        return start + OPERAND_DESCRIPTOR, start + SCALE_DESCRIPTOR, idesc
+        return start + CODE_DESCRIPTOR, start + SCALE_DESCRIPTOR, idesc
 
     @cute.jit
     def issue_mmas(
-        self, mma_tile: MmaTile, descriptors: tuple, adds, product: int, copies_shared: bool
+        self, tile: Tile, tmems: tuple, descriptors: tuple, adds, product: int, is_first: bool
     ):
         """The MMAs of a k-tile for one product, each after the copies of its scales.
 
         adds: 0 in the first k-tile, whose first MMA does not add to what tensor memory holds.
-        copies_shared: no product before it has copied the scales of the shared operand. Copies
-        stand between MMAs, since an MMA waits for all copies before it: for 128 cycles, if they
-        were a whole k-tile's. Beyond K all codes are zeros."""
+        is_first: of the products, so it copies the shared operand's scales, too. Copies stand
+        between MMAs, since an MMA waits for all copies before it: for 128 cycles, if they were a
+        whole k-tile's. Beyond K all codes are zeros."""
         config = self.config
         plan = self.plan
-        tile = mma_tile.tile
-        tmem_base = mma_tile.tmem_base
-        layout = plan.smem.stage
-        max_atoms = config.max_column_atoms
-        row_operand = min(product, plan.num_row_operands - 1)
-        column_operand = min(product, plan.num_column_operands - 1)
+        tmem, acc_tmem = tmems
+        max_atoms = config.max_b_atoms
+        a_operand = min(product, plan.num_a - 1)
+        b_operand = min(product, plan.num_b - 1)
         codes_desc, scales_desc, idesc = descriptors
-        row_desc = codes_desc + (layout.row_codes + row_operand * ROW_OPERAND_BYTES >> 4)
-        column_offset = layout.column_codes + column_operand * config.column_operand_bytes
-        column_desc = codes_desc + (column_offset >> 4)
-        d_tmem = mma_tile.sums_tmem + product * config.column_tile
+        a_desc = codes_desc + (a_operand * A_BYTES >> 4)
+        b_desc = codes_desc + (plan.stage_b + b_operand * config.b_bytes >> 4)
+        d_tmem = acc_tmem + product * config.tile_n
         for block in cutlass.range_constexpr(K_BLOCKS):
-            row_block = row_operand * K_BLOCKS + block
-            row_scales_tmem = tmem_base + (plan.tmem.row_scales + ATOM_COLUMNS * row_block)
-            if const_expr(copies_shared or plan.num_row_operands == 2):
-                source = scales_desc + (layout.row_scales + row_block * ATOM_BYTES >> 4)
-                tcgen05_cp(config.cta_group, row_scales_tmem, source)
-            # Atoms of neighbouring columns stand side by side, as an MMA of N > 128 reads them.
-            first_atom = (column_operand * K_BLOCKS + block) * max_atoms
-            column_scales_tmem = tmem_base + (plan.tmem.column_scales + ATOM_COLUMNS * first_atom)
-            if const_expr(copies_shared or plan.num_column_operands == 2):
+            a_block = a_operand * K_BLOCKS + block
+            sfa_tmem = tmem + (plan.tmem_sfa + ATOM_COLUMNS * a_block)
+            if const_expr(is_first or plan.num_a == 2):
+                source = scales_desc + (plan.stage_sfa + a_block * ATOM_BYTES >> 4)
+                tcgen05_cp(config.cta_group, sfa_tmem, source)
+            # Atoms of neighbours along N stand side by side, as an MMA of N > 128 reads them.
+            first_atom = (b_operand * K_BLOCKS + block) * max_atoms
+            sfb_tmem = tmem + (plan.tmem_sfb + ATOM_COLUMNS * first_atom)
+            if const_expr(is_first or plan.num_b == 2):
                 for i in cutlass.range_constexpr(max_atoms):
-                    if within(i, tile.column_atoms):
-                        column_block = (column_operand * max_atoms + i) * K_BLOCKS + block
-                        offset = layout.column_scales + column_block * ATOM_BYTES
-                        to = column_scales_tmem + ATOM_COLUMNS * i
+                    if within(i, tile.b_atoms):
+                        b_block = (b_operand * max_atoms + i) * K_BLOCKS + block
+                        offset = plan.stage_sfb + b_block * ATOM_BYTES
+                        to = sfb_tmem + ATOM_COLUMNS * i
                         tcgen05_cp(config.cta_group, to, scales_desc + (offset >> 4))
-            # An atom has 32 tile columns in each of its 4 columns of tensor memory: a tile that
-            # starts at column 64 of it begins at the third.
-            column_scales_tmem = column_scales_tmem + (column_in_atom(tile.column) >> 5)
-            a = row_desc + K_BLOCK_STEP * block
-            b = column_desc + K_BLOCK_STEP * block
-            scales = row_scales_tmem, column_scales_tmem
-            tcgen05_mma(config.cta_group, d_tmem, a, b, idesc, *scales, adds if block == 0 else 1)
+            # An atom has 32 of the tile's N in each of its 4 columns of tensor memory: a tile that
+            # starts at row 64 of it begins at the third.
+            sfb_tmem = sfb_tmem + (row_in_atom(tile.n) >> 5)
+            a = a_desc + K_BLOCK_STEP * block
+            b = b_desc + K_BLOCK_STEP * block
+            accumulate = adds if block == 0 else 1
+            tcgen05_mma(config.cta_group, d_tmem, a, b, idesc, sfa_tmem, sfb_tmem, accumulate)
 
     # ---- kernel: epilogue warps ------------------------------------------------------------------
 
@@ -1960,168 +1476,140 @@ class Kernel:
     def epilogue_warp(self, cta: Cta, warp_id):
         config = self.config
         plan = self.plan
-        tiles = cta.tiles
-        self.before_join(cta, warp_id)
-        self.join()
+        self.set_up(cta, warp_id)
+        self.setup_sync()
         warp = EpilogueWarp(warp_id & 3, warp_id >> 2, Int32(cute.arch.lane_idx()))
-        tmem_base = ld_shared_b32(cta.smem_base + plan.smem.tmem_address)
-        quarter_tmem = tmem_base + tmem_lane(warp.quarter * 32)
-        accumulators = Ring(0, 0, plan.tmem.num_accumulators)
-        for i in cutlass.range(tiles.num_tiles, unroll=1):
+        tmem = ld_shared_b32(cta.smem + plan.tmem_address)
+        quarter_tmem = tmem + tmem_lane(warp.quarter * 32)
+        acc = PipelineState(0, 0, plan.num_acc_stages)
+        for i in cutlass.range(cta.num_tiles, unroll=1):
             tile = self.tile_at(cta, i)
             if const_expr(config.persistent and plan.num_groups > 1):
                 if warp_id == TENSORMAP_WARP:
-                    following = cutlass.min(i + 1, tiles.num_tiles - 1)
+                    following = cutlass.min(i + 1, cta.num_tiles - 1)
                     self.prefetch_tensormaps(self.tile_at(cta, following))
-            sums_tmem = quarter_tmem + accumulators.index * plan.tmem.accumulator_columns
-            self.finish_tile(cta, warp, tile, sums_tmem, accumulators)
+            acc_tmem = quarter_tmem + acc.index * plan.acc_columns
+            self.finish_tile(cta, warp, tile, acc_tmem, acc)
             if const_expr(config.persistent):
-                # Only if a later tile takes this accumulator, so that each arrival is awaited.
-                if i + plan.tmem.num_accumulators < tiles.num_tiles:
-                    self.release(cta, accumulators)
-            accumulators = accumulators.next()
-        self.leave()
+                # Only if a later tile takes this stage, so that each arrival is awaited.
+                if i + plan.num_acc_stages < cta.num_tiles:
+                    self.release(cta, acc)
+            acc = acc.next()
+        self.teardown_sync()
 
     @cute.jit
-    def before_join(self, cta: Cta, warp_id):
+    def set_up(self, cta: Cta, warp_id):
         """Before the CTA meets: warp 0 initialises the barriers that are not the load warp's, two
         others prefetch."""
         if warp_id == TENSORMAP_WARP:
             self.prefetch_tensormaps(self.tile_at(cta, Int32(0)))
         if warp_id == SCALE_WARP:
             with cute.arch.elect_one():
-                self.prefetch_scales(cta, self.tile_at(cta, Int32(0)))
+                self.prefetch_scales(self.tile_at(cta, Int32(0)))
         if warp_id == 0:
             with cute.arch.elect_one():
-                self.init_barriers(cta.barriers)
+                self.init_barriers(cta)
                 if const_expr(self.config.split_k > 1):
                     self.expect_partials(cta, self.tile_at(cta, Int32(0)))
             if const_expr(self.config.cluster == 1):
-                # To the load warp, which does not wait in join.
-                cute.arch.barrier_arrive(barrier_id=EMPTY_BARRIER, number_of_threads=64)
+                cute.arch.barrier_arrive(barrier_id=PREFILL_BARRIER, number_of_threads=64)
 
     def prefetch_tensormaps(self, tile: Tile):
         with cute.arch.elect_one():
             for address in [*tile.group.code_maps, *tile.group.scale_maps]:
                 prefetch_tensormap(address)
 
-    def prefetch_scales(self, cta: Cta, tile: Tile):
-        """The weights' scale factors of the first stages, to the L2. They need no tensormap, so
-        DRAM has work while tensormaps are fetched."""
+    def prefetch_scales(self, tile: Tile):
+        """The own operands' scale factors of the first stages, to the L2. They need no tensormap,
+        so DRAM has work while tensormaps are fetched."""
         plan = self.plan
         group = tile.group
         k_blocks = group.k >> LOG_K_BLOCK
         first_block = tile.k_begin * K_BLOCKS
-        blocks = cutlass.min(tile.k_count, Int32(plan.smem.num_stages)) * K_BLOCKS
+        blocks = cutlass.min(tile.k_count, Int32(plan.num_stages)) * K_BLOCKS
         blocks = cutlass.min(blocks, k_blocks - first_block)
         if self.config.swap_ab:
-            atom = tile.column_atom(0)
-            weights = group.scales[plan.num_row_operands :]
+            atom, own = tile.a_atom(), group.scales[: plan.num_a]
         else:
-            atom = tile.row_atom()
-            weights = group.scales[: plan.num_row_operands]
+            atom, own = tile.b_atom(0), group.scales[plan.num_a :]
         offset = (Int64(atom) * k_blocks + first_block) * ATOM_BYTES
-        for scales in weights:
+        for scales in own:
             bulk_prefetch(scales + offset, blocks * ATOM_BYTES)
 
-    def init_barriers(self, barriers: Barriers):
-        """All but full[s][p], where the kernel waits for them."""
-        config = self.config
-        plan = self.plan
-        epilogue_arrivals = plan.epilogue.num_warps * config.cta_group
-        for stage, product in itertools.product(
-            range(plan.smem.num_stages), range(plan.num_products)
-        ):
-            cute.arch.mbarrier_init(barriers.empty(stage, product), config.cluster_n)
-        for accumulator in range(plan.tmem.num_accumulators):
-            cute.arch.mbarrier_init(barriers.acc_full(accumulator), 1)
-            if plan.epilogue.gate_lead > 0:
-                cute.arch.mbarrier_init(barriers.gate(accumulator), 1)
-            if config.persistent:
-                cute.arch.mbarrier_init(barriers.acc_empty(accumulator), epilogue_arrivals)
-        if config.split_k > 1:
-            cute.arch.mbarrier_init(barriers.partials_full(), 1)
-        cute.arch.mbarrier_init_fence()
-
-    def release(self, cta: Cta, accumulator: Ring):
-        """Give an accumulator back to the MMA warp, of the even CTA of a pair."""
+    def release(self, cta: Cta, acc: PipelineState):
+        """Give an accumulator stage back to the MMA warp, of the leader of a pair."""
         tcgen05_fence_before()
         with cute.arch.elect_one():
-            even_rank = cta.rank & -self.config.cta_group
-            empty = cta.barriers.acc_empty(accumulator.index).toint()
-            mbarrier_arrive_remote(mapa(empty, even_rank))
+            leader_rank = cta.rank & -self.config.cta_group
+            acc_empty = self.bar(cta, self.plan.acc_empty, acc.index).toint()
+            mbarrier_arrive_remote(mapa(acc_empty, leader_rank))
 
     @cute.jit
-    def finish_tile(self, cta: Cta, warp: EpilogueWarp, tile: Tile, sums_tmem, accumulator: Ring):
-        """Store a tile once it is complete, chunk by chunk; of a dual tile silu of the first chunk
-        is ready when the second product is."""
-        config = self.config
+    def finish_tile(self, cta: Cta, warp: EpilogueWarp, tile: Tile, acc_tmem, acc: PipelineState):
+        """Store a tile once it is complete, an epilogue tile at a time; of a dual tile silu of the
+        first one is ready when the second product is."""
         plan = self.plan
-        barriers = cta.barriers
-        chunk = plan.epilogue.chunk
-        turns = plan.epilogue.warps_per_quarter
-        leads = plan.epilogue.gate_lead > 0
-        # A warp without a chunk computes chunk 0 in its place; `store` drops it, since then no
-        # columns are left at `column`.
-        column = warp.turn * chunk
-        first = sums_tmem + select(column < tile.width, column, 0)
+        epi_n = plan.epi_n
+        turns = plan.warps_per_quarter
+        leads = plan.gate_lead > 0
+        # A warp without an epilogue tile computes the first one in its place; `store` drops it,
+        # since then no columns are left at `n`.
+        n = warp.turn * epi_n
+        first = acc_tmem + select(n < tile.width, n, 0)
         if const_expr(leads):
-            cute.arch.mbarrier_wait(barriers.gate(accumulator.index), accumulator.phase)
+            cute.arch.mbarrier_wait(self.bar(cta, plan.gate_full, acc.index), acc.phase)
             tcgen05_fence_after()
             gates = silu(self.read(first, 1)[0])
-        cute.arch.mbarrier_wait(barriers.acc_full(accumulator.index), accumulator.phase)
+        cute.arch.mbarrier_wait(self.bar(cta, plan.acc_full, acc.index), acc.phase)
         tcgen05_fence_after()
-        if const_expr(config.split_k > 1):
-            self.add_parts(cta, warp, tile, sums_tmem)
+        if const_expr(self.config.split_k > 1):
+            self.add_parts(cta, warp, tile, acc_tmem)
         else:
             begin = warp.turn
             if const_expr(leads):
-                seconds = self.read(first + config.column_tile, 1)[0]
-                self.store(cta, warp, tile, elementwise_product(gates, seconds), column)
+                seconds = self.read(first + self.config.tile_n, 1)[0]
+                self.store(cta, warp, tile, elementwise_product(gates, seconds), n)
                 begin = warp.turn + turns
-            for i in cutlass.range(begin, div_up(tile.width, chunk), turns, unroll=1):
-                sums = self.read(sums_tmem + i * chunk, plan.num_products)
-                self.store(cta, warp, tile, self.combine(sums), i * chunk)
+            for i in cutlass.range(begin, div_up(tile.width, epi_n), turns, unroll=1):
+                sums = self.read(acc_tmem + i * epi_n, plan.num_products)
+                self.store(cta, warp, tile, self.combine(sums), i * epi_n)
 
     def read(self, tmem, num_products: int) -> list:
-        """Sums of a chunk of the first products, from this address of tensor memory on."""
-        addresses = [tmem + product * self.config.column_tile for product in range(num_products)]
-        return tcgen05_ld(addresses, self.plan.epilogue.chunk, self.plan.epilogue.transposed)
+        """Sums of an epilogue tile of the first products, from this address on."""
+        addresses = [tmem + product * self.config.tile_n for product in range(num_products)]
+        return tcgen05_ld(addresses, self.plan.epi_n, self.plan.transposed)
 
     def combine(self, sums: list) -> list:
-        """Values of c from the sums of each product."""
+        """Values of C from the sums of each product."""
         if len(sums) == 1:
             return sums[0]
         return elementwise_product(silu(sums[0]), sums[1])
 
     @cute.jit
-    def store(self, cta: Cta, warp: EpilogueWarp, tile: Tile, values: list, chunk_column):
-        """Store a chunk: 32 rows of this warp, columns from `chunk_column` of the tile on."""
-        swap_ab = self.config.swap_ab
+    def store(self, cta: Cta, warp: EpilogueWarp, tile: Tile, values: list, epi_column):
+        """Store an epilogue tile: 32 rows of this warp, columns from `epi_column` of the tile on.
+        C is [l][m][n] in memory; with swap_ab, [l][n][m]."""
         plan = self.plan
         group = tile.group
-        transposed = plan.epilogue.transposed
         # A lane has one row of all columns; transposed, 16 rows of one column of 16.
-        row = tile.row + warp.quarter * 32
-        column = tile.column + chunk_column
-        if const_expr(transposed):
-            row = row + (warp.lane & 1) * 16
-            column = column + (warp.lane >> 1)
+        m = tile.m + warp.quarter * 32
+        n = tile.n + epi_column
+        if const_expr(plan.transposed):
+            m = m + (warp.lane & 1) * 16
+            n = n + (warp.lane >> 1)
         else:
-            row = row + warp.lane
-        columns_left = select(row < group.rows, group.columns - column, 0)
-        if const_expr(swap_ab):
-            m, n = row, column
-            num_m, num_n = group.rows, group.columns
+            m = m + warp.lane
+        columns_left = select(m < group.m, group.n - n, 0)
+        if const_expr(self.config.swap_ab):
+            index = (Int64(tile.batch) * group.n + n) * group.m + m
+            column_step = group.m
+        else:
+            index = (Int64(tile.batch) * group.m + m) * group.n + n
             column_step = 1
-        else:
-            m, n = column, row
-            num_m, num_n = group.columns, group.rows
-            column_step = group.rows
-        to = group.c + ((Int64(tile.batch) * num_m + m) * num_n + n) * 2
-        if const_expr(plan.epilogue.wide_stores):
-            for first in cutlass.range_constexpr(0, plan.epilogue.chunk, 16):
-                if const_expr(transposed):
+        to = group.c + index * 2
+        if const_expr(plan.wide_stores):
+            for first in cutlass.range_constexpr(0, plan.epi_n, 16):
+                if const_expr(plan.transposed):
                     words = self.transpose(cta, warp, values, first)
                 else:
                     pairs = zip(values[first : first + 16 : 2], values[first + 1 : first + 16 : 2])
@@ -2129,19 +1617,19 @@ class Kernel:
                 if columns_left > first:
                     st_global_v8(to + Int64(column_step) * (2 * first), *words)
         else:
-            for i in cutlass.range_constexpr(plan.epilogue.chunk):
+            for i in cutlass.range_constexpr(plan.epi_n):
                 if columns_left > i:
                     st_global_b16(to + Int64(column_step) * (2 * i), cvt_f16(values[i]))
 
     def transpose(self, cta: Cta, warp: EpilogueWarp, values: list, first: int) -> list:
-        """16 columns x 32 rows, from column `first` of a chunk on, through shared memory: each lane
-        gets 16 rows of column lane / 2, two fp16 a word.
+        """16 columns x 32 rows, from column `first` of an epilogue tile on, through shared memory:
+        each lane gets 16 rows of column lane / 2, two fp16 a word.
 
         A column is 64 bytes there: four pieces of 8 rows, at their number XOR bits 1 and 2 of the
         column. So stmatrix (a piece of 8 columns) and the loads (two pieces of 4 columns) touch
         every bank once."""
         number = warp.turn * QUARTERS + warp.quarter
-        buffer = cta.smem_base + self.plan.smem.transposition + number * 1024
+        buffer = cta.smem + self.plan.transposition + number * 1024
         # Registers of `tcgen05_ld`: of rows 0-15, and of rows 16-31; 4 for 8 columns.
         upper = values[: len(values) // 2][first // 2 : first // 2 + 8]
         lower = values[len(values) // 2 :][first // 2 : first // 2 + 8]
@@ -2163,104 +1651,439 @@ class Kernel:
 
     # ---- kernel: K split -------------------------------------------------------------------------
 
-    # Each part of K owns every split_k-th chunk of a tile. It adds the partial sums of the others
-    # to its own, in the order of the parts after it, around to the one before it: timing does not
-    # change the result. A chunk travels as it lies in registers.
+    # Each part of K owns every split_k-th epilogue tile of a tile. It adds the partial sums of the
+    # others to its own, in the order of the parts after it, around to the one before it: timing
+    # does not change the result. Sums travel as they lie in registers.
 
-    def num_chunks(self, tile: Tile):
-        return div_up(tile.width, self.plan.epilogue.chunk)
+    def num_epi_tiles(self, tile: Tile):
+        return div_up(tile.width, self.plan.epi_n)
 
-    def num_owned_chunks(self, cta: Cta, tile: Tile):
+    def num_owned(self, cta: Cta, tile: Tile):
         # Less than 0 without the split_k - 1 that div_up adds, never with it.
-        return div_up(self.num_chunks(tile) - cta.k_part, self.config.split_k)
+        return div_up(self.num_epi_tiles(tile) - cta.k_rank, self.config.split_k)
 
     def expect_partials(self, cta: Cta, tile: Tile):
-        chunk_bytes = self.plan.num_products * QUARTERS * self.plan.epilogue.partial_bytes
-        owned_bytes = self.num_owned_chunks(cta, tile) * ((self.config.split_k - 1) * chunk_bytes)
-        cute.arch.mbarrier_arrive_and_expect_tx(cta.barriers.partials_full(), owned_bytes)
+        part_bytes = self.plan.num_products * QUARTERS * self.plan.partial_bytes
+        owned_bytes = self.num_owned(cta, tile) * ((self.config.split_k - 1) * part_bytes)
+        partials_full = self.bar(cta, self.plan.partials_full, 0)
+        cute.arch.mbarrier_arrive_and_expect_tx(partials_full, owned_bytes)
 
     @cute.jit
-    def add_parts(self, cta: Cta, warp: EpilogueWarp, tile: Tile, sums_tmem):
-        """Send the chunks that other parts own, then add theirs to the own ones and store these."""
+    def add_parts(self, cta: Cta, warp: EpilogueWarp, tile: Tile, acc_tmem):
+        """Send what other parts own, then add theirs to the own and store these."""
         plan = self.plan
         split_k = self.config.split_k
-        chunk = plan.epilogue.chunk
-        turns = plan.epilogue.warps_per_quarter
-        for i in cutlass.range(self.num_chunks(tile), unroll=1):
+        epi_n = plan.epi_n
+        turns = plan.warps_per_quarter
+        for i in cutlass.range(self.num_epi_tiles(tile), unroll=1):
             owner, number = mod(i, split_k), div(i, split_k)
-            if owner != cta.k_part and mod(number, turns) == warp.turn:
-                sums = self.read(sums_tmem + i * chunk, plan.num_products)
+            if owner != cta.k_rank and mod(number, turns) == warp.turn:
+                sums = self.read(acc_tmem + i * epi_n, plan.num_products)
                 self.send(cta, warp, sums, owner, number)
-        for number in cutlass.range(warp.turn, self.num_owned_chunks(cta, tile), turns, unroll=1):
-            column = (number * split_k + cta.k_part) * chunk
-            sums = self.read(sums_tmem + column, plan.num_products)
-            # The first chunk's wait is for the partial sums of all.
-            cute.arch.mbarrier_wait(cta.barriers.partials_full(), 0)
+        for number in cutlass.range(warp.turn, self.num_owned(cta, tile), turns, unroll=1):
+            column = (number * split_k + cta.k_rank) * epi_n
+            sums = self.read(acc_tmem + column, plan.num_products)
+            # The first wait is for the partial sums of all.
+            cute.arch.mbarrier_wait(self.bar(cta, plan.partials_full, 0), 0)
             for sender in cutlass.range_constexpr(split_k - 1):
                 for product in cutlass.range_constexpr(plan.num_products):
                     at = self.partial(cta, warp, sender, number, product) + warp.lane * 16
-                    quads = [ld_shared_v4_f32(at + n * 128) for n in range(0, chunk, 4)]
+                    quads = [ld_shared_v4_f32(at + n * 128) for n in range(0, epi_n, 4)]
                     received = itertools.chain(*quads)
                     sums[product] = [a + b for a, b in zip(sums[product], received)]
             self.store(cta, warp, tile, self.combine(sums), column)
 
     def partial(self, cta: Cta, warp: EpilogueWarp, sender, number, product: int):
-        """Address, in the owner of a chunk, of what this quarter of `sender` sends. number: of the
-        chunk, among those of its owner."""
-        layout = self.plan.smem
-        index = (sender * layout.chunks_per_owner + number) * self.plan.num_products + product
+        """Address, in the owner of an epilogue tile, of what this quarter of `sender` sends.
+        number: of the epilogue tile, among those of its owner."""
+        plan = self.plan
+        index = (sender * plan.epi_tiles_per_owner + number) * plan.num_products + product
         index = index * QUARTERS + warp.quarter
-        return cta.smem_base + layout.partials + index * self.plan.epilogue.partial_bytes
+        return cta.smem + plan.partials + index * plan.partial_bytes
 
     def send(self, cta: Cta, warp: EpilogueWarp, sums: list, owner, number):
-        """Send this part of a chunk to its owner. Sender 0 is the part after the owner."""
+        """Send this part of an epilogue tile to its owner. Sender 0 is the part after the owner."""
         split_k = self.config.split_k
-        rank = cta.rank + (owner - cta.k_part) * self.config.team
-        sender = mod(cta.k_part - owner + (split_k - 1), split_k)
-        barrier = mapa(cta.barriers.partials_full().toint(), rank)
+        rank = cta.rank + (owner - cta.k_rank) * self.config.ctas_per_split
+        sender = mod(cta.k_rank - owner + (split_k - 1), split_k)
+        barrier = mapa(self.bar(cta, self.plan.partials_full, 0).toint(), rank)
         for product, values in enumerate(sums):
             to = mapa(self.partial(cta, warp, sender, number, product), rank) + warp.lane * 16
-            for n in range(0, self.plan.epilogue.chunk, 4):
+            for n in range(0, self.plan.epi_n, 4):
                 st_async_v4_f32(to + n * 128, *values[n : n + 4], barrier)
-
-
-def my_turn(copy, num_sharers: int, sharer):
-    """Whether this one of the sharers issues copy number `copy`."""
-    return Boolean(True) if num_sharers == 1 else mod(copy, num_sharers) == sharer
-
-
-# ---- launch --------------------------------------------------------------------------------------
 
 
 @functools.cache
 def compile_kernel(plan: Plan):
     """Kernel.launch for all problems with this plan."""
-    words = [0] * plan.num_groups * ArgumentLayout(plan.num_products + 1).num_words
+    words = [0] * plan.num_groups * num_words(plan.num_a + plan.num_b)
     return cute.compile(Kernel(plan).launch, Words(words))
 
 
 @functools.cache
 def kernel_for(problem: Problem, config: Config):
-    """Kernel.launch for a problem in a configuration, and the problem as it is oriented there."""
-    return compile_kernel(check(config, problem)), problem.oriented(config.swap_ab)
+    """Kernel.launch for a problem in a configuration."""
+    return compile_kernel(check(config, problem))
+
+
+# ---- input ---------------------------------------------------------------------------------------
+
+Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
+
+
+class Operand(NamedTuple):
+    """What a tensor must be. key: its name in `unpack`."""
+
+    key: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def dense(key: str, dtype: torch.dtype, shape: tuple[int, ...], order: tuple[int, ...]) -> Operand:
+    """A tensor without gaps. order: its dimensions, outermost in memory first."""
+    strides = [0] * len(shape)
+    stride = 1
+    for dim in reversed(order):
+        strides[dim] = stride
+        stride *= shape[dim]
+    return Operand(key, dtype, shape, tuple(strides))
 
 
 @functools.cache
-def longest_first(problem: Problem) -> list[tuple[int, list[Operand]]]:
-    """The groups by number, with their operands, in the order in which they are computed."""
-    pairs = enumerate(operands_of(problem))
-    return sorted(pairs, key=lambda pair: tile_work(problem.groups[pair[0]]), reverse=True)
+def operands_of(problem: Problem) -> list[list[Operand]]:
+    """Of each group A and B operands, each followed by its scale factors, and C."""
+    a, b = ("b", ["a"]) if problem.is_gemv else ("a", ["b"])
+    if problem.num_products == 2:
+        b = ["b1", "b2"]
+    found = []
+    for m, n, k, l in problem.groups:
+        group = []
+        rows_of_a = GEMV_ROWS if problem.is_gemv else m
+        for key, rows in [(a, rows_of_a), *((key, n) for key in b)]:
+            codes = (rows, k // 2, l)
+            atoms = (32, 4, ceil_div(rows, ATOM_ROWS), 4, k // K_BLOCK, l)
+            group.append(dense(key, torch.float4_e2m1fn_x2, codes, (2, 0, 1)))
+            scales = f"sf{key}_permuted"
+            group.append(dense(scales, torch.float8_e4m3fn, atoms, (5, 2, 4, 0, 1, 3)))
+        c = (n, m, l) if problem.is_gemv else (m, n, l)
+        found.append([*group, dense("c", torch.float16, c, (2, 0, 1))])
+    return found
+
+
+def unpack(data) -> tuple[Groups, output_t]:
+    """For each group the tensors that count, by name; and what is to be returned."""
+    count = len(data) if isinstance(data, (tuple, list)) else 0
+    if count == 7:  # gemv, gemm
+        a, b, _, _, sfa, sfb, c = data
+        return [{"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}], c
+    if count == 10:  # dual gemm
+        a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data
+        scales = {"sfa_permuted": sfa, "sfb1_permuted": sfb1, "sfb2_permuted": sfb2}
+        return [{"a": a, "b1": b1, "b2": b2, **scales, "c": c}], c
+    if count == 4 and isinstance(data[0], list) and len(data[0]) == len(data[2]) > 0:
+        groups = [
+            {"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}
+            for (a, b, c), (sfa, sfb) in zip(data[0], data[2])
+        ]
+        return groups, [tensors["c"] for tensors in groups]
+    raise TypeError(
+        "data: expected 7 tensors (gemv, gemm), 10 (dual gemm) or 4 lists with an item for each "
+        f"group (group gemm), found {f'{count} items' if count else type(data).__name__}"
+    )
+
+
+def name_of(key: str, group: int, groups: Sequence) -> str:
+    return f"{key}[{group}]" if len(groups) > 1 else key
+
+
+def expect(name: str, what: str, expected, found, error: type[Exception] = ValueError):
+    if expected != found:
+        raise error(f"{name}: expected {what}{expected}, found {found}")
+
+
+def read_problem(data, groups: Groups) -> Problem:
+    """The problem that `data` poses; TypeError or ValueError names what is wrong with it."""
+    check_tensors(groups)
+    num_products = 2 if len(data) == 10 else 1
+    is_gemv = False
+    shapes = []
+    for group, tensors in enumerate(groups):
+        m, half_k, l = tensors["a"].shape
+        n = tensors["b1" if num_products == 2 else "b"].shape[0]
+        k = 2 * half_k
+        if k % K_BLOCK:
+            name = name_of("a", group, groups)
+            raise ValueError(f"{name}: expected K a multiple of {K_BLOCK}, found {k}")
+        if len(data) == 4:
+            expect(f"sizes[{group}]", "", (m, n, k, l), tuple(data[3][group]))
+        is_gemv = len(data) == 7 and n == GEMV_ROWS and tensors["c"].shape[1] == 1
+        shapes.append(GemmShape(1, m, k, l) if is_gemv else GemmShape(m, n, k, l))
+    all_bytes = parameter_bytes(num_products + 1, len(groups))
+    if all_bytes > PARAMETER_BYTES:
+        most = PARAMETER_BYTES * len(groups) // all_bytes
+        raise ValueError(f"sizes: expected at most {most} groups, found {len(groups)}")
+    problem = Problem(num_products, tuple(shapes), is_gemv)
+    for group, operands in enumerate(operands_of(problem)):
+        for operand in operands:
+            check_operand(name_of(operand.key, group, groups), operand, groups[group][operand.key])
+    return problem
+
+
+def check_tensors(groups: Groups) -> None:
+    """TypeError or ValueError unless all are tensors of one device, codes and C of rank 3."""
+    device = None
+    for group, tensors in enumerate(groups):
+        for key, tensor in tensors.items():
+            name = name_of(key, group, groups)
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"{name}: expected a tensor, found {type(tensor).__name__}")
+            device = device or tensor.device
+            expect(name, "", device, tensor.device)
+            shape = tensor.shape
+            is_scale = key[0] == "s"
+            if not is_scale and not (len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30):
+                expected, found = "3 dimensions of 1 to 2^30 - 1", list(shape)
+                raise ValueError(f"{name}: expected {expected}, found shape {found}")
+
+
+def check_operand(name: str, operand: Operand, tensor: torch.Tensor) -> None:
+    """TypeError or ValueError if it is not what it must be. Strides count only where there is more
+    than one element along them."""
+    expect(name, "dtype ", operand.dtype, tensor.dtype, TypeError)
+    expect(name, "shape ", list(operand.shape), list(tensor.shape))
+    triples = zip(operand.shape, operand.strides, tensor.stride())
+    if any(size > 1 and expected != found for size, expected, found in triples):
+        expect(name, "strides ", list(operand.strides), list(tensor.stride()))
+
+
+PROBLEMS: dict[tuple, Problem] = {}  # of inputs that were found right, by what they are
+
+
+def problem_of(data, groups: Groups) -> Problem:
+    """As `read_problem`; what was found right once is known by its form."""
+    tensors = [tensor for group in groups for tensor in group.values()]
+    try:
+        form = [(t.shape, t.stride(), t.dtype, t.device) for t in tensors]
+        key = len(data), *map(tuple, data[3] if len(data) == 4 else ()), *form
+    except (AttributeError, TypeError):
+        return read_problem(data, groups)  # which says what is wrong
+    problem = PROBLEMS.get(key)
+    if problem is None:
+        problem = PROBLEMS[key] = read_problem(data, groups)
+    return problem
+
+
+# ---- host launch ---------------------------------------------------------------------------------
+
+
+@functools.cache
+def order_of_words(problem: Problem, swap_ab: bool) -> list[tuple[int, list[str], tuple]]:
+    """Of each group, those with the longest tiles first, its number, the names of the operands as
+    the MMA has them, and the sizes that follow their addresses."""
+    found = []
+    for group, shape in enumerate(for_mma(problem, swap_ab).groups):
+        a, sfa, *own, c = (operand.key for operand in operands_of(problem)[group])
+        keys = [*own, a, sfa, c] if swap_ab else [a, sfa, *own, c]
+        stored_n = GEMV_ROWS if problem.is_gemv else shape.n
+        found.append((tile_work(shape), group, keys, (*shape, stored_n)))
+    return [item[1:] for item in sorted(found, key=lambda item: -item[0])]
 
 
 def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
-    """The launch for the tensors of each group; TypeError or ValueError if one is illegal."""
-    kernel, problem = kernel_for(problem, config)
+    """The launch for the tensors of each group; ValueError if one has an illegal address."""
+    kernel = kernel_for(problem, config)
     words = []
-    for group, operands in longest_first(problem):
+    for group, keys, sizes in order_of_words(problem, config.swap_ab):
         tensors = groups[group]
-        addresses = [operand.address_of(tensors[operand.key]) for operand in operands]
-        words += ArgumentLayout.pack(addresses, problem.groups[group])
+        for key in keys:
+            address = tensors[key].data_ptr()
+            if address % 32:  # TMA takes 16 bytes, stores of 16 fp16 take 32
+                name = name_of(key, group, groups)
+                raise ValueError(f"{name}: expected an address of 32 bytes, found {address:#x}")
+            words.append(address)
+        words += sizes
     return functools.partial(kernel, Words(words))
+
+
+# ---- cost model and pick -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Constants of `estimate`, in SM cycles and bytes a cycle of the whole chip, fitted to modelled
+    times (docs/tuning.md)."""
+
+    start: float = 3030  # from the launch to the first MMA
+    meet: float = 250  # more than that, until the CTAs of a cluster have met
+    dram: float = 4000  # bytes a cycle
+    l2: float = 10200  # bytes a cycle, from the L2 to all SMs
+    outside: float = 3850  # bytes a cycle of boxes that lie outside of their tensor
+    fill: float = 1.74  # what a byte from DRAM costs the L2, in bytes that an SM reads
+    merged: float = 0.4  # part of own operands that neighbours without a cluster read together
+    load: float = 42  # a TMA instruction of the load warp
+    refill: float = 2220  # until a stage that is released is full again
+    epilogue: float = 11.7  # a column
+    split: float = 390  # each further part of K
+    exchange: float = 29.5  # a column of partial sums, each further part of K
+    restart: float = 2350  # a further wave of clusters, unless they are persistent
+
+
+COSTS = CostModel()
+ELEMENT_BYTES = 0.5 + 1 / 16  # its code, and its part of a scale
+CLOSE = 1.015  # estimates within this ratio are alike
+
+
+def soft_max(values: Iterable[float], power: int) -> float:
+    """The largest value, and somewhat more where others are near: what overlaps is not free."""
+    return sum(value**power for value in values) ** (1 / power)
+
+
+def waves_of(config: Config, problem: Problem) -> int:
+    """How often the chip is filled with clusters, one tile each."""
+    return ceil_div(tile_count(config, problem), tiles_at_once(config))
+
+
+def mma_cycles(config: Config, n: int) -> float:
+    """Of one MMA, on both CTAs if they are a pair."""
+    issue = 32 + n / 4 if config.cta_group == 1 else 35 + n / 8
+    return max(n / 2, issue)
+
+
+def main_loop_cycles(plan: Plan, n: int, k: int, ctas_on_sm: int) -> float:
+    """Of the k-tiles of a tile: MMAs, TMA instructions, and until a stage is full again."""
+    config = plan.config
+    mmas = K_BLOCKS * plan.num_products * mma_cycles(config, n)
+    boxes = ceil_div(n // config.cta_group, plan.box_n)
+    b_loads = plan.num_b * (boxes + ceil_div(n, ATOM_ROWS))
+    a_loads = 2 * plan.num_a / config.cluster_n
+    loads = COSTS.load * (a_loads + b_loads)
+    refill = COSTS.refill / plan.num_stages
+    cycles = ctas_on_sm * mmas, ctas_on_sm * loads, refill
+    k_tiles = ceil_div(ceil_div(k, TILE_K), config.split_k)
+    return k_tiles * soft_max(cycles, 4)
+
+
+def epilogue_cycles(plan: Plan, n: int) -> float:
+    """Of a tile, with the exchange of a K split."""
+    split_k = plan.config.split_k
+    epi_tiles = ceil_div(ceil_div(n, plan.epi_n), split_k)
+    stored = min(n, epi_tiles * plan.epi_n)
+    exchange = COSTS.split + COSTS.exchange * plan.num_products * stored
+    return COSTS.epilogue * stored + (split_k - 1) * exchange
+
+
+def memory_cycles(plan: Plan, shape: GemmShape) -> tuple[float, float]:
+    """Of DRAM and of the L2 for a group: the bytes that it needs, and what boxes load beyond."""
+    config = plan.config
+    m_tiles = shape.l * ceil_div(shape.m, config.tile_m)
+    n_tiles = ceil_div(shape.n, config.cluster_tile_n)
+    # Rows of A and B, counted as often as they are read: of all tiles, and in all boxes.
+    a_read = plan.num_a * shape.l * shape.m * n_tiles
+    b_read = plan.num_b * m_tiles * shape.n
+    in_boxes = plan.num_a * n_tiles * config.cta_group * plan.box_m
+    in_boxes += plan.num_b * round_up(shape.n, plan.box_n * config.cta_group)
+    outside = m_tiles * in_boxes - a_read - b_read
+    once = (plan.num_a * shape.m + plan.num_b * shape.n) * shape.l
+    own_read = a_read if config.swap_ab else b_read
+    merged = COSTS.merged * own_read if config.cluster == 1 else 0
+    inside = a_read + b_read - merged + COSTS.fill * once
+    l2 = inside / COSTS.l2 + outside / COSTS.outside
+    return shape.k * ELEMENT_BYTES * once / COSTS.dram, shape.k * ELEMENT_BYTES * l2
+
+
+def estimate(config: Config, problem: Problem) -> float:
+    """Rough SM cycles, to rank configurations: start, main loops against DRAM and L2, the last
+    epilogue, and further waves of clusters."""
+    plan = make_plan(config, problem)
+    groups = for_mma(problem, config.swap_ab).groups
+    count = tile_count(config, problem)
+    waves = waves_of(config, problem)
+    ctas_on_sm = min(config.ctas_per_sm, ceil_div(count * config.cluster, SM_COUNT))
+    tiles = []  # (main loop, epilogue) in the order in which clusters take them
+    for shape in sorted(groups, key=tile_work, reverse=True):
+        mean = ceil_div(shape.n, ceil_div(shape.n, config.tile_n))
+        n = mean if waves > 1 else min(shape.n, config.tile_n)
+        n = round_up(n, config.n_step)
+        tile = main_loop_cycles(plan, n, shape.k, ctas_on_sm), epilogue_cycles(plan, n)
+        tiles += [tile] * cluster_tiles(config, shape)
+    memory = [memory_cycles(plan, shape) for shape in groups]
+    dram = sum(cycles for cycles, _ in memory)
+    l2 = sum(cycles for _, cycles in memory)
+    # The longest tile of each round: at least what any cluster has.
+    at_once = tiles_at_once(config)
+    longest = tiles[::at_once]
+    main_loops = sum(main_loop for main_loop, _ in longest)
+    last_main_loop, last_epilogue = longest[-1]
+    if plan.num_acc_stages == 1:
+        main_loops += sum(epilogue for _, epilogue in longest[:-1])
+    if config.persistent:  # all clusters load to the end
+        cycles = soft_max((main_loops, dram, l2), 5)
+    else:  # a last wave loads its own part of the bytes
+        last_part = 1 - (waves - 1) * at_once / count
+        first_part = 1 - last_part
+        first_main_loops = main_loops - last_main_loop
+        cycles = soft_max((first_main_loops, first_part * dram, first_part * l2), 5)
+        cycles += soft_max((last_main_loop, last_part * dram, last_part * l2), 5)
+        cycles += (waves - 1) * COSTS.restart
+    meet = COSTS.meet if config.cluster > 1 else 0
+    return COSTS.start + meet + cycles + last_epilogue
+
+
+def legal_configs(problem: Problem) -> list[Config]:
+    """The configurations that `pick` weighs."""
+    found = []
+    is_vector = all(shape.m <= 8 for shape in problem.groups)
+    for swap_ab in (True,) if is_vector else (True, False):
+        mma = for_mma(problem, swap_ab)
+        n = mma.max_n
+        tiles = {64, 128, 192, 256} if n > 8 else {8}
+        if 8 < n <= 256:  # one tile, not wider than it must be
+            tiles |= {round_up(n, 16), round_up(n, 32)}
+        can_pair = n > 8 and all(shape.m > CTA_M for shape in mma.groups)
+        levers = {
+            "tile_n": sorted(tiles),
+            "cta_group": (1, 2) if can_pair else (1,),
+            "split_k": CLUSTER_SIZES,
+            "cluster_n": (1, 2, 4) if n > 8 else (1,),
+            "persistent": (False, True),
+            "ctas_per_sm": (1, 2, 3, 4),
+        }
+        for values in itertools.product(*levers.values()):
+            config = Config(swap_ab=swap_ab, **dict(zip(levers, values)))
+            if is_useful(config, problem):
+                found.append(config)
+    return found
+
+
+def is_useful(config: Config, problem: Problem) -> bool:
+    """It is legal, and persistent only where that can help: in several waves, one CTA an SM."""
+    try:
+        check(config, problem)
+    except ValueError:
+        return False
+    return not config.persistent or (config.ctas_per_sm == 1 and waves_of(config, problem) > 1)
+
+
+def mechanisms(config: Config) -> tuple[str, ...]:
+    """Which levers besides the tile are not as in the plainest configuration."""
+    plainest_levers = vars(Config())
+    levers = vars(config).items()
+    used = [name for name, value in levers if value != plainest_levers[name]]
+    return tuple(name for name in used if name != "tile_n")
+
+
+def estimates_of(problem: Problem) -> dict[Config, float]:
+    return {config: estimate(config, problem) for config in legal_configs(problem)}
+
+
+def pick(problem: Problem, estimates: dict[Config, float] | None = None) -> Config:
+    """The configuration by estimate, of all unless some are given: of those close to the best one,
+    that with the fewest CTAs in a cluster, then the fewest mechanisms, then the best estimate."""
+    estimates = estimates or estimates_of(problem)
+    limit = CLOSE * min(estimates.values())
+    close = [config for config, cycles in estimates.items() if cycles <= limit]
+    return min(close, key=lambda c: (c.cluster, len(mechanisms(c)), estimates[c]))
 
 
 # ---- the choice, measured ------------------------------------------------------------------------
@@ -2337,7 +2160,7 @@ def is_profiled() -> bool:
 
 def plainest(problem: Problem) -> Config:
     """One CTA a tile, no cluster, no K split, one tile a CTA."""
-    return Config(column_tile=8 if problem.max_columns <= 8 else 64)
+    return Config(tile_n=8 if all(shape.m <= 8 for shape in problem.groups) else 64)
 
 
 def candidates(problem: Problem) -> list[Config]:
@@ -2456,7 +2279,7 @@ def first_difference(trial: Trial, reference: Trial) -> str:
         wrong = ~torch.isclose(found, expected, **TOLERANCE)
         if wrong.any():
             at = tuple(wrong.nonzero()[0].tolist())
-            name = "c" + group_suffix(group, len(trial.outputs))
+            name = name_of("c", group, trial.outputs)
             return f"{name}{list(at)} is {found[at]:g}, {expected[at]:g} of {reference.config}"
     return "no difference"
 
@@ -2568,7 +2391,6 @@ class Choices:
         return config
 
     def choose(self, problem: Problem, groups: Groups) -> Config:
-        check_operands(problem, groups)  # before anything is compiled
         if not is_b200(groups):
             return pick(problem)
         if not MEASURES:

@@ -1,8 +1,8 @@
 """What a call of custom_kernel costs on the host: `python -m harness host_path`.
 
 Only the host: the driver is replaced by a C function that does nothing. A line has the cost of the
-whole call, and of its parts: finding the problem in the input, checking the tensors and taking
-their addresses, and calling the compiled function. Exit status 1: a whole call is over TARGET_US.
+whole call, and of its parts: checking the input and finding its problem, taking the addresses, and
+calling the compiled function. Exit status 1: a whole call is over TARGET_US.
 """
 
 from __future__ import annotations
@@ -69,18 +69,19 @@ def microseconds(function: Callable[[], object]) -> float:
 
 
 def measure(problem: str, args: dict) -> tuple[float, float, float, float]:
-    """The whole call, the problem, the tensors, the compiled function."""
+    """The whole call, the problem, the addresses, the compiled function."""
     data = reference.generate_input(problem, seed=1, **args)
     submission.custom_kernel(data)
     groups, _ = submission.unpack(data)
     form = submission.problem_of(data, groups)
-    kernel, form = submission.kernel_for(form, submission.pick(form))
+    config = submission.pick(form)
+    kernel = submission.kernel_for(form, config)
     count = sum(len(operands) + 5 for operands in submission.operands_of(form))
 
     return (
         microseconds(lambda: submission.custom_kernel(data)),
         microseconds(lambda: submission.problem_of(data, submission.unpack(data)[0])),
-        microseconds(lambda: submission.check_operands(form, groups)),
+        microseconds(lambda: submission.bind(form, groups, config)),
         microseconds(lambda: kernel(submission.Words([16] * count))),
     )
 
@@ -88,7 +89,7 @@ def measure(problem: str, args: dict) -> tuple[float, float, float, float]:
 def main() -> int:
     take_over_the_runtime()
     print("microseconds a call, host only (no driver)")
-    print(f"{'problem':16} whole call  problem  tensors  compiled function")
+    print(f"{'problem':16} whole call  problem  addresses  compiled function")
     late = False
     for name, (problem, args) in CASES.items():
         whole, *parts = measure(problem, args | ({"g": 8} if "group" in name else {}))

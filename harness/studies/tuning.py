@@ -49,12 +49,12 @@ DEFAULT = Config()
 SEED = 17  # of the random shapes whose times the coefficients of `estimate` were fitted to
 
 
-def gemv(rows: int, k: int, batch: int) -> Problem:
-    return Problem(1, (GemmShape(rows, 1, k, batch, 128),))
+def gemv(rows: int, k: int, l: int) -> Problem:
+    return Problem(1, (GemmShape(1, rows, k, l),), is_gemv=True)
 
 
-def dense(weights: int, rows: int, tokens: int, k: int) -> Problem:
-    return Problem(weights, (GemmShape(rows, tokens, k, 1, tokens),))
+def dense(products: int, n: int, m: int, k: int) -> Problem:
+    return Problem(products, (GemmShape(m, n, k, 1),))
 
 
 def benchmarks() -> dict[str, Problem]:
@@ -64,8 +64,8 @@ def benchmarks() -> dict[str, Problem]:
         for benchmark in problem.benchmarks:
             a = benchmark.args
             if problem.grouped:
-                sizes = zip(a["n"], a["m"], a["k"])
-                form = Problem(1, tuple(GemmShape(n, m, k, 1, m) for n, m, k in sizes))
+                sizes = zip(a["m"], a["n"], a["k"])
+                form = Problem(1, tuple(GemmShape(m, n, k, 1) for m, n, k in sizes))
             elif problem.short == "gemv":
                 form = gemv(a["m"], a["k"], a["l"])
             else:
@@ -96,7 +96,7 @@ def scales_last(operand: submission.Operand) -> tuple[bool, str]:
 def zeros(operand: submission.Operand, placement: int) -> torch.Tensor:
     stored = torch.int16 if operand.dtype == torch.float16 else torch.uint8
     before = placement * APART // stored.itemsize
-    flat = torch.zeros(before + operand.shape.numel(), dtype=stored).view(operand.dtype)
+    flat = torch.zeros(before + math.prod(operand.shape), dtype=stored).view(operand.dtype)
     return flat.as_strided(operand.shape, operand.strides, before)
 
 
@@ -163,9 +163,9 @@ def floor(problem: Problem) -> Floor:
     """
     c, moved, clk = CONSTANTS, 0.0, 0.0
     for p in problem.groups:
-        rows = problem.num_products * p.rows
-        moved += p.batch * (0.5625 * p.k * (rows + p.columns) + 2 * p.rows * p.columns)
-        clk += p.batch * p.k / 64 * rows / 128 * max(8, p.columns) / 2
+        rows_of_b = problem.num_products * p.n
+        moved += p.l * (0.5625 * p.k * (rows_of_b + p.m) + 2 * p.n * p.m)
+        clk += p.l * p.k / 64 * rows_of_b / 128 * max(8, p.m) / 2
     if is_gemv(problem):
         moved += behind_memset(moved, c)
     first = c.descriptor_fetch + c.tma_l2 + c.dram_extra_clk + c.store_drain
@@ -234,7 +234,7 @@ def random_shapes(count: int, seed: int = SEED) -> dict[str, Problem]:
             found[f"{number} {('gemm', 'dual')[turn - 1]}"] = dense(turn, rows, tokens, k)
         else:
             sizes = [size(32, 384, 8) for _ in range(rng.choice((2, 4, 8)))]
-            groups = tuple(GemmShape(rows, m, min(k, 8192), 1, m) for m in sizes)
+            groups = tuple(GemmShape(m, rows, min(k, 8192), 1) for m in sizes)
             found[f"{number} group"] = Problem(1, groups)
     return found if seed == SEED else {f"{name}, seed {seed}": p for name, p in found.items()}
 
@@ -267,8 +267,9 @@ def loss(name: str, problem: Problem, ruler: Ruler, first: int, known: dict[str,
 
 def problem_of(record: dict) -> Problem:
     """The problem of a record of `loss`."""
-    weights = 2 if "dual" in record["shape"] else 1
-    return Problem(weights, tuple(GemmShape(*sizes) for sizes in record["sizes"]))
+    shape = record["shape"]
+    groups = tuple(GemmShape(*sizes) for sizes in record["sizes"])
+    return Problem(2 if "dual" in shape else 1, groups, is_gemv="gemv" in shape)
 
 
 def losses(pool: concurrent.futures.Executor, named: dict[str, Problem], args, ruler) -> None:
@@ -295,7 +296,7 @@ def losses(pool: concurrent.futures.Executor, named: dict[str, Problem], args, r
 
 # Lever -> its setting without it.
 OFF = {
-    "tokens as rows": {"swap_ab": False},
+    "tokens as rows": {"swap_ab": True},
     "multicast": {"cluster_n": 1},
     "CTA pair": {"cta_group": 1},
     "K split": {"split_k": 1},

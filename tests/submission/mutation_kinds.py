@@ -150,17 +150,17 @@ def subjects(gpu) -> list[Subject]:
     cases = [
         ("gemm", support.gemm(256, 64, 2304), config()),
         ("dual, persistent", support.dual(128, 64, 1536, 16), config(persistent=True)),
-        ("dual, tokens as rows", support.dual(64, 128, 2304), config(swap_ab=True)),
+        ("dual, tokens as rows", support.dual(64, 128, 2304), config(swap_ab=False)),
         (
             "CTA pair, persistent",
             support.gemm(256, 64, 1024, 6),
             config(cta_group=2, persistent=True),
         ),
-        ("K split", support.gemm(128, 128, 4096), config(column_tile=128, split_k=2)),
+        ("K split", support.gemm(128, 128, 4096), config(tile_n=128, split_k=2)),
         (
             "persistent, one accumulator",
             support.gemm(128, 256, 512, 12),
-            config(column_tile=256, persistent=True),
+            config(tile_n=256, persistent=True),
         ),
     ]
     return [_subject(gpu, *case) for case in cases]

@@ -21,18 +21,18 @@ from harness.studies.packs import GPUS, bytes_read, fits_as_on, make_data
 from submission import Config, estimate, launch, legal_configs, problem_of, unpack
 from task import PROBLEMS
 
-# What is alike in a family: whether tokens are rows, and the shape of its clusters.
+# What is alike in a family: `swap_ab`, and the shape of its clusters.
 FAMILIES = {
-    "plain": (False, lambda c: c.cluster == 1 and c.ctas_per_sm == 1),
-    "two_an_sm": (False, lambda c: c.cluster == 1 and c.ctas_per_sm == 2),
-    "multicast_2": (False, lambda c: c.cluster == c.cluster_n == 2),
-    "multicast_4": (False, lambda c: c.cluster == c.cluster_n == 4),
-    "split_2": (False, lambda c: c.cluster == c.split_k == 2),
-    "split_4": (False, lambda c: c.cluster == c.split_k == 4),
-    "multicast_2_split_2": (False, lambda c: c.cluster_n == c.split_k == 2 and c.cluster == 4),
-    "swapped": (True, lambda c: c.cluster == 1 and c.ctas_per_sm == 1),
-    "swapped_multicast_2": (True, lambda c: c.cluster == c.cluster_n == 2),
-    "swapped_pairs": (True, lambda c: c.cluster == c.cta_group == 2),
+    "plain": (True, lambda c: c.cluster == 1 and c.ctas_per_sm == 1),
+    "two_an_sm": (True, lambda c: c.cluster == 1 and c.ctas_per_sm == 2),
+    "multicast_2": (True, lambda c: c.cluster == c.cluster_n == 2),
+    "multicast_4": (True, lambda c: c.cluster == c.cluster_n == 4),
+    "split_2": (True, lambda c: c.cluster == c.split_k == 2),
+    "split_4": (True, lambda c: c.cluster == c.split_k == 4),
+    "multicast_2_split_2": (True, lambda c: c.cluster_n == c.split_k == 2 and c.cluster == 4),
+    "swapped": (False, lambda c: c.cluster == 1 and c.ctas_per_sm == 1),
+    "swapped_multicast_2": (False, lambda c: c.cluster == c.cluster_n == 2),
+    "swapped_pairs": (False, lambda c: c.cluster == c.cta_group == 2),
 }
 
 
@@ -57,8 +57,8 @@ def main(argv: list[str]) -> None:
             form = problem_of(data, unpack(data)[0])
             legal = legal_configs(form)
             for name in arguments.family or FAMILIES:
-                swapped, belongs = FAMILIES[name]
-                family = [c for c in legal if c.swap_ab == swapped and belongs(c)]
+                swap_ab, belongs = FAMILIES[name]
+                family = [c for c in legal if c.swap_ab == swap_ab and belongs(c)]
                 if not family:
                     continue
                 config = min(family, key=lambda config: estimate(config, form))

@@ -20,22 +20,21 @@ import b200
 from b200.hopper.pack import Recorder, record
 from reference import generate_input
 from submission import Problem, launch, problem_of, unpack
-from tests.submission.submission_support import is_gemv
 from tests.submission.test_submission_levers import CASES
 
 
 def case_of(problem: Problem) -> dict[str, Any]:
-    """The arguments of generate_input for a problem in normal form."""
+    """The arguments of generate_input for a problem."""
     first, groups = problem.groups[0], problem.groups
     if len(groups) > 1:
-        sizes = {"m": tuple(p.columns for p in groups), "n": tuple(p.rows for p in groups)}
+        sizes = {"m": tuple(p.m for p in groups), "n": tuple(p.n for p in groups)}
         sizes |= {"k": tuple(p.k for p in groups), "g": len(groups)}
         return {"problem": "nvfp4_group_gemm", **sizes, "seed": 1111}
-    sizes = {"k": first.k, "l": first.batch, "seed": 1111}
-    if is_gemv(problem):
-        return {"problem": "nvfp4_gemv", "m": first.rows, **sizes}
+    sizes = {"k": first.k, "l": first.l, "seed": 1111}
+    if problem.is_gemv:
+        return {"problem": "nvfp4_gemv", "m": first.n, **sizes}
     name = "nvfp4_dual_gemm" if problem.num_products == 2 else "nvfp4_gemm"
-    return {"problem": name, "m": first.columns, "n": first.rows, **sizes}
+    return {"problem": name, "m": first.m, "n": first.n, **sizes}
 
 
 def main(argv: list[str]) -> None:

@@ -25,8 +25,8 @@ KEEP_CODE = {
 
 # What each lever may be set to in the covering set.
 LEVERS: dict[str, tuple] = {
-    "column_tile": (8, 48, 64, 128, 192, 256),
-    "swap_ab": (False, True),
+    "tile_n": (8, 48, 64, 128, 192, 256),
+    "swap_ab": (True, False),
     "cta_group": (1, 2),
     "split_k": (1, 2, 4),
     "cluster_n": (1, 2),
@@ -35,54 +35,53 @@ LEVERS: dict[str, tuple] = {
 }
 
 
-def gemm(rows: int, tokens: int, k: int, batch: int = 1) -> Problem:
-    return Problem(1, (GemmShape(rows, tokens, k, batch, tokens),))
+# Weights (N) come first here, then tokens (M).
 
 
-def dual(rows: int, tokens: int, k: int, batch: int = 1) -> Problem:
-    return Problem(2, (GemmShape(rows, tokens, k, batch, tokens),))
+def gemm(n: int, m: int, k: int, l: int = 1) -> Problem:
+    return Problem(1, (GemmShape(m, n, k, l),))
 
 
-def gemv(rows: int, k: int, batch: int = 1) -> Problem:
-    return Problem(1, (GemmShape(rows, 1, k, batch, 128),))
+def dual(n: int, m: int, k: int, l: int = 1) -> Problem:
+    return Problem(2, (GemmShape(m, n, k, l),))
+
+
+def gemv(n: int, k: int, l: int = 1) -> Problem:
+    """n: rows of the matrix, which a case file calls m."""
+    return Problem(1, (GemmShape(1, n, k, l),), is_gemv=True)
 
 
 def group(*sizes: tuple[int, int, int]) -> Problem:
-    """sizes: (tokens, rows, k) of each group, the order of a case file."""
-    return Problem(1, tuple(GemmShape(n, m, k, 1, m) for m, n, k in sizes))
+    """sizes: (m, n, k) of each group, the order of a case file."""
+    return Problem(1, tuple(GemmShape(m, n, k, 1) for m, n, k in sizes))
 
 
 def epilogue_warps(config: Config, problem: Problem) -> int:
     """Two a quarter of tensor memory where a tile has work for them and an SM one CTA."""
-    return 8 if problem.num_products * config.column_tile >= 128 and config.ctas_per_sm == 1 else 4
-
-
-def is_gemv(problem: Problem) -> bool:
-    """b has rows that do not count."""
-    return problem.is_gemv
+    return 8 if problem.num_products * config.tile_n >= 128 and config.ctas_per_sm == 1 else 4
 
 
 def shapes_of(problem: Problem) -> tuple[list[tuple[int, int, int, int]], str]:
-    """(m, n, k, l) of each group of a problem in normal form, and its kind as in task.py."""
-    if is_gemv(problem):
-        return [(p.rows, 1, p.k, p.batch) for p in problem.groups], "gemv"
+    """(m, n, k, l) of each group as a case file has them, and the problem's kind as in task.py."""
+    if problem.is_gemv:
+        return [(p.n, 1, p.k, p.l) for p in problem.groups], "gemv"
     kind = "dual" if problem.num_products == 2 else "group" if len(problem.groups) > 1 else "gemm"
-    return [(p.columns, p.rows, p.k, p.batch) for p in problem.groups], kind
+    return [tuple(p) for p in problem.groups], kind
 
 
 def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
-    """Official inputs of a problem in normal form."""
+    """Official inputs of a problem."""
     first = problem.groups[0]
     args: dict[str, Any] = {"seed": seed, "inputs": kind}
     if len(problem.groups) > 1:
-        columns = zip(*((p.columns, p.rows, p.k) for p in problem.groups))
+        columns = zip(*(p[:3] for p in problem.groups))
         sizes = dict(zip("mnk", columns), g=len(problem.groups))
         return reference.generate_input("nvfp4_group_gemm", **sizes, **args)
-    args |= {"k": first.k, "l": first.batch}
-    if is_gemv(problem):
-        return reference.generate_input("nvfp4_gemv", m=first.rows, **args)
+    args |= {"k": first.k, "l": first.l}
+    if problem.is_gemv:
+        return reference.generate_input("nvfp4_gemv", m=first.n, **args)
     name = "nvfp4_dual_gemm" if problem.num_products == 2 else "nvfp4_gemm"
-    return reference.generate_input(name, m=first.columns, n=first.rows, **args)
+    return reference.generate_input(name, m=first.m, n=first.n, **args)
 
 
 def poison(result: torch.Tensor | list[torch.Tensor]) -> None:
@@ -131,12 +130,12 @@ def random_config(rng: random.Random, fixed: dict[str, Any]) -> Config:
 
 def small_problem(config: Config, rng: random.Random) -> Problem:
     """A problem that uses all of `config`: several and partial tiles, where it allows them."""
-    tile = config.column_tile
+    tile = config.tile_n
     tokens = rng.choice((tile - 3, tile, tile + 5)) if tile % 64 == 0 else max(1, tile - 3)
     rows = rng.choice((128, 256, 336)) + rng.choice((0, 0, 2))  # 32-byte stores, or 2
-    if config.swap_ab:
+    if not config.swap_ab:
         rows, tokens = tokens, rows
-    k = submission.K_TILE * rng.choice((config.split_k, config.split_k + 2)) + rng.choice((0, 64))
+    k = submission.TILE_K * rng.choice((config.split_k, config.split_k + 2)) + rng.choice((0, 64))
     batch = rng.choice((1, 2))
     if rng.random() < 0.3:
         return dual(rows, tokens, k, batch)
@@ -159,7 +158,7 @@ def repaired(config: Config, pinned: Sequence[str], rng: random.Random) -> Itera
 
 def legal_pair(pair: dict[str, Any], rng: random.Random, tries: int = 60) -> tuple | None:
     """A legal (configuration, problem) with both settings of `pair`, or None if none is found."""
-    narrow = {"column_tile": 8}
+    narrow = {"tile_n": 8}
     for attempt in range(tries):
         start = (Config(**pair), Config(**narrow | pair), random_config(rng, pair))[attempt % 3]
         for config in repaired(start, list(pair), rng):

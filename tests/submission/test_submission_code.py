@@ -19,7 +19,7 @@ import submission
 from b200.host.takeover import is_there
 from harness.studies import disassembly
 from harness.studies.tuning import benchmarks
-from submission import ArgumentLayout, Config, make_plan
+from submission import Config, make_plan, parameter_bytes
 from tests.submission.submission_support import KEEP_CODE, dual, epilogue_warps, gemm, gemv
 
 ROOT = Path(submission.__file__).parent
@@ -30,7 +30,7 @@ import submission
 cases, path = pickle.load(sys.stdin.buffer), sys.argv[1]
 code = []
 for problem, config in cases:
-    function, _ = submission.kernel_for(problem, config)
+    function = submission.kernel_for(problem, config)
     cubin = function.__cubin__
     code.append((function.__ptx__, cubin if isinstance(cubin, bytes) else cubin.encode("latin-1")))
 with open(path, "wb") as file:
@@ -41,11 +41,11 @@ with open(path, "wb") as file:
 CASES = {name: (form, submission.pick(form)) for name, form in benchmarks().items()}
 CASES["shared weights"] = (gemm(1024, 256, 1024), Config(cluster_n=4))
 CASES["pairs that share weights"] = (gemm(1024, 256, 1024), Config(cta_group=2, cluster_n=4))
-CASES["two accumulators of 192"] = (gemm(7168, 1024, 512), Config(column_tile=192, persistent=True))
+CASES["two accumulators of 192"] = (gemm(7168, 1024, 512), Config(tile_n=192, persistent=True))
 CASES["K split"] = (dual(256, 64, 2048), Config(split_k=4))
-CASES["tokens as rows"] = (gemm(256, 512, 1024), Config(swap_ab=True))
-CASES["weights as columns"] = (dual(256, 200, 2048), Config(swap_ab=True, split_k=4))
-CASES["half an SM"] = (gemv(4096, 7168, 8), Config(column_tile=8, ctas_per_sm=2))
+CASES["tokens as rows"] = (gemm(256, 512, 1024), Config(swap_ab=False))
+CASES["weights as columns"] = (dual(256, 200, 2048), Config(swap_ab=False, split_k=4))
+CASES["half an SM"] = (gemv(4096, 7168, 8), Config(tile_n=8, ctas_per_sm=2))
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_no_local_memory_and_registers_to_spare(code, name):
     threads = 32 * (epilogue_warps(config, problem) + 2)  # beside them the load and the MMA warp
     assert registers * threads * config.ctas_per_sm <= 65_536
     ((parameters,),) = info[PARAMETERS]
-    declared = ArgumentLayout(problem.num_products + 1).parameter_bytes(len(problem.groups))
+    declared = parameter_bytes(problem.num_products + 1, len(problem.groups))
     assert parameters <= declared <= parameters + 64 + 8
 
 
@@ -120,7 +120,7 @@ def test_mma_instructions(code, name):
     mmas = re.findall(r"tcgen05\.mma\.(\S+)", ptx)
     kind = f"cta_group::{config.cta_group}.kind::mxf4nvf4.block_scale.block16.collector::a::discard"
     assert set(mmas) == {kind}
-    gate_lead, column_atoms = plan.epilogue.gate_lead, config.max_column_atoms
+    gate_lead, b_atoms = plan.gate_lead, config.max_b_atoms
     k_blocks, loops = 4, 2 if gate_lead else 1
     assert len(mmas) == k_blocks * problem.num_products * loops
     shape = 0x0800_0480 if config.cta_group == 1 else 0x1000_0480  # M, e2m1, e2m1
@@ -128,9 +128,8 @@ def test_mma_instructions(code, name):
     assert re.search(rf"\b({shape}|{smallest})\b", ptx)
     copies = len(re.findall(rf"tcgen05\.cp\.cta_group::{config.cta_group}\.32x128b\.warpx4", ptx))
     # Gate first, each product copies all its scales for itself.
-    gate = 2 * (1 + column_atoms) if gate_lead else 0
-    rows, columns = plan.num_row_operands, plan.num_column_operands
-    assert copies == k_blocks * (rows + columns * column_atoms + gate)
+    gate = 2 * (1 + b_atoms) if gate_lead else 0
+    assert copies == k_blocks * (plan.num_a + plan.num_b * b_atoms + gate)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -138,24 +137,23 @@ def test_loads_and_stores(code, name):
     problem, config = CASES[name]
     ptx, _ = code[name]
     loads = re.findall(r"cp\.async\.bulk\.tensor\.3d\.\S+", ptx)
-    shares_rows = config.cluster_n > 1
+    shares_a = config.cluster_n > 1
     plan = make_plan(config, problem)
-    rows, columns = plan.num_row_operands, plan.num_column_operands
     # Codes and scales, of the first stages and of the others, which complete on the even CTA.
-    boxes = config.cta_columns // plan.boxes.columns + config.max_column_atoms
+    boxes = config.cta_n // plan.box_n + config.max_b_atoms
     assert not re.search(r"cp\.async\.bulk\.shared", ptx)
-    assert len(loads) >= 2 * (2 * rows + columns * boxes)  # LLVM may have copied a loop
+    assert len(loads) >= 2 * (2 * plan.num_a + plan.num_b * boxes)  # LLVM may have copied a loop
     pairs = [load for load in loads if "cta_group::2" in load]
     assert 0 < len(pairs) < len(loads) if config.cta_group == 2 else not pairs
     multicast = [load for load in loads if "multicast::cluster" in load]
-    assert len(multicast) % (2 * rows) == 0 and bool(multicast) == shares_rows
+    assert len(multicast) % (2 * plan.num_a) == 0 and bool(multicast) == shares_a
     wide = len(re.findall(r"st\.global\.L1::no_allocate\.v8\.b32", ptx))
     narrow = len(re.findall(r"st\.global\.L1::no_allocate\.b16", ptx))
-    assert (wide > 0, narrow > 0) == (plan.epilogue.wide_stores, not plan.epilogue.wide_stores)
+    assert (wide > 0, narrow > 0) == (plan.wide_stores, not plan.wide_stores)
     partial = "st.async.shared::cluster" in ptx
     assert partial == (config.split_k > 1)
     commits = re.findall(r"tcgen05\.commit\.\S+", ptx)
-    alone = config.cta_group == 1 and not shares_rows
+    alone = config.cta_group == 1 and not shares_a
     assert any("multicast" in commit for commit in commits) != alone
 
 
@@ -216,8 +214,8 @@ def test_benchmark_shapes_take_the_fast_paths(name):
     """A leaderboard's shape has 32-byte stores (gemv has one token)."""
     problem, config = CASES[name]
     plan = make_plan(config, problem)
-    assert plan.epilogue.wide_stores == (problem.max_columns > 1)
-    in_flight = plan.smem.num_stages * plan.smem.stage.size * config.ctas_per_sm  # on an SM
+    assert plan.wide_stores == (not problem.is_gemv)
+    in_flight = plan.num_stages * plan.stage_bytes * config.ctas_per_sm  # on an SM
     assert in_flight >= 160 * 1024
 
 

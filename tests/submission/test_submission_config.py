@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import submission
 import task
-from submission import Config, choose_boxes, make_plan
+from submission import Config, choose_box_n, for_mma, make_plan
 from tests.submission.submission_support import (
     LEVERS,
     dual,
@@ -32,20 +32,20 @@ from tests.submission.submission_support import (
 # A legal base, the change that makes it illegal, words of the reason.
 ILLEGAL = [
     ({"cta_group": 3}, gemm(128, 64, 512), "one CTA or on a pair"),
-    ({"column_tile": 12}, gemm(128, 8, 512), "8 to 256 by 8"),
-    ({"cta_group": 2, "column_tile": 24}, gemm(256, 24, 512), "in a pair by 16"),
-    ({"column_tile": 320}, gemm(128, 320, 512), "8 to 256"),
-    ({"column_tile": 96}, gemm(128, 97, 512), "multiple of 64 columns"),
-    ({"swap_ab": True}, gemv(128, 512), "the vector of a gemv"),
-    ({"column_tile": 48, "cluster_n": 2}, gemm(128, 48, 512), "multiple of 64"),
+    ({"tile_n": 12}, gemm(128, 8, 512), "8 to 256 by 8"),
+    ({"cta_group": 2, "tile_n": 24}, gemm(256, 24, 512), "in a pair by 16"),
+    ({"tile_n": 320}, gemm(128, 320, 512), "8 to 256"),
+    ({"tile_n": 96}, gemm(128, 97, 512), "multiple of 64 columns"),
+    ({"swap_ab": False}, gemv(128, 512), "the vector of a gemv"),
+    ({"tile_n": 48, "cluster_n": 2}, gemm(128, 48, 512), "multiple of 64"),
     ({"cluster_n": 4, "split_k": 4}, gemm(128, 64, 1024), "1, 2, 4 or 8 CTAs"),
     ({"split_k": 3}, gemm(128, 64, 1024), "1, 2, 4 or 8 CTAs"),
     ({"ctas_per_sm": 2, "cta_group": 2}, gemm(256, 64, 512), "have an SM each"),
     ({"ctas_per_sm": 2, "cluster_n": 2}, gemm(128, 128, 512), "have an SM each"),
     ({"ctas_per_sm": 2, "split_k": 2}, gemm(128, 64, 512), "have an SM each"),
-    ({"ctas_per_sm": 4, "column_tile": 256}, gemm(128, 256, 512), "two stages"),
-    ({"column_tile": 256}, dual(128, 256, 512), "512 columns"),
-    ({"ctas_per_sm": 2, "column_tile": 256}, gemm(128, 256, 512), "256 columns"),
+    ({"ctas_per_sm": 4, "tile_n": 256}, gemm(128, 256, 512), "two stages"),
+    ({"tile_n": 256}, dual(128, 256, 512), "512 columns"),
+    ({"ctas_per_sm": 2, "tile_n": 256}, gemm(128, 256, 512), "256 columns"),
     ({"split_k": 2, "persistent": True}, gemm(128, 64, 512), "the partial sums of one tile"),
     ({"split_k": 4}, gemm(128, 64, 512), "has a k-tile, of 2"),
     ({"split_k": 2}, group((8, 128, 512), (8, 128, 256)), "has a k-tile, of 1"),
@@ -76,18 +76,18 @@ def test_tile_numbers_stay_32_bit():
 
 
 def operands(config, problem):
-    """How many there are of the rows and of the columns."""
-    return (1, problem.num_products) if config.swap_ab else (problem.num_products, 1)
+    """How many A and B operands the MMA has."""
+    return (problem.num_products, 1) if config.swap_ab else (1, problem.num_products)
 
 
 @st.composite
 def plans(draw):
     rng = random.Random(draw(st.integers(0, 2**32)))
     config = random_config(rng, {})
-    if config.column_tile % (8 * config.cta_group):
+    if config.tile_n % (8 * config.cta_group):
         config = dataclasses.replace(config, cta_group=1)
     form = draw(st.sampled_from((gemm, dual)))
-    return config, form(draw(st.sampled_from((128, 256, 258))), config.column_tile, 1024)
+    return config, form(draw(st.sampled_from((128, 256, 258))), config.tile_n, 1024)
 
 
 @given(plans())
@@ -96,30 +96,28 @@ def test_shared_memory_map(case):
     """Areas follow one another, operands on 1024 bytes (the period of the 128-byte swizzle)."""
     config, problem = case
     plan = make_plan(config, problem)
-    smem, stage = plan.smem, plan.smem.stage
-    if smem.num_stages < 1:
+    if plan.num_stages < 1:
         return
-    cta_columns = config.column_tile // config.cta_group
-    assert cta_columns % plan.boxes.columns == 0 and plan.boxes.columns <= 256
-    rows, columns = operands(config, problem)
-    atoms = rows + columns * math.ceil(config.column_tile / 128)
-    assert stage.size == rows * 128 * 128 + columns * cta_columns * 128 + atoms * 4 * 512
-    assert stage.row_codes % 1024 == stage.column_codes % 1024 == stage.row_scales % 1024 == 0
-    assert stage.size % 1024 == 0
+    cta_n = config.tile_n // config.cta_group
+    assert cta_n % plan.box_n == 0 and plan.box_n <= 256
+    num_a, num_b = operands(config, problem)
+    atoms = num_a + num_b * math.ceil(config.tile_n / 128)
+    assert plan.stage_bytes == num_a * 128 * 128 + num_b * cta_n * 128 + atoms * 4 * 512
+    assert plan.stage_b % 1024 == plan.stage_sfa % 1024 == plan.stage_bytes % 1024 == 0
     # A transposition of 1 KB a warp, and fp32 sums of 128 rows from the other CTAs of a split.
-    transposed = plan.epilogue.wide_stores and not config.swap_ab
+    transposed = plan.wide_stores and config.swap_ab
     transposition = 1024 * epilogue_warps(config, problem) if transposed else 0
-    chunk = plan.epilogue.chunk
-    chunks = math.ceil(config.column_tile / chunk / config.split_k)
-    received = (config.split_k - 1) * chunks * chunk * problem.num_products * 128 * 4
-    assert smem.partials == smem.num_stages * stage.size + transposition
-    assert smem.full == smem.partials + received
-    barriers = [smem.full, smem.empty, smem.acc_full, smem.gate, smem.acc_empty]
-    sizes = [smem.num_stages * problem.num_products] * 2 + [plan.tmem.num_accumulators] * 3
-    for at, count, following in zip(barriers, sizes, [*barriers[1:], smem.partials_full]):
+    owned = math.ceil(config.tile_n / plan.epi_n / config.split_k) * plan.epi_n
+    received = (config.split_k - 1) * owned * problem.num_products * 128 * 4
+    assert plan.partials == plan.num_stages * plan.stage_bytes + transposition
+    assert plan.full == plan.partials + received
+    barriers = [plan.full, plan.empty, plan.acc_full, plan.gate_full, plan.acc_empty]
+    sizes = [plan.num_stages * problem.num_products] * 2 + [plan.num_acc_stages] * 3
+    for at, count, following in zip(barriers, sizes, [*barriers[1:], plan.partials_full]):
         assert at % 8 == 0 and at + 8 * count == following
     limit = min(232_448, 233_472 // config.ctas_per_sm - 1024)
-    assert smem.size <= limit < smem.size + stage.size + 16 * problem.num_products
+    assert plan.smem_bytes <= limit
+    assert limit < plan.smem_bytes + plan.stage_bytes + 16 * problem.num_products
 
 
 @given(plans())
@@ -129,16 +127,16 @@ def test_tensor_memory_map(case):
     A second accumulator is there where it fits.
     """
     config, problem = case
-    tmem = make_plan(config, problem).tmem
-    one = problem.num_products * config.column_tile
-    rows, columns = operands(config, problem)
-    scales = 16 * (rows + columns * math.ceil(config.column_tile / 128))
+    plan = make_plan(config, problem)
+    one = problem.num_products * config.tile_n
+    num_a, num_b = operands(config, problem)
+    scales = 16 * (num_a + num_b * math.ceil(config.tile_n / 128))
     two = config.persistent and 2 * one + scales <= 512 // config.ctas_per_sm
-    assert tmem.num_accumulators == 1 + two
-    assert (tmem.sums, tmem.row_scales) == (0, tmem.num_accumulators * one)
-    assert tmem.column_scales == tmem.row_scales + 16 * rows
-    used = tmem.num_accumulators * one + scales
-    assert tmem.allocated == max(32, 2 ** math.ceil(math.log2(used)))
+    assert plan.num_acc_stages == 1 + two
+    assert plan.tmem_sfa == plan.num_acc_stages * one
+    assert plan.tmem_sfb == plan.tmem_sfa + 16 * num_a
+    used = plan.num_acc_stages * one + scales
+    assert plan.tmem_allocated == max(32, 2 ** math.ceil(math.log2(used)))
 
 
 def test_problems_with_equal_plans_share_a_kernel():
@@ -162,13 +160,12 @@ def test_problems_with_equal_plans_share_a_kernel():
 )
 def test_boxes_of_groups_bring_few_rows_that_nobody_uses(tokens, tile, box):
     problem = group(*((m, 256, 512) for m in tokens))
-    boxes = choose_boxes(Config(cta_group=2, column_tile=tile), problem)
-    assert boxes.columns == box
+    assert choose_box_n(Config(cta_group=2, tile_n=tile), for_mma(problem, True)) == box
 
 
 def test_a_problem_alone_has_boxes_of_its_tile():
     """What its tokens are is known at run time only."""
-    assert choose_boxes(Config(), gemm(256, 3, 512)).columns == 64
+    assert choose_box_n(Config(), for_mma(gemm(256, 3, 512), True)) == 64
 
 
 sizes = st.integers(1, 700)
@@ -179,7 +176,7 @@ sizes = st.integers(1, 700)
 def test_a_configuration_is_picked_for_any_shape(shapes, two):
     problem = group(*((m, n, 64 * k) for m, n, k in shapes))
     if two:
-        problem = dual(shapes[0][1], shapes[0][0], 64 * shapes[0][2], batch=2)
+        problem = dual(shapes[0][1], shapes[0][0], 64 * shapes[0][2], l=2)
     submission.check(submission.pick(problem), problem)
 
 
@@ -188,7 +185,7 @@ def test_a_configuration_is_picked_for_any_shape(shapes, two):
 def test_a_configuration_is_picked_for_any_gemv(rows, k, batch):
     problem = gemv(rows, 64 * k, batch)
     config = submission.pick(problem)
-    assert config.column_tile == 8
+    assert config.tile_n == 8
     submission.check(config, problem)
 
 
@@ -298,7 +295,7 @@ def test_one_tile_more_than_fits_costs_a_wave():
 def test_partial_sums_of_one_chunk_have_one_owner():
     """Modelled, 1152 x 8 x 2304: a split by 4 takes 2.89 us, one by 8 takes 3.21."""
     by_4, by_8 = (
-        submission.estimate(Config(column_tile=8, split_k=parts), gemm(1152, 8, 2304))
+        submission.estimate(Config(tile_n=8, split_k=parts), gemm(1152, 8, 2304))
         for parts in (4, 8)
     )
     assert by_8 > by_4
@@ -345,7 +342,7 @@ def test_most_lever_settings_are_legal_somewhere():
 def test_words_hold_addresses_and_sizes_the_longest_tiles_first(monkeypatch):
     data = inputs(group((8, 128, 64), (16, 256, 128)), seed=1)
     calls = []
-    monkeypatch.setattr(submission, "kernel_for", lambda problem, _: (calls.append, problem))
+    monkeypatch.setattr(submission, "kernel_for", lambda *_: calls.append)
     assert submission.custom_kernel(data) == [data[0][0][2], data[0][1][2]]
     ((words,),) = (calls,)
     found = [ctypes.c_int64.from_address(p).value for p in words.__c_pointers__()]
@@ -358,12 +355,12 @@ def test_words_hold_addresses_and_sizes_the_longest_tiles_first(monkeypatch):
     assert found == expected
 
 
-def test_swapped_words_hold_tokens_first(monkeypatch):
+def test_without_swap_ab_words_hold_tokens_first(monkeypatch):
     a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data = inputs(dual(256, 40, 128, 2), seed=1)
     calls = []
-    form = dual(256, 40, 128, 2).oriented(True)
-    monkeypatch.setattr(submission, "kernel_for", lambda *_: (calls.append, form))
-    submission.custom_kernel(data)
+    monkeypatch.setattr(submission, "kernel_for", lambda *_: calls.append)
+    groups, _ = submission.unpack(data)
+    submission.launch(submission.problem_of(data, groups), groups, Config(swap_ab=False))
     found = [ctypes.c_int64.from_address(p).value for p in calls[0].__c_pointers__()]
     addresses = [t.data_ptr() for t in (a, sfa, b1, sfb1, b2, sfb2, c)]
     assert found == [*addresses, 40, 256, 128, 2, 256]
@@ -372,7 +369,7 @@ def test_swapped_words_hold_tokens_first(monkeypatch):
 def test_a_gemv_has_the_matrix_as_weights(monkeypatch):
     a, b, _, _, sfa, sfb, c = data = inputs(gemv(256, 64, 2), seed=1)
     calls = []
-    monkeypatch.setattr(submission, "kernel_for", lambda problem, _: (calls.append, problem))
+    monkeypatch.setattr(submission, "kernel_for", lambda *_: calls.append)
     submission.custom_kernel(data)
     found = [ctypes.c_int64.from_address(p).value for p in calls[0].__c_pointers__()]
     assert found == [*(t.data_ptr() for t in (a, sfa, b, sfb, c)), 256, 1, 64, 2, 128]

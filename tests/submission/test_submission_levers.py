@@ -32,36 +32,36 @@ SCHEDULES = (None, "early", "late", "random:1", "random:2")
 CASES = {
     "one CTA": (Config(), gemm(256, 100, 1088)),
     "pair": (Config(cta_group=2), gemm(400, 60, 576)),
-    "wide pair": (Config(cta_group=2, column_tile=128), gemm(384, 200, 576)),
-    "256 tokens": (Config(column_tile=256), gemm(144, 250, 512)),
-    "192 tokens": (Config(column_tile=192), gemm(144, 380, 320)),
+    "wide pair": (Config(cta_group=2, tile_n=128), gemm(384, 200, 576)),
+    "256 tokens": (Config(tile_n=256), gemm(144, 250, 512)),
+    "192 tokens": (Config(tile_n=192), gemm(144, 380, 320)),
     "two accumulators": (Config(persistent=True), gemm(384, 200, 512, 2)),
     "shared weights": (Config(cluster_n=2), gemm(272, 200, 1024)),
     "pairs that share weights": (Config(cta_group=2, cluster_n=2), gemm(640, 200, 512)),
-    "K split": (Config(split_k=4, column_tile=128), gemm(256, 100, 2112)),
+    "K split": (Config(split_k=4, tile_n=128), gemm(256, 100, 2112)),
     "K split of 4": (Config(split_k=4), gemm(258, 64, 2368)),
     "K split of pairs": (Config(cta_group=2, split_k=2), gemm(512, 128, 1024)),
     "K split of a dual": (Config(split_k=2), dual(256, 128, 1024)),
     "gate first": (Config(), dual(256, 70, 1024)),
     "gate of a short K": (Config(), dual(256, 64, 256)),
     "narrow stores": (Config(), gemm(130, 37, 192, 3)),
-    "tokens as rows": (Config(swap_ab=True), gemm(200, 300, 1088, 2)),
+    "tokens as rows": (Config(swap_ab=False), gemm(200, 300, 1088, 2)),
     "tokens as rows of pairs that share them": (
-        Config(swap_ab=True, cta_group=2, cluster_n=2),
+        Config(swap_ab=False, cta_group=2, cluster_n=2),
         dual(272, 400, 1088),
     ),
-    "tokens as rows, K split of a dual": (Config(swap_ab=True, split_k=4), dual(80, 40, 1280)),
-    "tokens as rows, narrow stores": (Config(swap_ab=True), dual(130, 37, 192, 3)),
+    "tokens as rows, K split of a dual": (Config(swap_ab=False, split_k=4), dual(80, 40, 1280)),
+    "tokens as rows, narrow stores": (Config(swap_ab=False), dual(130, 37, 192, 3)),
     "tokens as rows, two accumulators": (
-        Config(swap_ab=True, column_tile=192, persistent=True),
+        Config(swap_ab=False, tile_n=192, persistent=True),
         group((200, 380, 512), (30, 200, 320)),
     ),
     "groups": (
-        Config(cta_group=2, column_tile=256, persistent=True),
+        Config(cta_group=2, tile_n=256, persistent=True),
         group((40, 256, 256), (200, 384, 512), (130, 512, 768)),
     ),
-    "vector": (Config(column_tile=8, ctas_per_sm=2), gemv(300, 4096, 2)),
-    "vector, K split": (Config(column_tile=8, split_k=4), gemv(300, 4096, 2)),
+    "vector": (Config(tile_n=8, ctas_per_sm=2), gemv(300, 4096, 2)),
+    "vector, K split": (Config(tile_n=8, split_k=4), gemv(300, 4096, 2)),
 }
 
 
@@ -90,12 +90,12 @@ def four_sms(monkeypatch):
 @pytest.mark.parametrize("pair", [1, 2])
 def test_a_persistent_cluster_walks_several_tiles(four_sms, tile, accumulators, rows, pair):
     """The pipelines' phases wrap, and a tile may be in another group than the one before."""
-    config = Config(cta_group=pair, column_tile=tile, persistent=True)
+    config = Config(cta_group=pair, tile_n=tile, persistent=True)
     problem = group((100, 384, 320), (64, rows, 1088), (300, rows, 320))
     plan, waves = submission.make_plan(config, problem), submission.waves_of(config, problem)
-    assert plan.tmem.num_accumulators == accumulators
+    assert plan.num_acc_stages == accumulators
     assert waves > 2 * accumulators  # one is taken a third time, in the phase of the first
-    assert 2 * waves > plan.smem.num_stages  # a tile has two k-tiles or five
+    assert 2 * waves > plan.num_stages  # a tile has two k-tiles or five
     verify(problem, config, schedule="random:7")
 
 
@@ -103,7 +103,7 @@ def test_a_persistent_cluster_shares_weights_over_several_tiles(four_sms):
     config = Config(cluster_n=2, persistent=True)
     problem = gemm(384, 300, 832)
     plan, waves = submission.make_plan(config, problem), submission.waves_of(config, problem)
-    assert waves > 2 * plan.tmem.num_accumulators and 4 * waves > plan.smem.num_stages
+    assert waves > 2 * plan.num_acc_stages and 4 * waves > plan.num_stages
     verify(problem, config, schedule="late")
 
 
@@ -112,17 +112,17 @@ def test_who_has_a_tile_less_fills_fewer_stages(four_sms, monkeypatch):
     a stage for the quarter of them that has a tile more, rounded down.
     """
     config, problem, filled = Config(persistent=True), gemm(9 * 128, 64, 2048), defaultdict(set)
-    smem, issue = submission.make_plan(config, problem).smem, Checked.issue
+    plan, issue = submission.make_plan(config, problem), Checked.issue
 
     def watched(machine, operation, warp, apply):
         if isinstance(operation, TmaLoad):
             for place in operation.places:
-                filled[place.cta.index].add(place.offset // smem.stage.size)
+                filled[place.cta.index].add(place.offset // plan.stage_bytes)
         issue(machine, operation, warp, apply)
 
     monkeypatch.setattr(Checked, "issue", watched)
     verify(problem, config, schedule="random:3")
-    assert smem.num_stages == 5
+    assert plan.num_stages == 5
     assert [len(stages) for _, stages in sorted(filled.items())] == [3, 3, 3, 5]
 
 
@@ -132,8 +132,8 @@ def test_a_dual_without_a_last_tile_has_stages_enough(four_sms, monkeypatch):
     """
     monkeypatch.setattr(submission, "clusters_at_once", lambda size: 5 // size)
     monkeypatch.setattr(submission, "SMEM_BYTES", 168 * 1024)
-    config, problem = Config(column_tile=64, persistent=True), dual(6 * 128, 64, 1024)
-    assert submission.make_plan(config, problem).smem.num_stages == 3
+    config, problem = Config(tile_n=64, persistent=True), dual(6 * 128, 64, 1024)
+    assert submission.make_plan(config, problem).num_stages == 3
     assert submission.waves_of(config, problem) == 2
     verify(problem, config)
 
@@ -174,7 +174,7 @@ def test_sampled_pair(pair):
 def excluded(pair: dict) -> bool:
     """Pairs that the constraints exclude, stated a second time from the hardware's limits."""
     get = {field.name: None for field in dataclasses.fields(Config)} | pair
-    tile, pairs, split = get["column_tile"], get["cta_group"] == 2, get["split_k"] or 1
+    tile, pairs, split = get["tile_n"], get["cta_group"] == 2, get["split_k"] or 1
     reasons = [
         tile == 8 and (pairs or get["cluster_n"] == 2),
         tile == 48 and get["cluster_n"] == 2,

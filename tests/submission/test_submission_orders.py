@@ -10,13 +10,13 @@ from submission import Config, Problem
 from tests.submission.submission_support import dual, gemm, group, inputs, run
 
 MECHANISMS: dict[str, tuple[Problem, Config]] = {
-    "one CTA": (gemm(128, 64, 1024), Config(column_tile=64)),
-    "pair": (gemm(256, 64, 1024), Config(column_tile=64, cta_group=2)),
-    "multicast": (gemm(128, 128, 1024), Config(column_tile=64, cluster_n=2)),
-    "K split": (gemm(128, 64, 1024), Config(column_tile=64, split_k=2)),
-    "dual": (dual(128, 64, 1024), Config(column_tile=64)),
-    "group": (group((64, 128, 512), (48, 256, 256)), Config(column_tile=64)),
-    "persistent": (gemm(128 * 160, 64, 512), Config(column_tile=64, persistent=True)),
+    "one CTA": (gemm(128, 64, 1024), Config(tile_n=64)),
+    "pair": (gemm(256, 64, 1024), Config(tile_n=64, cta_group=2)),
+    "multicast": (gemm(128, 128, 1024), Config(tile_n=64, cluster_n=2)),
+    "K split": (gemm(128, 64, 1024), Config(tile_n=64, split_k=2)),
+    "dual": (dual(128, 64, 1024), Config(tile_n=64)),
+    "group": (group((64, 128, 512), (48, 256, 256)), Config(tile_n=64)),
+    "persistent": (gemm(128 * 160, 64, 512), Config(tile_n=64, persistent=True)),
 }
 
 

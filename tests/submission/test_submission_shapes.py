@@ -62,10 +62,10 @@ def test_other_values(name, kind):
 @pytest.mark.parametrize(
     "problem, config",
     [
-        (gemm(512, 64, 512), Config(column_tile=64)),
-        (gemm(512, 64, 512), Config(column_tile=64, cta_group=2)),
-        (dual(512, 64, 512), Config(column_tile=64, cluster_n=1)),
-        (group((64, 512, 512), (64, 256, 512)), Config(column_tile=64)),
+        (gemm(512, 64, 512), Config(tile_n=64)),
+        (gemm(512, 64, 512), Config(tile_n=64, cta_group=2)),
+        (dual(512, 64, 512), Config(tile_n=64, cluster_n=1)),
+        (group((64, 512, 512), (64, 256, 512)), Config(tile_n=64)),
     ],
 )
 def test_of_clusters_that_do_the_same_one_is_checked(problem, config):
@@ -87,7 +87,7 @@ def test_of_a_second_launch_none_is_checked_and_as_much_is_known(monkeypatch):
         finish(observer)
 
     monkeypatch.setattr(Observer, "finish", noted)
-    config = Config(column_tile=64, cta_group=2)
+    config = Config(tile_n=64, cta_group=2)
     followed = []
     for check in (True, "all"):
         gpu = b200.install(check=check)
@@ -103,7 +103,7 @@ def test_of_a_second_launch_none_is_checked_and_as_much_is_known(monkeypatch):
 
 def test_remarks_on_a_cluster_are_made_in_a_second_launch_too():
     """A tile that is not full: a part of a load, and of an accumulator, is not used."""
-    config, said = Config(column_tile=64, cta_group=2), []
+    config, said = Config(tile_n=64, cta_group=2), []
     followed = []
     for check in (True, "all"):
         gpu = b200.install(check=check)
@@ -124,18 +124,18 @@ def test_smallest_sizes(problem):
 
 def test_a_gemm_with_one_column_is_no_gemv():
     """b has 1 row, not 128 of which one counts."""
-    verify(gemm(1, 130, 256, batch=2))
+    verify(gemm(1, 130, 256, l=2))
 
 
 def test_a_gemm_with_128_rows_and_one_token():
-    verify(gemm(128, 1, 256, batch=2))
+    verify(gemm(128, 1, 256, l=2))
 
 
 def test_many_groups():
     verify(group(*((8 + 8 * (g % 3), 128, 64 + 64 * (g % 2)) for g in range(24))))
 
 
-@pytest.mark.parametrize("config", [Config(column_tile=8), Config(swap_ab=True)], ids=str)
+@pytest.mark.parametrize("config", [Config(tile_n=8), Config(swap_ab=False)], ids=str)
 def test_silu_of_small_and_of_large_gates(config):
     """One product of each sum is not 0. Gates are 0 to 192 of either sign, for powers up to 2^277,
     which fp32 does not have; float64 says what comes out, but for a rounding to fp16.

@@ -8,8 +8,8 @@ from typing import Any
 
 FOUR_CTAS = (4, 2, 1, 1, 1, 1, 1, 1)  # clusters at a time on a chip so small that tiles queue up
 PLAIN = {
-    "column_tile": 64,
-    "swap_ab": False,
+    "tile_n": 64,
+    "swap_ab": True,
     "cta_group": 1,
     "split_k": 1,
     "cluster_n": 1,
@@ -35,7 +35,7 @@ class Asked:
 ASKED = {
     "one CTA": Asked("gemm", "m: 64; n: 128; k: 512; l: 1"),
     "one CTA, stages filled again": Asked("gemm", "m: 64; n: 128; k: 2304; l: 1"),
-    "pair": Asked("gemm", "m: 256; n: 256; k: 256; l: 1", {"column_tile": 256, "cta_group": 2}),
+    "pair": Asked("gemm", "m: 256; n: 256; k: 256; l: 1", {"tile_n": 256, "cta_group": 2}),
     "shared weights": Asked("gemm", "m: 128; n: 128; k: 512; l: 1", {"cluster_n": 2}),
     "K split": Asked("gemm", "m: 64; n: 128; k: 512; l: 1", {"split_k": 2}),
     "dual": Asked("dual", "m: 64; n: 128; k: 512; l: 1"),

@@ -16,7 +16,7 @@ from tests.submission import submission_support as support
 RUNS = 5
 CASES = {
     "gemm": (support.gemm(256, 64, 2304), submission.Config()),
-    "K split": (support.gemm(128, 128, 4096), submission.Config(column_tile=128, split_k=2)),
+    "K split": (support.gemm(128, 128, 4096), submission.Config(tile_n=128, split_k=2)),
     "dual, persistent": (support.dual(128, 64, 1536, 4), submission.Config(persistent=True)),
     "CTA pair": (support.gemm(256, 64, 1024, 2), submission.Config(cta_group=2)),
 }
