@@ -79,7 +79,7 @@ NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32, to a relative (|x| + 6) 2^
     A K split adds its parts in one order, so results do not depend on timing.
 """
 
-import ctypes
+import array
 import functools
 import itertools
 import os
@@ -158,8 +158,7 @@ class GemmShape(NamedTuple):
     l: int
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """What is to be computed for each group, as the top of the file names it."""
 
     num_products: int
@@ -167,8 +166,7 @@ class Problem:
     is_gemv: bool = False  # A is the first of GEMV_ROWS rows
 
 
-@dataclass(frozen=True)
-class MmaProblem:
+class MmaProblem(NamedTuple):
     """A problem with its operands where the MMA has them."""
 
     num_a: int  # operands
@@ -783,20 +781,21 @@ def parameter_bytes(num_operands: int, num_groups: int) -> int:
 
 
 class Words:
-    """64-bit integers as one argument of a compiled function, by the DSL's protocol JitArgument."""
+    """64-bit integers as one argument of a compiled function, by the DSL's protocol JitArgument: a
+    struct, since the host spends time on each argument."""
 
-    def __init__(self, values: Sequence[int]):
-        self.memory = (ctypes.c_int64 * len(values))(*values)
+    def __init__(self, values: list[int]):
+        self.memory = array.array("q", values)
 
     def __c_pointers__(self):
-        start = ctypes.addressof(self.memory)
-        return list(range(start, start + ctypes.sizeof(self.memory), 8))
+        return [self.memory.buffer_info()[0]]
 
     def __get_mlir_types__(self):
-        return [Int64.mlir_type] * len(self.memory)
+        return [llvm.StructType.get_literal([Int64.mlir_type] * len(self.memory))]
 
     def __new_from_mlir_values__(self, values):
-        return [Int64(value) for value in values]
+        count = range(len(self.memory))
+        return [Int64(llvm.extractvalue(Int64.mlir_type, values[0], [i])) for i in count]
 
 
 # ---- what a CTA knows at run time ----------------------------------------------------------------
@@ -1720,12 +1719,6 @@ def compile_kernel(plan: Plan):
     return cute.compile(Kernel(plan).launch, Words(words))
 
 
-@functools.cache
-def kernel_for(problem: Problem, config: Config):
-    """Kernel.launch for a problem in a configuration."""
-    return compile_kernel(check(config, problem))
-
-
 # ---- input ---------------------------------------------------------------------------------------
 
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
@@ -1862,13 +1855,16 @@ PROBLEMS: dict[tuple, Problem] = {}  # of inputs that were found right, by what 
 
 def problem_of(data, groups: Groups) -> Problem:
     """As `read_problem`; what was found right once is known by its form."""
-    tensors = [tensor for group in groups for tensor in group.values()]
     try:
-        form = [(t.shape, t.stride(), t.dtype, t.device) for t in tensors]
-        key = len(data), *map(tuple, data[3] if len(data) == 4 else ()), *form
-    except (AttributeError, TypeError):
-        return read_problem(data, groups)  # which says what is wrong
-    problem = PROBLEMS.get(key)
+        form = [
+            (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+            for tensors in groups
+            for tensor in tensors.values()
+        ]
+        key = len(data), *(data[3] if len(data) == 4 else ()), *form
+        problem = PROBLEMS.get(key)
+    except (AttributeError, TypeError):  # no tensor, or not to be hashed
+        return read_problem(data, groups)
     if problem is None:
         problem = PROBLEMS[key] = read_problem(data, groups)
     return problem
@@ -1878,6 +1874,12 @@ def problem_of(data, groups: Groups) -> Problem:
 
 
 @functools.cache
+def kernel_for(problem: Problem, config: Config):
+    """Kernel.launch for a problem in a configuration, and the order of its words."""
+    kernel = compile_kernel(check(config, problem))
+    return kernel, order_of_words(problem, config.swap_ab)
+
+
 def order_of_words(problem: Problem, swap_ab: bool) -> list[tuple[int, list[str], tuple]]:
     """Of each group, those with the longest tiles first, its number, the names of the operands as
     the MMA has them, and the sizes that follow their addresses."""
@@ -1892,18 +1894,29 @@ def order_of_words(problem: Problem, swap_ab: bool) -> list[tuple[int, list[str]
 
 def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
     """The launch for the tensors of each group; ValueError if one has an illegal address."""
-    kernel = kernel_for(problem, config)
+    kernel, order = kernel_for(problem, config)
     words = []
-    for group, keys, sizes in order_of_words(problem, config.swap_ab):
+    bits = 0
+    for group, keys, sizes in order:
         tensors = groups[group]
         for key in keys:
             address = tensors[key].data_ptr()
-            if address % 32:  # TMA takes 16 bytes, stores of 16 fp16 take 32
-                name = name_of(key, group, groups)
-                raise ValueError(f"{name}: expected an address of 32 bytes, found {address:#x}")
+            bits |= address
             words.append(address)
         words += sizes
+    if bits % 32:
+        check_addresses(groups)
     return functools.partial(kernel, Words(words))
+
+
+def check_addresses(groups: Groups) -> None:
+    """TMA takes addresses of 16 bytes, stores of 16 fp16 take 32."""
+    for group, tensors in enumerate(groups):
+        for key, tensor in tensors.items():
+            address = tensor.data_ptr()
+            if address % 32:
+                name = name_of(key, group, groups)
+                raise ValueError(f"{name}: expected an address of 32 bytes, found {address:#x}")
 
 
 # ---- cost model and pick -------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def measure(problem: str, args: dict) -> tuple[float, float, float, float]:
     groups, _ = submission.unpack(data)
     form = submission.problem_of(data, groups)
     config = submission.pick(form)
-    kernel = submission.kernel_for(form, config)
+    kernel, _ = submission.kernel_for(form, config)
     count = sum(len(operands) + 5 for operands in submission.operands_of(form))
 
     return (

@@ -33,7 +33,7 @@ SHOWN = ("UTMALDG", "UTCOMMA", "UTCCP", "UTCBAR")
 
 
 def sass_of(problem: submission.Problem, config: submission.Config, tool: str) -> list[str]:
-    cubin = submission.kernel_for(problem, config).__cubin__
+    cubin = submission.kernel_for(problem, config)[0].__cubin__
     return disassemble(cubin if isinstance(cubin, bytes) else cubin.encode("latin-1"), tool)
 
 

@@ -49,7 +49,7 @@ for data, fields in work:
     groups, _ = submission.unpack(data)
     problem = submission.problem_of(data, groups)
     config = submission.Config(**fields) if fields else submission.pick(problem)
-    function = submission.kernel_for(problem, config)
+    function, _ = submission.kernel_for(problem, config)
     cubin = function.__cubin__
     cubin = cubin if isinstance(cubin, bytes) else cubin.encode("latin-1")
     found.append((vars(config), function.__ptx__, cubin))

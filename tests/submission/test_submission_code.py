@@ -30,7 +30,7 @@ import submission
 cases, path = pickle.load(sys.stdin.buffer), sys.argv[1]
 code = []
 for problem, config in cases:
-    function = submission.kernel_for(problem, config)
+    function, _ = submission.kernel_for(problem, config)
     cubin = function.__cubin__
     code.append((function.__ptx__, cubin if isinstance(cubin, bytes) else cubin.encode("latin-1")))
 with open(path, "wb") as file:

@@ -339,37 +339,48 @@ def test_most_lever_settings_are_legal_somewhere():
             assert legal_pair({name: value}, rng), f"{name}={value}"
 
 
+def words_of_calls(monkeypatch) -> list:
+    """What compiled functions are called with from now on; none is compiled."""
+    calls: list = []
+
+    def kernel_for(problem, config):
+        return calls.append, submission.order_of_words(problem, config.swap_ab)
+
+    monkeypatch.setattr(submission, "kernel_for", kernel_for)
+    return calls
+
+
+def words_in(argument) -> list[int]:
+    """As a compiled function reads them."""
+    (pointer,) = argument.__c_pointers__()
+    return list((ctypes.c_int64 * len(argument.memory)).from_address(pointer))
+
+
 def test_words_hold_addresses_and_sizes_the_longest_tiles_first(monkeypatch):
     data = inputs(group((8, 128, 64), (16, 256, 128)), seed=1)
-    calls = []
-    monkeypatch.setattr(submission, "kernel_for", lambda *_: calls.append)
+    calls = words_of_calls(monkeypatch)
     assert submission.custom_kernel(data) == [data[0][0][2], data[0][1][2]]
-    ((words,),) = (calls,)
-    found = [ctypes.c_int64.from_address(p).value for p in words.__c_pointers__()]
+    (argument,) = calls
     expected = []
     for (a, b, c), (sfa, sfb), (tokens, rows, k) in zip(
         data[0][::-1], data[2][::-1], ((16, 256, 128), (8, 128, 64))
     ):
         expected += [tensor.data_ptr() for tensor in (b, sfb, a, sfa, c)]
         expected += [rows, tokens, k, 1, tokens]
-    assert found == expected
+    assert words_in(argument) == expected
 
 
 def test_without_swap_ab_words_hold_tokens_first(monkeypatch):
     a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data = inputs(dual(256, 40, 128, 2), seed=1)
-    calls = []
-    monkeypatch.setattr(submission, "kernel_for", lambda *_: calls.append)
+    calls = words_of_calls(monkeypatch)
     groups, _ = submission.unpack(data)
     submission.launch(submission.problem_of(data, groups), groups, Config(swap_ab=False))
-    found = [ctypes.c_int64.from_address(p).value for p in calls[0].__c_pointers__()]
     addresses = [t.data_ptr() for t in (a, sfa, b1, sfb1, b2, sfb2, c)]
-    assert found == [*addresses, 40, 256, 128, 2, 256]
+    assert words_in(calls[0]) == [*addresses, 40, 256, 128, 2, 256]
 
 
 def test_a_gemv_has_the_matrix_as_weights(monkeypatch):
     a, b, _, _, sfa, sfb, c = data = inputs(gemv(256, 64, 2), seed=1)
-    calls = []
-    monkeypatch.setattr(submission, "kernel_for", lambda *_: calls.append)
+    calls = words_of_calls(monkeypatch)
     submission.custom_kernel(data)
-    found = [ctypes.c_int64.from_address(p).value for p in calls[0].__c_pointers__()]
-    assert found == [*(t.data_ptr() for t in (a, sfa, b, sfb, c)), 256, 1, 64, 2, 128]
+    assert words_in(calls[0]) == [*(t.data_ptr() for t in (a, sfa, b, sfb, c)), 256, 1, 64, 2, 128]
