@@ -85,7 +85,8 @@ def test_ranges_that_are_not_the_ladders_are_found(copy):
     first = next(r for r in records if r["parity"] == "odd")
     first["time_us"] *= 1.1
     points.write_text("".join(json.dumps(record) + "\n" for record in records))
-    said = "b200/clock/published_errors.json is not what docs/results/ladder.jsonl says"
+    results = "docs/results/ladder.jsonl and docs/results/cuda-cores.json"
+    said = f"b200/clock/published_errors.json is not what {results} say"
     assert said in figures.problems(copy)
     path, text = figures.errors_file(copy)
     path.write_text(text)

@@ -51,6 +51,7 @@ PUBLISHED = (  # of what the project keeps points of, docs/results/ladder.jsonl
     "gau-nernst/gpu-mode-kernels, aee9cda, folder nvidia: times on a B200; eval.py ladder,"
     " docs/results/ladder.jsonl, the odd half of the versions"
 )
+OTHERS = "; kernels of docs/results/cuda-cores.json, each with its source"
 
 
 Name = TypeVar("Name", bound=Hashable)
@@ -296,15 +297,20 @@ def shapes(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def published_errors(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What b200/clock/spread.py makes ranges of: the errors of the odd half by kind of kernel."""
+def published_errors(
+    records: Iterable[dict[str, Any]], others: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
+    """What b200/clock/spread.py makes ranges of: the errors of the odd half and of other kernels,
+    by kind of kernel. others: the kernels of docs/results/cuda-cores.json.
+    """
     odd = [r for r in records if r["parity"] == "odd" and r.get("time_us") is not None]
-    by_kind = groups(odd, operator.itemgetter("kind"))
+    outside = [{**other, "time_us": other["modelled_us"]} for other in others]
+    by_kind = groups([*odd, *outside], operator.itemgetter("kind"))
     return {
         "what": "modelled over published time, less one, of B200 kernels nothing was fitted to",
-        "source": PUBLISHED,
+        "source": PUBLISHED + (OTHERS if others else ""),
         "grade": "published",
-        "clocks": sorted({r["clock"] for r in odd}),
+        "clocks": sorted({r["clock"] for r in (*odd, *outside)}),
         "errors": {k: sorted(round(error(r), 4) for r in by_kind[k]) for k in sorted(by_kind)},
     }
 

@@ -170,6 +170,22 @@ def public_kernels(record: dict) -> str:
     return markdown.table(header, rows)
 
 
+def cuda_cores(record: dict) -> str:
+    rows = [
+        (
+            k["kernel"],
+            k["shape"],
+            k["timing"],
+            f"{k['published_us']:.2f}",
+            f"{k['modelled_us']:.2f}",
+            f"{error(k):+.0%}",
+        )
+        for k in record["kernels"]
+    ]
+    header = ("kernel", "shape", "published as", "published us", "modelled us", "error")
+    return markdown.table(header, rows)
+
+
 # --- measured on an H200 ------------------------------------------------------------------------
 
 
@@ -341,7 +357,7 @@ TABLES = {
         beliefs.chip,
         "`b200/clock/constants.toml`",
     ),
-    "beliefs-clock": Table(LADDER, ("ladder.jsonl",), beliefs.clock),
+    "beliefs-clock": Table(LADDER, ("ladder.jsonl", "cuda-cores.json"), beliefs.clock),
     "beliefs-differences": Table(LADDER, ("ladder.jsonl",), beliefs.differences),
     "beliefs-kernel": Table(
         ABLATION,
@@ -368,6 +384,11 @@ TABLES = {
         "(public-kernels.json: times of single runs, entered by hand; docs/timing.md says how)",
         ("public-kernels.json",),
         public_kernels,
+    ),
+    "cuda-cores": Table(
+        "(cuda-cores.json: times of single runs, entered by hand; docs/timing.md says how)",
+        ("cuda-cores.json",),
+        cuda_cores,
     ),
     **{
         what: Table(
