@@ -1,18 +1,18 @@
 """An NVFP4 dual gemm in Gluon: c = silu(a b1^T) * (a b2^T), a tile of 128 x 64 a CTA, two stages.
 
 All four warps do everything: one thread asks for the loads and the MMAs, all bring the scales to
-tensor memory. m is a multiple of 128, n of 64, k of 256. `custom_kernel` is what eval.py calls.
+tensor memory. A TMA load gives zeros beyond m, n and k. `custom_kernel` is what eval.py calls.
 Run it without a B200: python eval.py test dual --submission docs/examples/dual_gluon.py
 """
 
 import torch
+import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.blackwell import (
     TensorMemoryLayout,
     TensorMemoryScalesLayout,
     allocate_tensor_memory,
-    fence_async_shared,
     mbarrier,
     tcgen05_commit,
     tcgen05_mma_scaled,
@@ -35,14 +35,15 @@ def load(k, stage, row, column, a, b1, b2, a_bufs, b1_bufs, b2_bufs, full):
 
 
 @gluon.jit
-def bring_scales(scales, first_row, k, K, tmem, BLOCK: gl.constexpr):
+def bring_scales(scales, first_row, end, k, K, tmem, BLOCK: gl.constexpr):
     """Scale factors of a K-step, a row a thread, from global to tensor memory."""
     rows: gl.constexpr = tmem.shape[0]
     blocks: gl.constexpr = tmem.shape[1]
     lay: gl.constexpr = gl.BlockedLayout([1, blocks], [32, 1], [gl.num_warps(), 1], [1, 0])
     i = first_row + gl.arange(0, rows, layout=gl.SliceLayout(1, lay))
     j = k // BLOCK + gl.arange(0, blocks, layout=gl.SliceLayout(0, lay))
-    found = gl.load(scales + i[:, None] * (K // BLOCK) + j[None, :])
+    inside = (i < end)[:, None] & (j < K // BLOCK)[None, :]
+    found = gl.load(scales + i[:, None] * (K // BLOCK) + j[None, :], inside, 0.0)
     tmem.store(gl.convert_layout(found, tmem.get_reg_layout()))
 
 
@@ -52,11 +53,10 @@ def dual_gemm(a, b1, b2, c, sfa, sfb1, sfb2, STEP: gl.constexpr, BLOCK: gl.const
     columns: gl.constexpr = b1.block_type.shape[0]
     row = gl.program_id(0) * rows
     column = gl.program_id(1) * columns
-    K = a.shape[1] * 2
+    M, N, K = a.shape[0], b1.shape[0], a.shape[1] * 2
     a_bufs = gl.allocate_shared_memory(a.dtype, [2] + a.block_type.shape, a.layout)
     b1_bufs = gl.allocate_shared_memory(b1.dtype, [2] + b1.block_type.shape, b1.layout)
     b2_bufs = gl.allocate_shared_memory(b2.dtype, [2] + b2.block_type.shape, b2.layout)
-    c_smem = gl.allocate_shared_memory(c.dtype, c.block_type.shape, c.layout)
     full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     done = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     for i in gl.static_range(2):
@@ -76,9 +76,9 @@ def dual_gemm(a, b1, b2, c, sfa, sfb1, sfb2, STEP: gl.constexpr, BLOCK: gl.const
         stage = step % 2
         if k + STEP < K:  # the other stage is free: the MMAs of the step before are done
             load(k + STEP, 1 - stage, row, column, a, b1, b2, a_bufs, b1_bufs, b2_bufs, full)
-        bring_scales(sfa, row, k, K, ta, BLOCK)
-        bring_scales(sfb1, column, k, K, t1, BLOCK)
-        bring_scales(sfb2, column, k, K, t2, BLOCK)
+        bring_scales(sfa, row, M, k, K, ta, BLOCK)
+        bring_scales(sfb1, column, N, k, K, t1, BLOCK)
+        bring_scales(sfb2, column, N, k, K, t2, BLOCK)
         mbarrier.wait(full.index(stage), step // 2 & 1)
         x = a_bufs.index(stage)
         y1 = b1_bufs.index(stage).permute((1, 0))
@@ -88,16 +88,19 @@ def dual_gemm(a, b1, b2, c, sfa, sfb1, sfb2, STEP: gl.constexpr, BLOCK: gl.const
         tcgen05_commit(done)
         mbarrier.wait(done, step & 1)
 
-    left, right = p1.load(), p2.load()
-    c_smem.store((left / (1 + gl.exp(-left)) * right).to(c.dtype))
-    fence_async_shared()
-    tma.async_store(c, [row, column], c_smem)
-    tma.store_wait(pendings=0)
+    lay: gl.constexpr = p1.get_reg_layout()
+    left, right = p1.load(lay), p2.load(lay)
+    i = row + gl.arange(0, rows, layout=gl.SliceLayout(1, lay))
+    j = column + gl.arange(0, columns, layout=gl.SliceLayout(0, lay))
+    inside = (i < M)[:, None] & (j < N)[None, :]
+    found = left / (1 + gl.exp(-left)) * right
+    gl.store(c + i[:, None] * N + j[None, :], found.to(gl.float16), inside)
 
 
-def described(matrix, rows, columns, dtype):
-    layout = gl.NVMMASharedLayout.get_default_for([rows, columns], dtype)
-    return TensorDescriptor.from_tensor(matrix, [rows, columns], layout)
+def described(codes, rows):
+    box = [rows, STEP // 2]
+    layout = gl.NVMMASharedLayout.get_default_for(box, gl.uint8)
+    return TensorDescriptor.from_tensor(codes.view(torch.uint8), box, layout)
 
 
 def custom_kernel(data):
@@ -105,11 +108,10 @@ def custom_kernel(data):
     a, b1, b2, sfa, sfb1, sfb2, _, _, _, c = data
     m, n, l = c.shape
     for i in range(l):
-        codes = [
-            described(x[:, :, i].view(torch.uint8), rows, STEP // 2, gl.uint8)
-            for x, rows in ((a, ROWS), (b1, COLUMNS), (b2, COLUMNS))
-        ]
-        result = described(c[:, :, i], ROWS, COLUMNS, gl.float16)
-        factors = (x[:, :, i] for x in (sfa, sfb1, sfb2))
-        dual_gemm[(m // ROWS, n // COLUMNS)](*codes, result, *factors, STEP, BLOCK, num_warps=4)
+        codes = (
+            described(x[:, :, i], rows) for x, rows in ((a, ROWS), (b1, COLUMNS), (b2, COLUMNS))
+        )
+        others = (x[:, :, i] for x in (c, sfa, sfb1, sfb2))
+        grid = (triton.cdiv(m, ROWS), triton.cdiv(n, COLUMNS))
+        dual_gemm[grid](*codes, *others, STEP, BLOCK, num_warps=4)
     return c

@@ -33,17 +33,19 @@ def gemv(
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, COLUMNS)
     bytes_, blocks = tl.arange(0, STEP // 2), tl.arange(0, STEP // BLOCK)
-    row = (batch * M + rows)[:, None]  # of all batches
+    row = (batch * M + tl.minimum(rows, M - 1))[:, None]  # of all batches
     column = (batch * PADDED + columns)[:, None]
     sums = tl.zeros((ROWS, COLUMNS), tl.float32)
     for k in range(0, K, STEP):
-        x = tl.load(a + row * (K // 2) + k // 2 + bytes_[None, :])
-        y = tl.load(b + column * (K // 2) + k // 2 + bytes_[None, :])
-        x_scale = tl.load(sfa + row * (K // BLOCK) + k // BLOCK + blocks[None, :])
-        y_scale = tl.load(sfb + column * (K // BLOCK) + k // BLOCK + blocks[None, :])
+        i, j = (k // 2 + bytes_)[None, :], (k // BLOCK + blocks)[None, :]
+        there, scaled = i < K // 2, j < K // BLOCK
+        x = tl.load(a + row * (K // 2) + i, there, 0)
+        y = tl.load(b + column * (K // 2) + i, there, 0)
+        x_scale = tl.load(sfa + row * (K // BLOCK) + j, scaled, 0.0)
+        y_scale = tl.load(sfb + column * (K // BLOCK) + j, scaled, 0.0)
         sums = tl.dot_scaled(x, x_scale, "e2m1", y.T, y_scale, "e2m1", sums)
     first = tl.sum(tl.where(columns[None, :] == 0, sums, 0.0), 1)
-    tl.store(c + batch * M + rows, first.to(tl.float16))
+    tl.store(c + batch * M + rows, first.to(tl.float16), rows < M)
 
 
 def custom_kernel(data):
@@ -52,6 +54,6 @@ def custom_kernel(data):
     m, _, l = c.shape
     k = a.shape[1] * 2
     codes = (tensor.view(torch.uint8) for tensor in (a, b))
-    grid = (m // ROWS, l)
+    grid = (triton.cdiv(m, ROWS), l)
     gemv[grid](*codes, sfa, sfb, c, m, k, PADDED, ROWS, COLUMNS, STEP, BLOCK, num_stages=3)
     return c

@@ -11,8 +11,8 @@ from tests import ROOT
 pytest.importorskip("triton", minversion="3.8")
 
 EXAMPLES = {
-    "gemv_triton.py": ("gemv", "m: 128; k: 768; l: 2"),
-    "dual_gluon.py": ("dual", "m: 128; n: 128; k: 768; l: 1"),
+    "gemv_triton.py": ("gemv", "m: 135; k: 704; l: 2"),
+    "dual_gluon.py": ("dual", "m: 135; n: 75; k: 704; l: 1"),
 }
 
 
