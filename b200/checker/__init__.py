@@ -11,8 +11,8 @@ barrier. The other files:
 * Rules between launches: dependent_launch.py.
 * Rules of counts and protocols: arrivals.py, named_barriers.py, repeats.py, cancellations.py
   and register_moves.py.
-* Rules for wrong results without a wrong access: products.py, descriptor_rank.py, coverage.py,
-  idle_launch.py and quantise.py.
+* Rules for wrong results without a wrong access: products.py, descriptor_rank.py,
+  descriptor_version.py, coverage.py, idle_launch.py and quantise.py.
 * Text: naming.py names things in findings, and finding.py says how severe a finding is.
 
 Cost: `python -m tests.b200.checker.cost` prints CPU seconds of small launches without and with the

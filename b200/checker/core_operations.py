@@ -43,6 +43,7 @@ class CoreOperations(Signals):
         for name, operand in (("A", op.a), ("B", op.b)):
             if isinstance(operand, SharedOperand):
                 self.descriptors.see(record, name, operand.matrix, not operand.mn_major)
+                self.versions.see(record, name, operand.matrix)
         self.products.multiplied(record, members[0], op)
         if self.stores is not None:
             self.stores.mma(op.d.m, op.d.n, len(members))
@@ -107,6 +108,7 @@ class CoreOperations(Signals):
             f"copies {shape.rows} rows of {shape.nbytes} bytes to tensor memory",
         )
         self.descriptors.see(record, "the source", copy.matrix, True)
+        self.versions.see(record, "the source", copy.matrix)
         for cta in members:
             self._read_tile(record, cta, copy.matrix, copy.tile)
             columns = slice(column, column + shape.nbytes // 4)

@@ -22,6 +22,7 @@ from b200.checker.cancellations import Cancellations
 from b200.checker.coverage import Coverage
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
+from b200.checker.descriptor_version import DescriptorVersions
 from b200.checker.finding import ERROR, NOTE, Finding, Findings
 from b200.checker.following import Departed, Following, Left, Remark, Traces
 from b200.checker.global_memory import GlobalRules
@@ -75,6 +76,7 @@ class Observer(Mbarriers):
         self.cancellations = Cancellations(self)
         self.stores = Stores() if machine.keep_stores else None
         self.descriptors = DescriptorRanks(self)
+        self.versions = DescriptorVersions(self)
         self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there
         self.states: list[ClusterState] = []
         self.cluster: Cluster | None = None  # the cluster of the warp whose turn it is
@@ -346,6 +348,7 @@ class Observer(Mbarriers):
         """
         self.repeats.finish()
         self.arrivals.finish()
+        self.versions.finish()
         self.unwritten.tell("the launch did not come to its end")
         self.findings.tell()
 

@@ -12,6 +12,7 @@ from b200.checker.cancellations import Cancellations
 from b200.checker.coverage import Coverage
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
+from b200.checker.descriptor_version import DescriptorVersions
 from b200.checker.finding import ERROR
 from b200.checker.global_memory import GlobalRules
 from b200.checker.products import Products
@@ -46,6 +47,7 @@ class Signals(ABC):
     cancellations: Cancellations
     stores: Stores | None
     descriptors: DescriptorRanks
+    versions: DescriptorVersions
     unwritten: Unwritten
 
     @abstractmethod

@@ -127,14 +127,14 @@ def allocated(before: bool, between: bool) -> Source:
     return k
 
 
-def descriptor(k: Source, to: int, at: int, bits: int, masked: bool):
+def descriptor(k: Source, to: int, at: int, bits: int, masked: bool, version: int = 1):
     """%rd`to`: the matrix descriptor of offset `at` of the CTA's shared memory."""
     k(f"add.u32 %r11, %r1, {at};")
     if masked:
         k(f"and.b32 %r11, %r11, {MASK};")
     k("shr.u32 %r11, %r11, 4;")
     k("cvt.u64.u32 %rd11, %r11;")
-    k(f"or.b64 %rd{to}, %rd11, {bits | 1 << 16 | 1 << 46};")
+    k(f"or.b64 %rd{to}, %rd11, {bits | 1 << 16 | version << 46};")
 
 
 def own_tensor_memory(k: Source, body):
@@ -154,7 +154,7 @@ def own_tensor_memory(k: Source, body):
     k.wait("%r1+16392", 0)
 
 
-def copies_scales(masked: bool, reserved: int = 0) -> Source:
+def copies_scales(masked: bool, reserved: int = 0, version: int = 1) -> Source:
     """Each CTA copies 32 rows of 16 bytes to tensor memory and loads a column."""
     k = cluster_start()
     k("shl.b32 %r6, %r0, 4;")
@@ -162,7 +162,7 @@ def copies_scales(masked: bool, reserved: int = 0) -> Source:
     k("st.shared.v4.u32 [%r6], {%r53, %r53, %r53, %r53};")
 
     def copy():
-        descriptor(k, 20, 0, 128 >> 4 << 32 | reserved, masked)
+        descriptor(k, 20, 0, 128 >> 4 << 32 | reserved, masked, version)
         k("tcgen05.cp.cta_group::1.32x128b.warpx4 [%r4], %rd20;", "copy")
 
     own_tensor_memory(k, copy)
@@ -312,6 +312,14 @@ PLANTED = [
         "descriptor",
         ("descriptor (portability)", "the matrix descriptor of A", "PTX has no use for this field"),
         ("mma",),
+    ),
+    planted(
+        "version_of_a_descriptor",
+        "the descriptor of a scale copy has Hopper's version",
+        lambda bug: copies_scales(True, version=0 if bug else 1),
+        "descriptor",
+        ("descriptor (portability)", "has version 0, where PTX has 1", "in bits 46 to 48"),
+        ("copy",),
     ),
     planted(
         "reserved_bits_of_a_descriptor",

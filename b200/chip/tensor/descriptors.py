@@ -17,6 +17,8 @@ from b200.chip.state import CTA
 from b200.errors import Fault, Unsupported
 
 CHUNK = 16  # bytes that no swizzle separates
+VERSION = 1  # of tcgen05's descriptors, in PTX ISA table 40
+LEGAL_VERSIONS = (0, VERSION)  # 0: as wgmma's; Triton to 3.5 had it on B200s
 PERIOD = 1024  # bytes after which every swizzle pattern repeats
 
 
@@ -49,7 +51,7 @@ class MatrixDescriptor:
 
     start: offset in the CTA's shared memory; lbo, sbo: leading and stride byte offset;
     base_offset: (pattern start >> 7) & 7 where the pattern is off its natural boundary;
-    mode: swizzle code, a key of SWIZZLES.
+    mode: swizzle code, a key of SWIZZLES; version: one of LEGAL_VERSIONS, which mean the same.
     """
 
     start: int
@@ -57,6 +59,7 @@ class MatrixDescriptor:
     sbo: int
     base_offset: int
     mode: int
+    version: int = VERSION
 
 
 @lru_cache(maxsize=1 << 14)
@@ -66,8 +69,8 @@ def decode_matrix(descriptor: int, operand: str = "matrix") -> MatrixDescriptor:
     """
     where = f"{operand} descriptor {descriptor:#018x}"
     version = descriptor >> 46 & 7
-    if version != 1:
-        raise Fault(f"{where}: version (bits 46-48) is {version}, must be 1 for tcgen05")
+    if version not in LEGAL_VERSIONS:
+        raise Fault(f"{where}: version (bits 46-48) is {version}, must be {VERSION} for tcgen05")
     for first, last in ((14, 15), (30, 31), (53, 60)):
         value = descriptor >> first & ((1 << (last - first + 1)) - 1)
         if value:
@@ -84,6 +87,7 @@ def decode_matrix(descriptor: int, operand: str = "matrix") -> MatrixDescriptor:
         sbo=(descriptor >> 32 & 0x3FFF) << 4,
         base_offset=descriptor >> 49 & 7,
         mode=mode,
+        version=version,
     )
 
 

@@ -12,6 +12,7 @@ of a launch, and said once in a process.
 - A TMA load overwrites what the warp itself has read through the generic proxy. In Gluon, where a
   program places its buffers and `fence_async_shared` itself, only the address of tensor memory
   counts, which a kernel reads at its first line.
+- A matrix descriptor has version 0. Triton to 3.5 leaves it as in Hopper's descriptors.
 - Lanes of a reduction store different values to one word. Fused multiply-add makes the butterfly of
   shuffles unsymmetrical, so that lanes differ in the last bit, and all of them store.
 - In Triton's own language all of shared memory, tensor memory, barriers and tensormaps in memory is
@@ -35,6 +36,7 @@ IN_GLUON = (
     "without a fence after its initialisation",
     "after a barrier without tcgen05 fences",
     "a shared-memory address where PTX takes a generic one",
+    "has version 0, where PTX has 1",
 )
 ONE_WORD = "write different values to one address"
 OWN_READ = "overwrites what the warp itself has read through the generic proxy"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,11 +25,17 @@ def test_decode_compiled_descriptors():
     assert (d.start, d.lbo, d.sbo, d.mode) == (0x30400, 16, 128, 0)
 
 
+def test_version_0_means_what_version_1_means():
+    """Triton 3.5.1 writes 0 for Blackwell, too."""
+    d = descriptors.decode_matrix(OPERAND ^ 1 << 46 | 0x8400 >> 4)
+    assert d == replace(descriptors.decode_matrix(OPERAND | 0x8400 >> 4), version=0)
+
+
 @pytest.mark.parametrize(
     "word, names",
     [
-        (OPERAND & ~(7 << 46), ("version", "46-48", "is 0")),
-        (OPERAND | 2 << 46, ("version", "is 3")),
+        (OPERAND | 2 << 46, ("version", "46-48", "is 3")),
+        (OPERAND ^ 3 << 46, ("version", "is 2")),
         (OPERAND | 1 << 14, ("reserved bits 14-15",)),
         (OPERAND | 1 << 30, ("reserved bits 30-31",)),
         (OPERAND | 5 << 53, ("reserved bits 53-60", "0x5")),
