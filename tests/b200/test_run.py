@@ -198,6 +198,30 @@ def test_programs_that_are_refused(run, source, said):
     assert len(done.stderr.splitlines()) == 1
 
 
+ATTRIBUTES = r"""
+#include <cstdio>
+int main() {
+  int mode = -1, refused = 0, reserved = (int)cudaDevAttrReserved145;
+  for (int i = 1; i <= reserved; ++i) {
+    int value;
+    refused += cudaDeviceGetAttribute(&value, (cudaDeviceAttr)i, 0) != cudaSuccess;
+  }
+  cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, 0);
+  cudaDeviceProp facts;
+  cudaGetDeviceProperties(&facts, 0);
+  printf("%d %d %d %d %d\n", refused, mode, facts.clusterLaunch, facts.cooperativeLaunch, facts.major);
+}
+"""
+
+
+@needs_nvcc
+def test_a_main_that_is_included(run, tmp_path):
+    """It asks for every attribute of a device that CUDA has, and for its properties."""
+    (tmp_path / "main.cuh").write_text(ATTRIBUTES)
+    done = run('#include "main.cuh"\n', name="attributes.cu")
+    assert (done.returncode, done.stdout) == (0, "0 0 1 1 10\n"), done.stderr
+
+
 def test_headers_of_the_package_nvidia_cutlass(tmp_path, monkeypatch):
     from b200.host.cuda import headers
 

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import importlib.util
 import os
+import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,9 +78,9 @@ class Extensions:
         request = build.Request(
             name,
             tuple(sources),
-            tuple(extra_cflags or ()),
-            tuple(extra_cuda_cflags or ()),
-            tuple(extra_ldflags or ()),
+            _words(extra_cflags),
+            _words(extra_cuda_cflags),
+            _words(extra_ldflags),
             tuple(map(os.path.abspath, extra_include_paths or ())),
             bool(verbose),
         )
@@ -110,9 +111,9 @@ class Extensions:
         request = build.Request(
             name,
             tuple(build.file_source(i, Path(file)) for i, file in enumerate(files)),
-            tuple(extra_cflags or ()),
-            tuple(extra_cuda_cflags or ()),
-            tuple(extra_ldflags or ()),
+            _words(extra_cflags),
+            _words(extra_cuda_cflags),
+            _words(extra_ldflags),
             tuple(map(os.path.abspath, extra_include_paths or ())),
             bool(verbose),
         )
@@ -242,6 +243,13 @@ def _check_known(others: dict[str, Any]) -> None:
     unknown = sorted(k for k, v in others.items() if v and k not in _WITHOUT_EFFECT)
     if unknown:
         raise BuildError(f"torch.utils.cpp_extension: {unknown[0]}= is not in the software B200")
+
+
+def _words(flags: Sequence[str] | None) -> tuple[str, ...]:
+    """Flags as torch passes them on: joined into a line, where empty ones vanish and one with
+    blanks is several.
+    """
+    return tuple(shlex.split(" ".join(flags or ())))
 
 
 def _texts(sources: str | Sequence[str] | None) -> list[str]:

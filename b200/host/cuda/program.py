@@ -62,18 +62,15 @@ def run(extensions: Extensions, source: Path, arguments: Sequence[str]) -> int:
     """Compile a program for sm_100a, or for TORCH_CUDA_ARCH_LIST, and run it; its status. Raises
     BuildError, and EmulatorError for a kernel.
     """
-    text = source.read_text()
-    if not re.search(r"\bmain\s*\(", text):
-        raise BuildError(f"{source}: a program needs a function main, this file has none")
     name = re.sub(r"\W", "_", source.stem)
     request = build.Request(
         name,
         (build.file_source(0, source), build.Source("entry.cpp", _ENTRY)),
         cuda_cflags=() if os.environ.get("TORCH_CUDA_ARCH_LIST") else B200,
-        ldflags=("-Wl,--wrap=exit",),
+        ldflags=("-Wl,--wrap=exit", "-Wl,--require-defined=main"),
         program=True,
     )
-    library = ctypes.CDLL(str(extensions.build_and_load(request)))
+    library = ctypes.CDLL(str(_built(extensions, request, source)))
     words = [str(source), *arguments]
     array = (ctypes.c_char_p * (len(words) + 1))(*(word.encode() for word in words), None)
     driver = extensions.driver
@@ -89,3 +86,13 @@ def run(extensions: Extensions, source: Path, arguments: Sequence[str]) -> int:
     if (unasked := driver.unasked()) is not None:
         raise unasked
     return status
+
+
+def _built(extensions: Extensions, request: build.Request, source: Path) -> Path:
+    """The program's library, in this process. Its `main` may come from a file that it includes."""
+    try:
+        return extensions.build_and_load(request)
+    except BuildError as error:
+        if "required symbol" not in error.log:
+            raise
+        raise BuildError(f"{source}: a program needs a function main, this file has none") from None

@@ -268,8 +268,7 @@ cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
 cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = device_attribute(attribute);
-  return cudaSuccess;
+  return result(call("device_attribute", {word(attribute), word(value)}));
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
@@ -305,7 +304,25 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int) {
   out->maxThreadsDim[2] = 64;
   out->maxGridSize[0] = 0x7FFFFFFF;
   out->maxGridSize[1] = out->maxGridSize[2] = 65535;
-  out->concurrentKernels = out->unifiedAddressing = out->cooperativeLaunch = 1;
+  out->concurrentKernels = out->unifiedAddressing = 1;
+  out->cooperativeLaunch = device_attribute(cudaDevAttrCooperativeLaunch);
+  out->clusterLaunch = device_attribute(cudaDevAttrClusterLaunch);
+  out->totalConstMem = device_attribute(cudaDevAttrTotalConstantMemory);
+  out->memPitch = device_attribute(cudaDevAttrMaxPitch);
+  out->textureAlignment = device_attribute(cudaDevAttrTextureAlignment);
+  out->texturePitchAlignment = device_attribute(cudaDevAttrTexturePitchAlignment);
+  out->surfaceAlignment = device_attribute(cudaDevAttrSurfaceAlignment);
+  out->canMapHostMemory = device_attribute(cudaDevAttrCanMapHostMemory);
+  out->ECCEnabled = device_attribute(cudaDevAttrEccEnabled);
+  out->asyncEngineCount = device_attribute(cudaDevAttrAsyncEngineCount);
+  out->streamPrioritiesSupported = device_attribute(cudaDevAttrStreamPrioritiesSupported);
+  out->globalL1CacheSupported = device_attribute(cudaDevAttrGlobalL1CacheSupported);
+  out->localL1CacheSupported = device_attribute(cudaDevAttrLocalL1CacheSupported);
+  out->managedMemory = device_attribute(cudaDevAttrManagedMemory);
+  out->concurrentManagedAccess = device_attribute(cudaDevAttrConcurrentManagedAccess);
+  out->computePreemptionSupported = device_attribute(cudaDevAttrComputePreemptionSupported);
+  out->hostRegisterSupported = device_attribute(cudaDevAttrHostRegisterSupported);
+  out->memoryPoolsSupported = device_attribute(cudaDevAttrMemoryPoolsSupported);
   return cudaSuccess;
 }
 

@@ -190,6 +190,13 @@ void f() {
     assert f":{line_of('// MARK: count')}: too few arguments" in said
 
 
+def test_flags_are_joined_as_torch_joins_them():
+    """An empty flag vanishes, and one with blanks is several."""
+    from b200.host.cuda.extension import _words
+
+    assert _words(["", "-O2 -DX=1", ""]) == ("-O2", "-DX=1") and _words(None) == _words([""]) == ()
+
+
 @needs_nvcc
 def test_a_function_that_nobody_defines():
     said = refused("void elsewhere(); void f() { elsewhere(); }\n")
@@ -264,6 +271,7 @@ TEST(free_of_nothing, { cudaFree((void*)0x1000); })
 TEST(null_copy, { cudaMemcpy(nullptr, &a, 8, cudaMemcpyHostToDevice); })
 TEST(long_copy, { int more[8] = {}; cudaMemcpyToSymbol(four, more, sizeof more); })
 TEST(second_device, { cudaSetDevice(1); })
+TEST(unknown_device_attribute, { int x; cudaDeviceGetAttribute(&x, (cudaDeviceAttr)9999, 0); })
 TEST(unknown_call, { cudaGraph_t graph; cudaGraphCreate(&graph, 0); })
 TEST(unknown_entry, {
   void* entry; cudaDriverEntryPointQueryResult status;
@@ -304,6 +312,7 @@ SAID = {
     "null_copy": "a copy or fill of 8 bytes at a null pointer",
     "long_copy": "copy of 32 bytes with the variable four of 16 bytes",
     "second_device": "cudaSetDevice(1): there is one device",
+    "unknown_device_attribute": "device attribute 9999",
     "unknown_call": "cudaGraphCreate is not in the software B200's CUDA",
     "unknown_entry": "cuGreenCtxCreate is not in the software B200's CUDA",
     "misaligned_map": "cuTensorMapEncodeTiled refused: ",
@@ -317,6 +326,7 @@ CODES = {
     ),
     **dict.fromkeys(("smem_without_limit", "smem_over_chip", "free_of_nothing"), 1),
     **dict.fromkeys(("null_copy", "long_copy", "misaligned_map"), 1),
+    "unknown_device_attribute": 1,
     **{"out_of_memory": 2, "not_a_kernel": 98, "second_device": 101, "no_such_kernel": 500},
     "cooperative": 720,
 }
