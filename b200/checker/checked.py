@@ -137,7 +137,7 @@ class Checked(Machine):
         machine = type("Machine", tuple(unchecked), {"schedule": getattr(self, "schedule", None)})(
             self.memory
         )
-        machine.symbols = self.symbols
+        machine.symbols, machine.workspace = self.symbols, self.workspace
         plain = _unchecked(code)
 
         def again(byte: int) -> object:

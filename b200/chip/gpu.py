@@ -8,6 +8,7 @@ gpu.launches[-1]
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import struct
 import time
@@ -49,12 +50,14 @@ class Gpu:
         self.memory = GlobalMemory(self.tensors.find)
         self.machine = Machine(self.memory)
         self.dependent = False  # whether the launch may start before the one before has ended
+        self.cooperative = False  # whether the launch is
         self.launches: list[Launch] = []
         self.attributes: dict[int, bytes] = {}
         self.repeated = Repeated(self.memory)
         self._modules: dict[str, Program] = {}
         self._translated: dict[tuple[int, str, type | None], Translated] = {}
         self._variables = ModuleVariables()
+        self._grid = (ctypes.c_uint32 * 2)()
 
     def load(self, text: str) -> Program:
         """The module of a PTX text, parsed once. Raises EmulatorError for what is not modelled."""
@@ -81,6 +84,7 @@ class Gpu:
         smem: int = 0,
         args: Sequence[Any] | bytes = (),
         dependent: bool = False,
+        cooperative: bool = False,
     ) -> Launch:
         """Run a kernel of a PTX module to its end; return its report and add it to `launches`.
 
@@ -88,16 +92,16 @@ class Gpu:
         bytes of dynamic shared memory of a CTA. args: for each parameter a tensor or an array of
         numpy (its address), an int, a float, a scalar of numpy, or the parameter's bytes; or one
         bytes object with all parameters as they lie in memory. dependent: the launch may start
-        before the previous one has ended (programmatic dependent launch). Raises EmulatorError
-        (fault, deadlock, limit, unsupported), and TypeError or ValueError for arguments that do not
-        fit the kernel.
+        before the previous one has ended (programmatic dependent launch). cooperative: its CTAs may
+        wait for one another by CUDA's grid.sync(). Raises EmulatorError (fault, deadlock, limit,
+        unsupported), and TypeError or ValueError for arguments that do not fit the kernel.
         """
         program = self.load(ptx) if isinstance(ptx, str) else ptx
         found = _kernel(program, kernel)
         params = args if isinstance(args, bytes) else pack(found, args)
         if not isinstance(args, bytes):
             arrays.make_legal(self.memory, args)
-        self.dependent = dependent
+        self.dependent, self.cooperative = dependent, cooperative
         launch = self.execute(program, found, grid, block, cluster, smem, params)
         launch.ptx = program.text
         if program.looks is not None:
@@ -121,6 +125,7 @@ class Gpu:
         self.machine.symbols = self.variables(program)
         self.machine.dependent = self.dependent
         self.machine.replicates = program.replicates
+        self.machine.workspace = self._workspace() if self.cooperative else 0
 
         def carry_out() -> Launch:
             start = time.perf_counter()
@@ -133,8 +138,18 @@ class Gpu:
         prints_or_depends = ("call.vprintf", "griddepcontrol")
         if self.dependent or any(opcode.startswith(prints_or_depends) for opcode in opcodes):
             return carry_out()
-        key = (self.machine, id(code), grid, block, cluster, smem, params)
+        key = (self.machine, id(code), grid, block, cluster, smem, params, self.cooperative)
         return self.repeated.run(key, carry_out)
+
+    def _workspace(self) -> int:
+        """Global memory for a cooperative launch: its size in bytes, and the count of grid.sync().
+        The address.
+        """
+        ctypes.memset(self._grid, 0, ctypes.sizeof(self._grid))
+        self._grid[0] = ctypes.sizeof(self._grid)
+        address = ctypes.addressof(self._grid)
+        self.memory.register(address, ctypes.sizeof(self._grid), "the workspace of grid.sync()")
+        return address
 
     def variables(self, program: Program) -> dict[str, int]:
         """Addresses of a module's `.global` and `.const` variables, by name."""

@@ -75,9 +75,18 @@ def check_limits(launch: Launch, param_bytes: int) -> None:
         raise EmulatorError("limit", f"launch of {name} refused: {'; '.join(problems)}")
 
 
-def special_registers(launch: Launch, cluster: Cluster, cta: CTA) -> dict[str, int]:
-    """Special registers that all warps of a CTA share."""
+_ENVIRONMENT = {f"envreg{i}": 0 for i in range(32)}
+
+
+def special_registers(launch: Launch, cluster: Cluster, cta: CTA, workspace: int) -> dict[str, int]:
+    """Special registers that all warps of a CTA share. workspace: address of a cooperative launch's
+    workspace, 0 for another launch. CUDA's cooperative_groups read its upper half from %envreg1 and
+    its lower one from %envreg2 (details/driver_abi.h). The driver keeps the others for itself.
+    """
     out = {
+        **_ENVIRONMENT,
+        "envreg1": workspace >> 32,
+        "envreg2": workspace & FULL,
         "smid": cta.sm.index,
         "nsmid": SM_COUNT,
         "gridid": 1,

@@ -55,6 +55,7 @@ class Machine:
         self.unwritten_smem = 0xFF  # a byte of shared memory that nothing has written, and the like
         self.symbols: dict[str, int] = {}
         self.budget = Budget()
+        self.workspace = 0  # address of that of the next launch, if it is cooperative
         self.dependent = False  # whether the next launch may start before the one before has ended
         self.replicates = False  # Program.replicates, of the next launch
         self.queue: deque[Fragment] = deque()
@@ -190,7 +191,7 @@ class Machine:
             cta.threads = threads
             cluster.ctas.append(cta)
         for cta in cluster.ctas:
-            shared = special_registers(launch, cluster, cta)
+            shared = special_registers(launch, cluster, cta, self.workspace)
             for w in range(-(-threads // 32)):
                 lanes = min(32, threads - 32 * w)
                 state = WarpState(

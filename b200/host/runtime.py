@@ -124,7 +124,8 @@ class Runtime:
             cluster = struct.unpack_from("<3I", attributes[_ATTRIBUTE_CLUSTER])
         dependent = any(attributes.get(_ATTRIBUTE_DEPENDENT, b"")[:4])
         program, name = self._kernels[kernel]
-        if any(attributes.get(_ATTRIBUTE_COOPERATIVE, b"")[:4]):
+        cooperative = any(attributes.get(_ATTRIBUTE_COOPERATIVE, b"")[:4])
+        if cooperative:
             smem = dynamic + program.static_smem(program.kernels[name])
             check_cooperative(name, prod(grid), prod(block), smem)
         parameters = program.kernels[name].params
@@ -136,8 +137,8 @@ class Runtime:
             params[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(
                 pointer, parameter.size
             )
-        launch = (program, name, grid, block, cluster, dynamic, bytes(params), dependent)
-        self.launch(launch, queue)
+        words = (bytes(params), dependent, cooperative)
+        self.launch((program, name, grid, block, cluster, dynamic, *words), queue)
 
     def _follows(self, queue: int, other: int):
         if self.recording is not None and queue != HOST:

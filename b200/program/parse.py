@@ -52,6 +52,7 @@ _SPECIALS = frozenset(
     globaltimer_lo globaltimer_hi dynamic_smem_size total_smem_size aggr_smem_size
     current_graph_exec
     """.split()
+    + [f"envreg{i}" for i in range(32)]
 )
 
 

@@ -164,6 +164,7 @@ class Modules:
             words.dynamic_smem,
             parameters(function.kernel, words),
             bool(words.dependent),
+            bool(words.cooperative),
         )
         try:
             self.runtime.launch(launch, words.queue)

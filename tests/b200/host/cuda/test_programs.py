@@ -14,6 +14,7 @@ from tests.b200.host.cuda.support import caller, compile_program, needs_nvcc
 pytestmark = needs_nvcc
 
 SOURCE = r"""
+#include <cooperative_groups.h>
 __device__ int counter[4] = {1, 2, 3, 4};
 __constant__ float factor = 2.0f;
 
@@ -61,6 +62,19 @@ __global__ void __cluster_dims__(2, 1, 1) fixed_ranks(int* out) {
   asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
   out[blockIdx.x] = size;
 }
+
+__global__ void meets(int* x, int* out) {
+  x[blockIdx.x] = blockIdx.x;
+  cooperative_groups::this_grid().sync();
+  if (threadIdx.x == 0) atomicMax(out, x[0] + x[1] + x[2] + x[3]);
+  cooperative_groups::this_grid().sync();
+  if (threadIdx.x == 0) x[blockIdx.x] = out[0];
+}
+TEST(grid_sync, {
+  void* arguments[] = {&a, &b};
+  cudaLaunchCooperativeKernel((const void*)meets, dim3(4), dim3(64), arguments, 0, nullptr);
+})
+TEST(grid_sync_of_a_plain_launch, { meets<<<4, 64>>>((int*)a, (int*)b); })
 
 TEST(clusters, {
   cudaLaunchConfig_t config{};
@@ -222,6 +236,20 @@ def test_clusters_of_the_launch_and_of_the_kernel(call):
     a, b = torch.zeros(8, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
     assert call("clusters", *both(a, b)) == ""
     assert a.tolist() == [400, 401, 402, 403] * 2 and b.tolist() == [2] * 4
+
+
+def test_a_cooperative_grid_meets(call, gpu):
+    """All CTAs see what each has stored, twice, and the checker sees the order."""
+    for _ in range(2):
+        x, out = torch.zeros(4, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+        assert call("grid_sync", *both(x, out)) == ""
+        assert x.tolist() == [6] * 4 and gpu.launches[-1].findings == []
+
+
+def test_a_grid_that_is_not_cooperative_does_not_meet(call):
+    """CUDA's own code traps: the launch has no workspace."""
+    x, out = torch.zeros(4, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    assert "trap executed" in call("grid_sync_of_a_plain_launch", *both(x, out))
 
 
 def test_dynamic_shared_memory_beside_static(call, gpu):
