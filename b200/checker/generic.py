@@ -30,6 +30,7 @@ STRONG = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
 REPLICAS = 64  # executions of a load that are remembered
 SHUFFLE = np.array([SHUFFLED], np.uint8)
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
+SHARED_BITS = (1 << 32) - 1  # of an address of shared memory
 
 
 def lane_addresses(mask: int, address) -> np.ndarray:
@@ -58,7 +59,7 @@ def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
             return "shared", at & WINDOW_MASK
         return ("global", at) if window == 0 else (None, at)
     if space.startswith("shared"):
-        return "shared", at
+        return "shared", at & SHARED_BITS
     return ("global", at) if space == "global" else (None, at)
 
 

@@ -12,7 +12,14 @@ Words = tuple[str, ...]  # the leading words of an opcode
 # What touches registers alone, or changes and promises nothing in memory.
 NEED_NONE: tuple[Words, ...] = (
     *(("activemask",), ("elect",), ("isspacep",), ("match",), ("redux",), ("shfl",), ("vote",)),
-    *(("mma",), ("createpolicy",), ("prefetch",), ("prefetchu",), ("applypriority",)),
+    *(
+        ("mma",),
+        ("movmatrix",),
+        ("createpolicy",),
+        ("prefetch",),
+        ("prefetchu",),
+        ("applypriority",),
+    ),
     *(("nanosleep",), ("griddepcontrol",), ("call", "vprintf"), ("call", "__assertfail")),
 )
 

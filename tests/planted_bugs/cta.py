@@ -288,8 +288,29 @@ def staged(name, title, kind, words, marks, **options) -> PlantedBug:
     )
 
 
+def generic_for_shared(bug: bool) -> Source:
+    """out[thread] = its number, by way of shared memory, whose address is made in 64 bits"""
+    k = start(32)
+    k("cvt.u64.u32 %rd20, %r3;")
+    k("cvta.shared.u64 %rd21, %rd20;")
+    k(f"st.shared.u32 [{'%rd21' if bug else '%rd20'}], %r0;", "write")
+    k("ld.shared.u32 %r5, [%r3];")
+    store_own(k, "%r5")
+    return k
+
+
 THREADS = torch.arange(64, dtype=torch.int32)
 PLANTED = [
+    PlantedBug(
+        "generic_address_for_a_shared_one",
+        "a store to .shared at a generic address, without cvta.to.shared",
+        generic_for_shared,
+        "protocol",
+        ("protocol (portability)", "a generic address where PTX takes a shared one", "cvta.to"),
+        ("write",),
+        ints(32),
+        lambda a: THREADS[:32],
+    ),
     PlantedBug(
         "no_barrier",
         "one warp reads what another has just written, without bar.sync",

@@ -11,6 +11,7 @@ import numpy as np
 from b200.chip.copies.async_groups import commit, issue_in_group, wait
 from b200.chip.copies.landing import Landing, complete
 from b200.chip.copies.reductions import GLOBAL, SHARED, combiner
+from b200.chip.memory.addressing import shared_address
 from b200.chip.operations import (
     BulkLoad,
     BulkPrefetch,
@@ -67,7 +68,7 @@ def global_view(warp, address: int, nbytes: int, align: int = UNIT) -> np.ndarra
 
 def shared_view(warp, address: int, nbytes: int, align: int = UNIT) -> np.ndarray:
     """uint8 view of the own CTA's shared memory, checked."""
-    at = warp.cta.smem_offset(address, nbytes, align)
+    at = warp.cta.smem_offset(shared_address(warp, address), nbytes, align)
     return warp.cta.smem.u8[at : at + nbytes]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from b200.chip.copies import tensormap as tm
-from b200.chip.memory.addressing import SHARED_CTA, generic_to_shared
+from b200.chip.memory.addressing import SHARED_CTA, generic_to_shared, shared_address
 from b200.chip.operations import TensormapPrefetch
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
@@ -37,7 +37,7 @@ def object_view(ins: Instr) -> Callable[[Any, int], np.ndarray]:
     """view(warp, address) -> uint8 view [128] of the object, in the state space of `ins`."""
 
     def shared(warp, address):
-        at = warp.cta.smem_offset(address, tm.BYTES, tm.ALIGN)
+        at = warp.cta.smem_offset(shared_address(warp, address), tm.BYTES, tm.ALIGN)
         return warp.cta.smem.u8[at : at + tm.BYTES]
 
     def in_global(warp, address):
@@ -126,7 +126,7 @@ def tensormap_cp_fenceproxy(ins: Instr) -> Run:
     def run(warp, mask, dst, src, size):
         check_size(ins, first(size, mask))
         dst, src = first(dst, mask), first(src, mask)
-        at = warp.cta.smem_offset(src, tm.BYTES, tm.ALIGN)
+        at = warp.cta.smem_offset(shared_address(warp, src), tm.BYTES, tm.ALIGN)
         region = warp.machine.memory.region(dst, tm.BYTES)
         to = region.offset(dst, tm.BYTES, tm.ALIGN)
         region.u8[to : to + tm.BYTES] = warp.cta.smem.u8[at : at + tm.BYTES]

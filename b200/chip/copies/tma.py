@@ -16,7 +16,7 @@ from b200.chip.copies.async_groups import issue_in_group
 from b200.chip.copies.landing import Landing, complete
 from b200.chip.copies.reductions import GLOBAL, combiner
 from b200.chip.copies.tensormap import TensorMap, tensormap_at
-from b200.chip.memory.addressing import signed
+from b200.chip.memory.addressing import shared_address, signed
 from b200.chip.operations import TmaLoad, TmaPrefetch, TmaReduce, TmaStore
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
@@ -215,7 +215,7 @@ def _issue_store(warp, lanes: int, ins: Instr, form: Form, address: int, coords:
     for box in access.boxes:
         tma_box.check_store(box)
     combine = reduction(form.op, t) if form.op else None
-    at = warp.cta.smem_offset(src, access.smem_bytes, SMEM_ALIGN)
+    at = warp.cta.smem_offset(shared_address(warp, src), access.smem_bytes, SMEM_ALIGN)
     smem = warp.cta.smem
 
     def move():

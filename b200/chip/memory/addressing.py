@@ -14,6 +14,8 @@ from b200.errors import Fault
 from b200.program.module import Instr
 from b200.spaces import SHARED_WINDOW
 
+GENERIC_GIVEN = "a generic address where PTX takes a shared one"
+CVTA = "cvta.to.shared of the address, in C++ __cvta_generic_to_shared"
 SHARED_CTA = ("shared", "shared::cta")
 
 
@@ -34,10 +36,10 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
     """
 
     def own(warp, address, nbytes, align=1):
-        return warp.cta, warp.cta.smem_offset(address, nbytes, align)
+        return warp.cta, warp.cta.smem_offset(shared_address(warp, address), nbytes, align)
 
     def cluster(warp, address, nbytes, align=1):
-        return warp.cta.cluster.locate(address, nbytes, align)
+        return warp.cta.cluster.locate(shared_address(warp, address), nbytes, align)
 
     def generic(warp, address, nbytes, align=1):
         if not address >> 32:
@@ -49,6 +51,28 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
         return warp.cta.cluster.locate(generic_to_shared(address), nbytes, align)
 
     return {"shared::cta": own, "shared::cluster": cluster}.get(space, generic)
+
+
+def shared_address(warp, address: int) -> int:
+    """The shared address that is given where PTX takes one. A generic address of shared memory is
+    taken by its low 32 bits, as the chip does: ThunderKittens gives its tcgen05.alloc such a one
+    (include/types/tensor/tensor.cuh at 0b55588), and its kernels run on B200s. Raises Fault for
+    another address of more than 32 bits.
+    """
+    if not address >> 32:
+        return address
+    if (address ^ SHARED_WINDOW) >> 32:
+        raise Fault(no_shared_address(address))
+    warp.machine.undefined(GENERIC_GIVEN, CVTA)
+    return address ^ SHARED_WINDOW
+
+
+def no_shared_address(address: int) -> str:
+    """What is wrong with an address of more than 32 bits."""
+    return (
+        f"{address:#x} is not in shared memory: a shared address has 32 bits; cvta.to.shared makes"
+        " it of a generic one"
+    )
 
 
 def generic_to_shared(address: int) -> int:

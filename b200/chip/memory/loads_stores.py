@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from b200.chip.memory.addressing import CVTA, GENERIC_GIVEN, no_shared_address
 from b200.chip.memory.patterns import active_lanes, pattern_of
 from b200.chip.state import OF_A_PEER
 from b200.errors import Fault, Unsupported
@@ -97,7 +98,18 @@ def _load_address(f, address: int, nbytes: int) -> int:
     return at
 
 
+def _in_32_bits(f, chosen: np.ndarray) -> np.ndarray:
+    """Shared addresses, of which some have more than 32 bits (see addressing.shared_address)."""
+    window = (chosen ^ SHARED_WINDOW) >> 32
+    if (other := chosen[(window != 0) & (chosen >> 32 != 0)]).size:
+        raise Fault(no_shared_address(int(other[0])))
+    f.machine.undefined(GENERIC_GIVEN, CVTA)
+    return chosen & FULL
+
+
 def _shared_spans(f, chosen, which, nbytes, space):
+    if (chosen >> 32).any():
+        chosen = _in_32_bits(f, chosen)
     ranks = chosen >> RANK_SHIFT
     me = f.cta
     for rank in np.unique(ranks):

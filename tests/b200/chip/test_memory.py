@@ -337,6 +337,39 @@ def test_stmatrix(form, count):
     assert torch.equal(rows[128 * count :], before[128 * count :])
 
 
+def test_movmatrix():
+    """Lane t has elements (t // 4, 2 (t % 4) + 0 and 1) of a matrix, and gets those of the transposed
+    one (PTX ISA 9.7.14.5.17).
+    """
+    held = np.arange(64, dtype=np.uint16).reshape(8, 8)
+    x = torch.from_numpy(held.copy().view(np.uint8).reshape(-1))
+    body = """mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4; ld.param.u64 %rd1, [a];
+    add.u64 %rd1, %rd1, %rd2; ld.global.u32 %r1, [%rd1];
+    movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r1; st.global.u32 [%rd1], %r2;"""
+    run(kernel(body, [".u64 a"]), x)
+    assert (x.numpy().view(np.uint16).reshape(8, 8) == held.T).all()
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "atom.shared.add.u32 %r9, [%rd21], 1;",
+        "mbarrier.init.shared::cta.b64 [%rd21], 1;",
+        "cp.async.ca.shared.global [%rd21], [%rd1], 16;",
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%rd21], 32;"
+        " tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, 32;",
+    ],
+)
+def test_a_generic_address_of_shared_memory_is_a_shared_one(operation):
+    """By its low 32 bits; another address of 64 bits is a fault that says what is missing."""
+    body = f"""mov.u32 %r0, 0; mov.u32 %r5, dyn; cvt.u64.u32 %rd20, %r5; ld.param.u64 %rd1, [a];
+    cvta.shared.u64 %rd21, %rd20; {operation}"""
+    x = torch.zeros(64, dtype=torch.int32)
+    run(kernel(body, [".u64 a"]), x, smem=64)
+    with pytest.raises(EmulatorError, match="a shared address has 32 bits"):
+        run(kernel(body.replace("%rd21]", "%rd1]"), [".u64 a"]), x, smem=64)
+
+
 def test_matrices_at_an_address_of_32_bits():
     """CuTe DSL names no space and gives an address of shared memory (ptxas: LDSM, STSM)."""
     rows, values = random_bytes(512, seed=12), random_bytes(128, seed=13)

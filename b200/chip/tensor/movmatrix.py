@@ -1,0 +1,28 @@
+"""movmatrix: a transposed matrix of 16-bit elements in a warp's registers (PTX 9.7.14.5.17)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.memory.matrix import PLAIN, ROW_BYTES, TRANSPOSED
+from b200.chip.tensor.tmem_alloc import whole_warp
+from b200.errors import Unsupported
+from b200.program.module import Instr
+from b200.registry import Run, lanes, warp
+
+_SOURCES = TRANSPOSED.sources(1)  # of the bytes of the rows, in the registers
+_PLACES = PLAIN.row * ROW_BYTES + PLAIN.byte
+
+
+@warp("movmatrix", out=1)
+def movmatrix(ins: Instr) -> Run:
+    """movmatrix.sync.aligned.m8n8.trans.b16 d, a"""
+    if not ins.has("m8n8") or not ins.has("trans") or not ins.has("b16"):
+        raise Unsupported(ins.text)
+
+    def run(f, mask, a):
+        whole_warp(mask, ins.opcode)
+        rows = lanes(a, np.uint32).view(np.uint8).take(_SOURCES)
+        return np.ascontiguousarray(rows[_PLACES]).view(np.uint32)[:, 0]
+
+    return run
