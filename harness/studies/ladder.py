@@ -32,10 +32,10 @@ import statistics
 import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from b200.clock.digest import clock_digest
 from harness.evaluator import cases, devices
 from harness.evaluator.case.job import Job, Outcome
 from harness.evaluator.pool import Pool
@@ -44,8 +44,6 @@ from task import Problem, find_problem
 
 COLUMNS = ("problem", "version", "benchmark_shape", "published_us")
 TIMEOUT = 1800.0  # seconds a point may take
-CLOCK = Path(__file__).resolve().parents[2] / "b200"
-NOT_CLOCK = ("checker", "hopper")  # parts of it that no modelled time depends on
 FEWEST_TO_RANK = 3  # versions of a shape, for a rank correlation
 PUBLISHED = (  # of what the project keeps points of, docs/results/ladder.jsonl
     "gau-nernst/gpu-mode-kernels, aee9cda, folder nvidia: times on a B200; eval.py ladder,"
@@ -121,16 +119,6 @@ def _point(row: dict[str, Any], where: str) -> Point:
 
 
 # --- running ------------------------------------------------------------------------------------
-
-
-@cache
-def clock_digest(root: Path = CLOCK) -> str:
-    """A digest of the sources that a modelled time depends on, and of the clock's constants."""
-    found = hashlib.sha256()
-    for path in sorted(root.rglob("*")):
-        if path.suffix in (".py", ".toml") and path.relative_to(root).parts[0] not in NOT_CLOCK:
-            found.update(path.read_bytes())
-    return found.hexdigest()[:16]
 
 
 def key(point: Point, folder: Path) -> dict[str, Any]:

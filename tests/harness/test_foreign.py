@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from b200.clock.digest import clock_digest
 from harness.tables import picture
 from tests import ROOT
 
@@ -99,7 +100,12 @@ def test_a_right_kernel_has_the_same_time_with_and_without_its_results(tmp_path,
     right = with_bug(tmp_path, "")
     status, checked = evaluate("benchmark", right)
     assert (status, checked["status"]) == (0, "pass")
-    assert evaluate("benchmark", right, "--no-check")[1]["time_us"] == checked["time_us"]
+    timed = evaluate("benchmark", right, "--no-check")[1]
+    assert timed["time_us"] == checked["time_us"]
+    assert timed["clock"] == clock_digest() and timed["calls"] == 50
+    parts = dict(timed["parts"])
+    assert parts["kernel"] == timed["kernel_us"] < timed["time_us"]
+    assert sum(parts.values()) == pytest.approx(timed["time_us"])
 
 
 def test_profile_knows_the_roles_the_stages_and_the_stores_of_the_kernel_at_hand(

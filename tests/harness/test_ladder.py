@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from b200.clock.digest import clock_digest, digest_with
 from b200.clock.kind import KINDS
 from harness.studies import ladder
 from tests import ROOT
@@ -105,8 +106,8 @@ def test_the_digest_is_of_all_that_a_modelled_time_depends_on(tmp_path):
 
     def digest(name: str, text: str) -> str:
         (tmp_path / name).write_text(text)
-        ladder.clock_digest.cache_clear()
-        return ladder.clock_digest(tmp_path)
+        clock_digest.cache_clear()
+        return clock_digest(tmp_path)
 
     empty = digest("README.md", "")
     code, data = digest("units.py", "a = 1"), digest("constants.toml", "[dsmem]")
@@ -114,6 +115,9 @@ def test_the_digest_is_of_all_that_a_modelled_time_depends_on(tmp_path):
     assert digest("constants.toml", "[tma_l2]") != data
     assert digest("constants.toml", "[dsmem]") == data
     assert digest("checker/rules.py", "a = 1") == digest("README.md", "more") == data
+    other = digest_with({"dsmem_way": 100.0})
+    assert len({clock_digest(), other, digest_with({"dsmem_way": 90.0})}) == 3
+    assert digest_with({}) == clock_digest()
 
 
 def test_a_ladder_is_run_once(tmp_path, capsys, fork_server):
