@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import b200
+from b200 import last_words
 from b200.checker.finding import ERROR, SHOWN, explained
 from b200.command_line import UNWRITTEN, USAGE, cannot_write, undecodable
 from b200.hopper.errors import HopperError
@@ -72,8 +73,8 @@ def run(options: argparse.Namespace) -> int:
     with telling_where(gpu):
         status, failure = _status_of(options)
     _tell(gpu.launches, options.all_findings)
-    if not (gpu.launches or status):
-        print("b200 run: no kernel was launched on the software B200", file=sys.stderr)
+    for text in _last_words(gpu, status):
+        print(f"b200 run: {text}", file=sys.stderr)
     errors = [f for launch in gpu.launches for f in launch.findings or () if f.severity == ERROR]
     bad = bool(errors)
     if options.strict:
@@ -97,6 +98,16 @@ def _tell(launches: Sequence[Launch], everything: bool) -> None:
         print(from_here(text if count == 1 else f"{count} times: {text}"), file=sys.stderr)
     if where := explained(f.kind for launch in launches for f in launch.findings or ()):
         print(f"b200 run: {where}", file=sys.stderr)
+
+
+def _last_words(gpu: Gpu, status: int) -> Iterator[str]:
+    """What the launches do not show."""
+    yield from last_words.standing_clocks(gpu)
+    if not gpu.launches:
+        if not status:
+            yield last_words.NOTHING
+        if said := last_words.front_end():
+            yield said
 
 
 @contextlib.contextmanager

@@ -132,6 +132,26 @@ def test_a_program_that_launches_nothing(run):
     assert NOTHING not in run("script.py", script=LAUNCH).stderr
 
 
+def test_a_front_end_that_finds_no_gpu_is_named(run, folder):
+    """Whether its program fails, or goes on without a GPU and ends well."""
+    (folder / "tinygrad.py").write_text("")
+    done = run("script.py", script="import tinygrad")
+    assert done.returncode == 0 and done.stderr.startswith(NOTHING), done.stderr
+    assert "tinygrad finds no GPU in the software B200: its CUDA source runs as" in done.stderr
+    done = run("script.py", script="import tinygrad; raise RuntimeError('no libcuda')")
+    assert done.returncode == 1 and "tinygrad finds no GPU" in done.stderr
+    assert "tinygrad" not in run("script.py", script=f"import tinygrad\n{LAUNCH}").stderr
+
+
+@pytest.mark.parametrize("timing, told", [("", True), ("timing=True", False)])
+def test_a_clock_that_stands_is_told(run, timing, told):
+    clock = kernel("mov.u64 %rd2, %clock64;", [".u64 a"])
+    script = LAUNCH.replace("install()", f"install({timing})").replace(repr(CLEAN), repr(clock))
+    done = run("script.py", script=script)
+    assert done.returncode == 0, done.stderr
+    assert ("k reads %clock64, 0 where no time is modelled" in done.stderr) == told
+
+
 # Eight locations of shared memory that nobody has written are read, each at a line of its own.
 READS = "".join(f".loc 1 {i + 1} 0\nld.shared.u32 %r1, [slot+{4 * i}];\n" for i in range(8))
 UNWRITTEN = kernel(READS, [".u64 a"], smem=".shared .align 128 .b8 slot[128];")

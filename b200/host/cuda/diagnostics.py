@@ -20,6 +20,7 @@ _PATTERNS = (
     re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)"),
     re.compile(r"^ptxas (?P<file>[^,\s]+), line (?P<line>\d+); error\s*: (?P<text>.*)"),
 )
+_DEVICE_LAUNCH = "kernel launch from __device__ or __global__ functions"
 
 
 def explain(output: str, source: Source, extension: str, work: Path) -> tuple[str, str]:
@@ -33,6 +34,8 @@ def explain(output: str, source: Source, extension: str, work: Path) -> tuple[st
     file, line, text = errors[0]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     where = f"{file}:{line}" if not file.endswith(".ptx") else f"line {line} of its PTX (ptxas)"
+    if _DEVICE_LAUNCH in text:
+        text = "a kernel that launches kernels (dynamic parallelism) is not in the software B200"
     text = text.strip()[:300] + headers.advice(text)
     return f"extension {extension!r} does not compile: {where}: {text}{more}", log
 

@@ -43,6 +43,13 @@ _ALWAYS = (
 )
 
 
+# What a missing function belongs to, by words of its name.
+_KINDS = (
+    (("Texture", "Surface", "ChannelDesc", "Array", "Mipmapped"), "textures, surfaces and arrays"),
+    (("External", "Ipc", "Peer"), "memory of other devices and processes"),
+)
+
+
 class Driver:
     """Calls of the CUDA runtime and driver in compiled programs, answered by `modules`.
 
@@ -281,7 +288,10 @@ class Driver:
         _poke(out, "<d", sum(modelled) if modelled else time.perf_counter() * 1e6)
 
     def missing(self, name: int) -> None:
-        raise EmulatorError("unsupported", f"{_string(name)} is not in the software B200's CUDA")
+        text = _string(name)
+        kind = next((what for words, what in _KINDS if any(w in text for w in words)), "")
+        said = f"{text} is not in the software B200's CUDA"
+        raise EmulatorError("unsupported", f"{said}: {kind}" if kind else said)
 
 
 def _poke(address: int, code: str, *values) -> None:

@@ -153,6 +153,15 @@ __global__ void k(int* x) {
 
 
 @needs_nvcc
+def test_a_kernel_that_launches_kernels_is_refused_by_its_name():
+    said = refused("""
+__global__ void child() {}
+__global__ void parent() { child<<<1, 1>>>(); }  // MARK: device launch
+""")
+    assert f":{line_of('// MARK: device launch')}: a kernel that launches kernels" in said
+
+
+@needs_nvcc
 def test_what_ptxas_refuses_names_the_python_line():
     said = refused("""
 __global__ void k(int* x) {
@@ -273,6 +282,7 @@ TEST(long_copy, { int more[8] = {}; cudaMemcpyToSymbol(four, more, sizeof more);
 TEST(second_device, { cudaSetDevice(1); })
 TEST(unknown_device_attribute, { int x; cudaDeviceGetAttribute(&x, (cudaDeviceAttr)9999, 0); })
 TEST(unknown_call, { cudaGraph_t graph; cudaGraphCreate(&graph, 0); })
+TEST(a_texture, { cudaCreateChannelDesc(32, 0, 0, 0, cudaChannelFormatKindFloat); })
 TEST(unknown_entry, {
   void* entry; cudaDriverEntryPointQueryResult status;
   cudaGetDriverEntryPointByVersion("cuGreenCtxCreate", &entry, 13000, cudaEnableDefault, &status);
@@ -314,6 +324,7 @@ SAID = {
     "second_device": "cudaSetDevice(1): there is one device",
     "unknown_device_attribute": "device attribute 9999",
     "unknown_call": "cudaGraphCreate is not in the software B200's CUDA",
+    "a_texture": "cudaCreateChannelDesc is not in the software B200's CUDA: textures, surfaces",
     "unknown_entry": "cuGreenCtxCreate is not in the software B200's CUDA",
     "misaligned_map": "cuTensorMapEncodeTiled refused: ",
 }
@@ -322,7 +333,7 @@ SAID = {
 # What the functions return for them, of driver_types.h and cuda.h; 0: an exception says it.
 CODES = {
     **dict.fromkeys(
-        ("unknown_attribute", "a_cubin", "bad_ptx", "unknown_call", "unknown_entry"), 0
+        ("unknown_attribute", "a_cubin", "bad_ptx", "unknown_call", "a_texture", "unknown_entry"), 0
     ),
     **dict.fromkeys(("smem_without_limit", "smem_over_chip", "free_of_nothing"), 1),
     **dict.fromkeys(("null_copy", "long_copy", "misaligned_map"), 1),
