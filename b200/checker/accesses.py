@@ -79,6 +79,7 @@ class Barrier:
     uses: instruction -> the warps and lanes that arrive with it (arrivals.py).
     answers: Barrier B -> (warp, instruction) of the latest arrival on this mbarrier by a warp whose
     latest wait was on B.
+    looks: warp -> (its epoch, instruction) of its wait for the latest completed phase.
     """
 
     __slots__ = (
@@ -99,6 +100,7 @@ class Barrier:
         "users",
         "uses",
         "answers",
+        "looks",
     )
 
     def __init__(
@@ -108,6 +110,7 @@ class Barrier:
         self.users: dict = {}
         self.uses: dict = {}
         self.answers: dict = {}
+        self.looks: dict = {}
         self.object, self.component, self.record = mbarrier, component, record
         self.phases = self.announced = self.signalled = 0
         self.gathered = self.passed = NOTHING
@@ -189,6 +192,7 @@ class Barrier:
     def forget(self) -> None:
         """The cluster has ended: forget the clocks."""
         self.gathered, self.passed, self.last = NOTHING, NOTHING, None
+        self.looks.clear()
 
     def name(self) -> str:
         """The barrier in words: its name in the source, its place in its row, its CTA."""

@@ -169,6 +169,7 @@ class Mbarriers(Asynchronous):
         barrier.gather(self._published(agent, mbarrier.cta, self.ins))
         if mbarrier.phase != phase:
             barrier.complete()
+            self.overtaken.completed(barrier, self.ins)
 
     def _published(self, agent: Agent, target, ins) -> np.ndarray:
         """The clock that an arrival publishes on an mbarrier of CTA `target`, whose warps wait for
@@ -243,3 +244,4 @@ class Mbarriers(Asynchronous):
             agent.acquire_relaxed(barrier.passed, relaxed)
         else:
             (agent.acquire_barrier if self.strict else agent.acquire)(barrier.passed)
+        barrier.looks[agent] = agent.epoch, self.ins

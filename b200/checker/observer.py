@@ -27,6 +27,7 @@ from b200.checker.finding import ERROR, NOTE, Finding, Findings
 from b200.checker.following import Departed, Following, Left, Remark, Traces
 from b200.checker.global_memory import GlobalRules
 from b200.checker.mbarriers import Mbarriers
+from b200.checker.overtaken import Overtaken
 from b200.checker.products import Products
 from b200.checker.quantise import unrounded_scales
 from b200.checker.repeats import Repeats
@@ -69,6 +70,7 @@ class Observer(Mbarriers):
         self.unwritten = Unwritten(self, machine.memory, machine.whole)
         self.coverage = Coverage(self)
         self.arrivals = Arrivals(self)
+        self.overtaken = Overtaken(self)
         self.products = Products(self)
         self.repeats = Repeats(self)
         self.dependence: DependentLaunch | None = None
@@ -349,6 +351,7 @@ class Observer(Mbarriers):
         self.repeats.finish()
         self.arrivals.finish()
         self.versions.finish()
+        self.overtaken.finish()
         self.unwritten.tell("the launch did not come to its end")
         self.findings.tell()
 

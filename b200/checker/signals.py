@@ -15,6 +15,7 @@ from b200.checker.descriptor_rank import DescriptorRanks
 from b200.checker.descriptor_version import DescriptorVersions
 from b200.checker.finding import ERROR
 from b200.checker.global_memory import GlobalRules
+from b200.checker.overtaken import Overtaken
 from b200.checker.products import Products
 from b200.checker.repeats import Repeats
 from b200.checker.shared_memory import SharedRules
@@ -40,6 +41,7 @@ class Signals(ABC):
     globals: GlobalRules
     coverage: Coverage
     arrivals: Arrivals
+    overtaken: Overtaken
     products: Products
     repeats: Repeats
     dependence: DependentLaunch | None
@@ -119,6 +121,7 @@ class Signals(ABC):
                         barrier.gather(clock)
                         if barrier.object.phase != phase:
                             barrier.complete()
+                            self.overtaken.completed(barrier, ins)
             finally:
                 self.ins = mine
 

@@ -6,6 +6,8 @@ import torch
 
 from tests.planted_bugs.case import PlantedBug, Source
 from tests.planted_bugs.cta import ints, start, store_own
+from tests.planted_bugs.orders import THREADS as CHAIN
+from tests.planted_bugs.orders import numbers, overtaken, overtaken_in_the_peer
 
 THREADS = 64
 
@@ -183,5 +185,27 @@ PLANTED = [
         ("barrier",),
         ints(THREADS),
         threads,
+    ),
+    PlantedBug(
+        "wait_overtaken",
+        "nothing keeps the next phase from being over before a warp looks, which it never was here",
+        overtaken,
+        "protocol",
+        ("a wait may be overtaken", "an arrival by each warp that waits"),
+        ("wait", "second"),
+        ints(CHAIN),
+        numbers(CHAIN),
+    ),
+    PlantedBug(
+        "wait_overtaken_in_the_peer",
+        "likewise, the barrier lies in another CTA of the cluster",
+        overtaken_in_the_peer,
+        "protocol",
+        ("a wait may be overtaken", "CTA rank 0"),
+        ("wait", "second"),
+        ints(2 * CHAIN),
+        numbers(2 * CHAIN),
+        grid=(2, 1, 1),
+        cluster=(2, 1, 1),
     ),
 ]

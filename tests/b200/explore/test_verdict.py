@@ -23,7 +23,9 @@ def test_the_usual_orders_miss_it(planted, schedule):
     """So that finding it says something of exploring all orders."""
     plain = dataclasses.replace(planted, schedule=None)
     _, outcome = plain.run(True, schedule)
-    assert outcome.clean and outcome.right, outcome.text
+    assert outcome.right and "deadlock" not in outcome.kinds, outcome.text
+    if "overtaken" not in planted.name:  # a rule of every order names these (checker/overtaken.py)
+        assert outcome.clean, outcome.text
 
 
 def explore(k: Source, args: list):
@@ -149,7 +151,7 @@ def test_a_deadlock_behind_a_look_is_found():
     launch = explore_launch(k, cta.ints(64)())
     assert launch.orders.kind == DEADLOCK
     assert launch.findings is not None
-    (finding,) = launch.findings
+    (finding,) = [f for f in launch.findings if "another order" in f.message]
     assert "another order of the warps hangs" in finding.message
     assert any(f":{n}" in finding.loc for n in k.marks["wait"]), finding.message
     assert "looks whether parity" in finding.message

@@ -1,0 +1,67 @@
+"""Rule: a wait on an mbarrier must not be overtaken by the phase after the one that it waits for.
+
+A wait looks at one bit of parity (PTX ISA 9.7.13.15.16). Once the next phase is over, too, the bit
+is again what it was, and the wait takes the phase that it waits for as not over. So an arrival of
+that next phase must come after the wait. This run has looked in time; another may not. The rule
+holds every wait that has passed against what the arrivals of the next phase know.
+
+A stage that somebody forgets to wait for lets other waits be overtaken, too. So the rule speaks
+only where no other error was found: the first cause is said, and said alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from b200.checker import naming as words
+from b200.checker.finding import ERROR
+from b200.checker.vector_clocks import ORDER
+
+if TYPE_CHECKING:
+    from b200.checker.accesses import Barrier
+    from b200.checker.observer import Observer
+
+
+class Overtaken:
+    """The rule for one launch. seen: (wait, what completes the next phase) -> (mbarrier, warp) of
+    the first one.
+    """
+
+    def __init__(self, observer: Observer):
+        self.observer = observer
+        self.seen: dict[tuple, tuple] = {}
+
+    def completed(self, barrier: Barrier, last) -> None:
+        """A phase of the mbarrier is over, by instruction `last`. Each warp that waited for the
+        phase before must have looked first.
+        """
+        known = barrier.passed[ORDER]
+        for agent, (epoch, ins) in barrier.looks.items():
+            if agent.component >= known.size or known[agent.component] < epoch:
+                self.seen.setdefault((ins, last), (barrier, agent))
+        barrier.looks.clear()
+
+    def finish(self) -> None:
+        """Report what was seen so far."""
+        if not any(finding.severity == ERROR for finding in self.observer.findings):
+            for (ins, last), (barrier, agent) in self.seen.items():
+                self._tell(barrier, agent, ins, last)
+        self.seen.clear()
+
+    def _tell(self, barrier: Barrier, agent, ins, last) -> None:
+        self.observer.found(
+            "protocol",
+            "a wait may be overtaken: the phase after the one that it waits for may be over before "
+            "it looks",
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"it is {barrier.name()}, initialised with count {barrier.object.expected} at "
+                f"{words.line(barrier.record.ins)}",
+                f"the next phase is completed at {words.line(last)}, which does not come after the "
+                "wait; with two phases over the parity is the same again",
+                "missing: an arrival by each warp that waits, counted into the next phase, or a "
+                "barrier of the CTA between the wait and what completes that phase",
+            ),
+            ins,
+            last,
+        )
