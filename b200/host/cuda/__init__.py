@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 TORCH_EXTENSION = "torch.utils.cpp_extension"
 
 
+def _refuse_setup(name: str, *_args: Any, **_kwargs: Any) -> None:
+    """CUDAExtension: what a setup.py builds is linked with NVIDIA's runtime."""
+    from b200.host.cuda.errors import BuildError
+
+    raise BuildError(
+        f"extension {name!r}: CUDAExtension of a setup.py is not in the software B200; its sources"
+        " run through torch.utils.cpp_extension.load(name, sources)"
+    )
+
+
 def install(modules: Modules) -> Extensions:
     """From now on `load_inline` and `load` of torch.utils.cpp_extension compile for this process's
     software B200. Extensions without CUDA sources are compiled in the same way.
@@ -35,6 +45,7 @@ def install(modules: Modules) -> Extensions:
     def take_over(module: Any) -> None:
         module.load_inline = extensions.load_inline
         module.load = extensions.load
+        module.CUDAExtension = _refuse_setup
 
     when_imported(TORCH_EXTENSION, take_over)
     return extensions

@@ -199,6 +199,14 @@ void f() {
     assert f":{line_of('// MARK: count')}: too few arguments" in said
 
 
+def test_an_extension_of_a_setup_is_refused_by_its_name():
+    b200.install()
+    from torch.utils.cpp_extension import CUDAExtension
+
+    with pytest.raises(BuildError, match="CUDAExtension of a setup.py.*cpp_extension.load"):
+        CUDAExtension("e", ["e.cu"])
+
+
 def test_flags_are_joined_as_torch_joins_them():
     """An empty flag vanishes, and one with blanks is several."""
     from b200.host.cuda.extension import _words
