@@ -152,10 +152,10 @@ def test_by_modelled_events_the_best_candidate_is_taken(monkeypatch, name):
     """The same code, on the emulator's events."""
     problem, times = SHAPES[name], {}
     gpu = b200.install(check=False, timing=True)
-    monkeypatch.setattr(submission, "CHOICES", submission.Choices())
-    monkeypatch.setattr(submission, "is_b200", lambda groups: True)
     for name in ("PROBLEM_SECONDS", "PROCESS_SECONDS"):
         monkeypatch.setattr(submission, name, 1e6)  # of the emulator's
+    monkeypatch.setattr(submission, "CHOICES", submission.Choices())
+    monkeypatch.setattr(submission, "is_b200", lambda groups: True)
     monkeypatch.setattr(submission, "CALLS", 1)
     monkeypatch.setattr(submission, "MIN_ROUNDS", 2)
     measure = submission.measure
