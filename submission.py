@@ -844,7 +844,7 @@ class Group:
 
     @classmethod
     def of(cls, values: Sequence) -> "Group":
-        """From a list of all values, in which `FIRST_TILE` is at the same place from the end."""
+        """From a list of all values, the lists' first."""
         lists, others = values[: -NUM_SIZES - 1], values[-NUM_SIZES - 1 :]
         count = len(lists) // 3
         return cls(lists[:count], lists[count : 2 * count], lists[2 * count :], *others)
@@ -920,13 +920,13 @@ class EpilogueWarp:
     lane: Int32
 
 
-# ---- kernel: launch ------------------------------------------------------------------------------
+# ---- kernel --------------------------------------------------------------------------------------
 
 
 class Kernel:
     """The kernel of one plan.
 
-    `launch`, and what the section "kernel: launch" has, is host code; all else is device code. In
+    What the section "kernel: launch" has is host code; all else is device code. In
     methods under @cute.jit the DSL compiles `if` and `for`, unless they say const_expr or
     range_constexpr. The other methods are plain Python that runs while the kernel is traced."""
 
@@ -935,95 +935,6 @@ class Kernel:
         self.num_operands = plan.num_a + plan.num_b
         is_pair = plan.config.cta_group == 2
         self.mma_group = tcgen05.CtaGroup.TWO if is_pair else tcgen05.CtaGroup.ONE
-
-    @cute.jit
-    def launch(self, words):
-        """words: of each group, the longest tiles first."""
-        config = self.config
-        plan = self.plan
-        codes_and_scales = 2 * self.num_operands
-        maps = []
-        addresses = []
-        sizes = []
-        tiles = Int32(0)
-        for group in cutlass.range_constexpr(plan.num_groups):
-            first = group * num_words(self.num_operands)
-            pairs = words[first : first + codes_and_scales]
-            c = words[first + codes_and_scales]
-            rest = words[first + codes_and_scales + 1 : first + num_words(self.num_operands)]
-            *shape, stored_n = [Int32(size) for size in rest]
-            shape = GemmShape(*shape)
-            maps += self.tensormaps(pairs[0::2], pairs[1::2], shape, stored_n)
-            addresses += [*pairs[1::2], c]
-            sizes += [tiles, *shape]
-            m_tiles = div_up(shape.m, config.tile_m)
-            n_tiles = div_up(shape.n, config.cluster_tile_n)
-            tiles = tiles + m_tiles * shape.l * n_tiles
-        clusters = tiles
-        if const_expr(config.persistent):
-            clusters = cutlass.min(tiles, Int32(tiles_at_once(config)))
-        rounds = div(tiles - 1, clusters)  # before the last one
-        last = tiles - rounds * clusters  # tiles of the last round
-        idle_stages = self.stages_without_last_tile(clusters, rounds, last)
-        self.kernel(maps, addresses, sizes, [clusters, rounds, last, idle_stages]).launch(
-            grid=(clusters * config.cluster, 1, 1),
-            block=(plan.num_threads, 1, 1),
-            cluster=(config.cluster, 1, 1),
-            smem=plan.smem_bytes,
-            min_blocks_per_mp=1,
-        )
-
-    def stages_without_last_tile(self, clusters, rounds, last):
-        """Stages that a cluster without a tile in the last round fills:
-        stages * rounds / (rounds + 1) + 2 * last / clusters. The others fill all of theirs and so
-        get more of DRAM: all end together.
-
-        At least MIN_STAGES: at the end of a dual tile the first product of `gate_lead` k-tiles is
-        computed before the second one of any, which alone releases a stage."""
-        stages = self.plan.num_stages
-        fewer = stages * rounds * clusters + 2 * last * (rounds + 1)
-        fewer = cutlass.min(div(fewer, clusters * (rounds + 1)), Int32(stages))
-        return cutlass.max(fewer, Int32(MIN_STAGES))
-
-    def tensormaps(self, codes, scales, shape: GemmShape, stored_n) -> list:
-        """TMA atoms of the codes of each operand, then of the scales of each."""
-        plan = self.plan
-        a_side = shape.m, shape.m, plan.box_m
-        b_side = shape.n, stored_n, plan.box_n
-        sides = [a_side] * plan.num_a + [b_side] * plan.num_b
-        found = []
-        for address, (extent, stored, box) in zip(codes, sides):
-            found.append(self.code_tensormap(address, extent, stored, box, shape))
-        for address, (_, stored, _) in zip(scales, sides):
-            found.append(self.scale_tensormap(address, stored, shape))
-        return found
-
-    def code_tensormap(self, address, extent, stored, box_rows: int, shape: GemmShape):
-        """Boxes of box_rows x 256 elements of a K-major operand [extent, k, l]."""
-        k = cute.assume(shape.k, K_BLOCK)
-        row = cute.assume(Int64(shape.k), K_BLOCK)
-        plane = cute.assume(Int64(stored) * Int64(shape.k), K_BLOCK)
-        swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
-        box = (box_rows, TILE_K)
-        smem = cute.tile_to_shape(swizzle, box, order=(0, 1))
-        size = (extent, k, shape.l)
-        strides = (row, 1, plane)
-        return self.tma_atom(Float4E2M1FN, address, size, strides, box, smem)
-
-    def scale_tensormap(self, address, stored, shape: GemmShape):
-        """Boxes of the scale-factor atoms of a k-tile of 128 rows, as 256 Int16 each."""
-        k_blocks = shape.k >> LOG_K_BLOCK
-        num_int16 = ATOM_BYTES // 2
-        box = (num_int16, K_BLOCKS, 1)
-        size = (num_int16, k_blocks, shape.l * atoms_of(stored))
-        strides = (1, num_int16, cute.assume(Int64(k_blocks) * num_int16, num_int16))
-        return self.tma_atom(Int16, address, size, strides, box, cute.make_layout(box))
-
-    def tma_atom(self, dtype, address, size, strides, box, smem):
-        pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
-        tensor = cute.make_tensor(pointer, cute.make_layout(size, stride=strides))
-        load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
-        return cpasync.make_tiled_tma_atom(load, tensor, smem, box)[0]
 
     # ---- kernel: start, tiles --------------------------------------------------------------------
 
@@ -1710,6 +1621,97 @@ class Kernel:
             to = mapa(self.partial(cta, warp, sender, number, product), rank) + warp.lane * 16
             for n in range(0, self.plan.epi_n, 4):
                 st_async_v4_f32(to + n * 128, *values[n : n + 4], barrier)
+
+    # ---- kernel: launch --------------------------------------------------------------------------
+
+    @cute.jit
+    def launch(self, words):
+        """words: of each group, the longest tiles first."""
+        config = self.config
+        plan = self.plan
+        codes_and_scales = 2 * self.num_operands
+        maps = []
+        addresses = []
+        sizes = []
+        tiles = Int32(0)
+        for group in cutlass.range_constexpr(plan.num_groups):
+            first = group * num_words(self.num_operands)
+            pairs = words[first : first + codes_and_scales]
+            c = words[first + codes_and_scales]
+            rest = words[first + codes_and_scales + 1 : first + num_words(self.num_operands)]
+            *shape, stored_n = [Int32(size) for size in rest]
+            shape = GemmShape(*shape)
+            maps += self.tensormaps(pairs[0::2], pairs[1::2], shape, stored_n)
+            addresses += [*pairs[1::2], c]
+            sizes += [tiles, *shape]
+            m_tiles = div_up(shape.m, config.tile_m)
+            n_tiles = div_up(shape.n, config.cluster_tile_n)
+            tiles = tiles + m_tiles * shape.l * n_tiles
+        clusters = tiles
+        if const_expr(config.persistent):
+            clusters = cutlass.min(tiles, Int32(tiles_at_once(config)))
+        rounds = div(tiles - 1, clusters)  # before the last one
+        last = tiles - rounds * clusters  # tiles of the last round
+        idle_stages = self.stages_without_last_tile(clusters, rounds, last)
+        self.kernel(maps, addresses, sizes, [clusters, rounds, last, idle_stages]).launch(
+            grid=(clusters * config.cluster, 1, 1),
+            block=(plan.num_threads, 1, 1),
+            cluster=(config.cluster, 1, 1),
+            smem=plan.smem_bytes,
+            min_blocks_per_mp=1,
+        )
+
+    def stages_without_last_tile(self, clusters, rounds, last):
+        """Stages that a cluster without a tile in the last round fills:
+        stages * rounds / (rounds + 1) + 2 * last / clusters. The others fill all of theirs and so
+        get more of DRAM: all end together.
+
+        At least MIN_STAGES: at the end of a dual tile the first product of `gate_lead` k-tiles is
+        computed before the second one of any, which alone releases a stage."""
+        stages = self.plan.num_stages
+        fewer = stages * rounds * clusters + 2 * last * (rounds + 1)
+        fewer = cutlass.min(div(fewer, clusters * (rounds + 1)), Int32(stages))
+        return cutlass.max(fewer, Int32(MIN_STAGES))
+
+    def tensormaps(self, codes, scales, shape: GemmShape, stored_n) -> list:
+        """TMA atoms of the codes of each operand, then of the scales of each."""
+        plan = self.plan
+        a_side = shape.m, shape.m, plan.box_m
+        b_side = shape.n, stored_n, plan.box_n
+        sides = [a_side] * plan.num_a + [b_side] * plan.num_b
+        found = []
+        for address, (extent, stored, box) in zip(codes, sides):
+            found.append(self.code_tensormap(address, extent, stored, box, shape))
+        for address, (_, stored, _) in zip(scales, sides):
+            found.append(self.scale_tensormap(address, stored, shape))
+        return found
+
+    def code_tensormap(self, address, extent, stored, box_rows: int, shape: GemmShape):
+        """Boxes of box_rows x 256 elements of a K-major operand [extent, k, l]."""
+        k = cute.assume(shape.k, K_BLOCK)
+        row = cute.assume(Int64(shape.k), K_BLOCK)
+        plane = cute.assume(Int64(stored) * Int64(shape.k), K_BLOCK)
+        swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
+        box = (box_rows, TILE_K)
+        smem = cute.tile_to_shape(swizzle, box, order=(0, 1))
+        size = (extent, k, shape.l)
+        strides = (row, 1, plane)
+        return self.tma_atom(Float4E2M1FN, address, size, strides, box, smem)
+
+    def scale_tensormap(self, address, stored, shape: GemmShape):
+        """Boxes of the scale-factor atoms of a k-tile of 128 rows, as 256 Int16 each."""
+        k_blocks = shape.k >> LOG_K_BLOCK
+        num_int16 = ATOM_BYTES // 2
+        box = (num_int16, K_BLOCKS, 1)
+        size = (num_int16, k_blocks, shape.l * atoms_of(stored))
+        strides = (1, num_int16, cute.assume(Int64(k_blocks) * num_int16, num_int16))
+        return self.tma_atom(Int16, address, size, strides, box, cute.make_layout(box))
+
+    def tma_atom(self, dtype, address, size, strides, box, smem):
+        pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
+        tensor = cute.make_tensor(pointer, cute.make_layout(size, stride=strides))
+        load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
+        return cpasync.make_tiled_tma_atom(load, tensor, smem, box)[0]
 
 
 @functools.cache
