@@ -31,7 +31,7 @@ from tests.b200.chip.tensor_support import (
         ("f16 [d] a b i p", (60, None, None, idesc(128, 8), False), r"D of 128 x 8.*\[60, 68\)"),
         ("f16 [d] [a] b i p", (0, 60, None, idesc(128, 8), False), r"columns \[60, 68\)"),
         ("f16 [d] [a] b i p", (0, 0, None, idesc(128, 8, more=1 << 15), False), "A in tensor memory is K-major"),
-        ("f16 [d] a b i p", (0, 0x20000, None, idesc(128, 8), False), "operand A.*version"),
+        ("f16 [d] a b i p", (0, 0x20000 | 2 << 46, None, idesc(128, 8), False), "operand A.*version"),
         ("f16 [d] a b i p", (0, None, matrix(0x35000), idesc(128, 256), False), "operand B.*outside"),
         ("f16 [d] a b i p", (0, matrix(A, mode=1), None, idesc(128, 8), False), "32B atomicity.*K-major"),
         ("tf32 [d] a b i p", (0, None, None, idesc(128, 8, a=2, b=2, more=1 << 16), False), "need mode 1"),
