@@ -25,6 +25,18 @@ CLUSTERS = 5
 MANY = 100  # CTAs
 
 
+def with_room(argument: object) -> object:
+    """A tensor at the beginning of an allocation that a grid three times as large stays in: what
+    lies after one, and whether a store meets it, is another in each run.
+    """
+    if not isinstance(argument, torch.Tensor) or not argument.is_contiguous():
+        return argument
+    words = argument.flatten().view(torch.uint8)
+    room = torch.zeros(max(1 << 16, 16 * len(words)), dtype=torch.uint8)
+    room[: len(words)] = words
+    return room[: len(words)].view(argument.dtype).view(argument.shape)
+
+
 def said(planted, bug: bool, check: bool | str) -> str:
     """The report of the second of two launches of a planted, in a grid of three times its clusters
     unless it has many, which all do the same.
@@ -32,7 +44,8 @@ def said(planted, bug: bool, check: bool | str) -> str:
     x, y, z = planted.grid
     if x * y * z < MANY:
         x *= 3
-    _, outcome = replace(planted, grid=(x, y, z)).run(bug, check=check, launches=2)
+    larger = replace(planted, grid=(x, y, z), args=lambda: list(map(with_room, planted.args())))
+    _, outcome = larger.run(bug, check=check, launches=2)
     return ADDRESS.sub("ADDRESS", outcome.text)
 
 
