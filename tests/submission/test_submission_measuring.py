@@ -158,6 +158,8 @@ def test_by_modelled_events_the_best_candidate_is_taken(monkeypatch, name):
     monkeypatch.setattr(submission, "is_b200", lambda groups: True)
     monkeypatch.setattr(submission, "CALLS", 1)
     monkeypatch.setattr(submission, "MIN_ROUNDS", 2)
+    monkeypatch.setattr(submission, "MAX_ROUNDS", 2)
+    monkeypatch.setattr(submission, "MAX_CLEARS", 1)
     measure = submission.measure
 
     def kept(trials, end):
