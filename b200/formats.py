@@ -2,6 +2,7 @@
 
     decode(bits, fmt)                                      bit patterns -> float64
     encode(values, fmt, saturate=True, rounding="rn")      values -> bit patterns
+    stochastic(values, fmt, random)                        values -> values of the format
 
 One value per element: packing two e2m1 in a byte is the business of whoever packs. `bits` wider
 than the format are cut to its width. Formats: e2m1, e2m3, e3m2, e4m3, e5m2, ue4m3, ue8m0, f16,
@@ -141,6 +142,21 @@ def encode(values: np.ndarray, fmt: str, saturate: bool = True, rounding: str = 
     code = np.where(np.signbit(x) & f.signed, code | f.sign, code)
     code = np.where(nan, f.max_code if f.nan is None else f.nan, code)
     return _with_padding(code, nan, f)
+
+
+def stochastic(values: np.ndarray, fmt: str, random: np.ndarray) -> np.ndarray:
+    """`values` on the grid of a format, as float64 for `encode`: away from zero where the part that
+    is cut off and `random`, in [0, 1), come to 1 or more, else towards zero (PTX ISA, cvt.rs).
+
+    The grid goes on beyond the largest finite value, so that `encode` sees an overflow.
+    """
+    f = FORMATS[fmt]
+    x = np.asarray(values, np.float64)
+    quantum = np.maximum(np.frexp(x)[1] - 1, 1 - f.bias) - f.mantissa
+    quanta = np.abs(np.ldexp(x, -quantum))
+    whole = np.floor(quanta)
+    away = quanta - whole + random >= 1
+    return np.copysign(np.ldexp(whole + away, quantum), x)
 
 
 def _encode_finite(x: np.ndarray, f: Format, rounding: str) -> np.ndarray:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from b200.program.analysis import Block, Op
 from b200.program.module import Instr
 
-SCALES = ("e4m3x2", "ue8m0x2")
+SCALES = ("e4m3", "ue8m0")
+FLOATS = (*SCALES, "e2m1", "f32", "f16", "bf16")
 
 
 def _converts_to(op: Op, formats: tuple[str, ...]) -> bool:
@@ -20,7 +21,7 @@ def _converts_to(op: Op, formats: tuple[str, ...]) -> bool:
     mods = op.ins.mods
     if mods[0] != "cvt":
         return False
-    named = [m for m in mods if m in (*SCALES, "e2m1x2", "f32", "f16x2", "bf16x2")]
+    named = [kind for kind in (m.split("x")[0] for m in mods) if kind in FLOATS]
     return bool(named) and named[0] in formats
 
 
@@ -28,7 +29,7 @@ def unrounded_scales(blocks: list[Block]) -> list[tuple[Instr, Instr]]:
     """Pairs (conversion to e2m1, conversion of a scale) where the unrounded scale divides."""
     ops = [op for block in blocks for op in block.ops]
     scales = [op for op in ops if _converts_to(op, SCALES)]
-    codes = [op for op in ops if _converts_to(op, ("e2m1x2",))]
+    codes = [op for op in ops if _converts_to(op, ("e2m1",))]
     if not scales or not codes:
         return []
     feeds: dict[str, list[Op]] = {}

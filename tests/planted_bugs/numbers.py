@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from tests.planted_bugs.case import PlantedBug, Source
@@ -9,9 +11,9 @@ from tests.planted_bugs.case import PlantedBug, Source
 BLOCK, THREADS = 16, 32  # values of a block, blocks
 
 
-def quantise(bug: bool) -> Source:
+def quantise(bug: bool, stochastic: bool = False) -> Source:
     """Each thread quantises a block of 16 floats to e2m1 with a scale in e4m3; out: for each block
-    8 bytes of codes, the scale, and nothing.
+    8 bytes of codes, the scale, and nothing. stochastic: by cvt.rs, with random bits of 0.
     """
     k = Source(".param .u64 x, .param .u64 out", THREADS)
     k("mov.u32 %r0, %tid.x;")
@@ -37,6 +39,13 @@ def quantise(bug: bool) -> Source:
         k(f"div.rn.f32 %f{i}, %f{i}, {divisor};")
     for word in range(2):
         values = [f"%f{8 * word + i}" for i in range(8)]
+        if stochastic:
+            fours = (", ".join(reversed(values[i : i + 4])) for i in (0, 4))
+            k("{ .reg .b16 h<2>; .reg .b32 none; mov.b32 none, 0; " + " ".join(
+                f"cvt.rs.satfinite.e2m1x4.f32 h{i}, {{{four}}}, none;"
+                for i, four in enumerate(fours)
+            ) + f" mov.b32 %r{6 + word}, {{h0, h1}}; }}", "quantise")  # fmt: skip
+            continue
         pairs = (
             f"cvt.rn.satfinite.e2m1x2.f32 b{i}, {values[2 * i + 1]}, {values[2 * i]};"
             for i in range(4)
@@ -56,8 +65,10 @@ def _arguments() -> list:
     return [x, torch.zeros(THREADS, 4, dtype=torch.int32)]
 
 
-def _quantised(args: list) -> torch.Tensor:
-    """By the definition of the formats: the nearest of the 8 magnitudes, ties to the even code."""
+def _quantised(args: list, stochastic: bool = False) -> torch.Tensor:
+    """By the definition of the formats: the nearest of the 8 magnitudes, ties to the even code.
+    stochastic: the next one towards zero, since no random bit is set.
+    """
     x = args[0]
     sixth = torch.tensor(0x3E2AAAAB, dtype=torch.int32).view(torch.float32)
     scale = (x.abs().amax(1) * sixth).to(torch.float8_e4m3fn)
@@ -65,7 +76,10 @@ def _quantised(args: list) -> torch.Tensor:
     magnitudes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])  # of two codes equally near, the even one first
     nearest = (y.abs()[..., None] - magnitudes[order]).abs().argmin(-1)
-    codes = order[nearest] | (torch.signbit(y).long() << 3)
+    codes = order[nearest]
+    if stochastic:
+        codes = torch.searchsorted(magnitudes, y.abs().contiguous(), right=True) - 1
+    codes = codes | (torch.signbit(y).long() << 3)
     words = (codes.reshape(THREADS, 2, 8) << torch.arange(0, 32, 4)).sum(-1)
     parts = [words, scale.view(torch.uint8).long()[:, None], torch.zeros(THREADS, 1).long()]
     packed = torch.cat(parts, 1)
@@ -113,5 +127,15 @@ PLANTED = [
         ("quantise", "round the scale"),
         _arguments,
         _quantised,
+    ),
+    PlantedBug(
+        "unrounded_block_scale_of_four_values",
+        "as unrounded_block_scale, where cvt.rs makes four values of e2m1",
+        partial(quantise, stochastic=True),
+        "numerics",
+        ("block scale before its rounding", "the scale converted back"),
+        ("quantise", "round the scale"),
+        _arguments,
+        partial(_quantised, stochastic=True),
     ),
 ]

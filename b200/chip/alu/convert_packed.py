@@ -16,14 +16,17 @@ from b200.program.module import Instr
 from b200.registry import Pure, pure
 
 NARROW = {"e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m3x2": "e2m3", "e3m2x2": "e3m2", "e2m1x2": "e2m1"}
+FOURS = {name[:-2] + "x4": name[:-2] for name in NARROW}
 SCALES = {"ue8m0x2": "ue8m0"}
-SMALL_TYPES = (*NARROW, *SCALES, "f16x2", "bf16x2", "tf32")
+SMALL_TYPES = (*NARROW, *FOURS, *SCALES, "f16x2", "bf16x2", "tf32")
 
 
 def convert_packed(mods: Modifiers) -> Pure:
     """Any cvt that has one of SMALL_TYPES as a type."""
     source = mods.type(*NARROW, *SCALES, "f16x2", "bf16x2", "f32")
     target = mods.type(*SMALL_TYPES)
+    if mods.flag("rs"):
+        return _stochastic(mods, source, target)
     if target == "tf32":
         return _to_tf32(mods, source)
     if target in NARROW or target in SCALES:
@@ -113,6 +116,52 @@ def _to_small(mods: Modifiers, source: str, target: str) -> Pure:
 
     sources = ("f32", "f32") if source == "f32" else (source,)
     return build(sources, ("b8" if nibbles else "b16",), vector=vector)
+
+
+# --- stochastic rounding --------------------------------------------------------------------------
+
+
+def _stochastic(mods: Modifiers, source: str, target: str) -> Pure:
+    """cvt.rs{.relu}{.satfinite}.{f16x2,bf16x2}.f32 d, a, b, rbits and
+    cvt.rs{.relu}.satfinite.<four>.f32 d, {a, b, e, f}, rbits, the first value in the highest bits.
+    """
+    finite, relu = mods.flag("satfinite"), mods.flag("relu")
+    mods.done()
+    halves = target in ("f16x2", "bf16x2")
+    if source != "f32" or not (halves or (target in FOURS and finite)):
+        raise mods.unsupported("this combination does not exist")
+    small, count = target[:-2], 2 if halves else 4
+
+    def vector(*args):
+        *values, rbits = args
+        random = _random(rbits, small)
+        total = np.zeros(len(rbits), np.uint32)
+        for i, value in enumerate(values):
+            x = formats.stochastic(value.view(np.float32), small, random[i * 2 // count])
+            code = formats.encode(_positive(x) if relu else x, small, finite)
+            total = total << np.uint32(bits // count) | code
+        return total.astype(f"u{bits // 8}")
+
+    bits = 16 if small == "e2m1" else 32
+    return build(("f32",) * count + ("b32",), (f"b{bits}",), vector=vector)
+
+
+def _random(rbits: np.ndarray, small: str) -> tuple[np.ndarray, np.ndarray]:
+    """What `rbits` gives the upper half of the operands, and the lower half, as numbers in [0, 1).
+
+    f16: the low 13 bits of each half. bf16, fp8, fp6: each half. fp4: the high bytes of both halves
+    for the upper operands, the low bytes for the others. Both operands of a half share its bits.
+    They are added to the highest bits that are cut off (docs/reference/semantics.md: a belief).
+    """
+    high, low = rbits >> 16, rbits & 0xFFFF
+    if small == "f16":
+        return (high & 0x1FFF) / 2.0**13, (low & 0x1FFF) / 2.0**13
+    if small == "e2m1":
+        high, low = high & 0xFF00 | low >> 8, (high & 0xFF) << 8 | low & 0xFF
+    return high / 2.0**16, low / 2.0**16
+
+
+# --- from small formats ---------------------------------------------------------------------------
 
 
 def _from_small(mods: Modifiers, source: str, target: str) -> Pure:

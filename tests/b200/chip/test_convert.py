@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from b200 import formats
 from b200.errors import Unsupported
 from b200.registry import FULL, find
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
@@ -200,6 +201,86 @@ def test_small_floats_of_nan():
     ) == {0x7F00}
 
 
+# Largest finite value, mantissa bits and least normal exponent (PTX ISA 5.2.3, OCP OFP8, IEEE 754).
+GRIDS = {
+    "f16": (65504, 10, -14),
+    "bf16": ((2 - Fraction(1, 128)) * 2**127, 7, -126),
+    "e4m3": (448, 3, -6),
+    "e5m2": (57344, 2, -14),
+    "e2m3": (Fraction(15, 2), 3, 0),
+    "e3m2": (28, 2, -2),
+    "e2m1": (6, 1, 0),
+}
+
+
+def stochastic(x: Fraction, small: str, random: Fraction) -> Fraction:
+    """The magnitude by the definition of .rs, saturated."""
+    largest, mantissa, least = GRIDS[small]
+    exponent = least
+    while x >= Fraction(2) ** (exponent + 1):
+        exponent += 1
+    quantum = Fraction(2) ** (exponent - mantissa)
+    return min((x / quantum + random).__floor__() * quantum, Fraction(largest))
+
+
+def randoms(rbits: int, small: str) -> list[Fraction]:
+    """The random numbers of the operands, as the text of PTX ISA's cvt shares them out."""
+    high, low = rbits >> 16, rbits & 0xFFFF
+    if small == "f16":
+        return [Fraction(high % 2**13, 2**13), Fraction(low % 2**13, 2**13)]
+    if small == "bf16":
+        return [Fraction(high, 2**16), Fraction(low, 2**16)]
+    if small == "e2m1":
+        high, low = (high >> 8) * 256 + (low >> 8), (high % 256) * 256 + low % 256
+    return [Fraction(half, 2**16) for half in (high, high, low, low)]
+
+
+@pytest.mark.parametrize("small", GRIDS)
+def test_stochastic_rounding(small):
+    random = Random(2)
+    largest, count = float(GRIDS[small][0]), 2 if small in ("f16", "bf16") else 4
+    kind = f"{small}x{count}"
+    for scale in (1e-3, 1.0, 2 * largest if small != "bf16" else 1.0):
+        numbers = np.array(
+            [[random.uniform(-scale, scale) for _ in range(32)] for _ in range(count)], np.float32
+        )
+        rbits = np.array([random.getrandbits(32) for _ in range(32)], np.uint64)
+        d = "b16" if small == "e2m1" else "b32"
+        got = execute(
+            f"cvt.rs.satfinite.{kind}.f32",
+            [d],
+            ["b32"] * (count + 1),
+            *numbers.view(np.uint32).astype(np.uint64),
+            rbits,
+        )
+        width = int(d[1:]) // count
+        for lane in range(32):
+            for i, part in enumerate(randoms(int(rbits[lane]), small)):
+                code = int(got[lane]) >> width * (count - 1 - i) & ((1 << width) - 1)
+                x = Fraction(float(numbers[i, lane]))
+                want = stochastic(abs(x), small, part)
+                assert formats.decode(np.uint32(code), small) == (want if x > 0 else -want)
+
+
+@pytest.mark.parametrize("bits, away", [(0x0000, 0), (0x7FFF, 0), (0x8000, 1), (0xFFFF, 1)])
+def test_stochastic_rounding_by_hand(bits, away):
+    """1.25 lies half way from 1 to 1.5, 0.0 and 1.0 on the grid, infinity and NaN beyond it."""
+    numbers = np.array([1.25, 0.0, np.inf, np.nan], np.float32).view(np.uint32).astype(np.uint64)
+    operands = [np.full(32, n, np.uint64) for n in numbers]
+    rbits = np.full(32, (bits >> 8) << 24 | (bits & 0xFF) << 8, np.uint64)
+    got = execute("cvt.rs.satfinite.e2m1x4.f32", ["b16"], ["b32"] * 5, *operands, rbits)
+    assert set(got.tolist()) == {(2 + away) << 12 | 0 << 8 | 7 << 4 | 7}
+    relu = execute(
+        "cvt.rs.relu.f16x2.f32",
+        ["b32"],
+        ["b32"] * 3,
+        np.full(32, 0xBF800000),
+        np.full(32, 0x477FF000),
+        np.full(32, bits),
+    )
+    assert set(relu.tolist()) == {0x7C00 if bits & 0x1FFF >= 0x1000 else 0x7BFF}
+
+
 @pytest.mark.parametrize("mode", ["rz", "rp"])
 @FEW
 @given(lanes=LANES)
@@ -264,7 +345,9 @@ def test_own_shared_memory_is_not_a_peers():
 
 def test_refuses():
     bad = (
-        "cvt.rs.f16x2.f32",
+        "cvt.rs.f16.f32",
+        "cvt.rs.e4m3x4.f32",
+        "cvt.rs.satfinite.e4m3x2.f32",
         "cvt.rn.e4m3x2.f32",
         "cvt.rn.satfinite.e2m3x2.f16x2",
         "cvt.f16.f32",
