@@ -11,10 +11,11 @@ import re
 from dataclasses import dataclass, field
 
 from b200.errors import Unsupported
-from b200.program import calls, inlining
+from b200.program import calls, inlining, wmma
 from b200.program.modifiers import in_order
 from b200.program.module import (
     SINK,
+    TYPE_BITS,
     Addr,
     Imm,
     Instr,
@@ -239,8 +240,22 @@ class _Body:
             self.scopes[-1].has_lines = True
         elif text.startswith((".pragma", ".file", ".section", ".callprototype", ".branchtargets")):
             pass
-        else:
+        elif not (wmma.is_wmma(text) and self._written_out(text)):
             self.kernel.body.append(self._instruction(text))
+
+    def _written_out(self, text: str) -> bool:
+        """Take the statements that a wmma instruction stands for; whether it stands for any."""
+        if (lines := wmma.written_out(text, self._is_narrow)) is None:
+            return False
+        self.scopes.append(_Scope(f"@wmma{len(self.kernel.body)}"))
+        for line in lines:
+            self._statement(line)
+        self.scopes.pop()
+        return True
+
+    def _is_narrow(self, name: str) -> bool:
+        found = self._register(name)
+        return found is not None and TYPE_BITS.get(found.type) == 32
 
     def _declare_registers(self, text: str):
         found = _REG.match(text)

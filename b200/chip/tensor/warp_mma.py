@@ -3,7 +3,7 @@
 It has the dense m16n8 shapes of f16, bf16, tf32, e4m3, e5m2 and 8-bit integers. In bytes all types
 have the same layout: a register holds four neighbouring bytes of a row of A or a column of B. An
 instruction is one fused sum, as one tcgen05.mma of the type (tensor_core.py), but for e4m3 and e5m2
-(fp8_warp_mma.py).
+(fp8_warp_mma.py). The m8n8k4 of f64 has a file of its own (double_mma.py).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from b200 import formats
+from b200.chip.tensor.double_mma import double_mma
 from b200.chip.tensor.fp8_warp_mma import multiply_fp8
 from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_integers
 from b200.chip.tensor.tmem_alloc import whole_warp
@@ -100,6 +101,8 @@ def _registers(cells: np.ndarray, fmt: str) -> tuple:
 @warp("mma.sync", out=1)
 def mma_sync(ins: Instr) -> Run:
     """mma.sync.aligned.m16n8kK.row.col{.satfinite}.dtype.atype.btype.ctype d, a, b, c"""
+    if ins.has("f64"):
+        return double_mma(ins)
     form = _form(ins)
 
     def run(f, mask, a, b, c):
