@@ -8,20 +8,22 @@ a launch comes to that names no queue.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from b200.checker.finding import Finding
 from b200.host.callers import caller
 from b200.program.names import readable
 
+# What a graph does: a launch, as Gpu.launch takes it, or what the host does in a queue.
+Work = tuple | Callable[[], None]
+
 
 class Capture:
-    """Launches recorded so far, as Gpu.launch takes them. queues: those that are under capture, of
-    which None stands for all.
-    """
+    """What was recorded so far. queues: those that are under capture; None stands for all."""
 
     def __init__(self, queue: int | None = None):
-        self.launches: list[tuple] = []
+        self.launches: list[Work] = []
         self.queues = None if queue is None else {queue}
 
     def takes(self, queue: int | None) -> bool:

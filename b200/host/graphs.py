@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 
-from b200.host.captures import Capture
+from b200.host.captures import Capture, Work
 from b200.host.runtime import Runtime
 
 # what PyTorch says
@@ -26,11 +26,11 @@ def patch_torch(runtime: Runtime) -> None:
         """Recorded launches; `replay` runs them in order."""
 
         def __init__(self, keep_graph: bool = False):
-            self.launches: list[tuple] = []
+            self.launches: list[Work] = []
 
         def replay(self):
             for launch in self.launches:
-                runtime.launch(launch, torch.cuda.current_stream().cuda_stream)
+                runtime.put(launch, torch.cuda.current_stream().cuda_stream)
 
         def reset(self):
             self.launches.clear()

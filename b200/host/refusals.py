@@ -29,9 +29,9 @@ class Refused(EmulatorError):
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION = 1, 2, 9
 INVALID_SYMBOL, INVALID_KERNEL, INVALID_DEVICE = 13, 98, 101
-NO_KERNEL_IMAGE, INVALID_HANDLE, NOT_FOUND = 209, 400, 500
+NO_KERNEL_IMAGE, INVALID_HANDLE, ILLEGAL_STATE, NOT_FOUND = 209, 400, 401, 500
 ILLEGAL_ADDRESS, OUT_OF_RESOURCES, TIMEOUT, MISALIGNED = 700, 701, 702, 716
-LAUNCH_FAILURE, COOPERATIVE_TOO_LARGE = 719, 720
+LAUNCH_FAILURE, COOPERATIVE_TOO_LARGE, GRAPH_UPDATE = 719, 720, 910
 
 # Number -> (cudaError_t, CUresult, text), of driver_types.h and cuda.h. The driver has no number
 # for some of the runtime's and says "invalid value".
@@ -60,6 +60,17 @@ NAMES = {
         "cudaErrorInvalidResourceHandle",
         "CUDA_ERROR_INVALID_HANDLE",
         "invalid resource handle",
+    ),
+    ILLEGAL_STATE: (
+        "cudaErrorIllegalState",
+        "CUDA_ERROR_ILLEGAL_STATE",
+        "the operation cannot be performed in the present state",
+    ),
+    GRAPH_UPDATE: (
+        "cudaErrorGraphExecUpdateFailure",
+        "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE",
+        "the graph update was not performed because it included changes which violated constraints"
+        " specific to instantiated graph update",
     ),
     NOT_FOUND: ("cudaErrorSymbolNotFound", "CUDA_ERROR_NOT_FOUND", "named symbol not found"),
     ILLEGAL_ADDRESS: (

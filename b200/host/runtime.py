@@ -13,7 +13,7 @@ from math import prod
 from b200.checker.finding import Finding
 from b200.chip.gpu import Gpu
 from b200.errors import EmulatorError
-from b200.host.captures import Capture
+from b200.host.captures import Capture, Work
 from b200.host.device_attributes import device_attribute
 from b200.host.queues import HOST, Queues
 from b200.host.refusals import check_cooperative
@@ -160,6 +160,21 @@ class Runtime:
         mismatched, self.mismatched = self.mismatched, []
         if done.findings is not None:
             done.findings.extend(mismatched)
+
+    def put(self, work: Work, queue: int) -> None:
+        """Put what a graph does into a queue: carry it out, or record it as part of another."""
+        if isinstance(work, tuple):
+            self.launch(work, queue)
+        elif not self.records(work, queue):
+            work()
+
+    def records(self, work: Callable[[], None], queue: int) -> bool:
+        """Whether what the host does in a queue becomes part of the graph under capture."""
+        capture = self.recording
+        if capture is None or not capture.takes(queue):
+            return False
+        capture.launches.append(work)
+        return True
 
     def raise_error(self) -> None:
         """Raise what a callback could not: an exception cannot cross the JIT's machine code."""

@@ -33,6 +33,8 @@ from b200.host.cuda.toolkit import Toolkit, find_toolkit
 
 HERE = Path(__file__).parent
 _CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cudnn|nvml|nvtx)\w*")
+# Files of shim/ that few programs need -> a word of the functions that are in them.
+_ON_DEMAND = {"graphs.cpp": re.compile("Graph|Capture|HostFunc")}
 _STAND_INS = ("-lcuda", "-lcudart", "-lcudart_static", "-lcudadevrt", "-lc10_cuda", "-ltorch_cuda")
 _ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH")  # what compilers look at
 _BINDINGS = re.compile(r"\b(?:PYBIND11_\w+|pybind11|py|wrap_pybind_function)\b")
@@ -246,8 +248,12 @@ def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
 
 def _shim(part: Path, toolkit: Toolkit, work: Path) -> str | None:
     """One file of the stand-in, as an object; a second or less each."""
-    if part.name in ("table.cpp", "allocator.cpp"):
+    if part.name in ("table.cpp", "allocator.cpp", *_ON_DEMAND):
         return None
+    return _compiled(part, toolkit, work)
+
+
+def _compiled(part: Path, toolkit: Toolkit, work: Path) -> str:
     out = work / f"shim-{part.stem}.o"
     includes = [flag for path in toolkit.includes for flag in ("-isystem", str(path))]
     flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", *includes]
@@ -279,6 +285,11 @@ def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) ->
     out = work / f"{request.name}.so"
     check_run([*command, *kept, "-o", str(out)], work)
     missing = _missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
+    for part, asked in _ON_DEMAND.items():
+        if any(map(asked.search, missing)):
+            command.append(_compiled(HERE / "shim" / part, toolkit, work))
+            check_run([*command, *kept, "-o", str(out)], work)
+            missing = _missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
     if missing:
         stub = work / "missing.cpp"
         stub.write_text(_stubs(missing))

@@ -17,6 +17,7 @@ from b200.errors import EmulatorError
 from b200.hardware import MEMORY_BYTES
 from b200.host import refusals
 from b200.host.cuda.fatbin import ptx_of
+from b200.host.cuda.graphs import COPY, FILL, Graphs, HostWork
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
 from b200.host.cuda.sources import Origin, relocate
@@ -60,6 +61,7 @@ class Driver:
     def __init__(self, modules: Modules):
         self.modules = modules
         self.runtime, self.gpu = modules.runtime, modules.gpu
+        self.graphs = Graphs(modules)
         self.error: BaseException | None = None
         self.last_error = 0
         self.refused: dict[int, str] = {}
@@ -76,7 +78,8 @@ class Driver:
         try:
             if self.modules.failed is not None and call not in _ALWAYS:
                 raise self.modules.failed
-            getattr(self, call)(*words[:count])
+            owner = self.graphs if call.startswith("graph_") else self
+            getattr(owner, call.removeprefix("graph_"))(*words[:count])
         except BaseException as error:  # noqa: BLE001  must not unwind through machine code
             if self.loading is not None and self.loading.error is None:
                 self.loading.error = error
@@ -231,11 +234,16 @@ class Driver:
         self.runtime.queues.finished()
         self.modules.release(address)
 
-    def check_copy(self, to: int, source: int, nbytes: int) -> None:
-        if nbytes and not (to and source):
-            raise Refused(
-                refusals.INVALID_VALUE, f"a copy or fill of {nbytes} bytes at a null pointer"
-            )
+    def copy(self, to: int, source: int, nbytes: int, queue: int, out: int) -> None:
+        """Write to `out` whether the copy became part of a graph; else C++ carries it out."""
+        _check_pointers(nbytes, to, source)
+        work = HostWork(COPY, lambda: ctypes.memmove(to, source, nbytes))
+        _poke(out, "<Q", self.runtime.records(work, queue))
+
+    def fill(self, to: int, value: int, nbytes: int, queue: int, out: int) -> None:
+        _check_pointers(nbytes, to)
+        work = HostWork(FILL, lambda: ctypes.memset(to, value & 0xFF, nbytes))
+        _poke(out, "<Q", self.runtime.records(work, queue))
 
     def symbol(self, host: int, address: int, size: int, needed: int) -> None:
         if host not in self._symbols:
@@ -292,6 +300,11 @@ class Driver:
         kind = next((what for words, what in _KINDS if any(w in text for w in words)), "")
         said = f"{text} is not in the software B200's CUDA"
         raise EmulatorError("unsupported", f"{said}: {kind}" if kind else said)
+
+
+def _check_pointers(nbytes: int, *pointers: int) -> None:
+    if nbytes and not all(pointers):
+        raise Refused(refusals.INVALID_VALUE, f"a copy or fill of {nbytes} bytes at a null pointer")
 
 
 def _poke(address: int, code: str, *values) -> None:

@@ -152,10 +152,19 @@ class Modules:
         return self._functions[handle]
 
     def launch(self, handle: int, words: LaunchWords) -> None:
+        launch = self.prepared(handle, words)
+        try:
+            self.runtime.launch(launch, words.queue)
+        except EmulatorError as error:
+            self.note_failure(error)
+            raise
+
+    def prepared(self, handle: int, words: LaunchWords) -> tuple:
+        """The arguments of Gpu.launch, with the kernel's own copied. Refused as the launch is."""
         function = self.function(handle)
         cluster = cluster_of(function.kernel, words)
         check(function, words, cluster)
-        launch = (
+        return (
             function.module.program,
             function.kernel.name,
             tuple(words.grid),
@@ -166,13 +175,8 @@ class Modules:
             bool(words.dependent),
             bool(words.cooperative),
         )
-        try:
-            self.runtime.launch(launch, words.queue)
-        except EmulatorError as error:
-            self._note_failure(error)
-            raise
 
-    def _note_failure(self, error: EmulatorError) -> None:
+    def note_failure(self, error: EmulatorError) -> None:
         """A launch has ended with an error: as on a GPU, one of a kernel stays."""
         code = refusals.lasting_code(error)
         if code is not None:

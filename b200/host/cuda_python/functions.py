@@ -13,13 +13,15 @@ import ctypes
 import itertools
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from b200 import hardware
 from b200.errors import EmulatorError, Fault
 from b200.host import refusals
-from b200.host.captures import Capture
+from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.modules import Modules
+from b200.host.cuda_python import graphs
 from b200.host.cuda_python.host_memory import address_of
 from b200.host.cuda_python.kernels import RESULTS, Kernels
 from b200.host.device_attributes import device_attribute
@@ -69,7 +71,7 @@ class _State:
         self.clock = Clock(self.runtime)
         self.pinned: dict[int, ctypes.Array] = {}
         self.events: dict[int, tuple[float, int] | None] = {}
-        self.graphs: dict[int, list[tuple]] = {}
+        self.graphs = Graphs(modules)
         self._handles = itertools.count(0x2000, 0x10)
 
     def handle(self) -> int:
@@ -120,20 +122,11 @@ class _State:
             )
         return self.clock.milliseconds(first, last)
 
-    def end_capture(self) -> int:
-        capture, self.runtime.recording = self.runtime.recording, None
-        if capture is None:
-            raise Refused(refusals.INVALID_VALUE, "a capture ended that was never begun")
-        graph = self.handle()
-        self.graphs[graph] = capture.launches
-        return graph
-
-    def begin_capture(self) -> None:
-        self.runtime.recording = Capture()
-
-    def replay(self, graph: int) -> None:
-        for launch in self.graphs[graph]:
-            self.runtime.gpu.launch(*launch)
+    def graph_functions(self, prefix: str, *kinds: Any) -> dict[str, Callable[..., tuple]]:
+        """Of the driver, "cu", or the runtime, "cuda". kinds: their types of handles."""
+        a, b, c = kinds
+        move = partial(self.move, way="")
+        return graphs.GraphFunctions(self.graphs, (a, b, c), move).named(prefix)
 
 
 class _Module:
@@ -170,7 +163,7 @@ class _Module:
     def all(self, actions: dict[str, Callable[..., tuple]]) -> dict[str, Any]:
         """Actions that give a tuple of results."""
         return {
-            name: self._answering(action, RESULTS.get(name, 1), name)
+            name: self._answering(action, (RESULTS | graphs.RESULTS).get(name, 1), name)
             for name, action in actions.items()
         }
 
@@ -269,6 +262,7 @@ class _Driver(_Module):
             "cuEventDestroy": self.does(lambda event: state.events.pop(int(event), None)),
             "cuMemcpy": self.does(lambda to, source, size: state.move(to, source, size, "")),
         }
+        names |= self.all(state.graph_functions("cu", d.CUgraph, d.CUgraphNode, d.CUgraphExec))
         reserve, release = state.modules.reserve, state.modules.release
         for name in ("cuMemAlloc", "cuMemAllocAsync", "cuMemAllocManaged"):
             names[name] = self.makes(lambda size, *_: d.CUdeviceptr(reserve(int(size))))
@@ -324,12 +318,9 @@ class _CudaRuntime(_Module):
             "cudaEventRecord": self.does(self.record),
             "cudaEventElapsedTime": self.makes(self.elapsed),
             "cudaEventDestroy": self.does(lambda event: state.events.pop(int(event), None)),
-            "cudaStreamBeginCapture": self.does(lambda *_: state.begin_capture()),
-            "cudaStreamEndCapture": self.makes(lambda _: r.cudaGraph_t(state.end_capture())),
-            "cudaGraphGetNodes": self._nodes,
-            "cudaGraphInstantiate": self.makes(lambda graph, *_: r.cudaGraphExec_t(int(graph))),
-            "cudaGraphLaunch": self.does(lambda graph, _queue: state.replay(int(graph))),
         }
+        kinds = (r.cudaGraph_t, r.cudaGraphNode_t, r.cudaGraphExec_t)
+        names |= self.all(state.graph_functions("cuda", *kinds))
         reserve, release = state.modules.reserve, state.modules.release
         for name in ("cudaMalloc", "cudaMallocAsync", "cudaMallocManaged"):
             names[name] = self.makes(lambda size, *_: reserve(int(size)))
@@ -342,7 +333,6 @@ class _CudaRuntime(_Module):
         names |= dict.fromkeys(("cudaStreamQuery", "cudaEventQuery"), nothing)
         waits = ("EventSynchronize", "StreamSynchronize", "DeviceSynchronize", "StreamWaitEvent")
         names |= {f"cuda{name}": action for name, action in zip(waits, self.waiting(), strict=True)}
-        names |= dict.fromkeys(("cudaGraphDestroy", "cudaGraphExecDestroy"), nothing)
         for name in ("", "WithFlags", "WithPriority"):
             names[f"cudaStreamCreate{name}"] = self.makes(self.queue(r.cudaStream_t))
         for suffix in ("", "Async"):
@@ -355,11 +345,3 @@ class _CudaRuntime(_Module):
                 )
             )
         return names
-
-    def _nodes(self, graph, _count=0):
-        launches = self.state.graphs[int(graph)]
-        return (
-            self.success,
-            [self.module.cudaGraphNode_t(i + 1) for i in range(len(launches))],
-            len(launches),
-        )

@@ -77,8 +77,18 @@ cudaError_t find_symbol(const void* symbol, size_t nbytes, char** address) {
   return result(call("symbol", {word(symbol), word(address), word(&size), nbytes}));
 }
 
-cudaError_t check_copy(const void* to, const void* from, size_t nbytes) {
-  return result(call("check_copy", {word(to), word(from), nbytes}));
+// A copy or a fill that a graph under capture takes is not carried out now.
+cudaError_t copy_in_queue(void* to, const void* from, size_t nbytes, cudaStream_t queue) {
+  uint64_t taken = 0;
+  const int code = call("copy", {word(to), word(from), nbytes, word(queue), word(&taken)});
+  if (!code && !taken) std::memmove(to, from, nbytes);
+  return result(code);
+}
+cudaError_t fill_in_queue(void* to, int value, size_t nbytes, cudaStream_t queue) {
+  uint64_t taken = 0;
+  const int code = call("fill", {word(to), word(value), nbytes, word(queue), word(&taken)});
+  if (!code && !taken) std::memset(to, value, nbytes);
+  return result(code);
 }
 
 }  // namespace
@@ -162,10 +172,8 @@ cudaError_t cudaFreeAsync(void* address, cudaStream_t) { return cudaFree(address
 cudaError_t cudaFreeHost(void* address) { return cudaFree(address); }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t nbytes, cudaMemcpyKind,
-                            cudaStream_t) {
-  if (const auto error = check_copy(to, from, nbytes)) return error;
-  std::memmove(to, from, nbytes);
-  return cudaSuccess;
+                            cudaStream_t queue) {
+  return copy_in_queue(to, from, nbytes, queue);
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t nbytes, cudaMemcpyKind kind) {
   if (const auto error = cudaMemcpyAsync(to, from, nbytes, kind, nullptr)) return error;
@@ -173,22 +181,25 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t nbytes, cudaMemcpyKind
 }
 cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                          size_t width, size_t height, cudaMemcpyKind kind) {
-  for (size_t row = 0; row < height; ++row)
-    cudaMemcpy(static_cast<char*>(to) + row * to_pitch,
-               static_cast<const char*>(from) + row * from_pitch, width, kind);
-  return cudaSuccess;
+  if (const auto error =
+          cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr))
+    return error;
+  return cudaStreamSynchronize(nullptr);
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
-}
-cudaError_t cudaMemset(void* address, int value, size_t nbytes) {
-  if (const auto error = check_copy(address, address, nbytes)) return error;
-  std::memset(address, value, nbytes);
+                              size_t width, size_t height, cudaMemcpyKind, cudaStream_t queue) {
+  for (size_t row = 0; row < height; ++row)
+    if (const auto error =
+            copy_in_queue(static_cast<char*>(to) + row * to_pitch,
+                          static_cast<const char*>(from) + row * from_pitch, width, queue))
+      return error;
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* address, int value, size_t nbytes, cudaStream_t) {
-  return cudaMemset(address, value, nbytes);
+cudaError_t cudaMemset(void* address, int value, size_t nbytes) {
+  return fill_in_queue(address, value, nbytes, nullptr);
+}
+cudaError_t cudaMemsetAsync(void* address, int value, size_t nbytes, cudaStream_t queue) {
+  return fill_in_queue(address, value, nbytes, queue);
 }
 cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t nbytes, size_t offset,
                                cudaMemcpyKind) {

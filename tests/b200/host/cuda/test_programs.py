@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import b200
+from tests.b200.host.cuda import graph_program
 from tests.b200.host.cuda.support import caller, compile_program, needs_nvcc
 
 pytestmark = needs_nvcc
@@ -198,9 +199,13 @@ def gpu():
     return b200.install()
 
 
+def program() -> ctypes.CDLL:
+    return compile_program("programs", SOURCE + graph_program.SOURCE)
+
+
 @pytest.fixture(scope="module")
 def library(gpu):
-    return compile_program("programs", SOURCE)
+    return program()
 
 
 @pytest.fixture
@@ -292,7 +297,7 @@ def test_the_same_content_is_compiled_once(library, monkeypatch):
     from b200.host.cuda import build
 
     monkeypatch.setattr(build, "_compile", lambda *a: pytest.fail("compiled again"))
-    again = compile_program("programs", SOURCE)
+    again = program()
     assert again._name == library._name
 
 
