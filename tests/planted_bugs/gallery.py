@@ -19,7 +19,7 @@ PLANTED = [*listed.PLANTED, *dsl.PLANTED, *gluon.PLANTED, *pipelines.PLANTED]
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHOWN = (  # in docs/gallery.md: one of each kind of report
     "mma_before_load",
-    "full_wait_phase_off",
+    "gluon_phase_off",
     "expect_too_few_bytes",
     "missing_commit",
     "wrong_lane_quarter",
