@@ -36,6 +36,7 @@ def install(modules: Modules) -> Extensions:
     """From now on `load_inline` and `load` of torch.utils.cpp_extension compile for this process's
     software B200. Extensions without CUDA sources are compiled in the same way.
     """
+    from b200.host.cuda import toolkit
     from b200.host.cuda.driver import Driver
     from b200.host.cuda.extension import Extensions
 
@@ -46,6 +47,10 @@ def install(modules: Modules) -> Extensions:
         module.load_inline = extensions.load_inline
         module.load = extensions.load
         module.CUDAExtension = _refuse_setup
+        if (
+            module.CUDA_HOME is None
+        ):  # of torch for the CPU: a setup.py asks for it before it chooses
+            module.CUDA_HOME = toolkit.home()
 
     when_imported(TORCH_EXTENSION, take_over)
     return extensions

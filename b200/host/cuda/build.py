@@ -34,7 +34,13 @@ from b200.host.cuda.toolkit import Toolkit, find_toolkit
 HERE = Path(__file__).parent
 _CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cudnn|nvml|nvtx)\w*")
 # Files of shim/ that few programs need -> a word of the functions that are in them.
-_ON_DEMAND = {"graphs.cpp": re.compile("Graph|Capture|HostFunc")}
+_ON_DEMAND = {
+    "graphs.cpp": re.compile("Graph|Capture|HostFunc"),
+    "memory.cpp": re.compile(
+        "Pitch|Memset2D|HostRegister|HostUnreg|HostGetDev|MemPool|FromPool"
+        "|CanAccessPeer|Profiler|Prefetch|MemAdvise|AttachMem"
+    ),
+}
 _STAND_INS = ("-lcuda", "-lcudart", "-lcudart_static", "-lcudadevrt", "-lc10_cuda", "-ltorch_cuda")
 _ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH")  # what compilers look at
 _BINDINGS = re.compile(r"\b(?:PYBIND11_\w+|pybind11|py|wrap_pybind_function)\b")

@@ -234,6 +234,12 @@ class Driver:
         self.runtime.queues.finished()
         self.modules.release(address)
 
+    def host_register(self, address: int, nbytes: int) -> None:
+        self.modules.register(address, nbytes)
+
+    def host_unregister(self, address: int) -> None:
+        self.modules.unregister(address)
+
     def copy(self, to: int, source: int, nbytes: int, queue: int, out: int) -> None:
         """Write to `out` whether the copy became part of a graph; else C++ carries it out."""
         _check_pointers(nbytes, to, source)

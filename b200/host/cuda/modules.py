@@ -96,6 +96,7 @@ class Modules:
         self._modules: dict[int, Module] = {}
         self._functions: dict[int, Function] = {}
         self._memory: dict[int, tuple[mmap.mmap, int]] = {}
+        self._registered: dict[int, int] = {}  # memory of the host: first byte -> size
         self._handles = 0x7000_0000_0000
 
     def handle(self) -> int:
@@ -244,6 +245,19 @@ class Modules:
             )
         self.gpu.memory.retain(lambda region: region.base != address)
 
+    def register(self, address: int, nbytes: int) -> None:
+        """Memory of the host becomes legal for kernels."""
+        if not address or not nbytes or address in self._registered:
+            raise Refused(
+                refusals.INVALID_VALUE, f"{nbytes} bytes at {address:#x} cannot be registered"
+            )
+        self._registered[address] = nbytes
+
+    def unregister(self, address: int) -> None:
+        if self._registered.pop(address, None) is None:
+            raise Refused(refusals.INVALID_VALUE, f"{address:#x} is not registered")
+        self.gpu.memory.retain(lambda region: region.base != address)
+
     @property
     def used(self) -> int:
         return sum(size for _, size in self._memory.values())
@@ -253,6 +267,9 @@ class Modules:
         for first, (_, size) in self._memory.items():
             if first <= address < first + size:
                 return first, size, f"{size} bytes of cudaMalloc"
+        for first, size in self._registered.items():
+            if first <= address < first + size:
+                return first, size, f"{size} bytes of cudaHostRegister"
         return None
 
 

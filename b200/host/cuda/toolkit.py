@@ -44,6 +44,12 @@ def find_toolkit() -> Toolkit:
     return _inspect(nvcc, os.environ.get("CXX", "c++"))
 
 
+def home() -> str | None:
+    """The toolkit's folder, as torch's CUDA_HOME names it; None without an nvcc."""
+    nvcc = next(_candidates(), None)
+    return None if nvcc is None else str(nvcc.parent.parent)
+
+
 def _candidates() -> Iterator[Path]:
     """Places of nvcc, the user's word first."""
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]

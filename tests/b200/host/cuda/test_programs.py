@@ -43,6 +43,23 @@ TEST(own_memory, {
   cudaFree(buffer);
 })
 
+TEST(other_memory, {
+  std::vector<float> own(300, 2.0f);  // of the host, until it is registered
+  cudaHostRegister(own.data(), 1200, cudaHostRegisterMapped);
+  float *mapped, *rows;
+  cudaHostGetDevicePointer(&mapped, own.data(), 0);
+  scale<<<3, 128>>>(mapped, mapped, 300);
+  std::memcpy((void*)a, own.data(), 1200);
+  int* codes = (int*)b;
+  codes[0] = cudaHostUnregister(own.data());
+  codes[1] = cudaHostUnregister(own.data());
+  size_t pitch;
+  cudaMallocPitch(&rows, &pitch, 100, 3);
+  cudaMemset2D(rows, pitch, 1, 100, 3);
+  cudaMemcpy2D(codes + 2, 4, rows, pitch, 4, 3, cudaMemcpyDeviceToHost);
+  codes[5] = pitch;
+})
+
 TEST(large_memory, {
   char* buffer;
   cudaMalloc(&buffer, 80'000'000'000);
@@ -229,6 +246,15 @@ def test_memory_of_the_program_is_legal_and_copied(call):
     x, y = torch.randn(300), torch.zeros(300)
     assert call("own_memory", *both(x, y)) == ""
     assert torch.equal(y / x, torch.full((300,), 3.0)) or torch.allclose(y, 3 * x)
+
+
+def test_memory_of_the_host_and_rows_of_a_pitch(call):
+    """What is registered is legal for kernels, and cannot be given back twice."""
+    x, codes = torch.zeros(300), torch.zeros(6, dtype=torch.int32)
+    assert call("other_memory", *both(x, codes)) == ""
+    factor = x[0].item() / 2  # of a constant that another test may have set
+    assert factor in (2, 3) and x.eq(2 * factor).all()
+    assert codes.tolist() == [0, 1, *[0x01010101] * 3, 512]
 
 
 def test_memory_that_is_not_touched_takes_no_room(call):

@@ -201,8 +201,9 @@ void f() {
 
 def test_an_extension_of_a_setup_is_refused_by_its_name():
     b200.install()
-    from torch.utils.cpp_extension import CUDAExtension
+    from torch.utils.cpp_extension import CUDA_HOME, CUDAExtension
 
+    assert CUDA_HOME is not None  # by which a setup.py chooses it
     with pytest.raises(BuildError, match="CUDAExtension of a setup.py.*cpp_extension.load"):
         CUDAExtension("e", ["e.cu"])
 
