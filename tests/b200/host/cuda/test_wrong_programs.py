@@ -290,7 +290,7 @@ TEST(null_copy, { cudaMemcpy(nullptr, &a, 8, cudaMemcpyHostToDevice); })
 TEST(long_copy, { int more[8] = {}; cudaMemcpyToSymbol(four, more, sizeof more); })
 TEST(second_device, { cudaSetDevice(1); })
 TEST(unknown_device_attribute, { int x; cudaDeviceGetAttribute(&x, (cudaDeviceAttr)9999, 0); })
-TEST(unknown_call, { cudaGraph_t graph; cudaGraphCreate(&graph, 0); })
+TEST(unknown_call, { cudaArray_t array; cudaChannelFormatDesc desc{}; cudaMallocArray(&array, &desc, 4); })
 TEST(a_texture, { cudaCreateChannelDesc(32, 0, 0, 0, cudaChannelFormatKindFloat); })
 TEST(unknown_entry, {
   void* entry; cudaDriverEntryPointQueryResult status;
@@ -332,7 +332,7 @@ SAID = {
     "long_copy": "copy of 32 bytes with the variable four of 16 bytes",
     "second_device": "cudaSetDevice(1): there is one device",
     "unknown_device_attribute": "device attribute 9999",
-    "unknown_call": "cudaGraphCreate is not in the software B200's CUDA",
+    "unknown_call": "cudaMallocArray is not in the software B200's CUDA",
     "a_texture": "cudaCreateChannelDesc is not in the software B200's CUDA: textures, surfaces",
     "unknown_entry": "cuGreenCtxCreate is not in the software B200's CUDA",
     "misaligned_map": "cuTensorMapEncodeTiled refused: ",
