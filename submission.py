@@ -107,12 +107,9 @@ from task import input_t, output_t
 
 # ---- the chip, and the sizes of a tile -----------------------------------------------------------
 
-SM_COUNT = 148
 CLUSTERS = 148, 74, 45, 33, 26, 22, 15, 15  # of 1, 2, ... CTAs, resident at a time on 8 GPCs
 CLUSTER_SIZES = 1, 2, 4, 8  # that public kernels have on a B200; 8 CTAs are the portable limit
 SMEM_BYTES = 232_448  # what one CTA may ask for
-SMEM_PER_SM = 233_472
-SMEM_RESERVED = 1024  # each resident CTA takes so much more than it asks for
 TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764  # of a kernel
 
@@ -204,7 +201,6 @@ class Config:
     split_k: int = 1  # CTAs or pairs of a cluster along K, which add their sums
     cluster_n: int = 1  # CTAs or pairs of a cluster along N, which share A by multicast
     persistent: bool = False  # a cluster computes several tiles, else one
-    ctas_per_sm: int = 1
 
     @property
     def ctas_per_split(self) -> int:
@@ -279,13 +275,10 @@ def check(config: Config, problem: Problem) -> "Plan":
     on_atoms = one_tile or config.tile_n % 64 == 0
     need(on_atoms, "tiles begin at a multiple of 64 columns, as scales do in an atom")
     need(config.cluster in CLUSTER_SIZES, "a cluster has 1, 2, 4 or 8 CTAs")
-    one_an_sm = config.cluster == 1 or config.ctas_per_sm == 1
-    need(one_an_sm, "the CTAs of a cluster have an SM each")
     need(tile_count(config, problem) < 2**22, "products of tile numbers have 32 bits")
     plan = make_plan(config, problem)
     need(plan.num_stages >= MIN_STAGES, "shared memory holds two stages")
-    columns = TMEM_COLUMNS // config.ctas_per_sm
-    need(plan.tmem_allocated <= columns, f"a CTA has {columns} columns of tensor memory")
+    need(plan.tmem_allocated <= TMEM_COLUMNS, f"a CTA has {TMEM_COLUMNS} columns of tensor memory")
     if config.split_k > 1:
         k_tiles = min(ceil_div(shape.k, TILE_K) for shape in problem.groups)
         need(not config.persistent, "a K split has room for the partial sums of one tile")
@@ -308,11 +301,6 @@ def clusters_at_once(size: int) -> int:
     except Exception:  # whatever it is, the kernel runs without the answer
         pass
     return expected
-
-
-def tiles_at_once(config: Config) -> int:
-    """Tiles that the chip computes at a time, one in each resident cluster."""
-    return clusters_at_once(config.cluster) * config.ctas_per_sm
 
 
 # ---- plan ----------------------------------------------------------------------------------------
@@ -397,8 +385,7 @@ def choose_box_n(config: Config, mma: MmaProblem) -> int:
 
 def choose_epilogue(config: Config, mma: MmaProblem) -> dict[str, int]:
     tile = config.tile_n
-    two_warps = mma.num_products * tile >= 128 and config.ctas_per_sm == 1
-    warps_per_quarter = 2 if two_warps else 1
+    warps_per_quarter = 2 if mma.num_products * tile >= 128 else 1
     # Each warp of each part of a K split has an epilogue tile, if the tile has so many.
     widest = tile // (config.split_k * warps_per_quarter)
     # Along M of C, 8 fp16 are half a sector of 32 bytes.
@@ -425,7 +412,7 @@ def lay_out_tmem(config: Config, mma: MmaProblem) -> dict[str, int]:
     acc_columns = mma.num_products * config.tile_n
     sfa = ATOM_COLUMNS * K_BLOCKS * mma.num_a
     sfb = ATOM_COLUMNS * K_BLOCKS * config.max_b_atoms * mma.num_b
-    room = TMEM_COLUMNS // config.ctas_per_sm - sfa - sfb
+    room = TMEM_COLUMNS - sfa - sfb
     num_acc_stages = 2 if config.persistent and 2 * acc_columns <= room else 1
     sums = num_acc_stages * acc_columns
     return {
@@ -484,8 +471,7 @@ def make_plan(config: Config, problem: Problem) -> Plan:
         ]
         return offsets_of(regions, end="smem_bytes")
 
-    limit = min(SMEM_BYTES, SMEM_PER_SM // config.ctas_per_sm - SMEM_RESERVED)
-    room = max(0, limit - shared_memory(0)["smem_bytes"])
+    room = max(0, SMEM_BYTES - shared_memory(0)["smem_bytes"])
     num_stages = room // (stage["stage_bytes"] + 16 * mma.num_products)
     smem = shared_memory(num_stages)
     del smem["stages"]  # at the start
@@ -1649,7 +1635,7 @@ class Kernel:
             tiles = tiles + m_tiles * shape.l * n_tiles
         clusters = tiles
         if const_expr(config.persistent):
-            clusters = cutlass.min(tiles, Int32(tiles_at_once(config)))
+            clusters = cutlass.min(tiles, Int32(clusters_at_once(config.cluster)))
         rounds = div(tiles - 1, clusters)  # before the last one
         last = tiles - rounds * clusters  # tiles of the last round
         idle_stages = self.stages_without_last_tile(clusters, rounds, last)
@@ -1956,7 +1942,7 @@ def soft_max(values: Iterable[float], power: int) -> float:
 
 def waves_of(config: Config, problem: Problem) -> int:
     """How often the chip is filled with clusters, one tile each."""
-    return ceil_div(tile_count(config, problem), tiles_at_once(config))
+    return ceil_div(tile_count(config, problem), clusters_at_once(config.cluster))
 
 
 def mma_cycles(config: Config, n: int) -> float:
@@ -1965,7 +1951,7 @@ def mma_cycles(config: Config, n: int) -> float:
     return max(n / 2, issue)
 
 
-def main_loop_cycles(plan: Plan, n: int, k: int, ctas_on_sm: int) -> float:
+def main_loop_cycles(plan: Plan, n: int, k: int) -> float:
     """Of the k-tiles of a tile: MMAs, TMA instructions, and until a stage is full again."""
     config = plan.config
     mmas = K_BLOCKS * plan.num_products * mma_cycles(config, n)
@@ -1974,9 +1960,8 @@ def main_loop_cycles(plan: Plan, n: int, k: int, ctas_on_sm: int) -> float:
     a_loads = 2 * plan.num_a / config.cluster_n
     loads = COSTS.load * (a_loads + b_loads)
     refill = COSTS.refill / plan.num_stages
-    cycles = ctas_on_sm * mmas, ctas_on_sm * loads, refill
     k_tiles = ceil_div(ceil_div(k, TILE_K), config.split_k)
-    return k_tiles * soft_max(cycles, 4)
+    return k_tiles * soft_max((mmas, loads, refill), 4)
 
 
 def epilogue_cycles(plan: Plan, n: int) -> float:
@@ -2014,19 +1999,18 @@ def estimate(config: Config, problem: Problem) -> float:
     groups = for_mma(problem, config.swap_ab).groups
     count = tile_count(config, problem)
     waves = waves_of(config, problem)
-    ctas_on_sm = min(config.ctas_per_sm, ceil_div(count * config.cluster, SM_COUNT))
     tiles = []  # (main loop, epilogue) in the order in which clusters take them
     for shape in sorted(groups, key=tile_work, reverse=True):
         mean = ceil_div(shape.n, ceil_div(shape.n, config.tile_n))
         n = mean if waves > 1 else min(shape.n, config.tile_n)
         n = round_up(n, config.n_step)
-        tile = main_loop_cycles(plan, n, shape.k, ctas_on_sm), epilogue_cycles(plan, n)
+        tile = main_loop_cycles(plan, n, shape.k), epilogue_cycles(plan, n)
         tiles += [tile] * cluster_tiles(config, shape)
     memory = [memory_cycles(plan, shape) for shape in groups]
     dram = sum(cycles for cycles, _ in memory)
     l2 = sum(cycles for _, cycles in memory)
     # The longest tile of each round: at least what any cluster has.
-    at_once = tiles_at_once(config)
+    at_once = clusters_at_once(config.cluster)
     longest = tiles[::at_once]
     main_loops = sum(main_loop for main_loop, _ in longest)
     last_main_loop, last_epilogue = longest[-1]
@@ -2062,7 +2046,6 @@ def legal_configs(problem: Problem) -> list[Config]:
             "split_k": CLUSTER_SIZES,
             "cluster_n": (1, 2, 4) if n > 8 else (1,),
             "persistent": (False, True),
-            "ctas_per_sm": (1, 2, 3, 4),
         }
         for values in itertools.product(*levers.values()):
             config = Config(swap_ab=swap_ab, **dict(zip(levers, values)))
@@ -2072,12 +2055,12 @@ def legal_configs(problem: Problem) -> list[Config]:
 
 
 def is_useful(config: Config, problem: Problem) -> bool:
-    """It is legal, and persistent only where that can help: in several waves, one CTA an SM."""
+    """It is legal, and persistent only where that can help: in several waves."""
     try:
         check(config, problem)
     except ValueError:
         return False
-    return not config.persistent or (config.ctas_per_sm == 1 and waves_of(config, problem) > 1)
+    return not config.persistent or waves_of(config, problem) > 1
 
 
 def mechanisms(config: Config) -> tuple[str, ...]:
@@ -2179,13 +2162,12 @@ def plainest(problem: Problem) -> Config:
 
 
 def candidates(problem: Problem) -> list[Config]:
-    """What is tried, in this order. First the pick; where that has several CTAs an SM, which no
-    public kernel is known to have on a B200 (docs/evidence.md), the pick without, then with them.
+    """What is tried, in this order: first the pick.
 
     Always among them, should the estimate be wrong: the plainest configuration, the best without a
     cluster, the best without any mechanism, and another tile for the first one's mechanisms. Then
     the best by estimate of each other combination of mechanisms that is worth trying."""
-    estimates = {c: cycles for c, cycles in estimates_of(problem).items() if c.ctas_per_sm == 1}
+    estimates = estimates_of(problem)
     first = pick(problem, estimates)
     by_estimate = sorted(estimates, key=lambda config: estimates[config])
 
@@ -2193,7 +2175,7 @@ def candidates(problem: Problem) -> list[Config]:
         return [config for config in by_estimate if accepted(config)][:1]
 
     used = mechanisms(first)
-    found = [first, pick(problem), plainest(problem)]
+    found = [first, plainest(problem)]
     found += best(lambda config: config.cluster == 1 and mechanisms(config) != ())
     found += best(lambda config: mechanisms(config) == ())
     found += best(lambda config: mechanisms(config) == used and config != first)

@@ -39,6 +39,7 @@ import task
 from b200 import pictures, records
 from b200.clock import Constants, Options
 from b200.clock.write_back import behind_memset, write_back_us
+from b200.hardware import SM_COUNT
 from harness.tables import tuning
 from submission import Config, GemmShape, Problem
 
@@ -171,7 +172,7 @@ def floor(problem: Problem) -> Floor:
     first = c.descriptor_fetch + c.tma_l2 + c.dram_extra_clk + c.store_drain
     return Floor(
         moved / c.dram_bandwidth * 1e6,
-        clk / submission.SM_COUNT / GHZ / 1e3,
+        clk / SM_COUNT / GHZ / 1e3,
         c.cta_start_us + first / GHZ / 1e3 + c.dram_extra_ns / 1e3,
     )
 
@@ -200,7 +201,7 @@ def floors(name: str, problem: Problem, ruler: Ruler) -> dict:
 
 
 def kind(config: Config) -> tuple[bool, ...]:
-    """The mechanisms that a configuration uses, but for how many CTAs share an SM."""
+    """The mechanisms that a configuration uses."""
     c = config
     return c.swap_ab, c.cta_group > 1, c.split_k > 1, c.cluster_n > 1, c.persistent
 
@@ -300,7 +301,6 @@ OFF = {
     "multicast": {"cluster_n": 1},
     "CTA pair": {"cta_group": 1},
     "K split": {"split_k": 1},
-    "several CTAs an SM": {"ctas_per_sm": 1},
     "persistent": {"persistent": False},
 }
 

@@ -23,14 +23,13 @@ from task import PROBLEMS
 
 # What is alike in a family: `swap_ab`, and the shape of its clusters.
 FAMILIES = {
-    "plain": (True, lambda c: c.cluster == 1 and c.ctas_per_sm == 1),
-    "two_an_sm": (True, lambda c: c.cluster == 1 and c.ctas_per_sm == 2),
+    "plain": (True, lambda c: c.cluster == 1),
     "multicast_2": (True, lambda c: c.cluster == c.cluster_n == 2),
     "multicast_4": (True, lambda c: c.cluster == c.cluster_n == 4),
     "split_2": (True, lambda c: c.cluster == c.split_k == 2),
     "split_4": (True, lambda c: c.cluster == c.split_k == 4),
     "multicast_2_split_2": (True, lambda c: c.cluster_n == c.split_k == 2 and c.cluster == 4),
-    "swapped": (False, lambda c: c.cluster == 1 and c.ctas_per_sm == 1),
+    "swapped": (False, lambda c: c.cluster == 1),
     "swapped_multicast_2": (False, lambda c: c.cluster == c.cluster_n == 2),
     "swapped_pairs": (False, lambda c: c.cluster == c.cta_group == 2),
 }

@@ -31,7 +31,6 @@ LEVERS: dict[str, tuple] = {
     "split_k": (1, 2, 4),
     "cluster_n": (1, 2),
     "persistent": (False, True),
-    "ctas_per_sm": (1, 2),
 }
 
 
@@ -57,8 +56,8 @@ def group(*sizes: tuple[int, int, int]) -> Problem:
 
 
 def epilogue_warps(config: Config, problem: Problem) -> int:
-    """Two a quarter of tensor memory where a tile has work for them and an SM one CTA."""
-    return 8 if problem.num_products * config.tile_n >= 128 and config.ctas_per_sm == 1 else 4
+    """Two a quarter of tensor memory where a tile has work for them."""
+    return 8 if problem.num_products * config.tile_n >= 128 else 4
 
 
 def shapes_of(problem: Problem) -> tuple[list[tuple[int, int, int, int]], str]:

@@ -40,12 +40,8 @@ ILLEGAL = [
     ({"tile_n": 48, "cluster_n": 2}, gemm(128, 48, 512), "multiple of 64"),
     ({"cluster_n": 4, "split_k": 4}, gemm(128, 64, 1024), "1, 2, 4 or 8 CTAs"),
     ({"split_k": 3}, gemm(128, 64, 1024), "1, 2, 4 or 8 CTAs"),
-    ({"ctas_per_sm": 2, "cta_group": 2}, gemm(256, 64, 512), "have an SM each"),
-    ({"ctas_per_sm": 2, "cluster_n": 2}, gemm(128, 128, 512), "have an SM each"),
-    ({"ctas_per_sm": 2, "split_k": 2}, gemm(128, 64, 512), "have an SM each"),
-    ({"ctas_per_sm": 4, "tile_n": 256}, gemm(128, 256, 512), "two stages"),
+    ({"tile_n": 256, "split_k": 8}, gemm(128, 256, 2048), "two stages"),
     ({"tile_n": 256}, dual(128, 256, 512), "512 columns"),
-    ({"ctas_per_sm": 2, "tile_n": 256}, gemm(128, 256, 512), "256 columns"),
     ({"split_k": 2, "persistent": True}, gemm(128, 64, 512), "the partial sums of one tile"),
     ({"split_k": 4}, gemm(128, 64, 512), "has a k-tile, of 2"),
     ({"split_k": 2}, group((8, 128, 512), (8, 128, 256)), "has a k-tile, of 1"),
@@ -115,9 +111,8 @@ def test_shared_memory_map(case):
     sizes = [plan.num_stages * problem.num_products] * 2 + [plan.num_acc_stages] * 3
     for at, count, following in zip(barriers, sizes, [*barriers[1:], plan.partials_full]):
         assert at % 8 == 0 and at + 8 * count == following
-    limit = min(232_448, 233_472 // config.ctas_per_sm - 1024)
-    assert plan.smem_bytes <= limit
-    assert limit < plan.smem_bytes + plan.stage_bytes + 16 * problem.num_products
+    assert plan.smem_bytes <= 232_448
+    assert 232_448 < plan.smem_bytes + plan.stage_bytes + 16 * problem.num_products
 
 
 @given(plans())
@@ -131,7 +126,7 @@ def test_tensor_memory_map(case):
     one = problem.num_products * config.tile_n
     num_a, num_b = operands(config, problem)
     scales = 16 * (num_a + num_b * math.ceil(config.tile_n / 128))
-    two = config.persistent and 2 * one + scales <= 512 // config.ctas_per_sm
+    two = config.persistent and 2 * one + scales <= 512
     assert plan.num_acc_stages == 1 + two
     assert plan.tmem_sfa == plan.num_acc_stages * one
     assert plan.tmem_sfb == plan.tmem_sfa + 16 * num_a
@@ -314,7 +309,7 @@ def test_of_close_estimates_the_fewest_ctas_a_cluster_and_mechanisms_win(monkeyp
     assert submission.pick(gemm(256, 128, 512)) == Config(cluster_n=2)
     cycles[Config()] = 101.4
     assert submission.pick(gemm(256, 128, 512)) == Config()
-    cycles[Config(ctas_per_sm=2)] = 100  # another mechanism
+    cycles[Config(persistent=True)] = 100  # another mechanism
     assert submission.pick(gemm(256, 128, 512)) == Config()
 
 

@@ -60,7 +60,7 @@ CASES = {
         Config(cta_group=2, tile_n=256, persistent=True),
         group((40, 256, 256), (200, 384, 512), (130, 512, 768)),
     ),
-    "vector": (Config(tile_n=8, ctas_per_sm=2), gemv(300, 4096, 2)),
+    "vector": (Config(tile_n=8, persistent=True), gemv(300, 4096, 2)),
     "vector, K split": (Config(tile_n=8, split_k=4), gemv(300, 4096, 2)),
 }
 
@@ -178,8 +178,6 @@ def excluded(pair: dict) -> bool:
     reasons = [
         tile == 8 and (pairs or get["cluster_n"] == 2),
         tile == 48 and get["cluster_n"] == 2,
-        # 512 columns in two halves: 256 for the accumulator of one product, and the scales
-        tile == 256 and get["ctas_per_sm"] == 2,
         # 227 KB: two stages of 55 KB and, of each other CTA, 64 or 44 KB of partial sums
         tile == 256 and split > 1,
         split > 1 and get["persistent"],

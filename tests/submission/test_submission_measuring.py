@@ -122,13 +122,12 @@ def test_a_b200_is_real(monkeypatch, is_cuda, devices, capability, expected):
 
 @pytest.mark.parametrize("problem", [gemv(4096, 7168, 8), dual(3072, 256, 4096), PROBLEM])
 def test_candidates(problem):
-    """The first has a witness; then what can repair a wrong estimate, then others in order."""
+    """The pick, then what can repair a wrong estimate, then others in order."""
     found = submission.candidates(problem)
-    assert found[0].ctas_per_sm == 1 and submission.pick(problem) in found[:2]
-    assert submission.plainest(problem) in found[:3]
+    assert found[0] == submission.pick(problem) and submission.plainest(problem) in found[:2]
     assert len(found) == len(set(found)) <= submission.MAX_CANDIDATES
     used = submission.mechanisms(found[0])
-    legal = [c for c in submission.legal_configs(problem) if c.ctas_per_sm == 1]
+    legal = submission.legal_configs(problem)
 
     def best(accepted):
         of_them = filter(accepted, legal)

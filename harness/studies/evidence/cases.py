@@ -14,7 +14,6 @@ PLAIN = {
     "split_k": 1,
     "cluster_n": 1,
     "persistent": False,
-    "ctas_per_sm": 1,
 }
 
 
