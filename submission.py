@@ -731,7 +731,6 @@ CODE_DESCRIPTOR = smem_descriptor(stride_bytes=1024, swizzle=SWIZZLE_128B)  # K-
 SCALE_DESCRIPTOR = smem_descriptor(stride_bytes=128, swizzle=SWIZZLE_NONE)
 K_BLOCK_STEP = K_BLOCK // 2 >> 4  # from a K block to the next one, in units of 16 bytes
 SMEM_OFFSET = 0x3FFFF  # of a shared address, what lies inside the CTA; the rank is at bit 24
-LEADER_CTA = ~(1 << 24)  # mask of a shared address: the same place in the pair's leader
 
 
 def instruction_descriptor(cta_group: int, n):
@@ -1023,6 +1022,12 @@ class Kernel:
         address = cta.smem + first + 8 * index
         return cute.make_ptr(Int64, address, cute.AddressSpace.smem, assumed_align=8)
 
+    def in_leader(self, barrier):
+        """Shared address of a barrier's like in the CTA that issues the MMAs. In a pair that is the
+        even one, and bit 24 is the last of the rank."""
+        address = barrier.toint()
+        return address & ~(1 << 24) if self.config.cta_group == 2 else address
+
     def init_barriers(self, cta: Cta):
         """All but full[s][p], where the kernel waits for them."""
         config = self.config
@@ -1144,10 +1149,10 @@ class Kernel:
         cute.arch.mbarrier_wait(empty, state.phase ^ 1)
 
     def expect_full(self, cta: Cta, load: StageLoad, product: int, num_bytes):
+        full = self.bar(cta, self.plan.full, load.state.index, product)
         if self.signals_leader(load):
-            mbarrier_expect_remote(self.full_address(cta, load, product), num_bytes)
+            mbarrier_expect_remote(self.in_leader(full), num_bytes)
         else:
-            full = self.bar(cta, self.plan.full, load.state.index, product)
             cute.arch.mbarrier_arrive_and_expect_tx(full, num_bytes)
 
     def signals_leader(self, load: StageLoad) -> bool:
@@ -1155,8 +1160,8 @@ class Kernel:
 
     def full_address(self, cta: Cta, load: StageLoad, product: int):
         """Of full[s][p] in the CTA that issues the MMAs."""
-        address = self.bar(cta, self.plan.full, load.state.index, product).toint()
-        return address & LEADER_CTA if self.signals_leader(load) else address
+        full = self.bar(cta, self.plan.full, load.state.index, product)
+        return self.in_leader(full) if self.signals_leader(load) else full.toint()
 
     def loaded_bytes(self, tile: Tile):
         """Bytes that arrive in this CTA: of an A operand, and of a B operand, with their scales."""
@@ -1436,9 +1441,8 @@ class Kernel:
         """Give an accumulator stage back to the MMA warp, of the leader of a pair."""
         tcgen05_fence_before()
         with cute.arch.elect_one():
-            leader_rank = cta.rank & -self.config.cta_group
-            acc_empty = self.bar(cta, self.plan.acc_empty, acc.index).toint()
-            mbarrier_arrive_remote(mapa(acc_empty, leader_rank))
+            acc_empty = self.bar(cta, self.plan.acc_empty, acc.index)
+            mbarrier_arrive_remote(self.in_leader(acc_empty))
 
     @cute.jit
     def finish_tile(self, cta: Cta, warp: EpilogueWarp, tile: Tile, acc_tmem, acc: PipelineState):
