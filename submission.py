@@ -218,21 +218,6 @@ class Config:
         return 8 * self.cta_group
 
     @property
-    def cta_n(self) -> int:
-        """Rows of B of a tile that a CTA loads."""
-        return self.tile_n // self.cta_group
-
-    @property
-    def b_bytes(self) -> int:
-        """Of a B operand in a stage of a CTA."""
-        return self.cta_n * ROW_BYTES
-
-    @property
-    def max_b_atoms(self) -> int:
-        """Scale-factor atoms along N of a tile."""
-        return ceil_div(self.tile_n, ATOM_ROWS)
-
-    @property
     def tile_m(self) -> int:
         return CTA_M * self.cta_group
 
@@ -306,23 +291,25 @@ def clusters_at_once(size: int) -> int:
 # ---- plan ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Plan:
-    """All that the kernel knows at compile time. Problems with equal plans share a kernel.
+@dataclass(frozen=True, kw_only=True)
+class Plan(Config):
+    """A configuration, and all else that the kernel knows at compile time. Problems with equal
+    plans share a kernel. Offsets are in bytes, those of tensor memory in columns."""
 
-    Offsets of a stage and of shared memory are in bytes, those of tensor memory in columns."""
-
-    config: Config
     num_a: int  # operands
     num_b: int
     num_products: int
     num_groups: int
     one_n_tile: bool  # of each group, so that no A is read twice
     one_batch: bool
-    # TMA boxes: rows of A, rows of B
-    box_m: int
-    box_n: int
+    # B of a tile, and TMA boxes
+    cta_n: int  # rows of B that a CTA loads
+    b_bytes: int  # of these in a stage
+    max_b_atoms: int  # scale-factor atoms along N
+    box_m: int  # rows of A in a box
+    box_n: int  # rows of B
     # epilogue
+    load_warp_id: int  # epilogue warps come before it, the MMA warp after it
     warps_per_quarter: int  # two take epilogue tiles by turns
     epi_n: int  # columns of an epilogue tile: 32 lanes of them are what a warp reads at a time
     wide_stores: bool  # 32 bytes a lane, else 2
@@ -336,7 +323,7 @@ class Plan:
     tmem_allocated: int
     acc_columns: int  # of an accumulator stage
     num_acc_stages: int  # 2: the epilogue of a tile overlaps the MMAs of the next one
-    # a stage
+    # a stage, A first
     stage_b: int
     stage_sfa: int
     stage_sfb: int
@@ -355,11 +342,6 @@ class Plan:
     smem_bytes: int
 
     @property
-    def load_warp_id(self) -> int:
-        """The epilogue warps come before it, the MMA warp after it."""
-        return self.warps_per_quarter * QUARTERS
-
-    @property
     def num_threads(self) -> int:
         return 32 * (self.load_warp_id + 2)
 
@@ -371,6 +353,7 @@ BOX_N = 64, 56, 48, *range(72, 129, 8), *range(40, 0, -8)
 def choose_box_n(config: Config, mma: MmaProblem) -> int:
     """The preferred box that divides a tile. Groups, whose last tiles differ in width, take smaller
     boxes where padding would be more than a sixth of N."""
+    cta_n = config.tile_n // config.cta_group
     last_widths = []
     if len(mma.groups) > 1:
         widths = (shape.n % config.tile_n for shape in mma.groups)
@@ -378,7 +361,7 @@ def choose_box_n(config: Config, mma: MmaProblem) -> int:
     allowed = sum(shape.n for shape in mma.groups) // (6 * config.cta_group)
     for box in BOX_N:
         padding = sum(-width % box for width in last_widths)
-        if config.cta_n % box == 0 and padding <= allowed:
+        if cta_n % box == 0 and padding <= allowed:
             return box
     return 8
 
@@ -386,10 +369,10 @@ def choose_box_n(config: Config, mma: MmaProblem) -> int:
 def choose_epilogue(config: Config, mma: MmaProblem) -> dict[str, int]:
     tile = config.tile_n
     warps_per_quarter = 2 if mma.num_products * tile >= 128 else 1
-    # Each warp of each part of a K split has an epilogue tile, if the tile has so many.
-    widest = tile // (config.split_k * warps_per_quarter)
     # Along M of C, 8 fp16 are half a sector of 32 bytes.
     epi_n = 16 if not config.swap_ab and tile % 16 == 0 else 8
+    # Each warp of each part of a K split has an epilogue tile, if the tile has so many.
+    widest = tile // (config.split_k * warps_per_quarter)
     for columns in (64 // mma.num_products, 32, 16):
         if tile % columns == 0 and columns <= widest:
             epi_n = columns
@@ -398,6 +381,7 @@ def choose_epilogue(config: Config, mma: MmaProblem) -> dict[str, int]:
     lengths = [shape.m if config.swap_ab else shape.n for shape in mma.groups]
     wide_stores = epi_n % 16 == 0 and all(length % 16 == 0 for length in lengths)
     return {
+        "load_warp_id": warps_per_quarter * QUARTERS,
         "warps_per_quarter": warps_per_quarter,
         "epi_n": epi_n,
         "wide_stores": wide_stores,
@@ -408,12 +392,12 @@ def choose_epilogue(config: Config, mma: MmaProblem) -> dict[str, int]:
     }
 
 
-def lay_out_tmem(config: Config, mma: MmaProblem) -> dict[str, int]:
+def lay_out_tmem(config: Config, mma: MmaProblem, max_b_atoms: int) -> dict[str, int]:
     acc_columns = mma.num_products * config.tile_n
     sfa = ATOM_COLUMNS * K_BLOCKS * mma.num_a
-    sfb = ATOM_COLUMNS * K_BLOCKS * config.max_b_atoms * mma.num_b
-    room = TMEM_COLUMNS - sfa - sfb
-    num_acc_stages = 2 if config.persistent and 2 * acc_columns <= room else 1
+    sfb = ATOM_COLUMNS * K_BLOCKS * mma.num_b * max_b_atoms
+    two_fit = 2 * acc_columns + sfa + sfb <= TMEM_COLUMNS
+    num_acc_stages = 2 if config.persistent and two_fit else 1
     sums = num_acc_stages * acc_columns
     return {
         "tmem_sfa": sums,
@@ -424,72 +408,64 @@ def lay_out_tmem(config: Config, mma: MmaProblem) -> dict[str, int]:
     }
 
 
-def offsets_of(regions: Sequence[tuple[str, int, int]], end: str) -> dict[str, int]:
-    """Offsets by name of regions (name, size, alignment) that follow each other; under the name
-    `end` what comes after them."""
-    offsets = {end: 0}
-    for name, size, alignment in regions:
-        offsets[name] = round_up(offsets[end], alignment)
-        offsets[end] = offsets[name] + size
-    return offsets
+def offsets_of(begin: int, **sizes: int) -> dict[str, int]:
+    """Where regions lie that follow each other from `begin` on, by name. None needs padding: each
+    size is a multiple of what the next region is aligned to."""
+    return dict(zip(sizes, itertools.accumulate(sizes.values(), initial=begin)))
 
 
 def make_plan(config: Config, problem: Problem) -> Plan:
     """What follows from a configuration, legal or not (see `check`). As many stages as fit."""
     mma = for_mma(problem, config.swap_ab)
-    epilogue, tmem = choose_epilogue(config, mma), lay_out_tmem(config, mma)
+    products = mma.num_products
+    cta_n = config.tile_n // config.cta_group
+    max_b_atoms = ceil_div(config.tile_n, ATOM_ROWS)
+    epilogue, tmem = choose_epilogue(config, mma), lay_out_tmem(config, mma, max_b_atoms)
     stage = offsets_of(
-        [
-            ("stage_a", mma.num_a * A_BYTES, 1024),  # of a swizzle atom
-            ("stage_b", mma.num_b * config.b_bytes, 1024),
-            ("stage_sfa", mma.num_a * SF_BYTES, 1024),
-            ("stage_sfb", mma.num_b * config.max_b_atoms * SF_BYTES, 1024),
-        ],
-        end="stage_bytes",
+        mma.num_a * A_BYTES,
+        stage_b=mma.num_b * cta_n * ROW_BYTES,
+        stage_sfa=mma.num_a * SF_BYTES,
+        stage_sfb=mma.num_b * max_b_atoms * SF_BYTES,
+        stage_bytes=0,
     )
-    del stage["stage_a"]  # at the start
-    stage["stage_bytes"] = round_up(stage["stage_bytes"], 1024)
-    buffers = 1024 * epilogue["warps_per_quarter"] * QUARTERS if epilogue["transposed"] else 0
     # [sender][epilogue tile][product][quarter]
-    num_partials = (config.split_k - 1) * epilogue["epi_tiles_per_owner"]
-    num_partials *= mma.num_products * QUARTERS
-    acc_barriers = 8 * tmem["num_acc_stages"]
+    num_partials = (config.split_k - 1) * epilogue["epi_tiles_per_owner"] * products * QUARTERS
 
     def shared_memory(num_stages: int) -> dict[str, int]:
-        stage_barriers = 8 * num_stages * mma.num_products
-        regions = [
-            ("stages", num_stages * stage["stage_bytes"], 1024),
-            ("transposition", buffers, 128),
-            ("partials", num_partials * epilogue["partial_bytes"], 128),
-            ("full", stage_barriers, 8),
-            ("empty", stage_barriers, 8),
-            ("acc_full", acc_barriers, 8),
-            ("gate_full", acc_barriers, 8),
-            ("acc_empty", acc_barriers, 8),
-            ("partials_full", 8, 8),
-            ("tmem_address", 8, 8),
-        ]
-        return offsets_of(regions, end="smem_bytes")
+        return offsets_of(
+            num_stages * stage["stage_bytes"],
+            transposition=1024 * epilogue["load_warp_id"] if epilogue["transposed"] else 0,
+            partials=num_partials * epilogue["partial_bytes"],
+            full=8 * num_stages * products,
+            empty=8 * num_stages * products,
+            acc_full=8 * tmem["num_acc_stages"],
+            gate_full=8 * tmem["num_acc_stages"],
+            acc_empty=8 * tmem["num_acc_stages"],
+            partials_full=8,
+            tmem_address=8,
+            smem_bytes=0,
+        )
 
     room = max(0, SMEM_BYTES - shared_memory(0)["smem_bytes"])
-    num_stages = room // (stage["stage_bytes"] + 16 * mma.num_products)
-    smem = shared_memory(num_stages)
-    del smem["stages"]  # at the start
+    num_stages = room // (stage["stage_bytes"] + 16 * products)
     return Plan(
-        config=config,
+        **vars(config),
         num_a=mma.num_a,
         num_b=mma.num_b,
-        num_products=mma.num_products,
+        num_products=products,
         num_groups=len(mma.groups),
         one_n_tile=mma.max_n <= config.cluster_tile_n,
         one_batch=all(shape.l == 1 for shape in mma.groups),
+        cta_n=cta_n,
+        b_bytes=cta_n * ROW_BYTES,
+        max_b_atoms=max_b_atoms,
         box_m=min(CTA_M, round_up(max(shape.m for shape in mma.groups), 8)),
         box_n=choose_box_n(config, mma),
         num_stages=num_stages,
         **epilogue,
         **tmem,
         **stage,
-        **smem,
+        **shared_memory(num_stages),
     )
 
 
@@ -916,9 +892,9 @@ class Kernel:
     range_constexpr. The other methods are plain Python that runs while the kernel is traced."""
 
     def __init__(self, plan: Plan):
-        self.plan, self.config = plan, plan.config
+        self.plan = plan
         self.num_operands = plan.num_a + plan.num_b
-        is_pair = plan.config.cta_group == 2
+        is_pair = plan.cta_group == 2
         self.mma_group = tcgen05.CtaGroup.TWO if is_pair else tcgen05.CtaGroup.ONE
 
     # ---- kernel: start, tiles --------------------------------------------------------------------
@@ -947,18 +923,18 @@ class Kernel:
         return groups
 
     def start(self, groups: list, schedule: Sequence) -> Cta:
-        config = self.config
+        plan = self.plan
         clusters, rounds, last, idle_stages = schedule
         smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
         rank = Int32(0)
-        if config.cluster > 1:
+        if plan.cluster > 1:
             rank = uniform(cute.arch.block_idx_in_cluster())
-        pair_rank = mod(rank, config.cta_group)
-        n_rank = mod(div(rank, config.cta_group), config.cluster_n)
-        k_rank = div(rank, config.ctas_per_split)
-        slot = div(Int32(cute.arch.block_idx()[0]), config.cluster)
+        pair_rank = mod(rank, plan.cta_group)
+        n_rank = mod(div(rank, plan.cta_group), plan.cluster_n)
+        k_rank = div(rank, plan.ctas_per_split)
+        slot = div(Int32(cute.arch.block_idx()[0]), plan.cluster)
         num_tiles, num_stages, last_slot = Int32(1), Int32(self.plan.num_stages), slot
-        if config.persistent:
+        if plan.persistent:
             last_slot = clusters - 1 - slot
             has_last = last > last_slot
             num_stages = select(has_last, self.plan.num_stages, idle_stages)
@@ -969,7 +945,7 @@ class Kernel:
 
     def tile_number(self, cta: Cta, i):
         """Of the cluster's i-th tile, among those of all groups."""
-        if not self.config.persistent:
+        if not self.plan.persistent:
             return cta.slot
         return i * cta.num_clusters + select(i < cta.rounds, cta.slot, cta.last_slot)
 
@@ -980,7 +956,6 @@ class Kernel:
         fill a GPC, which merges what they read at the same time: so neighbours have the same large
         operand. Clusters take GPCs by turns: so neighbours have the same B."""
         number = self.tile_number(cta, i)
-        config = self.config
         plan = self.plan
         values = cta.groups[0]
         for later in cta.groups[1:]:
@@ -989,26 +964,26 @@ class Kernel:
         group = Group.of(values)
         index = number - group.first_tile
         batch = Int32(0)
-        m_tiles = div_up(group.m, config.tile_m)
+        m_tiles = div_up(group.m, plan.tile_m)
         n_tiles = 1
         if not plan.one_n_tile:
-            n_tiles = div_up(group.n, config.cluster_tile_n)
+            n_tiles = div_up(group.n, plan.cluster_tile_n)
         if not plan.one_batch:
             tiles = m_tiles * n_tiles
             index, batch = mod(index, tiles), div(index, tiles)
-        if (config.cluster > 1 or not config.swap_ab) and not plan.one_n_tile:
+        if (plan.cluster > 1 or not plan.swap_ab) and not plan.one_n_tile:
             m_tile, n_tile = mod(index, m_tiles), div(index, m_tiles)
         else:
             m_tile, n_tile = div(index, n_tiles), mod(index, n_tiles)
-        m = (m_tile * config.cta_group + cta.pair_rank) * CTA_M
-        n = (n_tile * config.cluster_n + cta.n_rank) * config.tile_n
+        m = (m_tile * plan.cta_group + cta.pair_rank) * CTA_M
+        n = (n_tile * plan.cluster_n + cta.n_rank) * plan.tile_n
         # A tile beyond the last column computes one step of N, which is not stored.
-        rest = (group.n - n + (config.n_step - 1)) & -config.n_step
-        width = cutlass.min(rest, Int32(config.tile_n))
-        width = cutlass.max(width, Int32(config.n_step))
+        rest = (group.n - n + (plan.n_step - 1)) & -plan.n_step
+        width = cutlass.min(rest, Int32(plan.tile_n))
+        width = cutlass.max(width, Int32(plan.n_step))
         k_tiles = div_up(group.k, TILE_K)
-        k_begin = div(cta.k_rank * k_tiles, config.split_k)
-        k_count = div((cta.k_rank + 1) * k_tiles, config.split_k) - k_begin
+        k_begin = div(cta.k_rank * k_tiles, plan.split_k)
+        k_count = div((cta.k_rank + 1) * k_tiles, plan.split_k) - k_begin
         b_atoms = atoms_of(row_in_atom(n) + width)
         return Tile(group, batch, m, n, width, b_atoms, k_begin, k_count)
 
@@ -1026,34 +1001,33 @@ class Kernel:
         """Shared address of a barrier's like in the CTA that issues the MMAs. In a pair that is the
         even one, and bit 24 is the last of the rank."""
         address = barrier.toint()
-        return address & ~(1 << 24) if self.config.cta_group == 2 else address
+        return address & ~(1 << 24) if self.plan.cta_group == 2 else address
 
     def init_barriers(self, cta: Cta):
         """All but full[s][p], where the kernel waits for them."""
-        config = self.config
         plan = self.plan
         init = cute.arch.mbarrier_init
         for stage, product in itertools.product(range(plan.num_stages), range(plan.num_products)):
-            init(self.bar(cta, plan.empty, stage, product), config.cluster_n)
+            init(self.bar(cta, plan.empty, stage, product), plan.cluster_n)
         for stage in range(plan.num_acc_stages):
             init(self.bar(cta, plan.acc_full, stage), 1)
             if plan.gate_lead > 0:
                 init(self.bar(cta, plan.gate_full, stage), 1)
-            if config.persistent:
-                arrivals = plan.load_warp_id * config.cta_group
+            if plan.persistent:
+                arrivals = plan.load_warp_id * plan.cta_group
                 init(self.bar(cta, plan.acc_empty, stage), arrivals)
-        if config.split_k > 1:
+        if plan.split_k > 1:
             init(self.bar(cta, plan.partials_full, 0), 1)
         cute.arch.mbarrier_init_fence()
 
     # Meetings: the table at the top of the file says who comes.
 
     def cluster_arrive(self):
-        if self.config.cluster > 1:
+        if self.plan.cluster > 1:
             cute.arch.cluster_arrive_relaxed()  # after mbarrier_init_fence
 
     def cluster_wait(self):
-        if self.config.cluster > 1:
+        if self.plan.cluster > 1:
             cute.arch.cluster_wait()
 
     def cta_arrive(self, barrier_id: int):
@@ -1081,7 +1055,6 @@ class Kernel:
 
     @cute.jit
     def load_warp(self, cta: Cta):
-        config = self.config
         plan = self.plan
         first_tile = self.tile_at(cta, Int32(0))
         # Stages are filled before the cluster meets, except in the CTA of a pair that is not its
@@ -1093,7 +1066,7 @@ class Kernel:
             for stage in cutlass.range_constexpr(plan.num_stages):
                 for product in cutlass.range_constexpr(plan.num_products):
                     full = self.bar(cta, plan.full, stage, product)
-                    cute.arch.mbarrier_init(full, config.cta_group)
+                    cute.arch.mbarrier_init(full, plan.cta_group)
             cute.arch.mbarrier_init_fence()
         self.cluster_arrive()
         self.cta_arrive(SETUP_BARRIER)
@@ -1102,7 +1075,7 @@ class Kernel:
                 state = PipelineState(i, 0, cta.num_stages)
                 k_tile = first_tile.k_begin + i
                 self.load_stage(cta, StageLoad(first_tile, k_tile, state, is_prefill=True))
-        if const_expr(config.cluster > 1):
+        if const_expr(plan.cluster > 1):
             self.cluster_wait()
         else:
             cute.arch.barrier(barrier_id=PREFILL_BARRIER, number_of_threads=64)
@@ -1115,7 +1088,7 @@ class Kernel:
                     k_tile = tile.k_begin + j
                     self.load_stage(cta, StageLoad(tile, k_tile, state, is_prefill=False))
                     state = state.next()
-            if const_expr(config.ctas_per_split > 1):  # commits of other CTAs are on their way
+            if const_expr(plan.ctas_per_split > 1):  # commits of other CTAs are on their way
                 for _ in cutlass.range(cta.num_stages, unroll=1):
                     for product in cutlass.range_constexpr(plan.num_products):
                         self.wait_empty(cta, state, product)
@@ -1129,7 +1102,7 @@ class Kernel:
         shared one once those of all have. It counts with product 0."""
         is_dual = self.plan.num_products == 2
         a_bytes, b_bytes = self.loaded_bytes(load.tile)
-        if self.config.swap_ab:
+        if self.plan.swap_ab:
             load_own, own_bytes, load_shared = self.load_a, a_bytes, self.load_b
         else:
             load_own, own_bytes, load_shared = self.load_b, b_bytes, self.load_a
@@ -1156,7 +1129,7 @@ class Kernel:
             cute.arch.mbarrier_arrive_and_expect_tx(full, num_bytes)
 
     def signals_leader(self, load: StageLoad) -> bool:
-        return self.config.cta_group == 2 and not load.is_prefill
+        return self.plan.cta_group == 2 and not load.is_prefill
 
     def full_address(self, cta: Cta, load: StageLoad, product: int):
         """Of full[s][p] in the CTA that issues the MMAs."""
@@ -1170,7 +1143,7 @@ class Kernel:
         return plan.box_m * ROW_BYTES + SF_BYTES, b_bytes + tile.b_atoms * SF_BYTES
 
     def num_b_boxes(self, tile: Tile):
-        return div_up(div(tile.width, self.config.cta_group), self.plan.box_n)
+        return div_up(div(tile.width, self.plan.cta_group), self.plan.box_n)
 
     @cute.jit
     def load_a(self, cta: Cta, load: StageLoad, operand: int):
@@ -1178,15 +1151,14 @@ class Kernel:
 
         CTAs that share A issue by turns and multicast to all. Scales are the next one's turn, so
         that no CTA issues both. In a prefill each loads its own."""
-        config = self.config
         plan = self.plan
         tile = load.tile
         num_sharers = 1
         mask = None
-        if const_expr(config.cluster_n > 1 and not load.is_prefill):
-            num_sharers = config.cluster_n
-            sharers = sum(1 << (i * config.cta_group) for i in range(num_sharers))
-            mask = Int32(sharers) << (cta.k_rank * config.ctas_per_split + cta.pair_rank)
+        if const_expr(plan.cluster_n > 1 and not load.is_prefill):
+            num_sharers = plan.cluster_n
+            sharers = sum(1 << (i * plan.cta_group) for i in range(num_sharers))
+            mask = Int32(sharers) << (cta.k_rank * plan.ctas_per_split + cta.pair_rank)
         full = self.full_address(cta, load, operand)
         to_leader = self.signals_leader(load)
         stage = cta.smem + load.state.index * plan.stage_bytes
@@ -1202,7 +1174,6 @@ class Kernel:
     @cute.jit
     def load_b(self, cta: Cta, load: StageLoad, operand: int):
         """A B operand of a k-tile: this CTA's part of the rows, and all scales."""
-        config = self.config
         plan = self.plan
         tile = load.tile
         full = self.full_address(cta, load, operand)
@@ -1211,16 +1182,16 @@ class Kernel:
         scale_map = tile.group.scale_maps[plan.num_a + operand]
         num_boxes = self.num_b_boxes(tile)
         stage = cta.smem + load.state.index * plan.stage_bytes
-        cta_n = tile.n + cta.pair_rank * div(tile.width, config.cta_group)
-        for box in cutlass.range_constexpr(config.cta_n // plan.box_n):
+        cta_n = tile.n + cta.pair_rank * div(tile.width, plan.cta_group)
+        for box in cutlass.range_constexpr(plan.cta_n // plan.box_n):
             if within(box, num_boxes):
                 row = box * plan.box_n
-                to = stage + (plan.stage_b + operand * config.b_bytes + row * ROW_BYTES)
+                to = stage + (plan.stage_b + operand * plan.b_bytes + row * ROW_BYTES)
                 at = load.k_tile * TILE_K, cta_n + row, tile.batch
                 tma_load(to, code_map, at, full, to_leader)
-        for atom in cutlass.range_constexpr(config.max_b_atoms):
+        for atom in cutlass.range_constexpr(plan.max_b_atoms):
             if within(atom, tile.b_atoms):
-                offset = (operand * config.max_b_atoms + atom) * SF_BYTES
+                offset = (operand * plan.max_b_atoms + atom) * SF_BYTES
                 to = stage + (plan.stage_sfb + offset)
                 at = 0, load.k_tile * K_BLOCKS, tile.b_atom(atom)
                 tma_load(to, scale_map, at, full, to_leader)
@@ -1229,9 +1200,8 @@ class Kernel:
 
     @cute.jit
     def mma_warp(self, cta: Cta):
-        config = self.config
         plan = self.plan
-        is_pair = config.cta_group == 2
+        is_pair = plan.cta_group == 2
         holder = cute.make_ptr(
             Int32, cta.smem + plan.tmem_address, cute.AddressSpace.smem, assumed_align=8
         )
@@ -1263,11 +1233,11 @@ class Kernel:
         """All MMAs of a tile; the next stage. At the end of a dual tile the first product is
         finished ahead of the second, whose MMAs then overlap silu."""
         plan = self.plan
-        if const_expr(self.config.persistent):
+        if const_expr(self.plan.persistent):
             # The fence that belongs to it comes after the next wait, for full[s][p].
             cute.arch.mbarrier_wait(self.bar(cta, plan.acc_empty, acc.index), acc.phase ^ 1)
         pair_mask = None
-        if const_expr(self.config.cta_group == 2):
+        if const_expr(self.plan.cta_group == 2):
             pair_mask = Int32(3) << cta.rank
         tmems = tmem, tmem + acc.index * plan.acc_columns
         lead = cutlass.min(tile.k_count, Int32(plan.gate_lead))
@@ -1294,12 +1264,11 @@ class Kernel:
         A commit to all load warps that send to this CTA or pair releases what a product has read;
         the last one, what products share. tmems: tensor memory of the CTA, of the accumulator
         stage."""
-        config = self.config
         plan = self.plan
         senders = None
-        if const_expr(config.ctas_per_split > 1):
-            senders = Int32((1 << config.ctas_per_split) - 1)
-            senders = senders << (cta.k_rank * config.ctas_per_split)
+        if const_expr(plan.ctas_per_split > 1):
+            senders = Int32((1 << plan.ctas_per_split) - 1)
+            senders = senders << (cta.k_rank * plan.ctas_per_split)
         for j in cutlass.range(count, unroll=1):
             for product in products:
                 full = self.bar(cta, plan.full, state.index, product)
@@ -1322,8 +1291,8 @@ class Kernel:
         # A descriptor has the offset in the CTA, in units of 16 bytes, and no room for the rank.
         offset = (cta.smem & SMEM_OFFSET) + stage * self.plan.stage_bytes
         start = Int64(uniform(offset >> 4))
-        idesc = instruction_descriptor(self.config.cta_group, tile.width)
-        if self.config.persistent:  # else ptxas sees that it does not change
+        idesc = instruction_descriptor(self.plan.cta_group, tile.width)
+        if self.plan.persistent:  # else ptxas sees that it does not change
             idesc = uniform(idesc)
         return start + CODE_DESCRIPTOR, start + SCALE_DESCRIPTOR, idesc
 
@@ -1337,22 +1306,21 @@ class Kernel:
         is_first: of the products, so it copies the shared operand's scales, too. Copies stand
         between MMAs, since an MMA waits for all copies before it: for 128 cycles, if they were a
         whole k-tile's. Beyond K all codes are zeros."""
-        config = self.config
         plan = self.plan
         tmem, acc_tmem = tmems
-        max_atoms = config.max_b_atoms
+        max_atoms = plan.max_b_atoms
         a_operand = min(product, plan.num_a - 1)
         b_operand = min(product, plan.num_b - 1)
         codes_desc, scales_desc, idesc = descriptors
         a_desc = codes_desc + (a_operand * A_BYTES >> 4)
-        b_desc = codes_desc + (plan.stage_b + b_operand * config.b_bytes >> 4)
-        d_tmem = acc_tmem + product * config.tile_n
+        b_desc = codes_desc + (plan.stage_b + b_operand * plan.b_bytes >> 4)
+        d_tmem = acc_tmem + product * plan.tile_n
         for block in cutlass.range_constexpr(K_BLOCKS):
             a_block = a_operand * K_BLOCKS + block
             sfa_tmem = tmem + (plan.tmem_sfa + ATOM_COLUMNS * a_block)
             if const_expr(is_first or plan.num_a == 2):
                 source = scales_desc + (plan.stage_sfa + a_block * ATOM_BYTES >> 4)
-                tcgen05_cp(config.cta_group, sfa_tmem, source)
+                tcgen05_cp(plan.cta_group, sfa_tmem, source)
             # Atoms of neighbours along N stand side by side, as an MMA of N > 128 reads them.
             first_atom = (b_operand * K_BLOCKS + block) * max_atoms
             sfb_tmem = tmem + (plan.tmem_sfb + ATOM_COLUMNS * first_atom)
@@ -1362,20 +1330,19 @@ class Kernel:
                         b_block = (b_operand * max_atoms + i) * K_BLOCKS + block
                         offset = plan.stage_sfb + b_block * ATOM_BYTES
                         to = sfb_tmem + ATOM_COLUMNS * i
-                        tcgen05_cp(config.cta_group, to, scales_desc + (offset >> 4))
+                        tcgen05_cp(plan.cta_group, to, scales_desc + (offset >> 4))
             # An atom has 32 of the tile's N in each of its 4 columns of tensor memory: a tile that
             # starts at row 64 of it begins at the third.
             sfb_tmem = sfb_tmem + (row_in_atom(tile.n) >> 5)
             a = a_desc + K_BLOCK_STEP * block
             b = b_desc + K_BLOCK_STEP * block
             accumulate = adds if block == 0 else 1
-            tcgen05_mma(config.cta_group, d_tmem, a, b, idesc, sfa_tmem, sfb_tmem, accumulate)
+            tcgen05_mma(plan.cta_group, d_tmem, a, b, idesc, sfa_tmem, sfb_tmem, accumulate)
 
     # ---- kernel: epilogue warps ------------------------------------------------------------------
 
     @cute.jit
     def epilogue_warp(self, cta: Cta, warp_id):
-        config = self.config
         plan = self.plan
         self.set_up(cta, warp_id)
         self.setup_sync()
@@ -1385,13 +1352,13 @@ class Kernel:
         acc = PipelineState(0, 0, plan.num_acc_stages)
         for i in cutlass.range(cta.num_tiles, unroll=1):
             tile = self.tile_at(cta, i)
-            if const_expr(config.persistent and plan.num_groups > 1):
+            if const_expr(plan.persistent and plan.num_groups > 1):
                 if warp_id == TENSORMAP_WARP:
                     following = cutlass.min(i + 1, cta.num_tiles - 1)
                     self.prefetch_tensormaps(self.tile_at(cta, following))
             acc_tmem = quarter_tmem + acc.index * plan.acc_columns
             self.finish_tile(cta, warp, tile, acc_tmem, acc)
-            if const_expr(config.persistent):
+            if const_expr(plan.persistent):
                 # Only if a later tile takes this stage, so that each arrival is awaited.
                 if i + plan.num_acc_stages < cta.num_tiles:
                     self.release(cta, acc)
@@ -1410,9 +1377,9 @@ class Kernel:
         if warp_id == 0:
             with cute.arch.elect_one():
                 self.init_barriers(cta)
-                if const_expr(self.config.split_k > 1):
+                if const_expr(self.plan.split_k > 1):
                     self.expect_partials(cta, self.tile_at(cta, Int32(0)))
-            if const_expr(self.config.cluster == 1):
+            if const_expr(self.plan.cluster == 1):
                 cute.arch.barrier_arrive(barrier_id=PREFILL_BARRIER, number_of_threads=64)
 
     def prefetch_tensormaps(self, tile: Tile):
@@ -1429,7 +1396,7 @@ class Kernel:
         first_block = tile.k_begin * K_BLOCKS
         blocks = cutlass.min(tile.k_count, Int32(plan.num_stages)) * K_BLOCKS
         blocks = cutlass.min(blocks, k_blocks - first_block)
-        if self.config.swap_ab:
+        if self.plan.swap_ab:
             atom, own = tile.a_atom(), group.scales[: plan.num_a]
         else:
             atom, own = tile.b_atom(0), group.scales[plan.num_a :]
@@ -1462,12 +1429,12 @@ class Kernel:
             gates = silu(self.read(first, 1)[0])
         cute.arch.mbarrier_wait(self.bar(cta, plan.acc_full, acc.index), acc.phase)
         tcgen05_fence_after()
-        if const_expr(self.config.split_k > 1):
+        if const_expr(self.plan.split_k > 1):
             self.add_parts(cta, warp, tile, acc_tmem)
         else:
             begin = warp.turn
             if const_expr(leads):
-                seconds = self.read(first + self.config.tile_n, 1)[0]
+                seconds = self.read(first + self.plan.tile_n, 1)[0]
                 self.store(cta, warp, tile, elementwise_product(gates, seconds), n)
                 begin = warp.turn + turns
             for i in cutlass.range(begin, div_up(tile.width, epi_n), turns, unroll=1):
@@ -1476,7 +1443,7 @@ class Kernel:
 
     def read(self, tmem, num_products: int) -> list:
         """Sums of an epilogue tile of the first products, from this address on."""
-        addresses = [tmem + product * self.config.tile_n for product in range(num_products)]
+        addresses = [tmem + product * self.plan.tile_n for product in range(num_products)]
         return tcgen05_ld(addresses, self.plan.epi_n, self.plan.transposed)
 
     def combine(self, sums: list) -> list:
@@ -1500,7 +1467,7 @@ class Kernel:
         else:
             m = m + warp.lane
         columns_left = select(m < group.m, group.n - n, 0)
-        if const_expr(self.config.swap_ab):
+        if const_expr(self.plan.swap_ab):
             index = (Int64(tile.batch) * group.n + n) * group.m + m
             column_step = group.m
         else:
@@ -1560,11 +1527,11 @@ class Kernel:
 
     def num_owned(self, cta: Cta, tile: Tile):
         # Less than 0 without the split_k - 1 that div_up adds, never with it.
-        return div_up(self.num_epi_tiles(tile) - cta.k_rank, self.config.split_k)
+        return div_up(self.num_epi_tiles(tile) - cta.k_rank, self.plan.split_k)
 
     def expect_partials(self, cta: Cta, tile: Tile):
         part_bytes = self.plan.num_products * QUARTERS * self.plan.partial_bytes
-        owned_bytes = self.num_owned(cta, tile) * ((self.config.split_k - 1) * part_bytes)
+        owned_bytes = self.num_owned(cta, tile) * ((self.plan.split_k - 1) * part_bytes)
         partials_full = self.bar(cta, self.plan.partials_full, 0)
         cute.arch.mbarrier_arrive_and_expect_tx(partials_full, owned_bytes)
 
@@ -1572,7 +1539,7 @@ class Kernel:
     def add_parts(self, cta: Cta, warp: EpilogueWarp, tile: Tile, acc_tmem):
         """Send what other parts own, then add theirs to the own and store these."""
         plan = self.plan
-        split_k = self.config.split_k
+        split_k = self.plan.split_k
         epi_n = plan.epi_n
         turns = plan.warps_per_quarter
         for i in cutlass.range(self.num_epi_tiles(tile), unroll=1):
@@ -1603,8 +1570,8 @@ class Kernel:
 
     def send(self, cta: Cta, warp: EpilogueWarp, sums: list, owner, number):
         """Send this part of an epilogue tile to its owner. Sender 0 is the part after the owner."""
-        split_k = self.config.split_k
-        rank = cta.rank + (owner - cta.k_rank) * self.config.ctas_per_split
+        split_k = self.plan.split_k
+        rank = cta.rank + (owner - cta.k_rank) * self.plan.ctas_per_split
         sender = mod(cta.k_rank - owner + (split_k - 1), split_k)
         barrier = mapa(self.bar(cta, self.plan.partials_full, 0).toint(), rank)
         for product, values in enumerate(sums):
@@ -1617,7 +1584,6 @@ class Kernel:
     @cute.jit
     def launch(self, words):
         """words: of each group, the longest tiles first."""
-        config = self.config
         plan = self.plan
         codes_and_scales = 2 * self.num_operands
         maps = []
@@ -1634,19 +1600,19 @@ class Kernel:
             maps += self.tensormaps(pairs[0::2], pairs[1::2], shape, stored_n)
             addresses += [*pairs[1::2], c]
             sizes += [tiles, *shape]
-            m_tiles = div_up(shape.m, config.tile_m)
-            n_tiles = div_up(shape.n, config.cluster_tile_n)
+            m_tiles = div_up(shape.m, plan.tile_m)
+            n_tiles = div_up(shape.n, plan.cluster_tile_n)
             tiles = tiles + m_tiles * shape.l * n_tiles
         clusters = tiles
-        if const_expr(config.persistent):
-            clusters = cutlass.min(tiles, Int32(clusters_at_once(config.cluster)))
+        if const_expr(plan.persistent):
+            clusters = cutlass.min(tiles, Int32(clusters_at_once(plan.cluster)))
         rounds = div(tiles - 1, clusters)  # before the last one
         last = tiles - rounds * clusters  # tiles of the last round
         idle_stages = self.stages_without_last_tile(clusters, rounds, last)
         self.kernel(maps, addresses, sizes, [clusters, rounds, last, idle_stages]).launch(
-            grid=(clusters * config.cluster, 1, 1),
+            grid=(clusters * plan.cluster, 1, 1),
             block=(plan.num_threads, 1, 1),
-            cluster=(config.cluster, 1, 1),
+            cluster=(plan.cluster, 1, 1),
             smem=plan.smem_bytes,
             min_blocks_per_mp=1,
         )
@@ -1957,20 +1923,19 @@ def mma_cycles(config: Config, n: int) -> float:
 
 def main_loop_cycles(plan: Plan, n: int, k: int) -> float:
     """Of the k-tiles of a tile: MMAs, TMA instructions, and until a stage is full again."""
-    config = plan.config
-    mmas = K_BLOCKS * plan.num_products * mma_cycles(config, n)
-    boxes = ceil_div(n // config.cta_group, plan.box_n)
+    mmas = K_BLOCKS * plan.num_products * mma_cycles(plan, n)
+    boxes = ceil_div(n // plan.cta_group, plan.box_n)
     b_loads = plan.num_b * (boxes + ceil_div(n, ATOM_ROWS))
-    a_loads = 2 * plan.num_a / config.cluster_n
+    a_loads = 2 * plan.num_a / plan.cluster_n
     loads = COSTS.load * (a_loads + b_loads)
     refill = COSTS.refill / plan.num_stages
-    k_tiles = ceil_div(ceil_div(k, TILE_K), config.split_k)
+    k_tiles = ceil_div(ceil_div(k, TILE_K), plan.split_k)
     return k_tiles * soft_max((mmas, loads, refill), 4)
 
 
 def epilogue_cycles(plan: Plan, n: int) -> float:
     """Of a tile, with the exchange of a K split."""
-    split_k = plan.config.split_k
+    split_k = plan.split_k
     epi_tiles = ceil_div(ceil_div(n, plan.epi_n), split_k)
     stored = min(n, epi_tiles * plan.epi_n)
     exchange = COSTS.split + COSTS.exchange * plan.num_products * stored
@@ -1979,18 +1944,17 @@ def epilogue_cycles(plan: Plan, n: int) -> float:
 
 def memory_cycles(plan: Plan, shape: GemmShape) -> tuple[float, float]:
     """Of DRAM and of the L2 for a group: the bytes that it needs, and what boxes load beyond."""
-    config = plan.config
-    m_tiles = shape.l * ceil_div(shape.m, config.tile_m)
-    n_tiles = ceil_div(shape.n, config.cluster_tile_n)
+    m_tiles = shape.l * ceil_div(shape.m, plan.tile_m)
+    n_tiles = ceil_div(shape.n, plan.cluster_tile_n)
     # Rows of A and B, counted as often as they are read: of all tiles, and in all boxes.
     a_read = plan.num_a * shape.l * shape.m * n_tiles
     b_read = plan.num_b * m_tiles * shape.n
-    in_boxes = plan.num_a * n_tiles * config.cta_group * plan.box_m
-    in_boxes += plan.num_b * round_up(shape.n, plan.box_n * config.cta_group)
+    in_boxes = plan.num_a * n_tiles * plan.cta_group * plan.box_m
+    in_boxes += plan.num_b * round_up(shape.n, plan.box_n * plan.cta_group)
     outside = m_tiles * in_boxes - a_read - b_read
     once = (plan.num_a * shape.m + plan.num_b * shape.n) * shape.l
-    own_read = a_read if config.swap_ab else b_read
-    merged = COSTS.merged * own_read if config.cluster == 1 else 0
+    own_read = a_read if plan.swap_ab else b_read
+    merged = COSTS.merged * own_read if plan.cluster == 1 else 0
     inside = a_read + b_read - merged + COSTS.fill * once
     l2 = inside / COSTS.l2 + outside / COSTS.outside
     return shape.k * ELEMENT_BYTES * once / COSTS.dram, shape.k * ELEMENT_BYTES * l2

@@ -119,7 +119,7 @@ def test_mma_instructions(code, name):
     mmas = re.findall(r"tcgen05\.mma\.(\S+)", ptx)
     kind = f"cta_group::{config.cta_group}.kind::mxf4nvf4.block_scale.block16.collector::a::discard"
     assert set(mmas) == {kind}
-    gate_lead, b_atoms = plan.gate_lead, config.max_b_atoms
+    gate_lead, b_atoms = plan.gate_lead, plan.max_b_atoms
     k_blocks, loops = 4, 2 if gate_lead else 1
     assert len(mmas) == k_blocks * problem.num_products * loops
     shape = 0x0800_0480 if config.cta_group == 1 else 0x1000_0480  # M, e2m1, e2m1
@@ -139,7 +139,7 @@ def test_loads_and_stores(code, name):
     shares_a = config.cluster_n > 1
     plan = make_plan(config, problem)
     # Codes and scales, of the first stages and of the others, which complete on the even CTA.
-    boxes = config.cta_n // plan.box_n + config.max_b_atoms
+    boxes = plan.cta_n // plan.box_n + plan.max_b_atoms
     assert not re.search(r"cp\.async\.bulk\.shared", ptx)
     assert len(loads) >= 2 * (2 * plan.num_a + plan.num_b * boxes)  # LLVM may have copied a loop
     pairs = [load for load in loads if "cta_group::2" in load]
