@@ -2066,7 +2066,7 @@ CALLS, GROUP_CALLS = 50, 15  # between two events, each on inputs of its own, as
 WORK_BYTES = 8 << 30  # of tensors at most for these calls: fewer calls where they are large
 L2_CLEAR_BYTES = 1 << 29
 CLEAR_SECONDS, MAX_CLEARS = 50e-6, 100  # a write of so much takes longer; before a call
-MIN_ROUNDS, MAX_ROUNDS = 10, 100
+ROUNDS = 100  # of each candidate once
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-3, "equal_nan": True}  # the leaderboards'
 EVENT_STEP = 2.048e-3  # milliseconds: some GPUs' events tick in steps of so much
 # Variables that Nsight Compute and other injected profilers set for the process. Images of
@@ -2079,7 +2079,7 @@ PROFILERS = (
 )
 
 
-@dataclass
+@dataclass(eq=False)
 class Trial:
     """A candidate that ran: what is timed, what it made of c, times of so many calls together, in
     milliseconds."""
@@ -2090,23 +2090,12 @@ class Trial:
     times: list[float]
     calls: int = 1
 
-    def agrees_with(self, other: "Trial") -> bool:
-        return agree(self.outputs, other.outputs)
-
-    def usual_times(self) -> list[float]:
-        limit = 1.5 * statistics.median(self.times) + EVENT_STEP
-        return [time for time in self.times if time <= limit]
-
     @property
     def time(self) -> float:
-        """Of a call: the mean of the usual times. Events may tick in steps: over these a mean is
-        right, and a median is one of two steps."""
-        return statistics.fmean(self.usual_times()) / self.calls
-
-    def uncertainty(self) -> float:
-        """Standard error of the time, as a part of it."""
-        times = self.usual_times()
-        return statistics.stdev(times) / len(times) ** 0.5 / statistics.fmean(times)
+        """Of a call: the mean of the times that are not far above the median. Events may tick in
+        steps: over these a mean is right, and a median is one of two steps."""
+        limit = 1.5 * statistics.median(self.times) + EVENT_STEP
+        return statistics.fmean(time for time in self.times if time <= limit) / self.calls
 
 
 def is_b200(groups: Groups) -> bool:
@@ -2137,16 +2126,19 @@ def candidates(problem: Problem) -> list[Config]:
     the best by estimate of each other combination of mechanisms that is worth trying."""
     estimates = estimates_of(problem)
     first = pick(problem, estimates)
+    used = mechanisms(first)
     by_estimate = sorted(estimates, key=lambda config: estimates[config])
 
-    def best(accepted: Callable[[Config], bool]) -> list[Config]:
-        return [config for config in by_estimate if accepted(config)][:1]
+    def best(accepted: Callable[[Config], bool]) -> Config:
+        return next(filter(accepted, by_estimate), first)
 
-    used = mechanisms(first)
-    found = [first, plainest(problem)]
-    found += best(lambda config: config.cluster == 1 and mechanisms(config) != ())
-    found += best(lambda config: mechanisms(config) == ())
-    found += best(lambda config: mechanisms(config) == used and config != first)
+    found = [
+        first,
+        plainest(problem),
+        best(lambda config: config.cluster == 1 and mechanisms(config) != ()),
+        best(lambda config: mechanisms(config) == ()),
+        best(lambda config: mechanisms(config) == used and config != first),
+    ]
     combinations = {mechanisms(config) for config in found}
     limit = WORTH_TRYING * estimates[first]
     for config in by_estimate:
@@ -2156,13 +2148,13 @@ def candidates(problem: Problem) -> list[Config]:
     return list(dict.fromkeys(found))[:MAX_CANDIDATES]
 
 
-def clone(tensor: torch.Tensor) -> torch.Tensor:
-    """Codes and scales by bytes: not every torch copies their types."""
-    values = tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
-    return values.clone().view(tensor.dtype)
-
-
 def clones(groups: Groups) -> Groups:
+    """Codes and scales are copied by bytes: not every torch copies their types."""
+
+    def clone(tensor: torch.Tensor) -> torch.Tensor:
+        values = tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+        return values.clone().view(tensor.dtype)
+
     return [{key: clone(tensor) for key, tensor in tensors.items()} for tensors in groups]
 
 
@@ -2214,39 +2206,27 @@ def try_all(problem: Problem, groups: Groups, end: float) -> list[Trial]:
             outputs = run_once(problem, groups, others, config)
         except Exception as error:
             report(f"{config} is left out: {type(error).__name__}: {error}")
-            check_gpu(config, error)
+            try:
+                torch.cuda.synchronize()
+            except Exception:
+                raise RuntimeError(f"the GPU is lost since this ran: {config}") from error
         else:
             trials.append(Trial(config, lambda: None, outputs, []))
     return trials
 
 
-def check_gpu(config: Config, error: Exception) -> None:
-    """RuntimeError if the GPU takes no more work, since a configuration ended in an error."""
-    try:
-        torch.cuda.synchronize()
-    except Exception:
-        raise RuntimeError(f"the GPU is lost since this ran: {config}") from error
-
-
 def trusted(trials: list[Trial], plain: Config) -> list[Trial]:
     """The trials that agree with the one that most agree with; on a tie, with the plainest."""
+
+    def supporters(trial: Trial) -> list[Trial]:
+        return [other for other in trials if agree(other.outputs, trial.outputs)]
+
     order = sorted(trials, key=lambda trial: trial.config != plain)
-    reference = max(order, key=lambda trial: sum(map(trial.agrees_with, trials)))
+    found = max(map(supporters, order), key=len)
     for trial in trials:
-        if not trial.agrees_with(reference):
-            report(f"{trial.config} is left out: {first_difference(trial, reference)}")
-    return [trial for trial in trials if trial.agrees_with(reference)]
-
-
-def first_difference(trial: Trial, reference: Trial) -> str:
-    for group, (found, expected) in enumerate(zip(trial.outputs, reference.outputs)):
-        found, expected = found.float(), expected.float()
-        wrong = ~torch.isclose(found, expected, **TOLERANCE)
-        if wrong.any():
-            at = tuple(wrong.nonzero()[0].tolist())
-            name = name_of("c", group, trial.outputs)
-            return f"{name}{list(at)} is {found[at]:g}, {expected[at]:g} of {reference.config}"
-    return "no difference"
+        if trial not in found:
+            report(f"{trial.config} is left out: its c differs from that of {found[0].config}")
+    return found
 
 
 def calls_timed(problem: Problem, groups: Groups) -> int:
@@ -2257,35 +2237,28 @@ def calls_timed(problem: Problem, groups: Groups) -> int:
 
 
 def measure(trials: list[Trial], end: float = float("inf")) -> None:
-    """Time the trials by turns, another one first in each round, until the time of each is known to
-    half a percent. Before each a write clears the L2, and takes longer than the host to launch."""
+    """Time the trials by turns, another one first in each round, between two events. Before each a
+    write clears the L2, and takes longer than the host to launch."""
     clear = torch.zeros(L2_CLEAR_BYTES, dtype=torch.uint8, device=trials[0].outputs[0].device)
     begin = time.perf_counter()
     trials[0].call()
     num_clears = min(1 + int((time.perf_counter() - begin) / CLEAR_SECONDS), MAX_CLEARS)
-    for done in range(MAX_ROUNDS):
+    for done in range(ROUNDS):
         first = done % len(trials)
         for trial in trials[first:] + trials[:first]:
             for _ in range(num_clears):
                 clear.zero_()
             try:
-                trial.times.append(milliseconds_of(trial.call))
+                start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                trial.call()
+                stop.record()
+                stop.synchronize()
             except Exception as error:
                 raise RuntimeError(f"this failed while it was timed: {trial.config}") from error
-        known = done + 1 >= MIN_ROUNDS and max(t.uncertainty() for t in trials) < 0.005
-        if known or time.monotonic() > end:
+            trial.times.append(start.elapsed_time(stop))
+        if time.monotonic() > end:
             break
-
-
-def milliseconds_of(call: Callable[[], None]) -> float:
-    """Between two events, around what the GPU does for a call."""
-    start = torch.cuda.Event(enable_timing=True)
-    stop = torch.cuda.Event(enable_timing=True)
-    start.record()
-    call()
-    stop.record()
-    stop.synchronize()
-    return start.elapsed_time(stop)
 
 
 def fastest(trials: list[Trial], work: list[Groups]) -> Trial:
@@ -2298,8 +2271,7 @@ def fastest(trials: list[Trial], work: list[Groups]) -> Trial:
         for groups in work:
             forget(groups)
         best.call()
-        results = [[tensors["c"] for tensors in groups] for groups in work]
-        if all(agree(result, best.outputs) for result in results):
+        if all(agree([tensors["c"] for tensors in groups], best.outputs) for groups in work):
             return best
         report(f"{best.config} is left out: its c differs after the timing")
         trials = [trial for trial in trials if trial is not best]

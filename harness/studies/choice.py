@@ -34,8 +34,7 @@ def connect(kind: str) -> None:
         submission.PROBLEM_SECONDS = submission.PROCESS_SECONDS = float("inf")
         submission.CHOICES.seconds_left = float("inf")
         submission.CALLS = submission.GROUP_CALLS = 1
-        submission.MIN_ROUNDS = submission.MAX_ROUNDS = 2
-        submission.MAX_CLEARS = 1
+        submission.ROUNDS, submission.MAX_CLEARS = 2, 1
     elif kind == "hopper":
         from b200.hopper.backend import HopperGpu
 

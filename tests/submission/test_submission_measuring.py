@@ -156,8 +156,7 @@ def test_by_modelled_events_the_best_candidate_is_taken(monkeypatch, name):
     monkeypatch.setattr(submission, "CHOICES", submission.Choices())
     monkeypatch.setattr(submission, "is_b200", lambda groups: True)
     monkeypatch.setattr(submission, "CALLS", 1)
-    monkeypatch.setattr(submission, "MIN_ROUNDS", 2)
-    monkeypatch.setattr(submission, "MAX_ROUNDS", 2)
+    monkeypatch.setattr(submission, "ROUNDS", 2)
     monkeypatch.setattr(submission, "MAX_CLEARS", 1)
     measure = submission.measure
 
