@@ -210,6 +210,13 @@ def unfinished() -> list[str]:
     ]
 
 
+def unasked() -> list[str]:
+    """Launches of cuda.bindings that were refused with a number at which the program has not
+    looked, a line each: what they should have written is as it was.
+    """
+    return [] if _runtime is None else list(_runtime.unasked)
+
+
 def at_work() -> list[str]:
     """Where the kernel is that this process runs in software: a line for each place in its source
     at which warps are that do not wait. For a signal handler; empty where no launch is under way.

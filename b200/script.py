@@ -1,7 +1,8 @@
 """`python -m b200 run`: a script, a module or a CUDA program with a `main` over a B200 in software.
 
-Exit status: the program's own, if it is not 0; else 1 if the checker found an error, or the program
-ended with one; 2 for bad arguments; 120 where the output cannot be written; 143 after SIGTERM.
+Exit status: the program's own, if it is not 0; else 1 if the checker found an error, the program
+ended with one, or has not looked at the status of a launch that was refused; 2 for bad arguments;
+120 where the output cannot be written; 143 after SIGTERM.
 Remarks (portability, notes) are printed and change nothing.
 
 What goes wrong in the usual order of warps and completions may go right in another, and on a GPU by
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     for text in _last_words(gpu, status):
         print(f"b200 run: {text}", file=sys.stderr)
     errors = [f for launch in gpu.launches for f in launch.findings or () if f.severity == ERROR]
-    bad = bool(errors)
+    bad = bool(errors or b200.unasked())
     if options.strict:
         checked = [x for x in gpu.launches if x.findings is not None and not x.incomplete]
         bad |= len(checked) < len(gpu.launches) or any(x.findings for x in checked)
@@ -84,7 +85,8 @@ def run(options: argparse.Namespace) -> int:
     if options.ptx:
         status = _write_ptx(options.ptx, status, gpu.programs)
     if options.report:
-        status = _write_report(options.report, status, failure, gpu.launches)
+        why = failure or "\n".join(b200.unasked())
+        status = _write_report(options.report, status, why, gpu.launches)
     usual = options.device == "emulator" and not (options.schedule or options.time or options.pack)
     if failure and usual and options.again and time.monotonic() - started < LONGEST:
         _run_late(options, failure, [str(error) for error in errors])
@@ -103,7 +105,8 @@ def _tell(launches: Sequence[Launch], everything: bool) -> None:
 def _last_words(gpu: Gpu, status: int) -> Iterator[str]:
     """What the launches do not show."""
     yield from last_words.standing_clocks(gpu)
-    if not gpu.launches:
+    yield from b200.unasked()
+    if not (gpu.launches or b200.unasked()):
         if not status:
             yield last_words.NOTHING
         if said := last_words.front_end():

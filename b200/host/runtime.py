@@ -46,7 +46,8 @@ class Runtime:
     the call that CUDA has refused with a number, which the DSL's host code is about to meet.
     loading: PTX of the compiled function whose library is being loaded. recording: the CUDA graph
     that is under capture. mismatched: what is wrong with the arguments of the compiled function
-    that is called (dsl_arguments.py). queues: who waits for what was launched.
+    that is called (dsl_arguments.py). queues: who waits for what was launched. unasked: launches
+    that were refused with a number at which the program has not looked, a line each.
     """
 
     def __init__(self, gpu: Gpu):
@@ -56,6 +57,7 @@ class Runtime:
         self.loading: str | None = None
         self.recording: Capture | None = None
         self.mismatched: list[Finding] = []
+        self.unasked: list[str] = []
         self.queues = Queues()
         self.queues.follows = self._follows
         self._programs: dict[int, Program] = {}

@@ -75,6 +75,23 @@ def test_exit_status(run, script, status, said):
     assert said in done.stderr
 
 
+@pytest.mark.parametrize("looks", (True, False))
+def test_a_refused_launch(run, looks):
+    pytest.importorskip("cuda.bindings.driver")
+    done = run(f"""
+from cuda.bindings import driver as d
+_, module = d.cuModuleLoadData({CLEAN.encode()!r})
+_, kernel = d.cuModuleGetFunction(module, b"k")
+answer = d.cuLaunchKernel(kernel, 1, 1, 1, 2048, 1, 1, 0, 0, 0, 0)
+if {looks}: status, = answer
+""")
+    assert done.returncode == int(not looks), done.stderr
+    line = (
+        "b200 run: cuLaunchKernel returned CUDA_ERROR_INVALID_VALUE, at which nobody has looked: "
+    )
+    assert (line + "launch of k refused" in done.stderr) == (not looks), done.stderr
+
+
 def test_a_module(tmp_path, fork_server):
     """As `python -m`: from the current directory, with its arguments, -m among them."""
     package = tmp_path / "kernels"

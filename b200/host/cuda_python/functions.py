@@ -22,6 +22,7 @@ from b200.host import refusals
 from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.modules import Modules
 from b200.host.cuda_python import graphs
+from b200.host.cuda_python.answers import Answer
 from b200.host.cuda_python.host_memory import address_of
 from b200.host.cuda_python.kernels import RESULTS, Kernels
 from b200.host.device_attributes import device_attribute
@@ -181,7 +182,11 @@ class _Module:
                     raise
                 status = self.status(refusals.code_of(error, launch="Launch" in name))
                 print(f"b200: {name} returns {status.name}: {error}", file=sys.stderr)
-                return (status, *([None] * results))
+                values = (status, *([None] * results))
+                if "Launch" not in name or error is modules.failed:
+                    return values
+                reason = f"{name} returned {status.name}, at which nobody has looked: {error}"
+                return Answer.of(values, reason, self.state.runtime.unasked)
 
         return call
 

@@ -288,6 +288,34 @@ def test_refused_launches(count, memory):
     assert "returns CUDA_ERROR_NOT_FOUND" in said
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda answer: answer[0],
+        lambda answer: [status for status in answer],
+        lambda answer: answer == (driver.CUresult.CUDA_SUCCESS,),
+        lambda answer: answer != (driver.CUresult.CUDA_SUCCESS,),
+        lambda answer: driver.CUresult.CUDA_SUCCESS in answer,
+        str,
+        None,
+    ],
+    ids=["indexed", "unpacked", "compared", "differs", "searched", "printed", "nobody"],
+)
+def test_a_refused_launch_is_asked_for(count, look, capsys):
+    """Twice the same launch: the one that nobody looks at stays."""
+    before = b200.unasked()
+    for looked in (look, None):
+        answer = driver.cuLaunchKernel(count, 1, 65536, 1, 32, 1, 1, 0, 0, 0, 0)
+        assert isinstance(answer, tuple) and len(answer) == 1
+        if looked is not None:
+            looked(answer)
+    left = b200.unasked()[len(before) :]
+    assert len(left) == (1 if look else 2)
+    assert left[-1].startswith("cuLaunchKernel returned CUDA_ERROR_INVALID_VALUE, at which nobody")
+    assert "has looked: launch of count refused: " in left[-1]
+    done(driver.cuCtxSynchronize())  # no error of the context
+
+
 def test_attributes_of_kernels(count):
     attributes = driver.CUfunction_attribute
 
