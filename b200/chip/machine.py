@@ -25,7 +25,7 @@ from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import Launch, check_limits, special_registers, thread_registers
 from b200.chip.meeting import let_others_go, never_complete
 from b200.chip.operations import Effect, Operation
-from b200.chip.placement import Placement, Seat
+from b200.chip.placement import Placement, Seat, shares_sm
 from b200.chip.polls import name_polls
 from b200.chip.spin import LOOK, Spinning
 from b200.chip.state import CTA, Cluster, GlobalMemory
@@ -183,12 +183,13 @@ class Machine:
         """Make a cluster resident: its CTAs on their SMs, warps and their special registers."""
         nx, ny, nz = cluster.shape
         threads = launch.block[0] * launch.block[1] * launch.block[2]
+        shares = shares_sm(launch, cluster.index)
         cluster.barrier = ClusterBarrier(cluster, threads * nx * ny * nz)
         for rank in range(nx * ny * nz):
             x, y, z = cluster.index
             index = (x * nx + rank % nx, y * ny + rank // nx % ny, z * nz + rank // (nx * ny))
             cta = CTA(cluster, rank, index, launch.smem_bytes, sms[rank], self.unwritten_smem)
-            cta.threads = threads
+            cta.threads, cta.shares_sm = threads, shares
             cluster.ctas.append(cta)
         for cta in cluster.ctas:
             shared = special_registers(launch, cluster, cta, self.workspace)

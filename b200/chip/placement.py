@@ -26,8 +26,10 @@ from typing import Any
 
 import numpy as np
 
+from b200 import occupancy
 from b200.hardware import (
     GPC_SMS,
+    SM_COUNT,
     SM_CTAS,
     SM_THREADS,
     SMEM_BYTES,
@@ -49,6 +51,19 @@ class Seat:
         self.index, self.gpc, self.cpc, self.die = index, gpc, cpc, die
         self.room = [SMEM_BYTES, SM_THREADS, SM_CTAS]
         self.resident = 0
+
+
+def shares_sm(launch, index: tuple[int, int, int]) -> bool:
+    """Whether the CTAs of the cluster with this index come to SMs that have a CTA of the launch
+    already: each SM gets one, then each a second one, as far as there is room. Registers are not
+    known here.
+    """
+    (nx, ny, _), (x, y, z) = (g // c for g, c in zip(launch.grid, launch.cluster)), index
+    before = int(np.prod(launch.cluster)) * (x + nx * (y + ny * z))
+    if before < SM_COUNT:
+        return False
+    room = occupancy.ctas_per_sm(int(np.prod(launch.block)), launch.smem_bytes, 0)
+    return before // SM_COUNT % room > 0
 
 
 def max_clusters(size: int, gpcs: tuple[int, ...] = GPC_SMS, strays: int = STRAY_TPCS) -> int:

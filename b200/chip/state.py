@@ -238,7 +238,8 @@ class CTA:
     mbarriers: offset -> mbarrier object. async_groups: ("bulk" or "cp.async", warp, lane) -> copies
     under way. tmem_peak: the most columns allocated at one time so far.
 
-    sm: the SM that the CTA runs on (chip/placement.py; with a clock: clock/sm.py).
+    sm: the SM that the CTA runs on (chip/placement.py; with a clock: clock/sm.py). shares_sm,
+    tmem_neighbour: chip/tensor/tmem_alloc.py.
 
     The observers of a run attach the last attributes: the checker attaches shared_rules and
     tensor_rules (checker/observer.py); the clock attaches number, traced and end (clock/timed.py).
@@ -265,6 +266,8 @@ class CTA:
         self.legal: set = set()  # places and operands found to be inside of these
         self.tmem_permit = True
         self.tmem_peak = 0
+        self.shares_sm = False  # with a CTA of the launch that was there before
+        self.tmem_neighbour = 0  # the first columns, which that CTA has
         self.tmem_pool: Pool | None = None
         self.registers: RegisterPool | None = None  # from the first setmaxnreg on
         self.mbarriers: dict[int, MBarrier] = {}
@@ -342,7 +345,15 @@ class CTA:
             f"tensor memory columns [{column}, {column + columns}) are not inside an allocation;"
             f" allocated: {have}; PTX leaves this undefined, and a B200 looks at it only in code"
             " assembled with ptxas -g-tmem-access-check: alone on its SM such a kernel may be right"
-            " there"
+            f" there{self._neighbour(column)}"
+        )
+
+    def _neighbour(self, column: int) -> str:
+        if column >= self.tmem_neighbour:
+            return ""
+        return (
+            f"; columns [0, {self.tmem_neighbour}) are those of another CTA of its SM (missing: the"
+            " address that tcgen05.alloc has written, as the base)"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from b200.hardware import SM_COUNT
 from tests.planted_bugs.case import PlantedBug, Source
 from tests.planted_bugs.cta import ints, start, store_own
 
@@ -95,6 +96,23 @@ def two_ranges(bug: bool) -> Source:
     return k
 
 
+def base_of_an_sm(bug: bool) -> Source:
+    """More CTAs than SMs, each with columns of its own; the bug takes 0 for their address."""
+    k = start(32)
+    k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2048], 256;")
+    k("ld.shared.b32 %r4, [%r1+2048];")
+    k(f"mov.u32 %r5, {'0' if bug else '%r4'};")
+    k("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r5], {%r0};", "tmem store")
+    k("tcgen05.wait::st.sync.aligned;")
+    k("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r6}, [%r5];")
+    k("tcgen05.wait::ld.sync.aligned;")
+    k("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 256;")
+    k("mov.u32 %r7, %ctaid.x;")
+    k("mad.lo.u32 %r0, %r7, 32, %r0;")
+    store_own(k, "%r6")
+    return k
+
+
 def tensor(name, title, kind, words, marks, **options) -> PlantedBug:
     return PlantedBug(
         name,
@@ -109,6 +127,17 @@ def tensor(name, title, kind, words, marks, **options) -> PlantedBug:
 
 
 PLANTED = [
+    PlantedBug(
+        "base_taken_for_zero",
+        "the address that tcgen05.alloc gives is ignored and 0 taken, with two CTAs an SM",
+        base_of_an_sm,
+        "fault",
+        ("columns [0, 256) are those of another CTA of its SM", "that tcgen05.alloc has written"),
+        ("tmem store",),
+        ints(32 * (SM_COUNT + 1)),
+        lambda args: torch.arange(32, dtype=torch.int32).repeat(SM_COUNT + 1),
+        grid=(SM_COUNT + 1, 1, 1),
+    ),
     PlantedBug(
         "two_ranges_meet",
         "two stores of two ranges of columns each meet in one of them",

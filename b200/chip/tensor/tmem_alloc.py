@@ -1,9 +1,13 @@
 """Allocation of tensor memory: tcgen05.alloc, dealloc, relinquish_alloc_permit (PTX ISA 9.7.16.7).
 
 An allocation gets the first free columns that fit, from column 0 on. If it does not fit, it waits
-for a deallocation. With cta_group::2 a warp of each CTA of the pair executes each instruction, and
-both CTAs get the same columns. The even CTA takes the columns in both CTAs and goes on; the odd CTA
-waits for the even one (CUTLASS #3435: on a B300 a late odd CTA does not hold back the even one).
+for a deallocation. Tensor memory is the SM's. A CTA that shares its SM finds the first columns
+taken by a neighbour, which has made the same first allocation. Another CTA never makes it wait: the
+neighbour may have left by then, so where nothing else fits it gets those columns, too.
+
+With cta_group::2 a warp of each CTA of the pair executes each instruction, and both CTAs get the
+same columns. The even CTA takes the columns in both CTAs and goes on; the odd CTA waits for the
+even one (CUTLASS #3435: on a B300 a late odd CTA does not hold back the even one).
 """
 
 from __future__ import annotations
@@ -85,10 +89,19 @@ def _free_columns(ctas: tuple[CTA, ...], columns: int) -> int | None:
     for cta in ctas:
         for first, n in cta.tmem_allocations.items():
             used[first : first + n] = True
-    for first in range(0, TMEM_COLUMNS - columns + 1, SIZES[0]):
-        if not used[first : first + columns].any():
-            return first
-    return None
+    neighbour = max(cta.tmem_neighbour for cta in ctas)
+    free = [
+        first
+        for first in range(0, TMEM_COLUMNS - columns + 1, SIZES[0])
+        if not used[first : first + columns].any()
+    ]
+    return next((first for first in free if first >= neighbour), free[0] if free else None)
+
+
+def _meet_neighbour(cta: CTA, columns: int):
+    """The CTA's first allocation is about to be made: another CTA of its SM has made the same."""
+    if cta.shares_sm and cta.tmem_peak == 0 and 2 * columns <= TMEM_COLUMNS:
+        cta.tmem_neighbour = columns
 
 
 def _take(cta: CTA, first: int, columns: int):
@@ -115,6 +128,7 @@ def _check_request(cta: CTA, columns: int):
 
 def _allocate_one(cta: CTA, columns: int) -> int:
     pool = pool_of(cta)
+    _meet_neighbour(cta, columns)
     first = _free_columns((cta,), columns)
     if first is None:
         pool.requests[cta.rank] = columns
@@ -139,6 +153,7 @@ def _allocate_pair(cta: CTA, columns: int) -> int:
                 f"{granted} in its peer, rank {even.rank}: must be the same"
             )
     else:
+        _meet_neighbour(cta, columns)
         found = _free_columns(pair, columns)
         if found is None:
             raise Blocked(pool)

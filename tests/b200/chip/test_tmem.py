@@ -44,6 +44,20 @@ def test_alloc_first_fit_and_reuse():
     assert alloc(warp, 32) == 320
 
 
+@pytest.mark.parametrize("columns, bases", [(128, [128, 256, 384]), (256, [256, 0]), (512, [0])])
+def test_alloc_beside_another_cta_of_the_sm(columns, bases):
+    """The neighbour has made the same first allocation, if both fit, and may have left since."""
+    _, (warp,) = warps(columns=0)
+    warp.cta.shares_sm = True
+    assert [alloc(warp, columns) for _ in bases] == bases
+
+
+def test_a_pair_beside_another_one():
+    _, (even, odd) = warps(2, columns=0)
+    even.cta.shares_sm = odd.cta.shares_sm = True
+    assert (alloc(even, 128, 2), alloc(odd, 128, 2)) == (128, 128)
+
+
 def test_fresh_columns_hold_nan():
     _, (warp,) = warps(columns=0)
     alloc(warp, 64)
