@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from b200.checker import naming as words
+from b200.checker import partly_written
 from b200.checker.dependent_launch import DependentLaunch, InFlight
 from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
@@ -80,6 +82,8 @@ class Checked(Machine):
             self.in_flight = dependence.after() if dependence is not None else InFlight()
         if self.observer.unwritten.reads:
             self._look_at_unwritten(code, grid, block, cluster, dynamic_smem, params)
+        if self.observer.coverage.partly:
+            self._look_at_partly_written(code, grid, block, cluster, dynamic_smem, params)
         self.observer.finish()
         keeps = self.observer.keeps()
         self._judge_loads(code, grid, block, cluster, dynamic_smem, params)
@@ -104,6 +108,17 @@ class Checked(Machine):
         unwritten = self.observer.unwritten
         unwritten.tell(unwritten.reaches(again) if again is not None else None)
 
+    def _look_at_partly_written(self, code, *arguments):
+        """The launch has read tensor memory of which a part was written: report if a result
+        depends on the rest.
+        """
+        again = self._again(code, *arguments)
+        if again is None:
+            return
+        reached = self.observer.unwritten.reaches(partial(again, tensor=True), shared=True)
+        if reached:
+            partly_written.tell(self.observer, reached)
+
     def _judge_loads(self, code, *arguments):
         """Judge loads of shared memory that nothing has written. A kernel may mask or drop the
         loaded values; if a result depends on them, the load is an error.
@@ -124,10 +139,10 @@ class Checked(Machine):
             severity = ERROR if reached else NOTE
             findings[i] = replace(found, diagnosis=diagnosis, details=details, severity=severity)
 
-    def _again(self, code, *arguments) -> Callable[[int], object] | None:
+    def _again(self, code, *arguments) -> Callable[..., object] | None:
         """A function that carries the launch out once more, unchecked and in the same order, with
-        each byte of shared memory set to the function's argument. None if that is impossible,
-        because what the launch before has written is missing.
+        each byte of shared memory, or of tensor memory, set to the function's argument. None if
+        that is impossible, because what the launch before has written is missing.
         """
         kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Machine)]
         overlaps = self.dependent and any(issubclass(kind, Overlapping) for kind in kinds)
@@ -140,8 +155,9 @@ class Checked(Machine):
         machine.symbols, machine.workspace = self.symbols, self.workspace
         plain = _unchecked(code)
 
-        def again(byte: int) -> object:
-            machine.unwritten_smem = byte
+        def again(byte: int, tensor: bool = False) -> object:
+            machine.unwritten_smem = 0xFF if tensor else byte
+            machine.unwritten_tmem = byte if tensor else 0xFF
             return machine.launch(plain, *arguments)
 
         return again

@@ -16,6 +16,7 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.finding import NOTE
+from b200.checker.partly_written import Partly
 from b200.chip.tensors import LiveTensors
 
 LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at
@@ -119,7 +120,7 @@ class Coverage:
             tuple
         ] = []  # (record of the MMA, of a load, first and last column unread)
 
-        self.empty: list[tuple] = []  # (load, MMA, columns it reads, those that nobody has written)
+        self.partly: list[Partly] = []
 
     def loaded(self, agent, access, ins) -> None:
         """Note a TMA load."""
@@ -215,8 +216,9 @@ class Coverage:
         for base, spans in self.copies.items():
             self._gaps(base, spans)
         if self.observer.products.unread:
-            for load, writer, columns, empty in self.empty:
-                self._columns_empty(load, writer, columns, empty)
+            for partly in self.partly:
+                if (empty := partly.empty_columns()) is not None:
+                    self._columns_empty(partly.load, partly.writer, partly.columns, empty)
         holes = self.observer.globals.holes() if self.unread else None
         if holes is not None:
             for mma, load, first, last in self.unread:

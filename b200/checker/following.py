@@ -53,6 +53,7 @@ from b200.program.module import Instr
 if TYPE_CHECKING:
     from b200.checker.finding import Finding
     from b200.checker.observer import Observer
+    from b200.checker.partly_written import Partly
     from b200.chip.state import Cluster, GlobalMemory
 
 MOST_STEPS = 1 << 20  # steps remembered of a launch
@@ -66,12 +67,12 @@ class Departed(BaseException):
 
 class Left(NamedTuple):
     """The state that a cluster leaves to the rules for the whole launch. roles: (CTA rank, warp) ->
-    what the warp was seen doing. unread, empty: as in Coverage. ranks: as DescriptorRanks.fields.
+    what the warp was seen doing. unread, partly: as in Coverage. ranks: as DescriptorRanks.fields.
     """
 
     roles: dict[tuple[int, int], frozenset[str]]
     unread: list[tuple]
-    empty: list[tuple]
+    partly: list[Partly]
     ranks: dict[tuple, dict[int, int | None]]
 
 

@@ -11,6 +11,7 @@ also finds a race in a run whose result was right.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 
@@ -315,19 +316,19 @@ class Observer(Mbarriers):
     def left_by(self, cluster, roles: dict) -> Left:
         """The state that a checked cluster leaves to the rules for the whole launch."""
 
-        def of_cluster(found: list[tuple]) -> list[tuple]:
+        def of_cluster(found: list[Any]) -> list[Any]:
             return [entry for entry in found if entry[0].agent.cta.cluster is cluster]
 
         coverage, state = self.coverage, cluster.checked
         ranks = state.ranks if state is not None else {}
-        return Left(roles, of_cluster(coverage.unread), of_cluster(coverage.empty), ranks)
+        return Left(roles, of_cluster(coverage.unread), of_cluster(coverage.partly), ranks)
 
     def tell_left(self, left: Left) -> None:
         """Take over the state of a cluster of an earlier launch, which a cluster has followed to
         its end.
         """
         self.coverage.unread += left.unread
-        self.coverage.empty += left.empty
+        self.coverage.partly += left.partly
         self.descriptors.tell_left(left.ranks)
 
     def warp_exited(self, state) -> None:

@@ -13,13 +13,14 @@ from b200.checker import naming as words
 from b200.checker import weak_order
 from b200.checker.accesses import Record, issued_before, known
 from b200.checker.finding import NOTE, PORTABILITY
+from b200.checker.partly_written import Partly
 from b200.checker.shadow import LOAD_READERS, TensorShadow, distinct
 from b200.checker.vector_clocks import HB, NEVER, TENSOR
 from b200.chip.describe import mnemonic
 
 ALL = slice(0, 8)
 LOWER_HALVES = slice(0, 8, 2)  # lanes 0 to 15 of each quarter
-MANY = 64  # loads of empty columns that are remembered
+MANY = 64  # loads of partly written cells that are remembered
 
 
 def halves_of(row: int, height: int) -> slice:
@@ -53,7 +54,7 @@ class TensorRules:
         if 0 in numbers and (not partly or not cells.any()):
             self._uninitialised(new, columns, int(np.count_nonzero(cells == 0)), cells.size)
         elif 0 in numbers and partly:
-            self._columns_empty(new, columns, cells)
+            self._partly(new, halves, columns, cells)
         if not keep:
             return
         if new.kind == "load":
@@ -327,16 +328,11 @@ class TensorRules:
             NOTE,
         )
 
-    def _columns_empty(self, new: Record, columns: slice, cells: np.ndarray):
-        """Note a load of some columns that were written and some that nobody has written. A
-        kernel may load such a tail and not store it. coverage.py reports it if operands were not
-        read, either.
-        """
-        empty = np.flatnonzero(~cells.any(axis=0))
-        if empty.size and len(self.coverage.empty) < MANY:
-            first, last = columns.start + int(empty[0]), columns.start + int(empty[-1])
+    def _partly(self, new: Record, halves: slice, columns: slice, cells: np.ndarray):
+        """Note a load of which some cells were written and some were not (partly_written.py)."""
+        if len(self.coverage.partly) < MANY:
             writer = self.state.records[int(cells.max())]
-            self.coverage.empty.append((new, writer, columns, slice(first, last + 1)))
+            self.coverage.partly.append(Partly(new, writer, halves, columns, cells == 0))
 
     def _uninitialised(self, new: Record, columns: slice, cells: int, of: int):
         new.empty = True

@@ -7,8 +7,8 @@ with other values there, in the same order and without the rules. Then it compar
 they differ, or if the launch does not come to its end, the read values reach a result. Finally it
 puts memory back to the launch's own results.
 
-Loads of shared memory that nobody has written are judged in the same way (checked.py), with other
-values in shared memory.
+Loads of shared and tensor memory that nobody has written are judged in the same way (checked.py),
+with other values there.
 
 Two replacements are tried: zeros, which differ from the pattern (NaN) in all arithmetic, and a
 number above 1 in all floating-point formats, for kernels that take a maximum or compare. If neither
@@ -186,8 +186,8 @@ class Unwritten:
         """The place where a result differs if the launch reads other values in unwritten memory, in
         words; "" if none does.
 
-        again: carries the launch out once more, with each byte of shared memory set to its
-        argument. shared: replace the values in shared memory, not those in global memory.
+        again: carries the launch out once more, with each byte of the CTAs' memory set to its
+        argument. shared: replace the values in that memory, not those in global memory.
         """
         allocations = self.memory.allocations()  # the other values may lead to any of them
         after = Contents(r for r in allocations if r.size <= memory_of.LIMIT)

@@ -53,6 +53,7 @@ class Machine:
         self.memory = memory
         self.params = b""
         self.unwritten_smem = 0xFF  # a byte of shared memory that nothing has written, and the like
+        self.unwritten_tmem = 0xFF  # likewise, of tensor memory
         self.symbols: dict[str, int] = {}
         self.budget = Budget()
         self.workspace = 0  # address of that of the next launch, if it is cooperative
@@ -190,6 +191,7 @@ class Machine:
             index = (x * nx + rank % nx, y * ny + rank // nx % ny, z * nz + rank // (nx * ny))
             cta = CTA(cluster, rank, index, launch.smem_bytes, sms[rank], self.unwritten_smem)
             cta.threads, cta.shares_sm = threads, shares
+            cta.unwritten_tmem = self.unwritten_tmem
             cluster.ctas.append(cta)
         for cta in cluster.ctas:
             shared = special_registers(launch, cluster, cta, self.workspace)

@@ -234,7 +234,8 @@ class CTA:
     tmem: uint32 array [128 lanes, 512 columns], made at the first access; an access to some columns
         only gets the array from `columns`.
     Both start as all ones (NaN as a number), so that a read of unwritten memory shows in the
-    result. Shared memory starts with another byte if the machine has one in `unwritten_smem`.
+    result. They start with another byte if the machine has one in `unwritten_smem` or
+    `unwritten_tmem`.
     mbarriers: offset -> mbarrier object. async_groups: ("bulk" or "cp.async", warp, lane) -> copies
     under way. tmem_peak: the most columns allocated at one time so far.
 
@@ -266,6 +267,7 @@ class CTA:
         self.legal: set = set()  # places and operands found to be inside of these
         self.tmem_permit = True
         self.tmem_peak = 0
+        self.unwritten_tmem = 0xFF  # a byte of a fresh column
         self.shares_sm = False  # with a CTA of the launch that was there before
         self.tmem_neighbour = 0  # the first columns, which that CTA has
         self.tmem_pool: Pool | None = None

@@ -359,7 +359,11 @@ PLANTED = [
         "instruction_narrower_than_tile",
         "N of the instruction descriptor is half of the tile's",
         "uninitialised",
-        ("reads tensor-memory columns that nothing has written", "columns [16, 32)", "N of the"),
+        (
+            "reads columns [16, 32) of tensor memory that nothing has written",
+            "depends on it",
+            "N of the",
+        ),
         ("tmem load", "mma"),
         n=16,
     ),

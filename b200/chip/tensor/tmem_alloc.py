@@ -24,7 +24,6 @@ from b200.program.module import Instr
 from b200.registry import FULL, Blocked, Run, Waitable, warp
 
 SIZES = (32, 64, 128, 256, 512)
-POISON = 0xFFFFFFFF  # what a fresh column holds: NaN in every floating-point format
 
 
 class Pool(Waitable):
@@ -110,7 +109,7 @@ def _take(cta: CTA, first: int, columns: int):
     freed = cta.tmem_freed.items()
     cta.tmem_freed = {f: n for f, n in freed if f + n <= first or first + columns <= f}
     cta.tmem_peak = max(cta.tmem_peak, sum(cta.tmem_allocations.values()))
-    cta.columns(first, columns)[:, first : first + columns] = POISON
+    cta.columns(first, columns)[:, first : first + columns] = cta.unwritten_tmem * 0x01010101
 
 
 def _check_request(cta: CTA, columns: int):

@@ -1,0 +1,94 @@
+"""Rule: a result must not depend on cells of tensor memory that nothing has written.
+
+A load may reach lanes or columns that nothing has written without harm, if nobody uses what it gets
+there. The sum of an MMA with M = 64 lies in lanes 0 to 15 of each quarter, and the usual load takes
+32. So the checker remembers loads of which a part was written, and carries the launch out again
+with other bytes in fresh tensor memory (unwritten.py). If a result differs, the loads are errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+
+HEIGHT = 16  # lanes of a half quarter
+
+
+class Partly(NamedTuple):
+    """A load of tensor memory of which a part was written. writer: of some of that. halves,
+    columns: what the load reads. empty: bool [halves, columns], what nothing has written.
+    """
+
+    load: Record
+    writer: Record
+    halves: slice
+    columns: slice
+    empty: np.ndarray
+
+    def empty_columns(self) -> slice | None:
+        """From the first to the last column that is empty in all lanes of the load."""
+        found = np.flatnonzero(self.empty.all(axis=0))
+        if not found.size:
+            return None
+        first, last = (self.columns.start + int(found[i]) for i in (0, -1))
+        return slice(first, last + 1)
+
+    def empty_halves(self) -> list[int]:
+        """The half quarters that are empty in all columns of the load."""
+        return [self.halves.start + int(i) for i in np.flatnonzero(self.empty.all(axis=1))]
+
+
+def tell(observer: Observer, reached: str) -> None:
+    """Report the loads, of which a result depends on at least one. reached: that result, in
+    words.
+    """
+    loads: dict[int, list[Partly]] = {}
+    for partly in observer.coverage.partly:
+        loads.setdefault(id(partly.load.ins), []).append(partly)
+    if len(loads) > 1:
+        reached += f" (or on what the other {len(loads) - 1} such loads of the launch get)"
+    for same in loads.values():
+        load, writer, _, columns, _ = same[0]
+        observer.found(
+            "uninitialised",
+            f"{words.thing(load)} reads {_place(same)} of tensor memory that nothing has written",
+            (
+                f"this access: {words.act(load)}",
+                f"the rest of columns [{columns.start}, {columns.stop}) was written by: "
+                f"{words.act(writer)}",
+                reached,
+                "missing: a load, or a use of what it loads, of written lanes and columns only (a "
+                "sum with M = 64 lies in lanes 0-15 of each 32); or M and N of the instruction "
+                "descriptor as large as the tile",
+            ),
+            load.ins,
+            writer.ins,
+        )
+
+
+def _place(loads: list[Partly]) -> str:
+    """The lanes and the columns that are empty in all of a load, in words."""
+    halves = {half for partly in loads for half in partly.empty_halves()}
+    found = [columns for partly in loads if (columns := partly.empty_columns()) is not None]
+    places = [f"lanes {_ranges(halves)}"] if halves else []
+    if found:
+        places.append(f"columns [{min(c.start for c in found)}, {max(c.stop for c in found)})")
+    return " and ".join(places) or "parts"
+
+
+def _ranges(halves: Iterable[int]) -> str:
+    """Half quarters as ranges of lanes: "16-31, 48-63"."""
+    order = sorted(halves)
+    starts = [order[0], *(b for a, b in pairwise(order) if b != a + 1)]
+    ends = [*(a for a, b in pairwise(order) if b != a + 1), order[-1]]
+    spans = zip(starts, ends, strict=True)
+    return ", ".join(f"{HEIGHT * first}-{HEIGHT * last + HEIGHT - 1}" for first, last in spans)
