@@ -124,7 +124,9 @@ class Observer(Mbarriers):
     def tensor(self, cta) -> TensorRules:
         found = cta.tensor_rules
         if found is None:
-            found = cta.tensor_rules = TensorRules(cta, self.state(cta), self.report, self.coverage)
+            found = cta.tensor_rules = TensorRules(
+                cta, self.state(cta), self.report, self.coverage, self.products.take_back
+            )
         return found
 
     def operand(self, address: int) -> str:
@@ -354,6 +356,7 @@ class Observer(Mbarriers):
         self.versions.finish()
         self.overtaken.finish()
         self.unwritten.tell("the launch did not come to its end")
+        self.products.finish()
         self.findings.tell()
 
     def _executed(self) -> list[Instr]:

@@ -18,6 +18,7 @@ from b200.chip.tensor.mma_operands import SharedOperand
 from b200.chip.tensor.tmem import split
 
 GROUP = 8  # rows that a stride byte offset steps over
+NEW_SUM = " starts a new sum over one that nobody has read"  # ends a diagnosis
 NEVER_READ = " brings is never read"  # ends the diagnosis of a load of which a part is not
 
 
@@ -34,6 +35,22 @@ class Products:
         self.steps: dict[tuple, dict] = {}
         self.latest: dict[tuple, tuple] = {}
         self.unread = False
+        self.not_so: set[tuple[str, str]] = set()  # (line, other line) of a NEW_SUM taken back
+
+    def take_back(self, first: Record, sum_: Record) -> None:
+        """Somebody does read the sum over which MMA `first` has started a new one."""
+        self.not_so.add((words.line(first.ins), words.line(sum_.ins)))
+
+    def finish(self) -> None:
+        """Drop what has been taken back."""
+        findings = self.observer.findings
+        if not self.not_so:
+            return
+        findings[:] = [
+            found
+            for found in findings
+            if (found.loc, found.other) not in self.not_so or not found.diagnosis.endswith(NEW_SUM)
+        ]
 
     def note(self, diagnosis: str, details, new: Record, old: Record | None, severity=NOTE) -> None:
         self.observer.report("product", diagnosis, details, new, old, severity)
@@ -181,17 +198,22 @@ class Products:
             return
         row, column = split(op.acc.taddr)
         columns = slice(column, column + op.acc.columns // op.acc.parts)
-        self._unread(
+        unread = self._unread(
             record,
             tensor,
             slice(row // 16, 8, 2) if op.acc.half else ALL,
             columns,
-            f"{words.thing(record)} starts a new sum over one that nobody has read",
+            words.thing(record) + NEW_SUM,
             "missing: enable-input-d true for all but the first MMA of a tile (the accumulate flag "
             "is never set, or reset for each k-tile)",
         )
+        if unread is not None:
+            tensor.over.append((record, unread, columns))
 
-    def _unread(self, record, tensor, halves: slice, columns: slice, diagnosis: str, missing: str):
+    def _unread(
+        self, record, tensor, halves: slice, columns: slice, diagnosis: str, missing: str
+    ) -> Record | None:
+        """Note MMAs whose sum is overwritten and was not read: the latest of one, if there is."""
         cells = tensor.shadow.written[halves, columns]
         for number in distinct(cells):
             old = tensor.state.records[number] if number else None
@@ -205,7 +227,8 @@ class Products:
                     missing,
                 )
                 self.note(diagnosis, details, record, old)
-                return
+                return old
+        return None
 
     # --- tcgen05.cp -----------------------------------------------------------------------------
     def copied(self, record: Record, cta, start: int, columns: slice) -> None:

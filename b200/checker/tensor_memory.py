@@ -7,6 +7,8 @@ else needs a commit and a wait, or tcgen05.wait::ld or wait::st.
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from b200.checker import naming as words
@@ -20,7 +22,7 @@ from b200.chip.describe import mnemonic
 
 ALL = slice(0, 8)
 LOWER_HALVES = slice(0, 8, 2)  # lanes 0 to 15 of each quarter
-MANY = 64  # loads of partly written cells that are remembered
+MANY = 64  # loads of partly written cells that are remembered, and sums over unread ones
 
 
 def halves_of(row: int, height: int) -> slice:
@@ -30,12 +32,16 @@ def halves_of(row: int, height: int) -> slice:
 
 class TensorRules:
     """The rules for one CTA's tensor memory. report: function of (kind, diagnosis, details, new,
-    old). coverage: takes note of accumulators that were read only in part.
+    old). coverage: takes note of accumulators that were read only in part. taken_back: function of
+    (the MMA that starts a sum, one of the sum before): that nobody reads the latter is not so.
     """
 
-    def __init__(self, cta, state, report, coverage):
+    def __init__(self, cta, state, report, coverage, taken_back):
         self.cta, self.state, self.report, self.coverage = cta, state, report, coverage
+        self.taken_back = taken_back
         self.shadow = TensorShadow()
+        # (the MMA that starts a sum, the latest of the sum there that nobody has read, columns)
+        self.over: deque[tuple[Record, Record, slice]] = deque(maxlen=MANY)
 
     def place(self, columns: slice) -> str:
         return f"tensor-memory columns [{columns.start}, {columns.stop}) of CTA {self.cta.index}"
@@ -188,6 +194,8 @@ class TensorRules:
             if how == "free" and old.kind in ("load", "store") and issued_before(agent, old):
                 self._freed_behind_relaxed(new, old, columns)
                 continue
+            if how == "read" and old.kind == "mma" and self._came_too_soon(new, old, columns):
+                continue
             self.report(
                 "race",
                 self._sentence(new, old, how),
@@ -200,6 +208,32 @@ class TensorRules:
                 new,
                 old,
             )
+
+    def _came_too_soon(self, new: Record, old: Record, columns: slice) -> bool:
+        """Whether a read that is not ordered after MMA `old` has waited for the sum before that of
+        `old`. Then it is not the reader that is wrong: the new sum came too soon. Reports that.
+        """
+        for first, sum_, place in reversed(self.over):
+            meet = place.start < columns.stop and columns.start < place.stop
+            if not meet or first.agent is not old.agent or first.number > old.number:
+                continue
+            if self._ordered(new.agent, new, sum_, "read"):
+                self.report(
+                    "race",
+                    self._sentence(first, new, "write"),
+                    (
+                        f"this access: {words.act(first)}",
+                        f"conflicts with: {words.act(new)}",
+                        f"it has waited for this sum: {words.act(sum_)}",
+                        f"in {self.place(columns)}",
+                        words.missing_step(first.agent, new),
+                    ),
+                    first,
+                    new,
+                )
+                self.taken_back(first, sum_)
+                return True
+        return False
 
     @staticmethod
     def _ordered(agent, new: Record, old: Record, how: str) -> bool:

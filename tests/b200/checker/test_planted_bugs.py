@@ -30,6 +30,14 @@ def test_the_corrected_twin_is_clean(planted, schedule):
     assert outcome.right is True
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_sum_that_comes_too_soon_is_named_alone(schedule):
+    """Not its reader, who has waited for the right one, nor that nobody reads the sum before."""
+    (planted,) = (planted for planted in PLANTED if planted.name == "next_sum_too_soon")
+    _, outcome = planted.run(True, schedule)
+    assert [finding.kind for finding in outcome.findings] == ["race"], outcome.text
+
+
 def test_names_are_unique():
     names = [planted.name for planted in PLANTED]
     assert len(set(names)) == len(names) >= 30
