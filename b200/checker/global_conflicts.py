@@ -88,6 +88,8 @@ class GlobalConflicts:
                     else self.order.knows(agent, old.agent.cta, old.component, old.step, GLOBAL)
                 ):
                     self._proxy(agent, old, access, region)
+            elif access.ins.has("nc"):
+                self._non_coherent(agent, old, access, region)
             return
         if old.kind in MORAL and self.order.received_from(agent, old) is not None:
             return
@@ -144,6 +146,24 @@ class GlobalConflicts:
             access,
             region,
             f"missing: .gpu for the {mnemonic(ins)} at {words.line(ins)}, by {words.name(whose)}",
+        )
+
+    def _non_coherent(self, agent: Agent, old: Write, access: Access, region):
+        """Report ld.global.nc of what the launch has written. Memory that it reads must be
+        read-only while the kernel runs (PTX ISA 9.7.9.9): the cache that serves it is not told of
+        writes. With L1::no_allocate nothing old is kept there.
+        """
+        kept = not access.ins.has("L1::no_allocate")
+        self._found(
+            "global",
+            f"a non-coherent load reads what {mnemonic(old.ins)} writes in the same launch",
+            agent,
+            old,
+            access,
+            region,
+            "missing: a plain load (no __ldg, no const __restrict__ for memory that the kernel "
+            "writes), or another launch",
+            ERROR if kept else PORTABILITY,
         )
 
     def _proxy(self, agent: Agent, old: Write, access: Access, region):

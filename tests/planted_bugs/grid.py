@@ -295,7 +295,48 @@ def wrong_map(name: str, title: str, words, marks, **changes) -> PlantedBug:
     )
 
 
+def steps(load: str) -> Source:
+    """Two steps over one tensor, each of which reads what the neighbour has left there."""
+    k = start(32, ".param .u64 out")
+    k("xor.b32 %r4, %r2, 4;")
+    k("cvt.u64.u32 %rd1, %r4;")
+    k("cvt.u64.u32 %rd2, %r2;")
+    k("add.u64 %rd1, %rd0, %rd1;")
+    k("add.u64 %rd2, %rd0, %rd2;")
+    k("st.global.u32 [%rd2], %r0;", "store")
+    k("bar.sync 0;")
+    k(f"ld.global.{load}u32 %r5, [%rd1];", "read")
+    k("bar.sync 0;")
+    k("st.global.u32 [%rd2], %r5;")
+    return k
+
+
+def non_coherent(name: str, title: str, load: str, words: str) -> PlantedBug:
+    return PlantedBug(
+        name,
+        title,
+        lambda bug: steps(load if bug else ""),
+        "global",
+        (words, "missing: a plain load"),
+        ("read", "store"),
+        ints(32),
+        lambda a: torch.arange(32, dtype=torch.int32).reshape(16, 2).flip(1).reshape(-1),
+    )
+
+
 PLANTED = [
+    non_coherent(
+        "non_coherent_load",
+        "ld.global.nc of what the launch has written",
+        "nc.",
+        "global: a non-coherent load reads what st.global writes in the same launch",
+    ),
+    non_coherent(
+        "non_coherent_load_past_the_cache",
+        "ld.global.nc.L1::no_allocate of what the launch has written",
+        "nc.L1::no_allocate.",
+        "global (portability): a non-coherent load reads what st.global writes in the same launch",
+    ),
     PlantedBug(
         "two_ctas_one_tile",
         "two CTAs write the same tile",
