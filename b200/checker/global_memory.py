@@ -192,6 +192,8 @@ class GlobalRules(GlobalConflicts):
         if self.maps.uses:
             self.maps.stored(agent, address, address + nbytes)
         at = address - region.base
+        if region.base not in self.observer.given.whole:
+            self.observer.given.look(agent, region, np.array([at]), nbytes, ins, "writes")
         cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
         if cells.any():
             self._check(agent, cells, Access(ins, kind, writes=True), region)
@@ -216,7 +218,10 @@ class GlobalRules(GlobalConflicts):
             else:
                 inside = (addresses >= region.base) & (addresses + nbytes <= end)
                 here, addresses = addresses[inside], addresses[~inside]
-            self._store(agent, here - region.base, nbytes, number, access, region)
+            at = here - region.base
+            if region.base not in self.observer.given.whole:
+                self.observer.given.look(agent, region, at, nbytes, ins, "writes")
+            self._store(agent, at, nbytes, number, access, region)
 
     def _store(self, agent, at: np.ndarray, nbytes: int, number: int, access: Access, region):
         """Check and note writes of `nbytes` at offsets of an allocation. Where the writes are

@@ -26,6 +26,7 @@ from b200.checker.descriptor_rank import DescriptorRanks
 from b200.checker.descriptor_version import DescriptorVersions
 from b200.checker.finding import ERROR, NOTE, Finding, Findings
 from b200.checker.following import Departed, Following, Left, Remark, Traces
+from b200.checker.given import Given
 from b200.checker.global_memory import GlobalRules
 from b200.checker.mbarriers import Mbarriers
 from b200.checker.overtaken import Overtaken
@@ -66,6 +67,7 @@ class Observer(Mbarriers):
         self.findings = Findings()
         self.free: list[SharedShadow] = []  # shadows of CTAs that have ended
         self.alike: Counter = Counter()
+        self.given = Given(self)
         self.globals = GlobalRules(self)
         self.replicates = machine.replicates
         self.unwritten = Unwritten(self, machine.memory, machine.whole)

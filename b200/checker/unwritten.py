@@ -77,7 +77,8 @@ class Unwritten:
         self.before: dict[int, tuple[Region, np.ndarray]] = {}
         self.holes: dict[int, np.ndarray] = {}  # units unwritten at its first read
         self.told, self.unknown = False, ""
-        self._near = self._near_written = 0, 0  # [first, last) byte of the allocation seen last
+        # [first, last) byte of the allocation seen last, or of what is given of it
+        self._near = self._near_written = 0, 0
 
     # --- what the launch does -------------------------------------------------------------------
     def issued(self, agent: Agent, operation: Operation, ins: Instr) -> None:
@@ -104,6 +105,7 @@ class Unwritten:
         except Fault:
             return  # whoever reads says so
         for region, at in parts:
+            self.observer.given.look(agent, region, at, nbytes, ins, "reads")
             if not self._is_whole(region):
                 count = (int(at[0]) % UNIT + nbytes + UNIT - 1) // UNIT
                 self._look(agent, region, ((at // UNIT)[:, None] + np.arange(count)).ravel(), ins)
@@ -111,8 +113,10 @@ class Unwritten:
     def span(self, agent: Agent, address: int, nbytes: int, ins: Instr) -> None:
         """Contiguous bytes are read."""
         region = self.memory.region(address, nbytes)
+        at = address - region.base
+        if region.base not in self.observer.given.whole:
+            self.observer.given.look(agent, region, np.array([at]), nbytes, ins, "reads")
         if not region.behind and not self._is_whole(region):
-            at = address - region.base
             self._look(agent, region, np.arange(at // UNIT, -(-(at + nbytes) // UNIT)), ins)
 
     def box(self, agent: Agent, access, ins: Instr) -> None:
@@ -164,7 +168,7 @@ class Unwritten:
                 self.holes[region.base] = holes
                 return False
             self.whole[region.base] = region
-        self._near = region.base, region.base + region.size
+        self._near = self.observer.given.span(region)
         return True
 
     def _look(self, agent: Agent, region: Region, units: np.ndarray, ins: Instr):

@@ -311,6 +311,35 @@ def steps(load: str) -> Source:
     return k
 
 
+def beside(load: bool, away: int) -> Source:
+    """A copy of a tensor, read or written `away` bytes beside where it lies."""
+    k = start(32, ".param .u64 from, .param .u64 to")
+    k("cvt.u64.u32 %rd2, %r2;")
+    k("add.u64 %rd3, %rd0, %rd2;")
+    k("add.u64 %rd4, %rd1, %rd2;")
+    k(f"ld.global.u32 %r5, [%rd3+{away if load else 0}];", "load")
+    k(f"st.global.u32 [%rd4+{0 if load else away}], %r5;", "store")
+    return k
+
+
+def of_a_pool(name: str, title: str, load: bool, away: int) -> PlantedBug:
+    def args() -> list:
+        pool = torch.arange(5 * 32, dtype=torch.int32).reshape(5, 32)
+        return [pool[1], pool[3]]
+
+    does, where = "reads" if load else "writes", "in front of" if away < 0 else "behind"
+    return PlantedBug(
+        name,
+        title,
+        lambda bug: beside(load, away if bug else 0),
+        "global",
+        (f"{does} {where} the tensor that it was given, inside its allocation", "missing: a guard"),
+        ("load" if load else "store",),
+        args,
+        lambda a: torch.arange(32, 64, dtype=torch.int32),
+    )
+
+
 def non_coherent(name: str, title: str, load: str, words: str) -> PlantedBug:
     return PlantedBug(
         name,
@@ -325,6 +354,9 @@ def non_coherent(name: str, title: str, load: str, words: str) -> PlantedBug:
 
 
 PLANTED = [
+    of_a_pool("row_in_front", "the row in front of a pool's tensor is read", True, -128),
+    of_a_pool("row_behind", "the row behind a pool's last tensor is written", False, 128),
+    of_a_pool("rows_behind", "three rows behind, the allocation's last one, is read", True, 384),
     non_coherent(
         "non_coherent_load",
         "ld.global.nc of what the launch has written",
