@@ -64,7 +64,7 @@ class Record:
         self.inside: float = 0  # share of a load's box inside of the tensor, 0 for no load
         self.source = ""  # tensor that a load reads
         self.parts: tuple = ()  # (operand, record number of the load that brought it) of an MMA
-        self.start = 0  # offset in shared memory of what a tcgen05.cp copies
+        self.start = 0  # offset in shared memory of what a tcgen05.cp copies, or a TMA load fills
         self.overwritten: Record | None = None  # the latest load over a part of this one
 
 

@@ -20,6 +20,7 @@ from b200.checker.lane_words import lane_words
 from b200.checker.shadow import GRANULE, SHUFFLED
 from b200.checker.vector_clocks import NEVER, Agent
 from b200.chip.copies import tma_box
+from b200.chip.copies.tensormap import SPANS
 from b200.chip.fragment import Fragment
 from b200.chip.operations import (
     BulkLoad,
@@ -47,6 +48,8 @@ from b200.chip.operations import (
 )
 from b200.errors import Unsupported
 from b200.hardware import OFFSET_MASK
+
+GROUP = 8  # rows after which a swizzle's pattern repeats
 
 
 def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
@@ -148,6 +151,9 @@ class Asynchronous(CoreOperations):
                 self.shared(cta).generic_write(record, index, low, high, SHUFFLED)
             else:
                 self.shared(cta).async_write(record, index, low, high)
+                if box is not None and place.offset % (GROUP * SPANS[box.swizzle] or 1):
+                    record.start = place.offset
+                    self.shared(cta).out_of_phase[record.number] = record
             self.reach(record, cta)
             if barrier is not None:
                 barrier.signalled += nbytes

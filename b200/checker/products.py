@@ -304,6 +304,29 @@ class Products:
             old,
         )
 
+    def out_of_phase(self, new: Record, old: Record) -> None:
+        """Note a plain read of a swizzled tile that does not begin where the swizzle's pattern
+        does. The unit takes the XOR from the address, a reader most often from its place in the
+        tile.
+        """
+        assert old.box is not None  # the caller has looked
+        period = GROUP * SPANS[old.box.swizzle]
+        self.note(
+            f"{words.thing(new)} reads a tile of {words.thing(old)} that begins in the middle of "
+            "the swizzle's pattern",
+            (
+                f"this access: {words.act(new)}",
+                f"loaded by: {words.act(old)}",
+                f"the tile is at shared-memory offset {old.start:#x}, {old.start % period} bytes "
+                f"after a multiple of {period}: the XOR of its rows is that of the address, not of "
+                "the row in the tile",
+                f"missing: a base that is a multiple of {period}, or an XOR of the reader that is "
+                "taken from the address",
+            ),
+            new,
+            old,
+        )
+
     def stale(self, new: Record, old: Record, place: str) -> None:
         """Report that `new` reads the rest of a load that a load of a later phase has overwritten
         in part.

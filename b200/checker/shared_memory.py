@@ -42,6 +42,8 @@ class SharedRules:
         self.cta, self.state, self.report = cta, state, report
         self.shadow, self.products = shadow, products
         self.strict = False
+        # number -> swizzled TMA load whose tile does not begin where the swizzle's pattern does
+        self.out_of_phase: dict[int, Record] = {}
 
     # --- conflicts ------------------------------------------------------------------------------
     def _conflict(self, new: Record, numbers, at: tuple, how: str, same=None):
@@ -292,6 +294,9 @@ class SharedRules:
         if shadow.written_in.meet(first, last):
             by_copies = distinct(shadow.written[granules(index)])
             self._conflict(new, by_copies, at, "read")
+            if self.out_of_phase:
+                for number in self.out_of_phase.keys() & set(by_copies):
+                    self.products.out_of_phase(new, self.out_of_phase[number])
         if 0 in numbers and (by_copies is None or 0 in by_copies):
             empty = stored == 0
             if by_copies is not None:

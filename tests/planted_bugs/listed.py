@@ -14,6 +14,7 @@ from tests.planted_bugs import (
     refills,
     rules,
     scopes,
+    swizzle,
     tensormaps,
     tmem,
     unwritten,
@@ -40,4 +41,5 @@ PLANTED = [
     *rules.PLANTED,
     *orders.PLANTED,
     *scopes.PLANTED,
+    *swizzle.PLANTED,
 ]
