@@ -82,7 +82,7 @@ class Checked(Machine):
             self.in_flight = dependence.after() if dependence is not None else InFlight()
         if self.observer.unwritten.reads:
             self._look_at_unwritten(code, grid, block, cluster, dynamic_smem, params)
-        if self.observer.coverage.partly:
+        if partly_written.suspicious(self.observer):
             self._look_at_partly_written(code, grid, block, cluster, dynamic_smem, params)
         self.observer.finish()
         keeps = self.observer.keeps()

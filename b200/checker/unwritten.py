@@ -216,6 +216,16 @@ class Unwritten:
             after.put_back()
         return ""
 
+    def wrote_any(self, values: tuple[int, ...]) -> bool:
+        """Whether the launch has written one of these numbers of 16 bits."""
+        for region, old in self.before.values():
+            new = region.u16[
+                np.flatnonzero(region.u16 != old[: 2 * region.u16.size].view(np.uint16))
+            ]
+            if any((new == value).any() for value in values):
+                return True
+        return False
+
     def _difference(self, region: Region, result: np.ndarray, value: int) -> str:
         differs = region.u8 != result
         read = self.units.get(region.base)

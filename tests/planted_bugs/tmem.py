@@ -113,31 +113,35 @@ def base_of_an_sm(bug: bool) -> Source:
     return k
 
 
-def partly_written(use: str, column: int) -> Source:
-    """Lanes 0 to 15 of a column are written, and 32 lanes of two columns are loaded. Used is one of
-    the columns, in the lanes in which the predicate `use` of the lane holds.
+LANES, COLUMNS = "lanes", "columns"
+
+
+def partly_written(what: str, bug: bool) -> Source:
+    """One column is written, in 16 or all lanes, and 32 lanes of two columns are loaded. The bug
+    uses what nothing has written: the other lanes, or the other column.
     """
     k = start(32)
     k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2048], 32;")
     k("ld.shared.b32 %r4, [%r1+2048];")
-    k("tcgen05.st.sync.aligned.16x32bx2.x1.b32 [%r4], 4, {%r0};", "tmem store")
+    shape, half = ("16x32bx2", "4, ") if what == LANES else ("32x32b", "")
+    k(f"tcgen05.st.sync.aligned.{shape}.x1.b32 [%r4], {half}{{%r0}};", "tmem store")
     k("tcgen05.wait::st.sync.aligned;")
     k("tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r5, %r6}, [%r4];", "tmem load")
     k("tcgen05.wait::ld.sync.aligned;")
     k("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;")
-    k(f"setp.{use}.u32 %p4, %r0, 16;")
-    k(f"selp.u32 %r7, %r{5 + column}, %r0, %p4;")
+    k(f"setp.{'ge' if bug and what == LANES else 'lt'}.u32 %p4, %r0, 16;")
+    k(f"selp.u32 %r7, %r{6 if bug and what == COLUMNS else 5}, %r0, %p4;")
     store_own(k, "%r7")
     return k
 
 
-def reaches(name: str, title: str, use: str, column: int) -> PlantedBug:
+def reaches(name: str, title: str, what: str, place: str) -> PlantedBug:
     return PlantedBug(
         name,
         title,
-        lambda bug: partly_written(*((use, column) if bug else ("lt", 0))),
+        lambda bug: partly_written(what, bug),
         "uninitialised",
-        ("tcgen05.ld reads lanes 16-31 and columns [1, 2) of tensor memory that", "depends on it"),
+        (f"tcgen05.ld reads {place} of tensor memory that nothing has written", "depends on it"),
         ("tmem load", "tmem store"),
         ints(32),
         lambda args: torch.arange(32, dtype=torch.int32),
@@ -158,8 +162,18 @@ def tensor(name, title, kind, words, marks, **options) -> PlantedBug:
 
 
 PLANTED = [
-    reaches("unwritten_lanes", "lanes that nothing has written are stored", "ge", 0),
-    reaches("unwritten_column", "a column that nothing has written is stored", "lt", 1),
+    reaches(
+        "unwritten_lanes",
+        "lanes that nothing has written are stored",
+        LANES,
+        "lanes 16-31 and columns [1, 2)",
+    ),
+    reaches(
+        "unwritten_column",
+        "a column that nothing has written is stored",
+        COLUMNS,
+        "columns [1, 2)",
+    ),
     PlantedBug(
         "base_taken_for_zero",
         "the address that tcgen05.alloc gives is ignored and 0 taken, with two CTAs an SM",
