@@ -32,6 +32,7 @@ INVALID_SYMBOL, INVALID_KERNEL, INVALID_DEVICE = 13, 98, 101
 NO_KERNEL_IMAGE, INVALID_HANDLE, ILLEGAL_STATE, NOT_FOUND = 209, 400, 401, 500
 ILLEGAL_ADDRESS, OUT_OF_RESOURCES, TIMEOUT, MISALIGNED = 700, 701, 702, 716
 LAUNCH_FAILURE, COOPERATIVE_TOO_LARGE, GRAPH_UPDATE = 719, 720, 910
+NOT_RECORDED = "a time was asked for between events not yet recorded"
 
 # Number -> (cudaError_t, CUresult, text), of driver_types.h and cuda.h. The driver has no number
 # for some of the runtime's and says "invalid value".

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
-import time
 from dataclasses import dataclass
 
 from b200.errors import EmulatorError
@@ -22,6 +21,7 @@ from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
 from b200.host.cuda.sources import Origin, relocate
 from b200.host.device_attributes import device_attribute
+from b200.host.event_clock import Clock
 from b200.host.queues import DEFAULT, HOST
 from b200.host.refusals import Refused
 from b200.host.tensor_map import tensor_map_encode_tiled
@@ -39,7 +39,7 @@ class Loading:
 # Calls that answer after a kernel has failed, too.
 _ALWAYS = (
     *("note_error", "take_last_error", "driver_code", "error_text", "runtime_name", "driver_name"),
-    *("device_reset", "recording", "now", "missing", "make_queue", "current_queue"),
+    *("device_reset", "recording", "forget_event", "missing", "make_queue", "current_queue"),
     *("register_module", "register_kernel", "register_variable", "register_managed"),
 )
 
@@ -55,13 +55,16 @@ class Driver:
     """Calls of the CUDA runtime and driver in compiled programs, answered by `modules`.
 
     error: the exception that is on its way through C++. last_error: what cudaGetLastError gives, a
-    number of refusals.py. refused: why, for the last call of each number.
+    number of refusals.py. refused: why, for the last call of each number. recorded: by event, where
+    the clock stood.
     """
 
     def __init__(self, modules: Modules):
         self.modules = modules
         self.runtime, self.gpu = modules.runtime, modules.gpu
         self.graphs = Graphs(modules)
+        self.clock = Clock(self.runtime)
+        self.recorded: dict[int, tuple[float, int]] = {}
         self.error: BaseException | None = None
         self.last_error = 0
         self.refused: dict[int, str] = {}
@@ -291,15 +294,18 @@ class Driver:
         _poke(out, "<Q", self.runtime.recording is not None)
 
     def record_event(self, event: int, queue: int) -> None:
-        """event: the address of its time, which is its handle."""
         self.runtime.queues.recorded(event, queue)
-        self.now(event)
+        self.recorded[event] = self.clock.now()
 
-    def now(self, out: int) -> None:
-        """Microseconds: modelled, of the launches so far, where they have a clock; else wall."""
-        times = [getattr(launch, "time", None) for launch in self.gpu.launches]
-        modelled = [t.time_us for t in times if t is not None]
-        _poke(out, "<d", sum(modelled) if modelled else time.perf_counter() * 1e6)
+    def forget_event(self, event: int) -> None:
+        self.recorded.pop(event, None)
+
+    def elapsed(self, start: int, end: int, out: int) -> None:
+        """Write the milliseconds between two events to `out`."""
+        first, last = self.recorded.get(start), self.recorded.get(end)
+        if first is None or last is None:
+            raise Refused(refusals.INVALID_HANDLE, refusals.NOT_RECORDED)
+        _poke(out, "<f", self.clock.milliseconds(first, last))
 
     def missing(self, name: int) -> None:
         text = _string(name)

@@ -118,9 +118,7 @@ class _State:
     def elapsed(self, start: int, end: int) -> float:
         first, last = self.events.get(start), self.events.get(end)
         if first is None or last is None:
-            raise Refused(
-                refusals.INVALID_HANDLE, "a time was asked for between events not yet recorded"
-            )
+            raise Refused(refusals.INVALID_HANDLE, refusals.NOT_RECORDED)
         return self.clock.milliseconds(first, last)
 
     def graph_functions(self, prefix: str, *kinds: Any) -> dict[str, Callable[..., tuple]]:

@@ -363,7 +363,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* out) {
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* out) {
-  *out = reinterpret_cast<cudaEvent_t>(new double(-1));
+  *out = reinterpret_cast<cudaEvent_t>(new char);  // its address is its name
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) { return cudaEventCreate(out); }
@@ -378,12 +378,12 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete reinterpret_cast<double*>(event);
+  call("forget_event", {word(event)});
+  delete reinterpret_cast<char*>(event);
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  *milliseconds = (*reinterpret_cast<double*>(end) - *reinterpret_cast<double*>(start)) * 1e-3;
-  return cudaSuccess;
+  return result(call("elapsed", {word(start), word(end), word(milliseconds)}));
 }
 
 // PyTorch's current queue (../include/c10/cuda/CUDAStream.h)

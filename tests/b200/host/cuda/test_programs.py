@@ -60,6 +60,22 @@ TEST(other_memory, {
   codes[5] = pitch;
 })
 
+TEST(events, {
+  cudaEvent_t from, to;
+  cudaEventCreate(&from);
+  cudaEventCreate(&to);
+  float* milliseconds = (float*)b;
+  for (int i = 0; i < 3; ++i) {
+    cudaEventRecord(from);
+    for (int calls = 0; calls < i; ++calls) scale<<<1, 32>>>((const float*)a, (float*)a, 32);
+    cudaEventRecord(to);
+    cudaEventElapsedTime(milliseconds + i, from, to);
+  }
+  cudaEventDestroy(to);
+  cudaEventCreate(&to);
+  milliseconds[3] = cudaEventElapsedTime(milliseconds + 4, from, to);
+})
+
 TEST(large_memory, {
   char* buffer;
   cudaMalloc(&buffer, 80'000'000'000);
@@ -255,6 +271,16 @@ def test_memory_of_the_host_and_rows_of_a_pitch(call):
     factor = x[0].item() / 2  # of a constant that another test may have set
     assert factor in (2, 3) and x.eq(2 * factor).all()
     assert codes.tolist() == [0, 1, *[0x01010101] * 3, 512]
+
+
+def test_time_between_events_is_modelled_from_the_first_pair_on(library):
+    """As of torch's events: with the gap and what two events cost (b200/clock/constants.toml)."""
+    b200.install(timing=True)
+    a, found = torch.zeros(32), torch.full((5,), -1.0)
+    assert caller(library)("events", *both(a, found)) == ""
+    none, once, twice, refused, untouched = found.tolist()
+    assert none == 0 and 4e-3 < once < 8e-3 and 1e-3 < twice - once < 4e-3
+    assert (refused, untouched) == (400, -1)  # cudaErrorInvalidResourceHandle: not recorded
 
 
 def test_memory_that_is_not_touched_takes_no_room(call):
