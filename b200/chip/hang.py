@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from b200.chip.fragment import ClusterBarrier, WarpState
+from b200.chip.fragment import ClusterBarrier
+from b200.chip.hang_order import holders, not_arrived, rank
 from b200.chip.memory.loads_stores import space_of
 from b200.chip.polls import Poll
 from b200.chip.sync.barriers import NamedBarrier
@@ -21,10 +22,10 @@ from b200.chip.tensor.tmem_alloc import Pool
 from b200.hardware import SM_COUNT
 from b200.program.analysis import reachable
 from b200.program.module import Instr
-from b200.registry import Waitable
 
 LAST = 8  # events shown of a barrier
 SHOWN = 8  # barriers explained
+WAITED_FOR = "waited for at"
 NEVER = "nobody has ever arrived on it"
 
 
@@ -45,8 +46,9 @@ class Cause(NamedTuple):
 def explain(machine) -> tuple[list[str], list[str]]:
     """Lines of a deadlock report: (likely causes, timeline of each barrier that is waited on)."""
     waits = _waits(machine)
+    held = holders(machine, waits)
     alike: dict = {}  # waits of several CTAs that have one cause
-    for waitable, fragments in sorted(waits.items(), key=lambda item: _rank(item[0])):
+    for waitable, fragments in sorted(waits.items(), key=lambda x: (held[x[0]], rank(x[0]))):
         alike.setdefault(_likeness(machine, waitable, fragments), []).append(waitable)
     groups = list(alike.values())[:SHOWN]
     waits = {group[0]: waits[group[0]] for group in groups}
@@ -54,13 +56,16 @@ def explain(machine) -> tuple[list[str], list[str]]:
         Cause(str(found), "its phase is not flipped between the two, or was once too often before")
         for found in machine.waited_twice()
     ][:SHOWN]
+    held_up: list[Cause] = []
     for group in groups:
         cause = _cause(machine, group[0], waits[group[0]])
         if cause is not None:
-            causes.append(_of_several(cause, group))
+            behind = held_up if held[group[0]] and causes else causes
+            behind.append(_of_several(cause, group))
     history = [line for waitable in waits for line in _timeline(machine, waitable)]
     timeline = ["timeline of the barriers:", *history] if history else []
-    return _lines(causes) + (_exited(machine) if causes else []), timeline
+    lines = [*_lines(causes), *map(_held_up, held_up), *(_exited(machine) if causes else [])]
+    return lines, timeline
 
 
 def headline(machine) -> str:
@@ -112,6 +117,11 @@ def _lines(causes: list[Cause]) -> list[str]:
     return lines
 
 
+def _held_up(cause: Cause) -> str:
+    where = next((f", {fact}" for fact in cause.facts if fact.startswith(WAITED_FOR)), "")
+    return f"  held up by the above: {cause.what}{where}"
+
+
 def _likeness(machine, waitable, fragments) -> object:
     """Equal for the barriers of several CTAs that hang alike."""
     where = _where(machine, fragments[0])
@@ -122,31 +132,6 @@ def _likeness(machine, waitable, fragments) -> object:
     if isinstance(waitable, Poll):
         return Poll, id(waitable.ins), waitable.test
     return type(waitable), where
-
-
-def _rank(waitable) -> int:
-    """Rank of a waitable as a cause: a wrong count is one, a barrier of many mostly suffers."""
-    if isinstance(waitable, MBarrier):
-        if waitable.pending == 0 or waitable.pending < waitable.expected or waitable.tx < 0:
-            return 0
-        return 3 if waitable.arrivals else 2
-    if isinstance(waitable, Poll):
-        return 2
-    if isinstance(waitable, ClusterBarrier):
-        away = _not_arrived(waitable)
-        return 4 if away and all(_is_held(warp, waitable) for warp in away) else 1
-    return 4 if isinstance(waitable, NamedBarrier) else 1
-
-
-def _not_arrived(barrier: ClusterBarrier) -> list[WarpState]:
-    """Warps that a cluster's barrier still waits for."""
-    warps = (w for cta in barrier.cluster.ctas for w in cta.warps)
-    return [w for w in warps if w.live and not w.cluster_arrived]
-
-
-def _is_held(warp: WarpState, barrier: Waitable) -> bool:
-    """Whether a warp waits for something else than a barrier: that comes first then."""
-    return any(f.waits_for not in (None, barrier) for f in warp.fragments)
 
 
 def _exited(machine) -> list[str]:
@@ -201,7 +186,7 @@ def _where(machine, fragment) -> str:
 def _mbarrier(machine, b: MBarrier, fragments) -> Cause:
     named = b.name or b.row()[1] > 1
     name = b.place() if named else f"mbarrier at {b.offset:#x}"
-    facts = (f"waited for at {_where(machine, fragments[0])}",)
+    facts = (f"{WAITED_FOR} {_where(machine, fragments[0])}",)
     if b.pending == 0 and b.tx != 0 or b.tx < 0 and b.pending == b.expected:
         return Cause(name, _wrong_bytes(b), (*facts, *_bytes(machine, b)))
     if b.init_by and b.init_by[2]:
@@ -398,7 +383,7 @@ def _registers(machine, pool: RegisterPool, fragments) -> Cause:
 def _cluster(machine, barrier, fragments) -> Cause:
     away = [
         f"not arrived: warp {w.index} of CTA {w.cta.index} is at {_where(machine, w.fragments[0])}"
-        for w in _not_arrived(barrier)
+        for w in not_arrived(barrier)
         if w.fragments
     ]
     return Cause(
