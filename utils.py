@@ -376,7 +376,7 @@ def compare(received: torch.Tensor, expected: torch.Tensor, rtol: float, atol: f
     count, share = f"{len(where):,} of {bad.numel():,}", percent(len(where), bad.numel())
     lines = [
         f"{count} elements differ ({share}), rtol {rtol:g}, atol {atol:g}",
-        _worst(got, want, error, bad),
+        *_worst(got, want, error, bad),
         _extent(where),
         *_nature(got[bad], want[bad]),
         *_tile_map(bad),
@@ -407,11 +407,15 @@ def _quote(got: torch.Tensor, want: torch.Tensor, index: list[int]) -> str:
     return f"c[{', '.join(map(str, at))}]: got {got[at].item():g}, expected {want[at].item():g}"
 
 
-def _worst(got: torch.Tensor, want: torch.Tensor, error: torch.Tensor, bad: torch.Tensor) -> str:
+def _worst(
+    got: torch.Tensor, want: torch.Tensor, error: torch.Tensor, bad: torch.Tensor
+) -> list[str]:
+    """The largest error that is a number; nothing where no element that differs has one."""
     finite = torch.where(bad & torch.isfinite(error), error, torch.zeros_like(error)).contiguous()
     flat = int(finite.argmax())
+    worst = finite.view(-1)[flat].item()
     at = [int(i) for i in np.unravel_index(flat, tuple(finite.shape))]
-    return f"worst finite error {finite.view(-1)[flat].item():g} at {_quote(got, want, at)}"
+    return [f"worst finite error {worst:g} at {_quote(got, want, at)}"] if worst else []
 
 
 def _extent(where: torch.Tensor) -> str:

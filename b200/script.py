@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     bad = bool(errors or b200.unasked())
     if options.strict:
         checked = [x for x in gpu.launches if x.findings is not None and not x.incomplete]
-        bad |= len(checked) < len(gpu.launches) or any(x.findings for x in checked)
+        bad |= len(checked) < max(len(gpu.launches), 1) or any(x.findings for x in checked)
     status = status or int(bad)
     if options.ptx:
         status = _write_ptx(options.ptx, status, gpu.programs)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 
+from b200.command_line import USAGE
 from harness.commands import COMMANDS, run
 
 
@@ -12,12 +14,18 @@ def main() -> int:
     if name in COMMANDS:
         run(name, sys.argv[2:])
         return 0
-    asked = name in ("-h", "--help")
-    lines = [__doc__ or "", *(f"  {command:16} {what}" for command, (_, what) in COMMANDS.items())]
-    if not asked:
-        lines.insert(0, f"python -m harness: no command is called {name!r}")
-    print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
-    return 0 if asked else 2
+    if name in ("-h", "--help"):
+        lines = (f"  {command:16} {what}" for command, (_, what) in COMMANDS.items())
+        print(__doc__ or "", *lines, sep="\n")
+        return 0
+    print(f"python -m harness: {_no_command(name)}", file=sys.stderr)
+    return USAGE
+
+
+def _no_command(name: str) -> str:
+    near = difflib.get_close_matches(name, COMMANDS, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"no command is called {name!r}: {hint}there are {', '.join(COMMANDS)}"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from b200.clock.overrides import read_overrides
+from b200.command_line import Parser
 from harness.evaluator import devices
 from harness.qualify import page, planted
 from harness.qualify.plan import EVAL, QUICK, REHEARSED, STEPS, Command, Scope, plan
@@ -65,7 +66,7 @@ def _row(line: str) -> dict:
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="eval.py qualify",
         description="Is the kernel right, how fast is it, and is the clock true? One report of what"
         " this machine can tell.",

@@ -10,7 +10,6 @@ code are real. In the emulator times are modelled. `of_pick`: the choice's time 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import b200
 import submission
+from b200.command_line import Parser
 from harness.evaluator import cases, devices
 from harness.studies.tuning import told
 from reference import check_implementation, generate_input
@@ -94,7 +94,7 @@ def watch(case: cases.Case, kind: str, device: str) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m harness choice", description=__doc__)
+    parser = Parser(prog="python -m harness choice", description=__doc__)
     parser.add_argument("problems", nargs="*", help="gemv, gemm, dual, group; all by default")
     parser.add_argument("--device", choices=devices.CHOICES, default="auto")
     parser.add_argument("--mode", choices=("benchmark", "test"), default="benchmark")

@@ -20,7 +20,6 @@ Exit status: 0 all as expected, 1 some are not, 2 there is nothing to run.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -35,6 +34,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from b200.command_line import Parser
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "docs" / "corpus.json"
@@ -272,10 +273,9 @@ def differences(program: Program, outcome: Outcome) -> Iterator[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m harness corpus",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", metavar="TEXT")

@@ -26,7 +26,6 @@ Nothing here is a time of the kernel. Exit status 1 if a case fails or something
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -43,6 +42,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from b200.command_line import Parser
 from harness.evaluator import cases
 from harness.studies import emulation_run
 from task import PROBLEMS, find_problem
@@ -263,9 +263,7 @@ def chosen(texts: Sequence[str], timed: bool) -> list[cases.Case]:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("python -m harness emulation_speed", __doc__)
     parser.add_argument("case", nargs="*", help="PROBLEM and a line of a case file; all if none")
     parser.add_argument("--against", metavar="REVISION|FOLDER", help="the other tree")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="cases at a time (1)")

@@ -9,13 +9,13 @@ The inputs of a case are not in its pack: every machine draws the same on its CP
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
 from b200.chip.placement import max_clusters
 from b200.clock.devices import H200
+from b200.command_line import Parser
 from b200.hopper import pipeline, run_pack
 from b200.hopper.pack import Recorder, record, to_gpu
 from harness.evaluator import cases
@@ -76,7 +76,7 @@ def fits_as_on(gpu: str) -> None:
 
 def make(argv: list[str]) -> int:
     """Pack cases of a problem: official tests, benchmark shapes, or cases given as text."""
-    parser = argparse.ArgumentParser(prog="python -m harness packs make", description=make.__doc__)
+    parser = Parser(prog="python -m harness packs make", description=make.__doc__)
     parser.add_argument("problems", nargs="*", help="gemv, gemm, dual, group; all by default")
     parser.add_argument(
         "--mode",

@@ -24,6 +24,7 @@ os.environ |= {"CUTE_DSL_KEEP": "ptx,cubin", "CUTE_DSL_KEEP_CUBIN": "1"}
 os.environ["CUTE_DSL_DUMP_DIR"] = tempfile.mkdtemp()
 
 import submission
+from b200.command_line import Parser
 from harness.studies.disassembly import count, disassemble, find_tool, mma_loop, role_loop
 from harness.studies.tuning import benchmarks, told
 
@@ -58,7 +59,7 @@ def candidates(names: list[str], tool: str) -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m harness sass",
         description="Instructions that a warp issues for a k-tile, from SASS.",
     )

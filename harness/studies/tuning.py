@@ -15,7 +15,6 @@ percent, so each is a mean of --placements N places of the tensors. --jobs N: pr
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 import functools
 import json
@@ -39,6 +38,7 @@ import task
 from b200 import pictures, records
 from b200.clock import Constants, Options
 from b200.clock.write_back import behind_memset, write_back_us
+from b200.command_line import Parser
 from b200.hardware import SM_COUNT
 from harness.tables import tuning
 from submission import Config, GemmShape, Problem
@@ -375,8 +375,7 @@ TABLES: dict[str, Callable[..., dict]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m harness tuning", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m harness tuning", description=__doc__)
     parser.add_argument("what", choices=[*TABLES, "losses"], help="the table to make")
     parser.add_argument(
         "shapes",

@@ -11,7 +11,6 @@ heading. Tables that have the same quantity agree on it (harness/tables/agreemen
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from b200.clock import spread
+from b200.command_line import Parser
 from harness.studies import ladder
 from harness.tables import agreement
 from harness.tables.catalogue import TABLES
@@ -122,7 +122,7 @@ def problems(root: Path = ROOT) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m harness figures", description=__doc__)
+    parser = Parser(prog="python -m harness figures", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", action="store_true", help="render all tables from docs/results")
     what.add_argument("--check", action="store_true", help="say which differ; exit status 1 if any")

@@ -7,12 +7,13 @@ read on a dark page as well. Takes matplotlib and half a minute.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from b200.command_line import Parser
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = ROOT / "docs" / "examples" / "gemm_mended.py"
@@ -60,7 +61,7 @@ def beside(left: Path, right: Path, target: Path) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m harness picture", description=__doc__)
+    parser = Parser(prog="python -m harness picture", description=__doc__)
     parser.add_argument("--write", type=Path, default=PICTURE, metavar="FILE", help="a PNG")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:

@@ -129,6 +129,8 @@ def test_a_program_that_launches_nothing(run):
     assert (done.returncode, done.stderr) == (0, NOTHING)
     done = run("script.py", script="import sys; sys.exit(3)")
     assert (done.returncode, done.stderr) == (3, "")
+    done = run("--strict", "script.py")
+    assert (done.returncode, done.stderr) == (1, NOTHING)
     assert NOTHING not in run("script.py", script=LAUNCH).stderr
 
 

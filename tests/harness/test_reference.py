@@ -283,6 +283,9 @@ def test_one_special_value_is_enough(gemm, value, words):
     right, message = check_implementation(data, output)
     assert not right and words in message
     assert f"1 of {300 * 260 * 2:,} elements differ" in message
+    assert "worst finite error" not in message
+    output[7, 8, 1] += 1000
+    assert "worst finite error 1000 at c[7, 8, 1]" in check_implementation(data, output)[1]
 
 
 @pytest.mark.parametrize("factor, right", [(1.0009, True), (1.0012, False)])

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import b200
+from b200.command_line import Parser
 from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
 from harness.studies.evidence import check, rows
@@ -66,10 +67,9 @@ def of_other_chips(gpu: Checking, path: Path) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m harness evidence",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--submission",

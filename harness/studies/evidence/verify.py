@@ -13,7 +13,6 @@ that docs/evidence.md explains; 2: it is not installed.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import re
@@ -27,6 +26,7 @@ from typing import Any
 
 import b200
 from b200.chip.copies import tensormap
+from b200.command_line import Parser
 from b200.hopper.byte_tensormaps import maps_in
 from b200.hopper.pack import Recorder
 from b200.program.module import Kernel
@@ -225,10 +225,9 @@ def _tensors(data: Any) -> list[Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m harness verify",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ASKED)}")
     parser.add_argument("--submission", type=Path, default=ROOT / "submission.py")
