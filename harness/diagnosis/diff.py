@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from b200 import pictures
-from harness.diagnosis import drawing, launched, places
+from harness.diagnosis import drawing, launched, moved, places
 from harness.diagnosis.hypotheses import HYPOTHESES
 from harness.diagnosis.launched import Launched
 from harness.diagnosis.view import Operand, View, operand
@@ -154,6 +154,8 @@ def _why(plane: Plane, inputs: str) -> list[str]:
         lines.append(f"  {len(places)} element(s) are few to go by: it may be chance")
     if exact:
         return lines
+    if where := moved.explain(plane.got, plane.want, left):
+        return [*lines, f"  explained{of}: {where}"]
     partial = [found for found in scored if found[1] >= PARTIAL][:3]
     lines += [f"  {100 * share:.0f} %{of} explained: {name}" for name, share, _ in partial]
     if partial:
