@@ -21,6 +21,7 @@ COMMANDS = {  # name -> module that is run, and what it says
     "figures": ("harness.tables.figures", "the generated tables of README and docs"),
     "h200": ("harness.studies.h200", "rigs on an H200 that feed the clock's constants"),
     "host_path": ("harness.studies.host_path", "what a call costs on the host"),
+    "measured": ("harness.studies.measured", "times of a board or profile beside the modelled"),
     "packs": ("harness.studies.packs", "the leaderboards' cases, for a Hopper GPU elsewhere"),
     "picture": ("harness.tables.picture", "the picture of the README"),
     "prose": ("harness.tables.prose", "sentences of README and docs that are too long"),
@@ -28,9 +29,9 @@ COMMANDS = {  # name -> module that is run, and what it says
     "tuning": ("harness.studies.tuning", "which configuration is fast, modelled"),
     "verify": ("harness.studies.evidence.verify", "what SentryWard says of the kernel's PTX"),
 }
-FORMER = {name: name for name in COMMANDS if name not in ("picture", "prose", "verify")} | {
-    "evidence.verify": "verify"
-}
+FORMER = {
+    name: name for name in COMMANDS if name not in ("measured", "picture", "prose", "verify")
+} | {"evidence.verify": "verify"}
 
 
 def run(name: str, arguments: Sequence[str]) -> None:
