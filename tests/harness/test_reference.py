@@ -300,13 +300,22 @@ def test_form_of_the_output(gemm):
     data, output = gemm
     checks = {
         "c must have shape (300, 260, 2); got (300, 260, 1)": output[:, :, :1],
-        "c must have dtype torch.float16; got torch.float32": output.float(),
+        "c must have dtype torch.float16; got torch.int32": output.int(),
+        "c must have dtype torch.float16; got torch.float8_e4m3fn": output.to(torch.float8_e4m3fn),
         "custom_kernel must return a tensor; got NoneType": None,
     }
     for message, wrong in checks.items():
         assert check_implementation(data, wrong) == (False, message)
+    note = "right; the board's harness takes it, task.py's type is float16: c is float32"
+    assert check_implementation(data, output.float()) == (True, note)
+    right, message = check_implementation(data, output.float() * 1.01)
+    assert not right and "elements differ" in message
     grouped = generate_input("nvfp4_group_gemm", **SMALL["nvfp4_group_gemm"])
     outputs = ref_kernel(grouped)
+    assert check_implementation(grouped, [outputs[0], outputs[1].double()]) == (
+        True,
+        note.replace("float32", "float64"),
+    )
     assert check_implementation(grouped, outputs) == (True, "")
     right, message = check_implementation(grouped, outputs[:1])
     assert not right and "must return a list of 2 tensors, one a group; got 1 items" in message

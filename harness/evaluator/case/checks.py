@@ -26,9 +26,9 @@ _NAMES = {
 }  # of the inputs, by the length of the data
 
 
-def call_and_check(kernel: Kernel, data: Any, wait: Callable[[], None]) -> tuple[Any, Any]:
-    """(what the call was given, what it returned): a copy of `data`, a right result. Raises
-    WrongResult.
+def call_and_check(kernel: Kernel, data: Any, wait: Callable[[], None]) -> tuple[Any, Any, str]:
+    """(what the call was given, what it returned, a note on that, "" for none): a copy of `data`, a
+    right result. Raises WrongResult.
     """
     from reference import check_implementation
     from utils import clone_data
@@ -42,7 +42,7 @@ def call_and_check(kernel: Kernel, data: Any, wait: Callable[[], None]) -> tuple
         raise WrongResult(
             "\n".join(filter(None, [message or "wrong result", _unwritten(data, output)]))
         )
-    return given, output
+    return given, output, message
 
 
 def _unwritten(data: Any, output: Any) -> str:
@@ -77,8 +77,8 @@ def check_twice(kernel: Kernel, generate: Generate, seed: int, wait: Callable[[]
     from utils import clone_data
 
     data = generate(seed)
-    given, output = call_and_check(kernel, data, wait)
-    note = _changed(data, given)
+    given, output, note = call_and_check(kernel, data, wait)
+    note = "\n".join(filter(None, [note, _changed(data, given)]))
     kept = clone_data(output)
     other = (seed + SEED_STEP_REPEATS) % 2**63
     stage = SECOND_CALL.format(seed=other)
@@ -94,9 +94,10 @@ def check_twice(kernel: Kernel, generate: Generate, seed: int, wait: Callable[[]
     return note
 
 
-def recheck(problem: str, kernel: Kernel, generate: Generate, seed: int) -> None:
+def recheck(problem: str, kernel: Kernel, generate: Generate, seed: int) -> str:
     """The checks of a leaderboard: a call on a copy of the inputs, then one as it is timed, on the
-    inputs themselves (gemv: on new ones), held against a copy made before. Raises WrongResult.
+    inputs themselves (gemv: on new ones), held against a copy made before. Returns a note on the
+    results, "" for none. Raises WrongResult.
 
     One of the up to 50 inputs and one of the up to 1000 repeats: where nothing is measured a call
     takes seconds to minutes.
@@ -104,7 +105,9 @@ def recheck(problem: str, kernel: Kernel, generate: Generate, seed: int) -> None
     from reference import check_implementation
 
     once = replace(plan(problem, "leaderboard"), calls=1, repeats=1)
-    Bench(kernel, generate, check_implementation, _NoClock()).run(once, seed)
+    bench = Bench(kernel, generate, check_implementation, _NoClock())
+    bench.run(once, seed)
+    return bench.note
 
 
 class _NoClock:

@@ -98,5 +98,5 @@ def time_call(job: Job, kernel: Kernel, checked: bool, status: str = "timed") ->
         return Outcome(status, note, modelled=found, report=report)
     right, message = check_implementation(data, outputs[0])
     if right:
-        return Outcome("pass", modelled=found, report=report)
+        return Outcome("pass", message, modelled=found, report=report)
     return Outcome("fail", message, modelled=found if report else None, report=report)

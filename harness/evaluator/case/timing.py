@@ -126,13 +126,15 @@ class WrongResult(Exception):
 class Bench:
     """A kernel, what makes and checks its inputs, and a clock.
 
-    generate(seed) -> data; check(data, output) -> (right, message).
+    generate(seed) -> data; check(data, output) -> (right, message). note: on right results, "" for
+    none.
     """
 
     kernel: Callable[[Any], Any]
     generate: Callable[[int], Any]
     check: Callable[[Any, Any], tuple[bool, str]]
     clock: Clock
+    note: str = ""
 
     def measure(self, plan: Plan, seed: int) -> Stats:
         """Check once, then time as `plan` says. Raises WrongResult."""
@@ -176,6 +178,7 @@ class Bench:
             right, message = self.check(data, output)
             if not right:
                 raise WrongResult(message)
+            self.note = message
 
 
 def _enough(durations: list[float], wall: int, plan: Plan) -> bool:

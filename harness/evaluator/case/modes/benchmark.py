@@ -20,14 +20,18 @@ def run(job: Job) -> Outcome:
     if job.mode == "benchmark":
         return emulated.time_call(job, kernel, checked=bool(job.check))
 
+    notes = []
+
     def checked() -> str:
-        recheck(job.problem, kernel, lambda s: make_inputs(job, s), job.seed)
+        notes.append(recheck(job.problem, kernel, lambda s: make_inputs(job, s), job.seed))
         return ""
 
     outcome = emulated.check(job, gpu, checked)
     if not outcome.good:
         return outcome
-    return emulated.time_call(job, kernel, checked=False, status="pass")
+    timed = emulated.time_call(job, kernel, checked=False, status="pass")
+    timed.message = timed.message or notes[0]
+    return timed
 
 
 def measure(job: Job, kernel: Kernel) -> Outcome:
@@ -37,4 +41,4 @@ def measure(job: Job, kernel: Kernel) -> Outcome:
     bench = Bench(kernel, lambda seed: make_inputs(job, seed), check_implementation, CudaClock())
     bench.measure(plan(job.problem, job.mode, warmup=True), job.seed)
     stats = bench.measure(plan(job.problem, job.mode), job.seed)
-    return Outcome("pass", stats=stats.as_dict())
+    return Outcome("pass", bench.note, stats=stats.as_dict())
