@@ -1,9 +1,13 @@
-"""What `b200 run` says when a program has ended: front ends without a GPU, clocks that stood."""
+"""What `b200 run` says when a program has ended: front ends without a GPU, clocks that stood, files
+that only define.
+"""
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from b200.program.module import Special
@@ -26,6 +30,27 @@ FRONT_ENDS = {
     "tilelang": ("TileLang", _SOURCE),
     "tinygrad": ("tinygrad", _SOURCE),
 }
+
+
+def only_defines(script: Path) -> str:
+    """A line on a Python file that defines functions and does nothing with them, "" for another
+    one. Its statements are imports, definitions and values of names.
+    """
+    body = ast.parse(script.read_bytes()).body
+    functions = [node.name for node in body if isinstance(node, ast.FunctionDef)]
+    if not functions or not all(_is_passive(node, functions) for node in body):
+        return ""
+    return f"{script} defines {functions[-1]}, and calls no function of its own"
+
+
+def _is_passive(node: ast.stmt, functions: list[str]) -> bool:
+    """An import, a definition, a text, or a value that none of these functions computes."""
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
+        return not any(isinstance(called, ast.Name) and called.id in functions for called in calls)
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    return isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef))
 
 
 def front_end() -> str:

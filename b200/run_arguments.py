@@ -114,6 +114,11 @@ def _add_checks(parser: Parser) -> None:
         help="show all findings of a launch (default: the first, the gravest)",
     )
     parser.add_argument(
+        "--may-launch-nothing",
+        action="store_true",
+        help="status 0 also for a file that defines functions and calls none of them",
+    )
+    parser.add_argument(
         "--again",
         action=argparse.BooleanOptionalAction,
         default=True,

@@ -1,8 +1,9 @@
 """`python -m b200 run`: a script, a module or a CUDA program with a `main` over a B200 in software.
 
 Exit status: the program's own, if it is not 0; else 1 if the checker found an error, the program
-ended with one, or has not looked at the status of a launch that was refused; 2 for bad arguments;
-120 where the output cannot be written; 143 after SIGTERM.
+ended with one, or has not looked at the status of a launch that was refused; 2 for bad arguments,
+and for a file that defines functions and calls none; 120 where the output cannot be written; 143
+after SIGTERM.
 Remarks (portability, notes) are printed and change nothing.
 
 What goes wrong in the usual order of warps and completions may go right in another, and on a GPU by
@@ -74,7 +75,8 @@ def run(options: argparse.Namespace) -> int:
     with telling_where(gpu):
         status, failure = _status_of(options)
     _tell(gpu.launches, options.all_findings)
-    for text in _last_words(gpu, status):
+    idle = "" if status or gpu.launches or options.may_launch_nothing else _only_defines(options)
+    for text in _last_words(gpu, status, idle):
         print(f"b200 run: {text}", file=sys.stderr)
     errors = [f for launch in gpu.launches for f in launch.findings or () if f.severity == ERROR]
     bad = bool(errors or b200.unasked())
@@ -82,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
         checked = [x for x in gpu.launches if x.findings is not None and not x.incomplete]
         bad |= len(checked) < max(len(gpu.launches), 1) or any(x.findings for x in checked)
     status = status or int(bad)
+    if idle and not status:
+        status = USAGE
     if options.ptx:
         status = _write_ptx(options.ptx, status, gpu.programs)
     if options.report:
@@ -102,13 +106,19 @@ def _tell(launches: Sequence[Launch], everything: bool) -> None:
         print(f"b200 run: {where}", file=sys.stderr)
 
 
-def _last_words(gpu: Gpu, status: int) -> Iterator[str]:
-    """What the launches do not show."""
+def _only_defines(options: argparse.Namespace) -> str:
+    """As last_words has it; "" for a module and a CUDA program."""
+    script = Path(options.script)
+    return "" if options.module or script.suffix in CUDA else last_words.only_defines(script)
+
+
+def _last_words(gpu: Gpu, status: int, idle: str) -> Iterator[str]:
+    """What the launches do not show. idle: why nothing was launched, "" if nobody knows."""
     yield from last_words.standing_clocks(gpu)
     yield from b200.unasked()
     if not (gpu.launches or b200.unasked()):
         if not status:
-            yield last_words.NOTHING
+            yield f"{last_words.NOTHING}: {idle}" if idle else last_words.NOTHING
         if said := last_words.front_end():
             yield said
 

@@ -110,7 +110,10 @@ def run(arguments: argparse.Namespace, folder: Folder, scratch: Path) -> int:
     Returns the exit status.
     """
     alone = subprocess.run(
-        _command(arguments, "submission.py"), cwd=scratch, env=_environment({}), stdout=sys.stderr
+        _command(arguments, "--may-launch-nothing", "submission.py"),
+        cwd=scratch,
+        env=_environment({}),
+        stdout=sys.stderr,
     )
     if alone.returncode:
         print(f"eval.py official: `python submission.py` ended with {alone.returncode}")

@@ -164,7 +164,16 @@ def _command(program: Program, file: Path, report: Path) -> list[str]:
         options = ["--submission", str(file), "--device", "emulator", "--json", "--all-findings"]
         return [str(ROOT / "eval.py"), "test", *program.arguments, *options]
     tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if program.by == "pytest" else []
-    command = ["-m", "b200", "run", "--no-again", "--report", str(report), *tests]
+    command = [
+        "-m",
+        "b200",
+        "run",
+        "--no-again",
+        "--may-launch-nothing",
+        "--report",
+        str(report),
+        *tests,
+    ]
     return [*command, str(file), *program.arguments]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from b200.__main__ import main
 from b200.command_line import undecodable, unwritable
+from b200.last_words import only_defines
 from tests import ROOT
 from tests.b200.ptx_support import kernel
 
@@ -126,6 +127,9 @@ NOTHING = "b200 run: no kernel was launched on the software B200\n"
 
 def test_a_program_that_launches_nothing(run):
     done = run("script.py", script="def custom_kernel(data):\n    return data\n")
+    why = "script.py defines custom_kernel, and calls no function of its own"
+    assert (done.returncode, done.stderr) == (2, f"{NOTHING[:-1]}: {why}\n")
+    done = run("--may-launch-nothing", "script.py")
     assert (done.returncode, done.stderr) == (0, NOTHING)
     done = run("script.py", script="import sys; sys.exit(3)")
     assert (done.returncode, done.stderr) == (3, "")
@@ -143,6 +147,23 @@ def test_a_front_end_that_finds_no_gpu_is_named(run, folder):
     done = run("script.py", script="import tinygrad; raise RuntimeError('no libcuda')")
     assert done.returncode == 1 and "tinygrad finds no GPU" in done.stderr
     assert "tinygrad" not in run("script.py", script=f"import tinygrad\n{LAUNCH}").stderr
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("def f(): pass", True),
+        ("'A text.'\nimport os\nN: int = len('x')\nclass A: pass\ndef f(): f()", True),
+        ("def f(): pass\nx = f()", False),
+        ("def f(): pass\nf()", False),
+        ("def f(): pass\nif __name__ == '__main__': f()", False),
+        ("import os", False),
+    ],
+)
+def test_a_file_that_only_defines(tmp_path, text, told):
+    path = tmp_path / "script.py"
+    path.write_text(text)
+    assert bool(only_defines(path)) == told
 
 
 @pytest.mark.parametrize("timing, told", [("", True), ("timing=True", False)])
