@@ -112,14 +112,19 @@ def info(argv: Sequence[str]) -> int:
 
 def calibrate(argv: Sequence[str]) -> int:
     """Print the clock's errors against a published table."""
+    from b200.clock.calibrations.bench_kernels import MissingTable
+
     parser = Parser("b200 calibrate", "Compare the clock with published measurements.")
     parser.add_argument("name", choices=CALIBRATIONS, help="the published data set")
     options = parser.parse_args(argv[:1])
     module = importlib.import_module(f"b200.clock.calibrations.{options.name}")
-    if options.name == "mainloop":  # compiles with the CuTe DSL
-        module.main(list(argv[1:]), b200.install(check=False))
-    else:
-        module.main(list(argv[1:]))
+    # mainloop compiles with the CuTe DSL.
+    given = [b200.install(check=False)] if options.name == "mainloop" else []
+    try:
+        module.main(list(argv[1:]), *given)
+    except MissingTable as error:
+        print(f"b200 calibrate {options.name}: {error}", file=sys.stderr)
+        return USAGE
     return 0
 
 

@@ -71,6 +71,13 @@ def cannot_write(path: Path, error: OSError) -> str:
     return f"{path} cannot be written: {error.strerror or error}"
 
 
+def folder(text: str) -> Path:
+    """The type of an argument that names a folder that is there."""
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {text}")
+    return Path(text)
+
+
 def writable(text: str) -> Path:
     """The type of an option that names a file to write."""
     if why := unwritable(Path(text)):

@@ -13,7 +13,6 @@ a B200.
 
 from __future__ import annotations
 
-import argparse
 import struct
 import sys
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from math import prod
 from pathlib import Path
 
 from b200 import records
+from b200.command_line import Parser
 from b200.hopper.byte_tensormaps import four_bit_maps
 from b200.hopper.pack import Pack, load
 from b200.hopper.rewrite import without_releases, without_tensor_core
@@ -120,7 +120,7 @@ def copy_rate() -> float:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m b200.hopper.pipeline")
+    parser = Parser("python -m b200.hopper.pipeline")
     parser.add_argument("packs", nargs="+", type=Path, metavar="PACK.npz", help="packs to time")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the times as JSON")
     arguments = parser.parse_args(argv)

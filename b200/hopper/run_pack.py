@@ -8,7 +8,6 @@ Needs torch, cuda-python, and NVRTC or nvcc; not the DSL. Exit status: 0 all rig
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from b200 import records
+from b200.command_line import Parser
 from b200.hopper.errors import HopperError
 from b200.hopper.pack import Pack, digest, load, storages
 from b200.hopper.run import HopperKernel, Shape, require_gpu
@@ -139,9 +139,7 @@ def _inputs(pack: Pack, cases: Cases | None) -> tuple[Any, list]:
 
 
 def main(argv: list[str], cases: Cases | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m b200.hopper.run_pack", description="Run packs on a Hopper GPU."
-    )
+    parser = Parser("python -m b200.hopper.run_pack", "Run packs on a Hopper GPU.")
     parser.add_argument("packs", nargs="+", type=Path, metavar="PACK.npz", help="packs to run")
     parser.add_argument(
         "--repeat",

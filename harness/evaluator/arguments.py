@@ -74,8 +74,17 @@ def _no_command(name: str | None) -> str:
     if name in OTHERS:
         return f"{name} comes first, and has options of its own: eval.py {name} --help"
     near = difflib.get_close_matches(name, (*MODES, *OTHERS), 1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = f"did you mean {near[0]}? " if near else _without_command(name)
     return f"no command is called {name!r}: {hint}there are {known}; see --help"
+
+
+def _without_command(name: str) -> str:
+    """What to type for what stands where a command should."""
+    if name.endswith(".py"):
+        return f"a file is tested by eval.py test --submission {name}; "
+    if name in {known for p in PROBLEMS.values() for known in (p.short, p.name)}:
+        return f"a problem comes after the command: eval.py test {name}; "
+    return ""
 
 
 def _check_files(parser: _Parser, arguments: argparse.Namespace) -> None:

@@ -32,11 +32,8 @@ class Submission:
 
     @cached_property
     def text(self) -> str:
-        """ "" where it is not UTF-8: another rule says so."""
-        try:
-            return self.content.decode("utf-8")
-        except UnicodeDecodeError:
-            return ""
+        """Where it is not UTF-8 another rule says so, and a byte that is wrong is U+FFFD here."""
+        return self.content.decode("utf-8", "replace")
 
     @cached_property
     def lines(self) -> list[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from b200.clock.overrides import read_file
+from b200.command_line import Parser
 from harness.evaluator import cases, devices
 from harness.evaluator.case.job import Job
 from harness.evaluator.pool import Pool
@@ -63,9 +64,7 @@ def job_of(item: Timed, options: argparse.Namespace, constants: dict[str, float]
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m harness.qualify.clock_error", description=__doc__
-    )
+    parser = Parser("python -m harness.qualify.clock_error", __doc__)
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--constants", type=Path, required=True, help="those that were found")
     parser.add_argument("--submission", type=Path, required=True)

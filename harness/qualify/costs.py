@@ -11,7 +11,6 @@ coefficients that were fitted without it.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -25,6 +24,7 @@ import numpy as np
 from b200.clock import Options
 from b200.clock.devices import B200
 from b200.clock.overrides import read_file
+from b200.command_line import Parser
 from harness.evaluator import cases
 from harness.evaluator.case import timing
 from harness.evaluator.case.configs import NoConfigs, problem_of
@@ -179,7 +179,7 @@ def _picks_untried(model: Model, shape: Shape, costs: Costs) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m harness.qualify.costs", description=__doc__)
+    parser = Parser("python -m harness.qualify.costs", __doc__)
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--constants", type=Path, help="of the clock, those that were found")
     parser.add_argument("--submission", type=Path, required=True)

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from b200.command_line import Parser
 from harness.evaluator import cases, devices, trials
 from harness.evaluator.case.job import Job
 from harness.evaluator.cases import Case
@@ -95,7 +96,7 @@ def chosen_of(ranked: Iterable[tuple[Case, Any]], most: int | None) -> list[tupl
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m harness.qualify.covering", description=__doc__)
+    parser = Parser("python -m harness.qualify.covering", __doc__)
     parser.add_argument("--device", choices=("cuda", "hopper", "emulator"), required=True)
     parser.add_argument("--submission", type=Path, required=True)
     parser.add_argument("--most", type=int, help="configurations, those that add most first")

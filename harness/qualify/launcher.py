@@ -11,7 +11,6 @@ groups: more than 4 KB of parameters, and whatever clusters the submission picks
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import os
@@ -23,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from b200.command_line import Parser
 from b200.program.parse import parse
 from harness.evaluator import cases
 from harness.evaluator.case import loading
@@ -212,7 +212,7 @@ def occupancy() -> tuple[str, str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m harness.qualify.launcher", description=__doc__)
+    parser = Parser("python -m harness.qualify.launcher", __doc__)
     parser.add_argument("--device", choices=("cuda", "hopper"), default="cuda")
     parser.add_argument("--submission", type=Path, required=True)
     options = parser.parse_args(argv)

@@ -5,7 +5,6 @@ python -m harness.qualify.machine --device cuda
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import importlib.metadata
 import json
@@ -16,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from b200.command_line import Parser
 from b200.hardware import SM_COUNT, SMEM_OPT_IN
 from harness.evaluator.case import loading
 
@@ -99,7 +99,7 @@ def assumed_clusters(submission: Path) -> Sequence[int]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m harness.qualify.machine", description=__doc__)
+    parser = Parser("python -m harness.qualify.machine", __doc__)
     parser.add_argument("--device", choices=("cuda", "hopper", "emulator"), required=True)
     parser.add_argument("--submission", type=Path, required=True)
     options = parser.parse_args(argv)

@@ -10,7 +10,6 @@ of a B200.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 
 from b200 import h200_model
 from b200.clock.overrides import read_file
+from b200.command_line import Parser
 from b200.hopper import pipeline
 from b200.hopper.pack import load
 from harness.evaluator import cases
@@ -47,9 +47,7 @@ def pack(folder: Path, submission: Path, problem: str, text: str, name: str) -> 
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m harness.qualify.pipelines", description=__doc__
-    )
+    parser = Parser("python -m harness.qualify.pipelines", __doc__)
     parser.add_argument("--device", choices=("hopper",), default="hopper")
     parser.add_argument("--submission", type=Path, required=True)
     parser.add_argument("--constants", type=Path, required=True, help="those that were found")

@@ -7,13 +7,13 @@ In the emulator every repeat takes another random order of warps and completions
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import b200
+from b200.command_line import Parser
 from harness.evaluator import cases
 from harness.evaluator.case import loading
 from reference import generate_input
@@ -28,7 +28,7 @@ def digest(output: Any) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m harness.qualify.repeats", description=__doc__)
+    parser = Parser("python -m harness.qualify.repeats", __doc__)
     parser.add_argument("--device", choices=("cuda", "hopper", "emulator"), required=True)
     parser.add_argument("--submission", type=Path, required=True)
     parser.add_argument("--times", type=int, default=10)

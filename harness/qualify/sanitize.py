@@ -5,7 +5,6 @@ python -m harness.qualify.sanitize --device cuda --submission submission.py --to
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
@@ -13,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from b200.command_line import Parser
 from task import PROBLEMS
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
@@ -46,7 +46,7 @@ def verdict(tool: str, status: int | None, said: str) -> dict[str, str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m harness.qualify.sanitize", description=__doc__)
+    parser = Parser("python -m harness.qualify.sanitize", __doc__)
     parser.add_argument("--device", choices=("cuda", "hopper"), required=True)
     parser.add_argument("--submission", type=Path, required=True)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))

@@ -107,8 +107,8 @@ def main(argv: list[str] | None = None) -> int:
             asked = [cases.make_case(named[0], cases.parse(text)) for text in options.case]
         else:
             asked = [case for p in named for case in cases.official(p, options.mode)]
-    except (devices.SetupError, cases.CaseError) as error:
-        print(error, file=sys.stderr)
+    except (devices.SetupError, ValueError) as error:
+        print(f"python -m harness choice: {error}", file=sys.stderr)
         return 2
     connect(device.kind)
     wrong = 0

@@ -291,6 +291,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=120.0, metavar="N")
     parser.add_argument("--python", default=sys.executable, metavar="PATH")
     arguments = parser.parse_args(argv)
+    if not arguments.folder.is_dir():
+        parser.error(f"there is no folder {arguments.folder}")
     commits, programs = read(CORPUS)
     chosen = [program for program in programs if arguments.only in program.file]
     dsl = _dsl(arguments.python)

@@ -22,6 +22,7 @@ import cutlass.cutlass_dsl.cuda_jit_executor as cuda_jit
 
 import reference
 import submission
+from b200.command_line import Parser
 from b200.host.runtime import ARGUMENTS
 
 TARGET_US = 100.0
@@ -87,6 +88,7 @@ def measure(problem: str, args: dict) -> tuple[float, float, float, float]:
 
 
 def main() -> int:
+    Parser("python -m harness host_path", __doc__).parse_args()
     take_over_the_runtime()
     print("microseconds a call, host only (no driver)")
     print(f"{'problem':16} whole call  problem  addresses  compiled function")

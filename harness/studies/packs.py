@@ -21,8 +21,9 @@ from b200.hopper.pack import Recorder, record, to_gpu
 from harness.evaluator import cases
 from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
+from harness.evaluator.cases import Case
 from reference import check_implementation, generate_input
-from task import DUAL, GROUP, PROBLEMS, find_problem
+from task import DUAL, GROUP, PROBLEMS, Problem, find_problem
 
 
 def results_of(data: Any) -> list:
@@ -106,6 +107,15 @@ def make(argv: list[str]) -> int:
         "-o", "--out", default="packs", type=Path, metavar="FOLDER", help="where packs are written"
     )
     arguments = parser.parse_args(argv)
+    chosen: list[tuple[Problem, list[Case]]] = []
+    try:
+        for problem in [find_problem(name) for name in arguments.problems] or PROBLEMS.values():
+            given = [cases.make_case(problem, cases.parse(text)) for text in arguments.case or []]
+            chosen.append((problem, given or cases.official(problem, arguments.mode)))
+    except ValueError as error:
+        parser.error(str(error))
+    if not Path(arguments.submission).is_file():
+        parser.error(f"no submission at {arguments.submission}")
 
     import b200
 
@@ -115,9 +125,8 @@ def make(argv: list[str]) -> int:
     if arguments.gpu:
         fits_as_on(arguments.gpu)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for problem in [find_problem(name) for name in arguments.problems] or PROBLEMS.values():
-        chosen = [cases.make_case(problem, cases.parse(text)) for text in arguments.case or []]
-        for i, case in enumerate(chosen or cases.official(problem, arguments.mode)):
+    for problem, listed in chosen:
+        for i, case in enumerate(listed):
             recipe = {"problem": problem.name, **case.args}
             data = make_data(recipe)
             pack = record(recorder, on_gpu(kernel), data, recipe, bytes_read(recipe))
@@ -137,7 +146,9 @@ def main(argv: list[str]) -> int:
         "pipeline": pipeline.main,
     }
     if not argv or argv[0] not in commands:
-        print(f"python -m harness packs {'|'.join(commands)} ...", file=sys.stderr)
+        what = f"no command is called {argv[0]}" if argv else "a command is missing"
+        known = ", ".join(commands)
+        print(f"python -m harness packs: {what}: the commands are {known}", file=sys.stderr)
         return 2
     return commands[argv[0]](argv[1:])
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
+from b200.command_line import Parser
+
 MEAN, LONGEST = 18, 40  # words of a sentence of a page
 END = re.compile(r"(?<=[.!?])[)\"”]?\s+(?=[\"“(A-Z0-9`.…])")
 ABBREVIATED = re.compile(r"\b(?:e\.g|i\.e|vs|etc|cf)\.$")
@@ -65,8 +67,12 @@ def problems(markdown: str) -> list[str]:
 def main(argv: Sequence[str]) -> int:
     from harness.tables.figures import history, pages
 
-    bad = 0
-    for page in [Path(name) for name in argv] or [p for p in pages() if not history(p)]:
+    parser = Parser("python -m harness prose", __doc__)
+    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="all by default")
+    given, bad = parser.parse_args(argv).pages, 0
+    if absent := [page for page in given if not page.is_file()]:
+        parser.error(f"{absent[0]} is not a file")
+    for page in given or [p for p in pages() if not history(p)]:
         for line in problems(page.read_text()):
             print(f"{page}: {line}")
             bad += 1

@@ -7,9 +7,11 @@ chosen on ("fitted", even rows of a table), and on the others ("held out", odd r
 
 from __future__ import annotations
 
+import argparse
 import csv
 import statistics
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -19,30 +21,52 @@ from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from b200.chip.launch import Launch
 from b200.clock import Options, TimedMachine
-from b200.command_line import Parser, writable
+from b200.clock.overrides import read_overrides
+from b200.command_line import Parser, folder, writable
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
 
+class MissingTable(Exception):
+    """A published table that is not in the folder; str() is one line."""
+
+
 def arguments(name: str, description: str | None) -> Parser:
     parser = Parser(f"b200 calibrate {name}", (description or "").partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the published tables")
+    parser.add_argument("--data", type=folder, required=True, help="where the published tables are")
     parser.add_argument("--all", action="store_true", help="every row, also of the long tables")
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--json", type=writable, metavar="FILE", help="also write every row there")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="override a constant"
+        "--set",
+        type=_constant,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="override a constant",
     )
     return parser
 
 
-def overrides(pairs: list[str]) -> dict[str, float]:
-    return {name: float(value) for name, value in (pair.split("=") for pair in pairs)}
+def _constant(text: str) -> dict[str, float]:
+    try:
+        return read_overrides([text])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def overrides(constants: Iterable[dict[str, float]]) -> dict[str, float]:
+    """What `--set` has given, as one."""
+    return {name: value for each in constants for name, value in each.items()}
 
 
 def table(path: Path) -> list[dict[str, str]]:
-    with open(path, newline="") as lines:
-        return list(csv.DictReader(lines))
+    """The rows of a published table. Raises MissingTable."""
+    try:
+        with open(path, newline="") as lines:
+            return list(csv.DictReader(lines))
+    except OSError as error:
+        raise MissingTable(f"{path} cannot be read: {error.strerror}") from None
 
 
 def timed_gpu(**options) -> Gpu:

@@ -22,9 +22,14 @@ def main() -> int:
         runpy.run_module(f"harness.studies.h200.{name}", run_name="__main__", alter_sys=True)
         return 0
     asked = name in ("-h", "--help")
-    said = "" if asked else f"python -m harness h200: no rig is called {name!r}\n"
-    print(said + (__doc__ or ""), file=sys.stdout if asked else sys.stderr)
-    return 0 if asked else 2
+    if not asked:
+        known = ", ".join(RIGS)
+        print(
+            f"python -m harness h200: no rig is called {name}: there are {known}", file=sys.stderr
+        )
+        return 2
+    print(__doc__ or "")
+    return 0
 
 
 if __name__ == "__main__":

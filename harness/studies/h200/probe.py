@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import struct
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from b200 import records
+from b200.command_line import Parser
 from b200.hopper.errors import HopperError
 from b200.hopper.run import Image, Shape, places_of, require_gpu
 from b200.hopper.this_gpu import describe
@@ -38,7 +38,7 @@ def command(
     doc: str | None, measure: Callable[[], list[Any]], table: Callable[[list[Any]], str]
 ) -> int:
     """Measure, print the results (dataclasses) as a table, write them with --json. Exit status."""
-    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser = Parser("python -m harness h200", (doc or "").partition("\n")[0])
     parser.add_argument("--json", type=Path, help="write the results here")
     args = parser.parse_args()
     try:
