@@ -3,14 +3,14 @@
     python eval.py compare A.py B.py gemm                        the benchmark cases of one problem
     python eval.py compare A.py B.py gemm --case "m: 128; n: 256; k: 256; l: 1" --plot both.png
 
-Each submission runs in a process of its own (`eval.py leaderboard`, so its results are checked, in
-the emulator with the checker on). A wrong or crashing one is reported and the others go on. One
-whose results are right, but in which the checker finds something, is timed all the same and counts
-as failed. In the emulator a time is modelled; on a GPU it is measured in --rounds rounds in which
-the submissions take turns, and the median of the rounds counts. --times in the emulator leaves out
-what takes longest: results (`eval.py test` checks them). A range in the emulator is the clock's
-errors on published times of kernels of that kind; whether a difference of two is more than the
-clock can tell is said by pairs of published versions (harness/studies/confidence.py).
+Each case of each submission runs in a process of its own, as by `eval.py leaderboard`: its results
+are checked, in the emulator with the checker on. A wrong or crashing one is reported and the others
+go on. One whose results are right, but in which the checker finds something, is timed all the same
+and counts as failed. In the emulator a time is modelled; on a GPU it is measured in --rounds rounds
+in which the submissions take turns, and the median of the rounds counts. --times in the emulator
+leaves out what takes longest: results (`eval.py test` checks them). A range in the emulator is the
+clock's errors on published times of kernels of that kind; whether a difference of two is more than
+the clock can tell is said by pairs of published versions (harness/studies/confidence.py).
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ import argparse
 import json
 import math
 import statistics
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,13 +32,13 @@ from harness.evaluator import cases, devices
 from harness.evaluator.arguments import TIMEOUT_EMULATED
 from harness.evaluator.case.job import GOOD
 from harness.evaluator.cases import Case, CaseError
-from harness.studies import confidence
+from harness.evaluator.devices import Device
+from harness.studies import confidence, side_by_side
 from task import INPUT_KINDS, PROBLEMS, find_problem
 
-EVAL = Path(__file__).resolve().parents[2] / "eval.py"
+INTERRUPTED = 130  # as a shell reports SIGINT
 ROUNDS = 3  # on a GPU
 SHOWN = 2  # lines of a message
-CHECKER = "the checker found"  # begins the message of a case whose result is right (findings.py)
 
 
 class CompareError(Exception):
@@ -176,58 +174,29 @@ def names_of(files: Sequence[str]) -> list[str]:
     return [f"{path.name} ({i + 1})" for i, path in enumerate(paths)]
 
 
-def run(arguments: argparse.Namespace, chosen: Sequence[Case], device: str) -> list[list[Result]]:
-    """Results by case, then by submission."""
+def run(
+    arguments: argparse.Namespace, chosen: Sequence[Case], device: Device
+) -> list[list[Result]]:
+    """Results by case, then by submission. Raises CaseError and SetupError."""
     names = names_of(arguments.files)
     results = [[Result(name, case) for name in names] for case in chosen]
-    rounds = arguments.rounds if device == "cuda" else 1
+
+    def add(index: int, records: Sequence[dict[str, Any]]) -> None:
+        for row, record in zip(results, records):
+            row[index].records.append(record)
+
+    if device.kind == "emulator":
+        print(f"compare: {', '.join(names)}", file=sys.stderr, flush=True)
+        for index, records in enumerate(side_by_side.emulated(arguments, chosen, device)):
+            add(index, records)
+        return results
+    rounds = arguments.rounds if device.kind == "cuda" else 1
     for turn in range(rounds):
         for index, file in enumerate(arguments.files):
             of = f", round {turn + 1} of {rounds}" if rounds > 1 else ""
             print(f"compare: {names[index]}{of}", file=sys.stderr, flush=True)
-            for row, record in zip(results, _checked_and_timed(arguments, file, chosen, device)):
-                row[index].records.append(record)
+            add(index, side_by_side.measured(arguments, file, chosen))
     return results
-
-
-def _checked_and_timed(
-    arguments: argparse.Namespace, file: str, chosen: Sequence[Case], device: str
-) -> list[dict[str, Any]]:
-    """One record a case; a case that only the checker objects to has its time, too."""
-    if arguments.times and device == "emulator":
-        return _eval("benchmark", arguments, file, chosen, "--no-check")
-    records = _eval("leaderboard", arguments, file, chosen)
-    again = [i for i, record in enumerate(records) if record["message"].startswith(CHECKER)]
-    if again:
-        timed = _eval("leaderboard", arguments, file, [chosen[i] for i in again], "--no-check")
-        for i, record in zip(again, timed):
-            if record["status"] == "pass":
-                verdict = {name: records[i][name] for name in ("status", "message")}
-                records[i] = {**record, **verdict}
-    return records
-
-
-def _eval(
-    mode: str, arguments: argparse.Namespace, file: str, chosen: Sequence[Case], *options: str
-) -> list[dict[str, Any]]:
-    """One record a case of eval.py on a submission, whatever becomes of it."""
-    command = [sys.executable, str(EVAL), mode, arguments.problem.short, "--json"]
-    command += ["--submission", file, "--device", arguments.device, "--inputs", arguments.inputs]
-    command += options
-    if arguments.timeout:
-        command += ["--timeout", str(arguments.timeout)]
-    for case in chosen:
-        command += ["--case", case.text]
-    with tempfile.TemporaryFile("w+") as said:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=said, text=True)
-        said.seek(0)
-        last = [line for line in said.read().splitlines() if line.strip()][-1:]
-    records = [json.loads(line) for line in done.stdout.splitlines()]
-    missing = {
-        "status": "error",
-        "message": f"no result (exit status {done.returncode}): {''.join(last)}",
-    }
-    return records + [missing] * (len(chosen) - len(records))
 
 
 def ratio(result: Result, first: Result) -> float | None:
@@ -384,10 +353,13 @@ def main(argv: Sequence[str]) -> int:
             pictures.check(Path(arguments.plot))
             if why := unwritable(Path(arguments.plot)):
                 raise CompareError(f"--plot: {why}")
+        results = run(arguments, chosen, device)
     except (CompareError, CaseError, devices.SetupError, pictures.NoPicture) as error:
         print(f"eval.py compare: {error}", file=sys.stderr)
         return 2
-    results = run(arguments, chosen, device.kind)
+    except KeyboardInterrupt:
+        print("eval.py compare: interrupted", file=sys.stderr)
+        return INTERRUPTED
     if arguments.json:
         for row in results:
             for result in row:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from harness.evaluator import official
-from harness.studies import compare
+from harness.studies import compare, side_by_side
 from harness.studies.compare import Result
 from task import find_problem
 from tests import ROOT
@@ -43,6 +43,11 @@ def test_right_wrong_and_crashing_side_by_side(command, tmp_path):
     cuda, wrong, crash, ours = map(json.loads, done.stdout.splitlines())
     assert [r["submission"] for r in (cuda, wrong, crash, ours)] == list(files)
     assert (cuda["status"], ours["status"]) == ("pass", "pass"), cuda["message"]
+    alone = command("leaderboard", "gemm", "--case", CASE, "--json", "--submission", files[-1])
+    told = json.loads(alone.stdout)
+    assert {key: told[key] for key in told.keys() & ours} == {
+        key: ours[key] for key in told.keys() & ours
+    }
     assert (wrong["status"], crash["status"]) == ("fail", "error")
     assert "elements differ" in wrong["message"] and "exit status 3" in crash["message"]
     assert cuda["kind"] == "modelled" and cuda["ratio"] == 1 and wrong["time_us"] is None
@@ -75,10 +80,19 @@ def test_the_median_of_the_rounds_counts():
 
 
 def test_what_the_checker_objects_to_is_timed_and_marked():
-    result = rounds(5.0, status="fail", message=f"{compare.CHECKER} 1 thing(s)\na race")
+    result = rounds(5.0, status="fail", message=f"{side_by_side.CHECKER} 1 thing(s)\na race")
     line = compare.table([[result]]).splitlines()
     assert any("CHECK" in text and "5.00" in text for text in line)
-    assert any(f"{compare.CHECKER} 1 thing(s) | a race" in text for text in line)
+    assert any(f"{side_by_side.CHECKER} 1 thing(s) | a race" in text for text in line)
+
+
+def test_a_case_that_is_timed_again_keeps_its_verdict():
+    verdict = {"status": "fail", "message": f"{side_by_side.CHECKER} 1 thing(s)", "time_us": None}
+    other = {"status": "fail", "message": "12 of 64 elements differ"}
+    assert side_by_side.objected([other, verdict, {"status": "pass", "message": ""}]) == [1]
+    timed = {"status": "pass", "message": "", "time_us": 5.0}
+    assert side_by_side.with_time(verdict, timed) == verdict | {"time_us": 5.0}
+    assert side_by_side.with_time(verdict, {"status": "error"}) == verdict
 
 
 @pytest.mark.parametrize(
