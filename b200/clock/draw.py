@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from b200 import pictures
@@ -58,7 +59,7 @@ def write_trace(record: Timeline, path: Path) -> None:
                     "pid": number,
                     "tid": warp,
                     "ts": us(start),
-                    "dur": us((end or record.end) - start),
+                    "dur": us(record.exits.get((number, warp), end or record.end) - start),
                 }
             )
     for number, warp, start, end, ins, what in record.spans:
@@ -130,12 +131,14 @@ def write_picture(record: Timeline, path: Path, what: str = "") -> None:
         ]
 
     for row, (warp, role) in enumerate(names.items()):
-        bars(row, WORKS, [(first[3], first[4] or record.end, f"warp {warp} ({role}) works")])
         waits = [
             (start, end, f"warp {warp} ({role}) waits for {why} at {_line(ins)}")
             for number, index, start, end, ins, why in record.spans
             if number == 0 and index == warp
         ]
+        until = record.exits.get((0, warp), first[4] or record.end)
+        works = _between([(start, end) for start, end, _ in waits], first[3], until)
+        bars(row, WORKS, [(*span, f"warp {warp} ({role}) works") for span in works])
         bars(row, WAITS, waits)
     for row, unit in enumerate(units, len(names)):
         work = [u[2:] for u in record.units if u[0] == 0 and u[1] == unit]
@@ -150,6 +153,18 @@ def write_picture(record: Timeline, path: Path, what: str = "") -> None:
     axes.set_axisbelow(True)
     _legend(figure, [WORKS, WAITS, *units])
     pictures.save(figure, path, heading, profile.text(record), hints)
+
+
+def _between(
+    spans: Sequence[tuple[float, float]], begin: float, end: float
+) -> Iterator[tuple[float, float]]:
+    """What of [begin, end] no span covers."""
+    for start, stop in sorted(spans):
+        if start > begin:
+            yield begin, min(start, end)
+        begin = max(begin, stop)
+    if begin < end:
+        yield begin, end
 
 
 def _title(record: Timeline, cta: tuple, what: str) -> str:

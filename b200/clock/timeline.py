@@ -30,6 +30,7 @@ class Timeline:
         self.spans: list[tuple] = []  # (CTA, warp, start, end, instruction, what) of traced CTAs
         self.units: list[tuple] = []  # (CTA, unit, start, end, what)
         self.ctas: list = []
+        self.exits: dict[tuple[int, int], float] = {}  # (CTA, warp) of traced CTAs -> its exit
         self.first_issue: dict[int, float] = {}
         self.first_data: dict[int, float] = {}
         self.first_mma: dict[int, float] = {}
@@ -58,6 +59,8 @@ class Timeline:
     def ended(self, cluster) -> None:
         for cta in cluster.ctas:
             self.ctas[cta.number] = (*self.ctas[cta.number][:4], cta.end)
+            if cta.traced:
+                self.exits |= {(cta.number, warp.index): warp.end for warp in cta.warps}
 
     def stalled(self, fragment, start: float, end: float, ins, what: str) -> None:
         """A warp waited for `what` at an instruction, from `start` to `end`."""

@@ -372,13 +372,44 @@ def test_a_timeline_as_a_page_says_what_each_wait_is_for(tmp_path):
     draw.write_picture(launch.time, tmp_path / "p.html", "four tiles")
     page = (tmp_path / "p.html").read_text()
     record = launch.time
-    bars = sum(1 for span in record.spans + record.units if span[0] == 0) + len(
-        profile.roles(record)
-    )
+    works = page.count(") works: ")
+    bars = sum(1 for span in record.spans + record.units if span[0] == 0) + works
     assert page.count("</title></") == page.count("<title>") - 1 == bars
+    assert works >= len(profile.roles(record))
     assert "waits for" in page and "kernel.py:1" in page and "<h1>four tiles" in page
     assert f"modelled {record.time_us:.2f} us" in page and "floor" in page
     assert "src=" not in page and "<link" not in page and "url(http" not in page
+
+
+def test_a_timeline_ends_with_its_warp(tmp_path):
+    """Warp 1 exits at once, warp 0 after four loads, each of which needs the one before."""
+    out = torch.zeros(64, dtype=torch.int32)
+    body = "ld.param.u64 %rd1, [out]; mov.u32 %r0, %tid.x; setp.ge.u32 %p0, %r0, 32; @%p0 bra END;"
+    body += "ld.global.u32 %r1, [%rd1]; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd1, %rd1, %rd2;" * 4
+    body += "END: ret;"
+    text = kernel(body, [".u64 out"])
+    record = run(text, out, gpu=timed(trace=1), block=(64, 1, 1)).time
+    exits, begin, end = record.exits, record.ctas[0][3], record.ctas[0][4]
+    assert exits[0, 1] - begin < (exits[0, 0] - begin) / 4 and exits[0, 0] == end
+    draw.write_trace(record, tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    lives = {
+        e["tid"]: e["dur"] for e in events if e["ph"] == "X" and not e["name"].startswith("wa")
+    }
+    assert lives[1] < lives[0] / 4
+
+
+@pytest.mark.parametrize(
+    "waits, works",
+    [
+        ([], [(2, 9)]),
+        ([(3, 4), (6, 7)], [(2, 3), (4, 6), (7, 9)]),
+        ([(2, 5), (4, 9)], []),
+        ([(8, 12)], [(2, 8)]),
+    ],
+)
+def test_a_warp_works_where_it_does_not_wait(waits, works):
+    assert list(draw._between(waits, 2, 9)) == works
 
 
 def test_a_range_does_not_copy_memory_that_is_only_reserved():
