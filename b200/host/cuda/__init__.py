@@ -36,21 +36,24 @@ def install(modules: Modules) -> Extensions:
     """From now on `load_inline` and `load` of torch.utils.cpp_extension compile for this process's
     software B200. Extensions without CUDA sources are compiled in the same way.
     """
-    from b200.host.cuda import toolkit
     from b200.host.cuda.driver import Driver
     from b200.host.cuda.extension import Extensions
 
     extensions = Extensions(Driver(modules))
     modules.gpu.memory.also_search(extensions.find)
 
-    def take_over(module: Any) -> None:
-        module.load_inline = extensions.load_inline
-        module.load = extensions.load
-        module.CUDAExtension = _refuse_setup
-        if (
-            module.CUDA_HOME is None
-        ):  # of torch for the CPU: a setup.py asks for it before it chooses
-            module.CUDA_HOME = toolkit.home()
-
-    when_imported(TORCH_EXTENSION, take_over)
+    when_imported(TORCH_EXTENSION, lambda module: take_over(module, extensions))
     return extensions
+
+
+def take_over(module: Any, extensions: Extensions) -> None:
+    """What torch.utils.cpp_extension has from now on. A setup.py looks at CUDA_HOME before it
+    chooses CUDAExtension, and torch for the CPU has none.
+    """
+    from b200.host.cuda import toolkit
+
+    module.load_inline = extensions.load_inline
+    module.load = extensions.load
+    module.CUDAExtension = _refuse_setup
+    if module.CUDA_HOME is None:
+        module.CUDA_HOME = toolkit.home()

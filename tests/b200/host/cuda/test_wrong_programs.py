@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import b200
+from b200.host import cuda as host_cuda
 from b200.host.cuda import toolkit
 from b200.host.cuda.architecture import split_flags
 from b200.host.cuda.errors import BuildError
@@ -201,11 +203,18 @@ void f() {
 
 def test_an_extension_of_a_setup_is_refused_by_its_name():
     b200.install()
-    from torch.utils.cpp_extension import CUDA_HOME, CUDAExtension
+    from torch.utils.cpp_extension import CUDAExtension
 
-    assert CUDA_HOME is not None  # by which a setup.py chooses it
     with pytest.raises(BuildError, match="CUDAExtension of a setup.py.*cpp_extension.load"):
         CUDAExtension("e", ["e.cu"])
+
+
+@needs_nvcc
+def test_a_setup_finds_a_toolkit():
+    """By CUDA_HOME a setup.py chooses CUDAExtension."""
+    module = SimpleNamespace(CUDA_HOME=None)
+    host_cuda.take_over(module, SimpleNamespace(load_inline=None, load=None))
+    assert Path(module.CUDA_HOME, "bin", "nvcc").is_file()
 
 
 def test_flags_are_joined_as_torch_joins_them():
