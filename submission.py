@@ -82,12 +82,13 @@ NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32, to a relative (|x| + 6) 2^
 import array
 import functools
 import itertools
+import operator
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import cutlass
@@ -124,6 +125,7 @@ ATOM_ROWS = 128  # of A or B in a scale-factor atom: 32 x 4, 4 scales of each
 LOG_ATOM_ROWS = 7
 ATOM_BYTES = 512
 ATOM_COLUMNS = 4  # of tensor memory
+LANE_BIT = 16  # of the lane in an address of tensor memory, whose low half is the column
 SF_BYTES = K_BLOCKS * ATOM_BYTES  # scales of 128 rows in a stage
 MIN_STAGES = 2  # one to load and one to compute; a dual holds as many without releasing one
 GEMV_ROWS = 128  # of the operand that has a gemv's vector as its first
@@ -488,21 +490,14 @@ def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
         pairs = zip(operands, args, strict=True)
         values = [TYPES[letter](arg).ir_value(**where) for letter, arg in pairs]
         types = [TYPES[letter].mlir_type for letter in results]
-        if len(types) > 1:
-            out_type = llvm.StructType.get_literal(types)
-        else:
-            out_type = types[0] if types else None
+        is_struct = len(types) > 1
+        out_type = llvm.StructType.get_literal(types) if is_struct else next(iter(types), None)
         effects = {"has_side_effects": not pure}
         out = llvm.inline_asm(out_type, values, text, constraints, **effects, **where)
-        if not results:
-            return None
-        if len(results) == 1:
-            return TYPES[results](out)
-        found = []
-        for index, letter in enumerate(results):
-            value = llvm.extractvalue(types[index], out, [index], **where)
-            found.append(TYPES[letter](value))
-        return found
+        if is_struct:
+            parts = [llvm.extractvalue(kind, out, [i], **where) for i, kind in enumerate(types)]
+            return [TYPES[letter](part) for letter, part in zip(results, parts)]
+        return TYPES[results](out) if results else None
 
     return issue
 
@@ -550,20 +545,15 @@ def tma_load(to, tensormap, coordinates, barrier, pair, mask=None):
     """A box from global to shared memory, of each CTA of `mask` at the same offset if it is given.
 
     pair: bytes count on the leader's barrier, of the pair of each CTA that receives them."""
-    space = "cta" if mask is None and not pair else "cluster"
-    text = f"cp.async.bulk.tensor.3d.shared::{space}.global.tile.mbarrier::complete_tx::bytes"
     operands = [to, tensormap, *coordinates, barrier]
-    letters = "rlrrrr"
-    mask_text = ""
+    space, multicast, last = "cluster" if pair else "cta", "", ""
     if mask is not None:
-        text += ".multicast::cluster"
-        mask_text = ", $6"
+        space, multicast, last = "cluster", ".multicast::cluster", ", $6"
         operands.append(mask)
-        letters += "h"
-    if pair:
-        text += ".cta_group::2"
-    text += f" [$0], [$1, {{$2, $3, $4}}], [$5]{mask_text};"
-    ptx(text, letters)(*operands)
+    group = ".cta_group::2" if pair else ""
+    text = f"cp.async.bulk.tensor.3d.shared::{space}.global.tile.mbarrier::complete_tx::bytes"
+    text += f"{multicast}{group} [$0], [$1, {{$2, $3, $4}}], [$5]{last};"
+    ptx(text, "rlrrrrh"[: len(operands)])(*operands)
 
 
 def tcgen05_cp(cta_group, address, descriptor):
@@ -579,11 +569,6 @@ def tcgen05_mma(cta_group, d_tmem, a_desc, b_desc, idesc, sfa_tmem, sfb_tmem, ac
         ".collector::a::discard [$0], $1, $2, $3, [$4], [$5], P;\n}"
     )
     ptx(text, "rllrrrr")(d_tmem, a_desc, b_desc, idesc, sfa_tmem, sfb_tmem, accumulate)
-
-
-def tmem_lane(lane):
-    """What a lane adds to an address of tensor memory, whose low half is the column."""
-    return lane << 16
 
 
 def tcgen05_ld(addresses, columns, transposable):
@@ -606,7 +591,7 @@ def tcgen05_ld(addresses, columns, transposable):
         names = ", ".join(f"${first + i}" for i in range(registers_of_load))
         text += f"tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32 {{{names}}}, "
         text += f"[${total + len(operands)}];\n"
-        operands.append(address + tmem_lane(lane))
+        operands.append(address + (lane << LANE_BIT))
     text += "tcgen05.wait::ld.sync.aligned;"
     values = ptx(text, "r" * len(operands), "f" * total)(*operands)
     return [values[i : i + columns] for i in range(0, total, columns)]
@@ -646,10 +631,6 @@ def uniform(value):
     return redux_or(value)
 
 
-def elementwise_product(a, b):
-    return [x * y for x, y in zip(a, b)]
-
-
 def select(condition, a, b):
     """a if condition else b, of Int32 or Int64, without a branch."""
     kind = Int64 if Int64 in (type(a), type(b)) else Int32
@@ -658,11 +639,11 @@ def select(condition, a, b):
 
 def div(a, b):
     """Quotient of non-negative Int32: DSL integers divide as Python's, rounding down at a cost."""
-    return a if isinstance(b, int) and b == 1 else Int32(Uint32(a) // Uint32(b))
+    return Int32(Uint32(a) // Uint32(b))
 
 
 def mod(a, b):
-    return Int32(0) if isinstance(b, int) and b == 1 else Int32(Uint32(a) % Uint32(b))
+    return Int32(Uint32(a) % Uint32(b))
 
 
 def div_up(a, b):
@@ -672,10 +653,6 @@ def div_up(a, b):
 def atoms_of(extent):
     """Scale-factor atoms of so many rows of A or B, an Int32."""
     return (extent + (ATOM_ROWS - 1)) >> LOG_ATOM_ROWS
-
-
-def row_in_atom(row):
-    return row & (ATOM_ROWS - 1)
 
 
 def within(index: int, count):
@@ -688,32 +665,19 @@ def my_turn(copy, num_sharers: int, rank):
     return Boolean(True) if num_sharers == 1 else mod(copy, num_sharers) == rank
 
 
-SWIZZLE_NONE, SWIZZLE_128B = 0, 2
-
-
-def smem_descriptor(stride_bytes: int, swizzle: int) -> int:
-    """A shared-memory matrix descriptor without its address (PTX ISA, "Shared memory descriptor").
-
-    stride_bytes: from 8 rows to the next 8. The leading dimension counts in neither layout used
-    here and is 16 bytes, as CUTLASS has it. The version of tcgen05 is 1, at bit 46."""
-    leading_bytes = 16
-    fields = (leading_bytes >> 4) << 16
-    fields |= (stride_bytes >> 4) << 32
-    fields |= 1 << 46
-    return fields | swizzle << 61
-
-
-CODE_DESCRIPTOR = smem_descriptor(stride_bytes=1024, swizzle=SWIZZLE_128B)  # K-major
-SCALE_DESCRIPTOR = smem_descriptor(stride_bytes=128, swizzle=SWIZZLE_NONE)
+# Shared-memory matrix descriptors without an address (PTX ISA, "Shared memory descriptor"), lengths
+# in units of 16 bytes: at bit 32 those from 8 rows to the next 8, at 46 the version of tcgen05, at
+# 61 the swizzle, 2 for 128 bytes. The leading dimension, at 16, counts in neither layout used here;
+# it is 16 bytes, as CUTLASS has it.
+SCALE_DESCRIPTOR = 1 << 16 | 128 >> 4 << 32 | 1 << 46
+CODE_DESCRIPTOR = 1 << 16 | 1024 >> 4 << 32 | 1 << 46 | 2 << 61  # K-major
 K_BLOCK_STEP = K_BLOCK // 2 >> 4  # from a K block to the next one, in units of 16 bytes
 SMEM_OFFSET = 0x3FFFF  # of a shared address, what lies inside the CTA; the rank is at bit 24
 
 
 def instruction_descriptor(cta_group: int, n):
     """Of a block-scaled MMA (PTX ISA, "Instruction descriptor"); scales are ue4m3: 0 at bit 23."""
-    e2m1 = 1
-    fields = e2m1 << 7  # A
-    fields |= e2m1 << 10  # B
+    fields = 1 << 7 | 1 << 10  # A and B are e2m1
     fields |= cta_group << 27  # M / 128
     return (n << 14) + fields  # N / 8 at bit 17
 
@@ -745,7 +709,7 @@ class Words:
     """64-bit integers as one argument of a compiled function, by the DSL's protocol JitArgument: a
     struct, since the host spends time on each argument."""
 
-    def __init__(self, values: list[int]):
+    def __init__(self, values: Sequence[int]):
         self.memory = array.array("q", values)
 
     def __c_pointers__(self):
@@ -943,20 +907,16 @@ class Kernel:
         tiles = num_tiles, num_stages, slot, last_slot, rounds, clusters
         return Cta(smem, *ranks, groups, *tiles)
 
-    def tile_number(self, cta: Cta, i):
-        """Of the cluster's i-th tile, among those of all groups."""
-        if not self.plan.persistent:
-            return cta.slot
-        return i * cta.num_clusters + select(i < cta.rounds, cta.slot, cta.last_slot)
-
     def tile_at(self, cta: Cta, i) -> Tile:
         """This CTA's part of its cluster's i-th tile.
 
         Whether tiles run along M or along N first decides what CTAs that start together share. CTAs
         fill a GPC, which merges what they read at the same time: so neighbours have the same large
         operand. Clusters take GPCs by turns: so neighbours have the same B."""
-        number = self.tile_number(cta, i)
         plan = self.plan
+        number = cta.slot
+        if plan.persistent:
+            number = i * cta.num_clusters + select(i < cta.rounds, cta.slot, cta.last_slot)
         values = cta.groups[0]
         for later in cta.groups[1:]:
             is_later = number >= later[-NUM_SIZES]  # first_tile
@@ -984,7 +944,7 @@ class Kernel:
         k_tiles = div_up(group.k, TILE_K)
         k_begin = div(cta.k_rank * k_tiles, plan.split_k)
         k_count = div((cta.k_rank + 1) * k_tiles, plan.split_k) - k_begin
-        b_atoms = atoms_of(row_in_atom(n) + width)
+        b_atoms = atoms_of((n & (ATOM_ROWS - 1)) + width)
         return Tile(group, batch, m, n, width, b_atoms, k_begin, k_count)
 
     # ---- kernel: barriers, meetings --------------------------------------------------------------
@@ -1100,9 +1060,12 @@ class Kernel:
 
         A product's own operand is loaded once that product's MMAs have released the stage; the
         shared one once those of all have. It counts with product 0."""
-        is_dual = self.plan.num_products == 2
-        a_bytes, b_bytes = self.loaded_bytes(load.tile)
-        if self.plan.swap_ab:
+        plan, tile = self.plan, load.tile
+        is_dual = plan.num_products == 2
+        # Bytes that arrive in this CTA, of an operand and its scales.
+        a_bytes = plan.box_m * ROW_BYTES + SF_BYTES
+        b_bytes = self.num_b_boxes(tile) * (plan.box_n * ROW_BYTES) + tile.b_atoms * SF_BYTES
+        if plan.swap_ab:
             load_own, own_bytes, load_shared = self.load_a, a_bytes, self.load_b
         else:
             load_own, own_bytes, load_shared = self.load_b, b_bytes, self.load_a
@@ -1135,12 +1098,6 @@ class Kernel:
         """Of full[s][p] in the CTA that issues the MMAs."""
         full = self.bar(cta, self.plan.full, load.state.index, product)
         return self.in_leader(full) if self.signals_leader(load) else full.toint()
-
-    def loaded_bytes(self, tile: Tile):
-        """Bytes that arrive in this CTA: of an A operand, and of a B operand, with their scales."""
-        plan = self.plan
-        b_bytes = self.num_b_boxes(tile) * (plan.box_n * ROW_BYTES)
-        return plan.box_m * ROW_BYTES + SF_BYTES, b_bytes + tile.b_atoms * SF_BYTES
 
     def num_b_boxes(self, tile: Tile):
         return div_up(div(tile.width, self.plan.cta_group), self.plan.box_n)
@@ -1333,7 +1290,7 @@ class Kernel:
                         tcgen05_cp(plan.cta_group, to, scales_desc + (offset >> 4))
             # An atom has 32 of the tile's N in each of its 4 columns of tensor memory: a tile that
             # starts at row 64 of it begins at the third.
-            sfb_tmem = sfb_tmem + (row_in_atom(tile.n) >> 5)
+            sfb_tmem = sfb_tmem + ((tile.n & (ATOM_ROWS - 1)) >> 5)
             a = a_desc + K_BLOCK_STEP * block
             b = b_desc + K_BLOCK_STEP * block
             accumulate = adds if block == 0 else 1
@@ -1348,7 +1305,7 @@ class Kernel:
         self.setup_sync()
         warp = EpilogueWarp(warp_id & 3, warp_id >> 2, Int32(cute.arch.lane_idx()))
         tmem = ld_shared_b32(cta.smem + plan.tmem_address)
-        quarter_tmem = tmem + tmem_lane(warp.quarter * 32)
+        quarter_tmem = tmem + ((warp.quarter * 32) << LANE_BIT)
         acc = PipelineState(0, 0, plan.num_acc_stages)
         for i in cutlass.range(cta.num_tiles, unroll=1):
             tile = self.tile_at(cta, i)
@@ -1436,8 +1393,8 @@ class Kernel:
         else:
             begin = warp.turn
             if const_expr(leads):
-                seconds = self.read(first + self.plan.tile_n, 1)[0]
-                self.store(cta, warp, tile, elementwise_product(gates, seconds), n)
+                ups = self.read(first + plan.tile_n, 1)[0]
+                self.store(cta, warp, tile, [gate * up for gate, up in zip(gates, ups)], n)
                 begin = warp.turn + turns
             for i in cutlass.range(begin, div_up(tile.width, epi_n), turns, unroll=1):
                 sums = self.read(acc_tmem + i * epi_n, plan.num_products)
@@ -1452,7 +1409,7 @@ class Kernel:
         """Values of C from the sums of each product."""
         if len(sums) == 1:
             return sums[0]
-        return elementwise_product(silu(sums[0]), sums[1])
+        return [gate * up for gate, up in zip(silu(sums[0]), sums[1])]
 
     @cute.jit
     def store(self, cta: Cta, warp: EpilogueWarp, tile: Tile, values: list, epi_column):
@@ -1684,48 +1641,8 @@ def compile_kernel(plan: Plan):
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
 
 
-class Operand(NamedTuple):
-    """What a tensor must be. key: its name in `unpack`."""
-
-    key: str
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-def dense(key: str, dtype: torch.dtype, shape: tuple[int, ...], order: tuple[int, ...]) -> Operand:
-    """A tensor without gaps. order: its dimensions, outermost in memory first."""
-    strides = [0] * len(shape)
-    stride = 1
-    for dim in reversed(order):
-        strides[dim] = stride
-        stride *= shape[dim]
-    return Operand(key, dtype, shape, tuple(strides))
-
-
-@functools.cache
-def operands_of(problem: Problem) -> list[list[Operand]]:
-    """Of each group A and B operands, each followed by its scale factors, and C."""
-    a, b = ("b", ["a"]) if problem.is_gemv else ("a", ["b"])
-    if problem.num_products == 2:
-        b = ["b1", "b2"]
-    found = []
-    for m, n, k, l in problem.groups:
-        group = []
-        rows_of_a = GEMV_ROWS if problem.is_gemv else m
-        for key, rows in [(a, rows_of_a), *((key, n) for key in b)]:
-            codes = (rows, k // 2, l)
-            atoms = (32, 4, ceil_div(rows, ATOM_ROWS), 4, k // K_BLOCK, l)
-            group.append(dense(key, torch.float4_e2m1fn_x2, codes, (2, 0, 1)))
-            scales = f"sf{key}_permuted"
-            group.append(dense(scales, torch.float8_e4m3fn, atoms, (5, 2, 4, 0, 1, 3)))
-        c = (n, m, l) if problem.is_gemv else (m, n, l)
-        found.append([*group, dense("c", torch.float16, c, (2, 0, 1))])
-    return found
-
-
 def unpack(data) -> tuple[Groups, output_t]:
-    """For each group the tensors that count, by name; and what is to be returned."""
+    """For each group the tensors that count: codes, scales, c; and what is to be returned."""
     count = len(data) if isinstance(data, (tuple, list)) else 0
     if count == 7:  # gemv, gemm
         a, b, _, _, sfa, sfb, c = data
@@ -1746,68 +1663,85 @@ def unpack(data) -> tuple[Groups, output_t]:
     )
 
 
-def name_of(key: str, group: int, groups: Sequence) -> str:
-    return f"{key}[{group}]" if len(groups) > 1 else key
+@functools.cache
+def operands_of(problem: Problem) -> Groups:
+    """What the tensors of each group must be: tensors without data, in the order of `unpack`."""
+    groups = []
+    b = ["b1", "b2"] if problem.num_products == 2 else ["b"]
+    for m, n, k, l in problem.groups:
+        rows, c = {"a": m, **dict.fromkeys(b, n)}, (m, n, l)
+        if problem.is_gemv:
+            rows, c = {"a": n, "b": GEMV_ROWS}, (n, m, l)
+        codes, scales = {}, {}
+        for key, extent in rows.items():
+            codes[key] = dense(torch.float4_e2m1fn_x2, (extent, k // 2, l), (2, 0, 1))
+            atoms = (32, 4, ceil_div(extent, ATOM_ROWS), 4, k // K_BLOCK, l)
+            scales[f"sf{key}_permuted"] = dense(torch.float8_e4m3fn, atoms, (5, 2, 4, 0, 1, 3))
+        groups.append({**codes, **scales, "c": dense(torch.float16, c, (2, 0, 1))})
+    return groups
 
 
-def expect(name: str, what: str, expected, found, error: type[Exception] = ValueError):
-    if expected != found:
-        raise error(f"{name}: expected {what}{expected}, found {found}")
+def dense(dtype: torch.dtype, shape: tuple[int, ...], order: tuple[int, ...]) -> torch.Tensor:
+    """Without data and gaps. order: dimensions, outermost in memory first."""
+    in_memory = torch.zeros([shape[dim] for dim in order], dtype=dtype, device="meta")
+    return in_memory.permute([order.index(dim) for dim in range(len(order))])
+
+
+def expect(holds: bool, name: str, expected, found, error: type[Exception] = ValueError):
+    if not holds:
+        raise error(f"{name}: expected {expected}, found {found}")
+
+
+def named(groups: Groups) -> list[tuple[str, torch.Tensor]]:
+    """All tensors, with the names that errors give them."""
+    return [
+        (f"{key}[{group}]" if len(groups) > 1 else key, tensor)
+        for group, tensors in enumerate(groups)
+        for key, tensor in tensors.items()
+    ]
 
 
 def read_problem(data, groups: Groups) -> Problem:
     """The problem that `data` poses; TypeError or ValueError names what is wrong with it."""
-    check_tensors(groups)
+    tensors = named(groups)
+    for name, tensor in tensors:
+        is_tensor = isinstance(tensor, torch.Tensor)
+        expect(is_tensor, name, "a tensor", type(tensor).__name__, TypeError)
+        device = tensors[0][1].device
+        expect(tensor.device == device, name, device, tensor.device)
+        shape = tensor.shape
+        if name[0] != "s":
+            is_legal = len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30
+            expect(is_legal, name, "3 dimensions of 1 to 2^30 - 1", f"shape {list(shape)}")
+        if name[0] == "a":
+            k = 2 * shape[1]
+            expect(k % K_BLOCK == 0, name, f"K a multiple of {K_BLOCK}", k)
     num_products = 2 if len(data) == 10 else 1
     is_gemv = False
     shapes = []
-    for group, tensors in enumerate(groups):
-        m, half_k, l = tensors["a"].shape
-        n = tensors["b1" if num_products == 2 else "b"].shape[0]
-        k = 2 * half_k
-        if k % K_BLOCK:
-            name = name_of("a", group, groups)
-            raise ValueError(f"{name}: expected K a multiple of {K_BLOCK}, found {k}")
+    for group, (a, b, *_, c) in enumerate(tensors.values() for tensors in groups):
+        m, n, k, l = a.shape[0], b.shape[0], 2 * a.shape[1], a.shape[2]
         if len(data) == 4:
-            expect(f"sizes[{group}]", "", (m, n, k, l), tuple(data[3][group]))
-        is_gemv = len(data) == 7 and n == GEMV_ROWS and tensors["c"].shape[1] == 1
+            sizes = tuple(data[3][group])
+            expect(sizes == (m, n, k, l), f"sizes[{group}]", (m, n, k, l), sizes)
+        is_gemv = len(data) == 7 and n == GEMV_ROWS and c.shape[1] == 1
         shapes.append(GemmShape(1, m, k, l) if is_gemv else GemmShape(m, n, k, l))
-    all_bytes = parameter_bytes(num_products + 1, len(groups))
-    if all_bytes > PARAMETER_BYTES:
-        most = PARAMETER_BYTES * len(groups) // all_bytes
-        raise ValueError(f"sizes: expected at most {most} groups, found {len(groups)}")
+    most = PARAMETER_BYTES * len(groups) // parameter_bytes(num_products + 1, len(groups))
+    expect(len(groups) <= most, "sizes", f"at most {most} groups", len(groups))
     problem = Problem(num_products, tuple(shapes), is_gemv)
-    for group, operands in enumerate(operands_of(problem)):
-        for operand in operands:
-            check_operand(name_of(operand.key, group, groups), operand, groups[group][operand.key])
+    for (name, tensor), (_, expected) in zip(tensors, named(operands_of(problem))):
+        check_operand(name, expected, tensor)
     return problem
 
 
-def check_tensors(groups: Groups) -> None:
-    """TypeError or ValueError unless all are tensors of one device, codes and C of rank 3."""
-    device = None
-    for group, tensors in enumerate(groups):
-        for key, tensor in tensors.items():
-            name = name_of(key, group, groups)
-            if not isinstance(tensor, torch.Tensor):
-                raise TypeError(f"{name}: expected a tensor, found {type(tensor).__name__}")
-            device = device or tensor.device
-            expect(name, "", device, tensor.device)
-            shape = tensor.shape
-            is_scale = key[0] == "s"
-            if not is_scale and not (len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30):
-                expected, found = "3 dimensions of 1 to 2^30 - 1", list(shape)
-                raise ValueError(f"{name}: expected {expected}, found shape {found}")
-
-
-def check_operand(name: str, operand: Operand, tensor: torch.Tensor) -> None:
+def check_operand(name: str, expected: torch.Tensor, found: torch.Tensor) -> None:
     """TypeError or ValueError if it is not what it must be. Strides count only where there is more
     than one element along them."""
-    expect(name, "dtype ", operand.dtype, tensor.dtype, TypeError)
-    expect(name, "shape ", list(operand.shape), list(tensor.shape))
-    triples = zip(operand.shape, operand.strides, tensor.stride())
-    if any(size > 1 and expected != found for size, expected, found in triples):
-        expect(name, "strides ", list(operand.strides), list(tensor.stride()))
+    expect(found.dtype == expected.dtype, name, f"dtype {expected.dtype}", found.dtype, TypeError)
+    expect(found.shape == expected.shape, name, f"shape {list(expected.shape)}", list(found.shape))
+    strides = zip(found.shape, expected.stride(), found.stride())
+    is_dense = all(size == 1 or stride == ours for size, ours, stride in strides)
+    expect(is_dense, name, f"strides {list(expected.stride())}", list(found.stride()))
 
 
 PROBLEMS: dict[tuple, Problem] = {}  # of inputs that were found right, by what they are
@@ -1840,43 +1774,33 @@ def kernel_for(problem: Problem, config: Config):
     return kernel, order_of_words(problem, config.swap_ab)
 
 
-def order_of_words(problem: Problem, swap_ab: bool) -> list[tuple[int, list[str], tuple]]:
-    """Of each group, those with the longest tiles first, its number, the names of the operands as
-    the MMA has them, and the sizes that follow their addresses."""
-    found = []
-    for group, shape in enumerate(for_mma(problem, swap_ab).groups):
-        a, sfa, *own, c = (operand.key for operand in operands_of(problem)[group])
-        keys = [*own, a, sfa, c] if swap_ab else [a, sfa, *own, c]
-        stored_n = GEMV_ROWS if problem.is_gemv else shape.n
-        found.append((tile_work(shape), group, keys, (*shape, stored_n)))
-    return [item[1:] for item in sorted(found, key=lambda item: -item[0])]
+def order_of_words(problem: Problem, swap_ab: bool) -> tuple[list[int], operator.itemgetter]:
+    """Sizes of all groups; and what takes the words of Kernel.launch, the longest tiles first, from
+    a list of the addresses of all tensors, as `unpack` has them, and these sizes."""
+    groups = for_mma(problem, swap_ab).groups
+    count = problem.num_products + 1  # operands
+    operands = [*range(1, count), 0] if swap_ab != problem.is_gemv else list(range(count))
+    tensors = [word for operand in operands for word in (operand, count + operand)]
+    tensors.append(2 * count)  # c
+    first_size = len(groups) * len(tensors)
+    sizes, order = [], []
+    for group in sorted(range(len(groups)), key=lambda group: -tile_work(groups[group])):
+        order += [group * len(tensors) + tensor for tensor in tensors]
+        order += range(first_size + len(sizes), first_size + len(sizes) + NUM_SIZES)
+        sizes += [*groups[group], GEMV_ROWS if problem.is_gemv else groups[group].n]
+    return sizes, operator.itemgetter(*order)
 
 
 def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
-    """The launch for the tensors of each group; ValueError if one has an illegal address."""
-    kernel, order = kernel_for(problem, config)
-    words = []
-    bits = 0
-    for group, keys, sizes in order:
-        tensors = groups[group]
-        for key in keys:
-            address = tensors[key].data_ptr()
-            bits |= address
-            words.append(address)
-        words += sizes
-    if bits % 32:
-        check_addresses(groups)
-    return functools.partial(kernel, Words(words))
-
-
-def check_addresses(groups: Groups) -> None:
-    """TMA takes addresses of 16 bytes, stores of 16 fp16 take 32."""
-    for group, tensors in enumerate(groups):
-        for key, tensor in tensors.items():
+    """The launch for the tensors of each group; ValueError if one has an illegal address: TMA takes
+    addresses of 16 bytes, stores of 16 fp16 take 32."""
+    kernel, (sizes, in_order) = kernel_for(problem, config)
+    addresses = [tensor.data_ptr() for tensors in groups for tensor in tensors.values()]
+    if functools.reduce(operator.or_, addresses) % 32:
+        for name, tensor in named(groups):
             address = tensor.data_ptr()
-            if address % 32:
-                name = name_of(key, group, groups)
-                raise ValueError(f"{name}: expected an address of 32 bytes, found {address:#x}")
+            expect(address % 32 == 0, name, "an address of 32 bytes", hex(address))
+    return functools.partial(kernel, Words(in_order(addresses + sizes)))
 
 
 # ---- cost model and pick -------------------------------------------------------------------------
@@ -1917,15 +1841,10 @@ def waves_of(config: Config, problem: Problem) -> int:
     return ceil_div(tile_count(config, problem), clusters_at_once(config.cluster))
 
 
-def mma_cycles(config: Config, n: int) -> float:
-    """Of one MMA, on both CTAs if they are a pair."""
-    issue = 32 + n / 4 if config.cta_group == 1 else 35 + n / 8
-    return max(n / 2, issue)
-
-
 def main_loop_cycles(plan: Plan, n: int, k: int) -> float:
     """Of the k-tiles of a tile: MMAs, TMA instructions, and until a stage is full again."""
-    mmas = K_BLOCKS * plan.num_products * mma_cycles(plan, n)
+    issue = 32 + n / 4 if plan.cta_group == 1 else 35 + n / 8  # one MMA, of both CTAs of a pair
+    mmas = K_BLOCKS * plan.num_products * max(n / 2, issue)
     boxes = ceil_div(n // plan.cta_group, plan.box_n)
     b_loads = plan.num_b * (boxes + ceil_div(n, ATOM_ROWS))
     a_loads = 2 * plan.num_a / plan.cluster_n
@@ -2083,21 +2002,23 @@ PROFILERS = (
 
 @dataclass(eq=False)
 class Trial:
-    """A candidate that ran: what is timed, what it made of c, times of so many calls together, in
-    milliseconds."""
+    """A candidate that ran."""
 
     config: Config
-    call: Callable[[], None]
-    outputs: list[torch.Tensor]
-    times: list[float]
-    calls: int = 1
+    outputs: list[torch.Tensor]  # what it made of c
+    launches: Sequence[Callable[[], None]] = ()  # timed together
+    times: list[float] = field(default_factory=list)  # of all these, in milliseconds
+
+    def call(self) -> None:
+        for launch in self.launches:
+            launch()
 
     @property
     def time(self) -> float:
         """Of a call: the mean of the times that are not far above the median. Events may tick in
         steps: over these a mean is right, and a median is one of two steps."""
         limit = 1.5 * statistics.median(self.times) + EVENT_STEP
-        return statistics.fmean(time for time in self.times if time <= limit) / self.calls
+        return statistics.fmean(time for time in self.times if time <= limit) / len(self.launches)
 
 
 def is_b200(groups: Groups) -> bool:
@@ -2164,12 +2085,11 @@ def with_other_data(groups: Groups) -> Groups:
     """Copies in which each byte of the inputs differs: all bits of codes, one of scales, which stay
     finite."""
     copies = clones(groups)
-    for tensors in copies:
-        for key, tensor in tensors.items():
-            if key[0] == "s":
-                tensor.view(torch.uint8).bitwise_xor_(8).clamp_(max=0x7E)
-            elif key != "c":
-                tensor.view(torch.uint8).bitwise_xor_(255)
+    for name, tensor in named(copies):
+        if name[0] == "s":
+            tensor.view(torch.uint8).bitwise_xor_(8).clamp_(max=0x7E)
+        elif name[0] != "c":
+            tensor.view(torch.uint8).bitwise_xor_(255)
     return copies
 
 
@@ -2213,7 +2133,7 @@ def try_all(problem: Problem, groups: Groups, end: float) -> list[Trial]:
             except Exception:
                 raise RuntimeError(f"the GPU is lost since this ran: {config}") from error
         else:
-            trials.append(Trial(config, lambda: None, outputs, []))
+            trials.append(Trial(config, outputs))
     return trials
 
 
@@ -2291,8 +2211,7 @@ def measured_choice(problem: Problem, groups: Groups, seconds: float) -> Config:
         return trials[0].config
     work = [groups] + [clones(groups) for _ in range(calls_timed(problem, groups) - 1)]
     for trial in trials:
-        launches = [bind(problem, tensors, trial.config) for tensors in work]
-        trial.call, trial.calls = functools.partial(call_all, launches), len(launches)
+        trial.launches = [bind(problem, tensors, trial.config) for tensors in work]
     report(f"timing {len(trials)} that agree")
     measure(trials, end)
     chosen = fastest(trials, work)
@@ -2305,11 +2224,6 @@ def unmeasured(problem: Problem, why: str) -> Config:
     config = candidates(problem)[0]
     report(f"chose {config} without measuring: {why}")
     return config
-
-
-def call_all(launches: Sequence[Callable[[], None]]) -> None:
-    for call in launches:
-        call()
 
 
 def report(message: str) -> None:

@@ -85,20 +85,20 @@ Data = list[dict[str, torch.Tensor]]  # the tensors of each group
 def operands(problem: Problem, placement: int = 0) -> Data:
     """Zeros for each group: times do not depend on values. placement: where they lie."""
     return [
-        {operand.key: zeros(operand, placement) for operand in sorted(group, key=scales_last)}
+        {key: zeros(group[key], placement) for key in sorted(group, key=scales_last)}
         for group in submission.operands_of(problem)
     ]
 
 
-def scales_last(operand: submission.Operand) -> tuple[bool, str]:
-    return operand.key.startswith("sf"), operand.key
+def scales_last(key: str) -> tuple[bool, str]:
+    return key.startswith("sf"), key
 
 
-def zeros(operand: submission.Operand, placement: int) -> torch.Tensor:
+def zeros(operand: torch.Tensor, placement: int) -> torch.Tensor:
     stored = torch.int16 if operand.dtype == torch.float16 else torch.uint8
     before = placement * APART // stored.itemsize
     flat = torch.zeros(before + math.prod(operand.shape), dtype=stored).view(operand.dtype)
-    return flat.as_strided(operand.shape, operand.strides, before)
+    return flat.as_strided(operand.shape, operand.stride(), before)
 
 
 @dataclass(frozen=True)

@@ -90,9 +90,7 @@ def test_what_measuring_loses(monkeypatch, step, most):
 
         monkeypatch.setattr(torch.cuda, "Event", Event)
         trials = [
-            submission.Trial(
-                Config(), lambda i=i, order=order: order.append(i), [torch.zeros(1)], []
-            )
+            submission.Trial(Config(), [torch.zeros(1)], [lambda i=i, order=order: order.append(i)])
             for i in range(6)
         ]
         submission.measure(trials)

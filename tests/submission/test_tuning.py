@@ -55,9 +55,9 @@ def test_another_placement_is_further_on_in_the_allocation():
     problem = tuning.random_shapes(4)["3 group"]
     groups = zip(tuning.operands(problem, 2), submission.operands_of(problem), strict=True)
     for tensors, operands in groups:
-        for operand in operands:
-            assert submission.check_operand(operand.key, operand, tensors[operand.key]) is None
-            assert moved(tensors[operand.key]) == 2 * tuning.APART
+        for key, operand in operands.items():
+            assert submission.check_operand(key, operand, tensors[key]) is None
+            assert moved(tensors[key]) == 2 * tuning.APART
 
 
 def test_a_time_is_the_mean_of_its_placements(monkeypatch):
