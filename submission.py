@@ -267,8 +267,8 @@ def check(config: Config, problem: Problem) -> "Plan":
     need(plan.num_stages >= MIN_STAGES, "shared memory holds two stages")
     need(plan.tmem_allocated <= TMEM_COLUMNS, f"a CTA has {TMEM_COLUMNS} columns of tensor memory")
     if config.split_k > 1:
-        k_tiles = min(ceil_div(shape.k, TILE_K) for shape in problem.groups)
         need(not config.persistent, "a K split has room for the partial sums of one tile")
+        k_tiles = min(ceil_div(shape.k, TILE_K) for shape in problem.groups)
         need(k_tiles >= config.split_k, f"each part of a K split has a k-tile, of {k_tiles}")
     return plan
 
@@ -734,11 +734,6 @@ class PipelineState:
     def __init__(self, index, phase, depth):
         self.index, self.phase, self.depth = Int32(index), Int32(phase), depth
 
-    @classmethod
-    def after(cls, count, depth) -> "PipelineState":
-        """The position after the first `count`, which are at most `depth`."""
-        return cls(count - 1, 0, depth).next()
-
     def next(self) -> "PipelineState":
         is_last = self.index == self.depth - 1
         index = select(is_last, 0, self.index + 1)
@@ -990,13 +985,8 @@ class Kernel:
         if self.plan.cluster > 1:
             cute.arch.cluster_wait()
 
-    def cta_arrive(self, barrier_id: int):
-        threads = self.plan.num_threads
-        cute.arch.barrier_arrive(barrier_id=barrier_id, number_of_threads=threads)
-
     def cta_sync(self, barrier_id: int):
-        threads = self.plan.num_threads
-        cute.arch.barrier(barrier_id=barrier_id, number_of_threads=threads)
+        cute.arch.barrier(barrier_id=barrier_id, number_of_threads=self.plan.num_threads)
 
     def setup_sync(self):
         """Past here all barriers of the cluster are initialised and tensor memory is allocated."""
@@ -1029,7 +1019,7 @@ class Kernel:
                     cute.arch.mbarrier_init(full, plan.cta_group)
             cute.arch.mbarrier_init_fence()
         self.cluster_arrive()
-        self.cta_arrive(SETUP_BARRIER)
+        cute.arch.barrier_arrive(barrier_id=SETUP_BARRIER, number_of_threads=plan.num_threads)
         with cute.arch.elect_one():
             for i in cutlass.range(prefilled, unroll=1):
                 state = PipelineState(i, 0, cta.num_stages)
@@ -1040,7 +1030,7 @@ class Kernel:
         else:
             cute.arch.barrier(barrier_id=PREFILL_BARRIER, number_of_threads=64)
         with cute.arch.elect_one():
-            state = PipelineState.after(prefilled, cta.num_stages)
+            state = PipelineState(prefilled - 1, 0, cta.num_stages).next()
             for i in cutlass.range(cta.num_tiles, unroll=1):
                 tile = self.tile_at(cta, i)
                 begin = select(i == 0, prefilled, 0)
@@ -1544,17 +1534,13 @@ class Kernel:
     def launch(self, words):
         """words: of each group, the longest tiles first."""
         plan = self.plan
-        codes_and_scales = 2 * self.num_operands
-        maps = []
-        addresses = []
-        sizes = []
+        count = num_words(self.num_operands)
+        maps, addresses, sizes = [], [], []
         tiles = Int32(0)
         for group in cutlass.range_constexpr(plan.num_groups):
-            first = group * num_words(self.num_operands)
-            pairs = words[first : first + codes_and_scales]
-            c = words[first + codes_and_scales]
-            rest = words[first + codes_and_scales + 1 : first + num_words(self.num_operands)]
-            *shape, stored_n = [Int32(size) for size in rest]
+            *pairs, c = words[group * count : (group + 1) * count - NUM_SIZES]
+            last = words[(group + 1) * count - NUM_SIZES : (group + 1) * count]
+            *shape, stored_n = [Int32(size) for size in last]
             shape = GemmShape(*shape)
             maps += self.tensormaps(pairs[0::2], pairs[1::2], shape, stored_n)
             addresses += [*pairs[1::2], c]
@@ -1591,12 +1577,9 @@ class Kernel:
     def tensormaps(self, codes, scales, shape: GemmShape, stored_n) -> list:
         """TMA atoms of the codes of each operand, then of the scales of each."""
         plan = self.plan
-        a_side = shape.m, shape.m, plan.box_m
-        b_side = shape.n, stored_n, plan.box_n
-        sides = [a_side] * plan.num_a + [b_side] * plan.num_b
-        found = []
-        for address, (extent, stored, box) in zip(codes, sides):
-            found.append(self.code_tensormap(address, extent, stored, box, shape))
+        sides = [(shape.m, shape.m, plan.box_m)] * plan.num_a
+        sides += [(shape.n, stored_n, plan.box_n)] * plan.num_b
+        found = [self.code_tensormap(address, *side, shape) for address, side in zip(codes, sides)]
         for address, (_, stored, _) in zip(scales, sides):
             found.append(self.scale_tensormap(address, stored, shape))
         return found
@@ -1919,7 +1902,7 @@ def estimate(config: Config, problem: Problem) -> float:
 
 
 def legal_configs(problem: Problem) -> list[Config]:
-    """The configurations that `pick` weighs."""
+    """The configurations that `pick` weighs; persistent ones where there are several waves."""
     found = []
     is_vector = all(shape.m <= 8 for shape in problem.groups)
     for swap_ab in (True,) if is_vector else (True, False):
@@ -1938,26 +1921,19 @@ def legal_configs(problem: Problem) -> list[Config]:
         }
         for values in itertools.product(*levers.values()):
             config = Config(swap_ab=swap_ab, **dict(zip(levers, values)))
-            if is_useful(config, problem):
+            try:
+                check(config, problem)
+            except ValueError:
+                continue
+            if not config.persistent or waves_of(config, problem) > 1:
                 found.append(config)
     return found
 
 
-def is_useful(config: Config, problem: Problem) -> bool:
-    """It is legal, and persistent only where that can help: in several waves."""
-    try:
-        check(config, problem)
-    except ValueError:
-        return False
-    return not config.persistent or waves_of(config, problem) > 1
-
-
 def mechanisms(config: Config) -> tuple[str, ...]:
     """Which levers besides the tile are not as in the plainest configuration."""
-    plainest_levers = vars(Config())
-    levers = vars(config).items()
-    used = [name for name, value in levers if value != plainest_levers[name]]
-    return tuple(name for name in used if name != "tile_n")
+    defaults = vars(Config(tile_n=config.tile_n))
+    return tuple(name for name, value in vars(config).items() if value != defaults[name])
 
 
 def estimates_of(problem: Problem) -> dict[Config, float]:
@@ -2238,10 +2214,9 @@ class Choices:
         self.seconds_left = PROCESS_SECONDS
 
     def of(self, problem: Problem, groups: Groups) -> Config:
-        config = self.configs.get(problem)
-        if config is None:
-            config = self.configs[problem] = self.choose(problem, groups)
-        return config
+        if problem not in self.configs:
+            self.configs[problem] = self.choose(problem, groups)
+        return self.configs[problem]
 
     def choose(self, problem: Problem, groups: Groups) -> Config:
         if not is_b200(groups):
