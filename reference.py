@@ -253,20 +253,20 @@ def generate_input(
     if PROBLEMS[problem].grouped:
         return _grouped(source, args["m"], args["n"], args["k"], device)
     m, k, l = args["m"], args["k"], args["l"]
-    n = args.get("n", GEMV_ROWS)
-    weights = 2 if problem == DUAL.name else 1
-    columns = 1 if problem == GEMV.name else n
-    return _flat(source, m, (n,) * weights, columns, k, l, device)
+    n = args.get("n", 1)  # columns of c
+    rows = GEMV_ROWS if problem == GEMV.name else n  # of a b operand
+    num_b = 2 if problem == DUAL.name else 1
+    return _flat(source, m, n, (rows,) * num_b, k, l, device)
 
 
 # The order of the draws below is the leaderboards': codes of all operands, then c, then scales.
 
 
-def _flat(source: Source, m: int, n: Shape, columns: int, k: int, l: int, device: str) -> tuple:
-    operands = [Operand("a", l, m, k), *(Operand("b", l, rows, k) for rows in n)]
+def _flat(source: Source, m: int, n: int, b_rows: Shape, k: int, l: int, device: str) -> tuple:
+    operands = [Operand("a", l, m, k), *(Operand("b", l, rows, k) for rows in b_rows)]
     for operand in operands:
         source.codes(operand, device)
-    c = torch.randn((l, m, columns), dtype=torch.float16, device=device).permute(1, 2, 0)
+    c = torch.randn((l, m, n), dtype=torch.float16, device=device).permute(1, 2, 0)
     for operand in operands:
         source.scales(operand, device)
         _permute(source, operand, device)
@@ -374,7 +374,7 @@ def _other_type(output: torch.Tensor, like: torch.Tensor) -> str:
 def _gemm(
     a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor, c: torch.Tensor
 ) -> torch.Tensor:
-    """a @ b^T in fp16. Only the first c.shape[1] rows of b count: gemv pads b to 128 rows."""
+    """a @ b^T in fp16. Only the first N rows of b count: gemv, with N 1, pads b to 128."""
     out = torch.empty_like(c)
     for batch, product in enumerate(_products(a, b, sfa, sfb, c.shape[1], torch.float16)):
         out[:, :, batch] = product
@@ -404,16 +404,16 @@ def _products(
     b: torch.Tensor,
     sfa: torch.Tensor,
     sfb: torch.Tensor,
-    columns: int,
+    n: int,
     dtype: torch.dtype,
 ) -> Iterator[torch.Tensor]:
-    """For each batch, a @ b^T (M, columns): of `dtype` where the GPU does it, float64 elsewhere."""
+    """For each batch, a @ b^T (M, N): of `dtype` where the GPU does it, float64 elsewhere."""
     scaled_mm = a.is_cuda and torch.cuda.get_device_capability(a.device)[0] == 10
     if not scaled_mm:
-        b, sfb = b[:columns], sfb[:columns]
+        b, sfb = b[:n], sfb[:n]
     for batch in range(a.shape[2]):
         operands = [t[:, :, batch] for t in (a, b, sfa, sfb)]
-        yield _scaled_mm(*operands, dtype)[:, :columns] if scaled_mm else exact_product(*operands)
+        yield _scaled_mm(*operands, dtype)[:, :n] if scaled_mm else exact_product(*operands)
 
 
 def _scaled_mm(

@@ -684,19 +684,14 @@ def instruction_descriptor(cta_group: int, n):
 
 # ---- what host, launch and kernel hand each other ------------------------------------------------
 
-# host -> launch, 64-bit words of a group
-#     addresses of codes and scales of each operand, A first, and of C; the sizes of GemmShape;
-#     rows that B has in memory: more than n in a gemv
+# host -> launch, 64-bit words
+#     of each group the addresses of codes and scales of each operand, A first, and of C
+#     of each group the sizes of GemmShape, and rows that B has in memory: more than n in a gemv
 # launch -> kernel, lists
 #     maps       of each group tensormaps of the codes, then of the scales of each operand
 #     addresses  of each group those of the scales of each operand, of C
 #     sizes      of each group first_tile, m, n, k, l
 NUM_SIZES = 5
-
-
-def num_words(num_operands: int) -> int:
-    """Of a group."""
-    return 2 * num_operands + 1 + NUM_SIZES
 
 
 def parameter_bytes(num_operands: int, num_groups: int) -> int:
@@ -1534,13 +1529,13 @@ class Kernel:
     def launch(self, words):
         """words: of each group, the longest tiles first."""
         plan = self.plan
-        count = num_words(self.num_operands)
+        count = 2 * self.num_operands + 1
+        first_size = plan.num_groups * count
         maps, addresses, sizes = [], [], []
         tiles = Int32(0)
         for group in cutlass.range_constexpr(plan.num_groups):
-            *pairs, c = words[group * count : (group + 1) * count - NUM_SIZES]
-            last = words[(group + 1) * count - NUM_SIZES : (group + 1) * count]
-            *shape, stored_n = [Int32(size) for size in last]
+            *pairs, c = words[group * count :][:count]
+            *shape, stored_n = map(Int32, words[first_size + group * NUM_SIZES :][:NUM_SIZES])
             shape = GemmShape(*shape)
             maps += self.tensormaps(pairs[0::2], pairs[1::2], shape, stored_n)
             addresses += [*pairs[1::2], c]
@@ -1615,8 +1610,8 @@ class Kernel:
 @functools.cache
 def compile_kernel(plan: Plan):
     """Kernel.launch for all problems with this plan."""
-    words = [0] * plan.num_groups * num_words(plan.num_a + plan.num_b)
-    return cute.compile(Kernel(plan).launch, Words(words))
+    words_of_group = 2 * (plan.num_a + plan.num_b) + 1 + NUM_SIZES
+    return cute.compile(Kernel(plan).launch, Words([0] * plan.num_groups * words_of_group))
 
 
 # ---- input ---------------------------------------------------------------------------------------
@@ -1702,18 +1697,20 @@ def read_problem(data, groups: Groups) -> Problem:
     num_products = 2 if len(data) == 10 else 1
     is_gemv = False
     shapes = []
-    for group, (a, b, *_, c) in enumerate(tensors.values() for tensors in groups):
-        m, n, k, l = a.shape[0], b.shape[0], 2 * a.shape[1], a.shape[2]
+    for group, by_key in enumerate(groups):
+        m, half_k, l = by_key["a"].shape
+        n, k = by_key["b1" if num_products == 2 else "b"].shape[0], 2 * half_k
         if len(data) == 4:
             sizes = tuple(data[3][group])
             expect(sizes == (m, n, k, l), f"sizes[{group}]", (m, n, k, l), sizes)
-        is_gemv = len(data) == 7 and n == GEMV_ROWS and c.shape[1] == 1
+        is_gemv = len(data) == 7 and n == GEMV_ROWS and by_key["c"].shape[1] == 1
         shapes.append(GemmShape(1, m, k, l) if is_gemv else GemmShape(m, n, k, l))
     most = PARAMETER_BYTES * len(groups) // parameter_bytes(num_products + 1, len(groups))
     expect(len(groups) <= most, "sizes", f"at most {most} groups", len(groups))
     problem = Problem(num_products, tuple(shapes), is_gemv)
-    for (name, tensor), (_, expected) in zip(tensors, named(operands_of(problem))):
-        check_operand(name, expected, tensor)
+    expected = dict(named(operands_of(problem)))
+    for name, tensor in tensors:
+        check_operand(name, expected[name], tensor)
     return problem
 
 
@@ -1757,33 +1754,35 @@ def kernel_for(problem: Problem, config: Config):
     return kernel, order_of_words(problem, config.swap_ab)
 
 
-def order_of_words(problem: Problem, swap_ab: bool) -> tuple[list[int], operator.itemgetter]:
-    """Sizes of all groups; and what takes the words of Kernel.launch, the longest tiles first, from
-    a list of the addresses of all tensors, as `unpack` has them, and these sizes."""
-    groups = for_mma(problem, swap_ab).groups
-    count = problem.num_products + 1  # operands
-    operands = [*range(1, count), 0] if swap_ab != problem.is_gemv else list(range(count))
-    tensors = [word for operand in operands for word in (operand, count + operand)]
-    tensors.append(2 * count)  # c
-    first_size = len(groups) * len(tensors)
-    sizes, order = [], []
-    for group in sorted(range(len(groups)), key=lambda group: -tile_work(groups[group])):
-        order += [group * len(tensors) + tensor for tensor in tensors]
-        order += range(first_size + len(sizes), first_size + len(sizes) + NUM_SIZES)
-        sizes += [*groups[group], GEMV_ROWS if problem.is_gemv else groups[group].n]
-    return sizes, operator.itemgetter(*order)
+def order_of_words(problem: Problem, swap_ab: bool) -> tuple[operator.itemgetter, list, list]:
+    """What takes the tensors of a group in the order of the words; the groups, those with the
+    longest tiles first; and the sizes of all, in this order."""
+    own, shared = ["b"], ["a"]
+    if problem.is_gemv:
+        own, shared = shared, own
+    elif problem.num_products == 2:
+        own = ["b1", "b2"]
+    operands = own + shared if swap_ab else shared + own
+    pairs = [(key, f"sf{key}_permuted") for key in operands]
+    tensors_of = operator.itemgetter(*itertools.chain(*pairs), "c")
+    shapes = for_mma(problem, swap_ab).groups
+    order = sorted(range(len(shapes)), key=lambda group: -tile_work(shapes[group]))
+    sizes = []
+    for group in order:
+        sizes += [*shapes[group], GEMV_ROWS if problem.is_gemv else shapes[group].n]
+    return tensors_of, order, sizes
 
 
 def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
     """The launch for the tensors of each group; ValueError if one has an illegal address: TMA takes
     addresses of 16 bytes, stores of 16 fp16 take 32."""
-    kernel, (sizes, in_order) = kernel_for(problem, config)
-    addresses = [tensor.data_ptr() for tensors in groups for tensor in tensors.values()]
+    kernel, (tensors_of, order, sizes) = kernel_for(problem, config)
+    addresses = [tensor.data_ptr() for group in order for tensor in tensors_of(groups[group])]
     if functools.reduce(operator.or_, addresses) % 32:
         for name, tensor in named(groups):
             address = tensor.data_ptr()
             expect(address % 32 == 0, name, "an address of 32 bytes", hex(address))
-    return functools.partial(kernel, Words(in_order(addresses + sizes)))
+    return functools.partial(kernel, Words(addresses + sizes))
 
 
 # ---- cost model and pick -------------------------------------------------------------------------

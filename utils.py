@@ -160,19 +160,14 @@ def _round_e2m1(x: torch.Tensor) -> torch.Tensor:
     return codes
 
 
-def pack_gemm(tokens: Quantized, weights: Quantized) -> tuple:
-    """The data of nvfp4_gemm for two quantised matrices, (M, K) and (N, K).
+def pack_gemm(a: Quantized, b: Quantized) -> tuple:
+    """The data of nvfp4_gemm for two quantised matrices, a (M, K) and b (N, K).
 
     c times both tensor scales is the product of the real matrices, as well as NVFP4 can tell.
     """
-    c = torch.zeros(
-        1,
-        tokens.codes.shape[0],
-        weights.codes.shape[0],
-        dtype=torch.float16,
-        device=tokens.codes.device,
-    )
-    both = (tokens, weights)
+    m, n = len(a.codes), len(b.codes)
+    c = torch.zeros(1, m, n, dtype=torch.float16, device=a.codes.device)
+    both = (a, b)
     return (
         *(q.codes.unsqueeze(2) for q in both),
         *(q.scales.unsqueeze(2) for q in both),

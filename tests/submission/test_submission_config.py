@@ -356,13 +356,12 @@ def test_words_hold_addresses_and_sizes_the_longest_tiles_first(monkeypatch):
     calls = words_of_calls(monkeypatch)
     assert submission.custom_kernel(data) == [data[0][0][2], data[0][1][2]]
     (argument,) = calls
-    expected = []
-    for (a, b, c), (sfa, sfb), (tokens, rows, k) in zip(
-        data[0][::-1], data[2][::-1], ((16, 256, 128), (8, 128, 64))
-    ):
-        expected += [tensor.data_ptr() for tensor in (b, sfb, a, sfa, c)]
-        expected += [rows, tokens, k, 1, tokens]
-    assert words_in(argument) == expected
+    addresses = [
+        tensor.data_ptr()
+        for (a, b, c), (sfa, sfb) in zip(data[0][::-1], data[2][::-1])
+        for tensor in (b, sfb, a, sfa, c)
+    ]
+    assert words_in(argument) == [*addresses, 256, 16, 128, 1, 16, 128, 8, 64, 1, 8]
 
 
 def test_without_swap_ab_words_hold_tokens_first(monkeypatch):
