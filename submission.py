@@ -17,11 +17,10 @@ THE MMA   has M on the 128 lanes of tensor memory, and N on its columns, in any 
     "shared" is the other one. A problem of one product has one of each, too.
 
 ONE TILE   gemm with M 128, N 7168, K 2048: Config(cta_group=2, cluster_n=2)
-    Swapped, the MMA's M is 7168 and its N 128. A cluster has 2 CTA pairs. A pair computes a tile of
-    256 x 64, each CTA 128 of its rows. Both pairs need the same A, which is loaded once and
-    multicast, but for the prefill: a leader CTA fills its stages alone, before the cluster has met.
-    Here these are all 8 k-tiles of the leaders, so only the other CTAs multicast.
-    28 clusters compute 7168 x 128. K is cut into 8 k-tiles of 256.
+    Swapped, the MMA's M is 7168 and its N 128. A cluster has 2 CTA pairs; 28 clusters compute all.
+    A pair computes a tile of 256 x 64, each CTA 128 of its rows. Both pairs need the same A, which
+    is loaded once and multicast, but for the prefill: a leader CTA fills its stages alone, before
+    the cluster has met. K is cut into 8 k-tiles of 256.
     A stage of a CTA has one k-tile: 128 rows of A (16 KB), 32 of the pair's 64 rows of B (4 KB),
     SFA of its rows (2 KB), SFB of all 64 (2 KB). 9 stages of 24 KB fit.
     A k-tile is 4 MMAs of 256 x 64 x 64, each after the copies of its SFA and SFB to tensor memory.
@@ -887,11 +886,11 @@ class Kernel:
         n_rank = mod(div(rank, plan.cta_group), plan.cluster_n)
         k_rank = div(rank, plan.ctas_per_split)
         slot = div(Int32(cute.arch.block_idx()[0]), plan.cluster)
-        num_tiles, num_stages, last_slot = Int32(1), Int32(self.plan.num_stages), slot
+        num_tiles, num_stages, last_slot = Int32(1), Int32(plan.num_stages), slot
         if plan.persistent:
             last_slot = clusters - 1 - slot
             has_last = last > last_slot
-            num_stages = select(has_last, self.plan.num_stages, idle_stages)
+            num_stages = select(has_last, plan.num_stages, idle_stages)
             num_tiles = rounds + select(has_last, 1, 0)
         ranks = rank, pair_rank, n_rank, k_rank
         tiles = num_tiles, num_stages, slot, last_slot, rounds, clusters
@@ -1175,11 +1174,11 @@ class Kernel:
         """All MMAs of a tile; the next stage. At the end of a dual tile the first product is
         finished ahead of the second, whose MMAs then overlap silu."""
         plan = self.plan
-        if const_expr(self.plan.persistent):
+        if const_expr(plan.persistent):
             # The fence that belongs to it comes after the next wait, for full[s][p].
             cute.arch.mbarrier_wait(self.bar(cta, plan.acc_empty, acc.index), acc.phase ^ 1)
         pair_mask = None
-        if const_expr(self.plan.cta_group == 2):
+        if const_expr(plan.cta_group == 2):
             pair_mask = Int32(3) << cta.rank
         tmems = tmem, tmem + acc.index * plan.acc_columns
         lead = cutlass.min(tile.k_count, Int32(plan.gate_lead))
@@ -1338,7 +1337,7 @@ class Kernel:
         first_block = tile.k_begin * K_BLOCKS
         blocks = cutlass.min(tile.k_count, Int32(plan.num_stages)) * K_BLOCKS
         blocks = cutlass.min(blocks, k_blocks - first_block)
-        if self.plan.swap_ab:
+        if plan.swap_ab:
             atom, own = tile.a_atom(), group.scales[: plan.num_a]
         else:
             atom, own = tile.b_atom(0), group.scales[plan.num_a :]
@@ -1373,7 +1372,7 @@ class Kernel:
             gates = silu(self.read(first, 1)[0])
         cute.arch.mbarrier_wait(self.bar(cta, plan.acc_full, acc.index), acc.phase)
         tcgen05_fence_after()
-        if const_expr(self.plan.split_k > 1):
+        if const_expr(plan.split_k > 1):
             self.add_parts(cta, warp, tile, acc_tmem)
         else:
             begin = warp.turn
@@ -1411,7 +1410,7 @@ class Kernel:
         else:
             m = m + warp.lane
         columns_left = select(m < group.m, group.n - n, 0)
-        if const_expr(self.plan.swap_ab):
+        if const_expr(plan.swap_ab):
             index = (Int64(tile.batch) * group.n + n) * group.m + m
             column_step = group.m
         else:
@@ -1483,7 +1482,7 @@ class Kernel:
     def add_parts(self, cta: Cta, warp: EpilogueWarp, tile: Tile, acc_tmem):
         """Send what other parts own, then add theirs to the own and store these."""
         plan = self.plan
-        split_k = self.plan.split_k
+        split_k = plan.split_k
         epi_n = plan.epi_n
         turns = plan.warps_per_quarter
         for i in cutlass.range(self.num_epi_tiles(tile), unroll=1):
@@ -1641,9 +1640,17 @@ def unpack(data) -> tuple[Groups, output_t]:
     )
 
 
+class Operand(NamedTuple):
+    """What a tensor must be."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
 @functools.cache
-def operands_of(problem: Problem) -> Groups:
-    """What the tensors of each group must be: tensors without data, in the order of `unpack`."""
+def operands_of(problem: Problem) -> list[dict[str, Operand]]:
+    """What the tensors of each group must be, by their names in `unpack`."""
     groups = []
     b = ["b1", "b2"] if problem.num_products == 2 else ["b"]
     for m, n, k, l in problem.groups:
@@ -1659,10 +1666,11 @@ def operands_of(problem: Problem) -> Groups:
     return groups
 
 
-def dense(dtype: torch.dtype, shape: tuple[int, ...], order: tuple[int, ...]) -> torch.Tensor:
-    """Without data and gaps. order: dimensions, outermost in memory first."""
-    in_memory = torch.zeros([shape[dim] for dim in order], dtype=dtype, device="meta")
-    return in_memory.permute([order.index(dim) for dim in range(len(order))])
+def dense(dtype: torch.dtype, shape: tuple[int, ...], order: tuple[int, ...]) -> Operand:
+    """A tensor without gaps. order: its dimensions, outermost in memory first."""
+    in_memory = torch.zeros([shape[dim] for dim in order], device="meta")
+    in_order = in_memory.permute([order.index(dim) for dim in range(len(order))])
+    return Operand(dtype, shape, in_order.stride())
 
 
 def expect(holds: bool, name: str, expected, found, error: type[Exception] = ValueError):
@@ -1670,12 +1678,12 @@ def expect(holds: bool, name: str, expected, found, error: type[Exception] = Val
         raise error(f"{name}: expected {expected}, found {found}")
 
 
-def named(groups: Groups) -> list[tuple[str, torch.Tensor]]:
-    """All tensors, with the names that errors give them."""
+def named(groups: list[dict]) -> list[tuple]:
+    """All tensors, or all operands, with the names that errors give them."""
     return [
-        (f"{key}[{group}]" if len(groups) > 1 else key, tensor)
-        for group, tensors in enumerate(groups)
-        for key, tensor in tensors.items()
+        (f"{key}[{group}]" if len(groups) > 1 else key, item)
+        for group, items in enumerate(groups)
+        for key, item in items.items()
     ]
 
 
@@ -1714,14 +1722,14 @@ def read_problem(data, groups: Groups) -> Problem:
     return problem
 
 
-def check_operand(name: str, expected: torch.Tensor, found: torch.Tensor) -> None:
+def check_operand(name: str, expected: Operand, found: torch.Tensor) -> None:
     """TypeError or ValueError if it is not what it must be. Strides count only where there is more
     than one element along them."""
     expect(found.dtype == expected.dtype, name, f"dtype {expected.dtype}", found.dtype, TypeError)
     expect(found.shape == expected.shape, name, f"shape {list(expected.shape)}", list(found.shape))
-    strides = zip(found.shape, expected.stride(), found.stride())
-    is_dense = all(size == 1 or stride == ours for size, ours, stride in strides)
-    expect(is_dense, name, f"strides {list(expected.stride())}", list(found.stride()))
+    triples = zip(found.shape, expected.strides, found.stride())
+    is_dense = all(size == 1 or ours == theirs for size, ours, theirs in triples)
+    expect(is_dense, name, f"strides {list(expected.strides)}", list(found.stride()))
 
 
 PROBLEMS: dict[tuple, Problem] = {}  # of inputs that were found right, by what they are

@@ -94,11 +94,11 @@ def scales_last(key: str) -> tuple[bool, str]:
     return key.startswith("sf"), key
 
 
-def zeros(operand: torch.Tensor, placement: int) -> torch.Tensor:
+def zeros(operand: submission.Operand, placement: int) -> torch.Tensor:
     stored = torch.int16 if operand.dtype == torch.float16 else torch.uint8
     before = placement * APART // stored.itemsize
     flat = torch.zeros(before + math.prod(operand.shape), dtype=stored).view(operand.dtype)
-    return flat.as_strided(operand.shape, operand.stride(), before)
+    return flat.as_strided(operand.shape, operand.strides, before)
 
 
 @dataclass(frozen=True)
