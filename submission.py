@@ -938,7 +938,7 @@ class Kernel:
 
     # ---- kernel: barriers, meetings --------------------------------------------------------------
 
-    def bar(self, cta: Cta, first: int, index, product: int | None = None):
+    def bar(self, first: int, cta: Cta, index, product: int | None = None):
         """This CTA's mbarrier number `index` of a pipeline, which begins at `first`; of a product,
         where each has its own."""
         if product is not None:
@@ -952,21 +952,20 @@ class Kernel:
         address = barrier.toint()
         return address & ~(1 << 24) if self.plan.cta_group == 2 else address
 
-    def init_barriers(self, cta: Cta):
-        """All but full[s][p], where the kernel waits for them."""
+    def prepare_barriers(self, cta: Cta):
+        """Initialise all but full[s][p], where the kernel waits for them."""
         plan = self.plan
-        init = cute.arch.mbarrier_init
         for stage, product in itertools.product(range(plan.num_stages), range(plan.num_products)):
-            init(self.bar(cta, plan.empty, stage, product), plan.cluster_n)
+            cute.arch.mbarrier_init(self.bar(plan.empty, cta, stage, product), plan.cluster_n)
         for stage in range(plan.num_acc_stages):
-            init(self.bar(cta, plan.acc_full, stage), 1)
+            cute.arch.mbarrier_init(self.bar(plan.acc_full, cta, stage), 1)
             if plan.gate_lead > 0:
-                init(self.bar(cta, plan.gate_full, stage), 1)
+                cute.arch.mbarrier_init(self.bar(plan.gate_full, cta, stage), 1)
             if plan.persistent:
                 arrivals = plan.load_warp_id * plan.cta_group
-                init(self.bar(cta, plan.acc_empty, stage), arrivals)
+                cute.arch.mbarrier_init(self.bar(plan.acc_empty, cta, stage), arrivals)
         if plan.split_k > 1:
-            init(self.bar(cta, plan.partials_full, 0), 1)
+            cute.arch.mbarrier_init(self.bar(plan.partials_full, cta, 0), 1)
         cute.arch.mbarrier_init_fence()
 
     # Meetings: the table at the top of the file says who comes.
@@ -1009,7 +1008,7 @@ class Kernel:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(plan.num_stages):
                 for product in cutlass.range_constexpr(plan.num_products):
-                    full = self.bar(cta, plan.full, stage, product)
+                    full = self.bar(plan.full, cta, stage, product)
                     cute.arch.mbarrier_init(full, plan.cta_group)
             cute.arch.mbarrier_init_fence()
         self.cluster_arrive()
@@ -1065,11 +1064,11 @@ class Kernel:
             load_own(cta, load, 1)
 
     def wait_empty(self, cta: Cta, state: PipelineState, product: int):
-        empty = self.bar(cta, self.plan.empty, state.index, product)
+        empty = self.bar(self.plan.empty, cta, state.index, product)
         cute.arch.mbarrier_wait(empty, state.phase ^ 1)
 
     def expect_full(self, cta: Cta, load: StageLoad, product: int, num_bytes):
-        full = self.bar(cta, self.plan.full, load.state.index, product)
+        full = self.bar(self.plan.full, cta, load.state.index, product)
         if self.signals_leader(load):
             mbarrier_expect_remote(self.in_leader(full), num_bytes)
         else:
@@ -1080,7 +1079,7 @@ class Kernel:
 
     def full_address(self, cta: Cta, load: StageLoad, product: int):
         """Of full[s][p] in the CTA that issues the MMAs."""
-        full = self.bar(cta, self.plan.full, load.state.index, product)
+        full = self.bar(self.plan.full, cta, load.state.index, product)
         return self.in_leader(full) if self.signals_leader(load) else full.toint()
 
     def num_b_boxes(self, tile: Tile):
@@ -1176,7 +1175,7 @@ class Kernel:
         plan = self.plan
         if const_expr(plan.persistent):
             # The fence that belongs to it comes after the next wait, for full[s][p].
-            cute.arch.mbarrier_wait(self.bar(cta, plan.acc_empty, acc.index), acc.phase ^ 1)
+            cute.arch.mbarrier_wait(self.bar(plan.acc_empty, cta, acc.index), acc.phase ^ 1)
         pair_mask = None
         if const_expr(plan.cta_group == 2):
             pair_mask = Int32(3) << cta.rank
@@ -1188,11 +1187,11 @@ class Kernel:
             # Two passes over the same stages: product 0 of all these k-tiles, then product 1.
             self.mma_k_tiles(cta, tile, tmems, body, lead, state, [0])
             with cute.arch.elect_one():
-                gate_full = self.bar(cta, plan.gate_full, acc.index)
+                gate_full = self.bar(plan.gate_full, cta, acc.index)
                 tcgen05.commit(gate_full, pair_mask, self.mma_group)
             state = self.mma_k_tiles(cta, tile, tmems, body, lead, state, [1])
         with cute.arch.elect_one():
-            tcgen05.commit(self.bar(cta, plan.acc_full, acc.index), pair_mask, self.mma_group)
+            tcgen05.commit(self.bar(plan.acc_full, cta, acc.index), pair_mask, self.mma_group)
         return state
 
     @cute.jit
@@ -1212,7 +1211,7 @@ class Kernel:
             senders = senders << (cta.k_rank * plan.ctas_per_split)
         for j in cutlass.range(count, unroll=1):
             for product in products:
-                full = self.bar(cta, plan.full, state.index, product)
+                full = self.bar(plan.full, cta, state.index, product)
                 cute.arch.mbarrier_wait(full, state.phase)
                 tcgen05_fence_after()
                 descriptors = self.descriptors(cta, tile, state.index)
@@ -1220,7 +1219,7 @@ class Kernel:
                 with cute.arch.elect_one():
                     is_first = product == products[0]
                     self.issue_mmas(tile, tmems, descriptors, adds, product, is_first)
-                    empty = self.bar(cta, plan.empty, state.index, product)
+                    empty = self.bar(plan.empty, cta, state.index, product)
                     tcgen05.commit(empty, senders, self.mma_group)
             state = state.next()
         return state
@@ -1317,7 +1316,7 @@ class Kernel:
                 self.prefetch_scales(self.tile_at(cta, Int32(0)))
         if warp_id == 0:
             with cute.arch.elect_one():
-                self.init_barriers(cta)
+                self.prepare_barriers(cta)
                 if const_expr(self.plan.split_k > 1):
                     self.expect_partials(cta, self.tile_at(cta, Int32(0)))
             if const_expr(self.plan.cluster == 1):
@@ -1351,7 +1350,7 @@ class Kernel:
         with cute.arch.elect_one():
             # As `in_leader`, in ptxas's favour: with the bit cleared it loses the uniform registers
             # of the MMA warp, 95 instructions a k-tile for 69 (group 2, SASS).
-            acc_empty = self.bar(cta, self.plan.acc_empty, acc.index).toint()
+            acc_empty = self.bar(self.plan.acc_empty, cta, acc.index).toint()
             mbarrier_arrive_remote(mapa(acc_empty, cta.rank & -self.plan.cta_group))
 
     @cute.jit
@@ -1367,10 +1366,10 @@ class Kernel:
         n = warp.turn * epi_n
         first = acc_tmem + select(n < tile.width, n, 0)
         if const_expr(leads):
-            cute.arch.mbarrier_wait(self.bar(cta, plan.gate_full, acc.index), acc.phase)
+            cute.arch.mbarrier_wait(self.bar(plan.gate_full, cta, acc.index), acc.phase)
             tcgen05_fence_after()
             gates = silu(self.read(first, 1)[0])
-        cute.arch.mbarrier_wait(self.bar(cta, plan.acc_full, acc.index), acc.phase)
+        cute.arch.mbarrier_wait(self.bar(plan.acc_full, cta, acc.index), acc.phase)
         tcgen05_fence_after()
         if const_expr(plan.split_k > 1):
             self.add_parts(cta, warp, tile, acc_tmem)
@@ -1475,7 +1474,7 @@ class Kernel:
     def expect_partials(self, cta: Cta, tile: Tile):
         part_bytes = self.plan.num_products * QUARTERS * self.plan.partial_bytes
         owned_bytes = self.num_owned(cta, tile) * ((self.plan.split_k - 1) * part_bytes)
-        partials_full = self.bar(cta, self.plan.partials_full, 0)
+        partials_full = self.bar(self.plan.partials_full, cta, 0)
         cute.arch.mbarrier_arrive_and_expect_tx(partials_full, owned_bytes)
 
     @cute.jit
@@ -1494,7 +1493,7 @@ class Kernel:
             column = (number * split_k + cta.k_rank) * epi_n
             sums = self.read(acc_tmem + column, plan.num_products)
             # The first wait is for the partial sums of all.
-            cute.arch.mbarrier_wait(self.bar(cta, plan.partials_full, 0), 0)
+            cute.arch.mbarrier_wait(self.bar(plan.partials_full, cta, 0), 0)
             for sender in cutlass.range_constexpr(split_k - 1):
                 for product in cutlass.range_constexpr(plan.num_products):
                     at = self.partial(cta, warp, sender, number, product) + warp.lane * 16
@@ -1516,7 +1515,7 @@ class Kernel:
         split_k = self.plan.split_k
         rank = cta.rank + (owner - cta.k_rank) * self.plan.ctas_per_split
         sender = mod(cta.k_rank - owner + (split_k - 1), split_k)
-        barrier = mapa(self.bar(cta, self.plan.partials_full, 0).toint(), rank)
+        barrier = mapa(self.bar(self.plan.partials_full, cta, 0).toint(), rank)
         for product, values in enumerate(sums):
             to = mapa(self.partial(cta, warp, sender, number, product), rank) + warp.lane * 16
             for n in range(0, self.plan.epi_n, 4):
