@@ -703,7 +703,7 @@ class Words:
     """64-bit integers as one argument of a compiled function, by the DSL's protocol JitArgument: a
     struct, since the host spends time on each argument."""
 
-    def __init__(self, values: Sequence[int]):
+    def __init__(self, values: list[int]):
         self.memory = array.array("q", values)
 
     def __c_pointers__(self):
@@ -1023,6 +1023,7 @@ class Kernel:
         else:
             cute.arch.barrier(barrier_id=PREFILL_BARRIER, number_of_threads=64)
         with cute.arch.elect_one():
+            # After the prefilled stages, which may be all.
             state = PipelineState(prefilled - 1, 0, cta.num_stages).next()
             for i in cutlass.range(cta.num_tiles, unroll=1):
                 tile = self.tile_at(cta, i)
