@@ -156,6 +156,36 @@ def test_sigterm_leaves_nothing(tmp_path):
     assert not list(folder.glob("b200-*"))
 
 
+@pytest.mark.parametrize("end", ("finally: print('out', flush=True)", "except BaseException: pass"))
+def test_sigterm_of_a_program_with_many_objects(tmp_path, end):
+    """At once, however much there is to look through; after a moment where it is caught."""
+    script = f"""
+import gc, time
+def wait():
+    try:
+        print('up', flush=True); time.sleep(100)
+    {end}
+    time.sleep(100)
+looked = []
+gc.callbacks.append(lambda phase, info: looked and print("look", info, flush=True))
+objects = [[] for _ in range(100000)]
+looked.append(1)
+wait()
+"""
+    (tmp_path / "script.py").write_text(script)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "b200", "run", str(tmp_path / "script.py")],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert ("out" in out) == end.startswith("finally") and "'generation': 2" not in out
+
+
 # --- CUDA programs
 PROGRAM = r"""
 #include <cstdio>
