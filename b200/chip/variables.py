@@ -36,4 +36,12 @@ class ModuleVariables:
                 ctypes.memmove(address, variable.init or b"", len(variable.init or b""))
                 addresses[variable.name] = address
                 buffers.append(buffer)
+        functions: dict[str, int] = {}
+        for variable in program.variables.values():
+            for pointer in variable.pointers if variable.name in addresses else ():
+                target = addresses.get(pointer.name)
+                if target is None:  # nothing calls through a pointer: a number that is no address
+                    target = functions.setdefault(pointer.name, 16 * (len(functions) + 1))
+                value = pointer.value(target)
+                ctypes.memmove(addresses[variable.name] + pointer.at, value, len(value))
         return addresses, buffers

@@ -116,6 +116,26 @@ class Instr:
         return any(m in self.mods for m in mods)
 
 
+@dataclass(frozen=True)
+class Pointer:
+    """Where an initial value holds the address of a variable or function: `name + addend` in
+    `width` bytes from byte `at` on; with a mask the bits that it shows, moved to the right.
+    """
+
+    at: int
+    width: int
+    name: str
+    addend: int = 0
+    mask: int = 0
+
+    def value(self, address: int) -> bytes:
+        """Its bytes. address: of the variable or function."""
+        value = address + self.addend
+        if self.mask:
+            value = (value & self.mask) // (self.mask & -self.mask)
+        return (value & ((1 << 8 * self.width) - 1)).to_bytes(self.width, "little")
+
+
 @dataclass
 class Variable:
     """A variable in memory: a kernel parameter, or a shared, global, const or local variable."""
@@ -126,6 +146,7 @@ class Variable:
     size: int
     init: bytes | None = None
     offset: int = 0
+    pointers: tuple[Pointer, ...] = ()
 
 
 @dataclass

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 import struct
 
-from b200.program.module import TYPE_BITS, Variable
+from b200.errors import Unsupported
+from b200.program.module import TYPE_BITS, Pointer, Variable
 
 _VARIABLE = re.compile(
     r"\.(param|shared|global|const|local)\s*(?:\.align\s+(\d+))?\s*(?:\.attribute\([^)]*\)\s*)?"
     r"(?:\.v(\d)\s*)?\.(\w+)\s+(?:\.ptr(?:\s+\.\w+)*(?:\s+\d+)?\s+)?([\w$]+)\s*"
     r"((?:\[\d*\])*)\s*(?:=\s*(.*))?",
     re.S,
+)
+_ADDRESS = re.compile(
+    r"(?:(0x[0-9a-fA-F]+|0b[01]+|\d+)\s*\(\s*)?(?:generic\s*\(\s*)?([A-Za-z_$%][\w$]*)\s*\)?\s*\)?"
+    r"\s*([+-]\s*\w+)?\s*\)?"
 )
 
 
@@ -23,20 +28,43 @@ def declaration(text: str) -> Variable | None:
     size = (TYPE_BITS[kind] // 8) * int(vector or 1)
     for dim in re.findall(r"\[(\d*)\]", dims):
         size *= int(dim or 0)
-    return Variable(
-        name, space, int(align or (TYPE_BITS[kind] // 8)), size, _initial(init, kind, size)
-    )
+    variable = Variable(name, space, int(align or (TYPE_BITS[kind] // 8)), size)
+    if init is not None:
+        _initialise(variable, init, kind)
+    return variable
 
 
-def _initial(text: str | None, kind: str, size: int) -> bytes | None:
-    if text is None:
-        return None
+def _initialise(variable: Variable, text: str, kind: str) -> None:
+    """The initial value of a variable whose elements have PTX type `kind` (PTX ISA 5.4.4)."""
     width = TYPE_BITS[kind] // 8
-    items = [t.strip() for t in text.strip().strip("{}").split(",") if t.strip()]
-    data = b"".join(
-        (immediate(t, kind) & ((1 << 8 * width) - 1)).to_bytes(width, "little") for t in items
+    data, pointers = b"", []
+    for item in text.replace("{", " ").replace("}", " ").split(","):
+        token = item.strip()
+        if pointer := _pointer(token, len(data), width):
+            pointers.append(pointer)
+            data += bytes(width)
+        elif token:
+            data += (immediate(token, kind) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+    variable.init, variable.pointers = data.ljust(variable.size, b"\0"), tuple(pointers)
+
+
+def _pointer(token: str, at: int, width: int) -> Pointer | None:
+    """The address that an item of an initial value is: `name`, `generic(name) + 4`, or one of its
+    bytes, `0xff00(name)`. None for a number.
+    """
+    if "(" not in token and not re.match(r"[A-Za-z_$%]", token):
+        return None
+    match = _ADDRESS.fullmatch(token)
+    if match is None:
+        raise Unsupported(f"the initial value {token} of a variable is not modelled")
+    mask, name, addend = match.groups()
+    return Pointer(
+        at,
+        width,
+        name,
+        immediate(addend.replace(" ", "")) if addend else 0,
+        int(mask, 0) if mask else 0,
     )
-    return data.ljust(size, b"\0")
 
 
 def immediate(token: str, kind: str = "b32") -> int:

@@ -48,6 +48,7 @@ _ALWAYS = (
 _KINDS = (
     (("Texture", "Surface", "ChannelDesc", "Array", "Mipmapped"), "textures, surfaces and arrays"),
     (("External", "Ipc", "Peer"), "memory of other devices and processes"),
+    (("MemAllocNode", "MemFreeNode", "GraphMem"), "memory nodes of graphs"),
 )
 
 
@@ -236,6 +237,12 @@ class Driver:
         """cudaFree waits for the device."""
         self.runtime.queues.finished()
         self.modules.release(address)
+
+    def queue_memory(self, queue: int) -> None:
+        """cudaMallocAsync and cudaFreeAsync: under capture they would be memory nodes."""
+        if (capture := self.runtime.recording) is not None and capture.takes(queue):
+            said = "memory made in a queue under capture is not in the software B200's CUDA"
+            raise EmulatorError("unsupported", f"{said}: memory nodes of graphs")
 
     def host_register(self, address: int, nbytes: int) -> None:
         self.modules.register(address, nbytes)

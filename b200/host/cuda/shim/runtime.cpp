@@ -161,14 +161,16 @@ cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* kernel,
 cudaError_t cudaMalloc(void** out, size_t nbytes) {
   return result(call("allocate", {nbytes, word(out)}));
 }
-cudaError_t cudaMallocAsync(void** out, size_t nbytes, cudaStream_t) { return cudaMalloc(out, nbytes); }
+cudaError_t cudaMallocAsync(void** out, size_t nbytes, cudaStream_t queue) {
+  return call("queue_memory", {word(queue)}), cudaMalloc(out, nbytes);
+}
 cudaError_t cudaMallocManaged(void** out, size_t nbytes, unsigned) { return cudaMalloc(out, nbytes); }
 cudaError_t cudaMallocHost(void** out, size_t nbytes) { return cudaMalloc(out, nbytes); }
 cudaError_t cudaHostAlloc(void** out, size_t nbytes, unsigned) { return cudaMalloc(out, nbytes); }
-cudaError_t cudaFree(void* address) {
-  return result(call("release", {word(address)}));
+cudaError_t cudaFree(void* address) { return result(call("release", {word(address)})); }
+cudaError_t cudaFreeAsync(void* address, cudaStream_t queue) {
+  return call("queue_memory", {word(queue)}), cudaFree(address);
 }
-cudaError_t cudaFreeAsync(void* address, cudaStream_t) { return cudaFree(address); }
 cudaError_t cudaFreeHost(void* address) { return cudaFree(address); }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t nbytes, cudaMemcpyKind,

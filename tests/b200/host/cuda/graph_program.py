@@ -86,6 +86,17 @@ TEST(captured, {
   cudaStreamSynchronize(queue);
 })
 
+TEST(memory_under_capture, {
+  cudaStream_t queue;
+  cudaStreamCreate(&queue);
+  void* place;
+  cudaMallocAsync(&place, 16, queue);
+  cudaFreeAsync(place, queue);
+  *(int*)a = 1;
+  cudaStreamBeginCapture(queue, cudaStreamCaptureModeGlobal);
+  cudaMallocAsync(&place, 16, queue);
+})
+
 TEST(in_a_circle, {
   cudaGraph_t graph;
   cudaGraphCreate(&graph, 0);
