@@ -86,8 +86,8 @@ class TensorRules:
                 f"this access: {words.act(new)}",
                 f"taken by: {words.act(old)}",
                 f"in {self.place(columns)}",
-                "missing: enable-input-d false for the first MMA of the tile (the accumulate flag "
-                "is never reset)",
+                "missing, where a new sum begins: enable-input-d false for the first MMA of the "
+                "tile (the accumulate flag is never reset)",
             ),
             new,
             old,

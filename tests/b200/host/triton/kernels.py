@@ -130,3 +130,15 @@ def in_place(x, B: tl.constexpr):
 def shifted(x, SHIFT: tl.constexpr, B: tl.constexpr):
     i = tl.arange(0, B)
     tl.store(x + (i + SHIFT) % B, tl.load(x + i) + 1)  # elsewhere
+
+
+@triton.jit
+def running_sum(a, b, sums, n, M: tl.constexpr, K: tl.constexpr):
+    row, k = tl.arange(0, M), tl.arange(0, K)
+    h = tl.zeros((M, M), tl.float32)
+    for i in range(n):
+        x = tl.load(a + i * M * K + row[:, None] * K + k[None, :])
+        y = tl.load(b + i * M * K + k[:, None] * M + row[None, :])
+        tl.store(sums + i * M * M + row[:, None] * M + row[None, :], h)
+        h += tl.dot(x, y)
+    tl.store(sums + n * M * M + row[:, None] * M + row[None, :], h)

@@ -110,6 +110,18 @@ def test_remarks_on_the_compilers_code_stand_apart(kernels, gpu, capsys):
     assert len(said) == len(set(said)) == len({f.diagnosis for f in launch.of_compiler})
 
 
+def test_a_sum_that_goes_on_after_it_was_read(kernels, gpu):
+    """Triton loads it from tensor memory in each turn, and its MMA accumulates there."""
+    n, m, k = 3, 128, 32
+    a = torch.randint(-2, 3, (n, m, k)).half()
+    b = torch.randint(-2, 3, (n, k, m)).half()
+    sums = torch.zeros(n + 1, m, m, device="cuda")
+    kernels.running_sum[(1,)](a.cuda(), b.cuda(), sums, n, m, k)
+    expected = torch.cumsum(torch.einsum("nij,njk->nik", a.double(), b.double()), 0)
+    assert torch.equal(sums[1:].cpu().double(), expected)
+    assert gpu.launches[-1].findings == []
+
+
 def test_prints_atomics_inline_asm_and_libdevice(kernels, capfd):
     x, out = cuda(32), torch.zeros(34).cuda()
     kernels.many[(1,)](x, out, 32, 1.5, 32, num_warps=1)
