@@ -143,11 +143,32 @@ def check_cooperative(kernel: str, ctas: int, threads: int, smem: int, registers
         )
 
 
+_ABSENT = "is not in the software B200"
+
+
 def missing(name: str) -> Callable[..., NoReturn]:
     """A function of a library that is not modelled: it raises EmulatorError with its name."""
 
     def refuse(*_args, **_kwargs) -> NoReturn:
-        raise EmulatorError("unsupported", f"{name} is not in the software B200")
+        raise EmulatorError("unsupported", f"{name} {_ABSENT}")
 
     refuse.__name__ = name.rsplit(".", 1)[1]
     return refuse
+
+
+class _MissingType(type):
+    """What stands for a class that is not modelled: its calls and the names in it raise."""
+
+    def __call__(cls, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise EmulatorError("unsupported", f"{cls.__module__}.{cls.__name__} {_ABSENT}")
+
+    def __getattr__(cls, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise EmulatorError("unsupported", f"{cls.__module__}.{cls.__name__}.{name} {_ABSENT}")
+
+
+def missing_class(name: str) -> type:
+    """A class of a library that is not modelled, which programs may name: `isinstance` is False."""
+    module, _, own = name.rpartition(".")
+    return _MissingType(own, (), {"__module__": module})

@@ -29,7 +29,7 @@ from b200.host.device_attributes import device_attribute
 from b200.host.event_clock import Clock
 from b200.host.imports import when_imported
 from b200.host.queues import HOST, Queues
-from b200.host.refusals import Refused, missing
+from b200.host.refusals import Refused, missing, missing_class
 
 CONTEXT = 1  # handle of the one context
 VERSION = 13_000  # of the driver: CUDA 13.0
@@ -57,8 +57,9 @@ def patch(modules: Modules) -> None:
 
 def _refuse_core(module: Any) -> None:
     """cuda.core calls the driver from machine code of its own: its names say so, where asked."""
-    for name in ("Device", "Linker", "ObjectCode", "Program", "launch"):
-        setattr(module, name, missing(f"cuda.core.{name}"))
+    for name in ("Device", "Linker", "ObjectCode", "Program"):
+        setattr(module, name, missing_class(f"cuda.core.{name}"))
+    module.launch = missing("cuda.core.launch")
 
 
 _WAYS = ("HtoH", "HtoD", "DtoH", "DtoD", "")  # of a cudaMemcpyKind

@@ -105,6 +105,9 @@ def test_questions_and_memory():
 def test_cuda_core():
     core = pytest.importorskip("cuda.core")
     assert "cuda.core.Device is not in the software B200" in refused("unsupported", core.Device)
+    said = refused("unsupported", lambda: core.ObjectCode.from_ptx(b""))
+    assert "cuda.core.ObjectCode.from_ptx is not in the software B200" in said
+    assert not isinstance(1, core.Program) and not hasattr(core.Program, "__len__")
 
 
 def as_values(memory):
