@@ -30,6 +30,7 @@ class Record:
     kind: "generic", "atomic", "tma", "bulk", "mma", "cp", "load", "store", ...
     text: what the access does, in words.
     barrier: the Barrier that completes the access, or None. narrow: it is of fewer than 4 bytes.
+    lanes: those that make a generic access, each its own; 0 if the warp makes it as one.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Record:
         "parts",
         "inside",
         "start",
+        "lanes",
     )
 
     def __init__(self, agent, ins, component, step, kind, text, barrier=None, narrow=False):
@@ -58,6 +60,7 @@ class Record:
         self.kind, self.text, self.barrier, self.narrow = kind, text, barrier, narrow
         self.epoch = agent.now()
         self.turn = agent.turn
+        self.lanes = 0
         self.number = 0
         self.empty = False  # it read what nothing had written
         self.box = None  # tensormap of a TMA load

@@ -159,7 +159,7 @@ class Asynchronous(CoreOperations):
                 barrier.signalled += nbytes
                 barrier.copies[id(self.ins)] = self.ins, nbytes
             records.append((record, barrier))
-        clock = agent.release()
+        clock = agent.release(self.lanes(), self.ins)
         barriers = list(dict.fromkeys(b for _, b in records if b is not None))
         text = f"brings {nbytes} bytes: {text}"
         return self._signalling(apply, clock, barriers, records, text, agent)
@@ -335,7 +335,7 @@ class Asynchronous(CoreOperations):
 
     def _cp_async_arrive(self, agent: Agent, arrive: CpAsyncArrive, apply: Effect):
         stream = agent.stream("cp_async")
-        clock = self._with(agent, stream.component, stream.issued)
+        clock = self._with(agent, stream.component, stream.issued, self.lanes(), self.ins)
         barrier = self._known_barrier(agent, arrive.cta, arrive.offset)
         return self._signalling(apply, clock, [barrier], (), "cp.async arrive", agent)
 

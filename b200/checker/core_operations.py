@@ -128,7 +128,7 @@ class CoreOperations(Signals):
         agent.roles.add("MMA")
         self.arrivals.commits(agent.cta, commit, self.ins)
         stream = agent.stream("tensor_core")
-        clock = self._with(agent, stream.component, stream.issued)
+        clock = self._with(agent, stream.component, stream.issued, self.lanes(), self.ins)
         np.maximum(clock[TENSOR], clock[HB], out=clock[TENSOR])  # a commit has the fence in it
         barriers = [self._known_barrier(agent, cta, commit.offset) for cta in commit.targets]
         for barrier in filter(None, barriers):

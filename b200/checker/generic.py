@@ -10,14 +10,13 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from b200.checker import naming as words
 from b200.checker.accesses import Record
 from b200.checker.lane_words import lane_words
+from b200.checker.one_address import differ, one_address
 from b200.checker.scopes import CTA
 from b200.checker.shadow import SHUFFLED
 from b200.checker.steps import Look, Looking, Touch, followed, plain
 from b200.checker.vector_clocks import join
-from b200.chip.describe import mnemonic
 from b200.chip.memory.loads_stores import kind_of, space_of
 from b200.chip.memory.matrix import matrix_space
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
@@ -63,23 +62,39 @@ def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
     return ("global", at) if space == "global" else (None, at)
 
 
+def own_lanes(mask: int, at: np.ndarray) -> int:
+    """Lanes that access memory each for itself: none where several access one address, which any of
+    them has done then.
+    """
+    return 0 if at.size == 1 and mask & mask - 1 else mask
+
+
 def shared_access(
-    w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes, kind="generic", text=""
+    w,
+    ins: Instr,
+    at: np.ndarray,
+    nbytes: int,
+    write: bool,
+    lanes,
+    kind="generic",
+    text="",
+    own: int = 0,
 ) -> None:
     """Check a warp's access of shared memory at one or more addresses. lanes: the lane of
-    each address.
+    each address. own: lanes that access memory each for itself.
     """
     observer = w.machine.observer
     observer.ins = ins
     agent = observer.agent(w)
+    agent.touched |= own
     if len(w.cta.cluster.ctas) == 1:
-        _shared_of(observer, agent, w, ins, 0, at, nbytes, write, lanes, kind, text)
+        _shared_of(observer, agent, w, ins, 0, at, nbytes, write, lanes, kind, text, own)
         return
     ranks = at >> RANK_SHIFT
     first = int(ranks[0])
     if (ranks == first).all():
         at = at & OFFSET_MASK
-        _shared_of(observer, agent, w, ins, first, at, nbytes, write, lanes, kind, text)
+        _shared_of(observer, agent, w, ins, first, at, nbytes, write, lanes, kind, text, own)
     else:
         for rank in np.unique(ranks):
             here = ranks == rank
@@ -96,11 +111,23 @@ def shared_access(
                 some,
                 kind,
                 text,
+                own,
             )
 
 
 def _shared_of(
-    observer, agent, w, ins, rank: int, at, nbytes: int, write: bool, lanes, kind: str, text: str
+    observer,
+    agent,
+    w,
+    ins,
+    rank: int,
+    at,
+    nbytes: int,
+    write: bool,
+    lanes,
+    kind: str,
+    text: str,
+    own: int,
 ):
     cta = w.cta if rank == w.cta.rank else w.cta.cluster.ctas[rank]
     index, low, high, lanes = lane_words(at, nbytes, lanes)
@@ -120,11 +147,12 @@ def _shared_of(
         agent.records[ins.key, rank] = record
         if cta is not agent.cta:
             observer.reach(record, cta)
+    record.lanes |= own
     rules = observer.shared(cta)
     (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
 
 
-def _strong_shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes):
+def _strong_shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes, mask: int):
     """Check a strong access of shared memory: a flag, which releases and acquires. Weak accesses
     conflict with it as with any other access.
     """
@@ -132,7 +160,7 @@ def _strong_shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lane
         _receive_shared(w, ins, at)
     shared_access(w, ins, at, nbytes, write, lanes, "strong")
     if write:
-        _signal_shared(w, ins, at, joins=False)
+        _signal_shared(w, ins, at, mask, joins=False)
 
 
 def _receive_shared(w, ins: Instr, at: np.ndarray):
@@ -146,20 +174,20 @@ def _receive_shared(w, ins: Instr, at: np.ndarray):
             agent.acquire_relaxed(flags[key], ins)
 
 
-def _signal_shared(w, ins: Instr, at: np.ndarray, joins: bool):
-    """A strong write of flags in shared memory: the warp releases. joins: the write is an atomic,
+def _signal_shared(w, ins: Instr, at: np.ndarray, mask: int, joins: bool):
+    """A strong write of flags in shared memory: these lanes release. joins: the write is an atomic,
     which passes on what the flag held before.
     """
     observer = w.machine.observer
     agent, flags = observer.agent(w), observer.state(w.cta).flags
     releases = ins.has("release", "acq_rel", "volatile")
-    clock = agent.release() if releases else agent.release_relaxed(CTA)
+    clock = agent.release(mask, ins) if releases else agent.release_relaxed(CTA, mask, ins)
     for key in set(at.tolist()):
         have = flags.get(key) if joins else None
         flags[key] = clock if have is None else join(have.copy(), clock)
 
 
-def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: bool):
+def _global(w, ins: Instr, mask: int, at: np.ndarray, nbytes: int, write: bool, strong: bool):
     """Check a load or store of global memory; strong ones synchronise."""
     observer = w.machine.observer
     rules = observer.globals
@@ -169,11 +197,13 @@ def _global(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, strong: boo
         observer.stores.lanes(w.machine.memory, observer.agent(w), at, nbytes)
     if strong:
         observer.ins = ins
-        access = rules.strongly_stored if write else rules.strongly_loaded
-        access(observer.agent(w), at, nbytes, ins)
+        if write:
+            rules.strongly_stored(observer.agent(w), at, nbytes, ins, mask)
+        else:
+            rules.strongly_loaded(observer.agent(w), at, nbytes, ins)
     elif write:
         observer.ins = ins
-        rules.stored_lanes(observer.agent(w), at, nbytes, ins)
+        rules.stored_lanes(observer.agent(w), at, nbytes, ins, own=own_lanes(mask, at))
     elif rules.shadows:
         observer.ins = ins
         rules.loaded_lanes(observer.agent(w), at, nbytes, ins)
@@ -198,38 +228,6 @@ def _beside_other_launches(w, ins: Instr, at: np.ndarray, nbytes: int, write: bo
         observer.dependence.lanes(observer.agent(w), at, nbytes, write, ins)
 
 
-def _differ(mask: int, at: np.ndarray, value, bits: int) -> bool:
-    """Whether lanes of one store write different values to one address. at: one address, or one for
-    each active lane. value: an array or an int, or a tuple of them.
-    """
-    if at.size > 1 and len(set(at.tolist())) == at.size or mask & mask - 1 == 0:
-        return False
-    values = value if isinstance(value, tuple) else (value,)
-    varying = [v for v in values if isinstance(v, np.ndarray)]
-    if not varying:
-        return False
-    chosen = active(mask)
-    places = at.tolist() if at.size > 1 else at.tolist() * len(chosen)
-    first: dict[int, tuple] = {}
-    rows = zip(*((v[chosen] & v.dtype.type(bits)).tolist() for v in varying))
-    return any(first.setdefault(place, row) != row for place, row in zip(places, rows))
-
-
-def _one_address(w, ins: Instr, where: str):
-    observer = w.machine.observer
-    agent = observer.agent(w)
-    observer.found(
-        "race",
-        f"lanes of one {mnemonic(ins)} write different values to one address: any of them may stay",
-        (
-            f"this access: {words.line(ins)}, by {words.name(agent)}",
-            f"in {where} memory",
-            "missing: an address of its own for each lane, or a guard that leaves one lane",
-        ),
-        ins,
-    )
-
-
 def _bytes_of(ins: Instr) -> int:
     """The number of bytes that a lane loads or stores."""
     data = ins.operands[1] if ins.mods[0] == "st" else ins.operands[0]
@@ -248,12 +246,12 @@ def _look_at_access(ins: Instr) -> Looking | None:
 
     def look(w, mask, args):
         where, at = _where(space, lane_addresses(mask, args[0]))
-        differs = partial(_differ, mask, at, args[1], bits) if write and where else None
+        differs = partial(differ, mask, at, args[1], bits) if write and where else None
         if where != "global":
             return Look((plain(args[0]) if where else where,), differs=differs)
         tell = note = None
         if write:
-            tell = partial(_global, w, ins, at, nbytes, write, False)
+            tell = partial(_global, w, ins, mask, at, nbytes, write, False)
         else:
             unwritten = w.machine.observer.unwritten
             note = partial(unwritten.lanes, w.machine.observer.agent(w), at, nbytes, ins)
@@ -280,16 +278,17 @@ def access(ins: Instr, run) -> Run:
         if write and where == "global":
             observer.unwritten.writes(at, nbytes)
         result = run(w, mask, address, *rest)
-        if where is not None and write and not strong and _differ(mask, at, rest[0], bits):
-            _one_address(w, ins, where)
+        if where is not None and write and not strong and differ(mask, at, rest[0], bits):
+            one_address(w, ins, where)
         if where == "shared":
             if strong:
-                _strong_shared(w, ins, at, nbytes, write, _lanes(mask, at.size == 1))
+                _strong_shared(w, ins, at, nbytes, write, _lanes(mask, at.size == 1), mask)
             else:
-                shared_access(w, ins, at, nbytes, write, _lanes(mask, at.size == 1))
+                own, lanes = own_lanes(mask, at), _lanes(mask, at.size == 1)
+                shared_access(w, ins, at, nbytes, write, lanes, own=own)
         elif where == "global":
             _beside_other_launches(w, ins, at, nbytes, write)
-            _global(w, ins, at, nbytes, write, strong)
+            _global(w, ins, mask, at, nbytes, write, strong)
         return result
 
     return observed
@@ -339,7 +338,7 @@ def atomic(ins: Instr, run) -> Run:
                 "atomic",
                 "updates shared memory atomically",
             )
-            _signal_shared(w, ins, at, joins=True)
+            _signal_shared(w, ins, at, mask, joins=True)
         elif where == "global":
             _beside_other_launches(w, ins, at, nbytes, True)
             agent = observer.agent(w)
@@ -349,7 +348,10 @@ def atomic(ins: Instr, run) -> Run:
                 observer.globals.reduced(agent, int(at[0]), nbytes, ins)
             changed = result is None or _changes(w, at, result, mask)
             rules = observer.globals
-            (rules.updated if changed else rules.strongly_loaded)(agent, at, nbytes, ins)
+            if changed:
+                rules.updated(agent, at, nbytes, ins, mask)
+            else:
+                rules.strongly_loaded(agent, at, nbytes, ins)
         return result
 
     return observed

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from b200.checker import naming as words
+from b200.checker import one_lane
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.global_order import GlobalOrder, Signal
 from b200.checker.scopes import GPU, distance, scope_of
@@ -33,10 +34,11 @@ class Write:
 
     component, step: the write is complete for a warp whose clock has this step of this component.
     epoch: the writing warp's epoch. fenced: the writing warp's clock at its latest fence before.
-    signal: the signal that a strong read receives from the write.
+    signal: the signal that a strong read receives from the write. lanes: those that write, each for
+    itself; 0 if the warp writes as one.
     """
 
-    __slots__ = ("agent", "ins", "kind", "scope", "component", "step", "epoch", "fenced", "signal")
+    __slots__ = tuple("agent ins kind scope component step epoch fenced signal lanes".split())
 
     def __init__(self, agent: Agent, ins: Instr, kind: str):
         self.agent, self.ins, self.kind = agent, ins, kind
@@ -44,6 +46,7 @@ class Write:
         self.component, self.epoch = agent.component, agent.now()
         self.step, self.fenced = self.epoch, agent.fenced
         self.signal: Signal | None = None
+        self.lanes = 0
         if kind in (COPY, REDUCTION) and ins.has("bulk"):
             stream = agent.stream("bulk_write")
             self.component, self.step = stream.component, stream.issued
@@ -81,6 +84,9 @@ class GlobalConflicts:
         if access.kind in (REDUCTION, ATOMIC) and old.kind in (REDUCTION, ATOMIC):
             return
         if self.known(agent, old.agent, old.component, old.step):
+            if old.lanes and old.agent.spoken and old.agent is not agent:
+                known = self.order.latest(agent, old.agent)
+                one_lane.of_global(self, agent, old, access, region, known)
             if copied and not access.writes and old.kind in (WEAK, STRONG, ATOMIC):
                 if not (
                     agent.knows(GLOBAL, old.component, old.step)

@@ -93,13 +93,14 @@ class GlobalRules(GlobalConflicts):
         write = self.writes[int(shadow[at // UNIT : (at + nbytes + 1) // UNIT].max())]
         return (write.agent, write.ins) if write is not None else None
 
-    def _number(self, agent: Agent, ins: Instr, kind: str) -> int:
-        """The number of the write that is being made."""
+    def _number(self, agent: Agent, ins: Instr, kind: str, own: int = 0) -> int:
+        """The number of the write that is being made. own: as in Write."""
         key = agent, ins.key, agent.now()
         found = self.numbers.get(key)
         if found is None or kind in (COPY, REDUCTION):
             found = self.numbers[key] = len(self.writes)
             self.writes.append(Write(agent, ins, kind))
+        self.writes[found].lanes |= own
         return found
 
     def forget(self, cluster) -> None:
@@ -200,13 +201,16 @@ class GlobalRules(GlobalConflicts):
         cells[:] = self._number(agent, ins, kind)
 
     def stored_lanes(
-        self, agent, addresses: np.ndarray, nbytes: int, ins, kind: str = WEAK
+        self, agent, addresses: np.ndarray, nbytes: int, ins, kind: str = WEAK, own: int = 0
     ) -> None:
-        """Writes of `nbytes` at each of the addresses (int64)."""
+        """Writes of `nbytes` at each of the addresses (int64). own: lanes that write each for
+        itself.
+        """
         if nbytes < UNIT:
             return
         memory = self.observer.machine.memory
-        number = self._number(agent, ins, kind)
+        agent.touched |= own
+        number = self._number(agent, ins, kind, own)
         if self.maps.uses:
             self.maps.stored(agent, int(addresses.min()), int(addresses.max()) + nbytes)
         access = Access(ins, kind, scope_of(ins, GPU) if kind != WEAK else GPU, True)
@@ -268,16 +272,16 @@ class GlobalRules(GlobalConflicts):
                     count = len(self.order.chains.get(address, ()))
                     self.polled[agent] = ins, address, shadow, unit, int(shadow[unit]), count
 
-    def strongly_stored(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
+    def strongly_stored(self, agent, addresses: np.ndarray, nbytes: int, ins, lanes: int) -> None:
         """st.relaxed, st.release, st.volatile: the warp sends a signal."""
         if nbytes < UNIT:
             return
-        signal = self.order.signal(agent, ins)
+        signal = self.order.signal(agent, ins, lanes)
         self.stored_lanes(agent, addresses, nbytes, ins, STRONG)
         self._write_of(agent, ins).signal = signal
-        agent.release()
+        agent.release(lanes, ins)
 
-    def updated(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
+    def updated(self, agent, addresses: np.ndarray, nbytes: int, ins, lanes: int) -> None:
         """atom, red: the warp receives signals, and passes them on with one of its own."""
         found = []
         for region, at in self.regions(addresses, nbytes):
@@ -286,13 +290,13 @@ class GlobalRules(GlobalConflicts):
                 cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                 latest = self._receive(agent, region.base + offset, cells, ins)
                 found.append((region.base + offset, latest))
-        signal = self.order.signal(agent, ins)
+        signal = self.order.signal(agent, ins, lanes)
         for address, latest in found:
             stored = latest.signal if latest is not None and latest.kind != ATOMIC else None
             self.order.passes_on(address, signal, stored)
         self.stored_lanes(agent, addresses, nbytes, ins, ATOMIC)
         self._write_of(agent, ins).signal = signal
-        agent.release()
+        agent.release(lanes, ins)
 
     def _write_of(self, agent: Agent, ins: Instr) -> Write:
         """The write that the warp has just made."""

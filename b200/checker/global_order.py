@@ -135,9 +135,9 @@ class GlobalOrder:
         return found
 
     # --- signals --------------------------------------------------------------------------------
-    def signal(self, agent: Agent, ins: Instr) -> Signal:
-        """The signal of a strong write that is about to happen."""
-        clock = agent.release().copy()
+    def signal(self, agent: Agent, ins: Instr, lanes: int) -> Signal:
+        """The signal of a strong write by some lanes that is about to happen."""
+        clock = agent.release(lanes, ins).copy()
         clock[ORDER, agent.component] += 1  # the write itself, which comes after what it releases
         return Signal(agent, ins, scope_of(ins, GPU), clock, self._before(agent, clock))
 
@@ -244,6 +244,16 @@ class GlobalOrder:
             if clock is not None and component < clock.shape[1] and clock[row, component] >= step:
                 return True
         return False
+
+    def latest(self, agent: Agent, of: Agent) -> int:
+        """The latest epoch of another warp that is before what `agent` does now; 0 without one."""
+        component, state = of.component, self.observer.state(of.cta)
+        if state is self.observer.state(agent.cta):
+            clocks = [agent.clock]
+        else:
+            found = (arrival.knowledge.get(state) for arrival in self._of(agent))
+            clocks = [clock for clock in found if clock is not None]
+        return max((int(c[HB, component]) for c in clocks if component < c.shape[1]), default=0)
 
     def received_from(self, agent: Agent, old) -> Pending | None:
         """The latest signal sent after the write `old` that the CTA of `agent` has read; None

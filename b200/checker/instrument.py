@@ -147,6 +147,7 @@ WRAPPERS: tuple[tuple[tuple[str, ...], Callable | None], ...] = (
     (("clusterlaunchcontrol",), None),
     (("tensormap", "cp_fenceproxy"), tensormap_accesses.copy),
     (("tensormap", "replace"), tensormap_accesses.replace),
+    *(((word,), sync.meets) for word in ("elect", "match", "mma", "redux", "shfl", "vote")),
     (("ldmatrix",), generic.matrix_access),
     (("stmatrix",), generic.matrix_access),
     (("ld",), generic.access),

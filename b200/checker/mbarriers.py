@@ -15,6 +15,7 @@ from b200.chip.describe import call
 from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier, WaitedTwice
 from b200.hardware import OFFSET_MASK
 from b200.program.module import Instr
+from b200.registry import FULL
 
 
 class Mbarriers(Asynchronous):
@@ -143,7 +144,8 @@ class Mbarriers(Asynchronous):
         barrier = self.barrier(mbarrier)
         if barrier is not None:
             agent = self.agent(warp)
-            self.arrivals.comes(barrier, agent, self.ins, lane, agent.release())
+            clock = agent.release(1 << lane, self.ins)
+            self.arrivals.comes(barrier, agent, self.ins, lane, clock)
 
     def refused(self, warp, mbarrier) -> None:
         """An arrival was a fault, because the phase expects no more arrivals."""
@@ -151,8 +153,10 @@ class Mbarriers(Asynchronous):
         if barrier is not None and ins is not None and ins.key in barrier.uses:
             self.arrivals.too_many(barrier, self.agent(warp), ins)
 
-    def arrived(self, warp, mbarrier, phase: int, what: str, nbytes: int = 0) -> None:
-        """A warp has arrived, or has announced bytes. phase: the parity before."""
+    def arrived(
+        self, warp, mbarrier, phase: int, what: str, nbytes: int = 0, lanes: int = FULL
+    ) -> None:
+        """Some lanes have arrived, or have announced bytes. phase: the parity before."""
         barrier = self.barrier(mbarrier)
         if barrier is None:
             return
@@ -166,12 +170,12 @@ class Mbarriers(Asynchronous):
         barrier.answered(agent, self.ins)
         if mbarrier.cta is not agent.cta:
             self._arrived_remotely(agent, mbarrier.cta)
-        barrier.gather(self._published(agent, mbarrier.cta, self.ins))
+        barrier.gather(self._published(agent, mbarrier.cta, self.ins, lanes))
         if mbarrier.phase != phase:
             barrier.complete()
             self.overtaken.completed(barrier, self.ins)
 
-    def _published(self, agent: Agent, target, ins) -> np.ndarray:
+    def _published(self, agent: Agent, target, ins, lanes: int) -> np.ndarray:
         """The clock that an arrival publishes on an mbarrier of CTA `target`, whose warps wait for
         it. PTX ISA 9.7.13.15: an arrival without .sem releases; without .scope it releases to its
         CTA; expect_tx and complete_tx release nothing.
@@ -179,21 +183,23 @@ class Mbarriers(Asynchronous):
         far = distance(agent.cta, target)
         arrives = ins.mods[1] in ("arrive", "arrive_drop")
         if arrives and not ins.has("relaxed") and scope_of(ins, CTA) >= far:
-            return agent.release()
-        clock = agent.release_relaxed(far)
+            return agent.release(lanes, ins)
+        clock = agent.release_relaxed(far, lanes, ins)
         if not self.strict:
-            np.maximum(clock[TENSOR], agent.release()[HB], out=clock[TENSOR])
+            np.maximum(clock[TENSOR], agent.release(lanes, ins)[HB], out=clock[TENSOR])
         if arrives:
-            self.orders_only(agent, ins, target, clock)
+            self.orders_only(agent, ins, target, clock, lanes)
         return clock
 
-    def orders_only(self, agent: Agent, ins: Instr, target, clock: np.ndarray) -> None:
+    def orders_only(
+        self, agent: Agent, ins: Instr, target, clock: np.ndarray, lanes: int = FULL
+    ) -> None:
         """Note an arrival that publishes an order of execution without an order of memory."""
         state = self.state(target)
         if state.ordered is not clock:
             state.ordered = clock
             # Copies, for a row of a clock would keep all of it.
-            order, landed = clock[ORDER].copy(), agent.release()[ASYNC].copy()
+            order, landed = clock[ORDER].copy(), agent.release(lanes, ins)[ASYNC].copy()
             state.edges.append(Edge(agent, ins, order, landed))
 
     def _arrived_remotely(self, agent: Agent, target):

@@ -56,6 +56,11 @@ def operands(record: Record) -> str:
     return f" ({', '.join(found)})" if found else ""
 
 
+def place(cta, low: int, high: int, unit: int) -> str:
+    """The text that names a range of cells of a CTA's shared memory. unit: bytes of a cell."""
+    return f"shared memory [{low * unit:#x}, {(high + 1) * unit:#x}) of CTA {cta.index}"
+
+
 def thing(record: Record) -> str:
     """An operation in words, as the subject of a sentence."""
     return {

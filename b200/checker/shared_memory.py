@@ -12,18 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from b200.checker import naming as words
-from b200.checker import weak_order
+from b200.checker import one_lane, weak_order
 from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
+from b200.checker.naming import place
 from b200.checker.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 from b200.checker.vector_clocks import AFTER, ASYNC
 
 STRONG = ("atomic", "strong")  # no conflict among themselves, as with red.async
-
-
-def place(cta, low: int, high: int, unit: int) -> str:
-    """The text that names a range of cells of a CTA's shared memory. unit: bytes of a cell."""
-    return f"shared memory [{low * unit:#x}, {(high + 1) * unit:#x}) of CTA {cta.index}"
 
 
 def granules(index) -> slice | np.ndarray:
@@ -57,7 +53,7 @@ class SharedRules:
                 and not known(new.agent, old := self.state.records[number])
                 and old is not new
             ):
-                if new.narrow and old.narrow or self._commute(new, old):
+                if new.narrow and old.narrow or self.commute(new, old):
                     continue
                 if same is not None and same(number, old):
                     continue
@@ -87,10 +83,17 @@ class SharedRules:
                 )
 
     @staticmethod
-    def _commute(new: Record, old: Record) -> bool:
+    def commute(new: Record, old: Record) -> bool:
         if new.kind in STRONG:
             return old.kind in STRONG
         return new.kind == old.kind == "red.async"
+
+    def _one_lane(self, new: Record, numbers, cells, by, index, at: tuple, same=None):
+        """Report accesses of other warps that a release by one lane has left out."""
+        for number in numbers:
+            if number and self.state.records[number].agent.spoken:
+                one_lane.shared(self, new, numbers, cells, by[index], at, same)
+                return
 
     # --- asynchronous proxy ---------------------------------------------------------------------
     def async_read(
@@ -124,6 +127,7 @@ class SharedRules:
             by = distinct(stored)
             self._conflict(new, by, at, "read")
             self._proxy(new, by, at)
+            self._one_lane(new, by, stored, shadow.lane.reshape(-1, 4), index, at)
             if lane is not None:
                 self._lanes(new, by, stored, shadow.lane.reshape(-1, 4), index, lane, at)
         if 0 in numbers:
@@ -249,12 +253,15 @@ class SharedRules:
                     cells[index] = 0
         if shadow.stored_in.meet(first, last):
             stored = shadow.words(shadow.stored, index)
-            self._conflict(new, distinct(stored), at, "overwrite")
+            self._conflict(new, numbers := distinct(stored), at, "overwrite")
+            self._one_lane(new, numbers, stored, shadow.lane.reshape(-1, 4), index, at)
             shadow.stored.reshape(-1, 4)[index] = 0
         for slot in shadow.readers(first, last):
             loaded = shadow.loaded[slot].reshape(-1, 4)
             numbers = distinct(loaded[index])
             self._conflict(new, numbers, at, "write")
+            reader = shadow.reader.reshape(-1, 4)
+            self._one_lane(new, numbers, loaded[index], reader, index, at)
             self._refill(new, numbers, at)
             loaded[index] = 0
         shadow.written[index] = new.number
@@ -290,6 +297,7 @@ class SharedRules:
         numbers = distinct(stored)
         self._conflict(new, numbers, at, "read")
         self._lanes(new, numbers, stored, shadow.lane, index, lanes, at)
+        self._one_lane(new, numbers, stored, shadow.lane, index, at)
         by_copies = None
         if shadow.written_in.meet(first, last):
             by_copies = distinct(shadow.written[granules(index)])
@@ -325,14 +333,15 @@ class SharedRules:
                 self._conflict(new, distinct(cells[granules(index)]), at, how)
         if shadow.stored_in.meet(first, last):
             stored = shadow.stored[index]
-            self._conflict(
-                new, distinct(stored), at, "overwrite", self._same_values(new, index, stored)
-            )
+            same = self._same_values(new, index, stored)
+            self._conflict(new, numbers := distinct(stored), at, "overwrite", same)
+            self._one_lane(new, numbers, stored, shadow.lane, index, at, same)
         for slot in shadow.readers(first, last):
             loaded = shadow.loaded[slot][index]
             numbers = distinct(loaded)
             if numbers != (0,):
                 self._conflict(new, numbers, at, "write")
+                self._one_lane(new, numbers, loaded, shadow.reader, index, at)
                 if slot == new.agent.index % GENERIC_READERS:
                     args = shadow.reader, index, lanes, at, "overwrites"
                     self._lanes(new, numbers, loaded, *args)

@@ -27,6 +27,7 @@ from b200.chip.machine import Machine
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import MBarrier
 from b200.program.module import Instr
+from b200.registry import FULL
 
 
 class Signals(ABC):
@@ -127,6 +128,10 @@ class Signals(ABC):
 
         return observed
 
+    def lanes(self) -> int:
+        """The lanes that issue an operation."""
+        return FULL if self.lane is None else 1 << self.lane
+
     def _known_barrier(self, agent: Agent, cta, offset: int) -> Barrier | None:
         """The barrier an asynchronous operation will signal."""
         mbarrier = cta.mbarriers.get(offset)
@@ -136,11 +141,13 @@ class Signals(ABC):
         return barrier
 
     @staticmethod
-    def _with(agent: Agent, component: int, step: int) -> np.ndarray:
+    def _with(
+        agent: Agent, component: int, step: int, lanes: int = FULL, ins: Instr | None = None
+    ) -> np.ndarray:
         """The warp's clock with one of its streams advanced to `step`, for whoever sees that
-        step complete.
+        step complete. lanes, ins: as in Agent.release.
         """
-        clock = join(np.zeros((SHARED_ROWS, component + 1), np.int32), agent.release())
+        clock = join(np.zeros((SHARED_ROWS, component + 1), np.int32), agent.release(lanes, ins))
         for row in (HB, TENSOR, ORDER):
             if clock[row, component] < step:
                 clock[row, component] = step

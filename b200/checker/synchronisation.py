@@ -14,7 +14,7 @@ import numpy as np
 from b200.checker import named_barriers
 from b200.checker.observer import Observer
 from b200.checker.scopes import CLUSTER, CTA, scope_of
-from b200.checker.steps import all_operands, followed
+from b200.checker.steps import Look, all_operands, followed
 from b200.checker.vector_clocks import Agent
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier import barrier_operand
@@ -28,7 +28,24 @@ def warp_sync(ins: Instr, run) -> Run:
     """Observe bar.warp.sync: the lanes of the warp now see each other's writes."""
 
     def observed(w, mask, *args):
-        w.machine.observer.agent(w).turn += 1
+        w.machine.observer.agent(w).together()
+        return run(w, mask, *args)
+
+    return observed
+
+
+def _lanes_that_come(ins: Instr):
+    return lambda w, mask, args: Look(())
+
+
+@followed(_lanes_that_come)
+def meets(ins: Instr, run) -> Run:
+    """Observe an instruction with `.sync` that orders no memory: the lanes have come to it."""
+
+    def observed(w, mask, *args):
+        agent = w.state.agent
+        if agent is not None and agent.touched:
+            agent.met = agent.epoch
         return run(w, mask, *args)
 
     return observed
@@ -92,7 +109,7 @@ def arrive(ins: Instr, run) -> Run:
             observer.refused(w, mbarrier)
             raise
         text = f"{what} of {count} bytes" if expects else f"{what}, count {count}"
-        observer.arrived(w, mbarrier, phase, text, count if expects else 0)
+        observer.arrived(w, mbarrier, phase, text, count if expects else 0, 1 << lane)
         return result
 
     return observed

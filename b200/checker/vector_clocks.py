@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.scopes import DISTANCES
+from b200.checker.spoken import Spoken
+from b200.registry import FULL
 
 if TYPE_CHECKING:
     from b200.checker.accesses import Record
@@ -134,6 +136,9 @@ class Agent:
     epoch: number of its current stretch of instructions between two releases. roles: what it was
     seen doing, such as "store".
     waits: mbarrier -> (parity, phases completed then, instruction) of its latest wait.
+    touched: lanes with accesses after which there was no release of all lanes and no bar.warp.sync.
+    base: epoch of the latest of these. met: epoch at the latest other instruction that brought the
+    lanes together. spoken: epoch -> the release by some lanes that has it (one_lane.py).
     looked: mbarrier -> (parity, instruction) of a test_wait or try_wait there that failed and was
     not repeated so far.
     """
@@ -143,6 +148,8 @@ class Agent:
         self.cta, self.index = warp.cta, warp.index
         self.component = components.new()
         self.epoch = 1
+        self.touched = self.base = self.met = 0
+        self.spoken: dict[int, Spoken] = {}
         self.clock = np.zeros((ROWS, max(64, components.count + 32)), np.int32)
         self.snapshot: np.ndarray | None = None
         self.fenced: np.ndarray | None = None  # clock at the latest fence
@@ -213,25 +220,65 @@ class Agent:
         self._changed()
         return self.epoch
 
-    def release(self) -> np.ndarray:
+    def release(self, lanes: int = FULL, ins: Instr | None = None) -> np.ndarray:
         """The clock that a release by this warp publishes: [SHARED_ROWS, n], which nobody
-        may change.
+        may change. lanes: those that release, by instruction `ins`.
         """
+        if self.touched & ~lanes or self.epoch in self.spoken:
+            return self._release_of(lanes, ins)
         if self.snapshot is None:
-            self._widen(self.component)
-            self.clock[(HB, ORDER), self.component] = self.epoch
-            snapshot = self.clock[:SHARED_ROWS].copy()
-            np.maximum(snapshot[TENSOR], self.clock[BEFORE], out=snapshot[TENSOR])
-            self.snapshot = snapshot
-            return snapshot
+            self.touched, self.base = 0, self.epoch
+            return self._snapshot()
         return self.snapshot
 
-    def release_relaxed(self, distance: int) -> np.ndarray:
+    def _snapshot(self) -> np.ndarray:
+        self._widen(self.component)
+        self.clock[(HB, ORDER), self.component] = self.epoch
+        snapshot = self.clock[:SHARED_ROWS].copy()
+        np.maximum(snapshot[TENSOR], self.clock[BEFORE], out=snapshot[TENSOR])
+        self.snapshot = snapshot
+        return snapshot
+
+    def _release_of(self, lanes: int, ins: Instr | None) -> np.ndarray:
+        """A release by some lanes, or one after it: its epoch is no other release's."""
+        left, spoken = self.touched & ~lanes, self.spoken.get(self.epoch)
+        if self.snapshot is not None:
+            if spoken is not None and left and spoken.ins is ins:  # further lanes of it
+                spoken.left, spoken.lanes = spoken.left & left, spoken.lanes | lanes
+                if not spoken.left:
+                    del self.spoken[self.epoch]
+                    self.touched, self.base = 0, self.epoch
+                return self.snapshot
+            self._changed()
+        snapshot = self._snapshot()
+        if not left:
+            self.touched, self.base = 0, self.epoch
+            return snapshot
+        said = self.spoken[self.epoch] = Spoken(ins, lanes, left, self.base, self.met)
+        for row in FENCES:  # a fence keeps the epoch before its own for this (fence_memory)
+            if (fenced := int(snapshot[row, self.component])) > self.base:
+                snapshot[row, self.component] = fenced - 1
+                before = self.spoken.get(fenced - 1)
+                said.left &= before.left if before is not None else FULL
+                self.spoken[fenced - 1] = said
+        return snapshot
+
+    def together(self) -> None:
+        """bar.warp.sync: each lane knows what the others have done."""
+        self.turn += 1
+        if self.touched:
+            self.touched, self.base = 0, self.epoch
+            self.epoch += 1
+            self.snapshot = None
+
+    def release_relaxed(
+        self, distance: int, lanes: int = FULL, ins: Instr | None = None
+    ) -> np.ndarray:
         """The clock of an arrive that does not release to a waiter at this distance. It hands over
         the order of execution, fenced initialisations, tensor memory (9.7.16.6.4 has relaxed
         arrives), and what a fence covers.
         """
-        released = self.release()
+        released = self.release(lanes, ins)
         if self.weak is not None and self.weak[0] is released and self.weak[1] == distance:
             return self.weak[2]
         clock = weakened(released, distance)
@@ -296,4 +343,7 @@ class Agent:
         if releases:
             for distance in range(scope + 1):
                 self._raise(FENCED + distance, HB)
+            # The epoch before is for releases by some lanes after the fence (_release_of).
+            self.clock[FENCED : FENCED + scope + 1, self.component] = self.epoch + 1
+            self.epoch += 2
             self.fenced = self.clock[:SHARED_ROWS].copy()

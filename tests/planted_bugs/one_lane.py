@@ -1,0 +1,180 @@
+"""Planted bugs of one lane that speaks for its warp: its release hands over its own accesses."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.planted_bugs.case import PlantedBug, Source
+from tests.planted_bugs.clusters import mbarriers
+from tests.planted_bugs.cta import ints, start, store_own
+
+FULL, EMPTY = 1024, 1032
+FLAGGED = ".param .u64 mail, .param .u64 flag, .param .u64 out"
+TOGETHER = "bar.warp.sync -1;"
+ELECT = "elect.sync _|%p8, -1;"
+VOTE = "vote.sync.all.pred %p8, %p7, -1;"
+RELEASE, RELAXED = "st.release.gpu.global.u32 [%rd1], 1;", "st.relaxed.gpu.global.u32 [%rd1], 1;"
+GPU_FENCE = "fence.acq_rel.gpu;"
+
+
+def arrival(between: str, count: int = 1, every: str = "") -> Source:
+    """Warp 0 stores a number a lane, and arrives; warp 1 reads them, backwards. between: before the
+    arrival of `count` lanes. every: an arrival of all lanes on the other mbarrier, which they wait
+    for.
+    """
+    k = start(64)
+    mbarriers(k, count if not every else 1, FULL)
+    mbarriers(k, 32, EMPTY)
+    k("bar.sync 0;")
+    k("setp.ge.u32 %p4, %r0, 32;")
+    k(f"setp.lt.u32 %p7, %r0, {count};")
+    k("@%p4 bra TAKE;")
+    k("st.shared.u32 [%r3], %r0;", "write")
+    if between:
+        k(between)
+    if every:
+        k(every)
+        k.wait(f"%r1+{EMPTY}", 0)
+    k(f"@%p7 mbarrier.arrive.shared::cta.b64 _, [%r1+{FULL}];", "arrive")
+    k("bra DONE;")
+    k("TAKE: mov.u32 %r4, 63;")
+    k.wait(f"%r1+{FULL}", 0)
+    k("sub.u32 %r4, %r4, %r0;")
+    k("shl.b32 %r4, %r4, 2;")
+    k("add.u32 %r4, %r4, %r1;")
+    k("ld.shared.u32 %r5, [%r4];", "read")
+    store_own(k, "%r5")
+    k("DONE: mov.u32 %r6, 0;")
+    return k
+
+
+def given_back(between: str) -> Source:
+    """Warp 0 reads a number a lane, and one lane gives the buffer back; warp 1 fills it again."""
+    k = start(64)
+    mbarriers(k, 1, EMPTY)
+    k("setp.ge.u32 %p4, %r0, 32;")
+    k("setp.eq.u32 %p7, %r0, 0;")
+    k("@!%p4 st.shared.u32 [%r3], %r0;")
+    k("bar.sync 0;")
+    k("@%p4 bra FILL;")
+    k("ld.shared.u32 %r5, [%r3];", "read")
+    if between:
+        k(between)
+    k(f"@%p7 mbarrier.arrive.shared::cta.b64 _, [%r1+{EMPTY}];", "arrive")
+    store_own(k, "%r5")
+    k("bra DONE;")
+    k("FILL: mov.u32 %r4, 7;")
+    k.wait(f"%r1+{EMPTY}", 0)
+    k("st.shared.u32 [%r3+-128], %r4;", "write")
+    k("DONE: mov.u32 %r6, 0;")
+    return k
+
+
+def flag(between: str, signal: str, fence: str = "") -> Source:
+    """CTA 0 writes a number a lane to global memory, and one lane sets a flag; CTA 1 reads them."""
+    k = start(32, FLAGGED)
+    k("mov.u32 %r50, %ctaid.x;")
+    k("setp.eq.u32 %p7, %r0, 0;")
+    k("mul.wide.u32 %rd8, %r0, 4;")
+    k("add.u64 %rd9, %rd0, %rd8;")
+    k("setp.ne.u32 %p4, %r50, 0;")
+    k("@%p4 bra READER;")
+    k("st.global.u32 [%rd9], %r0;", "write")
+    for line in filter(None, (fence, between)):
+        k(line)
+    k(f"@%p7 {signal}", "signal")
+    k("bra DONE;")
+    k("READER: ld.acquire.gpu.global.u32 %r20, [%rd1];", "poll")
+    k("setp.eq.u32 %p8, %r20, 0;")
+    k("@%p8 bra READER;")
+    k("bar.warp.sync -1;")
+    k("ld.global.u32 %r21, [%rd9];", "read")
+    store_own(k, "%r21", "%rd2")
+    k("DONE: mov.u32 %r6, 0;")
+    return k
+
+
+def _mail():
+    return [torch.zeros(n, dtype=torch.int32) for n in (32, 1, 32)]
+
+
+NUMBERS = torch.arange(32, dtype=torch.int32)
+OWN = "lane 0 releases its own accesses only"
+MISSING = "missing: bar.warp.sync (__syncwarp) between the"
+
+
+def shared(name: str, title: str, words: tuple[str, ...], build) -> PlantedBug:
+    marks = ("read", "write", "arrive")
+    return PlantedBug(
+        name,
+        title,
+        build,
+        "race",
+        words,
+        marks,
+        ints(64),
+        lambda a: torch.cat([torch.zeros(32, dtype=torch.int32), NUMBERS.flip(0)]),
+    )
+
+
+def flagged(name: str, title: str, words: tuple[str, ...], build) -> PlantedBug:
+    marks = ("read", "write", "signal")
+    return PlantedBug(
+        name, title, build, "global", words, marks, _mail, lambda a: NUMBERS, grid=(2, 1, 1)
+    )
+
+
+PLANTED = [
+    shared(
+        "one_lane_arrives_for_all",
+        "all lanes store, and one lane arrives without bar.warp.sync",
+        ("reads shared memory that lanes 1-31 of another warp have written", OWN, MISSING),
+        lambda bug: arrival("" if bug else TOGETHER),
+    ),
+    shared(
+        "half_a_warp_arrives_for_all",
+        "all lanes store, and half of them arrive (right: all lanes arrive)",
+        ("lanes 16-31 of another warp have written", "the mbarrier.arrive of lanes 0-15 releases"),
+        lambda bug: arrival("", 16 if bug else 32),
+    ),
+    shared(
+        "elected_lane_arrives_for_all",
+        "all lanes store, and one arrives after elect.sync, which orders no memory",
+        ("race (portability)", OWN, "met at a .sync in between, which orders no memory"),
+        lambda bug: arrival(ELECT if bug else TOGETHER + ELECT),
+    ),
+    shared(
+        "one_lane_waits_for_none",
+        "one lane arrives for all (right: all have arrived at another mbarrier, and waited for it)",
+        ("lanes 1-31 of another warp have written", OWN, MISSING),
+        lambda bug: arrival(
+            "", every="" if bug else f"mbarrier.arrive.shared::cta.b64 _, [%r1+{EMPTY}];"
+        ),
+    ),
+    PlantedBug(
+        "one_lane_gives_back_for_all",
+        "all lanes read a buffer, and one gives it back (right: after a vote, all have read)",
+        lambda bug: given_back("" if bug else VOTE),
+        "race",
+        (
+            "race (portability)",
+            "writes shared memory that lanes 1-31 of another warp have read",
+            OWN,
+        ),
+        ("read", "write", "arrive"),
+        ints(64),
+        lambda a: torch.cat([NUMBERS, torch.zeros(32, dtype=torch.int32)]),
+    ),
+    flagged(
+        "one_lane_sets_the_flag_for_all",
+        "all lanes write global memory, and one sets the flag without bar.warp.sync",
+        ("reads global memory that lanes 1-31 of another warp have written", OWN, MISSING),
+        lambda bug: flag("" if bug else TOGETHER, RELEASE),
+    ),
+    flagged(
+        "every_lane_fences_and_one_signals",
+        "each lane's fence stands before a relaxed flag of one lane, without bar.warp.sync",
+        ("lanes 1-31 of another warp have written", OWN, MISSING),
+        lambda bug: flag("" if bug else TOGETHER, RELAXED, GPU_FENCE),
+    ),
+]
