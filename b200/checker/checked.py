@@ -19,6 +19,7 @@ from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
 from b200.checker.observer import Observer
+from b200.checker.other_queues import Beside
 from b200.chip.describe import mnemonic
 from b200.chip.fragment import Fragment
 from b200.chip.launch import Launch
@@ -59,6 +60,7 @@ class Checked(Machine):
         # Allocations that are known to be written (unwritten.py).
         self.whole: dict[int, Region] = {}
         self.in_flight = InFlight()  # what may still run when a dependent launch starts
+        self.beside: Beside | None = None  # set by the host where there are several queues
         # (kernel, grid, block, cluster, bytes of shared memory) -> what a later launch may follow
         self.traces: dict[tuple, Traces] = {}
 
@@ -80,6 +82,8 @@ class Checked(Machine):
             raise self._with_findings(error) from None
         finally:
             self.in_flight = dependence.after() if dependence is not None else InFlight()
+            if self.beside is not None and dependence is not None:
+                self.beside.footprint = dependence.kept
         if self.observer.unwritten.reads:
             self._look_at_unwritten(code, grid, block, cluster, dynamic_smem, params)
         if partly_written.suspicious(self.observer):
@@ -175,9 +179,10 @@ class Checked(Machine):
         before = self.in_flight if self.dependent else InFlight()
         opcodes = {op.ins.opcode for block in code.structure for op in block.ops}
         lets_start = "griddepcontrol.launch_dependents" in opcodes
-        if not lets_start and not before.early and not before.late:
+        beside = self.beside
+        if not lets_start and not before.early and not before.late and beside is None:
             return None
-        return DependentLaunch(before, code.kernel.name, lets_start)
+        return DependentLaunch(before, code.kernel.name, lets_start, beside)
 
     def _incomplete(self) -> list[str]:
         """The parts of the launch that no rule looked at, a line each."""

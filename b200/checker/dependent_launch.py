@@ -21,6 +21,8 @@ import numpy as np
 
 from b200 import sparse
 from b200.checker import naming as words
+from b200.checker import other_queues
+from b200.checker.other_queues import Beside
 from b200.checker.vector_clocks import HB, Agent
 from b200.chip.copies.tma import TensorBoxes
 from b200.chip.state import Region
@@ -88,15 +90,17 @@ class InFlight:
 
 class DependentLaunch:
     """The rule for one launch. before: the grids that may still run while it runs. kept: the
-    launch's own footprint, None if it lets no dependents start before it ends. observer: set by
-    the machine.
+    launch's own footprint, None if it lets no dependents start before it ends. beside: launches of
+    other queues, None where there is one queue. observer: set by the machine.
     """
 
     observer: Any
 
-    def __init__(self, before: InFlight, kernel: str, lets_start: bool):
-        self.before = before
-        self.kept = Footprint(kernel) if lets_start else None
+    def __init__(
+        self, before: InFlight, kernel: str, lets_start: bool, beside: Beside | None = None
+    ):
+        self.before, self.beside = before, beside
+        self.kept = Footprint(kernel) if lets_start or beside is not None else None
         self.behind: set[Agent] = set()
         self.waits: dict[object, list[tuple[int, int]]] = {}  # cluster -> component, step
         self.started = self.started_first = False  # dependents; before any wait of the warp
@@ -156,12 +160,23 @@ class DependentLaunch:
             self.lanes(agent, rows, nbytes, write, ins)
 
     def _access(self, agent: Agent, region: Region, index, write: bool, ins: Instr):
+        if self.beside is not None:
+            self._other_queues(self.beside, agent, region, index, write, ins)
         waited = self._is_behind(agent)
         for footprint in self.before.late if waited else self.before.early:
             for old, how in footprint.conflicts(region, index, write):
                 self._tell(agent, region, ins, write, footprint, old, how, waited)
         if self.kept is not None:
             self.kept.add(region, index, write, ins)
+
+    def _other_queues(self, beside: Beside, agent, region: Region, index, write: bool, ins: Instr):
+        for queue, footprint in beside.earlier:
+            for old, how in footprint.conflicts(region, index, write):
+                if not other_queues.commute(ins, old):
+                    queues = beside.queue, queue
+                    other_queues.tell(
+                        self.observer, agent, region, ins, write, queues, footprint.kernel, old, how
+                    )
 
     def _tell(
         self, agent, region: Region, ins, write: bool, footprint, old, how: str, waited: bool

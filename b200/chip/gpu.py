@@ -136,7 +136,12 @@ class Gpu:
 
         opcodes = (getattr(item, "opcode", "") for item in kernel.body)
         prints_or_depends = ("call.vprintf", "griddepcontrol")
-        if self.dependent or any(opcode.startswith(prints_or_depends) for opcode in opcodes):
+        several = getattr(self.machine, "beside", None) is not None  # queues
+        if (
+            self.dependent
+            or several
+            or any(opcode.startswith(prints_or_depends) for opcode in opcodes)
+        ):
             return carry_out()
         key = (self.machine, id(code), grid, block, cluster, smem, params, self.cooperative)
         return self.repeated.run(key, carry_out)

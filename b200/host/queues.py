@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
 HOST = -1  # the program itself, as one that waits
 DEFAULT = 0  # the legacy default queue
@@ -27,19 +28,57 @@ class Queues:
         self._events: dict[int, dict[int, int]] = {}
         self._non_blocking: set[int] = set()
         self._recorded_on: dict[int, int] = {}  # event -> queue
+        self._made: set[int] = set()
+        # queue -> number of a launch -> what it has accessed
+        self._footprints: dict[int, dict[int, Any]] = defaultdict(dict)
         self.follows: Callable[[int, int], None] = lambda queue, other: None
 
     def made(self, queue: int, non_blocking: bool) -> None:
+        self._made.add(queue)
         if non_blocking:
             self._non_blocking.add(queue)
 
     def launched(self, queue: int, kernel: str) -> None:
         queue = _SAME.get(queue, queue)
         self._learn(queue, self._known[HOST])
+        self._legacy(queue)
         self._launched[queue].append(kernel)
         self._known[queue][queue] = len(self._launched[queue])
 
+    def _legacy(self, queue: int) -> None:
+        """The order between the default queue and those that were not made non-blocking."""
+        if queue == DEFAULT:
+            for other in [*self._launched]:
+                if other not in self._non_blocking and other != DEFAULT:
+                    self._learn(DEFAULT, self._known[other])
+        elif queue not in self._non_blocking and queue != HOST:
+            self._learn(queue, self._known[DEFAULT])
+
+    @property
+    def several(self) -> bool:
+        """Whether the program has queues beside the default one."""
+        return bool(self._made) or len(self._launched) > 1
+
+    def unordered(self, queue: int) -> list[tuple[int, Any]]:
+        """(queue, footprint) of launches that the latest launch of `queue` is not ordered after."""
+        queue = _SAME.get(queue, queue)
+        known, done = self._known[queue], self._known[HOST]
+        found = []
+        for other, footprints in self._footprints.items():
+            for number in [n for n in footprints if n <= done.get(other, 0)]:
+                del footprints[number]  # whatever is launched later comes after it
+            if other != queue:
+                late = (f for n, f in footprints.items() if n > known.get(other, 0))
+                found += [(other, footprint) for footprint in late]
+        return found
+
+    def keep(self, queue: int, footprint: Any) -> None:
+        """Keep what the latest launch of a queue has accessed."""
+        queue = _SAME.get(queue, queue)
+        self._footprints[queue][len(self._launched[queue])] = footprint
+
     def recorded(self, event: int, queue: int) -> None:
+        self._legacy(_SAME.get(queue, queue))
         self._events[event] = dict(self._known[_SAME.get(queue, queue)])
         self._recorded_on[event] = queue
 
@@ -51,6 +90,7 @@ class Queues:
 
     def joins(self, queue: int, other: int) -> None:
         """A queue, or HOST, waits for all that another has so far."""
+        self._legacy(_SAME.get(other, other))
         self._learn(_SAME.get(queue, queue), self._known[_SAME.get(other, other)])
         self.follows(queue, other)
 

@@ -9,8 +9,10 @@ import ctypes
 import struct
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 from b200.checker.finding import Finding
+from b200.checker.other_queues import Beside
 from b200.chip.gpu import Gpu
 from b200.errors import EmulatorError
 from b200.host.captures import Capture, Work
@@ -156,12 +158,25 @@ class Runtime:
             return
         if queue is not None:
             self.queues.launched(queue, launch[1])
-        done = self.gpu.launch(*launch)
+        done = self._carry_out(launch, queue)
         if capture is not None and queue is not None:
             capture.missed(done, queue)
         mismatched, self.mismatched = self.mismatched, []
         if done.findings is not None:
             done.findings.extend(mismatched)
+
+    def _carry_out(self, launch: tuple, queue: int | None):
+        """A launch, checked against those of other queues that it is not ordered after."""
+        machine: Any = getattr(self.gpu, "machine", None)
+        if queue is None or not self.queues.several or not hasattr(machine, "beside"):
+            return self.gpu.launch(*launch)
+        beside = machine.beside = Beside(queue, self.queues.unordered(queue))
+        try:
+            return self.gpu.launch(*launch)
+        finally:
+            machine.beside = None
+            if beside.footprint is not None:
+                self.queues.keep(queue, beside.footprint)
 
     def put(self, work: Work, queue: int) -> None:
         """Put what a graph does into a queue: carry it out, or record it as part of another."""

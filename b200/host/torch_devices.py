@@ -39,6 +39,7 @@ from torch.utils._pytree import tree_map_only
 from b200.errors import EmulatorError
 from b200.host.aligned_storage import ALIGNMENT, align
 from b200.host.device_arguments import DEVICE, names_cuda
+from b200.host.host_reads import READS, host_reads
 
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2  # DLDeviceType kDLCPU, kDLCUDA, of dlpack.h
 
@@ -119,6 +120,8 @@ class CudaTensor(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if func in READS:
+            host_reads()
         special = _SPECIAL.get(func)
         if special is not None:
             return special(*args, **kwargs)
@@ -208,6 +211,8 @@ def move(self, *args, **kwargs) -> torch.Tensor:
             result = result.clone()
     if there:
         return self if result is self and here else mark(result)
+    if here and not kwargs.get("non_blocking"):
+        host_reads()
     return as_cpu(result)
 
 

@@ -12,6 +12,7 @@ import torch
 
 from b200.host.device_arguments import DEVICE, about_device, check_device
 from b200.host.event_clock import Clock
+from b200.host.host_reads import when_host_reads
 from b200.host.queues import HOST, Queues
 from b200.host.runtime import Runtime
 
@@ -21,6 +22,7 @@ def functions(runtime: Runtime) -> dict[str, Any]:
     queues = _CurrentQueue()
     context = _queue_context(queues)
     Stream.queues = runtime.queues
+    when_host_reads(lambda: runtime.queues.joins(HOST, queues.current.cuda_stream))
 
     def current(device=None):
         check_device(device)
@@ -82,6 +84,7 @@ class Stream:
         return 0, self.cuda_stream
 
     def query(self) -> bool:
+        self.synchronize()
         return True
 
     def synchronize(self) -> None:
@@ -165,6 +168,7 @@ def event_type(clock: Clock, waits: Queues, current: Callable[[], Any]) -> type:
             waits.waits((stream or current()).cuda_stream, id(self))
 
         def query(self) -> bool:
+            self.synchronize()
             return True
 
         def synchronize(self) -> None:

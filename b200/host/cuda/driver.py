@@ -253,6 +253,8 @@ class Driver:
     def copy(self, to: int, source: int, nbytes: int, queue: int, out: int) -> None:
         """Write to `out` whether the copy became part of a graph; else C++ carries it out."""
         _check_pointers(nbytes, to, source)
+        if queue == DEFAULT:  # where the host waits for a copy that is not asynchronous
+            self.runtime.queues.joins(HOST, DEFAULT)
         work = HostWork(COPY, lambda: ctypes.memmove(to, source, nbytes))
         _poke(out, "<Q", self.runtime.records(work, queue))
 

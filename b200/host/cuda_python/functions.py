@@ -28,7 +28,7 @@ from b200.host.cuda_python.kernels import RESULTS, Kernels
 from b200.host.device_attributes import device_attribute
 from b200.host.event_clock import Clock
 from b200.host.imports import when_imported
-from b200.host.queues import HOST, Queues
+from b200.host.queues import DEFAULT, HOST, Queues
 from b200.host.refusals import Refused, missing, missing_class
 
 CONTEXT = 1  # handle of the one context
@@ -97,6 +97,12 @@ class _State:
         if way.startswith("D"):
             self.on_device(source, size, "a copy from it")
         ctypes.memmove(address_of(to), address_of(source), int(size))
+
+    def copy(self, to: Any, source: Any, size: int, way: str, *queue: Any) -> None:
+        """A copy for which the host waits where it has no queue."""
+        if not queue:
+            self.runtime.queues.joins(HOST, DEFAULT)
+        self.move(to, source, size, way)
 
     def fill(self, to: Any, value: int, count: int, width: int) -> None:
         """`count` elements of `width` bytes."""
@@ -264,7 +270,7 @@ class _Driver(_Module):
             "cuEventRecord": self.does(self.record),
             "cuEventElapsedTime": self.makes(self.elapsed),
             "cuEventDestroy": self.does(lambda event: state.events.pop(int(event), None)),
-            "cuMemcpy": self.does(lambda to, source, size: state.move(to, source, size, "")),
+            "cuMemcpy": self.does(lambda to, source, size: state.copy(to, source, size, "")),
         }
         names |= self.all(state.graph_functions("cu", d.CUgraph, d.CUgraphNode, d.CUgraphExec))
         reserve, release = state.modules.reserve, state.modules.release
@@ -291,7 +297,9 @@ class _Driver(_Module):
             fill = self.does(lambda to, value, n, *_queue, w=width: state.fill(to, value, n, w))
             names[f"cuMemsetD{bits}"] = names[f"cuMemsetD{bits}Async"] = fill
         for way in ("HtoD", "DtoH", "DtoD"):
-            move = self.does(lambda to, source, n, *_queue, w=way: state.move(to, source, n, w))
+            move = self.does(
+                lambda to, source, n, *queue, w=way: state.copy(to, source, n, w, *queue)
+            )
             names[f"cuMemcpy{way}"] = names[f"cuMemcpy{way}Async"] = move
         return names
 
@@ -344,8 +352,8 @@ class _CudaRuntime(_Module):
                 lambda to, value, n, *_queue: state.fill(to, value, n, 1)
             )
             names[f"cudaMemcpy{suffix}"] = self.does(
-                lambda to, source, size, kind, *_queue: state.move(
-                    to, source, size, _WAYS[int(kind)]
+                lambda to, source, size, kind, *queue: state.copy(
+                    to, source, size, _WAYS[int(kind)], *queue
                 )
             )
         return names

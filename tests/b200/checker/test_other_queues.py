@@ -1,0 +1,152 @@
+"""Launches of two queues that nothing orders race as two warps do (b200/checker/other_queues.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import b200
+from b200.chip.gpu import Gpu, pack
+from b200.host.queues import DEFAULT, HOST
+from b200.host.runtime import Runtime
+from b200.program.parse import parse
+from tests.b200.checker.checks_page import unexplained
+from tests.planted_bugs.case import Source
+from tests.planted_bugs.cta import start, store_own
+
+A, B, BLOCKING = 0x1010, 0x1020, 0x1030
+
+
+def writes() -> Source:
+    k = start(32)
+    store_own(k, "%r0")
+    return k
+
+
+def reads() -> Source:
+    k = start(32, ".param .u64 of, .param .u64 out")
+    k("shl.b32 %r5, %r0, 2;")
+    k("cvt.u64.u32 %rd5, %r5;")
+    k("add.u64 %rd6, %rd0, %rd5;")
+    k("ld.global.u32 %r6, [%rd6];", "read")
+    store_own(k, "%r6", "%rd1")
+    return k
+
+
+def adds() -> Source:
+    k = start(32)
+    k("red.global.add.u32 [%rd0], %r0;")
+    return k
+
+
+class Program:
+    """A host program over three queues."""
+
+    def __init__(self):
+        self.runtime = Runtime(Gpu())
+        self.runtime.gpu.machine = b200.machine(self.runtime.gpu.memory, True)
+        self.queues = self.runtime.queues
+        for queue in (A, B):
+            self.queues.made(queue, non_blocking=True)
+        self.queues.made(BLOCKING, non_blocking=False)
+        self.data, self.out, self.other = (torch.zeros(64, dtype=torch.int32) for _ in range(3))
+        self.kernels = {k.__name__: parse(k().text(k.__name__)) for k in (writes, reads, adds)}
+
+    def launch(self, name: str, queue: int, *args: torch.Tensor):
+        program = self.kernels[name]
+        params = pack(program.kernels[name], args)
+        one = (1, 1, 1)
+        self.runtime.launch(
+            (program, name, one, (32, 1, 1), one, 1024, params, False, False), queue
+        )
+
+    def write(self, queue: int):
+        self.launch("writes", queue, self.data)
+
+    def read(self, queue: int):
+        self.launch("reads", queue, self.data, self.out)
+
+    @property
+    def findings(self):
+        return [f for launch in self.runtime.gpu.launches for f in launch.findings or ()]
+
+
+def test_a_reader_in_another_queue_is_named():
+    program = Program()
+    program.write(A)
+    program.read(B)
+    (found,) = program.findings
+    assert "read that writes, a launch of another queue, writes, with no event" in found.diagnosis
+    assert (found.loc, found.other) == ("reads.ptx:10", "writes.ptx:8")
+    assert f"records after writes and queue {B:#x} waits for" in str(found)
+    assert unexplained(program.findings) == []
+
+
+def test_a_writer_behind_a_reader_is_named():
+    program = Program()
+    program.read(A)
+    program.write(B)
+    (found,) = program.findings
+    assert "written that reads, a launch of another queue, reads" in found.diagnosis
+
+
+def event(queues):
+    queues.recorded(1, A)
+    queues.waits(B, 1)
+
+
+ORDERS: dict[str, Callable] = {
+    "event": event,
+    "wait_stream": lambda queues: queues.joins(B, A),
+    "the host waits for the queue": lambda queues: queues.joins(HOST, A),
+    "the host waits for all": lambda queues: queues.finished(),
+}
+
+
+@pytest.mark.parametrize("how", ORDERS)
+def test_what_is_ordered_is_clean(how):
+    program = Program()
+    program.write(A)
+    ORDERS[how](program.queues)
+    program.read(B)
+    assert program.findings == []
+
+
+def test_an_event_before_the_launch_orders_nothing():
+    program = Program()
+    event(program.queues)
+    program.write(A)
+    program.queues.waits(B, 1)
+    program.read(B)
+    assert len(program.findings) == 1
+
+
+def test_the_default_queue_orders_those_that_block():
+    """And hands on the order of one to the next."""
+    program = Program()
+    program.write(BLOCKING)
+    program.launch("writes", DEFAULT, program.other)
+    program.read(BLOCKING)
+    assert program.findings == []
+    program.write(DEFAULT)
+    program.read(A)
+    assert len(program.findings) == 2  # the data, and what both readers write
+
+
+def test_one_queue_and_memory_of_its_own_are_clean():
+    program = Program()
+    program.write(A)
+    program.read(A)
+    program.launch("writes", B, program.other)
+    assert program.findings == []
+
+
+def test_atomics_of_two_queues_may_meet():
+    program = Program()
+    program.launch("adds", A, program.data)
+    program.launch("adds", B, program.data)
+    assert program.findings == []
+    program.write(B)
+    assert len(program.findings) == 1
