@@ -5,6 +5,10 @@ is again what it was, and the wait takes the phase that it waits for as not over
 that next phase must come after the wait. This run has looked in time; another may not. The rule
 holds every wait that has passed against what the arrivals of the next phase know.
 
+Where another warp that waits for the same phase leads, the next phase comes after that one's wait.
+The slow warp must then fall back by a whole phase. The first kernels of CUTLASS' tutorials, in
+which all warps wait and one issues, rely on it that none does. That is a portability remark.
+
 A stage that somebody forgets to wait for lets other waits be overtaken, too. So the rule speaks
 only where no other error was found: the first cause is said, and said alone.
 """
@@ -14,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from b200.checker import naming as words
-from b200.checker.finding import ERROR
+from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.vector_clocks import ORDER
 
 if TYPE_CHECKING:
@@ -23,8 +27,8 @@ if TYPE_CHECKING:
 
 
 class Overtaken:
-    """The rule for one launch. seen: (wait, what completes the next phase) -> (mbarrier, warp) of
-    the first one.
+    """The rule for one launch. seen: (wait, what completes the next phase) -> (mbarrier, warp,
+    whether another one leads) of the first one, or of the first that nobody leads.
     """
 
     def __init__(self, observer: Observer):
@@ -35,24 +39,30 @@ class Overtaken:
         """A phase of the mbarrier is over, by instruction `last`. Each warp that waited for the
         phase before must have looked first.
         """
-        known = barrier.passed[ORDER]
+        known, late = barrier.passed[ORDER], []
         for agent, (epoch, ins) in barrier.looks.items():
             if agent.component >= known.size or known[agent.component] < epoch:
-                self.seen.setdefault((ins, last), (barrier, agent))
+                late.append((agent, ins))
+        led = len(late) < len(barrier.looks)
+        for agent, ins in late:
+            before = self.seen.get((ins, last))
+            if before is None or before[2] and not led:
+                self.seen[ins, last] = barrier, agent, led
         barrier.looks.clear()
 
     def finish(self) -> None:
         """Report what was seen so far."""
         if not any(finding.severity == ERROR for finding in self.observer.findings):
-            for (ins, last), (barrier, agent) in self.seen.items():
-                self._tell(barrier, agent, ins, last)
+            for (ins, last), (barrier, agent, led) in self.seen.items():
+                self._tell(barrier, agent, ins, last, led)
         self.seen.clear()
 
-    def _tell(self, barrier: Barrier, agent, ins, last) -> None:
+    def _tell(self, barrier: Barrier, agent, ins, last, led: bool) -> None:
+        by = ", by a warp that falls a phase behind another one that waits" if led else ""
         self.observer.found(
             "protocol",
             "a wait may be overtaken: the phase after the one that it waits for may be over before "
-            "it looks",
+            f"it looks{by}",
             (
                 f"this access: {words.line(ins)}, by {words.name(agent)}",
                 f"it is {barrier.name()}, initialised with count {barrier.object.expected} at "
@@ -64,4 +74,5 @@ class Overtaken:
             ),
             ins,
             last,
+            PORTABILITY if led else ERROR,
         )

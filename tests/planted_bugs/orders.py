@@ -70,9 +70,10 @@ def memory_first(bug: bool) -> Source:
     return k
 
 
-def overtaken(bug: bool) -> Source:
+def overtaken(bug: bool, leads: bool = False) -> Source:
     """Warp 0 waits for a phase of a barrier that warp 1 completes. The end of the chain that warp 1
-    begins then completes the next phase: after warp 0's answer, or as soon as it is there.
+    begins then completes the next phase: after warp 0's answer, or as soon as it is there. leads:
+    it has waited for the first phase, too.
     """
     k = start(32 * (HOPS + 3))
     all_mbarriers(k)
@@ -87,6 +88,8 @@ def overtaken(bug: bool) -> Source:
         k(f"mbarrier.arrive.shared::cta.b64 _, [{BEGIN}];")
 
     def second():
+        if leads:
+            k.wait(f"%r1+{SHARED}", 0)
         k.wait(LAST, 0)
         if not bug:
             k.wait(f"%r1+{ANSWER}", 0)

@@ -7,7 +7,11 @@ import torch
 from tests.planted_bugs.case import PlantedBug, Source
 from tests.planted_bugs.cta import ints, start, store_own
 from tests.planted_bugs.orders import THREADS as CHAIN
-from tests.planted_bugs.orders import numbers, overtaken, overtaken_in_the_peer
+from tests.planted_bugs.orders import (
+    numbers,
+    overtaken,
+    overtaken_in_the_peer,
+)
 
 THREADS = 64
 
@@ -192,6 +196,16 @@ PLANTED = [
         overtaken,
         "protocol",
         ("a wait may be overtaken", "an arrival by each warp that waits"),
+        ("wait", "second"),
+        ints(CHAIN),
+        numbers(CHAIN),
+    ),
+    PlantedBug(
+        "wait_overtaken_by_the_leader",
+        "two warps wait for a phase, and one of them completes the next as soon as it has",
+        lambda bug: overtaken(bug, leads=True),
+        "protocol",
+        ("protocol (portability)", "by a warp that falls a phase behind another one that waits"),
         ("wait", "second"),
         ints(CHAIN),
         numbers(CHAIN),
