@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from b200.chip.fragment import ClusterBarrier
+from b200.chip.hang_bytes import announced_and_brought, wrong_bytes
 from b200.chip.hang_order import holders, not_arrived, rank
 from b200.chip.memory.loads_stores import space_of
 from b200.chip.polls import Poll
@@ -188,7 +189,7 @@ def _mbarrier(machine, b: MBarrier, fragments) -> Cause:
     name = b.place() if named else f"mbarrier at {b.offset:#x}"
     facts = (f"{WAITED_FOR} {_where(machine, fragments[0])}",)
     if b.pending == 0 and b.tx != 0 or b.tx < 0 and b.pending == b.expected:
-        return Cause(name, _wrong_bytes(b), (*facts, *_bytes(machine, b)))
+        return Cause(name, wrong_bytes(b), (*facts, *announced_and_brought(machine, b)))
     if b.init_by and b.init_by[2]:
         facts += (f"initialised with count {b.expected} at {b.init_by[2]}",)
     if 0 < b.pending < b.expected:
@@ -215,46 +216,9 @@ def _mbarrier(machine, b: MBarrier, fragments) -> Cause:
     return Cause(name, "nobody has arrived for this phase", facts, hints)
 
 
-def _wrong_bytes(b: MBarrier) -> str:
-    """Why the bytes of a phase never add up."""
-    if b.pending == 0 and b.tx > 0:
-        return (
-            "more bytes were announced by expect_tx than the copies of the phase bring, "
-            f"{b.tx} too many"
-        )
-    if b.pending == 0:
-        return (
-            f"the copies of the phase bring more bytes than expect_tx announced, {-b.tx} too many"
-        )
-    return (
-        f"copies have brought {-b.tx} bytes that no expect_tx announced in this phase: an "
-        "expect_tx is missing or too small, so an earlier phase ended before all its bytes were "
-        "there"
-    )
-
-
 def _arrivers(b: MBarrier) -> str:
     found = dict.fromkeys(str(who[2] or who[1]) for who in b.arrivals if who)
     return ", ".join(list(found)[-3:]) or "unknown"
-
-
-def _bytes(machine, b: MBarrier) -> tuple[str, ...]:
-    """What was announced and brought last, a line each."""
-    history = machine.barrier_history(b)
-    if history is None:
-        return ()
-    return (
-        f"announced: {_sums(history.announced) or 'nothing'}",
-        f"brought: {_sums(history.brought) or 'nothing'}",
-    )
-
-
-def _sums(steps) -> str:
-    """ "16384 + 2048 bytes at FILE:3": bytes in the order in which they came, by the line."""
-    found: dict[str, list[str]] = {}
-    for ins, nbytes in steps[-4:]:
-        found.setdefault(str(ins.loc), []).append(str(nbytes))
-    return ", ".join(f"{' + '.join(parts)} bytes at {loc}" for loc, parts in found.items())
 
 
 def _named(machine, bar: NamedBarrier, fragments) -> Cause:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tests.planted_bugs.case import PlantedBug, Source
+from tests.planted_bugs.clusters import cluster_start, cluster_sync, mbarriers, store_ranked
 from tests.planted_bugs.cta import ints, start, store_own
 from tests.planted_bugs.orders import THREADS as CHAIN
 from tests.planted_bugs.orders import (
@@ -112,7 +113,45 @@ def threads(args) -> torch.Tensor:
     return torch.arange(THREADS, dtype=torch.int32)
 
 
+def ranks_disagree(bug: bool) -> Source:
+    """Both CTAs expect 128 bytes, which CTA 0 loads for both; with the bug for itself alone."""
+    k = cluster_start(32, ".param .u64 source, .param .u64 out")
+    k("mov.u64 %rd7, %rd0;")
+    k("mov.u64 %rd0, %rd1;")
+    mbarriers(k, 1, 1024)
+    cluster_sync(k)
+    k("setp.eq.u32 %p4, %r50, 0;")
+    k("mov.b16 %h1, 3;")
+    load = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+
+    def fetch():
+        k("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+1024], 128;", "expect")
+        if bug:
+            k(f"@%p4 {load} [%r1], [%rd7], 128, [%r1+1024];", "load")
+        else:
+            k(f"@%p4 {load}.multicast::cluster [%r1], [%rd7], 128, [%r1+1024], %h1;", "load")
+
+    k.only(0, fetch)
+    k.wait("%r1+1024", 0, "wait")
+    k("ld.shared.u32 %r5, [%r3];")
+    store_ranked(k, "%r5")
+    cluster_sync(k)
+    return k
+
+
 PLANTED = [
+    PlantedBug(
+        "ranks_disagree",
+        "a CTA expects bytes that the other one loads for itself only",
+        ranks_disagree,
+        "deadlock",
+        ("CTA rank 0 has its own mbarrier there: brought 128 bytes", "not to rank 1"),
+        ("expect", "load", "wait"),
+        lambda: [torch.arange(32, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)],
+        lambda a: a[0].repeat(2),
+        grid=(2, 1, 1),
+        cluster=(2, 1, 1),
+    ),
     copied(
         "copy_without_expect",
         "a bulk copy completes on an mbarrier without expect_tx",
