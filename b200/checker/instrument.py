@@ -88,7 +88,8 @@ def _has_steps(ins: Instr) -> bool:
     for words, make in WRAPPERS:
         if ins.mods[: len(words)] == words:
             unseen = ins.mods[0] in ("ld", "ldu", "st") and ins.has(*UNSEEN)
-            return make is None or unseen or look_of(make, ins) is not None
+            stepless = make is None or make is sync.meets
+            return stepless or unseen or look_of(make, ins) is not None
     return True
 
 

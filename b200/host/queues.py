@@ -12,6 +12,7 @@ from typing import Any
 
 HOST = -1  # the program itself, as one that waits
 DEFAULT = 0  # the legacy default queue
+KEPT = 64  # launches of a queue whose accesses are remembered
 _SAME = {1: DEFAULT}  # cudaStreamLegacy
 
 
@@ -75,7 +76,10 @@ class Queues:
     def keep(self, queue: int, footprint: Any) -> None:
         """Keep what the latest launch of a queue has accessed."""
         queue = _SAME.get(queue, queue)
-        self._footprints[queue][len(self._launched[queue])] = footprint
+        kept = self._footprints[queue]
+        kept[len(self._launched[queue])] = footprint
+        if len(kept) > KEPT:
+            del kept[next(iter(kept))]
 
     def recorded(self, event: int, queue: int) -> None:
         self._legacy(_SAME.get(queue, queue))
