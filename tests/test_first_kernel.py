@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -15,6 +16,8 @@ PAGE = ROOT / "docs" / "first-kernel.md"
 BLOCK = re.compile(r"^```\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)^```", re.DOTALL | re.MULTILINE)
 CASES = [(found["command"], found["output"]) for found in BLOCK.finditer(PAGE.read_text())]
 LEFT_OUT = "..."
+STEPS = ("gemm_mended.py", "steps/gemm_1.py", "steps/gemm_2.py", "gemm_fast.py")
+VERSIONS_APART = 0.03  # of a modelled time, between the PTX of two versions of the CuTe DSL
 
 
 def plain(text: str) -> list[str]:
@@ -57,6 +60,8 @@ def test_the_output_is_what_the_page_shows(command, shown, fork_server):
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600)
     said = "\n".join(plain(done.stdout + done.stderr)) + "\n"
     assert re.fullmatch(pattern(shown), said), f"{said}\nshould be\n{pattern(shown)}"
+    times = printed_times(done.stdout + done.stderr)
+    assert times == pytest.approx(times | printed_times(shown), rel=VERSIONS_APART)
 
 
 def test_the_page_shows_both_kinds_and_both_mends():
@@ -65,6 +70,39 @@ def test_the_page_shows_both_kinds_and_both_mends():
         for name in (f"examples/gemm.{kind}", f"examples/gemm_mended.{kind}"):
             assert name in commands
     assert len(CASES) >= 7
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_each_step_is_right_in_another_order_and_on_all_codes(name, fork_server):
+    command = ["eval.py", "test", "gemm", "--case", "m: 256; n: 256; k: 2048; l: 1"]
+    command += ["--inputs", "full", "--schedule", "random:1", "--device", "emulator"]
+    done = fork_server.run(*command, "--submission", f"docs/examples/{name}", limit=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_steps_lead_from_the_template_to_near_our_kernel(fork_server):
+    """The table's source has today's modelled times, and each step's is below the one before."""
+    files = ["submission.py", *(f"docs/examples/{name}" for name in STEPS)]
+    case = "m: 128; n: 4096; k: 7168; l: 1"
+    command = ["eval.py", "compare", *files, "gemm", "--case", case, "--times", "--json"]
+    done = fork_server.run(*command, "--device", "emulator", limit=300)
+    now = [json.loads(line) for line in done.stdout.splitlines()]
+    source = (ROOT / "docs/results/first-kernel.jsonl").read_text().splitlines()
+    then = [json.loads(line) for line in source]
+    assert [r["submission"] for r in then] == [r["submission"] for r in now]
+    assert {r["status"] for r in then} == {"pass"}
+    for record, printed in zip(now, then):
+        assert record["time_us"] == pytest.approx(printed["time_us"], rel=VERSIONS_APART)
+    ours, *steps = (r["time_us"] for r in now)
+    assert steps == sorted(steps, reverse=True)
+    assert steps[0] > 2 * ours and steps[-1] < 1.3 * ours
+
+
+def printed_times(text: str) -> dict[str, float]:
+    """Modelled us by file, from a table of compare or a line of `b200 run --time`."""
+    rows = re.findall(r"^  (\S+) +(?:timed|pass) +(\d+\.\d+) ", text, re.MULTILINE)
+    rows += re.findall(r"^b200: (\S+), .* modelled (\d+\.\d+) us", text, re.MULTILINE)
+    return {name: float(time) for name, time in rows}
 
 
 def test_what_is_left_out_is_left_out_and_nothing_else():

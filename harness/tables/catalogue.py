@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.studies import ladder
 from harness.studies.evidence import rows
-from harness.tables import beliefs, evidence, h200, markdown, peers, tuning
+from harness.tables import beliefs, evidence, h200, markdown, peers, steps, tuning
 from task import DUAL, PROBLEMS, find_problem
 
 
@@ -337,6 +337,11 @@ PEERS = "; ".join(
     " >> docs/results/compare.jsonl"
     for problem in PROBLEMS.values()
 )
+STEPS = (
+    "python eval.py compare submission.py docs/examples/gemm_mended.py"
+    " docs/examples/steps/gemm_1.py docs/examples/steps/gemm_2.py docs/examples/gemm_fast.py gemm"
+    ' --case "m: 128;n: 4096;k: 7168;l: 1" --json > docs/results/first-kernel.jsonl'
+)
 LADDER = "python eval.py ladder TIMES.csv FOLDER --json docs/results/ladder.jsonl"
 CONTESTS = "; ".join(
     (
@@ -374,6 +379,7 @@ TABLES = {
     "ladder-errors": Table(LADDER, ("ladder.jsonl",), peers.ladder_errors),
     "ladder-ranks": Table(LADDER, ("ladder.jsonl",), peers.ladder_ranks),
     "ladder-steps": Table(LADDER, ("ladder.jsonl",), peers.ladder_steps),
+    "first-kernel-steps": Table(STEPS, ("first-kernel.jsonl",), steps.steps),
     "benchmark": Table(BENCHMARK, ("benchmark.jsonl",), benchmark),
     "benchmark-means": Table(BENCHMARK, ("benchmark.jsonl",), benchmark_means),
     "calibrations": Table(CALIBRATE, CALIBRATED, calibrations),
