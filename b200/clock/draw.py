@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from b200 import pictures
 from b200.clock import profile
 from b200.clock.profile import roles
+from b200.clock.strip import K_TILES, WAITS, WORKS, Row, Strip, strip_of
 from b200.clock.timeline import Timeline
-from b200.program.names import readable
 
-WORKS, WAITS = "a warp works", "a warp waits"
 COLOURS = {
     WORKS: "#5a965a",
-    WAITS: "#dddddd",
+    WAITS: "#e6e6e6",
     "TMA": "#466ebe",
     "shared-memory fill": "#6ea0dc",
     "tensor core": "#c85a3c",
@@ -23,11 +23,10 @@ COLOURS = {
     "tensor memory": "#9664b4",
 }
 OTHER = "#787878"
-ROW_INCHES = 0.24
-
-
-def _line(ins) -> str:
-    return str(ins.loc) if ins.loc else ins.opcode
+GREYS = ("#d0d0d0", "#b4b4b4", "#989898", "#7c7c7c", "#606060", "#444444")  # of waits, by barrier
+WIDTH, ROW_INCHES = 11, 0.24
+NUMBERS_APART = 0.018  # of the axes' width, at least
+TIME = "modelled time since the start of the kernel, us"
 
 
 def write_trace(record: Timeline, path: Path) -> None:
@@ -62,16 +61,16 @@ def write_trace(record: Timeline, path: Path) -> None:
                     "dur": us(record.exits.get((number, warp), end or record.end) - start),
                 }
             )
-    for number, warp, start, end, ins, what in record.spans:
+    for span in record.spans:
         events.append(
             {
                 "ph": "X",
-                "name": f"waits for {what}",
-                "pid": number,
-                "tid": warp,
-                "ts": us(start),
-                "dur": us(end - start),
-                "args": {"line": _line(ins), "ptx": ins.text},
+                "name": f"waits for {span.barrier or span.what}",
+                "pid": span.cta,
+                "tid": span.warp,
+                "ts": us(span.start),
+                "dur": us(span.end - span.start),
+                "args": {"line": span.line, "ptx": span.ins.text},
             }
         )
     tracks: dict[str, int] = {}
@@ -108,80 +107,81 @@ def write_picture(record: Timeline, path: Path, what: str = "") -> None:
     what: the problem, for the title. In an HTML page the mouse shows what each wait is for and at
     which line; the profile stands below. Raises pictures.NoPicture.
     """
-    names = roles(record)
-    units = list(dict.fromkeys(u[1] for u in record.units if u[0] == 0))
-    rows = [f"warp {warp}, {role}" for warp, role in names.items()] + units
-    first = next(cta for cta in record.ctas if cta[0] == 0)
-    figure = pictures.new(11, 1.9 + ROW_INCHES * len(rows))
+    strip = strip_of(record, what)
+    figure = pictures.new(WIDTH, height(strip) + 1.3)
     axes = figure.subplots()
-    hints: dict[str, list[str]] = {}
-
-    def bars(row: int, colour: str, spans: list[tuple[float, float, str]]):
-        """spans: (start, end, what) in clk."""
-        if not spans:
-            return
-        drawn = [(record.us(a), record.us(b - a)) for a, b, _ in spans]
-        face = COLOURS.get(colour, OTHER)
-        made = axes.broken_barh(drawn, (row - 0.36, 0.72), facecolors=face, linewidth=0)
-        gid = f"bars-{row}-{len(hints)}"
-        made.set_gid(gid)
-        hints[gid] = [
-            f"{said}: {record.us(a):.3f} to {record.us(b):.3f} us, {record.us(b - a):.3f} us"
-            for a, b, said in spans
-        ]
-
-    for row, (warp, role) in enumerate(names.items()):
-        waits = [
-            (start, end, f"warp {warp} ({role}) waits for {why} at {_line(ins)}")
-            for number, index, start, end, ins, why in record.spans
-            if number == 0 and index == warp
-        ]
-        until = record.exits.get((0, warp), first[4] or record.end)
-        works = _between([(start, end) for start, end, _ in waits], first[3], until)
-        bars(row, WORKS, [(*span, f"warp {warp} ({role}) works") for span in works])
-        bars(row, WAITS, waits)
-    for row, unit in enumerate(units, len(names)):
-        work = [u[2:] for u in record.units if u[0] == 0 and u[1] == unit]
-        bars(row, unit, [(start, end, f"{unit}: {said}") for start, end, said in work])
-    title = _title(record, first[1], what)
-    heading = pictures.set_title(axes, title, path)
-    axes.set_yticks(range(len(rows)), rows, fontsize=8)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlim(0, record.time_us or 1e-3)
-    axes.set_xlabel("modelled time since the start of the kernel, us")
-    axes.grid(axis="x", color="#cccccc", linewidth=0.5)
-    axes.set_axisbelow(True)
-    _legend(figure, [WORKS, WAITS, *units])
+    hints = draw(axes, strip, strip.time_us)
+    heading = pictures.set_title(axes, strip.title, path)
+    axes.set_xlabel(TIME)
+    legend(figure, [strip])
     pictures.save(figure, path, heading, profile.text(record), hints)
 
 
-def _between(
-    spans: Sequence[tuple[float, float]], begin: float, end: float
-) -> Iterator[tuple[float, float]]:
-    """What of [begin, end] no span covers."""
-    for start, stop in sorted(spans):
-        if start > begin:
-            yield begin, min(start, end)
-        begin = max(begin, stop)
-    if begin < end:
-        yield begin, end
+def height(strip: Strip) -> float:
+    """Inches of a strip's axes."""
+    return 0.6 + ROW_INCHES * len(strip.rows)
 
 
-def _title(record: Timeline, cta: tuple, what: str) -> str:
-    launch = record.launch
-    spread = ""
-    if record.low_us < record.high_us:
-        spread = f" (range {record.low_us:.2f} to {record.high_us:.2f})"
-    lines = [
-        what,
-        f"{readable(launch.kernel)}: modelled {record.time_us:.2f} us{spread} at {record.ghz} GHz",
-        f"CTA {cta} of grid {launch.grid}, cluster {launch.cluster}, block {launch.block}",
-    ]
-    return "\n".join(filter(None, lines))
+def draw(axes: Any, strip: Strip, until: float, prefix: str = "bars") -> dict[str, list[str]]:
+    """Draw a strip, up to a time in us. Returns the words under the mouse, by gid of the bars;
+    the gids begin with `prefix`.
+    """
+    hints: dict[str, list[str]] = {}
+    greys = _greys(strip)
+    known = COLOURS | greys
+    for index, row in enumerate(strip.rows):
+        if row.name == K_TILES:
+            _numbers(axes, index, row, until)
+            continue
+        for kind in dict.fromkeys(bar.kind for bar in row.bars):
+            bars = [bar for bar in row.bars if bar.kind == kind]
+            spans = [(bar.start, bar.end - bar.start) for bar in bars]
+            colour = known.get(kind, OTHER)
+            made = axes.broken_barh(spans, (index - 0.36, 0.72), facecolors=colour, linewidth=0)
+            gid = f"{prefix}-{index}-{len(hints)}"
+            made.set_gid(gid)
+            hints[gid] = [bar.said for bar in bars]
+    axes.set_yticks(range(len(strip.rows)), [row.name for row in strip.rows], fontsize=8)
+    axes.set_ylim(len(strip.rows) - 0.5, -0.5)
+    axes.set_xlim(0, until or 1e-3)
+    axes.grid(axis="x", color="#cccccc", linewidth=0.5)
+    axes.set_axisbelow(True)
+    if greys:
+        place = {"loc": "upper left", "bbox_to_anchor": (1, 1.02), "frameon": False}
+        axes.legend(handles=_patches(greys), fontsize=6.5, **place)
+    return hints
 
 
-def _legend(figure, shown: list[str]):
+def _numbers(axes: Any, index: int, row: Row, until: float) -> None:
+    """The number of each k-tile over its MMAs; where they stand too close, of some of them."""
+    last = -until
+    for number, bar in enumerate(row.bars):
+        middle = (bar.start + bar.end) / 2
+        if middle - last >= until * NUMBERS_APART:
+            axes.text(middle, index, str(number), fontsize=6, ha="center", va="center")
+            last = middle
+
+
+def _greys(strip: Strip) -> dict[str, str]:
+    """A grey for each barrier that its warps wait for, from light to dark."""
+    found = sorted({k for k in _kinds([strip]) if k.startswith("waits for")})
+    return {kind: GREYS[i % len(GREYS)] for i, kind in enumerate(found)}
+
+
+def _kinds(strips: Sequence[Strip]) -> list[str]:
+    """The kinds of bars in strips: WORKS and WAITS first."""
+    found = [b.kind for s in strips for row in s.rows for b in row.bars if row.name != K_TILES]
+    return [kind for kind in dict.fromkeys((WORKS, WAITS, *found)) if kind in found]
+
+
+def _patches(known: Mapping[str, str]) -> list[Any]:
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=COLOURS.get(name, OTHER), label=name) for name in shown]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    return [Patch(color=colour, label=kind) for kind, colour in known.items()]
+
+
+def legend(figure: Any, strips: Sequence[Strip]) -> None:
+    """What the colours mean, below the figure; waits for a barrier stand beside their strip."""
+    shown = [kind for kind in _kinds(strips) if not kind.startswith("waits for")]
+    handles = _patches({kind: COLOURS.get(kind, OTHER) for kind in shown})
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=8, frameon=False)

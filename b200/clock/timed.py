@@ -18,6 +18,7 @@ from b200.chip.launch import Launch
 from b200.chip.meeting import let_others_go
 from b200.chip.operations import Effect
 from b200.chip.state import Cluster, GlobalMemory
+from b200.chip.sync.mbarrier import MBarrier
 from b200.clock.memory_system import Memory, Server
 from b200.clock.options import Options
 from b200.clock.sm import SubCore
@@ -175,14 +176,16 @@ class TimedMachine(Units):
         fragment.woken_by = waitable
         if waitable.time > fragment.time:
             ins = self.code.structure[fragment.pc].ops[0].ins
-            self.stall(
-                fragment, waitable.time, ins, WAITS.get(type(waitable).__name__, "another warp")
-            )
+            what = WAITS.get(type(waitable).__name__, "another warp")
+            barrier = waitable if isinstance(waitable, MBarrier) else None
+            self.stall(fragment, waitable.time, ins, what, barrier)
         self.enqueue(fragment)
 
-    def stall(self, fragment: Fragment, until: float, ins, what: str) -> None:
+    def stall(
+        self, fragment: Fragment, until: float, ins, what: str, barrier: MBarrier | None = None
+    ) -> None:
         """Stop the fragment at an instruction until a time, and record the wait for `what`."""
-        self.record.stalled(fragment, fragment.time, until, ins, what)
+        self.record.stalled(fragment, fragment.time, until, ins, what, barrier)
         fragment.time = until
 
     def core(self, fragment: TimedFragment) -> SubCore:

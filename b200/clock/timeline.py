@@ -6,8 +6,31 @@ Times are kept in clk and handed out in microseconds.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 import numpy as np
+
+from b200.program.module import Instr
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A wait of a warp, in clk. what: for an mbarrier, loads, ...; barrier: its name and place, ""
+    where it is no mbarrier.
+    """
+
+    cta: int
+    warp: int
+    start: float
+    end: float
+    ins: Instr
+    what: str
+    barrier: str
+
+    @property
+    def line(self) -> str:
+        """Where in the source."""
+        return str(self.ins.loc) if self.ins.loc else self.ins.opcode
 
 
 class Timeline:
@@ -20,15 +43,16 @@ class Timeline:
     asked_bytes: written by st to global memory; sent_bytes: of the whole sectors that these touch.
     resumed: whether a CTA had MMAs after it had stored what it read from tensor memory. (MMAs after
     the read alone do not count: a kernel with two products may read one before the other is done.)
-    The rest is for `profile.py` and `draw.py`.
+    The rest is for `profile.py`, `strip.py` and `draw.py`.
     """
 
     def __init__(self, trace: int):
         self.trace = trace
         self.stalls: dict[tuple[int, int], float] = defaultdict(float)
         self.places: dict[tuple[int, int], tuple] = {}
-        self.spans: list[tuple] = []  # (CTA, warp, start, end, instruction, what) of traced CTAs
+        self.spans: list[Wait] = []  # of traced CTAs
         self.units: list[tuple] = []  # (CTA, unit, start, end, what)
+        self.commits: list[tuple[int, int]] = []  # (CTA, how many `units` were there before it)
         self.ctas: list = []
         self.exits: dict[tuple[int, int], float] = {}  # (CTA, warp) of traced CTAs -> its exit
         self.first_issue: dict[int, float] = {}
@@ -62,18 +86,25 @@ class Timeline:
             if cta.traced:
                 self.exits |= {(cta.number, warp.index): warp.end for warp in cta.warps}
 
-    def stalled(self, fragment, start: float, end: float, ins, what: str) -> None:
-        """A warp waited for `what` at an instruction, from `start` to `end`."""
+    def stalled(self, fragment, start: float, end: float, ins, what: str, barrier=None) -> None:
+        """A warp waited for `what` at an instruction, from `start` to `end`; barrier: MBarrier."""
         key = (fragment.index, id(ins))
         self.stalls[key] += end - start
         if key not in self.places:
             self.places[key] = (ins, what)
         if fragment.cta.traced:
-            self.spans.append((fragment.cta.number, fragment.index, start, end, ins, what))
+            place = barrier.place() if barrier is not None else ""
+            number, index = fragment.cta.number, fragment.index
+            self.spans.append(Wait(number, index, start, end, ins, what, place))
 
     def unit(self, cta, name: str, start: float, end: float, what: str) -> None:
         if cta.traced:
             self.units.append((cta.number, name, start, end, what))
+
+    def committed(self, cta) -> None:
+        """A tcgen05.commit behind the MMAs so far."""
+        if cta.traced:
+            self.commits.append((cta.number, len(self.units)))
 
     def loads(self, warp, at: float, source: int, mbarrier: int) -> None:
         """A copy from the tensor or address `source` is issued."""

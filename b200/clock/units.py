@@ -304,6 +304,8 @@ class Units(Accesses, ABC):
         self._take_effect(pipes, start + width, apply)
 
     def _commit(self, commit: Commit, warp, apply: Effect):
+        for cta in commit.members:
+            self.record.committed(cta)
         self.at(max(warp.time, *(cta.sm.pipe.done for cta in commit.members)), apply)
 
     def record_unit(self, name: str, warp, start: float, end: float, ins) -> None:

@@ -194,7 +194,7 @@ def _mbarrier_wait(ins: Instr, run):
             w.woken_by = None
             at = barrier.time + wake - c.mbarrier_try
             if at > w.time:
-                w.machine.stall(w, at, ins, "an mbarrier")
+                w.machine.stall(w, at, ins, "an mbarrier", barrier)
         w.time += c.mbarrier_try
         return done
 

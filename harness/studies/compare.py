@@ -20,12 +20,14 @@ import json
 import math
 import statistics
 import sys
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from b200 import pictures
+from b200.clock.strip import Strip, from_json
 from b200.command_line import UNWRITTEN, unwritable
 from b200.program.names import from_here
 from harness.evaluator import cases, devices
@@ -33,7 +35,8 @@ from harness.evaluator.arguments import TIMEOUT_EMULATED
 from harness.evaluator.case.job import GOOD
 from harness.evaluator.cases import Case, CaseError
 from harness.evaluator.devices import Device
-from harness.studies import confidence, side_by_side
+from harness.studies import compare_picture, confidence, side_by_side
+from harness.studies.quantities import KERNEL_ALONE
 from task import INPUT_KINDS, PROBLEMS, find_problem
 
 INTERRUPTED = 130  # as a shell reports SIGINT
@@ -132,7 +135,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         help=f"seconds that a case may take (default: in the emulator {TIMEOUT_EMULATED:g})",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a result on stdout")
-    parser.add_argument("--plot", metavar="FILE", help="a picture of the times and phases")
+    parser.add_argument("--plot", metavar="FILE", help="a picture: times, phases, timelines")
     arguments = parser.parse_args(argv)
     arguments.files = [name for name in arguments.what if name.endswith(".py")]
     names = [name for name in arguments.what if not name.endswith(".py")]
@@ -175,9 +178,14 @@ def names_of(files: Sequence[str]) -> list[str]:
 
 
 def run(
-    arguments: argparse.Namespace, chosen: Sequence[Case], device: Device
+    arguments: argparse.Namespace,
+    chosen: Sequence[Case],
+    device: Device,
+    folder: Path | None = None,
 ) -> list[list[Result]]:
-    """Results by case, then by submission. Raises CaseError and SetupError."""
+    """Results by case, then by submission. folder: where the emulator puts timelines of the first
+    case (side_by_side.strip_file). Raises CaseError and SetupError.
+    """
     names = names_of(arguments.files)
     results = [[Result(name, case) for name in names] for case in chosen]
 
@@ -187,7 +195,7 @@ def run(
 
     if device.kind == "emulator":
         print(f"compare: {', '.join(names)}", file=sys.stderr, flush=True)
-        for index, records in enumerate(side_by_side.emulated(arguments, chosen, device)):
+        for index, records in enumerate(side_by_side.emulated(arguments, chosen, device, folder)):
             add(index, records)
         return results
     rounds = arguments.rounds if device.kind == "cuda" else 1
@@ -213,7 +221,7 @@ def table(results: Sequence[Sequence[Result]]) -> str:
     for row in results:
         lines += ["", f"{row[0].case.problem.name}: {row[0].case.text}"]
         lines.append(
-            f"  {'submission':{width}}  result  time us   range             ratio  DRAM MB    L2 MB"
+            f"  {'submission':{width}}  result  call us   range             ratio  DRAM MB    L2 MB"
             "  bound by"
         )
         lines += [f"  {_line(result, row[0], width)}" for result in row]
@@ -253,7 +261,8 @@ def _phases(row: Sequence[Result], width: int) -> list[str]:
     names = list(dict.fromkeys(name for _, phases in timed for name, _ in phases or ()))
     if not names:
         return []
-    lines = [f"  us, median over CTAs: {'; '.join(f'({i + 1}) {n}' for i, n in enumerate(names))}"]
+    numbered = "; ".join(f"({i + 1}) {n}" for i, n in enumerate(names))
+    lines = [f"  {KERNEL_ALONE}, us, median over CTAs: {numbered}"]
     for result, phases in timed:
         found = dict(phases or ())
         columns = "  ".join(f"({i + 1}) {found.get(n, 0.0):6.2f}" for i, n in enumerate(names))
@@ -290,57 +299,33 @@ def _means(results: Sequence[Sequence[Result]], width: int) -> list[str]:
     return lines
 
 
-def plot(results: Sequence[Sequence[Result]], path: Path) -> None:
-    """A bar a submission, cases side by side; phases stacked where they are modelled."""
-    count = len(results[0])
-    figure = pictures.new(max(8, 4 + 1.4 * count * len(results)), 6)
-    axes = figure.subplots()
-    names = list(
-        dict.fromkeys(
-            name for row in results for r in row for name, _ in r.records[-1].get("phases") or ()
-        )
-    )
-    labels, seen = [], set()
-    for at, row in enumerate(results):
-        for index, result in enumerate(row):
-            x = at * (count + 1) + index
-            labels.append((x, result.name if result.time_us else f"{result.name}\n(failed)"))
-            _bar(axes, x, result, names, seen)
-    axes.set_xticks([x for x, _ in labels], [label for _, label in labels], rotation=30, ha="right")
-    kind = results[0][0].records[-1].get("kind") or "not timed"
-    whiskers = "fastest to slowest round" if kind == "measured" else "the clock's errors"
-    axes.set_ylabel(f"microseconds a call, {kind}\nblack whiskers: {whiskers}")
-    for at, row in enumerate(results):
-        middle = at * (count + 1) + (count - 1) / 2
-        axes.annotate(
-            row[0].case.text.split("; seed")[0],
-            (middle, 1.01),
-            xycoords=("data", "axes fraction"),
-            ha="center",
-            fontsize="small",
-        )
-    axes.set_xlim(-1, len(results) * (count + 1) - 1)
-    figure.suptitle(results[0][0].case.problem.name)
-    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-    pictures.save(figure, path, f"{results[0][0].case.problem.name}, {kind}")
+def _strips(folder: Path | None, row: Sequence[Result]) -> list[Strip]:
+    """The timelines on the first case, where the emulator wrote them."""
+    found = []
+    for index, result in enumerate(row if folder else ()):
+        if folder and (file := side_by_side.strip_file(folder, index)).is_file():
+            strip = from_json(file.read_text())
+            found.append(replace(strip, title=f"{result.name}: {strip.title}"))
+    return found
 
 
-def _bar(axes: Any, x: int, result: Result, names: Sequence[str], seen: set[str]) -> None:
-    """One submission on one case; `seen` holds what the legend has already."""
-    if result.time_us is None:
-        return
-    phases, bottom = dict(result.records[-1].get("phases") or ()), 0.0
-    parts = [(name, phases.get(name, 0.0), f"C{i}") for i, name in enumerate(names)]
-    rest = result.time_us - sum(phases.values())
-    parts.append(("launch and events" if phases else "time", max(rest, 0.0), "lightgrey"))
-    for name, height, colour in parts:
-        label = None if name in seen else name
-        axes.bar(x, height, bottom=bottom, color=colour, label=label)
-        seen.add(name)
-        bottom += height
-    low, high = result.range_us() or (result.time_us, result.time_us)
-    spread = [[max(result.time_us - low, 0)], [max(high - result.time_us, 0)]]
-    axes.errorbar(x, result.time_us, yerr=spread, color="black", capsize=3)
+def plot(results: Sequence[Sequence[Result]], strips: Sequence[Strip], path: Path) -> None:
+    """Write the picture of `--plot`. Raises NoPicture."""
+    problem, kind = results[0][0].case.problem.name, results[0][0].records[-1].get("kind")
+    rows = {
+        row[0].case.text.split("; seed")[0]: [
+            compare_picture.Timed(
+                result.name,
+                result.time_us,
+                *(result.range_us() or (0.0, 0.0)),
+                ratio(result, row[0]),
+                tuple(map(tuple, result.records[-1].get("phases") or ())),
+            )
+            for result in row
+        ]
+        for row in results
+    }
+    compare_picture.plot(rows, strips, path, problem, kind or "not timed")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -353,7 +338,10 @@ def main(argv: Sequence[str]) -> int:
             pictures.check(Path(arguments.plot))
             if why := unwritable(Path(arguments.plot)):
                 raise CompareError(f"--plot: {why}")
-        results = run(arguments, chosen, device)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name) if arguments.plot else None
+            results = run(arguments, chosen, device, folder)
+            strips = _strips(folder, results[0])
     except (CompareError, CaseError, devices.SetupError, pictures.NoPicture) as error:
         print(f"eval.py compare: {error}", file=sys.stderr)
         return 2
@@ -368,7 +356,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"compare on {device.label}\n{table(results)}")
     try:
         if arguments.plot:
-            plot(results, Path(arguments.plot))
+            plot(results, strips, Path(arguments.plot))
     except pictures.NoPicture as error:
         print(f"eval.py compare: --plot: {error}", file=sys.stderr)
         return UNWRITTEN

@@ -17,13 +17,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness.evaluator import arguments as eval_arguments
 from harness.evaluator import devices
 from harness.evaluator.case.job import Job
+from harness.evaluator.case.modelled import STRIP
 from harness.evaluator.cases import Case, bytes_needed
 from harness.evaluator.devices import Device
 from harness.evaluator.jobs import jobs_of
@@ -34,6 +35,15 @@ from harness.evaluator.report import record
 EVAL = Path(__file__).resolve().parents[2] / "eval.py"
 CHECKER = "the checker found"  # begins the message of a case whose result is right (findings.py)
 Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A submission on a case. plot: where its timeline goes, "" for nowhere."""
+
+    file: str
+    case: Case
+    plot: str
 
 
 def measured(options: argparse.Namespace, file: str, chosen: Sequence[Case]) -> list[Record]:
@@ -47,11 +57,17 @@ def measured(options: argparse.Namespace, file: str, chosen: Sequence[Case]) -> 
     return records
 
 
+def strip_file(folder: Path, index: int) -> Path:
+    """Where `emulated` has the timeline of a submission (b200/clock/strip.py)."""
+    return folder / f"{index}{STRIP}"
+
+
 def emulated(
-    options: argparse.Namespace, chosen: Sequence[Case], device: Device
+    options: argparse.Namespace, chosen: Sequence[Case], device: Device, folder: Path | None = None
 ) -> list[list[Record]]:
     """One list a submission: with --times the modelled times alone, else checked results and times.
-    Raises CaseError and SetupError.
+    folder: where to write the timeline of each submission on the first case. Raises CaseError and
+    SetupError.
     """
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
@@ -61,7 +77,11 @@ def emulated(
     for case in chosen:
         devices.check_memory(case, device)
     devices.start_emulator()
-    work = [(file, case) for file in options.files for case in chosen]
+    work = [
+        _Work(file, case, str(strip_file(folder, i)) if folder and case is chosen[0] else "")
+        for i, file in enumerate(options.files)
+        for case in chosen
+    ]
     mode, checks = ("benchmark", False) if options.times else ("leaderboard", True)
     found = _in_pool(options, work, mode, checks, device)
     if again := objected(found):
@@ -85,32 +105,33 @@ def with_time(verdict: Record, timed: Record) -> Record:
 
 def _in_pool(
     options: argparse.Namespace,
-    work: Sequence[tuple[str, Case]],
+    work: Sequence[_Work],
     mode: str,
     check: bool,
     device: Device,
 ) -> list[Record]:
-    """The records of (submission, case), in their order; the largest cases are run first."""
+    """The records, in the order of `work`; the largest cases are run first."""
     workers, threads = devices.parallel_cases(device, "test", None)
-    order = sorted(range(len(work)), key=lambda i: -bytes_needed(work[i][1]))
-    jobs = [replace(_job(options, *work[i], mode, device, threads), check=check) for i in order]
-    progress = Progress([f"{Path(work[i][0]).name} {work[i][1].text}" for i in order])
+    order = sorted(range(len(work)), key=lambda i: -bytes_needed(work[i].case))
+    jobs = [
+        replace(_job(options, work[i], mode, device, threads), check=check, plot=work[i].plot)
+        for i in order
+    ]
+    progress = Progress([f"{Path(work[i].file).name} {work[i].case.text}" for i in order])
     found: dict[int, Record] = {}
     try:
         with contextlib.closing(Pool(device.method, workers, progress.tick).run(jobs)) as outcomes:
             for i, outcome in zip(order, outcomes):
-                found[i] = record(work[i][1], outcome, device, mode)
+                found[i] = record(work[i].case, outcome, device, mode)
     finally:
         progress.clear()
     return [found[i] for i in range(len(work))]
 
 
-def _job(
-    options: argparse.Namespace, file: str, case: Case, mode: str, device: Device, threads: int
-) -> Job:
+def _job(options: argparse.Namespace, work: _Work, mode: str, device: Device, threads: int) -> Job:
     """What eval.py would tell the process of this case."""
-    told = eval_arguments.parse(_command(mode, options, file, [case]), "")
-    (job,) = jobs_of(told, [case], device, threads)
+    told = eval_arguments.parse(_command(mode, options, work.file, [work.case]), "")
+    (job,) = jobs_of(told, [work.case], device, threads)
     return job
 
 

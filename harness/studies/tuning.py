@@ -40,6 +40,7 @@ from b200.clock import Constants, Options
 from b200.clock.write_back import behind_memset, write_back_us
 from b200.command_line import Parser
 from b200.hardware import SM_COUNT
+from harness.studies.quantities import KERNEL_ALONE
 from harness.tables import tuning
 from submission import Config, GemmShape, Problem
 
@@ -353,12 +354,12 @@ def draw(points: list[dict], path: str) -> None:
     for axes, line in zip(panels, lines):
         along = [p for p in points if p["line"] == line]
         values, times = [p["value"] for p in along], [p["us"] for p in along]
-        axes.plot(values, times, "o-", label="modelled", color="#466ebe")
+        axes.plot(values, times, "o-", label=KERNEL_ALONE, color="#466ebe")
         floors = [p["floor_us"] for p in along]
-        axes.plot(values, floors, "--", label="floor of the model", color="#888888")
+        axes.plot(values, floors, "--", label="its floor", color="#888888")
         spread = f"{min(times):.2f} to {max(times):.2f} us"
         axes.set_title(f"{line}: {spread}", fontsize=10, loc="left")
-        axes.set(xlabel=line.split()[-1], ylabel="modelled us", ylim=(0, None))
+        axes.set(xlabel=line.split()[-1], ylabel=f"{KERNEL_ALONE}, modelled, us", ylim=(0, None))
         axes.grid(color="#dddddd", linewidth=0.5)
         axes.legend(fontsize=8)
     for axes in panels[len(lines) :]:

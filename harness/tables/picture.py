@@ -26,7 +26,7 @@ HALF = (  # of the columns of a tile are loaded from tensor memory and stored
 )
 GAP = 30  # pixels between the two
 WIDEST = 1600  # pixels of the picture
-COLOURS = 48  # of its palette, which keeps it small
+COLOURS = 160  # of its palette, which keeps it small
 
 
 def with_bug(text: str) -> str:

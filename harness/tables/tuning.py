@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
+from harness.studies.quantities import KERNEL_ALONE
 from harness.tables import markdown
 from task import PROBLEMS
 
@@ -17,22 +18,22 @@ TUNING = {
         ("start and end us", "fixed_us", ".2f"),
         ("floor us", "floor_us", ".2f"),
         ("binds", "binds", ""),
-        ("kernel alone us", "us", ".2f"),
+        (f"{KERNEL_ALONE} us", "us", ".2f"),
         ("pick", "pick", ""),
     ),
     "losses": (
         ("shape", "shape", ""),
         ("pick", "pick", ""),
-        ("kernel alone us", "us", ".2f"),
+        (f"{KERNEL_ALONE} us", "us", ".2f"),
         ("best of those tried us", "best_us", ".2f"),
         ("lost", "loss", ".1%"),
         ("best", "best", ""),
     ),
-    "ablation": (("shape", "shape", ""), ("kernel alone us", "us", ".2f")),
+    "ablation": (("shape", "shape", ""), (f"{KERNEL_ALONE} us", "us", ".2f")),
     "sweep": (
         ("line", "line", ""),
         ("value", "value", ""),
-        ("kernel alone us", "us", ".2f"),
+        (f"{KERNEL_ALONE} us", "us", ".2f"),
         ("floor us", "floor_us", ".2f"),
     ),
 }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 UNCHECKED = "not checked: results were not computed (eval.py test checks them)"
 TRACED_CTAS = 8
+STRIP = ".json"  # ends the name of a plot that another process is to draw
 
 
 def model(
@@ -39,7 +40,8 @@ def model(
     and `unwritten`: a line on a file that could not be written; None if nothing was launched;
     profile as text).
 
-    trace, plot: files to write the timeline of the first CTAs to; nothing where empty. what: the
+    trace, plot: files to write the timeline of the first CTAs to; nothing where empty; a plot that
+    ends in STRIP is what there is to draw (b200/clock/strip.py). what: the
     case, for the title of the picture. constants: in place of the clock's. sweep_constants: the
     range is how far the time moves over the constants' ranges, which takes two runs more; else it
     is the errors of the clock on published times. arithmetic: what the kernel returns is right.
@@ -75,12 +77,14 @@ def _draw(record: Timeline, trace: str, plot: str, what: str) -> str:
     """Write the files of a timeline that are asked for. Returns a line on one that could not be
     written, "" if there is none: the time is not to be lost for it.
     """
-    from b200.clock import draw
+    from b200.clock import draw, strip
 
     try:
         if trace:
             draw.write_trace(record, Path(trace))
-        if plot:
+        if plot.endswith(STRIP):
+            Path(plot).write_text(strip.to_json(strip.strip_of(record, what)))
+        elif plot:
             draw.write_picture(record, Path(plot), what)
     except OSError as error:
         return f"--trace: {cannot_write(Path(trace), error)}"

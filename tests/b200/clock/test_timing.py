@@ -17,6 +17,7 @@ from b200.clock import (
     TimedMachine,
     draw,
     profile,
+    strip,
 )
 from b200.clock import (
     call_time as protocol,
@@ -373,12 +374,29 @@ def test_a_timeline_as_a_page_says_what_each_wait_is_for(tmp_path):
     page = (tmp_path / "p.html").read_text()
     record = launch.time
     works = page.count(") works: ")
-    bars = sum(1 for span in record.spans + record.units if span[0] == 0) + works
+    bars = sum(1 for span in record.spans if span.cta == 0) + works
+    bars += sum(1 for unit in record.units if unit[0] == 0)
     assert page.count("</title></") == page.count("<title>") - 1 == bars
     assert works >= len(profile.roles(record))
     assert "waits for" in page and "kernel.py:1" in page and "<h1>four tiles" in page
     assert f"modelled {record.time_us:.2f} us" in page and "floor" in page
     assert "src=" not in page and "<link" not in page and "url(http" not in page
+
+
+def test_a_timeline_names_the_barrier_of_a_wait():
+    launch, _ = load_tiles(4, 64, trace=1)
+    record = launch.time
+    waits = [span for span in record.spans if span.barrier]
+    assert waits and all(span.what == "an mbarrier" for span in waits)
+    assert {"offset 0x" in span.barrier for span in waits} == {True}
+    kinds = {bar.kind for row in strip.strip_of(record).rows for bar in row.bars}
+    assert {kind for kind in kinds if kind.startswith("waits for")}
+
+
+def test_a_strip_goes_through_json():
+    launch, _ = load_tiles(4, 64, trace=1)
+    made = strip.strip_of(launch.time, "four tiles")
+    assert strip.from_json(strip.to_json(made)) == made and made.rows
 
 
 def test_a_timeline_ends_with_its_warp(tmp_path):
@@ -409,7 +427,7 @@ def test_a_timeline_ends_with_its_warp(tmp_path):
     ],
 )
 def test_a_warp_works_where_it_does_not_wait(waits, works):
-    assert list(draw._between(waits, 2, 9)) == works
+    assert list(strip.between(waits, 2, 9)) == works
 
 
 def test_a_range_does_not_copy_memory_that_is_only_reserved():
