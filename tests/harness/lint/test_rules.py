@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from harness.lint import boards
+from harness.lint import boards, command
 from harness.lint.rules import RULES, remarks
 from harness.lint.submission import Submission, read
 from tests import ROOT
@@ -121,6 +122,31 @@ def test_a_forbidden_thing_is_one_remark_with_its_line(folder, rule, grade, text
 def test_the_upload_refuses_bytes_and_names(folder, rule, name, content, words):
     found = [r for r in said(Submission(folder / name, content)) if r[1] == "refused"]
     assert [r[0] for r in found] == [rule] and words in found[0][3]
+
+
+REFUSED = [
+    (rule, "mine.py", text.encode()) for rule, grade, text, *_ in FORBIDDEN if grade == "refused"
+]
+REFUSED += [(rule, name, content) for rule, name, content, _ in BYTES]
+REFUSED = [row for row in REFUSED if row[0] != "kernelguard"]
+
+
+@pytest.mark.parametrize("rule, name, content", REFUSED)
+def test_the_command_refuses_it_in_one_line_with_its_source(
+    folder, rule, name, content, tmp_path, capsys
+):
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / name).write_bytes(content)
+    assert command.main([str(tmp_path / name)]) == 112
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.startswith("refused: ")]
+    assert re.search(rf" \[{rule}: gpu-mode/[\w-]+@[0-9a-f]{{7}} \S+\]$", line)
+    assert lines[-1].endswith(": refused, for 1 reason")
+
+
+def test_more_than_a_dozen_things_are_refused():
+    assert len({rule for rule, *_ in REFUSED}) >= 15 and len(REFUSED) >= 35
 
 
 def test_every_rule_has_a_file_that_breaks_it():
