@@ -8,7 +8,7 @@ CHANGES = {
     "gemm_mended.py": "the template: two stages",
     "gemm_1.py": "six stages",
     "gemm_2.py": "a and b exchanged",
-    "gemm_fast.py": "tiles 64 wide, seven stages",
+    "gemm_fast.py": "tiles 64 wide, eight stages",
     "submission.py": "ours",
 }
 
