@@ -85,7 +85,7 @@ def test_ranges_that_are_not_the_ladders_are_found(copy):
     first = next(r for r in records if r["parity"] == "odd")
     first["time_us"] *= 1.1
     points.write_text("".join(json.dumps(record) + "\n" for record in records))
-    results = "docs/results/ladder.jsonl and docs/results/cuda-cores.json"
+    results = "docs/results/ladder.jsonl and docs/results/others.json"
     said = f"b200/clock/published_errors.json is not what {results} say"
     assert said in figures.problems(copy)
     path, text = figures.errors_file(copy)

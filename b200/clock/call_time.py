@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from b200.clock import kind
+from b200.clock.constants import Constants
 from b200.clock.profile import bound_by, floor_us
 from b200.clock.spread import spread
 from b200.clock.write_back import write_back_us
 
+QUEUE_MORE_US = 0.67  # the gap between two kernels of a queue, less that in a graph (H200)
 SWEPT = "all constants at their fast and at their slow ends"
 
 
@@ -25,9 +27,10 @@ class Reported:
     low_us, high_us: the range of the time, from the errors that the clock makes on published times
     of kernels of this kind (spread.py); with `Options.sweep_constants`, the time with the constants
     at the ends of their ranges. range_from: which of the two it is, in words. kernel_kind: of the
-    longest launch (kind.py). kernel_us: the kernels alone. parts: (name, microseconds); time_us is
-    their sum. floor_us: bytes from DRAM at full bandwidth, or the busiest tensor core, whichever is
-    longer. bound_by: what limits the kernel, in words. calls: how many the mean is of.
+    longest launch (kind.py). kernel_us: the kernels alone. cupti_us: the
+    sum of what a profiler (CUPTI) shows of each. parts: (name, microseconds); time_us is their sum.
+    floor_us: bytes from DRAM at full bandwidth, or the busiest tensor core, whichever is longer.
+    bound_by: what limits the kernel, in words. calls: how many the mean is of.
     """
 
     time_us: float
@@ -36,10 +39,21 @@ class Reported:
     range_from: str
     kernel_kind: str
     kernel_us: float
+    cupti_us: float
     floor_us: float
     bound_by: str
     calls: int
     parts: list[tuple[str, float]]
+
+
+def as_cupti_shows_us(kernel_us: float, c: Constants) -> float:
+    """What CUPTI shows of a kernel: it begins before the first CTA, and ends after the last."""
+    return kernel_us - c.cta_start_us + c.cupti_us
+
+
+def in_graph_us(kernel_us: float, c: Constants) -> float:
+    """What a kernel adds to the replay of a CUDA graph of such kernels."""
+    return kernel_us + c.launch_gap_us - QUEUE_MORE_US
 
 
 def reported(launches: Sequence, calls: int) -> Reported:
@@ -64,6 +78,7 @@ def reported(launches: Sequence, calls: int) -> Reported:
 
     time_us = total("nominal", sum(r.time_us for r in records))
     kernel_kind = kind.of(longest)
+    nominal = longest.options.gpu.constants("nominal", longest.options.constants)
     if longest.options.sweep_constants:
         low_us = total("low", sum(r.low_us for r in records))
         high_us = total("high", sum(r.high_us for r in records))
@@ -79,6 +94,7 @@ def reported(launches: Sequence, calls: int) -> Reported:
         range_from=range_from,
         kernel_kind=kernel_kind,
         kernel_us=sum(r.time_us for r in records),
+        cupti_us=sum(as_cupti_shows_us(r.time_us, nominal) for r in records),
         floor_us=sum(floor_us(r) for r in records),
         bound_by=bound_by(longest),
         calls=calls,

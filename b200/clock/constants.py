@@ -156,6 +156,7 @@ class Constants:
     event_floor_us: float
     launch_gap_us: float
     cta_start_us: float
+    cupti_us: float
     cta_dispatch_ns: float
     cta_relaunch: float
     cluster_relaunch: float

@@ -49,7 +49,7 @@ PUBLISHED = (  # of what the project keeps points of, docs/results/ladder.jsonl
     "gau-nernst/gpu-mode-kernels, aee9cda, folder nvidia: times on a B200; eval.py ladder,"
     " docs/results/ladder.jsonl, the odd half of the versions"
 )
-OTHERS = "; kernels of docs/results/cuda-cores.json, each with its source"
+OTHERS = "; the odd half of docs/results/others.json, each with its source"
 
 
 Name = TypeVar("Name", bound=Hashable)
@@ -57,6 +57,11 @@ Name = TypeVar("Name", bound=Hashable)
 
 class LadderError(Exception):
     """Arguments or files that make no sense; str() is one line."""
+
+
+def half(name: str) -> str:
+    """The half that something of this name belongs to: "odd" or "even"."""
+    return "odd" if hashlib.sha256(name.encode()).digest()[0] % 2 else "even"
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,7 @@ class Point:
     @property
     def parity(self) -> str:
         """The half that the version belongs to: "odd" or "even"."""
-        digest = hashlib.sha256(f"{self.problem}/{self.version}".encode()).digest()
-        return "odd" if digest[0] % 2 else "even"
+        return half(f"{self.problem}/{self.version}")
 
     @property
     def name(self) -> str:
@@ -289,16 +293,15 @@ def published_errors(
     records: Iterable[dict[str, Any]], others: Sequence[dict[str, Any]] = ()
 ) -> dict[str, Any]:
     """What b200/clock/spread.py makes ranges of: the errors of the odd half and of other kernels,
-    by kind of kernel. others: the kernels of docs/results/cuda-cores.json.
+    by kind of kernel. others: points of the judging half of docs/results/others.json.
     """
     odd = [r for r in records if r["parity"] == "odd" and r.get("time_us") is not None]
-    outside = [{**other, "time_us": other["modelled_us"]} for other in others]
-    by_kind = groups([*odd, *outside], operator.itemgetter("kind"))
+    by_kind = groups([*odd, *others], operator.itemgetter("kind"))
     return {
         "what": "modelled over published time, less one, of B200 kernels nothing was fitted to",
         "source": PUBLISHED + (OTHERS if others else ""),
         "grade": "published",
-        "clocks": sorted({r["clock"] for r in (*odd, *outside)}),
+        "clocks": sorted({r["clock"] for r in (*odd, *others)}),
         "errors": {k: sorted(round(error(r), 4) for r in by_kind[k]) for k in sorted(by_kind)},
     }
 

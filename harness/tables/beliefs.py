@@ -10,7 +10,7 @@ from b200.clock.constants import TABLE, Constant
 from b200.clock.spread import FEWEST
 from harness.studies import confidence, ladder
 from harness.studies.evidence import rows as evidence_rows
-from harness.tables import markdown, peers
+from harness.tables import markdown, others, peers
 
 # Constant of the clock -> what it is, in words.
 CHIP = {
@@ -56,25 +56,39 @@ def chip() -> str:
     return markdown.table(header, found)
 
 
-def clock(points: list[dict], others: dict) -> str:
-    """The clock's error on kernels that it was not fitted to, by kind, the largest median first
-    behind that of all kinds. others: docs/results/cuda-cores.json.
+def kinds(points: list[dict], record: dict, public: dict) -> list[tuple[float, str, list[float]]]:
+    """(median size, kind, errors) of the clock on the judging halves, the largest median first.
+    points: of the ladder. record, public: docs/results/others.json and public-kernels.json.
     """
-    held = [p for p in peers.timed(points) if p["parity"] == "odd"]
-    kinds = ladder.groups(held, lambda r: r["kind"])
-    kinds["CUDA cores, not of the ladder"] = [
-        {**other, "time_us": other["modelled_us"]} for other in others["kernels"]
-    ]
-    sizes = {n: statistics.median(abs(ladder.error(r)) for r in part) for n, part in kinds.items()}
-    worst_first = sorted(kinds.items(), key=lambda kind: -sizes[kind[0]])
+    parts = ladder.groups(judging(points), lambda r: r["kind"]) | others.kinds(record, public)
+    errors = {name: [ladder.error(r) for r in part] for name, part in parts.items()}
+    found = [(statistics.median(map(abs, e)), name, e) for name, e in errors.items()]
+    return sorted(found, key=lambda kind: -kind[0])
+
+
+def judging(points: list[dict]) -> list[dict]:
+    """The points of a ladder that are reported."""
+    return [p for p in peers.timed(points) if p["parity"] == "odd"]
+
+
+def clock(points: list[dict], record: dict, public: dict) -> str:
+    """The clock's error on kernels that it was not fitted to, by kind, the largest median first
+    behind that of all of the ladder.
+    """
+    every = [ladder.error(r) for r in judging(points)]
+    rows = [(statistics.median(map(abs, every)), "all of the ladder", every)]
     found = []
-    for name, part in [("all of the ladder", held), *worst_first]:
-        errors = [ladder.error(record) for record in part]
-        median = statistics.median(map(abs, errors))
+    for median, name, errors in rows + kinds(points, record, public):
         ends = f"{min(errors):+.0%} .. {max(errors):+.0%}" if len(errors) >= FEWEST else ""
         found.append((name, len(errors), f"{median:.1%}", ends))
     header = ("kind of kernel", "published times", "median error", "modelled over published")
     return markdown.table(header, found)
+
+
+def by_kind(points: list[dict], record: dict, public: dict) -> str:
+    """The same in a sentence."""
+    parts = [f"{name} {median:.0%}" for median, name, _ in kinds(points, record, public)]
+    return f"Its median on published times, worst first: {'; '.join(parts)}."
 
 
 def differences(points: list[dict]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.studies import ladder
 from harness.studies.evidence import rows
-from harness.tables import beliefs, evidence, h200, markdown, peers, steps, tuning
+from harness.tables import beliefs, evidence, h200, markdown, others, peers, steps, tuning
 from task import DUAL, PROBLEMS, find_problem
 
 
@@ -167,22 +167,6 @@ def public_kernels(record: dict) -> str:
         for k in record["kernels"]
     ]
     header = ("kernel", "shape", "GHz", "published us", "modelled us", "error", "what it is")
-    return markdown.table(header, rows)
-
-
-def cuda_cores(record: dict) -> str:
-    rows = [
-        (
-            k["kernel"],
-            k["shape"],
-            k["timing"],
-            f"{k['published_us']:.2f}",
-            f"{k['modelled_us']:.2f}",
-            f"{error(k):+.0%}",
-        )
-        for k in record["kernels"]
-    ]
-    header = ("kernel", "shape", "published as", "published us", "modelled us", "error")
     return markdown.table(header, rows)
 
 
@@ -342,6 +326,7 @@ STEPS = (
     " docs/examples/steps/gemm_1.py docs/examples/steps/gemm_2.py docs/examples/gemm_fast.py gemm"
     ' --case "m: 128;n: 4096;k: 7168;l: 1" --json > docs/results/first-kernel.jsonl'
 )
+ENTERED = "(others.json: times of single runs, entered by hand; docs/timing.md says how)"
 LADDER = "python eval.py ladder TIMES.csv FOLDER --json docs/results/ladder.jsonl"
 CONTESTS = "; ".join(
     (
@@ -355,6 +340,7 @@ LOSSES = (
     " --json docs/results/losses.jsonl"
 )
 ABLATION = "python -m harness tuning ablation --json docs/results/ablation.json"
+JUDGING = ("ladder.jsonl", "others.json", "public-kernels.json")
 TABLES = {
     "beliefs-chip": Table(
         "(b200/clock/constants.toml: entered by hand, each with its source)",
@@ -362,7 +348,8 @@ TABLES = {
         beliefs.chip,
         "`b200/clock/constants.toml`",
     ),
-    "beliefs-clock": Table(LADDER, ("ladder.jsonl", "cuda-cores.json"), beliefs.clock),
+    "beliefs-clock": Table(LADDER, JUDGING, beliefs.clock),
+    "errors-by-kind": Table(LADDER, JUDGING, beliefs.by_kind),
     "beliefs-differences": Table(LADDER, ("ladder.jsonl",), beliefs.differences),
     "beliefs-kernel": Table(
         ABLATION,
@@ -391,11 +378,8 @@ TABLES = {
         ("public-kernels.json",),
         public_kernels,
     ),
-    "cuda-cores": Table(
-        "(cuda-cores.json: times of single runs, entered by hand; docs/timing.md says how)",
-        ("cuda-cores.json",),
-        cuda_cores,
-    ),
+    "others": Table(ENTERED, ("others.json",), others.points),
+    "others-judged": Table(ENTERED, ("others.json", "public-kernels.json"), others.judged),
     **{
         what: Table(
             f"python -m harness tuning {what}{options} --json docs/results/{what}.json",

@@ -21,12 +21,12 @@ from typing import Any
 from b200.clock import spread
 from b200.command_line import Parser
 from harness.studies import ladder
-from harness.tables import agreement
+from harness.tables import agreement, others
 from harness.tables.catalogue import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 LADDER = "docs/results/ladder.jsonl"
-OTHERS = "docs/results/cuda-cores.json"
+OTHERS = "docs/results/others.json"
 BLOCK = re.compile(r"<!-- table: (?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /table -->", re.DOTALL)
 BY_HAND = re.compile(r"<!-- by hand: .+ -->")
 FIGURE = re.compile(r"\d ?(?:us|µs|ns|%|clk|cycles|[GT]B/s|[TP]FLOPS?)(?!\w)")
@@ -61,8 +61,8 @@ def block(name: str, results: Path) -> str:
 
 def errors_file(root: Path) -> tuple[Path, str]:
     """Where the clock's errors by kind of kernel stand, and what the ladder's points say."""
-    points, others = load(root / LADDER), load(root / OTHERS)["kernels"]
-    text = json.dumps(ladder.published_errors(points, others), indent=1) + "\n"
+    points, public = load(root / LADDER), others.judging(load(root / OTHERS)["kernels"])
+    text = json.dumps(ladder.published_errors(points, public), indent=1) + "\n"
     return root / spread.FILE.relative_to(ROOT), text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -157,12 +158,14 @@ def test_a_sweep_of_the_constants_is_an_option():
 
 
 def test_the_packaged_errors_are_those_of_the_ladder():
-    """Of its odd half, and of cuda-cores.json; every kind is one that launches have."""
+    """Of its odd half, and of that of others.json; every kind is one that launches have."""
     lines = (ROOT / "docs" / "results" / "ladder.jsonl").read_text().splitlines()
     points = [json.loads(line) for line in lines]
     odd = [p for p in points if p["parity"] == "odd" and p["status"] == "pass"]
-    others = json.loads((ROOT / "docs" / "results" / "cuda-cores.json").read_text())["kernels"]
-    odd += [{**other, "time_us": other["modelled_us"]} for other in others]
+    for k in json.loads((ROOT / "docs" / "results" / "others.json").read_text())["kernels"]:
+        name = f"{k['kernel']}/{k['shape']}/{k['tactic']}"
+        if hashlib.sha256(name.encode()).digest()[0] % 2:
+            odd.append({**k, "time_us": k["modelled_us"]})
     errors = spreads.published_errors()
     assert set(errors) <= set(kind.KINDS)
     expected = sorted((p["kind"], p["time_us"] / p["published_us"] - 1) for p in odd)
@@ -177,6 +180,6 @@ def test_points_of_the_other_half_and_failed_ones_make_no_range():
     point = {"parity": "odd", "kind": "split K", "published_us": 10.0, "time_us": 9.0, "clock": "c"}
     points = [point, {**point, "parity": "even"}, {**point, "time_us": None}]
     assert ladder.published_errors(points)["errors"] == {"split K": [-0.1]}
-    other = {"kind": "split K", "published_us": 10.0, "modelled_us": 12.0, "clock": "d"}
+    other = {"kind": "split K", "published_us": 10.0, "time_us": 12.0, "clock": "d"}
     both = ladder.published_errors(points, [other])
     assert both["errors"] == {"split K": [-0.1, 0.2]} and both["clocks"] == ["c", "d"]
