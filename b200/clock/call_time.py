@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from b200.clock import kind
+from b200.clock import kind, policy
 from b200.clock.constants import Constants
 from b200.clock.profile import bound_by, floor_us
 from b200.clock.spread import spread
@@ -27,10 +27,11 @@ class Reported:
     low_us, high_us: the range of the time, from the errors that the clock makes on published times
     of kernels of this kind (spread.py); with `Options.sweep_constants`, the time with the constants
     at the ends of their ranges. range_from: which of the two it is, in words. kernel_kind: of the
-    longest launch (kind.py). kernel_us: the kernels alone. cupti_us: the
-    sum of what a profiler (CUPTI) shows of each. parts: (name, microseconds); time_us is their sum.
-    floor_us: bytes from DRAM at full bandwidth, or the busiest tensor core, whichever is longer.
-    bound_by: what limits the kernel, in words. calls: how many the mean is of.
+    longest launch (kind.py). policies: of the caches, which are not timed (policy.py). kernel_us:
+    the kernels alone. cupti_us: the sum of what a profiler (CUPTI) shows of each. parts: (name,
+    microseconds); time_us is their sum. floor_us: bytes from DRAM at full bandwidth, or the busiest
+    tensor core, whichever is longer. bound_by: what limits the kernel, in words. calls: how many
+    the mean is of.
     """
 
     time_us: float
@@ -38,6 +39,7 @@ class Reported:
     high_us: float
     range_from: str
     kernel_kind: str
+    policies: list[str]
     kernel_us: float
     cupti_us: float
     floor_us: float
@@ -78,13 +80,14 @@ def reported(launches: Sequence, calls: int) -> Reported:
 
     time_us = total("nominal", sum(r.time_us for r in records))
     kernel_kind = kind.of(longest)
+    policies = sorted({name for record in records for name in policy.of(record)})
     nominal = longest.options.gpu.constants("nominal", longest.options.constants)
     if longest.options.sweep_constants:
         low_us = total("low", sum(r.low_us for r in records))
         high_us = total("high", sum(r.high_us for r in records))
         range_from = SWEPT
     else:
-        found = spread(kernel_kind)
+        found = spread(kernel_kind, policies=policies)
         low_us, high_us = time_us * found.low, time_us * found.high
         range_from = found.text
     return Reported(
@@ -93,6 +96,7 @@ def reported(launches: Sequence, calls: int) -> Reported:
         high_us=high_us,
         range_from=range_from,
         kernel_kind=kernel_kind,
+        policies=policies,
         kernel_us=sum(r.time_us for r in records),
         cupti_us=sum(as_cupti_shows_us(r.time_us, nominal) for r in records),
         floor_us=sum(floor_us(r) for r in records),

@@ -75,7 +75,7 @@ def record(case: Case, outcome: Outcome, device: Device, mode: str) -> dict[str,
         known = benchmark_of(case)
         names = ("time_us", "low_us", "high_us", "floor_us", "bound_by")
         names += ("kernel_us", "cupti_us", "calls", "parts", "clock")
-        names += ("kernel_kind", "range_from", "phases", "dram_bytes", "l2_bytes")
+        names += ("kernel_kind", "policies", "range_from", "phases", "dram_bytes", "l2_bytes")
         fields |= {"kind": "modelled", **{name: outcome.modelled[name] for name in names}}
         fields |= {
             "sol_us": known.sol_us if known else None,

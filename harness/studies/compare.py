@@ -276,9 +276,16 @@ def _trust(row: Sequence[Result]) -> list[str]:
     ratios = [(r, ratio(r, row[0])) for r in modelled]
     lines = []
     for result, against in ratios:
-        if against is not None:
+        if against is None:
+            continue
+        own, first = (r.records[-1].get("policies") or [] for r in (result, row[0]))
+        if own == first:
             band = confidence.of(against)
-            lines.append(f"  {result.name}, {against - 1:+.1%}: {band.word} ({band})")
+            said = f"{band.word} ({band})"
+        else:
+            names = (", ".join(policies) or "none" for policies in (own, first))
+            said = f"the clock cannot tell: policies of the caches are {' against '.join(names)}"
+        lines.append(f"  {result.name}, {against - 1:+.1%}: {said}")
     return lines
 
 

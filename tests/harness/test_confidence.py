@@ -62,3 +62,19 @@ def test_compare_says_what_a_difference_is_worth():
     assert f"b.py, +1.0%: {near.word} ({near})" in text
     assert f"c.py, +30.0%: {far.word} ({far})" in text
     assert "a.py, +" not in text
+
+
+def test_compare_cannot_tell_kernels_of_other_policies():
+    """Of two that are 30 % apart, the one that asks for the first one's policy is judged."""
+    case = make_case(PROBLEMS["nvfp4_gemm"], parse("m: 128; n: 256; k: 256; l: 1"))
+    same = {"low_us": 1.0, "high_us": 9.0, "dram_bytes": None, "kind": "modelled", "message": ""}
+
+    def result(name, us, policies):
+        record = {"status": "pass", "time_us": us, "policies": policies, **same}
+        return Result(name, case, [record])
+
+    row = [result("a.py", 5.0, []), result("b.py", 6.5, ["evict_last"]), result("c.py", 6.5, [])]
+    text = table([row])
+    said = "the clock cannot tell: policies of the caches are evict_last against none"
+    assert f"b.py, +30.0%: {said}" in text
+    assert f"c.py, +30.0%: {confidence.bands()[-1].word}" in text

@@ -142,7 +142,7 @@ def test_a_kind_with_too_few_points_takes_those_of_all(name, count):
 
 
 def test_the_range_of_a_call_is_that_of_its_longest_launch(monkeypatch):
-    monkeypatch.setattr(call_time, "spread", lambda name: Spread(0.5, 3.0, 9, f"a {name}"))
+    monkeypatch.setattr(call_time, "spread", lambda name, **_: Spread(0.5, 3.0, 9, f"a {name}"))
     short, long = launched(pipeline(2)), launched(pipeline(3, tiles=6))
     found = call_time.reported([short, long], 50)
     assert found.kernel_kind == "persistent" and found.range_from.endswith("of a persistent")
