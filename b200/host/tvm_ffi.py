@@ -93,6 +93,21 @@ class ScalarSpec:
 
 
 @dataclass(frozen=True)
+class PointerSpec:
+    """A pointer. example: that which the function was compiled with. The TVM FFI takes an address,
+    too.
+    """
+
+    example: Any
+
+    def descriptor(self, value) -> Any:
+        if not isinstance(value, int):
+            return value
+        like = self.example
+        return type(like)(value, like._dtype, like._addr_space, like._assumed_align)
+
+
+@dataclass(frozen=True)
 class TupleSpec:
     """A tuple with tensors or numbers in it. items: a spec each, None for what is passed as it
     is.
@@ -115,7 +130,7 @@ class TupleSpec:
         return make(filled)
 
 
-Spec = TensorSpec | ScalarSpec | TupleSpec
+Spec = TensorSpec | ScalarSpec | PointerSpec | TupleSpec
 
 
 def spec_of(name: str, example, inside: bool = False) -> Spec | None:
@@ -123,7 +138,7 @@ def spec_of(name: str, example, inside: bool = False) -> Spec | None:
     inside: it is an item of a tuple, which the DSL does not adapt.
     """
     from cutlass.base_dsl.typing import Numeric
-    from cutlass.cute.runtime import _FakeTensor, _Tensor
+    from cutlass.cute.runtime import _FakeTensor, _Pointer, _Tensor
 
     if isinstance(example, (tuple, list)):
         fields: Any = getattr(example, "_fields", range(len(example)))
@@ -131,6 +146,8 @@ def spec_of(name: str, example, inside: bool = False) -> Spec | None:
         return TupleSpec(name, items) if any(items) else None
     if inside and isinstance(example, Numeric):
         return ScalarSpec(type(example))
+    if type(example) is _Pointer:
+        return PointerSpec(example)
 
     def masked(values, mask, bits: int):
         return tuple(Dynamic(bits) if dynamic else v for v, dynamic in zip(values, mask))

@@ -192,6 +192,30 @@ def fill(x: cute.Tensor, stream: cuda.CUstream):
     fill_kernel(x).launch(grid=(x.shape[0], x.shape[1], 1), block=(1, 1, 1), stream=stream)
 
 
+@needs_tvm_ffi
+def test_tvm_ffi_functions_take_addresses(gpu):
+    """Of another tensor than the one at compilation, and above 32 bits."""
+    stream = make_fake_stream(use_tvm_ffi_env_stream=True)
+    example = make_ptr(cutlass.Float32, 16, cute.AddressSpace.gmem, 16)
+    compiled = cute.compile(fill_at, example, 3, stream, options="--enable-tvm-ffi")
+    x, y = torch.zeros(4, device="cuda"), torch.zeros(4, device="cuda")
+    assert x.data_ptr() > 2**32
+    compiled(x.data_ptr(), 3)
+    compiled(make_ptr(cutlass.Float32, y.data_ptr(), cute.AddressSpace.gmem, 16), 2)
+    assert x.tolist() == [1, 2, 3, 0] and y.tolist() == [1, 2, 0, 0]
+
+
+@cute.kernel
+def fill_at_kernel(x: cute.Pointer):
+    row, _, _ = cute.arch.block_idx()
+    cute.make_tensor(x, cute.make_layout(4))[row] = cutlass.Float32(row + 1)
+
+
+@cute.jit
+def fill_at(x: cute.Pointer, n: cutlass.Int32, stream: cuda.CUstream):
+    fill_at_kernel(x).launch(grid=(n, 1, 1), block=(1, 1, 1), stream=stream)
+
+
 @cute.kernel
 def add_to_kernel(x: cute.Tensor, y: cute.Tensor, n: cutlass.Int32):
     row, _, _ = cute.arch.block_idx()
