@@ -76,16 +76,25 @@ class Result:
             return None
         return min(r["low_us"] for r in self.records), max(r["high_us"] for r in self.records)
 
-    def _trust(self, ratio: float | None) -> str | None:
-        modelled = self.records[-1].get("kind") == "modelled"
-        return str(confidence.of(ratio)) if modelled and ratio not in (None, 1.0) else None
+    @property
+    def policies(self) -> list[str]:
+        """The policies of the caches that it asks for, which the clock does not time."""
+        return self.records[-1].get("policies") or []
 
-    def fields(self, ratio: float | None) -> dict[str, Any]:
-        """The JSON object of this result. ratio: its time over the first submission's."""
+    def _trust(self, first: Result) -> str | None:
+        modelled = self.records[-1].get("kind") == "modelled"
+        against = ratio(self, first)
+        if not modelled or against in (None, 1.0):
+            return None
+        return other_policies(self, first) or str(confidence.of(against))
+
+    def fields(self, first: Result) -> dict[str, Any]:
+        """The JSON object of this result. first: that of the first submission on the same case."""
         last = self.failed or self.records[-1]
         low, high = self.range_us() or (None, None)
         kept = ("device", "status", "message", "kind", "floor_us", "sol_us", "best_known_us")
         kept += ("bound_by", "kernel_kind", "range_from", "phases", "dram_bytes", "l2_bytes")
+        kept += ("policies",)
         return {
             "problem": self.case.problem.name,
             "case": self.case.text,
@@ -95,8 +104,8 @@ class Result:
             "low_us": low,
             "high_us": high,
             "rounds": len(self.records),
-            "ratio": ratio,
-            "trust": self._trust(ratio),
+            "ratio": ratio(self, first),
+            "trust": self._trust(first),
         }
 
 
@@ -214,6 +223,14 @@ def ratio(result: Result, first: Result) -> float | None:
     return result.time_us / first.time_us
 
 
+def other_policies(result: Result, first: Result) -> str:
+    """Why two modelled times cannot be compared, where policies of the caches differ; else ""."""
+    if result.policies == first.policies:
+        return ""
+    names = (", ".join(each.policies) or "none" for each in (result, first))
+    return f"the clock cannot tell: policies of the caches are {' against '.join(names)}"
+
+
 def table(results: Sequence[Sequence[Result]]) -> str:
     """What a person reads: a block of lines a case, then the geometric means."""
     width = max(len(result.name) for result in results[0])
@@ -242,7 +259,7 @@ def _line(result: Result, first: Result, width: int) -> str:
     if result.time_us is None:
         word = failed["status"].upper() if failed else result.records[-1]["status"]
         return f"{result.name:{width}}  {word:6}  {message}"
-    fields = result.fields(ratio(result, first))
+    fields = result.fields(first)
     spread = f"{fields['low_us']:.2f} .. {fields['high_us']:.2f}"
     times = f"{result.time_us:7.2f}  {spread:17}"
     compared = f"{fields['ratio']:8.3f}" if fields["ratio"] is not None else " " * 8
@@ -278,13 +295,8 @@ def _trust(row: Sequence[Result]) -> list[str]:
     for result, against in ratios:
         if against is None:
             continue
-        own, first = (r.records[-1].get("policies") or [] for r in (result, row[0]))
-        if own == first:
-            band = confidence.of(against)
-            said = f"{band.word} ({band})"
-        else:
-            names = (", ".join(policies) or "none" for policies in (own, first))
-            said = f"the clock cannot tell: policies of the caches are {' against '.join(names)}"
+        band = confidence.of(against)
+        said = other_policies(result, row[0]) or f"{band.word} ({band})"
         lines.append(f"  {result.name}, {against - 1:+.1%}: {said}")
     return lines
 
@@ -358,7 +370,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.json:
         for row in results:
             for result in row:
-                print(json.dumps(result.fields(ratio(result, row[0]))))
+                print(json.dumps(result.fields(row[0])))
     else:
         print(f"compare on {device.label}\n{table(results)}")
     try:

@@ -78,3 +78,6 @@ def test_compare_cannot_tell_kernels_of_other_policies():
     said = "the clock cannot tell: policies of the caches are evict_last against none"
     assert f"b.py, +30.0%: {said}" in text
     assert f"c.py, +30.0%: {confidence.bands()[-1].word}" in text
+    fields = [r.fields(row[0]) for r in row]
+    assert [f["trust"] for f in fields] == [None, said, str(confidence.bands()[-1])]
+    assert [f["policies"] for f in fields] == [[], ["evict_last"], []]
