@@ -1,8 +1,8 @@
 """Tells which policies of the caches a launch asks for: the clock does not time them.
 
 No published measurement separates them on a B200. So the range beside a time is that of all kinds
-of kernel, if it is the wider one, and `eval.py compare` says of two kernels that differ in their
-policies that it cannot tell.
+of kernel, and `eval.py compare` says of two kernels that differ in their policies that it cannot
+tell.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The generated tables of public kernels that others timed on a B200: docs/results/others.json, and
-docs/results/public-kernels.json, whose times are of whole programs at another clock.
+docs/results/public-kernels.json, whose times are between events.
 """
 
 from __future__ import annotations
