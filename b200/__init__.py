@@ -111,9 +111,9 @@ def install(
     """Make what this process compiles with the CuTe DSL and launches run in software.
 
     Call before the first compile. Returns the Gpu; calling again returns the same one, with another
-    machine and as if no kernel had failed. torch's "cuda" is this B200 (host/torch_cuda.py), and a
-    GPU of this machine is neither seen nor touched; EmulatorError where torch has used it in this
-    process. Holds for the processes that this one forks or spawns. gpu: what launches kernels
+    machine and as if nothing had been launched. torch's "cuda" is this B200 (host/torch_cuda.py),
+    and a GPU of this machine is neither seen nor touched; EmulatorError where torch has used it in
+    this process. Holds for the processes that this one forks or spawns. gpu: what launches kernels
     instead (b200/hopper/backend.py: a Hopper GPU). check, timing, schedule: see `machine`. A
     process that does not call this is untouched.
     """
@@ -142,6 +142,7 @@ def install(
         spawned.follow(Path(__file__).with_name("spawned_process.py"), settings)
     if _modules is not None:
         _modules.failed = None
+    _runtime.begin()
     found = _runtime.gpu
     found.machine = machine(found.memory, check, timing, schedule)
     return found

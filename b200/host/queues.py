@@ -24,15 +24,19 @@ class Queues:
     """
 
     def __init__(self) -> None:
+        self._non_blocking: set[int] = set()
+        self.follows: Callable[[int, int], None] = lambda queue, other: None
+        self.begin()
+
+    def begin(self) -> None:
+        """Nothing has been launched, on queues that were made before either."""
         self._launched: dict[int, list[str]] = defaultdict(list)  # kernels of each queue
         self._known: dict[int, dict[int, int]] = defaultdict(dict)
         self._events: dict[int, dict[int, int]] = {}
-        self._non_blocking: set[int] = set()
         self._recorded_on: dict[int, int] = {}  # event -> queue
         self._made: set[int] = set()
         # queue -> number of a launch -> what it has accessed
         self._footprints: dict[int, dict[int, Any]] = defaultdict(dict)
-        self.follows: Callable[[int, int], None] = lambda queue, other: None
 
     def made(self, queue: int, non_blocking: bool) -> None:
         self._made.add(queue)

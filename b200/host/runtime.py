@@ -66,6 +66,11 @@ class Runtime:
         self._kernels: dict[int, tuple[Program, str]] = {}
         self._handles = 0x10000
 
+    def begin(self) -> None:
+        """Forget what launches have left to those after them: their order, and a capture."""
+        self.recording = None
+        self.queues.begin()
+
     def runtime_functions(self) -> dict:
         """What takes the place of the runtime functions, by name."""
         return {

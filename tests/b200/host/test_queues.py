@@ -61,3 +61,17 @@ def test_a_blocking_queue_is_ordered_with_the_default_queue(queues):
     queues.launched(0x2000, "k")
     assert queues.unfinished(DEFAULT) == [] and queues.unfinished(1) == []
     assert queues.unfinished(SIDE) == [(0x2000, "k")]
+
+
+def test_what_was_launched_is_forgotten(queues):
+    """b200.install() a second time: what was made stays non-blocking, its work is no more."""
+    queues.launched(SIDE, "k")
+    queues.recorded(1, SIDE)
+    queues.keep(SIDE, "what it has accessed")
+    queues.begin()
+    assert not queues.several and queues.unfinished(DEFAULT) == []
+    queues.launched(SIDE, "another")
+    queues.launched(DEFAULT, "k")
+    queues.waits(DEFAULT, 1)  # recorded before
+    assert queues.unfinished(DEFAULT) == [(SIDE, "another")]
+    assert queues.unordered(DEFAULT) == []
