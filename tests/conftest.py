@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from b200.host import own_gpu
 from tests import ROOT, dsl
 from tests.fork_server import LONGEST, ForkServer
 
@@ -72,9 +73,13 @@ def set_apart() -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Tests that `-m dsl` leaves out are not run with each version of it, so must not come to it."""
-    before = "cutlass" in sys.modules
+    """Tests that `-m dsl` leaves out are not run with each version of it, so must not come to it.
+    And no test uses a GPU of this machine: nothing in its process is in software afterwards.
+    """
+    before, used = "cutlass" in sys.modules, own_gpu.is_used()
     result = yield
+    if own_gpu.is_used() and not used and item.get_closest_marker("cuda") is None:
+        result.force_exception(AssertionError("it has used the GPU of this machine"))
     if "cutlass" in sys.modules and not before and not dsl.depends(item.path):
         result.force_exception(AssertionError("it imports the DSL, which tests/dsl.py missed"))
 
@@ -100,6 +105,8 @@ def run_eval(tmp_path: Path, fork_server: ForkServer) -> Callable[..., Finished]
         environment = {
             k: v for k, v in os.environ.items() if not k.startswith(("POPCORN", "NVFP4"))
         }
+        if "--device" not in arguments:
+            environment["CUDA_VISIBLE_DEVICES"] = ""  # auto would take a GPU that is there
         environment |= env or {}
         command = [str(ROOT / "eval.py"), *arguments]
         pipe = tmp_path / "popcorn"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -17,8 +18,11 @@ CASE = "m: 128; n: 128; k: 256; l: 1"
 
 @pytest.fixture
 def command(tmp_path, fork_server):
-    """command(*arguments): eval.py from the test's folder."""
-    return lambda *arguments: fork_server.run(str(ROOT / "eval.py"), *arguments, cwd=tmp_path)
+    """command(*arguments): eval.py from the test's folder, which finds no GPU to take."""
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    return lambda *arguments: fork_server.run(
+        str(ROOT / "eval.py"), *arguments, cwd=tmp_path, env=environment
+    )
 
 
 def test_right_wrong_and_crashing_side_by_side(command, tmp_path):

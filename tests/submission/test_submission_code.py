@@ -38,19 +38,27 @@ with open(path, "wb") as file:
 """
 
 
-CASES = {name: (form, submission.pick(form)) for name, form in benchmarks().items()}
-CASES["shared weights"] = (gemm(1024, 256, 1024), Config(cluster_n=4))
-CASES["pairs that share weights"] = (gemm(1024, 256, 1024), Config(cta_group=2, cluster_n=4))
-CASES["two accumulators of 192"] = (gemm(7168, 1024, 512), Config(tile_n=192, persistent=True))
-CASES["K split"] = (dual(256, 64, 2048), Config(split_k=4))
-CASES["tokens as rows"] = (gemm(256, 512, 1024), Config(swap_ab=False))
-CASES["weights as columns"] = (dual(256, 200, 2048), Config(swap_ab=False, split_k=4))
+FORMS = benchmarks()  # in the configuration picked for each
+OTHERS = {
+    "shared weights": (gemm(1024, 256, 1024), Config(cluster_n=4)),
+    "pairs that share weights": (gemm(1024, 256, 1024), Config(cta_group=2, cluster_n=4)),
+    "two accumulators of 192": (gemm(7168, 1024, 512), Config(tile_n=192, persistent=True)),
+    "K split": (dual(256, 64, 2048), Config(split_k=4)),
+    "tokens as rows": (gemm(256, 512, 1024), Config(swap_ab=False)),
+    "weights as columns": (dual(256, 200, 2048), Config(swap_ab=False, split_k=4)),
+}
+NAMES = [*FORMS, *OTHERS]
+
+
+@functools.cache
+def case(name: str) -> tuple[submission.Problem, Config]:
+    return OTHERS[name] if name in OTHERS else (FORMS[name], submission.pick(FORMS[name]))
 
 
 @pytest.fixture(scope="module")
 def code(tmp_path_factory) -> dict[str, tuple[str, bytes]]:
     """PTX and cubin of every case, compiled in a process of its own without a GPU."""
-    return dict(zip(CASES, compiled(list(CASES.values()), tmp_path_factory.mktemp("code"))))
+    return dict(zip(NAMES, compiled([*map(case, NAMES)], tmp_path_factory.mktemp("code"))))
 
 
 def compiled(cases: list[tuple], folder: Path) -> list[tuple[str, bytes]]:
@@ -88,9 +96,9 @@ def attributes(cubin: bytes) -> dict[int, list[tuple[int, ...]]]:
 REGISTERS, FRAME, STACK, PARAMETERS = 0x2F, 0x11, 0x12, 0x19
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_local_memory_and_registers_to_spare(code, name):
-    problem, config = CASES[name]
+    problem, config = case(name)
     ptx, cubin = code[name]
     assert ".local" not in ptx and "__local_depot" not in ptx
     info = attributes(cubin)
@@ -111,9 +119,9 @@ def sass(code) -> Callable[[str], list[str]]:
     )
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_mma_instructions(code, name):
-    problem, config = CASES[name]
+    problem, config = case(name)
     ptx, _ = code[name]
     plan = make_plan(config, problem)
     mmas = re.findall(r"tcgen05\.mma\.(\S+)", ptx)
@@ -131,9 +139,9 @@ def test_mma_instructions(code, name):
     assert copies == k_blocks * (plan.num_a + plan.num_b * b_atoms + gate)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_loads_and_stores(code, name):
-    problem, config = CASES[name]
+    problem, config = case(name)
     ptx, _ = code[name]
     loads = re.findall(r"cp\.async\.bulk\.tensor\.3d\.\S+", ptx)
     shares_a = config.cluster_n > 1
@@ -156,10 +164,10 @@ def test_loads_and_stores(code, name):
     assert any("multicast" in commit for commit in commits) != alone
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_pair_allocates_behind_the_barrier_of_the_cluster(code, name):
     """PTX ISA, tcgen05.alloc: with .cta_group::2 the peer CTA has to be launched."""
-    _, config = CASES[name]
+    _, config = case(name)
     ptx, _ = code[name]
     before, allocated, _ = ptx.partition("tcgen05.alloc")
     assert allocated
@@ -168,13 +176,13 @@ def test_a_pair_allocates_behind_the_barrier_of_the_cluster(code, name):
         assert "barrier.cluster.arrive.relaxed" in block and "barrier.cluster.wait" in block
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_sass_issues_each_mma_once(sass, name):
     """ptxas puts operands that it cannot prove uniform through a loop over lanes, an MMA at a time."""
     lines = sass(name)
     body = disassembly.role_loop(lines, ("UTCOMMA", "UTCBAR"))
     assert body and "BRA.U.ANY" not in body
-    in_bounds(problem=CASES[name][0], loop=disassembly.mma_loop(lines))
+    in_bounds(problem=case(name)[0], loop=disassembly.mma_loop(lines))
 
 
 def in_bounds(problem, loop):
@@ -201,7 +209,7 @@ def test_sass_of_all_candidates(name, tmp_path):
         in_bounds(problem, disassembly.mma_loop(lines))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_sass_has_no_fence_of_all_memory(sass, name):
     """MEMBAR.ALL.GPU waits for all loads under way: thousands of cycles (measured on an H200)."""
     lines = sass(name)
@@ -211,7 +219,7 @@ def test_sass_has_no_fence_of_all_memory(sass, name):
 @pytest.mark.parametrize("name", benchmarks())
 def test_benchmark_shapes_take_the_fast_paths(name):
     """A leaderboard's shape has 32-byte stores (gemv has one token)."""
-    problem, config = CASES[name]
+    problem, config = case(name)
     plan = make_plan(config, problem)
     assert plan.wide_stores == (not problem.is_gemv)
     assert plan.num_stages * plan.stage_bytes >= 160 * 1024

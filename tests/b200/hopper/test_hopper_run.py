@@ -206,7 +206,7 @@ def test_running_a_pack_holds_it_against_what_was_recorded(tensors, monkeypatch)
 
 
 def test_without_a_gpu_it_says_so(run_eval, tmp_path):
-    done = run_eval("test", "gemm", "--device", "hopper")
+    done = run_eval("test", "gemm", "--device", "hopper", env={"CUDA_VISIBLE_DEVICES": ""})
     assert done.status == 2
     assert (
         done.stderr.strip()

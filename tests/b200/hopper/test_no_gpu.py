@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 
-def test_run_says_so_in_one_line(tmp_path, fork_server):
+def test_run_says_so_in_one_line(tmp_path, fork_server, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     script = tmp_path / "script.py"
     script.write_text("print('started')\n")
     done = fork_server.run("-m", "b200", "run", "--device", "hopper", str(script), anew=True)

@@ -198,7 +198,8 @@ def test_tvm_ffi_functions_take_addresses(gpu):
     stream = make_fake_stream(use_tvm_ffi_env_stream=True)
     example = make_ptr(cutlass.Float32, 16, cute.AddressSpace.gmem, 16)
     compiled = cute.compile(fill_at, example, 3, stream, options="--enable-tvm-ffi")
-    x, y = torch.zeros(4, device="cuda"), torch.zeros(4, device="cuda")
+    large, y = torch.zeros(1 << 24, device="cuda"), torch.zeros(4, device="cuda")
+    x = large[:4]  # what is small may lie below
     assert x.data_ptr() > 2**32
     compiled(x.data_ptr(), 3)
     compiled(make_ptr(cutlass.Float32, y.data_ptr(), cute.AddressSpace.gmem, 16), 2)
