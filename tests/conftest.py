@@ -56,10 +56,12 @@ def pytest_collection_finish() -> None:
     set_apart()
 
 
-@pytest.hookimpl(trylast=True)  # after fixtures of the file are gone
+@pytest.hookimpl(trylast=True)  # after fixtures are gone
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     if nextitem is not None and nextitem.path != item.path:
         set_apart()
+    if own_gpu.is_used() and item.get_closest_marker("cuda") is None:
+        raise AssertionError("it has used the machine's GPU: nothing is in software after it")
 
 
 def set_apart() -> None:
@@ -73,13 +75,9 @@ def set_apart() -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Tests that `-m dsl` leaves out are not run with each version of it, so must not come to it.
-    And no test uses a GPU of this machine: nothing in its process is in software afterwards.
-    """
-    before, used = "cutlass" in sys.modules, own_gpu.is_used()
+    """Tests that `-m dsl` leaves out are not run with each version of it, so must not come to it."""
+    before = "cutlass" in sys.modules
     result = yield
-    if own_gpu.is_used() and not used and item.get_closest_marker("cuda") is None:
-        result.force_exception(AssertionError("it has used the GPU of this machine"))
     if "cutlass" in sys.modules and not before and not dsl.depends(item.path):
         result.force_exception(AssertionError("it imports the DSL, which tests/dsl.py missed"))
 

@@ -88,7 +88,8 @@ BAD_RUNNER = [
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The folder that a user is in."""
+    """The folder that a user is in, on a machine without a GPU."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "empty.txt").write_text("\n  \n")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00m")
     (tmp_path / "bad.txt").write_text("m: 128; k: 256; l; seed: 1\n")
