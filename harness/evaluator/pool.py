@@ -129,9 +129,7 @@ class Pool:
                         yield self.finished.pop(given)
                         given += 1
             finally:
-                for case in running.values():
-                    if not _kill_group(case.folder):
-                        case.future.cancel()  # it has hardly begun
+                _kill_processes([c.folder for c in running.values() if not _kill_group(c.folder)])
                 futures.wait([case.future for case in running.values()], timeout=GRACE)
 
     def _start(self, job: Job, folder: Path) -> _Running:
@@ -139,7 +137,9 @@ class Pool:
         reader, writer = self._context.Pipe(duplex=False)
         # pebble 5.2 documents mp_context and reads context.
         how: dict[str, Any] = {"context": self._context, "mp_context": self._context}
-        in_a_process = concurrent.process(daemon=False, timeout=job.timeout + GRACE, **how)
+        in_a_process = concurrent.process(
+            name=str(folder), daemon=False, timeout=job.timeout + GRACE, **how
+        )
         future = in_a_process(_case)(job, str(folder), writer, self._close)
         writer.close()
         return _Running(job, future, Output(reader), folder, time.monotonic())
@@ -217,6 +217,16 @@ def _kill_group(folder: Path) -> bool:
         except (ProcessLookupError, PermissionError):
             pass
     return bool(pid)
+
+
+def _kill_processes(folders: Sequence[Path]) -> None:
+    """End the cases that have hardly begun. Not by the futures' cancel(): where a terminal has
+    interrupted their processes, too, pebble would give an outcome to a cancelled future.
+    """
+    names = [str(folder) for folder in folders]
+    for process in multiprocessing.active_children():
+        if process.name in names:
+            process.kill()
 
 
 def _read(path: Path) -> str:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
+import threading
 from pathlib import Path
+
+import pytest
 
 from b200.host import own_gpu
 from harness.evaluator import devices
@@ -32,3 +37,19 @@ def test_a_case_that_was_not_forked_finds_the_emulator():
     work = job(Path(__file__).parents[2] / "submission.py", timeout=120)
     (outcome,) = Pool("spawn", workers=1).run([work])
     assert outcome.status == "pass", outcome
+
+
+def test_an_interrupt_as_a_case_begins(monkeypatch):
+    """A terminal interrupts a process, too, that is spawned and has not come to the case."""
+    in_threads = []
+    monkeypatch.setattr(threading, "excepthook", in_threads.append)
+
+    def interrupt(done, running):
+        (process,) = multiprocessing.active_children()
+        os.kill(process.pid, signal.SIGKILL)
+        raise KeyboardInterrupt
+
+    pool = Pool("spawn", workers=1, on_tick=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        next(pool.run([job(Path(__file__), timeout=60)]))
+    assert not in_threads and not multiprocessing.active_children()
