@@ -28,7 +28,8 @@ from b200.chip.operations import Effect, Operation
 from b200.chip.overlap import Overlapping
 from b200.chip.placement import Seat
 from b200.chip.state import Cluster, GlobalMemory, Region
-from b200.chip.sync.mbarrier import BarrierHistory, MBarrier, WaitedTwice
+from b200.chip.sync.barrier_record import BarrierHistory, WaitedTwice
+from b200.chip.sync.mbarrier import MBarrier
 from b200.errors import EmulatorError
 from b200.program.module import Instr
 from b200.program.translate import translate

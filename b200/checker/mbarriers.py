@@ -12,7 +12,8 @@ from b200.checker.scopes import CTA, distance, scope_of
 from b200.checker.vector_clocks import ASYNC, HB, INIT, ORDER, TENSOR, Agent
 from b200.checker.weak_order import Edge
 from b200.chip.describe import call
-from b200.chip.sync.mbarrier import BarrierEvent, BarrierHistory, MBarrier, WaitedTwice
+from b200.chip.sync.barrier_record import BarrierEvent, BarrierHistory, WaitedTwice
+from b200.chip.sync.mbarrier import MBarrier
 from b200.hardware import OFFSET_MASK
 from b200.program.module import Instr
 from b200.registry import FULL

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from b200.chip.sync.mbarrier import BarrierHistory, MBarrier
+from b200.chip.sync.barrier_record import BarrierHistory
+from b200.chip.sync.mbarrier import MBarrier
 
 
 def wrong_bytes(b: MBarrier) -> str:

@@ -29,7 +29,8 @@ from b200.chip.placement import Placement, Seat, shares_sm
 from b200.chip.polls import name_polls
 from b200.chip.spin import LOOK, Spinning
 from b200.chip.state import CTA, Cluster, GlobalMemory
-from b200.chip.sync.mbarrier import BarrierHistory, MBarrier, WaitedTwice
+from b200.chip.sync.barrier_record import BarrierHistory, WaitedTwice
+from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.tensor import int8_product
 from b200.errors import EmulatorError, Fault, Unsupported
 from b200.program.analysis import EXIT
@@ -64,6 +65,8 @@ class Machine:
         self.next_cluster: Cluster | None = None
         self.waiting: Iterator[Cluster] = iter(())
         self.started = 0  # clusters
+        self.left = bytearray()  # a byte for each block of the turn: cleared, it ends
+        self.gives_way = False  # whether the running fragment ends its turn for others of its CTA
 
     # --- what units use ---------------------------------------------------------------------------
     def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
@@ -123,6 +126,15 @@ class Machine:
     def next_fragment(self) -> Fragment:
         """The fragment that runs next, taken from the queue."""
         return self.queue.popleft()
+
+    def wait_passed(self, fragment: Fragment) -> None:
+        """A fragment need not wait for an mbarrier, or not any more. Where all warps of its CTA
+        come, those that can run go on first: copies take no time here, so the first warp of a loop
+        that all run could pass its waits two phases ahead of the others, which then hang.
+        """
+        if any(f.cta is fragment.cta for f in self.queue) and fragment.pc in self.code.common:
+            self.left.clear()
+            self.gives_way = True
 
     def new_warp(self, cta: CTA, state: WarpState) -> None:
         """A warp becomes resident."""
@@ -256,11 +268,12 @@ class Machine:
         return [c for c in self.resident if not any(w.live for cta in c.ctas for w in cta.warps)]
 
     def _turn(self, f: Fragment, launch: Launch) -> bool:
-        """Run a fragment until it waits or ends (False) or its turn is over (True)."""
+        """Run a fragment until it waits, gives way or ends (False) or its turn is over (True)."""
         if self.spinning.stands(f):
             self.enqueue(f)
             return True
         f.spin = f.spin or QUIET
+        self.gives_way = False
         try:
             pc = self.run_blocks(f)
         except Blocked as blocked:
@@ -287,7 +300,7 @@ class Machine:
             return False
         f.pc = pc
         self.enqueue(f)
-        return True
+        return not self.gives_way
 
     def run_blocks(self, f: Fragment) -> int | None:
         """Run blocks of a fragment. Returns the block that it goes on with in its next turn; None
@@ -295,12 +308,12 @@ class Machine:
         """
         first = min(self.spinning.before_look(f), self.turn)
         pc = self._run_some(f, f.pc, first)
-        if pc is None or first == self.turn:
+        if pc is None or first == self.turn or self.gives_way:
             return pc
         if f.spin is QUIET:
             f.pc = pc
             pc = self.spinning.look(f)
-            if pc is None or f.spin is QUIET and self.spinning.stands(f):
+            if pc is None or self.gives_way or f.spin is QUIET and self.spinning.stands(f):
                 return pc
         pc = self._run_some(f, pc, max(0, self.turn - first - LOOK))
         if pc is not None and f.spin is QUIET:
@@ -311,7 +324,8 @@ class Machine:
     def _run_some(self, f: Fragment, pc: int, count: int) -> int | None:
         """`count` blocks of run_blocks."""
         blocks, hits, R = self.code.blocks, self.hits, f.R
-        for _ in range(count):
+        self.left = left = bytearray(count)
+        for _ in left:
             f.pc = pc
             hits[pc] += 1
             pc = blocks[pc](f, R)

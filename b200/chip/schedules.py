@@ -106,6 +106,9 @@ class Scheduled(Machine):
         self._complete(self.random.choice(queues) if self.schedule.kind == "random" else queues[-1])
         return True
 
+    def wait_passed(self, fragment: Fragment) -> None:
+        """Whoever runs, runs as far as it can."""
+
     def next_fragment(self) -> Fragment:
         """The fragment that runs next, off the queue; a random schedule also sets its turn."""
         queue = self.queue

@@ -89,7 +89,8 @@ class Spinning:
         """Execute some blocks of a fragment, as Machine.run_blocks does; find out if it stands."""
         blocks, hits, R = self.machine.code.blocks, self.machine.hits, f.R
         pc = f.pc
-        for _ in range(LOOK):
+        self.machine.left = left = bytearray(LOOK)
+        for _ in left:
             key = f.state, f.mask
             loop = self.loops.get(key)
             if loop is None:

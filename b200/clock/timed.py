@@ -115,6 +115,9 @@ class TimedMachine(Units):
         self.end = "nominal"
         self.warm: list = []  # allocations that the L2 holds when the next launch starts
 
+    def wait_passed(self, fragment) -> None:
+        """Time decides who runs."""
+
     def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
         """Run a grid. With the option `sweep_constants` run it also with the constants at the ends
         of their ranges; then global memory is put back, except allocations of RESERVED bytes and

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from b200.errors import Fault
 from b200.program.analysis import Block
+from b200.program.common import common_blocks
 from b200.program.module import Instr, Kernel, Program
 
 
@@ -31,6 +33,11 @@ class Translated:
     local_bytes: int = 0
     source: str = ""
     without_rule: list[tuple[int, Instr]] = field(default_factory=list)
+
+    @cached_property
+    def common(self) -> set[int]:
+        """Blocks that all warps of a CTA come to (common.py)."""
+        return common_blocks(self.structure)
 
 
 @contextlib.contextmanager

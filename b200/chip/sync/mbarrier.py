@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,50 +26,6 @@ HISTORY = 8  # signals remembered for a deadlock report
 # How often in a row a wait may fail before its warp is parked. test_wait never blocks in hardware:
 # a warp that polls it this often without doing anything else is taken to be spinning.
 PATIENCE = {"try_wait": 1, "test_wait": 256}
-
-
-class BarrierEvent(NamedTuple):
-    """One event at an mbarrier, for reports. number: in the order of the launch. phase: how many
-    phases were complete before it. who: the warp, in words. at: source location.
-    """
-
-    number: int
-    phase: int
-    who: str
-    what: str
-    at: str
-
-
-@dataclass(frozen=True)
-class BarrierHistory:
-    """The record that an observer keeps of an mbarrier, for the report of a hang.
-
-    name: of the mbarrier, in words. announced, brought: instructions that announced or completed
-    bytes, each with its latest number of bytes. events: the latest ones, in order.
-    """
-
-    name: str
-    announced: tuple[tuple[Instr, int], ...]
-    brought: tuple[tuple[Instr, int], ...]
-    events: tuple[BarrierEvent, ...]
-
-
-class WaitedTwice(NamedTuple):
-    """A warp whose latest two waits on an mbarrier passed with the same parity: between them the
-    warp did not flip the parity, or flipped it once too often. mbarrier, who: in words. where: the
-    call of the wait.
-    """
-
-    mbarrier: str
-    who: str
-    parity: int
-    where: str
-
-    def __str__(self):
-        return (
-            f"{self.who} has waited twice in a row for parity {self.parity} of the "
-            f"{self.mbarrier}, at {self.where}"
-        )
 
 
 class MBarrier(Waitable):
@@ -402,6 +357,7 @@ def mbarrier_wait(ins: Instr) -> Run:
         barrier = find(warp, address)
         if barrier.phase != phase >> shift & 1:
             warp.spin = warp.spin and QUIET
+            warp.machine.wait_passed(warp)
             return FULL
         return failed(warp, (id(ins), address, phase), (barrier,))
 
@@ -416,6 +372,7 @@ def mbarrier_wait(ins: Instr) -> Run:
                 waiting[barrier.offset] = barrier
         if done:
             warp.spin = warp.spin and QUIET
+            warp.machine.wait_passed(warp)
             return done
         return failed(warp, (id(ins), address.tobytes(), phase.tobytes()), tuple(waiting.values()))
 

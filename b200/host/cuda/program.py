@@ -1,7 +1,8 @@
 """A CUDA program of one file with a `main`, compiled and run in this process.
 
 It becomes a library like an extension's. Its `main` is called through an entry that keeps what
-would end the process: `exit` comes back here, and so does a C++ exception of ../shim.
+would end the process, and with it what the launches were: `exit`, `abort`, a failed `assert`, an
+exception that nobody catches, and one in a destructor, come back here.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from b200.host.cuda.extension import Extensions
 
 _THROWN = -1
+_ABORTED = 128 + 6  # as a shell has it, of SIGABRT
+# what of the program's the linker replaces
+_ENDS = ("exit", "quick_exit", "_exit", "_Exit", "abort", "__assert_fail")
 B200 = ("-gencode=arch=compute_100a,code=sm_100a",)  # what tcgen05 takes
 _ENTRY = r"""
 #include <csetjmp>
@@ -31,17 +35,53 @@ int program_main(int, char**) asm("main");  // whatever the program declares it 
 
 namespace {
 std::jmp_buf back;
+thread_local bool runs_main = false;  // elsewhere there is no way back
 int status = 0;
 char thrown[65536];
-}  // namespace
 
-extern "C" {
-// The linker puts it in the place of the program's exit.
-[[noreturn]] void __wrap_exit(int code) {
+[[noreturn]] void leave(int code) {
   status = code;
   std::longjmp(back, 1);
 }
+}  // namespace
+
+extern "C" {
+#define ENDS(exit)                                 \
+  [[noreturn]] void __real_##exit(int code);       \
+  [[noreturn]] void __wrap_##exit(int code) {      \
+    if (!runs_main) __real_##exit(code);           \
+    leave(code);                                   \
+  }
+ENDS(exit)
+ENDS(quick_exit)
+ENDS(_exit)
+ENDS(_Exit)
+[[noreturn]] void __real_abort();
+[[noreturn]] void __wrap_abort() {
+  if (!runs_main) __real_abort();
+  std::fputs("aborted\n", stderr);
+  leave(ABORTED);
+}
+[[noreturn]] void __wrap___assert_fail(const char* what, const char* file, unsigned line,
+                                       const char* function) {
+  std::fprintf(stderr, "%s:%u: %s: Assertion `%s' failed.\n", file, line, function, what);
+  __wrap_abort();
+}
+[[noreturn]] static void terminated() {
+  if (!runs_main) __real_abort();
+  try {
+    if (std::current_exception()) throw;
+    std::fputs("terminated\n", stderr);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "terminated by an exception: %s\n", error.what());
+  } catch (...) {
+    std::fputs("terminated by an exception\n", stderr);
+  }
+  leave(ABORTED);
+}
 __attribute__((visibility("default"))) int b200_run(int count, char** words) {
+  runs_main = true;
+  std::set_terminate(terminated);
   if (setjmp(back) == 0) {
     try {
       status = program_main(count, words);
@@ -50,6 +90,7 @@ __attribute__((visibility("default"))) int b200_run(int count, char** words) {
       status = -1;
     }
   }
+  runs_main = false;
   std::fflush(nullptr);
   return status;
 }
@@ -63,11 +104,12 @@ def run(extensions: Extensions, source: Path, arguments: Sequence[str]) -> int:
     BuildError, and EmulatorError for a kernel.
     """
     name = re.sub(r"\W", "_", source.stem)
+    entry = _ENTRY.replace("ABORTED", str(_ABORTED))
     request = build.Request(
         name,
-        (build.file_source(0, source), build.Source("entry.cpp", _ENTRY)),
+        (build.file_source(0, source), build.Source("entry.cpp", entry)),
         cuda_cflags=() if os.environ.get("TORCH_CUDA_ARCH_LIST") else B200,
-        ldflags=("-Wl,--wrap=exit", "-Wl,--require-defined=main"),
+        ldflags=(*(f"-Wl,--wrap={name}" for name in _ENDS), "-Wl,--require-defined=main"),
         program=True,
     )
     library = ctypes.CDLL(str(_built(extensions, request, source)))
@@ -83,6 +125,8 @@ def run(extensions: Extensions, source: Path, arguments: Sequence[str]) -> int:
             if driver.error is not None and said in str(driver.error)
             else RuntimeError(said)
         )
+    if status == _ABORTED and driver.error is not None:
+        raise driver.error
     if (unasked := driver.unasked()) is not None:
         raise unasked
     return status

@@ -6,6 +6,7 @@ import gc
 import pytest
 import torch
 
+import b200
 from b200.chip.gpu import Gpu
 from b200.chip.machine import Machine
 from b200.chip.sync.mbarrier import MBarrier
@@ -30,6 +31,32 @@ def test_bar_sync_between_warps_orders_shared_memory():
         smem=512,
     )
     assert got == list(range(127, -1, -1))
+
+
+TURNS = """
+    mov.b32 %r10, dyn;
+    setp.ne.u32 %p1, %r1, 0;
+    @!%p1 mbarrier.init.shared.b64 [%r10], 1;
+    mov.u32 %r11, 0;
+    bar.sync 0;
+    TURN:
+    @!%p1 mbarrier.arrive.shared.b64 _, [%r10];
+    and.b32 %r12, %r11, 1;
+    WAIT:
+    mbarrier.try_wait.parity.shared.b64 %p2, [%r10], %r12;
+    @!%p2 bra WAIT;
+    add.u32 %r11, %r11, 1;
+    setp.lt.u32 %p3, %r11, 4;
+    @%p3 bra TURN;
+    st.global.u32 [%rd3], %r11;"""
+
+
+def test_no_warp_runs_phases_ahead_of_those_that_come_to_the_same_wait():
+    """On a chip they run side by side. In an order that lets the first run on, all others hang."""
+    assert output(TURNS, threads=128, smem=64) == [4] * 128
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check=False, schedule="early")
+    assert report(TURNS, threads=128, smem=64, gpu=gpu).kind == "deadlock"
 
 
 def test_cluster_reads_the_peer_through_mapa():

@@ -1,0 +1,52 @@
+"""What an observer records of mbarriers, for the report of a hang (hang.py, hang_bytes.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from b200.program.module import Instr
+
+
+class BarrierEvent(NamedTuple):
+    """One event at an mbarrier, for reports. number: in the order of the launch. phase: how many
+    phases were complete before it. who: the warp, in words. at: source location.
+    """
+
+    number: int
+    phase: int
+    who: str
+    what: str
+    at: str
+
+
+@dataclass(frozen=True)
+class BarrierHistory:
+    """The record that an observer keeps of an mbarrier, for the report of a hang.
+
+    name: of the mbarrier, in words. announced, brought: instructions that announced or completed
+    bytes, each with its latest number of bytes. events: the latest ones, in order.
+    """
+
+    name: str
+    announced: tuple[tuple[Instr, int], ...]
+    brought: tuple[tuple[Instr, int], ...]
+    events: tuple[BarrierEvent, ...]
+
+
+class WaitedTwice(NamedTuple):
+    """A warp whose latest two waits on an mbarrier passed with the same parity: between them the
+    warp did not flip the parity, or flipped it once too often. mbarrier, who: in words. where: the
+    call of the wait.
+    """
+
+    mbarrier: str
+    who: str
+    parity: int
+    where: str
+
+    def __str__(self):
+        return (
+            f"{self.who} has waited twice in a row for parity {self.parity} of the "
+            f"{self.mbarrier}, at {self.where}"
+        )
