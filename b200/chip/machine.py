@@ -40,6 +40,7 @@ from b200.registry import QUIET, Blocked, Waitable
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 TURN = 4096  # blocks a fragment executes before others get a turn
+CANCEL_FAILS = 4  # of so many requests of cluster launch control one fails early
 
 
 class Machine:
@@ -65,6 +66,7 @@ class Machine:
         self.next_cluster: Cluster | None = None
         self.waiting: Iterator[Cluster] = iter(())
         self.started = 0  # clusters
+        self.requests = 0  # of cluster launch control
         self.left = bytearray()  # a byte for each block of the turn: cleared, it ends
         self.gives_way = False  # whether the running fragment ends its turn for others of its CTA
 
@@ -115,9 +117,19 @@ class Machine:
 
     def cancel_next(self) -> Cluster | None:
         """Take the next cluster off the launch, for a warp that asks for its work (cluster launch
-        control). Returns None if the request fails, as it always does here: every cluster starts.
+        control). Returns None if the request fails: where every cluster has started, and one in
+        CANCEL_FAILS before, so that a kernel meets both answers, and clusters that others replace.
         """
-        return None
+        self.requests += 1
+        return None if self.requests % CANCEL_FAILS == 0 else self.take_next()
+
+    def take_next(self) -> Cluster | None:
+        """The next cluster, which will not start; None if all have started."""
+        cluster = self.next_cluster
+        if cluster is not None:
+            self.next_cluster = next(self.waiting, None)
+            self.started += 1
+        return cluster
 
     def settle(self) -> bool:
         """Called when no warp can run: let one delayed effect happen. False if there is none."""
@@ -224,7 +236,7 @@ class Machine:
 
     def _run(self, waiting: Iterator[Cluster], launch: Launch):
         placement = Placement()
-        self.started, self.waiting = 0, waiting
+        self.started, self.requests, self.waiting = 0, 0, waiting
         self.next_cluster = next(waiting, None)
         while True:
             if not self.queue or self.spinning.all_stand():

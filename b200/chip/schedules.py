@@ -79,13 +79,9 @@ class Scheduled(Machine):
         """Whether a request succeeds. Early: while a cluster has not started; late: never; random:
         now and then.
         """
-        kind, cluster = self.schedule.kind, self.next_cluster
+        kind = self.schedule.kind
         granted = kind == "early" or kind == "random" and self.random.random() < 0.5
-        if cluster is None or not granted:
-            return None
-        self.next_cluster = next(self.waiting, None)
-        self.started += 1
-        return cluster
+        return self.take_next() if granted else None
 
     def _complete(self, queue):
         """The oldest effect of a queue happens."""

@@ -115,6 +115,9 @@ class TimedMachine(Units):
         self.end = "nominal"
         self.warm: list = []  # allocations that the L2 holds when the next launch starts
 
+    def cancel_next(self) -> None:
+        """Every cluster starts: what it takes to ask is not modelled."""
+
     def wait_passed(self, fragment) -> None:
         """Time decides who runs."""
 

@@ -10,9 +10,10 @@ CTAS, THREADS = 12, 64
 RESPONSE, BARRIER = 0x400, 0x410
 
 
-def tiles(drain=False, wait=True, fence=True) -> Source:
+def tiles(drain=False, wait=True, fence=True, flips=True) -> Source:
     """out[tile][thread] = its number; a tile is a CTA's own, or a cancelled one's. drain: the last
-    response is followed by another request; wait: for a response, before it is read.
+    response is followed by another request; wait: for a response, before it is read; flips: the
+    parity that is waited for does.
     """
     k = Source(".param .u64 out", THREADS)
     k("mov.u32 %r0, %tid.x;")
@@ -42,11 +43,12 @@ def tiles(drain=False, wait=True, fence=True) -> Source:
     k("add.u64 %rd2, %rd0, %rd1;")
     k("st.global.u32 [%rd2], %r4;")
     if wait:
-        k.wait(f"%r1+{BARRIER}", "%r3")
+        k.wait(f"%r1+{BARRIER}", "%r3", "wait")
     k(f"ld.shared.v2.b64 {{%rd3, %rd4}}, [%r1+{RESPONSE}];", "read")
     if not wait:
         k.wait(f"%r1+{BARRIER}", "%r3")
-    k("xor.b32 %r3, %r3, 1;")
+    if flips:
+        k("xor.b32 %r3, %r3, 1;")
     k("mov.b128 %rq0, {%rd3, %rd4};")
     k("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p5, %rq0;", "query")
     k("mov.u32 %r2, 0;")
@@ -100,7 +102,14 @@ PLANTED = [
         "proxy",
         ("proxy (portability)", "where the one before was read, with no fence.proxy.async"),
         ("read", "request"),
-        schedule="early",
         fence=False,
+    ),
+    planted(
+        "response_parity_begins_anew",
+        "each tile waits for its response with the parity of the first",
+        "deadlock",
+        ("likely cause", "waits for mbarrier"),
+        ("wait",),
+        flips=False,
     ),
 ]
