@@ -1,28 +1,29 @@
 """NVFP4 gemv, gemm, dual gemm and group gemm on a B200: one kernel.
 
 THE PROBLEM   C[M, N] = A[M, K] B[N, K], for each of L batches. A and B are e2m1 codes, with a ue4m3
-    scale factor for each 16 of them along K: SFA and SFB. Sums are fp32, C is fp16. The names are
-    the organisers', but for a gemv, whose matrix is our B. B is large (weights), A small (tokens).
+    scale factor for each 16 of them along K: SFA and SFB. Sums are fp32, C is fp16. B is large
+    (weights), A small (tokens). The names are the organisers', except in a gemv: its matrix, which
+    they call a, is B here.
 
     problem   A                       B                C
     gemm      a                       b                c
     group     a of each group         b of each group  c of each group
     dual      a                       b1 and b2        c = silu(A B1) * (A B2): two products
-    gemv      row 0 of the 128 of b   a                c, transposed: M is 1, N the organisers' M
+    gemv      the vector: row 0 of b  the matrix: a    c, transposed: M is 1, N the organisers' M
 
 THE MMA   has M on the 128 lanes of tensor memory, and N on its columns, in any multiple of 8 (of 16
     over a CTA pair). With `swap_ab`, the default, its A is the problem's B, its M the problem's N,
     and C is stored transposed. `for_mma` does that; behind it A, B, M, N, SFA and SFB are always
-    the MMA's. "Own" is the operand that each product of a dual has for itself, the problem's B;
-    "shared" is the other one. A problem of one product has one of each, too.
+    the MMA's. "Own" is the operand that each product of a dual has for itself: the MMA's A if
+    swapped, else its B. "Shared" is the other one. A problem of one product has one of each, too.
 
 ONE TILE   gemm with M 128, N 7168, K 2048: Config(cta_group=2, cluster_n=2)
     Swapped, the MMA's M is 7168 and its N 128. A cluster has 2 CTA pairs; 28 clusters compute all.
     A pair computes a tile of 256 x 64, each CTA 128 of its rows. Both pairs need the same A, which
-    is loaded once and multicast, but for the prefill: a leader CTA fills its stages alone, before
-    the cluster has met. K is cut into 8 k-tiles of 256.
+    is loaded once and multicast. Not so in the prefill: before the cluster has met, each leader CTA
+    fills its stages by itself, here with all of its k-tiles. K is cut into 8 k-tiles of 256.
     A stage of a CTA has one k-tile: 128 rows of A (16 KB), 32 of the pair's 64 rows of B (4 KB),
-    SFA of its rows (2 KB), SFB of all 64 (2 KB). 9 stages of 24 KB fit.
+    SFA of its rows (2 KB), SFB of all 64, in an atom of 128 (2 KB). 9 stages of 24 KB fit.
     A k-tile is 4 MMAs of 256 x 64 x 64, each after the copies of its SFA and SFB to tensor memory.
     Tensor memory: 64 columns of accumulator, 16 of SFA, 16 of SFB; 128 are allocated.
 
@@ -35,11 +36,11 @@ WARPS   of a CTA, in this order
 
 PIPELINES   (mbarriers; s: stage, p: product, a: accumulator stage)
     barrier        producer -> consumer  arrivals that complete a phase
-    full[s][p]     load -> MMA           1 expect_tx of the load warp, and the bytes of product p;
-                                         the shared operand counts with p = 0
-    empty[s][p]    MMA -> load           1 commit of each MMA warp that reads what this CTA loads
-    gate_full[a]   MMA -> epilogue       1 commit: the first product of a dual tile, which goes
-                                         through silu, is complete (without a K split)
+    full[s][p]     load -> MMA           1 expect_tx of each load warp, two in a pair, and the bytes
+                                         of product p; the shared operand counts with p = 0
+    empty[s][p]    MMA -> load           1 commit of each leader that reads what this CTA loads
+    gate_full[a]   MMA -> epilogue       1 commit: the first product of a dual tile, the gate,
+                                         which goes through silu, is complete (without a K split)
     acc_full[a]    MMA -> epilogue       1 commit: the tile is complete
     acc_empty[a]   epilogue -> MMA       each epilogue warp, of both CTAs of a pair
     partials_full  epilogue -> epilogue  1 expect_tx, and the bytes of the other CTAs' partial sums
@@ -47,12 +48,13 @@ PIPELINES   (mbarriers; s: stage, p: product, a: accumulator stage)
     leader, and the other CTA loads nothing before the cluster has met. The epilogue warps of both
     arrive on acc_empty[a] of the leader.
 
-MEETINGS   (named barriers of the CTA, and two phases of the cluster's barrier)
+MEETINGS   (named barriers of the CTA, and two phases of the cluster's barrier; where it says
+    "arrives; waits" there is work between the two)
     meeting    epilogue             load                 MMA
-    CLUSTER 1  arrives, waits       arrives; waits       arrives, waits; of a pair before
+    CLUSTER 1  arrives, waits       arrives; waits       arrives, waits; in a pair before
                                     after the prefill    it allocates tensor memory
     SETUP      arrives, waits       arrives              arrives, waits
-    PREFILL    warp 0 arrives       waits                            (where there is no cluster)
+    PREFILL    warp 0 arrives       waits                   (without a cluster; else CLUSTER 1 does)
     TEARDOWN   arrives, waits       arrives, waits       arrives, waits
     CLUSTER 2  arrives, waits       arrives, waits       arrives, waits
 
@@ -107,7 +109,8 @@ from task import input_t, output_t
 
 # ---- the chip, and the sizes of a tile -----------------------------------------------------------
 
-CLUSTERS = 148, 74, 45, 33, 26, 22, 15, 15  # of 1, 2, ... CTAs, resident at a time on 8 GPCs
+# Clusters that are resident at a time on 8 GPCs, of 1, 2, ... CTAs.
+CLUSTERS = 148, 74, 45, 33, 26, 22, 15, 15
 CLUSTER_SIZES = 1, 2, 4, 8  # that public kernels have on a B200; 8 CTAs are the portable limit
 SMEM_BYTES = 232_448  # what one CTA may ask for
 TMEM_COLUMNS = 512
@@ -126,7 +129,7 @@ ATOM_BYTES = 512
 ATOM_COLUMNS = 4  # of tensor memory
 LANE_BIT = 16  # of the lane in an address of tensor memory, whose low half is the column
 SF_BYTES = K_BLOCKS * ATOM_BYTES  # scales of 128 rows in a stage
-MIN_STAGES = 2  # one to load and one to compute; a dual holds as many without releasing one
+MIN_STAGES = 2  # one to load and one to compute; the last k-tiles of a dual hold two (gate_lead)
 GEMV_ROWS = 128  # of the operand that has a gemv's vector as its first
 
 QUARTERS = 4  # of the 128 lanes of tensor memory: warp w reaches quarter w % 4
@@ -259,6 +262,7 @@ def check(config: Config, problem: Problem) -> "Plan":
     need(is_width, "N is 8 to 256 by 8, in a pair by 16")
     one_tile = config.cluster_n == 1 and mma.max_n <= config.tile_n
     on_atoms = one_tile or config.tile_n % 64 == 0
+    # `issue_mmas` begins at the first or the third of the four tensor-memory columns of an atom.
     need(on_atoms, "tiles begin at a multiple of 64 columns, as scales do in an atom")
     need(config.cluster in CLUSTER_SIZES, "a cluster has 1, 2, 4 or 8 CTAs")
     need(tile_count(config, problem) < 2**22, "products of tile numbers have 32 bits")
@@ -282,7 +286,7 @@ def clusters_at_once(size: int) -> int:
     try:
         if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 10:
             found = HardwareInfo(torch.cuda.current_device()).get_max_active_clusters(size)
-            if expected <= 2 * found <= 4 * expected:
+            if expected / 2 <= found <= 2 * expected:
                 return found
     except Exception:  # whatever it is, the kernel runs without the answer
         pass
@@ -314,10 +318,10 @@ class Plan(Config):
     warps_per_quarter: int  # two take epilogue tiles by turns
     epi_n: int  # columns of an epilogue tile: 32 lanes of them are what a warp reads at a time
     wide_stores: bool  # 32 bytes a lane, else 2
-    transposed: bool  # stores run along M, which is contiguous in C, so they pass shared memory
-    gate_lead: int  # k-tiles at a dual tile's end of which the first product is finished first
+    transposed: bool  # wide stores that run along M, contiguous in C if swapped: they pass SMEM
+    gate_lead: int  # last k-tiles of a dual tile: product 0 of all of them is done before product 1
     partial_bytes: int  # of an epilogue tile of one product that a warp of a K split sends
-    epi_tiles_per_owner: int  # of a tile, that a CTA of a K split adds up, at most
+    epi_tiles_per_owner: int  # of a tile, that one part of a K split adds up, at most
     # tensor memory
     tmem_sfa: int
     tmem_sfb: int
@@ -370,7 +374,7 @@ def choose_box_n(config: Config, mma: MmaProblem) -> int:
 def choose_epilogue(config: Config, mma: MmaProblem) -> dict[str, int]:
     tile = config.tile_n
     warps_per_quarter = 2 if mma.num_products * tile >= 128 else 1
-    # Along M of C, 8 fp16 are half a sector of 32 bytes.
+    # Not swapped, C is contiguous along N, where 8 fp16 are half a sector of 32 bytes.
     epi_n = 16 if not config.swap_ab and tile % 16 == 0 else 8
     # Each warp of each part of a K split has an epilogue tile, if the tile has so many.
     widest = tile // (config.split_k * warps_per_quarter)
@@ -410,8 +414,8 @@ def lay_out_tmem(config: Config, mma: MmaProblem, max_b_atoms: int) -> dict[str,
 
 
 def offsets_of(begin: int, **sizes: int) -> dict[str, int]:
-    """Where regions lie that follow each other from `begin` on, by name. None needs padding: each
-    size is a multiple of what the next region is aligned to."""
+    """Where regions lie that follow each other from `begin` on, by name; a last one of size 0 names
+    the end. None needs padding: each size is a multiple of what the next region is aligned to."""
     return dict(zip(sizes, itertools.accumulate(sizes.values(), initial=begin)))
 
 
@@ -479,8 +483,8 @@ TYPES = {"r": Int32, "l": Int64, "h": Int16, "f": Float32}  # by constraint of i
 def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
     """A device function that issues `text`, in which $0... stand for results, then for operands.
 
-    operands, results: a letter of TYPES for each. It returns nothing, the result, or a list of
-    several. pure: it has no effect besides."""
+    operands, results: a letter of TYPES for each. The function takes the operands, and returns
+    nothing, the result, or a list of several. pure: it has no effect besides."""
     constraints = ",".join([*(f"={letter}" for letter in results), *operands])
 
     @dsl_user_op
@@ -543,7 +547,7 @@ exp2_at_most_2_60 = ptx(
 def tma_load(to, tensormap, coordinates, barrier, pair, mask=None):
     """A box from global to shared memory, of each CTA of `mask` at the same offset if it is given.
 
-    pair: bytes count on the leader's barrier, of the pair of each CTA that receives them."""
+    pair: what a CTA receives counts on the barrier of its pair's leader."""
     operands = [to, tensormap, *coordinates, barrier]
     space, multicast, last = "cluster" if pair else "cta", "", ""
     if mask is not None:
@@ -683,25 +687,26 @@ def instruction_descriptor(cta_group: int, n):
 
 # ---- what host, launch and kernel hand each other ------------------------------------------------
 
-# host -> launch, 64-bit words
+# `bind` -> `Kernel.launch`, which is compiled host code: 64-bit words
 #     of each group the addresses of codes and scales of each operand, A first, and of C
-#     of each group the sizes of GemmShape, and rows that B has in memory: more than n in a gemv
-# launch -> kernel, lists
+#     of each group the sizes of GemmShape, and rows in memory of the MMA's B: more than n in a gemv
+# `Kernel.launch` -> `Kernel.kernel`, lists of kernel parameters
 #     maps       of each group tensormaps of the codes, then of the scales of each operand
 #     addresses  of each group those of the scales of each operand, of C
 #     sizes      of each group first_tile, m, n, k, l
+#     schedule   clusters, rounds, last, stages_if_idle: see `launch` of the kernel
 NUM_SIZES = 5
 
 
 def parameter_bytes(num_operands: int, num_groups: int) -> int:
     """Of the kernel, at most: tensormaps of 128 bytes, addresses of 8, sizes of 4."""
     group = 128 * 2 * num_operands + 8 * (num_operands + 1) + 4 * NUM_SIZES
-    return num_groups * group + 64  # four numbers of the schedule, alignment
+    return num_groups * group + 64  # 16 of the schedule, the rest for alignment
 
 
 class Words:
     """64-bit integers as one argument of a compiled function, by the DSL's protocol JitArgument: a
-    struct, since the host spends time on each argument."""
+    struct, since the host spends a microsecond or so on each argument."""
 
     def __init__(self, values: list[int]):
         self.memory = array.array("q", values)
@@ -758,7 +763,7 @@ class Group:
 
     @classmethod
     def of(cls, values: Sequence) -> "Group":
-        """From a list of all values, the lists' first."""
+        """From one list: the values of the three lists, one after the other, then the others."""
         lists, others = values[: -NUM_SIZES - 1], values[-NUM_SIZES - 1 :]
         count = len(lists) // 3
         return cls(lists[:count], lists[count : 2 * count], lists[2 * count :], *others)
@@ -777,7 +782,7 @@ class Cta:
     pair_rank: Int32  # 0: the leader of the pair
     n_rank: Int32  # which tile of those that share A
     k_rank: Int32  # which part of a K split
-    groups: list  # each as a list of the values of `Group`
+    groups: list  # each as a list of the values of `Group`, between which `tile_at` selects
     num_tiles: Int32  # of its cluster
     num_stages: Int32  # that it fills
     slot: Int32  # its cluster's place in a round
@@ -840,9 +845,11 @@ class EpilogueWarp:
 class Kernel:
     """The kernel of one plan.
 
-    What the section "kernel: launch" has is host code; all else is device code. In
-    methods under @cute.jit the DSL compiles `if` and `for`, unless they say const_expr or
-    range_constexpr. The other methods are plain Python that runs while the kernel is traced."""
+    What the section "kernel: launch" has is host code; all else is device code. In methods under
+    @cute.jit or @cute.kernel the DSL compiles `if` and `for`, unless they say const_expr or
+    range_constexpr; comprehensions are Python. The other methods are plain Python that runs while
+    the kernel is traced. A frozen dataclass of values passes into both as it is; what a loop
+    changes needs the DSL's protocol, as `PipelineState` has it."""
 
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -877,7 +884,7 @@ class Kernel:
 
     def start(self, groups: list, schedule: Sequence) -> Cta:
         plan = self.plan
-        clusters, rounds, last, idle_stages = schedule
+        clusters, rounds, last, stages_if_idle = schedule
         smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
         rank = Int32(0)
         if plan.cluster > 1:
@@ -890,7 +897,7 @@ class Kernel:
         if plan.persistent:
             last_slot = clusters - 1 - slot
             has_last = last > last_slot
-            num_stages = select(has_last, plan.num_stages, idle_stages)
+            num_stages = select(has_last, plan.num_stages, stages_if_idle)
             num_tiles = rounds + select(has_last, 1, 0)
         ranks = rank, pair_rank, n_rank, k_rank
         tiles = num_tiles, num_stages, slot, last_slot, rounds, clusters
@@ -900,8 +907,9 @@ class Kernel:
         """This CTA's part of its cluster's i-th tile.
 
         Whether tiles run along M or along N first decides what CTAs that start together share. CTAs
-        fill a GPC, which merges what they read at the same time: so neighbours have the same large
-        operand. Clusters take GPCs by turns: so neighbours have the same B."""
+        fill a GPC, which merges what they read at the same time: so without clusters neighbours
+        have the same large operand. Clusters take GPCs by turns: so with them neighbours have the
+        same B."""
         plan = self.plan
         number = cta.slot
         if plan.persistent:
@@ -953,7 +961,7 @@ class Kernel:
         return address & ~(1 << 24) if self.plan.cta_group == 2 else address
 
     def prepare_barriers(self, cta: Cta):
-        """Initialise all but full[s][p], where the kernel waits for them."""
+        """Initialise those that this plan waits for, but full[s][p], which the load warp does."""
         plan = self.plan
         for stage, product in itertools.product(range(plan.num_stages), range(plan.num_products)):
             cute.arch.mbarrier_init(self.bar(plan.empty, cta, stage, product), plan.cluster_n)
@@ -1001,8 +1009,8 @@ class Kernel:
         plan = self.plan
         first_tile = self.tile_at(cta, Int32(0))
         # Stages are filled before the cluster meets, except in the CTA of a pair that is not its
-        # leader, whose loads complete on the leader's barriers. Leaders of a split prefill equally
-        # many k-tiles, so none multicasts into such a stage.
+        # leader, whose loads complete on the leader's barriers. Leaders that work on one part of K
+        # prefill equally many k-tiles, so none multicasts into such a stage.
         prefilled = cutlass.min(first_tile.k_count, cta.num_stages)
         prefilled = select(cta.pair_rank == 0, prefilled, 0)
         with cute.arch.elect_one():
@@ -1023,7 +1031,7 @@ class Kernel:
         else:
             cute.arch.barrier(barrier_id=PREFILL_BARRIER, number_of_threads=64)
         with cute.arch.elect_one():
-            # After the prefilled stages, which may be all.
+            # After the prefilled stages, which may be all, or none.
             state = PipelineState(prefilled - 1, 0, cta.num_stages).next()
             for i in cutlass.range(cta.num_tiles, unroll=1):
                 tile = self.tile_at(cta, i)
@@ -1123,12 +1131,12 @@ class Kernel:
         scale_map = tile.group.scale_maps[plan.num_a + operand]
         num_boxes = self.num_b_boxes(tile)
         stage = cta.smem + load.state.index * plan.stage_bytes
-        cta_n = tile.n + cta.pair_rank * div(tile.width, plan.cta_group)
+        first_row = tile.n + cta.pair_rank * div(tile.width, plan.cta_group)
         for box in cutlass.range_constexpr(plan.cta_n // plan.box_n):
             if within(box, num_boxes):
                 row = box * plan.box_n
                 to = stage + (plan.stage_b + operand * plan.b_bytes + row * ROW_BYTES)
-                at = load.k_tile * TILE_K, cta_n + row, tile.batch
+                at = load.k_tile * TILE_K, first_row + row, tile.batch
                 tma_load(to, code_map, at, full, to_leader)
         for atom in cutlass.range_constexpr(plan.max_b_atoms):
             if within(atom, tile.b_atoms):
@@ -1175,7 +1183,7 @@ class Kernel:
         finished ahead of the second, whose MMAs then overlap silu."""
         plan = self.plan
         if const_expr(plan.persistent):
-            # The fence that belongs to it comes after the next wait, for full[s][p].
+            # Its tcgen05_fence_after comes behind the next wait, for full[s][p].
             cute.arch.mbarrier_wait(self.bar(plan.acc_empty, cta, acc.index), acc.phase ^ 1)
         pair_mask = None
         if const_expr(plan.cta_group == 2):
@@ -1199,8 +1207,8 @@ class Kernel:
     def mma_k_tiles(
         self, cta: Cta, tile: Tile, tmems: tuple, done, count, state: PipelineState, products: list
     ) -> PipelineState:
-        """`count` k-tiles after the first `done` of this part of K, for some products; the next
-        stage, which is not used by who passes over the same stages again.
+        """`count` k-tiles after the first `done` of this part of K, for some products. It returns
+        the next stage, which `mma_tile` ignores where it passes over the same stages again.
 
         A commit to all load warps that send to this CTA or pair releases what a product has read;
         the last one, what products share. tmems: tensor memory of the CTA, of the accumulator
@@ -1245,8 +1253,8 @@ class Kernel:
 
         adds: 0 in the first k-tile, whose first MMA does not add to what tensor memory holds.
         is_first: of the products, so it copies the shared operand's scales, too. Copies stand
-        between MMAs, since an MMA waits for all copies before it: for 128 cycles, if they were a
-        whole k-tile's. Beyond K all codes are zeros."""
+        between MMAs, since an MMA waits for all copies before it: those of a whole k-tile would
+        hold it up for 128 cycles. Beyond K all codes are zeros."""
         plan = self.plan
         tmem, acc_tmem = tmems
         max_atoms = plan.max_b_atoms
@@ -1350,7 +1358,7 @@ class Kernel:
         tcgen05_fence_before()
         with cute.arch.elect_one():
             # As `in_leader`, in ptxas's favour: with the bit cleared it loses the uniform registers
-            # of the MMA warp, 95 instructions a k-tile for 69 (group 2, SASS).
+            # of the MMA warp, 95 instructions a k-tile for 69 (SASS of the shape group 2).
             acc_empty = self.bar(self.plan.acc_empty, cta, acc.index).toint()
             mbarrier_arrive_remote(mapa(acc_empty, cta.rank & -self.plan.cta_group))
 
@@ -1390,7 +1398,8 @@ class Kernel:
         return tcgen05_ld(addresses, self.plan.epi_n, self.plan.transposed)
 
     def combine(self, sums: list) -> list:
-        """Values of C from the sums of each product."""
+        """Values of C from the sums of each product; of a dual's first epilogue tile `finish_tile`
+        makes them. All pass `store`."""
         if len(sums) == 1:
             return sums[0]
         return [gate * up for gate, up in zip(silu(sums[0]), sums[1])]
@@ -1398,10 +1407,11 @@ class Kernel:
     @cute.jit
     def store(self, cta: Cta, warp: EpilogueWarp, tile: Tile, values: list, epi_column):
         """Store an epilogue tile: 32 rows of this warp, columns from `epi_column` of the tile on.
-        C is [l][m][n] in memory; with swap_ab, [l][n][m]."""
+        C is [l][m][n] in memory; with swap_ab, [l][n][m]. values: of all columns, fp32, as
+        `tcgen05_ld` gives them; they are rounded here and in `transpose`."""
         plan = self.plan
         group = tile.group
-        # A lane has one row of all columns; transposed, 16 rows of one column of 16.
+        # A lane stores one row of all columns; transposed, of each 16 columns 16 rows of one.
         m = tile.m + warp.quarter * 32
         n = tile.n + epi_column
         if const_expr(plan.transposed):
@@ -1469,7 +1479,7 @@ class Kernel:
         return div_up(tile.width, self.plan.epi_n)
 
     def num_owned(self, cta: Cta, tile: Tile):
-        # Less than 0 without the split_k - 1 that div_up adds, never with it.
+        # The difference may be negative, but not below -(split_k - 1), which div_up adds.
         return div_up(self.num_epi_tiles(tile) - cta.k_rank, self.plan.split_k)
 
     def expect_partials(self, cta: Cta, tile: Tile):
@@ -1547,8 +1557,8 @@ class Kernel:
             clusters = cutlass.min(tiles, Int32(clusters_at_once(plan.cluster)))
         rounds = div(tiles - 1, clusters)  # before the last one
         last = tiles - rounds * clusters  # tiles of the last round
-        idle_stages = self.stages_without_last_tile(clusters, rounds, last)
-        self.kernel(maps, addresses, sizes, [clusters, rounds, last, idle_stages]).launch(
+        stages_if_idle = self.stages_without_last_tile(clusters, rounds, last)
+        self.kernel(maps, addresses, sizes, [clusters, rounds, last, stages_if_idle]).launch(
             grid=(clusters * plan.cluster, 1, 1),
             block=(plan.num_threads, 1, 1),
             cluster=(plan.cluster, 1, 1),
