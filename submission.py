@@ -120,6 +120,7 @@ CTA_M = 128  # rows of A of a CTA
 TILE_K = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 ROW_BYTES = TILE_K // 2  # of a row of A or B in a stage
 A_BYTES = CTA_M * ROW_BYTES  # of an A operand in a stage
+C_BYTES = 2  # of an element of C
 K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
 LOG_K_BLOCK = 6
 K_BLOCKS = TILE_K // K_BLOCK
@@ -694,7 +695,7 @@ def instruction_descriptor(cta_group: int, n):
 #     maps       of each group tensormaps of the codes, then of the scales of each operand
 #     addresses  of each group those of the scales of each operand, of C
 #     sizes      of each group first_tile, m, n, k, l
-#     schedule   clusters, rounds, last, stages_if_idle: see `launch` of the kernel
+#     schedule   clusters, full_rounds, last, stages_if_idle: see `Kernel.launch`
 NUM_SIZES = 5
 
 
@@ -784,10 +785,10 @@ class Cta:
     k_rank: Int32  # which part of a K split
     groups: list  # each as a list of the values of `Group`, between which `tile_at` selects
     num_tiles: Int32  # of its cluster
-    num_stages: Int32  # that it fills
+    num_stages: Int32  # that it fills: see `stages_without_last_tile`
     slot: Int32  # its cluster's place in a round
     last_slot: Int32  # in the last round
-    rounds: Int32  # before the last one
+    full_rounds: Int32  # those before the last one
     num_clusters: Int32
 
 
@@ -884,7 +885,7 @@ class Kernel:
 
     def start(self, groups: list, schedule: Sequence) -> Cta:
         plan = self.plan
-        clusters, rounds, last, stages_if_idle = schedule
+        clusters, full_rounds, last, stages_if_idle = schedule
         smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
         rank = Int32(0)
         if plan.cluster > 1:
@@ -898,9 +899,9 @@ class Kernel:
             last_slot = clusters - 1 - slot
             has_last = last > last_slot
             num_stages = select(has_last, plan.num_stages, stages_if_idle)
-            num_tiles = rounds + select(has_last, 1, 0)
+            num_tiles = full_rounds + select(has_last, 1, 0)
         ranks = rank, pair_rank, n_rank, k_rank
-        tiles = num_tiles, num_stages, slot, last_slot, rounds, clusters
+        tiles = num_tiles, num_stages, slot, last_slot, full_rounds, clusters
         return Cta(smem, *ranks, groups, *tiles)
 
     def tile_at(self, cta: Cta, i) -> Tile:
@@ -913,10 +914,11 @@ class Kernel:
         plan = self.plan
         number = cta.slot
         if plan.persistent:
-            number = i * cta.num_clusters + select(i < cta.rounds, cta.slot, cta.last_slot)
+            slot = select(i < cta.full_rounds, cta.slot, cta.last_slot)
+            number = i * cta.num_clusters + slot
         values = cta.groups[0]
         for later in cta.groups[1:]:
-            is_later = number >= later[-NUM_SIZES]  # first_tile
+            is_later = number >= later[-NUM_SIZES]  # its first_tile, the first of the sizes
             values = [select(is_later, a, b) for a, b in zip(later, values)]
         group = Group.of(values)
         index = number - group.first_tile
@@ -955,7 +957,7 @@ class Kernel:
         return cute.make_ptr(Int64, address, cute.AddressSpace.smem, assumed_align=8)
 
     def in_leader(self, barrier):
-        """Shared address of a barrier's like in the CTA that issues the MMAs. In a pair that is the
+        """Shared address of the same barrier in the CTA that issues the MMAs. In a pair that is the
         even one, and bit 24 is the last of the rank."""
         address = barrier.toint()
         return address & ~(1 << 24) if self.plan.cta_group == 2 else address
@@ -1051,7 +1053,7 @@ class Kernel:
         """Fill a stage: for each product expect its bytes, whoever sends them, and send this CTA's.
 
         A product's own operand is loaded once that product's MMAs have released the stage; the
-        shared one once those of all have. It counts with product 0."""
+        shared one once those of all have. The shared one's bytes count with product 0."""
         plan, tile = self.plan, load.tile
         is_dual = plan.num_products == 2
         # Bytes that arrive in this CTA, of an operand and its scales.
@@ -1211,7 +1213,7 @@ class Kernel:
         the next stage, which `mma_tile` ignores where it passes over the same stages again.
 
         A commit to all load warps that send to this CTA or pair releases what a product has read;
-        the last one, what products share. tmems: tensor memory of the CTA, of the accumulator
+        the last product's, what products share. tmems: tensor memory of the CTA, of the accumulator
         stage."""
         plan = self.plan
         senders = None
@@ -1426,7 +1428,7 @@ class Kernel:
         else:
             index = (Int64(tile.batch) * group.m + m) * group.n + n
             column_step = 1
-        to = group.c + index * 2
+        to = group.c + index * C_BYTES
         if const_expr(plan.wide_stores):
             for first in cutlass.range_constexpr(0, plan.epi_n, 16):
                 if const_expr(plan.transposed):
@@ -1435,11 +1437,11 @@ class Kernel:
                     pairs = zip(values[first : first + 16 : 2], values[first + 1 : first + 16 : 2])
                     words = [cvt_f16x2(low, high) for low, high in pairs]
                 if columns_left > first:
-                    st_global_v8(to + Int64(column_step) * (2 * first), *words)
+                    st_global_v8(to + Int64(column_step) * (C_BYTES * first), *words)
         else:
             for i in cutlass.range_constexpr(plan.epi_n):
                 if columns_left > i:
-                    st_global_b16(to + Int64(column_step) * (2 * i), cvt_f16(values[i]))
+                    st_global_b16(to + Int64(column_step) * (C_BYTES * i), cvt_f16(values[i]))
 
     def transpose(self, cta: Cta, warp: EpilogueWarp, values: list, first: int) -> list:
         """16 columns x 32 rows, from column `first` of an epilogue tile on, through shared memory:
@@ -1536,7 +1538,7 @@ class Kernel:
 
     @cute.jit
     def launch(self, words):
-        """words: of each group, the longest tiles first."""
+        """words: as above; groups come in the order of their tiles, the longest first."""
         plan = self.plan
         count = 2 * self.num_operands + 1
         first_size = plan.num_groups * count
@@ -1555,10 +1557,11 @@ class Kernel:
         clusters = tiles
         if const_expr(plan.persistent):
             clusters = cutlass.min(tiles, Int32(clusters_at_once(plan.cluster)))
-        rounds = div(tiles - 1, clusters)  # before the last one
-        last = tiles - rounds * clusters  # tiles of the last round
-        stages_if_idle = self.stages_without_last_tile(clusters, rounds, last)
-        self.kernel(maps, addresses, sizes, [clusters, rounds, last, stages_if_idle]).launch(
+        full_rounds = div(tiles - 1, clusters)  # those before the last one
+        last = tiles - full_rounds * clusters  # tiles of the last round
+        stages_if_idle = self.stages_without_last_tile(clusters, full_rounds, last)
+        schedule = [clusters, full_rounds, last, stages_if_idle]
+        self.kernel(maps, addresses, sizes, schedule).launch(
             grid=(clusters * plan.cluster, 1, 1),
             block=(plan.num_threads, 1, 1),
             cluster=(plan.cluster, 1, 1),
@@ -1566,16 +1569,16 @@ class Kernel:
             min_blocks_per_mp=1,
         )
 
-    def stages_without_last_tile(self, clusters, rounds, last):
+    def stages_without_last_tile(self, clusters, full_rounds, last):
         """Stages that a cluster without a tile in the last round fills:
-        stages * rounds / (rounds + 1) + 2 * last / clusters. The others fill all of theirs and so
+        stages * full_rounds / rounds + 2 * last / clusters. The others fill all of theirs and so
         get more of DRAM: all end together.
 
         At least MIN_STAGES: at the end of a dual tile the first product of `gate_lead` k-tiles is
         computed before the second one of any, which alone releases a stage."""
-        stages = self.plan.num_stages
-        fewer = stages * rounds * clusters + 2 * last * (rounds + 1)
-        fewer = cutlass.min(div(fewer, clusters * (rounds + 1)), Int32(stages))
+        stages, rounds = self.plan.num_stages, full_rounds + 1
+        fewer = stages * full_rounds * clusters + 2 * last * rounds
+        fewer = cutlass.min(div(fewer, clusters * rounds), Int32(stages))
         return cutlass.max(fewer, Int32(MIN_STAGES))
 
     def tensormaps(self, codes, scales, shape: GemmShape, stored_n) -> list:
@@ -1981,7 +1984,7 @@ WORK_BYTES = 8 << 30  # of tensors at most for these calls: fewer calls where th
 L2_CLEAR_BYTES = 1 << 29
 CLEAR_SECONDS, MAX_CLEARS = 50e-6, 100  # a write of so much takes longer; before a call
 ROUNDS = 100  # of each candidate once
-TOLERANCE = {"rtol": 1e-3, "atol": 1e-3, "equal_nan": True}  # the leaderboards'
+TOLERANCE = {"rtol": 1e-3, "atol": 1e-3, "equal_nan": True}  # the leaderboards', for fp16
 EVENT_STEP = 2.048e-3  # milliseconds: some GPUs' events tick in steps of so much
 # Variables that Nsight Compute and other injected profilers set for the process. Images of
 # containers set further ones of NV_COMPUTE_PROFILER, without a profiler.
