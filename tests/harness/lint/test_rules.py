@@ -179,3 +179,16 @@ def test_a_file_for_another_board_is_refused(folder):
     assert [r[3] for r in found] == ["for the board nvfp4_gemm, not nvfp4_gemv"]
     modal = HEAD.replace("nvfp4_gemm", "modal_nvfp4_dual_gemm").replace("NVIDIA", "B200")
     assert said(Submission(folder / "mine.py", (modal + ENTRY).encode(), "nvfp4_dual_gemm")) == []
+
+
+def test_what_the_page_on_submitting_says_is_clean(tmp_path):
+    """Its directives on top of an example, and the GPU of its command lines."""
+    page = (ROOT / "docs" / "submit.md").read_text()
+    lines = re.findall(r"`(#!POPCORN [^`]+)`", page)
+    assert [line.split()[1] for line in lines] == ["leaderboard", "gpu"]
+    file = tmp_path / "mine.py"
+    file.write_text("\n".join([*lines, (ROOT / "docs" / "examples" / "gemm_fast.py").read_text()]))
+    assert said(read(file)) == []
+    commands = re.findall(r"`popcorn submit ((?:(?!--local)[^`])*--gpu[^`]*)`", page)
+    named = [re.search(r"--leaderboard (\S+) --gpu (\S+)", text).groups() for text in commands]
+    assert named and all(gpu in boards.GPUS[board] for board, gpu in named)
