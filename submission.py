@@ -38,7 +38,8 @@ PIPELINES   (mbarriers; s: stage, p: product, a: accumulator stage)
     barrier        producer -> consumer  arrivals that complete a phase
     full[s][p]     load -> MMA           1 expect_tx of each load warp, two in a pair, and the bytes
                                          of product p; the shared operand counts with p = 0
-    empty[s][p]    MMA -> load           1 commit of each leader that reads what this CTA loads
+    empty[s][p]    MMA -> load           1 commit of each MMA warp that issues and reads what this
+                                         CTA loads: cluster_n of them
     gate_full[a]   MMA -> epilogue       1 commit: the first product of a dual tile, the gate,
                                          which goes through silu, is complete (without a K split)
     acc_full[a]    MMA -> epilogue       1 commit: the tile is complete
@@ -707,7 +708,7 @@ def parameter_bytes(num_operands: int, num_groups: int) -> int:
 
 class Words:
     """64-bit integers as one argument of a compiled function, by the DSL's protocol JitArgument: a
-    struct, since the host spends a microsecond or so on each argument."""
+    struct, since the host spends time on each argument."""
 
     def __init__(self, values: list[int]):
         self.memory = array.array("q", values)
@@ -1538,7 +1539,8 @@ class Kernel:
 
     @cute.jit
     def launch(self, words):
-        """words: as above; groups come in the order of their tiles, the longest first."""
+        """words: as "what host, launch and kernel hand each other" says. The groups come in the
+        order of their tiles, the longest first."""
         plan = self.plan
         count = 2 * self.num_operands + 1
         first_size = plan.num_groups * count

@@ -177,12 +177,12 @@ def _bits(mask: int):
         mask ^= low
 
 
-def reachable(blocks: list[Block], start: int) -> set[int]:
-    """Blocks that control may come to."""
+def reachable(blocks: list[Block], start: int, stop: int = EXIT) -> set[int]:
+    """Blocks that control may come to from `start`, without `stop` and those that come after it."""
     seen, work = set(), [start]
     while work:
         block = work.pop()
-        if block != EXIT and block not in seen:
+        if block not in (stop, EXIT) and block not in seen:
             seen.add(block)
             work += blocks[block].successors
     return seen
@@ -360,34 +360,20 @@ class Uniformity:
         """Whether lanes may give different membermasks to an instruction, its last operand."""
         return self.operand_varies(op.ins.operands[-1])
 
-    def reach(self, start: int, stop: int) -> set[int]:
-        """Blocks that control may come to from `start`, without those that come after `stop`."""
-        return set(_bits(self._reach(start, stop)))
-
-    def _reach(self, start: int, stop: int) -> int:
-        seen, work = 0, [start]
-        while work:
-            b = work.pop()
-            if b in (EXIT, stop) or seen >> b & 1:
-                continue
-            seen |= 1 << b
-            work.extend(self.blocks[b].successors)
-        return seen
-
     def _mark_divergent_region(self, block: Block):
         """Lanes part at the end of `block` and meet at its post-dominator. A register that one arm
         defines and that the other arm or the meeting point reads must be kept per lane."""
         stop = self.ipdom[block.index]
-        arms = [self._reach(s, stop) for s in block.successors]
+        arms = [reachable(self.blocks, s, stop) for s in block.successors]
         after = self.live_in[stop] if stop != EXIT else 0
         for i, arm in enumerate(arms):
             defined = 0
-            for b in _bits(arm):
+            for b in arm:
                 defined |= self.defs[b]
             read = after
             for j, other in enumerate(arms):
                 if j != i:
-                    for b in _bits(other):
+                    for b in other:
                         read |= self.live_in[b] | self.defs[b]
             self.varying |= defined & read
             self.merged |= defined & read

@@ -4,7 +4,7 @@ comes there.
 
 from __future__ import annotations
 
-from b200.program.analysis import EXIT, Block, Op, post_dominators
+from b200.program.analysis import Block, Op, post_dominators, reachable
 from b200.program.module import Special
 
 _NUMBERS = ("tid", "warpid")  # what differs between the warps of a CTA
@@ -25,24 +25,12 @@ def common_blocks(blocks: list[Block]) -> set[int]:
                 if block.index in apart or _differs(op, differs):
                     differs.update(reg.name for reg in op.dsts)
             if len(block.successors) > 1 and _differs(block.ops[-1], differs):
-                apart |= _between(blocks, block.successors, meets[block.index])
+                for arm in block.successors:
+                    apart |= reachable(blocks, arm, meets[block.index])
     return {block.index for block in blocks} - apart
 
 
 def _differs(op: Op, differs: set[str]) -> bool:
     """Whether what an instruction reads may differ between warps."""
-    operands = op.ins.operands[len(op.dsts) and 1 :]
-    numbers = (o.name.partition(".")[0] for o in operands if isinstance(o, Special))
+    numbers = (o.name.partition(".")[0] for o in op.ins.operands if isinstance(o, Special))
     return any(reg.name in differs for reg in op.srcs) or any(n in _NUMBERS for n in numbers)
-
-
-def _between(blocks: list[Block], starts: list[int], end: int) -> set[int]:
-    """Blocks on the way from `starts` to `end`, which is not among them."""
-    seen: set[int] = set()
-    work = list(starts)
-    while work:
-        block = work.pop()
-        if block not in (end, EXIT) and block not in seen:
-            seen.add(block)
-            work += blocks[block].successors
-    return seen

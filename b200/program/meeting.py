@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from b200.program.analysis import EXIT, Block, Op, Uniformity
+from b200.program.analysis import EXIT, Block, Op, Uniformity, reachable
 from b200.program.module import TYPE_BITS, Instr, Label, Not, Reg, Sym, Vec
 from b200.registry import DTYPES, FULL, Run, active, as_bools, as_mask, lanes
 
@@ -75,10 +75,10 @@ def _in_parts(blocks: list[Block], info: Uniformity, meetings: set[int]) -> set[
     found: set[int] = set()
     for index in info.divergent:
         stop = info.ipdom[index]
-        arms = {b for s in blocks[index].successors for b in info.reach(s, stop)}
+        arms = {b for s in blocks[index].successors for b in reachable(blocks, s, stop)}
         found |= arms
         if stop != EXIT and (arms & meetings or may_poll(blocks, arms)):
-            found |= info.reach(stop, EXIT)
+            found |= reachable(blocks, stop)
     return found
 
 

@@ -36,6 +36,7 @@ int program_main(int, char**) asm("main");  // whatever the program declares it 
 namespace {
 std::jmp_buf back;
 thread_local bool runs_main = false;  // elsewhere there is no way back
+std::terminate_handler usual = nullptr;
 int status = 0;
 char thrown[65536];
 
@@ -67,8 +68,8 @@ ENDS(_Exit)
   std::fprintf(stderr, "%s:%u: %s: Assertion `%s' failed.\n", file, line, function, what);
   __wrap_abort();
 }
-[[noreturn]] static void terminated() {
-  if (!runs_main) __real_abort();
+static void terminated() {
+  if (!runs_main) return usual();
   try {
     if (std::current_exception()) throw;
     std::fputs("terminated\n", stderr);
@@ -81,7 +82,7 @@ ENDS(_Exit)
 }
 __attribute__((visibility("default"))) int b200_run(int count, char** words) {
   runs_main = true;
-  std::set_terminate(terminated);
+  usual = std::set_terminate(terminated);
   if (setjmp(back) == 0) {
     try {
       status = program_main(count, words);
@@ -90,6 +91,7 @@ __attribute__((visibility("default"))) int b200_run(int count, char** words) {
       status = -1;
     }
   }
+  std::set_terminate(usual);
   runs_main = false;
   std::fflush(nullptr);
   return status;
