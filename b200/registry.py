@@ -45,6 +45,19 @@ Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
+class Narrowing:
+    """The conversion of floats to a format whose largest finite number is smaller, or hardly so.
+
+    source, target: "f64", "f32", "f16", "bf16". values: how many operands, from the first on, are
+    converted; the last of them goes to the lowest bits of the result.
+    """
+
+    source: str
+    target: str
+    values: int
+
+
+@dataclass(frozen=True)
 class Pure:
     """A stateless instruction.
 
@@ -56,6 +69,7 @@ class Pure:
         a vector even from uniform operands (all floating point).
     expr, vexpr: Python source with {0}, {1}, ... for the operands, inlined in place of a call of
         scalar or vector. Operands of vexpr are arrays, or ints that fit the type, never all ints.
+    narrows: of a conversion that may make infinities of finite values.
     """
 
     ins: tuple[str, ...]
@@ -64,6 +78,7 @@ class Pure:
     scalar: Callable | None = None
     expr: str | None = None
     vexpr: str | None = None
+    narrows: Narrowing | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from b200.checker import naming as words
-from b200.checker import partly_written
+from b200.checker import nans, partly_written
 from b200.checker.dependent_launch import DependentLaunch, InFlight
 from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
@@ -85,13 +85,15 @@ class Checked(Machine):
             self.in_flight = dependence.after() if dependence is not None else InFlight()
             if self.beside is not None and dependence is not None:
                 self.beside.footprint = dependence.kept
+        again = code, grid, block, cluster, dynamic_smem, params
         if self.observer.unwritten.reads:
-            self._look_at_unwritten(code, grid, block, cluster, dynamic_smem, params)
+            self._look_at_unwritten(*again)
         if partly_written.suspicious(self.observer):
-            self._look_at_partly_written(code, grid, block, cluster, dynamic_smem, params)
+            self._look_at_partly_written(*again)
         self.observer.finish()
+        nans.look(self.observer, partial(self._again, *again))
         keeps = self.observer.keeps()
-        self._judge_loads(code, grid, block, cluster, dynamic_smem, params)
+        self._judge_loads(*again)
         self.observer.findings.arrange()
         launch.findings = self.observer.findings
         launch.stores = self.observer.stores

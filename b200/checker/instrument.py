@@ -12,6 +12,7 @@ from dataclasses import replace
 from b200.checker import generic, tensor_accesses, tensormap_accesses
 from b200.checker import synchronisation as sync
 from b200.checker.generic import UNSEEN
+from b200.checker.overflows import watched
 from b200.checker.registers import first_reads
 from b200.checker.steps import every_operand, look_of, plain
 from b200.checker.vector_clocks import Agent
@@ -35,6 +36,13 @@ class CheckedWriter(Writer):
 
     def _kind(self, op):
         return None if id(op.ins) in self.first_reads else super()._kind(op)
+
+    def _vector(self, group, args, mask):
+        made = group[0].made
+        if made.narrows is None:
+            return super()._vector(group, args, mask)
+        function = self._constant(watched([op.ins for op in group], made))
+        return f"{function}(w, {mask}, {', '.join(a[0] for a in args)})"
 
     def _op(self, op):
         if (loads := self.first_reads.get(id(op.ins))) is not None:

@@ -29,6 +29,7 @@ from b200.checker.following import Departed, Following, Left, Remark, Traces
 from b200.checker.given import Given
 from b200.checker.global_memory import GlobalRules
 from b200.checker.mbarriers import Mbarriers
+from b200.checker.overflows import Overflows
 from b200.checker.overtaken import Overtaken
 from b200.checker.products import Products
 from b200.checker.quantise import unrounded_scales
@@ -76,6 +77,7 @@ class Observer(Mbarriers):
         self.overtaken = Overtaken(self)
         self.products = Products(self)
         self.repeats = Repeats(self)
+        self.overflows = Overflows(self)
         self.dependence: DependentLaunch | None = None
         self.wrote = False  # whether the launch has written global memory
         self.cancellations = Cancellations(self)
@@ -345,6 +347,7 @@ class Observer(Mbarriers):
         idle_launch.finish(self, self.machine.code.kernel, self.machine.params)
         self.coverage.finish()
         self.globals.finish()
+        self.overflows.finish()
         executed = self._executed()
         self._scales({id(ins) for ins in executed})
         overlapping.finish(self, executed)

@@ -67,7 +67,8 @@ class Unwritten:
 
     whole: first byte -> allocation in which nothing is unwritten; kept from launch to launch.
     reads: (instruction, allocation) -> first read. units: allocation -> which of its units were
-    read unwritten. before: allocation -> its contents before the launch wrote there.
+    read unwritten. before: allocation -> its contents before the launch wrote there. readers: the
+    allocations that it reads, with the first instruction that does.
     """
 
     def __init__(self, observer, memory: GlobalMemory, whole: dict[int, Region]):
@@ -75,6 +76,7 @@ class Unwritten:
         self.reads: dict[tuple[int, int], Read] = {}
         self.units: dict[int, np.ndarray] = {}
         self.before: dict[int, tuple[Region, np.ndarray]] = {}
+        self.readers: dict[int, tuple[Region, Instr]] = {}
         self.holes: dict[int, np.ndarray] = {}  # units unwritten at its first read
         self.told, self.unknown = False, ""
         # [first, last) byte of the allocation seen last, or of what is given of it
@@ -106,6 +108,7 @@ class Unwritten:
             return  # whoever reads says so
         for region, at in parts:
             self.observer.given.look(agent, region, at, nbytes, ins, "reads")
+            self.readers.setdefault(region.base, (region, ins))
             if not self._is_whole(region):
                 count = (int(at[0]) % UNIT + nbytes + UNIT - 1) // UNIT
                 self._look(agent, region, ((at // UNIT)[:, None] + np.arange(count)).ravel(), ins)
@@ -114,6 +117,7 @@ class Unwritten:
         """Contiguous bytes are read."""
         region = self.memory.region(address, nbytes)
         at = address - region.base
+        self.readers.setdefault(region.base, (region, ins))
         if region.base not in self.observer.given.whole:
             self.observer.given.look(agent, region, np.array([at]), nbytes, ins, "reads")
         if not region.behind and not self._is_whole(region):
@@ -121,6 +125,7 @@ class Unwritten:
 
     def box(self, agent: Agent, access, ins: Instr) -> None:
         """The boxes of a tensor copy are read."""
+        self.readers.setdefault(access.region.base, (access.region, ins))
         if not self._is_whole(access.region):
             for rows, nbytes in access.spans():
                 first = (rows - access.region.base) // UNIT

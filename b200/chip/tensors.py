@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ import numpy as np
 from b200.chip import arrays
 from b200.chip.state import GlobalMemory, Region
 
+_INSTALLED = f"{os.sep}site-packages{os.sep}"
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 LONGEST = 64  # list or tuple of tensors that is looked into
 
@@ -38,6 +41,18 @@ def _tensors(objects: list[Any]) -> list[Any]:
         kinds.add(kind := work.pop())
         work.extend(k for k in kind.__subclasses__() if k not in kinds)
     return [thing for thing in objects if type(thing) in kinds]
+
+
+def _frames() -> list[FrameType]:
+    """The functions that run, but for ours: the program's own, then those of installed packages,
+    both innermost first.
+    """
+    found, frame = [], sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
+            found.append(frame)
+        frame = frame.f_back
+    return sorted(found, key=lambda f: _INSTALLED in f.f_code.co_filename)
 
 
 class _Frozen:
@@ -95,7 +110,8 @@ class LiveTensors:
     @staticmethod
     def held(base: int, nbytes: int) -> Iterator[tuple[str, Any]]:
         """(variable, tensor) for each variable through which a running function holds a storage:
-        the innermost function's first, and a variable of its own before a place in a list.
+        those of installed packages last, the innermost function's first, and a variable of its own
+        before a place in a list.
         """
         torch = sys.modules.get("torch")
         if torch is None:
@@ -106,17 +122,14 @@ class LiveTensors:
                 return False
             return value.layout == torch.strided and base <= value.data_ptr() < base + nbytes
 
-        frame = sys._getframe(1)
         with _as_they_are(torch):
-            while frame is not None:
-                if not frame.f_code.co_filename.startswith(_PACKAGE):
-                    variables = list(frame.f_locals.items())
-                    yield from ((name, value) for name, value in variables if holds(value))
-                    for name, value in variables:
-                        if isinstance(value, (list, tuple)) and len(value) <= LONGEST:
-                            items = enumerate(value)
-                            yield from ((f"{name}[{i}]", item) for i, item in items if holds(item))
-                frame = frame.f_back
+            for frame in _frames():
+                variables = list(frame.f_locals.items())
+                yield from ((name, value) for name, value in variables if holds(value))
+                for name, value in variables:
+                    if isinstance(value, (list, tuple)) and len(value) <= LONGEST:
+                        items = enumerate(value)
+                        yield from ((f"{name}[{i}]", item) for i, item in items if holds(item))
 
     @staticmethod
     def variable(base: int, nbytes: int) -> str:

@@ -43,6 +43,10 @@ class PackWriter(Operands):
     def _call(self, function, args) -> str:
         return f"{self._constant(function)}({', '.join(a[0] for a in args)})"
 
+    def _vector(self, group: list[Op], args, mask: str) -> str:
+        """The call of alike instructions' vector form. mask: code of the lanes that execute."""
+        return self._call(group[0].made.vector, args)
+
     def _pack(self, group: list[Op]):
         """One call for alike instructions: their operands one after the other."""
         rows = [
@@ -58,7 +62,7 @@ class PackWriter(Operands):
             for column, kind in zip(zip(*rows), made.ins)
         ]
         code = (
-            made.vexpr.format(*args) if inlined else self._call(made.vector, [(a,) for a in args])
+            made.vexpr.format(*args) if inlined else self._vector(group, [(a,) for a in args], "m")
         )
         have, width = TYPE_BITS[made.outs[0]], TYPE_BITS[group[0].dsts[0].type]
         if have != width:

@@ -219,7 +219,7 @@ class Writer(PackWriter):
             arrays = [
                 (c if k == "pred" else self._array(c, v, TYPE_BITS[k]), v, k) for c, v, k in args
             ]
-            code = self._call(made.vector, arrays)
+            code = self._vector([op], arrays, self._guard(op)[0])
         elif made.expr is not None:  # predicate logic: masks either way
             code = made.expr.format(*(c for c, _, _ in args))
         else:

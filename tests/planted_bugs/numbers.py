@@ -107,7 +107,74 @@ def _fives_and_products(args: list) -> torch.Tensor:
     return torch.full_like(args[0], 32 + 5)
 
 
+def halves(bug: bool) -> Source:
+    """out = x as f16, two at a time; the sums do not fit, and the twin scales them."""
+    k = Source(".param .u64 x, .param .u64 out", THREADS)
+    k("mov.u32 %r0, %tid.x;")
+    for i, name in enumerate(("x", "out")):
+        k(f"ld.param.u64 %rd{i}, [{name}];")
+    k("mul.wide.u32 %rd2, %r0, 8;")
+    k("add.u64 %rd2, %rd2, %rd0;")
+    k("ld.global.v2.f32 {%f0, %f1}, [%rd2];")
+    for i in range(2):
+        k(f"mul.f32 %f{i}, %f{i}, {'0f3F800000' if bug else '0f3D800000'};")  # 1, or 1 / 16
+    k("cvt.rn.f16x2.f32 %r1, %f1, %f0;", "narrow")
+    k("mul.wide.u32 %rd3, %r0, 4;")
+    k("add.u64 %rd3, %rd3, %rd1;")
+    k("st.global.b32 [%rd3], %r1;")
+    return k
+
+
+def _large() -> list:
+    x = torch.arange(2 * THREADS, dtype=torch.float32).reshape(THREADS, 2) * 2000
+    return [x, torch.zeros(THREADS, 2, dtype=torch.float16)]
+
+
+def doubled(bug: bool) -> Source:
+    """out = 2 x; the twin takes 0 for what is NaN."""
+    k = Source(".param .u64 x, .param .u64 out", THREADS)
+    k("mov.u32 %r0, %tid.x;")
+    for i, name in enumerate(("x", "out")):
+        k(f"ld.param.u64 %rd{i}, [{name}];")
+    k("mul.wide.u32 %rd2, %r0, 4;")
+    k("add.u64 %rd3, %rd2, %rd1;")
+    k("add.u64 %rd2, %rd2, %rd0;")
+    k("ld.global.f32 %f0, [%rd2];", "read")
+    if not bug:
+        k("setp.nan.f32 %p0, %f0, %f0;")
+        k("selp.f32 %f0, 0f00000000, %f0, %p0;")
+    k("add.f32 %f0, %f0, %f0;")
+    k("st.global.f32 [%rd3], %f0;")
+    return k
+
+
+def _with_nan() -> list:
+    x = torch.arange(THREADS, dtype=torch.float32)
+    x[5] = float("nan")
+    return [x, torch.zeros(THREADS)]
+
+
 PLANTED = [
+    PlantedBug(
+        "finite_sum_becomes_infinite_as_f16",
+        "numbers above 65504 are converted to f16 without a scale",
+        halves,
+        "numerics",
+        ("makes infinity of a finite value", "31 value(s)", "66000, by warp 0", "65504"),
+        ("narrow",),
+        _large,
+        lambda args: (args[0] / 16).half(),
+    ),
+    PlantedBug(
+        "nan_of_an_input_comes_out",
+        "a NaN of the input is added up like a number",
+        doubled,
+        "numerics",
+        ("NaN of ", " comes out in ", "[5] is NaN, the first of 1 of 32 elements"),
+        ("read",),
+        _with_nan,
+        lambda args: 2 * args[0].nan_to_num(0.0),
+    ),
     PlantedBug(
         "registers_of_c_overlap_those_of_d",
         "both registers of C are the first of D, which ptxas writes before it reads it again",

@@ -12,7 +12,17 @@ import numpy as np
 
 from b200.errors import Unsupported
 from b200.program.module import Instr
-from b200.registry import DTYPES, FULL, INLINE_NAMES, Factory, Pure, as_bools, as_mask, pure
+from b200.registry import (
+    DTYPES,
+    FULL,
+    INLINE_NAMES,
+    Factory,
+    Narrowing,
+    Pure,
+    as_bools,
+    as_mask,
+    pure,
+)
 
 SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
@@ -126,6 +136,7 @@ def build(
     vexpr: str | None = None,
     scalar: Callable | None = None,
     vector: Callable | None = None,
+    narrows: Narrowing | None = None,
 ) -> Pure:
     """A `Pure`. A function that is not given is compiled from its source (`expr`, `vexpr`).
 
@@ -137,7 +148,7 @@ def build(
         vector = compiled(vexpr, len(ins))
     if vector is None and scalar is not None:
         vector = each_lane(scalar, outs)
-    return Pure(ins, outs, vector, scalar, expr, vexpr)
+    return Pure(ins, outs, vector, scalar, expr, vexpr, narrows)
 
 
 def predicate_logic(ins: tuple[str, ...], outs: tuple[str, ...], expr: str) -> Pure:

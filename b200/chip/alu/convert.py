@@ -24,7 +24,7 @@ from b200.chip.alu.rounding import (
 )
 from b200.hardware import RANK_SHIFT
 from b200.program.module import Instr
-from b200.registry import DTYPES, FULL, Pure, Run, as_mask, pure, warp
+from b200.registry import DTYPES, FULL, Narrowing, Pure, Run, as_mask, pure, warp
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 
 INTEGER_TYPES = tuple(t + n for t in "us" for n in ("8", "16", "32", "64"))
@@ -201,7 +201,9 @@ def _floats(mods: Modifiers, form: Float, to: Float) -> Pure:
             r = clamp_finite(r, to)
         return rectify(r, to) if relu else r
 
-    return build((form.name,), (to.name,), vector=vector)
+    overflows = narrows and not (sat or finite)
+    narrowing = Narrowing(form.name, to.name, 1) if overflows else None
+    return build((form.name,), (to.name,), vector=vector, narrows=narrowing)
 
 
 def encode_integral(a: np.ndarray, form: Float, to_integral) -> np.ndarray:

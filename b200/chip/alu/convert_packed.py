@@ -13,7 +13,7 @@ from b200 import formats
 from b200.chip.alu.build import Modifiers, build, is_signed, ones
 from b200.chip.alu.rounding import FLOATS, canonical, encode, rectify
 from b200.program.module import Instr
-from b200.registry import Pure, pure
+from b200.registry import Narrowing, Pure, pure
 
 NARROW = {"e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m3x2": "e2m3", "e3m2x2": "e3m2", "e2m1x2": "e2m1"}
 FOURS = {name[:-2] + "x4": name[:-2] for name in NARROW}
@@ -64,7 +64,8 @@ def _to_half_pair(mods: Modifiers, target: str) -> Pure:
             r = np.where(r & (form.sign - 1) == form.infinity, r - form.bits_dtype(1), r)
         return (rectify(r, form) if relu else r).view(np.uint32)
 
-    return build(("f32", "f32"), (target,), vector=vector)
+    narrows = None if finite else Narrowing("f32", form.name, 2)
+    return build(("f32", "f32"), (target,), vector=vector, narrows=narrows)
 
 
 def _positive(x: np.ndarray) -> np.ndarray:
@@ -143,7 +144,8 @@ def _stochastic(mods: Modifiers, source: str, target: str) -> Pure:
         return total.astype(f"u{bits // 8}")
 
     bits = 16 if small == "e2m1" else 32
-    return build(("f32",) * count + ("b32",), (f"b{bits}",), vector=vector)
+    narrows = Narrowing("f32", small, 2) if halves and not finite else None
+    return build(("f32",) * count + ("b32",), (f"b{bits}",), vector=vector, narrows=narrows)
 
 
 def _random(rbits: np.ndarray, small: str) -> tuple[np.ndarray, np.ndarray]:
