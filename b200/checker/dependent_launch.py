@@ -55,7 +55,7 @@ class Footprint:
 
     def add(self, region: Region, index, write: bool, ins: Instr) -> None:
         found = self.places.get(region.base)
-        if found is None or found.region is not region:
+        if found is None or not found.region.is_again(region):
             entries = -(-region.size // UNIT)
             arrays = (sparse.zeros(entries, np.uint16) for _ in range(2))
             found = self.places[region.base] = Touched(region, *arrays)
@@ -70,7 +70,7 @@ class Footprint:
         access at `index`.
         """
         place = self.places.get(region.base)
-        if place is None or place.region is not region:
+        if place is None or not place.region.is_again(region):
             return []
         found = [(n, "writes") for n in np.unique(place.written[index]).tolist() if n]
         if write and not found:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from b200.checker.accesses import Record, issued_before, known
 from b200.checker.vector_clocks import HB
 from b200.chip.describe import call, called_from, mnemonic
+from b200.program.module import Instr
 
 ROLES = ("load", "MMA", "store", "epilogue")  # what a warp is called, the first that fits
 LOADS = ("tma", "bulk", "cp.async")
@@ -23,7 +24,9 @@ def line(ins) -> str:
 def calls(*instructions) -> list[str]:
     """For each instruction that is inside a helper function, a line that says who called it."""
     found = dict.fromkeys(
-        f"{line(ins)} is {called}" for ins in instructions if (called := called_from(ins))
+        f"{line(ins)} is {called}"
+        for ins in instructions
+        if isinstance(ins, Instr) and (called := called_from(ins))
     )
     return list(found)
 

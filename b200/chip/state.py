@@ -80,6 +80,12 @@ class Region:
             for n, t in ((2, np.uint16), (4, np.uint32), (8, np.uint64), (16, np.complex128))
         )
 
+    def is_again(self, other: Region) -> bool:
+        """Whether this is the allocation that `other` describes, as another search has found it:
+        by its place, since a search may find another tensor that holds it.
+        """
+        return self.base == other.base and self.size == other.size
+
     def offset(self, address: int, nbytes: int, align: int = 1) -> int:
         """Offset of an access, checked against the range and the alignment."""
         at = address - self.base

@@ -77,6 +77,25 @@ class Queues:
                 found += [(other, footprint) for footprint in late]
         return found
 
+    def users(self, address: int) -> list[tuple[int, int, Any]]:
+        """(queue, number, footprint) of remembered launches that use the allocation there."""
+        return [
+            (queue, number, footprint)
+            for queue, footprints in self._footprints.items()
+            for number, footprint in footprints.items()
+            if address in footprint.places
+        ]
+
+    def forget(self, address: int) -> None:
+        """An allocation is gone: no launch has used it."""
+        for footprints in self._footprints.values():
+            for footprint in footprints.values():
+                footprint.places.pop(address, None)
+
+    def knows(self, waiter: int, queue: int, number: int) -> bool:
+        """Whether what `waiter` (a queue, HOST) does next comes after a launch of a queue."""
+        return waiter == queue or self._known[waiter].get(queue, 0) >= number
+
     def keep(self, queue: int, footprint: Any) -> None:
         """Keep what the latest launch of a queue has accessed."""
         queue = _SAME.get(queue, queue)

@@ -20,6 +20,7 @@ from b200.host.device_attributes import device_attribute
 from b200.host.queues import HOST, Queues
 from b200.host.refusals import check_cooperative
 from b200.host.tensor_map import tensor_map_encode_tiled
+from b200.host.works import Works
 from b200.program.module import Program
 
 _ATTRIBUTE_COOPERATIVE = 2  # cudaLaunchAttributeCooperative
@@ -48,7 +49,8 @@ class Runtime:
     the call that CUDA has refused with a number, which the DSL's host code is about to meet.
     loading: PTX of the compiled function whose library is being loaded. recording: the CUDA graph
     that is under capture. mismatched: what is wrong with the arguments of the compiled function
-    that is called (dsl_arguments.py). queues: who waits for what was launched. unasked: launches
+    that is called (dsl_arguments.py). queues: who waits for what was launched. works: what else is
+    put into queues. unasked: launches
     that were refused with a number at which the program has not looked, a line each.
     """
 
@@ -61,6 +63,7 @@ class Runtime:
         self.mismatched: list[Finding] = []
         self.unasked: list[str] = []
         self.queues = Queues()
+        self.works = Works(self)
         self.queues.follows = self._follows
         self._programs: dict[int, Program] = {}
         self._kernels: dict[int, tuple[Program, str]] = {}
@@ -70,6 +73,7 @@ class Runtime:
         """Forget what launches have left to those after them: their order, and a capture."""
         self.recording = None
         self.queues.begin()
+        self.works.begin()
 
     def runtime_functions(self) -> dict:
         """What takes the place of the runtime functions, by name."""

@@ -39,7 +39,8 @@ from torch.utils._pytree import tree_map_only
 from b200.errors import EmulatorError
 from b200.host.aligned_storage import ALIGNMENT, align
 from b200.host.device_arguments import DEVICE, names_cuda
-from b200.host.host_reads import READS, host_reads
+from b200.host.pinned import pin
+from b200.host.torch_work import READS, host_reads, watch
 
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2  # DLDeviceType kDLCPU, kDLCUDA, of dlpack.h
 
@@ -64,6 +65,8 @@ class Allocations:
         if holders[0] == 0:
             self.bytes += size
             self.peak = max(self.peak, self.bytes)
+            if (looks := watch()) is not None:
+                looks.works.made(address, size, looks.current())
         holders[0] += 1
         weakref.finalize(tensor, self._release, address).atexit = False
 
@@ -73,6 +76,8 @@ class Allocations:
         if holders[0] == 0:
             self.bytes -= holders[1]
             del self._holders[address]
+            if (looks := watch()) is not None:
+                looks.works.gone(address, holders[1])
 
 
 allocations = Allocations()
@@ -126,8 +131,12 @@ class CudaTensor(torch.Tensor):
         if special is not None:
             return special(*args, **kwargs)
         args, kwargs, wanted = _device_argument(func, args, kwargs)
+        looks = watch()
+        given = looks.before(args, kwargs) if looks is not None else None
         with _ON_CPU():
             result = func(*args, **kwargs)
+        if looks is not None and given is not None:
+            looks.after(func, given, kwargs, result)
         return _results(result, args, kwargs) if wanted in (None, "cuda") else result
 
 
@@ -209,11 +218,30 @@ def move(self, *args, **kwargs) -> torch.Tensor:
         result = torch_to(self, *args, **kwargs)  # pyright: ignore[reportArgumentType]
         if here != there and result.untyped_storage()._cdata == self.untyped_storage()._cdata:
             result = result.clone()
-    if there:
-        return self if result is self and here else mark(result)
-    if here and not kwargs.get("non_blocking"):
-        host_reads()
-    return as_cpu(result)
+    waits = not kwargs.get("non_blocking")
+    if here == there:
+        return self if result is self else mark(result) if here else result
+    result = mark(result) if there else result if waits else pin(result)
+    _copied(result, self, waits)
+    return result
+
+
+def _copied(to: torch.Tensor, source: torch.Tensor, waits: bool) -> None:
+    """Tell of a copy between the host and the GPU. To and from memory that is not pinned the host
+    waits until that memory may be used (CUDA driver API, "API synchronization behavior").
+    """
+    looks = watch()
+    if looks is not None:
+        shared = type(source) is not _Tensor, type(to) is not _Tensor
+        looks.copied(to, source, shared, waits or not shared[1])
+
+
+def _copy(self, source, non_blocking=False) -> torch.Tensor:
+    """Tensor.copy_ of which one side, or both, are on cuda."""
+    with _ON_CPU():
+        _Tensor.copy_(self, source)
+    _copied(self, source, not (non_blocking or type(self) is type(source)))
+    return self
 
 
 def _is_device(arg: Any) -> bool:
@@ -223,7 +251,8 @@ def _is_device(arg: Any) -> bool:
 def move_to_cuda(
     self, device=None, non_blocking=False, memory_format=torch.preserve_format
 ) -> torch.Tensor:
-    return move(self, "cuda" if device is None else device, memory_format=memory_format)
+    target = "cuda" if device is None else device
+    return move(self, target, memory_format=memory_format, non_blocking=non_blocking)
 
 
 def _cpu(self, memory_format=torch.preserve_format):
@@ -299,6 +328,7 @@ _SPECIAL = {
     _Tensor.to: move,
     _Tensor.cuda: move_to_cuda,
     _Tensor.cpu: _cpu,
+    _Tensor.copy_: _copy,
     _Tensor.numpy: _numpy,
     _Tensor.__array__: _numpy,
     _Tensor.__repr__: _represent,

@@ -13,6 +13,7 @@ import sys
 import torch
 
 from b200.host.device_arguments import names_cuda
+from b200.host.pinned import PinnedTensor, pin
 from b200.host.torch_devices import (
     CudaTensor,
     as_cpu,
@@ -24,6 +25,7 @@ from b200.host.torch_devices import (
     relabel,
     torch_to,
 )
+from b200.host.torch_work import watch
 from b200.sparse import pages
 
 HUGE = 2 << 30  # bytes from which on a tensor's contents are not drawn or filled at once
@@ -51,20 +53,34 @@ def patch() -> None:
         setattr(_Tensor, f"new_{name}", _factory(getattr(_Tensor, f"new_{name}")))
     _Tensor.to = functools.wraps(torch_to)(_moved(move))
     _Tensor.cuda = functools.wraps(_Tensor.cuda)(_moved(move_to_cuda))
-    _Tensor.pin_memory = lambda self, device=None: (
-        refuse_pin() if type(self) is CudaTensor else self.clone()
-    )
+    _Tensor.pin_memory = _pin_memory
+    _Tensor.is_pinned = lambda self, device=None: type(self) is PinnedTensor
+    _Tensor.record_stream = _record_queue
     torch.from_dlpack = _from_dlpack(torch.from_dlpack)
     torch.load = _load(torch.load)
     torch.__future__.set_overwrite_module_params_on_conversion(True)  # nn.Module.cuda()
     _patch_default_device(_device.DeviceContext)
 
 
+def _pin_memory(self, device=None) -> torch.Tensor:
+    """A pinned copy of a CPU tensor."""
+    if type(self) is CudaTensor:
+        refuse_pin()
+    return self if type(self) is PinnedTensor else pin(self.clone())
+
+
+def _record_queue(self, queue) -> None:
+    """Tensor.record_stream, which in torch takes a queue of torch's own type only."""
+    if (looks := watch()) is not None:
+        address = _Tensor.untyped_storage(as_cpu(self)).data_ptr()
+        looks.works.given_back.record(address, queue.cuda_stream)
+
+
 def _moved(function):
     """`function` for CPU tensors and CudaTensors; other subclasses go to torch."""
 
     def call(self, *args, **kwargs):
-        if type(self) not in (_Tensor, CudaTensor, torch.nn.Parameter):
+        if type(self) not in (_Tensor, CudaTensor, PinnedTensor, torch.nn.Parameter):
             return torch_to(self, *args, **kwargs)
         return function(self, *args, **kwargs)
 
@@ -77,10 +93,12 @@ def _factory(function):
     @functools.wraps(function)
     def make(*args, **kwargs):
         device = kwargs.get("device")
-        if kwargs.get("pin_memory"):
+        pinned = kwargs.get("pin_memory")
+        if pinned:
             kwargs = {**kwargs, "pin_memory": False}
         if device is None or not names_cuda(device):
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            return pin(result) if pinned else result
         kwargs["device"] = "cpu"
         huge = _huge(function, args, kwargs)
         if huge is not None:
@@ -90,7 +108,12 @@ def _factory(function):
             return result
         if function.__name__ in _SHARING:  # the argument may be in host memory
             result = result.clone()
-        return mark(result, keep=function.__name__ not in _WITHOUT_CONTENTS)
+        fills = function.__name__ not in _WITHOUT_CONTENTS
+        result = mark(result, keep=fills)
+        looks = watch()
+        if fills and looks is not None:
+            looks.does(f"torch.{function.__name__}", [], [result])
+        return result
 
     return make
 

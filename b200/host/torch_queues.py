@@ -12,9 +12,9 @@ import torch
 
 from b200.host.device_arguments import DEVICE, about_device, check_device
 from b200.host.event_clock import Clock
-from b200.host.host_reads import when_host_reads
 from b200.host.queues import HOST, Queues
 from b200.host.runtime import Runtime
+from b200.host.torch_work import Watch, use
 
 
 def functions(runtime: Runtime) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def functions(runtime: Runtime) -> dict[str, Any]:
     queues = _CurrentQueue()
     context = _queue_context(queues)
     Stream.queues = runtime.queues
-    when_host_reads(lambda: runtime.queues.joins(HOST, queues.current.cuda_stream))
+    use(Watch(runtime.works, lambda: queues.current.cuda_stream))
 
     def current(device=None):
         check_device(device)

@@ -253,15 +253,20 @@ class Driver:
     def copy(self, to: int, source: int, nbytes: int, queue: int, out: int) -> None:
         """Write to `out` whether the copy became part of a graph; else C++ carries it out."""
         _check_pointers(nbytes, to, source)
-        if queue == DEFAULT:  # where the host waits for a copy that is not asynchronous
-            self.runtime.queues.joins(HOST, DEFAULT)
         work = HostWork(COPY, lambda: ctypes.memmove(to, source, nbytes))
-        _poke(out, "<Q", self.runtime.records(work, queue))
+        recorded = self.runtime.records(work, queue)
+        if not recorded:  # the host waits in the default queue, and for memory that is not pinned
+            waits = queue == DEFAULT or self.runtime.gpu.memory.find(to, nbytes) is None
+            self.runtime.works.copied(to, source, nbytes, queue, waits)
+        _poke(out, "<Q", recorded)
 
     def fill(self, to: int, value: int, nbytes: int, queue: int, out: int) -> None:
         _check_pointers(nbytes, to)
         work = HostWork(FILL, lambda: ctypes.memset(to, value & 0xFF, nbytes))
-        _poke(out, "<Q", self.runtime.records(work, queue))
+        recorded = self.runtime.records(work, queue)
+        if not recorded:
+            self.runtime.works.filled(to, nbytes, queue)
+        _poke(out, "<Q", recorded)
 
     def symbol(self, host: int, address: int, size: int, needed: int) -> None:
         if host not in self._symbols:

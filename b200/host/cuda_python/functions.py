@@ -99,13 +99,19 @@ class _State:
         ctypes.memmove(address_of(to), address_of(source), int(size))
 
     def copy(self, to: Any, source: Any, size: int, way: str, *queue: Any) -> None:
-        """A copy for which the host waits where it has no queue."""
-        if not queue:
-            self.runtime.queues.joins(HOST, DEFAULT)
+        """A copy for which the host waits where it has no queue, or goes to memory of the host that
+        is not pinned.
+        """
+        at = int(queue[0]) if queue else DEFAULT
+        pageable = way.endswith("H") and address_of(to) not in self.pinned
+        places = address_of(to), address_of(source), int(size)
+        self.runtime.works.copied(*places, at, waits=not queue or pageable)
         self.move(to, source, size, way)
 
-    def fill(self, to: Any, value: int, count: int, width: int) -> None:
+    def fill(self, to: Any, value: int, count: int, width: int, *queue: Any) -> None:
         """`count` elements of `width` bytes."""
+        at = int(queue[0]) if queue else DEFAULT
+        self.runtime.works.filled(int(to), int(count) * width, at)
         pattern = (int(value) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
         self.on_device(to, int(count) * width, "a fill of it")
         if len(set(pattern)) == 1:
@@ -294,7 +300,9 @@ class _Driver(_Module):
         names["cuStreamCreate"] = self.makes(self.queue(d.CUstream))
         names["cuStreamCreateWithPriority"] = self.makes(self.queue(d.CUstream))
         for width, bits in ((1, 8), (2, 16), (4, 32)):
-            fill = self.does(lambda to, value, n, *_queue, w=width: state.fill(to, value, n, w))
+            fill = self.does(
+                lambda to, value, n, *queue, w=width: state.fill(to, value, n, w, *queue)
+            )
             names[f"cuMemsetD{bits}"] = names[f"cuMemsetD{bits}Async"] = fill
         for way in ("HtoD", "DtoH", "DtoD"):
             move = self.does(
@@ -349,7 +357,7 @@ class _CudaRuntime(_Module):
             names[f"cudaStreamCreate{name}"] = self.makes(self.queue(r.cudaStream_t))
         for suffix in ("", "Async"):
             names[f"cudaMemset{suffix}"] = self.does(
-                lambda to, value, n, *_queue: state.fill(to, value, n, 1)
+                lambda to, value, n, *queue: state.fill(to, value, n, 1, *queue)
             )
             names[f"cudaMemcpy{suffix}"] = self.does(
                 lambda to, source, size, kind, *queue: state.copy(

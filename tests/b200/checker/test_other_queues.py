@@ -78,7 +78,7 @@ def test_a_reader_in_another_queue_is_named():
     program.write(A)
     program.read(B)
     (found,) = program.findings
-    assert "read that writes, a launch of another queue, writes, with no event" in found.diagnosis
+    assert "read that writes, work of another queue, writes, with no event" in found.diagnosis
     assert (found.loc, found.other) == ("reads.ptx:10", "writes.ptx:8")
     assert f"records after writes and queue {B:#x} waits for" in str(found)
     assert unexplained(program.findings) == []
@@ -89,7 +89,7 @@ def test_a_writer_behind_a_reader_is_named():
     program.read(A)
     program.write(B)
     (found,) = program.findings
-    assert "written that reads, a launch of another queue, reads" in found.diagnosis
+    assert "written that reads, work of another queue, reads" in found.diagnosis
 
 
 def event(queues):

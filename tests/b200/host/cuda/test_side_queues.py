@@ -68,7 +68,9 @@ def program():
 @pytest.fixture
 def x():
     torch.cuda.synchronize()
-    yield torch.zeros(32, dtype=torch.int32, device="cuda")
+    zeros = torch.zeros(32, dtype=torch.int32, device="cuda")
+    torch.cuda.synchronize()
+    yield zeros
     torch.cuda.synchronize()
 
 

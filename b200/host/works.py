@@ -1,0 +1,97 @@
+"""What the host puts into queues beside launches, and what it touches itself.
+
+Copies, fills and torch's own functions are work of a queue as launches are. Here they run when they
+are called, so what is kept of each is what it has read and written (checker/other_queues.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from b200.checker.dependent_launch import UNIT, Footprint
+from b200.checker.other_queues import Access, Act, against
+from b200.errors import Fault
+from b200.host.callers import caller
+from b200.host.given_back import GivenBack
+from b200.host.queues import HOST
+
+if TYPE_CHECKING:
+    from b200.host.runtime import Runtime
+
+
+class Works:
+    """The work of one program. pinned: whether the host shares memory with copies that it does not
+    wait for.
+    """
+
+    def __init__(self, runtime: Runtime):
+        self.runtime = runtime
+        self.pinned = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Nothing has been put into a queue."""
+        self.given_back = GivenBack(self.runtime.queues)
+
+    @property
+    def looks(self) -> bool:
+        """Whether anything can go wrong by order, and somebody looks."""
+        runtime = self.runtime
+        if not (self.pinned or runtime.queues.several) or runtime.recording is not None:
+            return False
+        return hasattr(getattr(runtime.gpu, "machine", None), "beside")
+
+    def made(self, address: int, nbytes: int, queue: int) -> None:
+        """A tensor is made on the GPU."""
+        if self.looks:
+            self._report(self.given_back.take(address, nbytes, queue))
+
+    def gone(self, address: int, nbytes: int) -> None:
+        """The last tensor of a storage is gone. On a GPU the next one there has other memory."""
+        if self.looks:
+            self.given_back.give_back(address, nbytes)
+            self.runtime.queues.forget(address)
+
+    def copied(self, to: int, source: int, nbytes: int, queue: int, waits: bool) -> None:
+        """A copy between addresses. waits: whether the host waits for it."""
+        if self.looks:
+            spans = [*self._span(source, nbytes, False), *self._span(to, nbytes, True)]
+            self.put(queue, Act("cudaMemcpy", caller()), spans)
+        if waits:
+            self.runtime.queues.joins(HOST, queue)
+
+    def filled(self, to: int, nbytes: int, queue: int) -> None:
+        if self.looks:
+            self.put(queue, Act("cudaMemset", caller()), self._span(to, nbytes, True))
+
+    def _span(self, address: int, nbytes: int, write: bool) -> list[Access]:
+        """The access of contiguous bytes; none where they are in no allocation: the host's own."""
+        try:
+            region = self.runtime.gpu.memory.region(address, max(nbytes, 1))
+        except Fault:
+            return []
+        at = address - region.base
+        return [Access(region, slice(at // UNIT, -(-(at + nbytes) // UNIT)), write)]
+
+    def put(self, queue: int, act: Act, accesses: Iterable[Access]) -> None:
+        """Work of a queue."""
+        queues, accesses = self.runtime.queues, list(accesses)
+        queues.launched(queue, act.text)
+        self._report(against(act, queue, accesses, queues.unordered(queue)))
+        footprint: Any = Footprint(act.text)
+        for region, index, write in accesses:
+            footprint.add(region, index, write, act)
+        queues.keep(queue, footprint)
+
+    def by_host(self, act: Act, accesses: Iterable[Access]) -> None:
+        """What the host does itself."""
+        self._report(against(act, None, accesses, self.runtime.queues.unordered(HOST)))
+
+    def _report(self, found) -> None:
+        """Findings are a launch's: the latest one's, or the next one's."""
+        launches = self.runtime.gpu.launches
+        where = launches[-1].findings if launches else self.runtime.mismatched
+        if where is not None:
+            known = {(f.diagnosis, f.loc, f.other) for f in where}
+            where.extend(f for f in found if (f.diagnosis, f.loc, f.other) not in known)
