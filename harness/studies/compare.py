@@ -352,11 +352,11 @@ def main(argv: Sequence[str]) -> int:
     try:
         arguments = _arguments(argv)
         chosen = _select(arguments)
-        device = devices.resolve(arguments.device)
         if arguments.plot:
             pictures.check(Path(arguments.plot))
             if why := unwritable(Path(arguments.plot)):
                 raise CompareError(f"--plot: {why}")
+        device = devices.resolve(arguments.device)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) if arguments.plot else None
             results = run(arguments, chosen, device, folder)
