@@ -79,7 +79,7 @@ def standing_clocks(gpu: Gpu) -> Iterator[str]:
             if clocks and (name, program.text) in ran:
                 listed = ", ".join(f"%{clock}" for clock in sorted(clocks))
                 yield (
-                    f"kernel {readable(name)} reads {listed}, 0 where no time is modelled:"
+                    f"kernel {readable(name)} reads {listed}: where no time is modelled they stand;"
                     " `b200 run --time` has modelled cycles"
                 )
 

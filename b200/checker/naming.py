@@ -335,5 +335,5 @@ def shared_race(new: Record, old: Record, how: str, order: str) -> str:
     if how == "overwrite" and old.barrier is not None:
         return f"{thing(new)} writes shared memory while {thing(old)} into it is under way"
     verb = "reads" if how == "write" else "writes"
-    who = "another lane of the warp" if old.agent is new.agent else "another warp"
+    who = "the same warp" if old.agent is new.agent else "another warp"
     return f"{thing(new)} writes shared memory that {thing(old)} of {who} {verb}, {order}"

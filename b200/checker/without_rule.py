@@ -20,7 +20,7 @@ NEED_NONE: tuple[Words, ...] = (
         ("prefetchu",),
         ("applypriority",),
     ),
-    *(("nanosleep",), ("griddepcontrol",), ("call", "vprintf"), ("call", "__assertfail")),
+    *(("nanosleep",), ("griddepcontrol",), ("call",)),
 )
 
 

@@ -6,6 +6,7 @@ import traceback
 from collections import Counter
 
 from b200.chip.hang import explain, headline, instruction
+from b200.chip.polls import Poll
 from b200.program.module import Instr
 from b200.program.names import readable
 from b200.registry import lanes_text
@@ -139,6 +140,24 @@ def internal(machine, launch, fragment, error: BaseException) -> str:
         " program. Please report these lines with the kernel's PTX and the versions of b200,"
         f" Python and nvidia-cutlass-dsl.\n{fault(machine, launch, fragment, error)}\n{trace}"
     )
+
+
+def waits_for_host(machine) -> str | None:
+    """What is said where a fragment polls memory that the host shares; None if none does."""
+    fragments = (
+        f for c in machine.resident for cta in c.ctas for w in cta.warps for f in w.fragments
+    )
+    for poll in (f.waits_for for f in fragments if isinstance(f.waits_for, Poll)):
+        read = poll.read
+        if read is None or read.cta is not None:
+            continue
+        region = machine.memory.find(read.address, 1)
+        if region is not None and region.shared:
+            return (
+                f"{place(poll.ins)}: the kernel waits for {poll.describe()}. The host shares this "
+                "memory, and here it goes on only when a launch has ended"
+            )
+    return None
 
 
 def deadlock(machine, launch) -> str:

@@ -79,9 +79,10 @@ _ENVIRONMENT = {f"envreg{i}": 0 for i in range(32)}
 
 
 def special_registers(launch: Launch, cluster: Cluster, cta: CTA, workspace: int) -> dict[str, int]:
-    """Special registers that all warps of a CTA share. workspace: address of a cooperative launch's
-    workspace, 0 for another launch. CUDA's cooperative_groups read its upper half from %envreg1 and
-    its lower one from %envreg2 (details/driver_abi.h). The driver keeps the others for itself.
+    """Special registers that all warps of a CTA share, but for clocks. workspace: address of a
+    cooperative launch's workspace, 0 for another launch. CUDA's cooperative_groups read its upper
+    half from %envreg1 and its lower one from %envreg2 (details/driver_abi.h). The driver keeps the
+    others for itself.
     """
     out = {
         **_ENVIRONMENT,
@@ -98,12 +99,6 @@ def special_registers(launch: Launch, cluster: Cluster, cta: CTA, workspace: int
         "cluster_nctarank": len(cluster.ctas),
         "current_graph_exec": 0,
         "is_explicit_cluster": FULL if len(cluster.ctas) > 1 else 0,
-        "clock": 0,
-        "clock64": 0,
-        "clock_hi": 0,
-        "globaltimer": 0,
-        "globaltimer_lo": 0,
-        "globaltimer_hi": 0,
     }
     for i, axis in enumerate("xyz"):
         out[f"ctaid.{axis}"], out[f"nctaid.{axis}"], out[f"ntid.{axis}"] = (

@@ -28,6 +28,7 @@ from b200.chip.operations import Effect, Operation
 from b200.chip.placement import Placement, Seat, shares_sm
 from b200.chip.polls import name_polls
 from b200.chip.spin import LOOK, Spinning
+from b200.chip.standing_clock import clocks_at, clocks_go_on
 from b200.chip.state import CTA, Cluster, GlobalMemory
 from b200.chip.sync.barrier_record import BarrierHistory, WaitedTwice
 from b200.chip.sync.mbarrier import MBarrier
@@ -185,7 +186,7 @@ class Machine:
         check_limits(launch, len(params))
         self.params, self.resident, self.queue = params, [], deque()
         self.hits = [0] * len(code.blocks)
-        self.spinning = Spinning(self)
+        self.spinning, self.cycles = Spinning(self), 0
         self.budget = launch.budget = Budget.of(code, launch)
         waiting = self._clusters(launch)
         with (
@@ -226,7 +227,7 @@ class Machine:
                     w,
                     lanes,
                     self.code.initial,
-                    {**shared, **thread_registers(launch.block, w)},
+                    {**shared, **clocks_at(self.cycles), **thread_registers(launch.block, w)},
                 )
                 cta.warps.append(state)
                 self.new_warp(cta, state)
@@ -241,7 +242,7 @@ class Machine:
         while True:
             if not self.queue or self.spinning.all_stand():
                 started = self.settle() or self._start_next(waiting, launch, placement)
-                if started or let_others_go(self):
+                if started or let_others_go(self) or clocks_go_on(self):
                     self.spinning.progress()
                     continue
                 for cluster in self._ended():
@@ -259,6 +260,8 @@ class Machine:
         if (found := never_complete(self)) is not None:
             raise EmulatorError("fault", report.fault(self, launch, *found))
         name_polls(self)
+        if (said := report.waits_for_host(self)) is not None:
+            raise EmulatorError("unsupported", said)
         raise EmulatorError("deadlock", report.deadlock(self, launch))
 
     def _start_next(self, waiting: Iterator[Cluster], launch: Launch, placement: Placement) -> bool:

@@ -41,7 +41,8 @@ class Region:
     behind: the name of the allocation that this memory lies after and does not belong to, or "".
     within: whether this memory ends within the size to which PyTorch on a GPU rounds that
     allocation up. owner: a weak reference to what keeps the memory allocated, None if that outlives
-    any launch. constant: whether it is a .const variable.
+    any launch. constant: whether it is a .const variable. shared:
+    whether the host may change it while a kernel runs.
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class Region:
         "within",
         "owner",
         "constant",
+        "shared",
         "u8",
         "u16",
         "u32",
@@ -69,8 +71,9 @@ class Region:
         within: bool = False,
         owner: weakref.ref | None = None,
         constant: bool = False,
+        shared: bool = False,
     ):
-        self.constant = constant
+        self.constant, self.shared = constant, shared
         self.base, self.size, self.name = base, data.size, name
         self.behind, self.within, self.owner = behind, within, owner
         self.u8 = data
@@ -122,16 +125,17 @@ class GlobalMemory:
         name: str,
         owner: weakref.ref | None = None,
         constant: bool = False,
+        shared: bool = False,
     ) -> None:
         """Make [address, address + nbytes) legal, and drop the allocations that it overlaps: they
         have been freed.
 
-        owner, constant: as in Region.
+        owner, constant, shared: as in Region.
         """
         if nbytes <= 0:
             return
         data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-        self._insert(Region(address, data, name, owner=owner, constant=constant))
+        self._insert(Region(address, data, name, owner=owner, constant=constant, shared=shared))
 
     def _insert(self, region: Region):
         end = region.base + region.size

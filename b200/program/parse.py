@@ -329,10 +329,13 @@ class _Body:
         return Instr(opcode, tuple(operands), pred, negated, self.loc, source, dual)
 
     def _call(self, rest: str, pred: Reg | None, negated: bool, source: str) -> Instr:
-        """A call of a function that the driver provides; the mnemonic becomes `call.NAME`."""
+        """A call. The mnemonic of one that the driver provides becomes `call.NAME`; any other is
+        refused by its name where it is executed (chip/memory/system_calls.py).
+        """
         match = _CALL.fullmatch(rest.strip())
         if match is None or match.group(2) not in SYSTEM_CALLS:
-            raise Unsupported(f"device function calls are not supported: {source}")
+            opcode = "call" if match is None else f"call.{match.group(2)}"
+            return Instr(opcode, (), pred, negated, self.loc, source)
         result, name, arguments = match.groups()
         operands = [self._operand(t, "b64") for t in split_operands(arguments or "")]
         if name == "vprintf":

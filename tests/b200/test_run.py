@@ -231,55 +231,6 @@ def test_a_cuda_program_that_faults(run):
     assert done.returncode == 1 and f"count.cu:{line}" in done.stderr, done.stderr
 
 
-ENDS = r"""
-#include <cassert>
-#include <cstdlib>
-#include <exception>
-#include <stdexcept>
-__global__ void store(int* x) { *x = 1; }
-struct Thrower { ~Thrower() noexcept { throw std::runtime_error("a destructor's"); } };
-struct Syncs { ~Syncs() noexcept { if (cudaDeviceSynchronize()) throw std::runtime_error("lost"); } };
-int main(int argc, char** argv) {
-  int* x;
-  cudaMalloc(&x, 4);
-  Syncs* syncs = argv[1][0] == 'f' ? new Syncs : nullptr;
-  store<<<1, 1>>>(syncs ? x + 1000000 : x);
-  switch (argv[1][0]) {
-    case 'e': exit(3);
-    case 'q': quick_exit(4);
-    case 'E': _Exit(5);
-    case 'a': abort();
-    case 's': assert(!x && "it is there");
-    case 't': std::terminate();
-    case 'i': throw 3;
-    case 'd': { Thrower thrower; }
-    case 'f': delete syncs;
-  }
-}
-"""
-
-
-@needs_nvcc
-@pytest.mark.parametrize(
-    "how, status, said",
-    [
-        ("e", 3, ""),
-        ("q", 4, ""),
-        ("E", 5, ""),
-        ("abort", 134, "aborted"),
-        ("s", 134, 'Assertion `!x && "it is there"\' failed.'),
-        ("terminate", 134, "terminated"),
-        ("int", 134, "terminated by an exception"),
-        ("destructor", 134, "terminated by an exception: a destructor's"),
-        ("fault", 1, "global access of 4 bytes"),
-    ],
-)
-def test_what_a_cuda_program_launched_is_told_however_it_ends(run, how, status, said):
-    done = run(ENDS, "--no-again", "SCRIPT", how, name="ends.cu")
-    assert done.returncode == status and said in done.stderr, done.stderr
-    assert ("kernel store" if how == "fault" else "b200: store") in done.stderr
-
-
 @needs_nvcc
 @pytest.mark.parametrize(
     "source, said",

@@ -1,6 +1,5 @@
-"""Functions that the driver provides to kernels: `vprintf` and `__assertfail`.
-
-PTX Writer's Guide to Interoperability, "System Calls".
+"""Functions that the driver provides to kernels, `vprintf` and `__assertfail` (PTX Writer's Guide
+to Interoperability, "System Calls"); other calls, which are refused.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ import sys
 import numpy as np
 
 from b200.chip.memory.loads_stores import spans
-from b200.errors import Fault
+from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
+from b200.program.names import readable
 from b200.registry import DTYPES, Run, active, lanes, warp
 
 _MAX_TEXT = 1 << 16
@@ -107,5 +107,27 @@ def assertfail(ins: Instr) -> Run:
         raise Fault(
             f"{file}:{int(lanes(line, np.uint32)[lane])}: {function}: assertion `{message}` failed"
         )
+
+    return run
+
+
+_WHAT = {
+    "call": "a call through a pointer",
+    "call.malloc": "malloc in a kernel",
+    "call.free": "free in a kernel",
+    "call.cudaGraphSetConditional": "conditional nodes of graphs (cudaGraphSetConditional)",
+    "call.cudaGetParameterBufferV2": "launches by kernels (dynamic parallelism)",
+    "call.cudaLaunchDeviceV2": "launches by kernels (dynamic parallelism)",
+}
+
+
+@warp("call")
+def other_call(ins: Instr) -> Run:
+    """A call that is left: of a function that calls itself, or that is no part of the PTX."""
+    name = readable(ins.opcode.removeprefix("call."))
+    what = _WHAT.get(ins.opcode, f"the call of {name} (it calls itself, or is not in the PTX)")
+
+    def run(f, mask):
+        raise Unsupported(f"{what} is not in the software B200")
 
     return run

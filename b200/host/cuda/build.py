@@ -273,7 +273,9 @@ def check_run(command: Sequence[str], work: Path) -> str:
         command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode:
-        first = next((x for x in done.stdout.splitlines() if "error" in x.lower()), done.stdout)
+        lines = done.stdout.splitlines()
+        errors = [x for w in ("undefined reference", "error") for x in lines if w in x.lower()]
+        first = errors[0] if errors else done.stdout
         raise BuildError(f"{Path(command[0]).name} failed: {first.strip()[:300]}", done.stdout)
     return done.stdout
 

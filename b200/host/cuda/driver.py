@@ -230,8 +230,9 @@ class Driver:
         _poke(out, "<i", self.modules.largest_cluster(handle))
 
     # --- memory
-    def allocate(self, nbytes: int, out: int) -> None:
-        _poke(out, "<Q", self.modules.reserve(nbytes))
+    def allocate(self, nbytes: int, out: int, by: int) -> None:
+        """by: the name of the function that reserves memory."""
+        _poke(out, "<Q", self.modules.reserve(nbytes, _string(by)))
 
     def release(self, address: int) -> None:
         """cudaFree waits for the device."""

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import importlib.util
 import os
+import re
 import shlex
 import tempfile
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from b200.host.cuda.driver import Driver, Loading
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.sources import callers, on_cpu, origin
 from b200.host.cuda.toolkit import Toolkit, find_toolkit
+from b200.program.names import readable
 
 _CALL = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
@@ -129,7 +131,10 @@ class Extensions:
         try:
             ctypes.CDLL(str(library.path))  # its registration runs here
         except OSError as error:
-            raise BuildError(f"extension {request.name!r} does not load: {error}") from None
+            if found := re.search(r"undefined symbol: (\w+)", str(error)):
+                symbol = readable(found[1])
+                error = f"{symbol} is declared and in none of the files that are compiled"
+            raise BuildError(f"{request.name!r} does not load: {error}") from None
         finally:
             self.driver.loading = None
         if loading.error is not None:
@@ -207,9 +212,11 @@ class Extensions:
             if self._find_allocation(
                 ctypes.c_uint64(address), ctypes.byref(first), ctypes.byref(size)
             ):
-                found = (first.value, size.value, f"a tensor of {size.value} bytes made in C++")
+                name = f"a tensor of {size.value} bytes made in C++"
+                found = (first.value, size.value, name, False)
         if found is not None:
-            memory.register(*found)
+            first, size, name, shared = found
+            memory.register(first, size, name, shared=shared)
 
 
 def _shared(part: str, toolkit: Toolkit) -> Path:

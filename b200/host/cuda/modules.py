@@ -31,6 +31,8 @@ from b200.host.runtime import Runtime
 from b200.program.module import Kernel, Program
 from b200.program.names import readable
 
+DEVICE, MANAGED = "cudaMalloc", "cudaMallocManaged"  # functions that reserve memory
+
 MAX_DYNAMIC_SMEM, NON_PORTABLE_CLUSTER = 8, 14  # cudaFuncAttribute and CUfunction_attribute
 
 
@@ -95,7 +97,8 @@ class Modules:
         self.failed: Refused | None = None
         self._modules: dict[int, Module] = {}
         self._functions: dict[int, Function] = {}
-        self._memory: dict[int, tuple[mmap.mmap, int]] = {}
+        # address -> (pages, bytes, the function that reserved them)
+        self._memory: dict[int, tuple[mmap.mmap, int, str]] = {}
         self._registered: dict[int, int] = {}  # memory of the host: first byte -> size
         self._handles = 0x7000_0000_0000
 
@@ -221,20 +224,22 @@ class Modules:
         return MAX_CLUSTER if allowed else occupancy.PORTABLE_CLUSTER
 
     # --- memory
-    def reserve(self, nbytes: int) -> int:
+    def reserve(self, nbytes: int, by: str = DEVICE) -> int:
         """Address of memory that nobody has written (chip/unwritten.py); above its limit pages that
-        take no room until they are touched, and are zero then.
+        take no room until they are touched, and are zero then. by: the function that reserves it.
+        Memory that the host shares is fresh pages of its operating system, zero.
         """
         used = self.used
         if used + nbytes > MEMORY_BYTES:
             raise Refused(
                 refusals.OUT_OF_MEMORY,
-                f"out of memory: cudaMalloc of {nbytes} bytes, {used} of {MEMORY_BYTES} are in use",
+                f"out of memory: {by} of {nbytes} bytes, {used} of {MEMORY_BYTES} are in use",
             )
         pages = sparse.pages(nbytes)
         address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
-        self._memory[address] = (pages, max(nbytes, 1))
-        fill(np.frombuffer(pages, np.uint8))
+        self._memory[address] = (pages, max(nbytes, 1), by)
+        if by == DEVICE:
+            fill(np.frombuffer(pages, np.uint8))
         return address
 
     def release(self, address: int) -> None:
@@ -260,16 +265,18 @@ class Modules:
 
     @property
     def used(self) -> int:
-        return sum(size for _, size in self._memory.values())
+        return sum(size for _, size, _ in self._memory.values())
 
-    def region_at(self, address: int) -> tuple[int, int, str] | None:
-        """First byte, size and name of the allocation that holds an address."""
-        for first, (_, size) in self._memory.items():
+    def region_at(self, address: int) -> tuple[int, int, str, bool] | None:
+        """First byte, size and name of the allocation that holds an address, and whether the host
+        shares it.
+        """
+        for first, (_, size, by) in self._memory.items():
             if first <= address < first + size:
-                return first, size, f"{size} bytes of cudaMalloc"
+                return first, size, f"{size} bytes of {by}", by != DEVICE
         for first, size in self._registered.items():
             if first <= address < first + size:
-                return first, size, f"{size} bytes of cudaHostRegister"
+                return first, size, f"{size} bytes of cudaHostRegister", True
         return None
 
 

@@ -8,16 +8,20 @@ exception that nobody catches, and one in a destructor, come back here.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from b200.errors import EmulatorError
 from b200.host.cuda import build
 from b200.host.cuda.errors import BuildError
 
 if TYPE_CHECKING:
+    from b200.host.cuda.driver import Driver
     from b200.host.cuda.extension import Extensions
 
 _THROWN = -1
@@ -30,6 +34,7 @@ _ENTRY = r"""
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <string>
 
 int program_main(int, char**) asm("main");  // whatever the program declares it to take
 
@@ -37,6 +42,7 @@ namespace {
 std::jmp_buf back;
 thread_local bool runs_main = false;  // elsewhere there is no way back
 std::terminate_handler usual = nullptr;
+void (*last_words)(const char*) = nullptr;  // of a thread beside main; does not return
 int status = 0;
 char thrown[65536];
 
@@ -69,19 +75,22 @@ ENDS(_Exit)
   __wrap_abort();
 }
 static void terminated() {
-  if (!runs_main) return usual();
+  std::string said = "terminated";
   try {
     if (std::current_exception()) throw;
-    std::fputs("terminated\n", stderr);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "terminated by an exception: %s\n", error.what());
+    said = std::string("terminated by an exception: ") + error.what();
   } catch (...) {
-    std::fputs("terminated by an exception\n", stderr);
+    said = "terminated by an exception";
   }
+  if (!runs_main) last_words(said.c_str());
+  std::fprintf(stderr, "%s\n", said.c_str());
   leave(ABORTED);
 }
-__attribute__((visibility("default"))) int b200_run(int count, char** words) {
+__attribute__((visibility("default"))) int b200_run(int count, char** words,
+                                                    void (*in_a_thread)(const char*)) {
   runs_main = true;
+  last_words = in_a_thread;
   usual = std::set_terminate(terminated);
   if (setjmp(back) == 0) {
     try {
@@ -119,7 +128,7 @@ def run(extensions: Extensions, source: Path, arguments: Sequence[str]) -> int:
     array = (ctypes.c_char_p * (len(words) + 1))(*(word.encode() for word in words), None)
     driver = extensions.driver
     driver.error = None
-    status = library.b200_run(len(words), array)
+    status = library.b200_run(len(words), array, _LAST_WORDS(functools.partial(_end, driver)))
     library.b200_thrown.restype = ctypes.c_char_p
     if status == _THROWN and (said := library.b200_thrown().decode()):
         raise (
@@ -132,6 +141,18 @@ def run(extensions: Extensions, source: Path, arguments: Sequence[str]) -> int:
     if (unasked := driver.unasked()) is not None:
         raise unasked
     return status
+
+
+_LAST_WORDS = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+
+
+def _end(driver: Driver, said: bytes) -> None:
+    """A thread of the program beside its main one has ended it: there is no way back to `run`."""
+    error = driver.error
+    text = error.told() if isinstance(error, EmulatorError) else said.decode()
+    print(f"b200 run: in a thread of the program: {text}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(1)
 
 
 def _built(extensions: Extensions, request: build.Request, source: Path) -> Path:

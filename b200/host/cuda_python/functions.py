@@ -20,7 +20,7 @@ from b200 import hardware
 from b200.errors import EmulatorError, Fault
 from b200.host import refusals
 from b200.host.cuda.graphs import Graphs
-from b200.host.cuda.modules import Modules
+from b200.host.cuda.modules import MANAGED, Modules
 from b200.host.cuda_python import graphs
 from b200.host.cuda_python.answers import Answer
 from b200.host.cuda_python.host_memory import address_of
@@ -280,8 +280,11 @@ class _Driver(_Module):
         }
         names |= self.all(state.graph_functions("cu", d.CUgraph, d.CUgraphNode, d.CUgraphExec))
         reserve, release = state.modules.reserve, state.modules.release
-        for name in ("cuMemAlloc", "cuMemAllocAsync", "cuMemAllocManaged"):
+        for name in ("cuMemAlloc", "cuMemAllocAsync"):
             names[name] = self.makes(lambda size, *_: d.CUdeviceptr(reserve(int(size))))
+        names["cuMemAllocManaged"] = self.makes(
+            lambda size, *_: d.CUdeviceptr(reserve(int(size), MANAGED))
+        )
         for name in ("cuMemFree", "cuMemFreeAsync"):
             names[name] = self.does(lambda pointer, *_: release(int(pointer)))
         for name in ("cuMemAllocHost", "cuMemHostAlloc"):
@@ -342,8 +345,9 @@ class _CudaRuntime(_Module):
         kinds = (r.cudaGraph_t, r.cudaGraphNode_t, r.cudaGraphExec_t)
         names |= self.all(state.graph_functions("cuda", *kinds))
         reserve, release = state.modules.reserve, state.modules.release
-        for name in ("cudaMalloc", "cudaMallocAsync", "cudaMallocManaged"):
+        for name in ("cudaMalloc", "cudaMallocAsync"):
             names[name] = self.makes(lambda size, *_: reserve(int(size)))
+        names["cudaMallocManaged"] = self.makes(lambda size, *_: reserve(int(size), MANAGED))
         for name in ("cudaFree", "cudaFreeAsync"):
             names[name] = self.does(lambda pointer, *_: release(int(pointer)))
         for name in ("cudaMallocHost", "cudaHostAlloc"):

@@ -2,7 +2,10 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <vector>
 
 #include "backend.h"
 
@@ -77,6 +80,19 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
+CUresult cuCtxPushCurrent(CUcontext) { return CUDA_SUCCESS; }
+CUresult cuCtxPopCurrent(CUcontext* context) { return cuCtxGetCurrent(context); }
+CUresult cuCtxDestroy(CUcontext) { return CUDA_SUCCESS; }
+#undef cuCtxCreate
+CUresult cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice) { return cuCtxGetCurrent(context); }
+CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams*, unsigned, CUdevice) {
+  return cuCtxGetCurrent(context);
+}
+CUresult cuDeviceTotalMem(size_t* nbytes, CUdevice) {
+  size_t free = 0;
+  return result(cudaMemGetInfo(&free, nbytes));
+}
+CUresult cuMemGetInfo(size_t* free, size_t* total) { return result(cudaMemGetInfo(free, total)); }
 CUresult cuCtxGetDevice(CUdevice* device) { return cuDeviceGet(device, 0); }
 CUresult cuCtxSynchronize() { return result(call("wait", {})); }
 CUresult cuStreamSynchronize(CUstream queue) {
@@ -100,6 +116,12 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
 }
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
   return cuModuleLoadData(module, image);
+}
+CUresult cuModuleLoad(CUmodule* module, const char* path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
+  const std::string image{std::istreambuf_iterator<char>(file), {}};
+  return cuModuleLoadData(module, image.c_str());
 }
 CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
@@ -163,7 +185,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction kernel, void*
 
 // --- memory
 CUresult cuMemAlloc(CUdeviceptr* out, size_t nbytes) {
-  return result(call("allocate", {nbytes, word(out)}));
+  return result(call("allocate", {nbytes, word(out), word("cudaMalloc")}));
 }
 CUresult cuMemFree(CUdeviceptr address) {
   return result(call("release", {address}));
@@ -178,9 +200,55 @@ CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t nbytes) {
   return result(cudaMemcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), nbytes,
              cudaMemcpyDeviceToDevice));
 }
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t nbytes, CUstream queue) {
+  return result(cudaMemcpyAsync(reinterpret_cast<void*>(to), from, nbytes, cudaMemcpyHostToDevice,
+                                queue));
+}
+CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t nbytes, CUstream queue) {
+  return result(cudaMemcpyAsync(to, reinterpret_cast<void*>(from), nbytes, cudaMemcpyDeviceToHost,
+                                queue));
+}
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream queue) {
+  return result(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), nbytes,
+                                cudaMemcpyDeviceToDevice, queue));
+}
 CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t count) {
   return result(cudaMemset(reinterpret_cast<void*>(address), value, count));
 }
+CUresult cuMemsetD32(CUdeviceptr address, unsigned value, size_t count) {
+  const std::vector<unsigned> values(count, value);
+  return result(cudaMemcpy(reinterpret_cast<void*>(address), values.data(), 4 * count,
+                           cudaMemcpyHostToDevice));
+}
+CUresult cuMemAllocHost(void** out, size_t nbytes) { return result(cudaMallocHost(out, nbytes)); }
+CUresult cuMemHostAlloc(void** out, size_t nbytes, unsigned) {
+  return result(cudaMallocHost(out, nbytes));
+}
+CUresult cuMemFreeHost(void* address) { return result(cudaFreeHost(address)); }
+CUresult cuMemAllocManaged(CUdeviceptr* out, size_t nbytes, unsigned) {
+  return result(cudaMallocManaged(reinterpret_cast<void**>(out), nbytes, 0));
+}
+
+// --- queues and events
+CUresult cuStreamCreate(CUstream* out, unsigned flags) {
+  return result(cudaStreamCreateWithFlags(out, flags));
+}
+CUresult cuStreamDestroy(CUstream queue) { return result(cudaStreamDestroy(queue)); }
+CUresult cuStreamWaitEvent(CUstream queue, CUevent event, unsigned flags) {
+  return result(cudaStreamWaitEvent(queue, event, flags));
+}
+CUresult cuEventCreate(CUevent* out, unsigned flags) {
+  return result(cudaEventCreateWithFlags(out, flags));
+}
+CUresult cuEventRecord(CUevent event, CUstream queue) {
+  return result(cudaEventRecord(event, queue));
+}
+CUresult cuEventSynchronize(CUevent event) { return result(cudaEventSynchronize(event)); }
+CUresult cuEventQuery(CUevent event) { return result(cudaEventQuery(event)); }
+CUresult cuEventElapsedTime(float* out, CUevent start, CUevent end) {
+  return result(cudaEventElapsedTime(out, start, end));
+}
+CUresult cuEventDestroy(CUevent event) { return result(cudaEventDestroy(event)); }
 
 }  // extern "C"
 
@@ -203,7 +271,14 @@ const struct {
     ENTRY(cuKernelSetAttribute), ENTRY(cuFuncSetCacheConfig),
     ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor), ENTRY(cuLaunchKernel),
     ENTRY(cuLaunchKernelEx), ENTRY(cuMemAlloc), ENTRY(cuMemFree), ENTRY(cuMemcpyHtoD),
-    ENTRY(cuMemcpyDtoH), ENTRY(cuMemcpyDtoD), ENTRY(cuMemsetD8),
+    ENTRY(cuMemcpyDtoH), ENTRY(cuMemcpyDtoD), ENTRY(cuMemsetD8), ENTRY(cuMemsetD32),
+    ENTRY(cuMemcpyHtoDAsync), ENTRY(cuMemcpyDtoHAsync), ENTRY(cuMemcpyDtoDAsync),
+    ENTRY(cuMemAllocHost), ENTRY(cuMemHostAlloc), ENTRY(cuMemFreeHost), ENTRY(cuMemAllocManaged),
+    ENTRY(cuMemGetInfo), ENTRY(cuDeviceTotalMem), ENTRY(cuCtxPushCurrent), ENTRY(cuCtxPopCurrent),
+    ENTRY(cuCtxDestroy), ENTRY(cuCtxCreate_v2), ENTRY(cuCtxCreate_v4), ENTRY(cuModuleLoad),
+    ENTRY(cuStreamCreate), ENTRY(cuStreamDestroy), ENTRY(cuStreamWaitEvent), ENTRY(cuEventCreate),
+    ENTRY(cuEventRecord), ENTRY(cuEventSynchronize), ENTRY(cuEventQuery), ENTRY(cuEventElapsedTime),
+    ENTRY(cuEventDestroy),
 };
 #undef ENTRY
 

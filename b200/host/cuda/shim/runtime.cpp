@@ -77,6 +77,10 @@ cudaError_t find_symbol(const void* symbol, size_t nbytes, char** address) {
   return result(call("symbol", {word(symbol), word(address), word(&size), nbytes}));
 }
 
+cudaError_t reserve(void** out, size_t nbytes, const char* by) {
+  return result(call("allocate", {nbytes, word(out), word(by)}));
+}
+
 // A copy or a fill that a graph under capture takes is not carried out now.
 cudaError_t copy_in_queue(void* to, const void* from, size_t nbytes, cudaStream_t queue) {
   uint64_t taken = 0;
@@ -158,15 +162,19 @@ cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* kernel,
 }
 
 // --- memory
-cudaError_t cudaMalloc(void** out, size_t nbytes) {
-  return result(call("allocate", {nbytes, word(out)}));
-}
+cudaError_t cudaMalloc(void** out, size_t nbytes) { return reserve(out, nbytes, "cudaMalloc"); }
 cudaError_t cudaMallocAsync(void** out, size_t nbytes, cudaStream_t queue) {
   return call("queue_memory", {word(queue)}), cudaMalloc(out, nbytes);
 }
-cudaError_t cudaMallocManaged(void** out, size_t nbytes, unsigned) { return cudaMalloc(out, nbytes); }
-cudaError_t cudaMallocHost(void** out, size_t nbytes) { return cudaMalloc(out, nbytes); }
-cudaError_t cudaHostAlloc(void** out, size_t nbytes, unsigned) { return cudaMalloc(out, nbytes); }
+cudaError_t cudaMallocManaged(void** out, size_t nbytes, unsigned) {
+  return reserve(out, nbytes, "cudaMallocManaged");
+}
+cudaError_t cudaMallocHost(void** out, size_t nbytes) {
+  return reserve(out, nbytes, "cudaMallocHost");
+}
+cudaError_t cudaHostAlloc(void** out, size_t nbytes, unsigned) {
+  return reserve(out, nbytes, "cudaHostAlloc");
+}
 cudaError_t cudaFree(void* address) { return result(call("release", {word(address)})); }
 cudaError_t cudaFreeAsync(void* address, cudaStream_t queue) {
   return call("queue_memory", {word(queue)}), cudaFree(address);
@@ -350,6 +358,12 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int)
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t queue) {
   return result(call("wait_for_queue", {word(queue)}));
+}
+// What is in the queue before the callback is done when it is called.
+cudaError_t cudaStreamAddCallback(cudaStream_t queue, cudaStreamCallback_t function, void* data,
+                                  unsigned) {
+  function(queue, cudaSuccess, data);
+  return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t queue) { return cudaStreamSynchronize(queue); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t queue, cudaEvent_t event, unsigned) {

@@ -1,0 +1,138 @@
+"""python -m b200 run PROGRAM.cu: how a program ends, its threads, what it shares with its kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.b200.host.cuda.support import needs_nvcc
+
+pytestmark = needs_nvcc
+
+
+@pytest.fixture
+def run(tmp_path, fork_server):
+    def call(program: str, how: str):
+        path = tmp_path / "program.cu"
+        path.write_text(program)
+        return fork_server.run("-m", "b200", "run", "--no-again", str(path), how)
+
+    return call
+
+
+ENDS = r"""
+#include <cassert>
+#include <cstdlib>
+#include <exception>
+#include <stdexcept>
+__global__ void store(int* x) { *x = 1; }
+struct Thrower { ~Thrower() noexcept { throw std::runtime_error("a destructor's"); } };
+struct Syncs { ~Syncs() noexcept { if (cudaDeviceSynchronize()) throw std::runtime_error("lost"); } };
+int main(int argc, char** argv) {
+  int* x;
+  cudaMalloc(&x, 4);
+  Syncs* syncs = argv[1][0] == 'f' ? new Syncs : nullptr;
+  store<<<1, 1>>>(syncs ? x + 1000000 : x);
+  switch (argv[1][0]) {
+    case 'e': exit(3);
+    case 'q': quick_exit(4);
+    case 'E': _Exit(5);
+    case 'a': abort();
+    case 's': assert(!x && "it is there");
+    case 't': std::terminate();
+    case 'i': throw 3;
+    case 'd': { Thrower thrower; }
+    case 'f': delete syncs;
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "how, status, said",
+    [
+        ("e", 3, ""),
+        ("q", 4, ""),
+        ("E", 5, ""),
+        ("abort", 134, "aborted"),
+        ("s", 134, 'Assertion `!x && "it is there"\' failed.'),
+        ("terminate", 134, "terminated"),
+        ("int", 134, "terminated by an exception"),
+        ("destructor", 134, "terminated by an exception: a destructor's"),
+        ("fault", 1, "global access of 4 bytes"),
+    ],
+)
+def test_what_a_cuda_program_launched_is_told_however_it_ends(run, how, status, said):
+    done = run(ENDS, how)
+    assert done.returncode == status and said in done.stderr, done.stderr
+    assert ("kernel store" if how == "fault" else "b200: store") in done.stderr
+
+
+BESIDE = r"""
+#include <cuda.h>
+#include <cstdio>
+#include <thread>
+__global__ void store(volatile int* x, int value) { *x = value; }
+__global__ void wait(volatile int* x) { while (*x == 0); }
+__device__ __noinline__ int down(int n) { return n ? down(n - 1) + n : 0; }
+__global__ void count(int* x, int n) { *x = n < 0 ? 1 : down(n); }
+void not_here(int*);
+int main(int, char** argv) {
+  int *x, *shared;
+  cudaMalloc(&x, 4096);
+  cudaMallocManaged(&shared, 8);
+  switch (argv[1][0]) {
+    case 'f': std::thread([=] { store<<<1, 1>>>(x + 1000000, 1); cudaDeviceSynchronize(); }).join();
+    case 'a': std::thread([=] { cudaArray_t a; cudaMallocArray(&a, nullptr, 1, 1); }).join();
+    case 'h': wait<<<1, 1>>>(shared); *shared = 1; break;
+    case 'r': count<<<1, 1>>>(x, 3); break;
+    case 'm': return shared[0] + shared[1];
+    case 'n': count<<<1, 1>>>(x, -1); return cudaDeviceSynchronize();
+    case 'c': {
+      cudaStreamAddCallback(0, [](cudaStream_t, cudaError_t, void* at) { *(int*)at = 5; }, shared, 0);
+      return *shared - 5;
+    }
+    case 'd': {  // the driver's names
+      CUcontext context; CUdeviceptr at; CUevent event; size_t bytes = 0; int got = 0;
+      cuInit(0);
+      cuCtxCreate(&context, nullptr, 0, 0);
+      cuDeviceTotalMem(&bytes, 0);
+      cuMemAlloc(&at, 8);
+      cuMemsetD32(at, 9, 2);
+      cuEventCreate(&event, 0);
+      cuEventRecord(event, nullptr);
+      cuMemcpyDtoHAsync(&got, at + 4, 4, nullptr);
+      cuEventSynchronize(event);
+      return got != 9 || bytes < (100ull << 30) || cuCtxDestroy(context);
+    }
+    case 'u': not_here(x);
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "how, status, said",
+    [
+        ("fault", 1, "in a thread of the program: fault: "),
+        ("array", 1, "in a thread of the program: unsupported: cudaMallocArray is not in"),
+        (
+            "host",
+            1,
+            "The host shares this memory, and here it goes on only when a launch has ended",
+        ),
+        ("recursion", 1, "the call of down (it calls itself, or is not in the PTX) is not in the"),
+        ("managed", 0, ""),
+        ("not called", 0, "b200: count"),
+        ("callback", 0, ""),
+        ("driver", 0, ""),
+    ],
+)
+def test_what_is_beside_a_main_and_its_kernels(run, how, status, said):
+    source = BESIDE.replace("void not_here(int*);", "").replace("not_here(x);", "break;")
+    done = run(source, how)
+    assert done.returncode == status and said in done.stderr, done.stderr
+
+
+def test_a_function_that_is_in_no_file(run):
+    done = run(BESIDE, "undefined")
+    assert done.returncode == 1 and "not_here is declared and in none of the files" in done.stderr
