@@ -320,7 +320,7 @@ class Plan(Config):
     warps_per_quarter: int  # two take epilogue tiles by turns
     epi_n: int  # columns of an epilogue tile: 32 lanes of them are what a warp reads at a time
     wide_stores: bool  # 32 bytes a lane, else 2
-    transposed: bool  # wide stores that run along M, contiguous in C if swapped: they pass SMEM
+    stores_via_smem: bool  # wide stores along M, contiguous in C if swapped
     gate_lead: int  # last k-tiles of a dual tile: product 0 of all of them is done before product 1
     partial_bytes: int  # of an epilogue tile of one product that a warp of a K split sends
     epi_tiles_per_owner: int  # of a tile, that one part of a K split adds up, at most
@@ -392,7 +392,7 @@ def choose_epilogue(config: Config, mma: MmaProblem) -> dict[str, int]:
         "warps_per_quarter": warps_per_quarter,
         "epi_n": epi_n,
         "wide_stores": wide_stores,
-        "transposed": wide_stores and config.swap_ab,
+        "stores_via_smem": wide_stores and config.swap_ab,
         "gate_lead": MIN_STAGES if mma.num_products == 2 and config.split_k == 1 else 0,
         "partial_bytes": 32 * epi_n * 4,
         "epi_tiles_per_owner": ceil_div(ceil_div(tile, epi_n), config.split_k),
@@ -441,7 +441,7 @@ def make_plan(config: Config, problem: Problem) -> Plan:
     def shared_memory(num_stages: int) -> dict[str, int]:
         return offsets_of(
             num_stages * stage["stage_bytes"],
-            transposition=1024 * epilogue["load_warp_id"] if epilogue["transposed"] else 0,
+            transposition=1024 * epilogue["load_warp_id"] if epilogue["stores_via_smem"] else 0,
             partials=num_partials * epilogue["partial_bytes"],
             full=8 * num_stages * products,
             empty=8 * num_stages * products,
@@ -689,14 +689,14 @@ def instruction_descriptor(cta_group: int, n):
 
 # ---- what host, launch and kernel hand each other ------------------------------------------------
 
-# `bind` -> `Kernel.launch`, which is compiled host code: 64-bit words
+# `bind` -> `Kernel.__call__`, which is compiled host code: 64-bit words
 #     of each group the addresses of codes and scales of each operand, A first, and of C
 #     of each group the sizes of GemmShape, and rows in memory of the MMA's B: more than n in a gemv
-# `Kernel.launch` -> `Kernel.kernel`, lists of kernel parameters
+# `Kernel.__call__` -> `Kernel.kernel`, lists of kernel parameters
 #     maps       of each group tensormaps of the codes, then of the scales of each operand
 #     addresses  of each group those of the scales of each operand, of C
 #     sizes      of each group first_tile, m, n, k, l
-#     schedule   clusters, full_rounds, last, stages_if_idle: see `Kernel.launch`
+#     schedule   clusters, full_rounds, last, stages_if_idle: see `Kernel.__call__`
 NUM_SIZES = 5
 
 
@@ -1388,8 +1388,8 @@ class Kernel:
         else:
             begin = warp.turn
             if const_expr(leads):
-                ups = self.read(first + plan.tile_n, 1)[0]
-                self.store(cta, warp, tile, [gate * up for gate, up in zip(gates, ups)], n)
+                values = self.combine(self.read(first + plan.tile_n, 1), gates)
+                self.store(cta, warp, tile, values, n)
                 begin = warp.turn + turns
             for i in cutlass.range(begin, div_up(tile.width, epi_n), turns, unroll=1):
                 sums = self.read(acc_tmem + i * epi_n, plan.num_products)
@@ -1398,14 +1398,15 @@ class Kernel:
     def read(self, tmem, num_products: int) -> list:
         """Sums of an epilogue tile of the first products, from this address on."""
         addresses = [tmem + product * self.plan.tile_n for product in range(num_products)]
-        return tcgen05_ld(addresses, self.plan.epi_n, self.plan.transposed)
+        return tcgen05_ld(addresses, self.plan.epi_n, self.plan.stores_via_smem)
 
-    def combine(self, sums: list) -> list:
-        """Values of C from the sums of each product; of a dual's first epilogue tile `finish_tile`
-        makes them. All pass `store`."""
-        if len(sums) == 1:
+    def combine(self, sums: list, gates: list | None = None) -> list:
+        """Values of C from the sums of each product. gates: silu of the first one's sums, where
+        that is computed already; `sums` has the second one's then."""
+        if self.plan.num_products == 1:
             return sums[0]
-        return [gate * up for gate, up in zip(silu(sums[0]), sums[1])]
+        gates = silu(sums[0]) if gates is None else gates
+        return [gate * up for gate, up in zip(gates, sums[-1])]
 
     @cute.jit
     def store(self, cta: Cta, warp: EpilogueWarp, tile: Tile, values: list, epi_column):
@@ -1417,7 +1418,7 @@ class Kernel:
         # A lane stores one row of all columns; transposed, of each 16 columns 16 rows of one.
         m = tile.m + warp.quarter * 32
         n = tile.n + epi_column
-        if const_expr(plan.transposed):
+        if const_expr(plan.stores_via_smem):
             m = m + (warp.lane & 1) * 16
             n = n + (warp.lane >> 1)
         else:
@@ -1432,7 +1433,7 @@ class Kernel:
         to = group.c + index * C_BYTES
         if const_expr(plan.wide_stores):
             for first in cutlass.range_constexpr(0, plan.epi_n, 16):
-                if const_expr(plan.transposed):
+                if const_expr(plan.stores_via_smem):
                     words = self.transpose(cta, warp, values, first)
                 else:
                     pairs = zip(values[first : first + 16 : 2], values[first + 1 : first + 16 : 2])
@@ -1538,7 +1539,7 @@ class Kernel:
     # ---- kernel: launch --------------------------------------------------------------------------
 
     @cute.jit
-    def launch(self, words):
+    def __call__(self, words):
         """words: as "what host, launch and kernel hand each other" says. The groups come in the
         order of their tiles, the longest first."""
         plan = self.plan
@@ -1623,9 +1624,9 @@ class Kernel:
 
 @functools.cache
 def compile_kernel(plan: Plan):
-    """Kernel.launch for all problems with this plan."""
+    """Kernel.__call__, compiled, for all problems with this plan."""
     words_of_group = 2 * (plan.num_a + plan.num_b) + 1 + NUM_SIZES
-    return cute.compile(Kernel(plan).launch, Words([0] * plan.num_groups * words_of_group))
+    return cute.compile(Kernel(plan), Words([0] * plan.num_groups * words_of_group))
 
 
 # ---- input ---------------------------------------------------------------------------------------
@@ -1772,7 +1773,7 @@ def problem_of(data, groups: Groups) -> Problem:
 
 @functools.cache
 def kernel_for(problem: Problem, config: Config):
-    """Kernel.launch for a problem in a configuration, and the order of its words."""
+    """Kernel.__call__, compiled, for a problem in a configuration, and the order of its words."""
     kernel = compile_kernel(check(config, problem))
     return kernel, order_of_words(problem, config.swap_ab)
 

@@ -101,8 +101,8 @@ def test_shared_memory_map(case):
     assert plan.stage_bytes == num_a * 128 * 128 + num_b * cta_n * 128 + atoms * 4 * 512
     assert plan.stage_b % 1024 == plan.stage_sfa % 1024 == plan.stage_bytes % 1024 == 0
     # A transposition of 1 KB a warp, and fp32 sums of 128 rows from the other CTAs of a split.
-    transposed = plan.wide_stores and config.swap_ab
-    transposition = 1024 * epilogue_warps(config, problem) if transposed else 0
+    via_smem = plan.wide_stores and config.swap_ab
+    transposition = 1024 * epilogue_warps(config, problem) if via_smem else 0
     owned = math.ceil(config.tile_n / plan.epi_n / config.split_k) * plan.epi_n
     received = (config.split_k - 1) * owned * problem.num_products * 128 * 4
     assert plan.partials == plan.num_stages * plan.stage_bytes + transposition
