@@ -267,7 +267,8 @@ def check(config: Config, problem: Problem) -> "Plan":
     # `issue_mmas` begins at the first or the third of the four tensor-memory columns of an atom.
     need(on_atoms, "tiles begin at a multiple of 64 columns, as scales do in an atom")
     need(config.cluster in CLUSTER_SIZES, "a cluster has 1, 2, 4 or 8 CTAs")
-    need(tile_count(config, problem) < 2**22, "products of tile numbers have 32 bits")
+    # `stages_without_last_tile` multiplies tiles by stages.
+    need(tile_count(config, problem) < 2**22, "tiles are counted in 32 bits, with room for stages")
     plan = make_plan(config, problem)
     need(plan.num_stages >= MIN_STAGES, "shared memory holds two stages")
     need(plan.tmem_allocated <= TMEM_COLUMNS, f"a CTA has {TMEM_COLUMNS} columns of tensor memory")
@@ -384,7 +385,7 @@ def choose_epilogue(config: Config, mma: MmaProblem) -> dict[str, int]:
         if tile % columns == 0 and columns <= widest:
             epi_n = columns
             break
-    # So long is a row of C in memory: stores of 32 bytes need 16 fp16.
+    # Elements of a row of C in memory: stores of 32 bytes need 16 fp16.
     lengths = [shape.m if config.swap_ab else shape.n for shape in mma.groups]
     wide_stores = epi_n % 16 == 0 and all(length % 16 == 0 for length in lengths)
     return {
@@ -696,7 +697,8 @@ def instruction_descriptor(cta_group: int, n):
 #     maps       of each group tensormaps of the codes, then of the scales of each operand
 #     addresses  of each group those of the scales of each operand, of C
 #     sizes      of each group first_tile, m, n, k, l
-#     schedule   clusters, full_rounds, last, stages_if_idle: see `Kernel.__call__`
+#     schedule   clusters, full_rounds, tiles of the last round, and stages_if_idle, which a
+#                cluster fills that has none of these
 NUM_SIZES = 5
 
 
@@ -777,7 +779,8 @@ class Cta:
 
     The tiles of a cluster are dealt in rounds: a tile to each cluster, the longest tiles first. The
     last round need not reach all clusters. It is dealt from the other end, to those that had the
-    shortest tiles of each round before."""
+    shortest tiles of each round before. A cluster that has none of it fills fewer stages, so that
+    the others get more of DRAM and all end together."""
 
     smem: Int32  # shared address of its memory, with its rank at bit 24
     rank: Int32  # in the cluster
@@ -786,7 +789,7 @@ class Cta:
     k_rank: Int32  # which part of a K split
     groups: list  # each as a list of the values of `Group`, between which `tile_at` selects
     num_tiles: Int32  # of its cluster
-    num_stages: Int32  # that it fills: see `stages_without_last_tile`
+    num_stages: Int32  # that it fills
     slot: Int32  # its cluster's place in a round
     last_slot: Int32  # in the last round
     full_rounds: Int32  # those before the last one
@@ -908,10 +911,10 @@ class Kernel:
     def tile_at(self, cta: Cta, i) -> Tile:
         """This CTA's part of its cluster's i-th tile.
 
-        Whether tiles run along M or along N first decides what CTAs that start together share. CTAs
-        fill a GPC, which merges what they read at the same time: so without clusters neighbours
-        have the same large operand. Clusters take GPCs by turns: so with them neighbours have the
-        same B."""
+        Whether tiles run along M or along N first decides what the CTAs of a GPC share, which
+        merges what they read at the same time. Without clusters neighbours are in one GPC, and have
+        the same large operand. Clusters take GPCs by turns, so those of one GPC are eight apart:
+        tiles run along M first, and they have the same B."""
         plan = self.plan
         number = cta.slot
         if plan.persistent:
@@ -1186,7 +1189,7 @@ class Kernel:
         finished ahead of the second, whose MMAs then overlap silu."""
         plan = self.plan
         if const_expr(plan.persistent):
-            # Its tcgen05_fence_after comes behind the next wait, for full[s][p].
+            # The tcgen05_fence_after of this wait comes behind the next one, for full[s][p].
             cute.arch.mbarrier_wait(self.bar(plan.acc_empty, cta, acc.index), acc.phase ^ 1)
         pair_mask = None
         if const_expr(plan.cta_group == 2):
@@ -1360,8 +1363,8 @@ class Kernel:
         """Give an accumulator stage back to the MMA warp, of the leader of a pair."""
         tcgen05_fence_before()
         with cute.arch.elect_one():
-            # As `in_leader`, in ptxas's favour: with the bit cleared it loses the uniform registers
-            # of the MMA warp, 95 instructions a k-tile for 69 (SASS of the shape group 2).
+            # As `in_leader`, for ptxas's sake: with the bit cleared the MMA warp loses its uniform
+            # registers, and takes 95 instructions a k-tile in place of 69 (SASS of group 2).
             acc_empty = self.bar(self.plan.acc_empty, cta, acc.index).toint()
             mbarrier_arrive_remote(mapa(acc_empty, cta.rank & -self.plan.cta_group))
 
@@ -1415,7 +1418,7 @@ class Kernel:
         `tcgen05_ld` gives them; they are rounded here and in `transpose`."""
         plan = self.plan
         group = tile.group
-        # A lane stores one row of all columns; transposed, of each 16 columns 16 rows of one.
+        # A lane stores one row of all columns; via SMEM, of each 16 columns 16 rows of one column.
         m = tile.m + warp.quarter * 32
         n = tile.n + epi_column
         if const_expr(plan.stores_via_smem):
@@ -1574,8 +1577,8 @@ class Kernel:
 
     def stages_without_last_tile(self, clusters, full_rounds, last):
         """Stages that a cluster without a tile in the last round fills:
-        stages * full_rounds / rounds + 2 * last / clusters. The others fill all of theirs and so
-        get more of DRAM: all end together.
+        stages * full_rounds / rounds + 2 * last / clusters. That is in proportion to its tiles, and
+        up to two more where many clusters have a last tile: too few cost more than too many.
 
         At least MIN_STAGES: at the end of a dual tile the first product of `gate_lead` k-tiles is
         computed before the second one of any, which alone releases a stage."""
@@ -1849,8 +1852,9 @@ def waves_of(config: Config, problem: Problem) -> int:
 
 def main_loop_cycles(plan: Plan, n: int, k: int) -> float:
     """Of the k-tiles of a tile: MMAs, TMA instructions, and until a stage is full again."""
-    issue = 32 + n / 4 if plan.cta_group == 1 else 35 + n / 8  # one MMA, of both CTAs of a pair
-    mmas = K_BLOCKS * plan.num_products * max(n / 2, issue)
+    # An MMA, of both CTAs of a pair: at the rate of the tensor core, or what it takes at least.
+    rate, least = n / 2, 32 + n / 4 if plan.cta_group == 1 else 35 + n / 8
+    mmas = K_BLOCKS * plan.num_products * max(rate, least)
     boxes = ceil_div(n // plan.cta_group, plan.box_n)
     b_loads = plan.num_b * (boxes + ceil_div(n, ATOM_ROWS))
     a_loads = 2 * plan.num_a / plan.cluster_n
@@ -2151,6 +2155,7 @@ def trusted(trials: list[Trial], plain: Config) -> list[Trial]:
 
 
 def calls_timed(problem: Problem, groups: Groups) -> int:
+    """How many calls a timed run has, as the boards time: a gemv by itself."""
     if problem.is_gemv:
         return 1
     size = sum(tensor.nbytes for tensors in groups for tensor in tensors.values())

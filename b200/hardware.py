@@ -19,6 +19,7 @@
 | SM_REGISTERS, SM_THREADS, SM_CTAS | 65,536, 2048, 32 | CUDA programming guide, 10.0 | c |
 | SMEM_DEFAULT | 49,152 bytes a CTA without opt-in | CUDA programming guide | c |
 | SMEM_RESERVED | 1024 bytes of each resident CTA are the system's | CUDA programming guide | c |
+| SMEM_LENT | a kernel may use the first 288 of these | special registers of an H100 | l |
 | MAX_GRID | (2^31 - 1, 65,535, 65,535) CTAs | CUDA programming guide | c |
 | MAX_BLOCK | (1024, 1024, 64) threads | CUDA programming guide | c |
 | PARAM_BYTES | 32,764 bytes | CUDA 12.1 release notes, sm_70 and later | c |
@@ -47,4 +48,5 @@ GPC_SMS, STRAY_TPCS = (16, 18, 18, 18, 18, 20, 20, 20), 3
 SM_REGISTERS, SM_THREADS, SM_CTAS = 65_536, 2048, 32
 SMEM_DEFAULT = 49_152
 SMEM_RESERVED = 1024
+SMEM_LENT = 288
 MAX_GRID, MAX_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)

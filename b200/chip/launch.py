@@ -10,7 +10,15 @@ import numpy as np
 from b200.chip.budget import Budget
 from b200.chip.state import CTA, Cluster
 from b200.errors import EmulatorError
-from b200.hardware import MAX_CLUSTER, MAX_THREADS, PARAM_BYTES, SM_COUNT, SMEM_OPT_IN
+from b200.hardware import (
+    MAX_CLUSTER,
+    MAX_THREADS,
+    PARAM_BYTES,
+    SM_COUNT,
+    SMEM_LENT,
+    SMEM_OPT_IN,
+    SMEM_RESERVED,
+)
 from b200.program.names import readable
 from b200.registry import FULL
 
@@ -75,6 +83,15 @@ def check_limits(launch: Launch, param_bytes: int) -> None:
         raise EmulatorError("limit", f"launch of {name} refused: {'; '.join(problems)}")
 
 
+# Where the memory lies that the system keeps in front of a CTA's own (PTX ISA 10, "special
+# registers"). CUDA's cooperative groups exchange values there.
+RESERVED_SMEM = {
+    "reserved_smem_offset_begin": 0,
+    "reserved_smem_offset_end": SMEM_LENT,
+    "reserved_smem_offset_cap": SMEM_RESERVED,
+    "reserved_smem_offset_0": 0,
+    "reserved_smem_offset_1": 0,
+}
 _ENVIRONMENT = {f"envreg{i}": 0 for i in range(32)}
 
 
@@ -98,6 +115,7 @@ def special_registers(launch: Launch, cluster: Cluster, cta: CTA, workspace: int
         "cluster_ctarank": cta.rank,
         "cluster_nctarank": len(cluster.ctas),
         "current_graph_exec": 0,
+        **RESERVED_SMEM,
         "is_explicit_cluster": FULL if len(cluster.ctas) > 1 else 0,
     }
     for i, axis in enumerate("xyz"):

@@ -22,7 +22,13 @@ from b200.chip import describe as report
 from b200.chip import instruction_set as _instruction_set  # noqa: F401  registers every unit
 from b200.chip.budget import Budget
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
-from b200.chip.launch import Launch, check_limits, special_registers, thread_registers
+from b200.chip.launch import (
+    RESERVED_SMEM,
+    Launch,
+    check_limits,
+    special_registers,
+    thread_registers,
+)
 from b200.chip.meeting import let_others_go, never_complete
 from b200.chip.operations import Effect, Operation
 from b200.chip.placement import Placement, Seat, shares_sm
@@ -34,6 +40,7 @@ from b200.chip.sync.barrier_record import BarrierHistory, WaitedTwice
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.tensor import int8_product
 from b200.errors import EmulatorError, Fault, Unsupported
+from b200.hardware import SMEM_LENT
 from b200.program.analysis import EXIT
 from b200.program.module import Instr
 from b200.program.translated import Translated
@@ -210,12 +217,13 @@ class Machine:
         nx, ny, nz = cluster.shape
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         shares = shares_sm(launch, cluster.index)
+        lent = 0 if self.code.special.isdisjoint(RESERVED_SMEM) else SMEM_LENT
         cluster.barrier = ClusterBarrier(cluster, threads * nx * ny * nz)
         for rank in range(nx * ny * nz):
             x, y, z = cluster.index
             index = (x * nx + rank % nx, y * ny + rank // nx % ny, z * nz + rank // (nx * ny))
             cta = CTA(cluster, rank, index, launch.smem_bytes, sms[rank], self.unwritten_smem)
-            cta.threads, cta.shares_sm = threads, shares
+            cta.threads, cta.shares_sm, cta.smem_lent = threads, shares, lent
             cta.unwritten_tmem = self.unwritten_tmem
             cluster.ctas.append(cta)
         for cta in cluster.ctas:

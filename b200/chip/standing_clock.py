@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from b200.program.module import Special
-from b200.program.translated import Translated
-
 if TYPE_CHECKING:
     from b200.chip.machine import Machine
 
@@ -29,7 +26,7 @@ def clocks_at(cycles: int) -> dict[str, int]:
 
 def clocks_go_on(machine: Machine) -> bool:
     """Let the clocks of the launch go on; False if its kernel reads none, or they have gone far."""
-    if machine.cycles >= FARTHEST or not _reads_clocks(machine.code):
+    if machine.cycles >= FARTHEST or machine.code.special.isdisjoint(NAMES):
         return False
     machine.cycles = max(NEAREST, 2 * machine.cycles)
     now = clocks_at(machine.cycles)
@@ -37,8 +34,3 @@ def clocks_go_on(machine: Machine) -> bool:
         for warp in (w for cta in cluster.ctas for w in cta.warps):
             warp.special.update(now)
     return True
-
-
-def _reads_clocks(code: Translated) -> bool:
-    operands = (o for block in code.structure for op in block.ops for o in op.ins.operands)
-    return any(isinstance(o, Special) and o.name in NAMES for o in operands)

@@ -240,7 +240,8 @@ class CTA:
     """A CTA: shared memory, tensor memory, barriers, warps.
 
     smem: Region whose base is 0: index with an offset (address & OFFSET_MASK). Offsets below
-        SMEM_BASE and from `smem_end` on are not the CTA's.
+        SMEM_BASE and from `smem_end` on are not the CTA's, but for the first `smem_lent` where a
+        kernel asks for the system's part.
     tmem: uint32 array [128 lanes, 512 columns], made at the first access; an access to some columns
         only gets the array from `columns`.
     Both start as all ones (NaN as a number), so that a read of unwritten memory shows in the
@@ -266,7 +267,7 @@ class CTA:
         unwritten: int = 0xFF,
     ):
         self.cluster, self.rank, self.index, self.sm = cluster, rank, index, sm
-        self.smem_end = SMEM_BASE + smem_bytes
+        self.smem_end, self.smem_lent = SMEM_BASE + smem_bytes, 0
         self.smem = Region(
             0, np.full((self.smem_end + 15) // 16 * 16, unwritten, np.uint8), "shared memory"
         )
@@ -329,7 +330,8 @@ class CTA:
 
     def check(self, at: int, nbytes: int, align: int = 1) -> int:
         """Check an offset into this CTA's shared memory; returns it."""
-        if at < SMEM_BASE or at + nbytes > self.smem_end:
+        outside = at < SMEM_BASE or at + nbytes > self.smem_end
+        if outside and at + nbytes > self.smem_lent:
             raise Fault(
                 f"access of {nbytes} bytes at shared-memory offset {at:#x} is outside the CTA's"
                 f" shared memory [{SMEM_BASE:#x}, {self.smem_end:#x})"

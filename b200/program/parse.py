@@ -51,7 +51,8 @@ _SPECIALS = frozenset(
     cluster_ctaid cluster_nctaid cluster_ctarank cluster_nctarank is_explicit_cluster lanemask_eq
     lanemask_le lanemask_lt lanemask_ge lanemask_gt clock clock_hi clock64 globaltimer
     globaltimer_lo globaltimer_hi dynamic_smem_size total_smem_size aggr_smem_size
-    current_graph_exec
+    current_graph_exec reserved_smem_offset_begin reserved_smem_offset_end reserved_smem_offset_cap
+    reserved_smem_offset_0 reserved_smem_offset_1
     """.split()
     + [f"envreg{i}" for i in range(32)]
 )

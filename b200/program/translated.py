@@ -10,7 +10,7 @@ from functools import cached_property
 from b200.errors import Fault
 from b200.program.analysis import Block
 from b200.program.common import common_blocks
-from b200.program.module import Instr, Kernel, Program
+from b200.program.module import Instr, Kernel, Program, Special
 
 
 @dataclass(eq=False)
@@ -38,6 +38,12 @@ class Translated:
     def common(self) -> set[int]:
         """Blocks that all warps of a CTA come to (common.py)."""
         return common_blocks(self.structure)
+
+    @cached_property
+    def special(self) -> set[str]:
+        """Names of the special registers that the kernel reads."""
+        operands = (o for block in self.structure for op in block.ops for o in op.ins.operands)
+        return {operand.name for operand in operands if isinstance(operand, Special)}
 
 
 @contextlib.contextmanager

@@ -68,6 +68,8 @@ def test_what_a_cuda_program_launched_is_told_however_it_ends(run, how, status, 
 
 
 BESIDE = r"""
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
 #include <cuda.h>
 #include <cstdio>
 #include <thread>
@@ -75,6 +77,11 @@ __global__ void store(volatile int* x, int value) { *x = value; }
 __global__ void wait(volatile int* x) { while (*x == 0); }
 __device__ __noinline__ int down(int n) { return n ? down(n - 1) + n : 0; }
 __global__ void count(int* x, int n) { *x = n < 0 ? 1 : down(n); }
+namespace cg = cooperative_groups;
+__global__ void sum_of_64(int* x) {  // in memory that the system lends
+  const auto tile = cg::tiled_partition<64>(cg::this_thread_block());
+  x[threadIdx.x] = cg::reduce(tile, static_cast<int>(threadIdx.x), cg::plus<int>());
+}
 void not_here(int*);
 int main(int, char** argv) {
   int *x, *shared;
@@ -90,6 +97,12 @@ int main(int, char** argv) {
     case 'c': {
       cudaStreamAddCallback(0, [](cudaStream_t, cudaError_t, void* at) { *(int*)at = 5; }, shared, 0);
       return *shared - 5;
+    }
+    case 't': {
+      int sums[128];
+      sum_of_64<<<1, 128>>>(x);
+      cudaMemcpy(sums, x, 512, cudaMemcpyDeviceToHost);
+      return sums[5] != 2016 || sums[70] != 2016 + 64 * 64;
     }
     case 'd': {  // the driver's names
       CUcontext context; CUdeviceptr at; CUevent event; size_t bytes = 0; int got = 0;
@@ -125,6 +138,7 @@ int main(int, char** argv) {
         ("not called", 0, "b200: count"),
         ("callback", 0, ""),
         ("driver", 0, ""),
+        ("tiles of 64", 0, "b200: sum_of_64"),
     ],
 )
 def test_what_is_beside_a_main_and_its_kernels(run, how, status, said):
