@@ -185,7 +185,8 @@ class TensorRules:
                     self._narrow(new, old, columns)
                 continue
             if how == "free" and old.kind in ("load", "store"):
-                if agent.knows(HB, old.agent.component, old.epoch):
+                waited = weak_order.executed(agent, old)
+                if not waited and agent.knows(HB, old.agent.component, old.epoch):
                     self._freed_under_way(new, old, columns)
                     continue
             if weak_order.executed(agent, old) and (how != "free" or old.kind in words.CORE):

@@ -78,6 +78,46 @@ def tensor_memory(
     return k
 
 
+def freed_behind_cluster_barrier(bug: bool) -> Source:
+    """Warp 4 loads, meets the others at a CTA barrier, waits for its load, and meets them at the
+    cluster's barrier, behind which warp 0 frees the columns. The bug arrives there relaxed.
+    """
+    k = start(160)
+
+    def alloc():
+        k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2048], 32;")
+
+    def write():
+        k("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {%r0};")
+        k("tcgen05.wait::st.sync.aligned;")
+        k("tcgen05.fence::before_thread_sync;")
+
+    def read():
+        k("tcgen05.fence::after_thread_sync;")
+        k("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r5}, [%r4];", "tmem load")
+
+    def take():
+        k("tcgen05.wait::ld.sync.aligned;")
+        k("tcgen05.fence::before_thread_sync;")
+        k("mul.wide.u32 %rd8, %r0, 4;")
+        k("add.u64 %rd9, %rd0, %rd8;")
+        k("st.global.u32 [%rd9+-512], %r5;")
+
+    k.only(0, alloc, 31)
+    k("bar.sync 0;")
+    k("ld.shared.b32 %r4, [%r1+2048];")
+    k.only(0, write, 31)
+    k("bar.sync 0;")
+    k.only(128, read, 159)
+    k("bar.sync 0;")
+    k.only(128, take, 159)
+    k(f"barrier.cluster.arrive{'.relaxed' if bug else ''}.aligned;")
+    k("barrier.cluster.wait.aligned;")
+    dealloc = "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;"
+    k.only(0, lambda: k(dealloc, "dealloc"), 31)
+    return k
+
+
 def two_ranges(bug: bool) -> Source:
     """Two stores of 16x32bx2, each to two columns, which lie in one another: the same columns in
     the bug.
@@ -253,5 +293,15 @@ PLANTED = [
         ("is deallocated before tcgen05.ld of it is waited for", "missing: tcgen05.wait::ld by"),
         ("tmem load", "dealloc"),
         late=True,
+    ),
+    PlantedBug(
+        "freed_behind_a_relaxed_arrive",
+        "tensor memory is freed behind a cluster barrier at which a warp arrives relaxed",
+        freed_behind_cluster_barrier,
+        "race",
+        ("deallocated after a barrier whose arrive is relaxed", "(portability)"),
+        ("tmem load", "dealloc"),
+        ints(32),
+        lambda args: torch.arange(32, dtype=torch.int32) + 0,
     ),
 ]
