@@ -268,7 +268,7 @@ def check(config: Config, problem: Problem) -> "Plan":
     need(on_atoms, "tiles begin at a multiple of 64 columns, as scales do in an atom")
     need(config.cluster in CLUSTER_SIZES, "a cluster has 1, 2, 4 or 8 CTAs")
     # `stages_without_last_tile` multiplies tiles by stages.
-    need(tile_count(config, problem) < 2**22, "tiles are counted in 32 bits, with room for stages")
+    need(tile_count(config, problem) < 2**22, "tile numbers, also times stages, have 32 bits")
     plan = make_plan(config, problem)
     need(plan.num_stages >= MIN_STAGES, "shared memory holds two stages")
     need(plan.tmem_allocated <= TMEM_COLUMNS, f"a CTA has {TMEM_COLUMNS} columns of tensor memory")
