@@ -184,14 +184,15 @@ def _dim3(size: int | Sequence[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def run_cuda(source: Path, arguments: Sequence[str]) -> int:
+def run_cuda(source: Path, arguments: Sequence[str], others: Sequence[Path] = ()) -> int:
     """Compile a CUDA program with a `main` and run it in this process, which has called `install`;
-    its status. Raises RuntimeError where it does not compile, EmulatorError for a kernel.
+    its status. others: further source files of it. Raises RuntimeError where it does not compile,
+    EmulatorError for a kernel.
     """
     from b200.host.cuda import program
 
     assert _extensions is not None, "install() comes first"
-    return program.run(_extensions, source, arguments)
+    return program.run(_extensions, (source, *others), arguments)
 
 
 def unfinished() -> list[str]:

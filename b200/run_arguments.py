@@ -128,6 +128,15 @@ def _add_checks(parser: Parser) -> None:
 
 def _add_places(parser: Parser) -> None:
     parser.add_argument(
+        "--with",
+        dest="sources",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a further source file of a CUDA program; repeatable",
+    )
+    parser.add_argument(
         "--time", action="store_true", help="model the time of each launch; nothing is checked"
     )
     parser.add_argument(

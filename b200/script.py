@@ -192,6 +192,11 @@ def _not_there(options: argparse.Namespace) -> str:
         script = Path(options.script)
         if not script.is_file():
             return f"{script} is not a file"
+        missing = [source for source in options.sources if not source.is_file()]
+        if missing:
+            return f"--with {missing[0]}: it is not a file"
+        if options.sources and script.suffix not in CUDA:
+            return f"--with is for CUDA programs, {script} is none"
         return "" if script.suffix in CUDA else undecodable(script)
     sys.path[0] = os.getcwd()  # what `python -m` puts there
     try:
@@ -208,7 +213,7 @@ def _status_of(options: argparse.Namespace) -> tuple[int, str]:
     try:
         if options.module:
             return _ended(start_module(options.module, options.arguments))
-        return _ended(start(Path(options.script), options.arguments))
+        return _ended(start(Path(options.script), options.arguments, options.sources))
     except (b200.EmulatorError, BuildError) as error:
         said = error.told() if isinstance(error, b200.EmulatorError) else str(error)
         print(from_here(f"b200 run: {said}"), file=sys.stderr)
@@ -234,10 +239,12 @@ def _ended(code: object) -> tuple[int, str]:
     return status & 0xFF, f"exit status {status}" if status else ""
 
 
-def start(script: Path, arguments: Sequence[str]) -> int:
-    """Run a script as `python SCRIPT` would, or a CUDA program as itself; its status."""
+def start(script: Path, arguments: Sequence[str], sources: Sequence[Path] = ()) -> int:
+    """Run a script as `python SCRIPT` would, or a CUDA program as itself; its status. sources: the
+    program's other files.
+    """
     if script.suffix in CUDA:
-        return b200.run_cuda(script, arguments)
+        return b200.run_cuda(script, arguments, sources)
     atexit.register(_flush)
     sys.argv = [str(script), *arguments]
     sys.path[0] = str(script.resolve().parent)  # what `python SCRIPT` puts there

@@ -11,10 +11,15 @@ pytestmark = needs_nvcc
 
 @pytest.fixture
 def run(tmp_path, fork_server):
-    def call(program: str, how: str):
+    """run(program, how, **files): with its other files, by name."""
+
+    def call(program: str, how: str, *options: str, **files: str):
         path = tmp_path / "program.cu"
         path.write_text(program)
-        return fork_server.run("-m", "b200", "run", "--no-again", str(path), how)
+        for name, text in files.items():
+            (tmp_path / name.replace("_", ".")).write_text(text)
+        command = ("-m", "b200", "run", "--no-again", *options)
+        return fork_server.run(*command, str(path), how, cwd=tmp_path)
 
     return call
 
@@ -150,3 +155,26 @@ def test_what_is_beside_a_main_and_its_kernels(run, how, status, said):
 def test_a_function_that_is_in_no_file(run):
     done = run(BESIDE, "undefined")
     assert done.returncode == 1 and "not_here is declared and in none of the files" in done.stderr
+
+
+PARTS = r"""
+#include <cstdlib>
+void fill(int* x, int value);
+int twice(int);
+int main(int, char** argv) {
+  int *x, found = 0;
+  cudaMalloc(&x, 4);
+  fill(x, twice(atoi(argv[1])));
+  cudaMemcpy(&found, x, 4, cudaMemcpyDeviceToHost);
+  return found;
+}
+"""
+PART_CU = "__global__ void store(int* x, int v) { *x = v; }\nvoid fill(int* x, int v) { store<<<1, 1>>>(x, v); }"
+
+
+def test_a_program_of_several_files(run):
+    files = {"part_cu": PART_CU, "other_cpp": "int twice(int x) { return 2 * x; }"}
+    done = run(PARTS, "21", "--with", "part.cu", "--with", "other.cpp", **files)
+    assert done.returncode == 42 and "b200: store" in done.stderr, done.stderr
+    done = run(PARTS, "21", "--with", "part.cu", "--with", "none.cpp", **files)
+    assert done.returncode == 2 and "--with none.cpp: it is not a file" in done.stderr

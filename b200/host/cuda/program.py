@@ -1,4 +1,4 @@
-"""A CUDA program of one file with a `main`, compiled and run in this process.
+"""A CUDA program with a `main`, compiled and run in this process.
 
 It becomes a library like an extension's. Its `main` is called through an entry that keeps what
 would end the process, and with it what the launches were: `exit`, `abort`, a failed `assert`, an
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
 import re
 import sys
@@ -110,15 +111,19 @@ __attribute__((visibility("default"))) const char* b200_thrown() { return thrown
 """
 
 
-def run(extensions: Extensions, source: Path, arguments: Sequence[str]) -> int:
-    """Compile a program for sm_100a, or for TORCH_CUDA_ARCH_LIST, and run it; its status. Raises
-    BuildError, and EmulatorError for a kernel.
+def run(extensions: Extensions, sources: Sequence[Path], arguments: Sequence[str]) -> int:
+    """Compile a program for sm_100a, or for TORCH_CUDA_ARCH_LIST, and run it; its status. sources:
+    its files, the first of which names it. Raises BuildError, and EmulatorError for a kernel.
     """
+    source = sources[0]
     name = re.sub(r"\W", "_", source.stem)
     entry = _ENTRY.replace("ABORTED", str(_ABORTED))
     request = build.Request(
         name,
-        (build.file_source(0, source), build.Source("entry.cpp", entry)),
+        (
+            *itertools.starmap(build.file_source, enumerate(sources)),
+            build.Source("entry.cpp", entry),
+        ),
         cuda_cflags=() if os.environ.get("TORCH_CUDA_ARCH_LIST") else B200,
         ldflags=(*(f"-Wl,--wrap={name}" for name in _ENDS), "-Wl,--require-defined=main"),
         program=True,
