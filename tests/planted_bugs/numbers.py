@@ -11,16 +11,22 @@ from tests.planted_bugs.case import PlantedBug, Source
 BLOCK, THREADS = 16, 32  # values of a block, blocks
 
 
+def of_x_and_out(x_bytes: int, out_bytes: int) -> Source:
+    """A kernel whose thread has x_bytes of x, at %rd2, and out_bytes of out, at %rd3."""
+    k = Source(".param .u64 x, .param .u64 out", THREADS)
+    k("mov.u32 %r0, %tid.x;")
+    for i, (name, nbytes) in enumerate((("x", x_bytes), ("out", out_bytes))):
+        k(f"ld.param.u64 %rd{i}, [{name}];")
+        k(f"mul.wide.u32 %rd{2 + i}, %r0, {nbytes};")
+        k(f"add.u64 %rd{2 + i}, %rd{2 + i}, %rd{i};")
+    return k
+
+
 def quantise(bug: bool, stochastic: bool = False) -> Source:
     """Each thread quantises a block of 16 floats to e2m1 with a scale in e4m3; out: for each block
     8 bytes of codes, the scale, and nothing. stochastic: by cvt.rs, with random bits of 0.
     """
-    k = Source(".param .u64 x, .param .u64 out", THREADS)
-    k("mov.u32 %r0, %tid.x;")
-    for i, name in enumerate(("x", "out")):
-        k(f"ld.param.u64 %rd{i}, [{name}];")
-    k(f"mul.wide.u32 %rd2, %r0, {4 * BLOCK};")
-    k("add.u64 %rd2, %rd2, %rd0;")
+    k = of_x_and_out(4 * BLOCK, 16)
     for i in range(0, BLOCK, 4):
         four = ", ".join(f"%f{i + j}" for j in range(4))
         k(f"ld.global.v4.f32 {{{four}}}, [%rd2+{4 * i}];")
@@ -54,8 +60,6 @@ def quantise(bug: bool, stochastic: bool = False) -> Source:
           "quantise")  # fmt: skip
     k("cvt.u32.u16 %r8, %h1;")
     k("mov.u32 %r9, 0;")
-    k("mul.wide.u32 %rd3, %r0, 16;")
-    k("add.u64 %rd3, %rd3, %rd1;")
     k("st.global.v4.b32 [%rd3], {%r6, %r7, %r8, %r9};")
     return k
 
@@ -109,18 +113,11 @@ def _fives_and_products(args: list) -> torch.Tensor:
 
 def halves(bug: bool) -> Source:
     """out = x as f16, two at a time; the sums do not fit, and the twin scales them."""
-    k = Source(".param .u64 x, .param .u64 out", THREADS)
-    k("mov.u32 %r0, %tid.x;")
-    for i, name in enumerate(("x", "out")):
-        k(f"ld.param.u64 %rd{i}, [{name}];")
-    k("mul.wide.u32 %rd2, %r0, 8;")
-    k("add.u64 %rd2, %rd2, %rd0;")
+    k = of_x_and_out(8, 4)
     k("ld.global.v2.f32 {%f0, %f1}, [%rd2];")
     for i in range(2):
         k(f"mul.f32 %f{i}, %f{i}, {'0f3F800000' if bug else '0f3D800000'};")  # 1, or 1 / 16
     k("cvt.rn.f16x2.f32 %r1, %f1, %f0;", "narrow")
-    k("mul.wide.u32 %rd3, %r0, 4;")
-    k("add.u64 %rd3, %rd3, %rd1;")
     k("st.global.b32 [%rd3], %r1;")
     return k
 
@@ -132,13 +129,7 @@ def _large() -> list:
 
 def doubled(bug: bool) -> Source:
     """out = 2 x; the twin takes 0 for what is NaN."""
-    k = Source(".param .u64 x, .param .u64 out", THREADS)
-    k("mov.u32 %r0, %tid.x;")
-    for i, name in enumerate(("x", "out")):
-        k(f"ld.param.u64 %rd{i}, [{name}];")
-    k("mul.wide.u32 %rd2, %r0, 4;")
-    k("add.u64 %rd3, %rd2, %rd1;")
-    k("add.u64 %rd2, %rd2, %rd0;")
+    k = of_x_and_out(4, 4)
     k("ld.global.f32 %f0, [%rd2];", "read")
     if not bug:
         k("setp.nan.f32 %p0, %f0, %f0;")
