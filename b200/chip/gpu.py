@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import gc
 import struct
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -44,6 +45,7 @@ class Gpu:
     """
 
     real = False
+    one_launch = threading.RLock()  # a program's threads launch one after the other
 
     def __init__(self) -> None:
         self.tensors = LiveTensors()
@@ -101,12 +103,13 @@ class Gpu:
         params = args if isinstance(args, bytes) else pack(found, args)
         if not isinstance(args, bytes):
             arrays.make_legal(self.memory, args)
-        self.dependent, self.cooperative = dependent, cooperative
-        launch = self.execute(program, found, grid, block, cluster, smem, params)
-        launch.ptx = program.text
-        if program.looks is not None:
-            program.looks(launch)
-        self.launches.append(launch)
+        with self.one_launch:
+            self.dependent, self.cooperative = dependent, cooperative
+            launch = self.execute(program, found, grid, block, cluster, smem, params)
+            launch.ptx = program.text
+            if program.looks is not None:
+                program.looks(launch)
+            self.launches.append(launch)
         return launch
 
     def execute(

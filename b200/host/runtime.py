@@ -165,14 +165,15 @@ class Runtime:
         if capture is not None and capture.takes(queue):
             capture.launches.append(launch)
             return
-        if queue is not None:
-            self.queues.launched(queue, launch[1])
-        done = self._carry_out(launch, queue)
-        if capture is not None and queue is not None:
-            capture.missed(done, queue)
-        mismatched, self.mismatched = self.mismatched, []
-        if done.findings is not None:
-            done.findings.extend(mismatched)
+        with self.gpu.one_launch:
+            if queue is not None:
+                self.queues.launched(queue, launch[1])
+            done = self._carry_out(launch, queue)
+            if capture is not None and queue is not None:
+                capture.missed(done, queue)
+            mismatched, self.mismatched = self.mismatched, []
+            if done.findings is not None:
+                done.findings.extend(mismatched)
 
     def _carry_out(self, launch: tuple, queue: int | None):
         """A launch, checked against those of other queues that it is not ordered after."""

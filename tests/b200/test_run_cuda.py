@@ -178,3 +178,38 @@ def test_a_program_of_several_files(run):
     assert done.returncode == 42 and "b200: store" in done.stderr, done.stderr
     done = run(PARTS, "21", "--with", "part.cu", "--with", "none.cpp", **files)
     assert done.returncode == 2 and "--with none.cpp: it is not a file" in done.stderr
+
+
+THREADS = r"""
+#include <cstdio>
+#include <thread>
+#include <vector>
+__global__ void add(int* x, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i]++;
+}
+int main() {
+  const int n = 20000, launches = 4;
+  std::vector<std::thread> threads;
+  std::vector<int> found(6);
+  for (int& mine : found)
+    threads.emplace_back([&] {
+      cudaStream_t queue;
+      int* x;
+      cudaStreamCreate(&queue);
+      cudaMalloc(&x, 4 * n);
+      cudaMemsetAsync(x, 0, 4 * n, queue);
+      for (int i = 0; i < launches; ++i) add<<<(n + 255) / 256, 256, 0, queue>>>(x, n);
+      cudaMemcpyAsync(&mine, x + n - 1, 4, cudaMemcpyDeviceToHost, queue);
+      cudaStreamSynchronize(queue);
+    });
+  for (auto& thread : threads) thread.join();
+  for (int each : found)
+    if (each != launches) return 1;
+}
+"""
+
+
+def test_threads_of_a_program_launch_at_the_same_time(run):
+    done = run(THREADS, "")
+    assert done.returncode == 0 and "24 times: b200: add" in done.stderr, done.stderr
