@@ -33,6 +33,7 @@ from b200.program.translate import translate
 from b200.program.translated import Translated
 
 Dim3 = tuple[int, int, int]
+ONE_LAUNCH = threading.RLock()  # a program's threads launch one after the other
 
 
 class Gpu:
@@ -45,7 +46,6 @@ class Gpu:
     """
 
     real = False
-    one_launch = threading.RLock()  # a program's threads launch one after the other
 
     def __init__(self) -> None:
         self.tensors = LiveTensors()
@@ -103,7 +103,7 @@ class Gpu:
         params = args if isinstance(args, bytes) else pack(found, args)
         if not isinstance(args, bytes):
             arrays.make_legal(self.memory, args)
-        with self.one_launch:
+        with ONE_LAUNCH:
             self.dependent, self.cooperative = dependent, cooperative
             launch = self.execute(program, found, grid, block, cluster, smem, params)
             launch.ptx = program.text

@@ -13,7 +13,7 @@ from typing import Any
 
 from b200.checker.finding import Finding
 from b200.checker.other_queues import Beside
-from b200.chip.gpu import Gpu
+from b200.chip.gpu import ONE_LAUNCH, Gpu
 from b200.errors import EmulatorError
 from b200.host.captures import Capture, Work
 from b200.host.device_attributes import device_attribute
@@ -165,7 +165,7 @@ class Runtime:
         if capture is not None and capture.takes(queue):
             capture.launches.append(launch)
             return
-        with self.gpu.one_launch:
+        with ONE_LAUNCH:
             if queue is not None:
                 self.queues.launched(queue, launch[1])
             done = self._carry_out(launch, queue)
