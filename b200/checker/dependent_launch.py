@@ -31,6 +31,11 @@ from b200.program.module import Instr
 UNIT = 4  # bytes of an entry
 
 
+def units(at: int, nbytes: int) -> slice:
+    """The entries of contiguous bytes of an allocation."""
+    return slice(at // UNIT, -(-(at + nbytes) // UNIT))
+
+
 @dataclass
 class Touched:
     """The accesses of a launch to one allocation: for each UNIT the number of the instruction,
@@ -151,9 +156,7 @@ class DependentLaunch:
     def span(self, agent: Agent, address: int, nbytes: int, write: bool, ins: Instr) -> None:
         """Check an access of `nbytes` contiguous bytes."""
         region = self.observer.machine.memory.region(address, nbytes)
-        at = address - region.base
-        index = slice(at // UNIT, -(-(at + nbytes) // UNIT))
-        self._access(agent, region, index, write, ins)
+        self._access(agent, region, units(address - region.base, nbytes), write, ins)
 
     def boxes(self, agent: Agent, access: TensorBoxes, write: bool, ins: Instr) -> None:
         for rows, nbytes in access.spans():

@@ -18,6 +18,7 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.finding import NOTE
+from b200.chip.alu.rounding import FLOATS
 from b200.chip.contents import Contents
 from b200.chip.state import Region
 from b200.chip.tensors import LiveTensors
@@ -41,11 +42,12 @@ class Float(NamedTuple):
     largest: int
 
 
+_NAMES = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 TYPES = {
-    "torch.float64": Float(np.uint64, (1 << 63) - 1, 0x7FF << 52),
-    "torch.float32": Float(np.uint32, 0x7FFFFFFF, 0x7F800000),
-    "torch.float16": Float(np.uint16, 0x7FFF, 0x7C00),
-    "torch.bfloat16": Float(np.uint16, 0x7FFF, 0x7F80),
+    **{
+        f"torch.{name}": Float(FLOATS[of].bits_dtype, FLOATS[of].sign - 1, FLOATS[of].infinity)
+        for of, name in _NAMES.items()
+    },
     "torch.float8_e4m3fn": Float(np.uint8, 0x7F, 0x7E),
     "torch.float8_e5m2": Float(np.uint8, 0x7F, 0x7C),
     "torch.float8_e8m0fnu": Float(np.uint8, 0xFF, 0xFE),

@@ -184,12 +184,12 @@ class TensorRules:
                 if old.agent.cta is not agent.cta and not known(agent, old):
                     self._narrow(new, old, columns)
                 continue
-            if how == "free" and old.kind in ("load", "store"):
-                waited = weak_order.executed(agent, old)
-                if not waited and agent.knows(HB, old.agent.component, old.epoch):
+            executed = weak_order.executed(agent, old)
+            if how == "free" and old.kind in ("load", "store") and not executed:
+                if agent.knows(HB, old.agent.component, old.epoch):
                     self._freed_under_way(new, old, columns)
                     continue
-            if weak_order.executed(agent, old) and (how != "free" or old.kind in words.CORE):
+            if executed and (how != "free" or old.kind in words.CORE):
                 self._fences(new, old, columns)
                 continue
             if how == "free" and old.kind in ("load", "store") and issued_before(agent, old):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from b200.chip.machine import Machine
 
-NAMES = ("clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi")
+CLOCKS = ("clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi")
 NEAREST, FARTHEST = 1 << 10, 1 << 40  # cycles, and nanoseconds alike
 
 
@@ -21,12 +21,12 @@ def clocks_at(cycles: int) -> dict[str, int]:
     """The special registers of time."""
     low, high = cycles & 0xFFFFFFFF, cycles >> 32
     values = (low, cycles, high, cycles, low, high)
-    return dict(zip(NAMES, values, strict=True))
+    return dict(zip(CLOCKS, values, strict=True))
 
 
 def clocks_go_on(machine: Machine) -> bool:
     """Let the clocks of the launch go on; False if its kernel reads none, or they have gone far."""
-    if machine.cycles >= FARTHEST or machine.code.special.isdisjoint(NAMES):
+    if machine.cycles >= FARTHEST or machine.code.special.isdisjoint(CLOCKS):
         return False
     machine.cycles = max(NEAREST, 2 * machine.cycles)
     now = clocks_at(machine.cycles)

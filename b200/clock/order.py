@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from b200.chip.memory.loads_stores import space_of
+from b200.chip.standing_clock import CLOCKS
 from b200.clock import costs
 from b200.clock.list_schedule import Latency, Node, least_registers, schedule
 from b200.hardware import SM_REGISTERS, SM_THREADS
@@ -31,7 +32,6 @@ from b200.program.module import TYPE_BITS, Addr, Kernel, Reg, Special
 FULL_SM = 32  # registers of a thread with which an SM takes all its threads
 MOST, STEP = 255, 8
 KEPT = 4  # no result of a load goes there: of 32 registers 24 or 25 take one, of 64 54
-CLOCKS = ("clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi")
 STRICT = ("volatile", "relaxed", "acquire", "release", "mmio", "async")
 WITHOUT_MEMORY = ("elect", "mma", "movmatrix", "activemask")
 SHUFFLES = ("shfl", "vote", "match", "redux")

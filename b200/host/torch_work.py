@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_leaves
 
 from b200.checker.dependent_launch import UNIT
 from b200.checker.other_queues import Access, Act
-from b200.errors import Fault
 from b200.host.callers import caller
 from b200.host.queues import HOST
 from b200.host.works import Works
@@ -98,8 +97,7 @@ class Watch:
         """A copy from or to the GPU. ways: whether the source, and the destination, is shared with
         what runs in queues: on the GPU or pinned. waits: whether the host waits for the copy.
         """
-        if self.works.looks:
-            self.does("Tensor.copy_", [source] if ways[0] else [], [to] if ways[1] else [])
+        self.does("Tensor.copy_", [source] if ways[0] else [], [to] if ways[1] else [])
         if waits:
             self.waits()
 
@@ -118,20 +116,17 @@ class Watch:
             shape, steps = tuple(tensor.shape), tensor.stride()
             whole = tensor.is_contiguous()
         count = int(np.prod(shape))
-        if not address or not count or not whole and count > MOST:
+        if not address or not count:
             return
-        try:
-            region = self.works.runtime.gpu.memory.region(address, 1)
-        except Fault:
-            return
-        at = address - region.base
         if whole:
-            yield Access(region, slice(at // UNIT, -(-(at + count * size) // UNIT)), write)
-        else:
+            yield from self.works.span(address, count * size, write)
+        elif count <= MOST:
             index = np.zeros((), np.int64)
             for n, step in zip(shape, steps):
                 index = np.add.outer(index, np.arange(n) * step * size)
-            yield Access(region, np.unique((index + at) // UNIT), write)
+            for access in self.works.span(address, size, write):
+                at = address - access.region.base
+                yield access._replace(index=np.unique((index + at) // UNIT))
 
 
 _watches: list[Watch] = []

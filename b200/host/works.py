@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from b200.checker.dependent_launch import UNIT, Footprint
+from b200.checker.dependent_launch import Footprint, units
 from b200.checker.other_queues import Access, Act, against
 from b200.errors import Fault
 from b200.host.callers import caller
@@ -56,23 +56,22 @@ class Works:
     def copied(self, to: int, source: int, nbytes: int, queue: int, waits: bool) -> None:
         """A copy between addresses. waits: whether the host waits for it."""
         if self.looks:
-            spans = [*self._span(source, nbytes, False), *self._span(to, nbytes, True)]
+            spans = [*self.span(source, nbytes, False), *self.span(to, nbytes, True)]
             self.put(queue, Act("cudaMemcpy", caller()), spans)
         if waits:
             self.runtime.queues.joins(HOST, queue)
 
     def filled(self, to: int, nbytes: int, queue: int) -> None:
         if self.looks:
-            self.put(queue, Act("cudaMemset", caller()), self._span(to, nbytes, True))
+            self.put(queue, Act("cudaMemset", caller()), self.span(to, nbytes, True))
 
-    def _span(self, address: int, nbytes: int, write: bool) -> list[Access]:
+    def span(self, address: int, nbytes: int, write: bool) -> list[Access]:
         """The access of contiguous bytes; none where they are in no allocation: the host's own."""
         try:
             region = self.runtime.gpu.memory.region(address, max(nbytes, 1))
         except Fault:
             return []
-        at = address - region.base
-        return [Access(region, slice(at // UNIT, -(-(at + nbytes) // UNIT)), write)]
+        return [Access(region, units(address - region.base, nbytes), write)]
 
     def put(self, queue: int, act: Act, accesses: Iterable[Access]) -> None:
         """Work of a queue."""

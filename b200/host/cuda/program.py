@@ -42,7 +42,6 @@ int program_main(int, char**) asm("main");  // whatever the program declares it 
 namespace {
 std::jmp_buf back;
 thread_local bool runs_main = false;  // elsewhere there is no way back
-std::terminate_handler usual = nullptr;
 void (*last_words)(const char*) = nullptr;  // of a thread beside main; does not return
 int status = 0;
 char thrown[65536];
@@ -92,7 +91,7 @@ __attribute__((visibility("default"))) int b200_run(int count, char** words,
                                                     void (*in_a_thread)(const char*)) {
   runs_main = true;
   last_words = in_a_thread;
-  usual = std::set_terminate(terminated);
+  const std::terminate_handler usual = std::set_terminate(terminated);
   if (setjmp(back) == 0) {
     try {
       status = program_main(count, words);
