@@ -3,16 +3,18 @@
 A unit registers a *factory* under an opcode prefix. The factory runs once for each instruction of a
 program, when the program is translated; it decodes the modifiers and returns what is executed each
 time. The longest registered prefix (in whole dot-separated parts) wins, so `tcgen05.mma.sp` can
-stand beside `tcgen05.mma`.
+stand beside `tcgen05.mma`. With the factory it registers what the instruction does to the world, an
+effect (effects.py) or `states(ins)`, which returns it. Nobody else reads an opcode: a new
+instruction is added in one file, and everything that looks at runs sees it.
 
 A factory has one of three styles:
 
-    @pure(prefix)         factory(ins) -> Pure
+    @pure(prefix, states=effect)         factory(ins) -> Pure
         No state: arithmetic, logic, conversions, moves.
-    @lane(prefix, out=n)  factory(ins) -> run(warp, lane, *args)
+    @lane(prefix, states=effect, out=n)  factory(ins) -> run(warp, lane, *args)
         Called for each active lane, with plain Python ints: registers as unsigned bit patterns.
         For instructions that one thread issues.
-    @warp(prefix, out=n)  factory(ins) -> run(warp, mask, *args)
+    @warp(prefix, states=effect, out=n)  factory(ins) -> run(warp, mask, *args)
         Called once for the warp; `mask` is an int with a bit for each active lane. An argument is
         an int where the translator knows it to be the same in all lanes, else a numpy array of 32
         elements (uint16, uint32, uint64); `lanes(x, dtype)` makes an array of either.
@@ -37,10 +39,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from b200.effects import Effect, Jumps, Traps
+
 FULL = 0xFFFFFFFF
 DTYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 Run = Callable[..., Any]  # what a factory of style lane or warp makes
+States = Effect | Callable[[Any], Effect]  # an effect, or what tells the effect of an instruction
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 
@@ -86,6 +91,7 @@ class Entry:
     style: str
     prefix: tuple[str, ...]
     factory: Callable
+    states: States
     out: int = 1
     may_block: bool = False
     # Are results the same in all lanes? "never", "always", "args": if the arguments are, or
@@ -97,39 +103,51 @@ class Entry:
 
 TABLE: dict[tuple[str, ...], Entry] = {}
 INLINE_NAMES: dict[str, object] = {}  # what the source in Pure.expr and Pure.vexpr may call
+# Control flow, which the translator carries out itself, by mnemonic.
+FLOW: dict[str, Effect] = {
+    **dict.fromkeys(("bra", "brx"), Jumps()),
+    **dict.fromkeys(("ret", "exit"), Jumps(leaves=True)),
+    "trap": Traps(),
+}
 
 
 def _register(
-    style: str, prefixes: tuple[str, ...], **options: Any
+    style: str, prefixes: tuple[str, ...], states: States, **options: Any
 ) -> Callable[[Factory], Factory]:
     def add(factory: Factory) -> Factory:
         for prefix in prefixes:
             key = tuple(prefix.split("."))
             assert key not in TABLE, f"{prefix} is registered twice"
-            TABLE[key] = Entry(style, key, factory, **options)
+            TABLE[key] = Entry(style, key, factory, states, **options)
         return factory
 
     return add
 
 
-def pure(*prefixes: str) -> Callable[[Factory], Factory]:
-    return _register("pure", prefixes, uniform="args")
+def pure(*prefixes: str, states: States) -> Callable[[Factory], Factory]:
+    return _register("pure", prefixes, states, uniform="args")
 
 
 def lane(
-    *prefixes: str, out: int = 0, may_block: bool = False, uniform: str = "never"
+    *prefixes: str,
+    states: States,
+    out: int = 0,
+    may_block: bool = False,
+    uniform: str = "never",
 ) -> Callable[[Factory], Factory]:
-    return _register("lane", prefixes, out=out, may_block=may_block, uniform=uniform)
+    return _register("lane", prefixes, states, out=out, may_block=may_block, uniform=uniform)
 
 
 def warp(
     *prefixes: str,
+    states: States,
     out: int = 0,
     may_block: bool = False,
     uniform: str = "never",
     rows: bool = False,
 ) -> Callable[[Factory], Factory]:
-    return _register("warp", prefixes, out=out, may_block=may_block, uniform=uniform, rows=rows)
+    options = {"out": out, "may_block": may_block, "uniform": uniform, "rows": rows}
+    return _register("warp", prefixes, states, **options)
 
 
 def find(opcode: str) -> Entry | None:
@@ -139,6 +157,14 @@ def find(opcode: str) -> Entry | None:
         if (entry := TABLE.get(parts[:n])) is not None:
             return entry
     return None
+
+
+def effect_of(ins: Any) -> Effect:
+    """What an instruction does to the world. KeyError for one that nobody executes."""
+    entry = find(ins.opcode)
+    if entry is None:
+        return FLOW[ins.mods[0]]
+    return entry.states if isinstance(entry.states, Effect) else entry.states(ins)
 
 
 class Blocked(Exception):

@@ -18,6 +18,7 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import Barrier
+from b200.effects import Commits
 
 
 class Uses:
@@ -78,7 +79,9 @@ class Arrivals:
         """A commit arrives at mbarriers. One that leaves out the issuer's own CTA, or pair, is
         legal; where arrivals do not add up it is the first thing to look at.
         """
-        if ins.key in self.abroad or not ins.has("multicast::cluster"):
+        effect = ins.effect
+        multicast = isinstance(effect, Commits) and effect.multicast
+        if ins.key in self.abroad or not multicast:
             return
         targets = {target.rank for target in commit.targets}
         if not targets & {member.rank for member in commit.members}:

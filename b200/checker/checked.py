@@ -30,6 +30,7 @@ from b200.chip.placement import Seat
 from b200.chip.state import Cluster, GlobalMemory, Region
 from b200.chip.sync.barrier_record import BarrierHistory, WaitedTwice
 from b200.chip.sync.mbarrier import MBarrier
+from b200.effects import OrdersGrids
 from b200.errors import EmulatorError
 from b200.program.module import Instr
 from b200.program.translate import translate
@@ -180,8 +181,8 @@ class Checked(Machine):
     def _dependence(self, code) -> DependentLaunch | None:
         """The rule of dependent launches; None if no other launch overlaps with this one."""
         before = self.in_flight if self.dependent else InFlight()
-        opcodes = {op.ins.opcode for block in code.structure for op in block.ops}
-        lets_start = "griddepcontrol.launch_dependents" in opcodes
+        effects = (op.ins.effect for block in code.structure for op in block.ops)
+        lets_start = any(isinstance(each, OrdersGrids) and not each.waits for each in effects)
         beside = self.beside
         if not lets_start and not before.early and not before.late and beside is None:
             return None

@@ -17,15 +17,13 @@ from b200.checker.scopes import CTA
 from b200.checker.shadow import SHUFFLED
 from b200.checker.steps import Look, Looking, Touch, followed, plain
 from b200.checker.vector_clocks import join
-from b200.chip.memory.loads_stores import kind_of, space_of
 from b200.chip.memory.matrix import matrix_space
+from b200.effects import Access, Loads, MatrixLoads, MatrixStores, Stores, Updates
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
-from b200.program.module import TYPE_BITS, Instr, Vec
+from b200.program.module import Instr
 from b200.registry import Run, active
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
-UNSEEN = ("param", "local", "const")  # state spaces of a thread, or of what nobody writes
-STRONG = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
 REPLICAS = 64  # executions of a load that are remembered
 SHUFFLE = np.array([SHUFFLED], np.uint8)
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
@@ -152,35 +150,36 @@ def _shared_of(
     (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
 
 
-def _strong_shared(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool, lanes, mask: int):
+def _strong_shared(w, ins: Instr, effect: Access, at: np.ndarray, lanes, mask: int):
     """Check a strong access of shared memory: a flag, which releases and acquires. Weak accesses
     conflict with it as with any other access.
     """
+    write = isinstance(effect, Stores)
     if not write:
-        _receive_shared(w, ins, at)
-    shared_access(w, ins, at, nbytes, write, lanes, "strong")
+        _receive_shared(w, ins, effect, at)
+    shared_access(w, ins, at, effect.nbytes, write, lanes, "strong")
     if write:
-        _signal_shared(w, ins, at, mask, joins=False)
+        _signal_shared(w, ins, effect, at, mask, joins=False)
 
 
-def _receive_shared(w, ins: Instr, at: np.ndarray):
+def _receive_shared(w, ins: Instr, effect: Access, at: np.ndarray):
     """A strong read of flags in shared memory: the warp acquires what they hold."""
     observer = w.machine.observer
     agent, flags = observer.agent(w), observer.state(w.cta).flags
     for key in set(at.tolist()) & flags.keys():
-        if ins.has("acquire", "acq_rel", "volatile"):
+        if effect.acquires or effect.order == "volatile":
             agent.acquire_barrier(flags[key])
         else:
             agent.acquire_relaxed(flags[key], ins)
 
 
-def _signal_shared(w, ins: Instr, at: np.ndarray, mask: int, joins: bool):
+def _signal_shared(w, ins: Instr, effect: Access, at: np.ndarray, mask: int, joins: bool):
     """A strong write of flags in shared memory: these lanes release. joins: the write is an atomic,
     which passes on what the flag held before.
     """
     observer = w.machine.observer
     agent, flags = observer.agent(w), observer.state(w.cta).flags
-    releases = ins.has("release", "acq_rel", "volatile")
+    releases = effect.releases or effect.order == "volatile"
     clock = agent.release(mask, ins) if releases else agent.release_relaxed(CTA, mask, ins)
     for key in set(at.tolist()):
         have = flags.get(key) if joins else None
@@ -228,20 +227,16 @@ def _beside_other_launches(w, ins: Instr, at: np.ndarray, nbytes: int, write: bo
         observer.dependence.lanes(observer.agent(w), at, nbytes, write, ins)
 
 
-def _bytes_of(ins: Instr) -> int:
-    """The number of bytes that a lane loads or stores."""
-    data = ins.operands[1] if ins.mods[0] == "st" else ins.operands[0]
-    return (len(data.items) if isinstance(data, Vec) else 1) * TYPE_BITS[kind_of(ins)] // 8
-
-
 def _look_at_access(ins: Instr) -> Looking | None:
     """How to get the step of ld and st (steps.py). In shared memory the step has the addresses; in
     global memory it has only the fact that the access is global. Strong accesses are followed in
     shared memory only; None for the others.
     """
-    space, write, nbytes = space_of(ins), ins.mods[0] == "st", _bytes_of(ins)
-    bits = (1 << TYPE_BITS[kind_of(ins)]) - 1
-    if ins.has(*STRONG) and not space.startswith("shared"):
+    effect = ins.effect
+    assert isinstance(effect, Access)
+    space, write, nbytes = effect.space, isinstance(effect, Stores), effect.nbytes
+    bits = (1 << effect.bits) - 1
+    if effect.strong and not space.startswith("shared"):
         return None
 
     def look(w, mask, args):
@@ -261,15 +256,13 @@ def _look_at_access(ins: Instr) -> Looking | None:
 
 
 @followed(_look_at_access)
-def access(ins: Instr, run) -> Run:
+def access(ins: Instr, effect: Loads | Stores, run) -> Run:
     """Observe ld and st."""
-    space, write = space_of(ins), ins.mods[0] == "st"
-    kind = kind_of(ins)
-    nbytes = _bytes_of(ins)
-    strong = ins.has(*STRONG)
-    if space in UNSEEN:
+    space, write, nbytes = effect.space, isinstance(effect, Stores), effect.nbytes
+    strong = effect.strong
+    if effect.private:
         return run
-    bits = (1 << TYPE_BITS[kind]) - 1
+    bits = (1 << effect.bits) - 1
 
     def observed(w, mask, address, *rest):
         observer = w.machine.observer
@@ -282,7 +275,7 @@ def access(ins: Instr, run) -> Run:
             one_address(w, ins, where)
         if where == "shared":
             if strong:
-                _strong_shared(w, ins, at, nbytes, write, _lanes(mask, at.size == 1), mask)
+                _strong_shared(w, ins, effect, at, _lanes(mask, at.size == 1), mask)
             else:
                 own, lanes = own_lanes(mask, at), _lanes(mask, at.size == 1)
                 shared_access(w, ins, at, nbytes, write, lanes, own=own)
@@ -310,13 +303,10 @@ def _changes(w, at: np.ndarray, old, mask: int) -> bool:
     return False
 
 
-def atomic(ins: Instr, run) -> Run:
+def atomic(ins: Instr, effect: Updates, run) -> Run:
     """Observe atom and red."""
-    space = space_of(ins)
-    if space == "generic" and ins.has("shared::cta", "shared::cluster"):
-        space = "shared"
-    nbytes = TYPE_BITS[kind_of(ins)] // 8
-    floats = ins.has("add") and "f" in kind_of(ins)
+    space, nbytes = effect.space, effect.nbytes
+    sums = effect.operation == "add" and effect.floats
 
     def observed(w, mask, address, *rest):
         observer = w.machine.observer
@@ -327,7 +317,7 @@ def atomic(ins: Instr, run) -> Run:
             observer.unwritten.lanes(observer.agent(w), at, nbytes, ins)
         result = run(w, mask, address, *rest)
         if where == "shared":
-            _receive_shared(w, ins, at)
+            _receive_shared(w, ins, effect, at)
             shared_access(
                 w,
                 ins,
@@ -338,13 +328,13 @@ def atomic(ins: Instr, run) -> Run:
                 "atomic",
                 "updates shared memory atomically",
             )
-            _signal_shared(w, ins, at, mask, joins=True)
+            _signal_shared(w, ins, effect, at, mask, joins=True)
         elif where == "global":
             _beside_other_launches(w, ins, at, nbytes, True)
             agent = observer.agent(w)
             if observer.stores is not None:
                 observer.stores.lanes(w.machine.memory, agent, at, nbytes)
-            if floats:
+            if sums:
                 observer.globals.reduced(agent, int(at[0]), nbytes, ins)
             changed = result is None or _changes(w, at, result, mask)
             rules = observer.globals
@@ -362,20 +352,18 @@ def _look_at_matrix(ins: Instr) -> Looking:
 
 
 @followed(_look_at_matrix)
-def matrix_access(ins: Instr, run) -> Run:
+def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
     """Observe ldmatrix and stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix
     i's rows.
     """
-    count = next((n for n in (4, 2, 1) if ins.has(f"x{n}")), 1)
-    rows = 16 if ins.has("m16n16") else 8
-    write = ins.mods[0] == "stmatrix"
+    write, rows = isinstance(effect, MatrixStores), effect.addresses
 
     def observed(w, mask, address, *rest):
         result = run(w, mask, address, *rest)
         addresses = lane_addresses(0xFFFFFFFF, address)
         where, at = _where(matrix_space(ins, addresses), addresses)
         if where == "shared":
-            shared_access(w, ins, at[: rows * count], 16, write, SHUFFLE)
+            shared_access(w, ins, at[:rows], effect.nbytes, write, SHUFFLE)
         return result
 
     return observed

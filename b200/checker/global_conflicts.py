@@ -14,6 +14,7 @@ from b200.checker.scopes import GPU, distance, scope_of
 from b200.checker.shadow import distinct
 from b200.checker.vector_clocks import FENCED, GLOBAL, HB, NEVER, Agent
 from b200.chip.describe import mnemonic
+from b200.effects import Copies, Loads
 from b200.program.module import Instr
 
 WEAK, STRONG, ATOMIC, COPY, REDUCTION = "weak", "strong", "atomic", "copy", "reduction"
@@ -47,9 +48,14 @@ class Write:
         self.step, self.fenced = self.epoch, agent.fenced
         self.signal: Signal | None = None
         self.lanes = 0
-        if kind in (COPY, REDUCTION) and ins.has("bulk"):
+        if kind in (COPY, REDUCTION) and is_bulk(ins):
             stream = agent.stream("bulk_write")
             self.component, self.step = stream.component, stream.issued
+
+
+def is_bulk(ins: Instr) -> bool:
+    """Whether an instruction copies through the async proxy."""
+    return isinstance(ins.effect, Copies) and ins.effect.bulk
 
 
 class GlobalConflicts:
@@ -94,7 +100,7 @@ class GlobalConflicts:
                     else self.order.knows(agent, old.agent.cta, old.component, old.step, GLOBAL)
                 ):
                     self._proxy(agent, old, access, region)
-            elif access.ins.has("nc"):
+            elif isinstance(access.ins.effect, Loads) and access.ins.effect.constant:
                 self._non_coherent(agent, old, access, region)
             return
         if old.kind in MORAL and self.order.received_from(agent, old) is not None:
@@ -159,7 +165,8 @@ class GlobalConflicts:
         read-only while the kernel runs (PTX ISA 9.7.9.9): the cache that serves it is not told of
         writes. With L1::no_allocate nothing old is kept there.
         """
-        kept = not access.ins.has("L1::no_allocate")
+        effect = access.ins.effect
+        kept = not (isinstance(effect, Loads) and "no_allocate" in effect.policies)
         self._found(
             "global",
             f"a non-coherent load reads what {mnemonic(old.ins)} writes in the same launch",

@@ -27,6 +27,7 @@ from b200.checker.global_conflicts import (
     Access,
     GlobalConflicts,
     Write,
+    is_bulk,
 )
 from b200.checker.global_order import GlobalOrder
 from b200.checker.scopes import GPU, scope_of
@@ -35,6 +36,7 @@ from b200.checker.tensormap_edits import TensorMaps
 from b200.checker.vector_clocks import Agent
 from b200.chip.copies.tma_box import Window
 from b200.chip.state import Region
+from b200.effects import Copies, Updates
 from b200.program.module import Instr
 
 UNIT = 2  # bytes of an entry
@@ -152,7 +154,7 @@ class GlobalRules(GlobalConflicts):
     def loaded(self, agent, address: int, nbytes: int, ins) -> None:
         """A copy reads contiguous bytes; a bulk copy reads them through the async proxy."""
         region = self.observer.machine.memory.region(address, nbytes)
-        bulk = ins.has("bulk")
+        bulk = is_bulk(ins)
         if region.behind:
             self._behind(agent, nbytes, ins, region)
         elif bulk:
@@ -337,8 +339,9 @@ class GlobalRules(GlobalConflicts):
         """Report a reduction of floating-point numbers by several CTAs: the sum depends on
         their order.
         """
+        effect = ins.effect
         if not (
-            ins.has("add") and any(m.startswith(("f16", "f32", "f64", "bf16")) for m in ins.mods)
+            isinstance(effect, (Copies, Updates)) and effect.operation == "add" and effect.floats
         ):
             return
         region = self.observer.machine.memory.region(address, 1)

@@ -24,6 +24,7 @@ from b200.checker import naming as words
 from b200.checker.scopes import CLUSTER, CTA, DISTANCES, GPU, distance, scope_of
 from b200.checker.vector_clocks import FENCED, GLOBAL, HB, ORDER, Agent, join, order_of, weakened
 from b200.chip.describe import mnemonic
+from b200.effects import Ordered
 from b200.program.module import Instr
 
 Knowledge = dict[Any, np.ndarray]  # cluster (ClusterState) -> clock
@@ -32,11 +33,11 @@ LATEST = 4  # arrivals remembered from one warp to another: the later ones know 
 
 
 def releases(ins: Instr) -> bool:
-    return ins.has("release", "acq_rel")
+    return isinstance(ins.effect, Ordered) and ins.effect.releases
 
 
 def acquires(ins: Instr) -> bool:
-    return ins.has("acquire", "acq_rel")
+    return isinstance(ins.effect, Ordered) and ins.effect.acquires
 
 
 @dataclass(eq=False)

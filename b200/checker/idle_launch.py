@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from b200.checker import naming as words
 from b200.checker.finding import NOTE
-from b200.chip.memory.loads_stores import space_of
+from b200.effects import Copies, Stores, Updates
 from b200.program.module import Instr, Kernel
 
 SCALARS = (4, 8)  # bytes of a parameter that may be a size
@@ -16,12 +16,10 @@ SCALARS = (4, 8)  # bytes of a parameter that may be a size
 
 def stores_global(ins: Instr) -> bool:
     """Whether an instruction writes global memory, judged by its state space."""
-    if ins.mods[0] in ("st", "atom", "red"):
-        return space_of(ins) == "global"
-    if ins.mods[0] != "cp" or ins.has("prefetch"):
-        return False
-    target = next((m for m in ins.mods if m.split("::")[0] in ("global", "shared")), "")
-    return target == "global"
+    effect = ins.effect
+    if isinstance(effect, (Stores, Updates)):
+        return effect.space == "global"
+    return isinstance(effect, Copies) and effect.target == "global"
 
 
 def finish(observer, kernel: Kernel, params: bytes) -> None:

@@ -11,12 +11,57 @@ from dataclasses import replace
 
 from b200.checker import generic, tensor_accesses, tensormap_accesses
 from b200.checker import synchronisation as sync
-from b200.checker.generic import UNSEEN
 from b200.checker.overflows import watched
 from b200.checker.registers import first_reads
 from b200.checker.steps import every_operand, look_of, plain
-from b200.checker.vector_clocks import Agent
 from b200.checker.without_rule import without_rule
+from b200.effects import (
+    AllocatesTensor,
+    Arrives,
+    ArrivesBehindCopies,
+    ArrivesInCluster,
+    CallsSystem,
+    Commits,
+    CommitsGroup,
+    CompletesBytes,
+    Copies,
+    CopiesToTensor,
+    EditsTensormap,
+    Effect,
+    Elects,
+    EndsAllocation,
+    Exchanges,
+    ExpectsBytes,
+    FencesInits,
+    FencesMemory,
+    FencesProxy,
+    FencesTensor,
+    FencesTensormap,
+    FreesTensor,
+    InitsMbarrier,
+    InvalidatesMbarrier,
+    Loads,
+    MatrixLoads,
+    MatrixStores,
+    MeetsInCta,
+    MeetsInWarp,
+    Multiplies,
+    MultipliesInWarp,
+    OrdersGrids,
+    PublishesTensormap,
+    ReadsRequest,
+    RequestsWork,
+    SetsRegisters,
+    ShiftsRows,
+    Stores,
+    TensorLoads,
+    TensorStores,
+    Updates,
+    WaitsForGroups,
+    WaitsForPhase,
+    WaitsForTensor,
+    WaitsInCluster,
+)
 from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.program.writer import Writer
@@ -28,7 +73,7 @@ class CheckedWriter(Writer):
 
     def write(self) -> None:
         self.first_reads = first_reads(self.out.structure)
-        self.out.without_rule = without_rule(self.out.structure, [words for words, _ in WRAPPERS])
+        self.out.without_rule = without_rule(self.out.structure, WRAPPERS)
         super().write()
 
     def _stays(self, op) -> bool:
@@ -54,17 +99,18 @@ class CheckedWriter(Writer):
 
 def wrap(ins: Instr, run, style: str) -> Run:
     """The run function of an instruction, observed. style: "lane" or "warp"."""
-    for words, make in WRAPPERS:
-        if ins.mods[: len(words)] == words:
-            return _noted(ins, run, style) if make is None else _stepping(ins, run, make)
-    return run
+    kind = type(ins.effect)
+    if kind not in WRAPPERS:
+        return run
+    make = WRAPPERS[kind]
+    return _noted(ins, run, style) if make is None else _stepping(ins, run, make)
 
 
 def _stepping(ins: Instr, run, make: Callable):
     """The wrapper's run function, with the instruction's step taken before it. A cluster that
     follows executes the plain run function instead (following.py).
     """
-    observed = make(ins, run)
+    observed = make(ins, ins.effect, run)
     look = look_of(make, ins)
     if look is None or observed is run:
         return observed
@@ -91,14 +137,14 @@ def can_be_followed(code: Translated) -> bool:
 
 
 def _has_steps(ins: Instr) -> bool:
-    if ins.mods[0] in ("call", "clusterlaunchcontrol"):
+    effect = ins.effect
+    if isinstance(effect, (CallsSystem, RequestsWork, ReadsRequest)):
         return False  # what the device has printed, or cancelled, stays so
-    for words, make in WRAPPERS:
-        if ins.mods[: len(words)] == words:
-            unseen = ins.mods[0] in ("ld", "ldu", "st") and ins.has(*UNSEEN)
-            stepless = make is None or make is sync.meets
-            return stepless or unseen or look_of(make, ins) is not None
-    return True
+    make = WRAPPERS.get(type(effect))
+    if make is None or make is sync.meets:
+        return True
+    unseen = isinstance(effect, (Loads, Stores)) and effect.private
+    return unseen or look_of(make, ins) is not None
 
 
 def _noted(ins: Instr, run, style: str):
@@ -115,53 +161,43 @@ def _noted(ins: Instr, run, style: str):
     return observed
 
 
-# Leading words -> wrapper(ins, run); None: `_noted`.
-WRAPPERS: tuple[tuple[tuple[str, ...], Callable | None], ...] = (
-    (("mbarrier", "init"), sync.init),
-    (("mbarrier", "inval"), sync.inval),
-    (("mbarrier", "arrive"), sync.arrive),
-    (("mbarrier", "arrive_drop"), sync.arrive),
-    (("mbarrier", "expect_tx"), sync.arrive),
-    (("mbarrier", "complete_tx"), sync.complete_tx),
-    (("mbarrier", "try_wait"), sync.wait),
-    (("mbarrier", "test_wait"), sync.wait),
-    (("barrier", "cluster", "arrive"), sync.cluster_arrive),
-    (("barrier", "cluster", "wait"), sync.cluster_wait),
-    (("bar", "warp"), sync.warp_sync),
-    (("bar",), sync.named),
-    (("barrier",), sync.named),
-    (("setmaxnreg",), sync.registers),
-    (("fence", "proxy", "tensormap::generic"), tensormap_accesses.fence),
-    (("fence",), sync.fence),
-    (("membar",), sync.fence),
-    (("griddepcontrol",), sync.grid_dependency),
-    (("tcgen05", "fence::before_thread_sync"), sync.tensor_fence(Agent.fence_before)),
-    (("tcgen05", "fence::after_thread_sync"), sync.tensor_fence(Agent.fence_after)),
-    (("tcgen05", "wait::ld"), sync.stream_wait("tmem_load")),
-    (("tcgen05", "wait::st"), sync.stream_wait("tmem_store")),
-    (("cp", "async", "bulk", "commit_group"), sync.commit_group("bulk_read", "bulk_write")),
-    (("cp", "async", "bulk", "wait_group"), sync.wait_group("bulk_read", "bulk_write")),
-    (("cp", "async", "commit_group"), sync.commit_group("cp_async")),
-    (("cp", "async", "wait_group"), sync.wait_group("cp_async")),
-    (("cp", "async", "wait_all"), sync.wait_group("cp_async")),
-    (("tcgen05", "alloc"), tensor_accesses.alloc),
-    (("tcgen05", "dealloc"), tensor_accesses.dealloc),
-    (("tcgen05", "ld"), tensor_accesses.tensor_access),
-    (("tcgen05", "st"), tensor_accesses.tensor_access),
-    (("tcgen05",), None),
-    (("cp",), None),
-    (("st", "async"), None),
-    (("red", "async"), None),
-    (("clusterlaunchcontrol", "query_cancel", "is_canceled"), sync.is_canceled),
-    (("clusterlaunchcontrol",), None),
-    (("tensormap", "cp_fenceproxy"), tensormap_accesses.copy),
-    (("tensormap", "replace"), tensormap_accesses.replace),
-    *(((word,), sync.meets) for word in ("elect", "match", "mma", "redux", "shfl", "vote")),
-    (("ldmatrix",), generic.matrix_access),
-    (("stmatrix",), generic.matrix_access),
-    (("ld",), generic.access),
-    (("ldu",), generic.access),
-    (("st",), generic.access),
-    (("atom",), generic.atomic),
-    (("red",), generic.atomic),
-)
+# Class of an effect -> wrapper(ins, effect, run); None: `_noted`.
+WRAPPERS: dict[type[Effect], Callable | None] = {
+    InitsMbarrier: sync.init,
+    InvalidatesMbarrier: sync.inval,
+    Arrives: sync.arrive,
+    ExpectsBytes: sync.expect,
+    CompletesBytes: sync.complete_tx,
+    WaitsForPhase: sync.wait,
+    ArrivesInCluster: sync.cluster_arrive,
+    WaitsInCluster: sync.cluster_wait,
+    MeetsInWarp: sync.warp_sync,
+    MeetsInCta: sync.named,
+    Exchanges: sync.meets,
+    Elects: sync.meets,
+    MultipliesInWarp: sync.meets,
+    SetsRegisters: sync.registers,
+    FencesMemory: sync.fence,
+    FencesProxy: sync.proxy_fence,
+    FencesInits: sync.init_fence,
+    FencesTensor: sync.tensor_fence,
+    OrdersGrids: sync.grid_dependency,
+    CommitsGroup: sync.commit_group,
+    WaitsForGroups: sync.wait_group,
+    ReadsRequest: sync.read_request,
+    AllocatesTensor: tensor_accesses.alloc,
+    FreesTensor: tensor_accesses.dealloc,
+    TensorLoads: tensor_accesses.tensor_access,
+    TensorStores: tensor_accesses.tensor_access,
+    WaitsForTensor: tensor_accesses.wait,
+    FencesTensormap: tensormap_accesses.fence,
+    EditsTensormap: tensormap_accesses.replace,
+    PublishesTensormap: tensormap_accesses.copy,
+    Loads: generic.access,
+    Stores: generic.access,
+    Updates: generic.atomic,
+    MatrixLoads: generic.matrix_access,
+    MatrixStores: generic.matrix_access,
+    **dict.fromkeys((Copies, ArrivesBehindCopies, RequestsWork, EndsAllocation)),
+    **dict.fromkeys((Multiplies, CopiesToTensor, ShiftsRows, Commits)),
+}

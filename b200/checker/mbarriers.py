@@ -14,6 +14,7 @@ from b200.checker.weak_order import Edge
 from b200.chip.describe import call
 from b200.chip.sync.barrier_record import BarrierEvent, BarrierHistory, WaitedTwice
 from b200.chip.sync.mbarrier import MBarrier
+from b200.effects import Arrives
 from b200.hardware import OFFSET_MASK
 from b200.program.module import Instr
 from b200.registry import FULL
@@ -182,8 +183,8 @@ class Mbarriers(Asynchronous):
         CTA; expect_tx and complete_tx release nothing.
         """
         far = distance(agent.cta, target)
-        arrives = ins.mods[1] in ("arrive", "arrive_drop")
-        if arrives and not ins.has("relaxed") and scope_of(ins, CTA) >= far:
+        arrives = isinstance(ins.effect, Arrives)
+        if arrives and ins.effect.releases and scope_of(ins, CTA) >= far:
             return agent.release(lanes, ins)
         clock = agent.release_relaxed(far, lanes, ins)
         if not self.strict:

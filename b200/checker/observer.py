@@ -43,6 +43,7 @@ from b200.checker.vector_clocks import HB, Agent
 from b200.chip.describe import mnemonic
 from b200.chip.state import Cluster
 from b200.chip.tensors import LiveTensors
+from b200.effects import ACQUIRING, RELEASING, FencesTensor
 from b200.hardware import OFFSET_MASK
 from b200.program.module import Instr
 
@@ -59,8 +60,8 @@ class Observer(Mbarriers):
         self.following = None
         if traces is not None:
             self.following = Following(self, machine.memory, traces)
-        ops = (op.ins.mods for block in code.structure for op in block.ops)
-        self.strict = any(m[0] == "tcgen05" and m[1].startswith("fence") for m in ops)
+        effects = (op.ins.effect for block in code.structure for op in block.ops)
+        self.strict = any(isinstance(effect, FencesTensor) for effect in effects)
         # mbarrier.init of the barriers of which somebody waited for a phase that was completed
         self.exercised: set = set()
         self.ins = None
@@ -211,10 +212,10 @@ class Observer(Mbarriers):
             self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also, severity))
 
     # --- fences ---------------------------------------------------------------------------------
-    def fence_memory(self, agent: Agent, ins: Instr, scope: int) -> None:
+    def fence_memory(self, agent: Agent, order: str, scope: int) -> None:
         """fence.acq_rel, fence.sc, membar; fence.acquire and fence.release do one half of it."""
-        acquires, releases = not ins.has("release"), not ins.has("acquire")
-        agent.fence_memory(scope, acquires, releases)
+        acquires = order in ACQUIRING
+        agent.fence_memory(scope, acquires, order in RELEASING)
         if acquires:
             self.globals.order.fenced(agent, scope)
 

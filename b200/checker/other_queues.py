@@ -20,13 +20,12 @@ from b200.checker.finding import Finding
 from b200.chip.describe import mnemonic
 from b200.chip.state import Region
 from b200.chip.tensors import LiveTensors
+from b200.effects import Copies, Effect, Ordered, Updates
 from b200.program.module import Instr
 from b200.program.names import readable
 
 if TYPE_CHECKING:
     from b200.checker.dependent_launch import Footprint
-
-STRONG = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
 
 
 @dataclass
@@ -62,9 +61,14 @@ def commute(one: Instr | Act | None, other: Instr | Act | None) -> bool:
     """Whether two accesses may meet: both are atomic, or both strong."""
     if not isinstance(one, Instr) or not isinstance(other, Instr):
         return False
-    return all(ins.mods[0] in ("atom", "red") or ins.has("reduce") for ins in (one, other)) or all(
-        ins.has(*STRONG) or ins.mods[0] in ("atom", "red") for ins in (one, other)
-    )
+    effects = (one.effect, other.effect)
+    strong = all(isinstance(effect, Ordered) and effect.strong for effect in effects)
+    return strong or all(map(_combines, effects))
+
+
+def _combines(effect: Effect) -> bool:
+    """Whether memory is changed by an atomic operation."""
+    return isinstance(effect, Updates) or isinstance(effect, Copies) and effect.operation != ""
 
 
 def tell(

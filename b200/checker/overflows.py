@@ -45,7 +45,7 @@ class Overflows:
 
     def add(self, first: Overflow, count: int) -> None:
         """Count infinities of an instruction; `first` describes the first of them."""
-        key = first.ins.opcode, words.line(first.ins), *words.calls(first.ins)
+        key = mnemonic(first.ins), words.line(first.ins), *words.calls(first.ins)
         self.found.setdefault(key, first).count += count
 
     def finish(self) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from b200.checker.finding import PORTABILITY
+from b200.effects import MultipliesInWarp
 from b200.program.module import Instr, Reg, Vec
 
 
 def overlapping(ins: Instr) -> list[Reg]:
     """Registers that D has at an earlier place than C, of an mma.sync on e4m3 or e5m2."""
-    if ins.mods[:2] != ("mma", "sync") or not ins.has("e4m3", "e5m2"):
+    effect = ins.effect
+    if not isinstance(effect, MultipliesInWarp) or not {"e4m3", "e5m2"} & set(effect.inputs):
         return []
     d, _, _, c = (x.items if isinstance(x, Vec) else (x,) for x in ins.operands)
     return [register for i, register in enumerate(d) if register in c[i + 1 :]]

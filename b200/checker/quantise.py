@@ -9,20 +9,17 @@ does not go through the scale.
 
 from __future__ import annotations
 
+from b200.effects import Converts
 from b200.program.analysis import Block, Op
 from b200.program.module import Instr
 
 SCALES = ("e4m3", "ue8m0")
-FLOATS = (*SCALES, "e2m1", "f32", "f16", "bf16")
 
 
 def _converts_to(op: Op, formats: tuple[str, ...]) -> bool:
-    """Whether an instruction is a cvt with one of the formats as its destination."""
-    mods = op.ins.mods
-    if mods[0] != "cvt":
-        return False
-    named = [kind for kind in (m.split("x")[0] for m in mods) if kind in FLOATS]
-    return bool(named) and named[0] in formats
+    """Whether an instruction converts to one of the formats."""
+    effect = op.ins.effect
+    return isinstance(effect, Converts) and effect.target in formats
 
 
 def unrounded_scales(blocks: list[Block]) -> list[tuple[Instr, Instr]]:

@@ -9,6 +9,7 @@ that the loads of a warp complete in order.
 
 from __future__ import annotations
 
+from b200.effects import FencesTensor, Moves, TensorLoads, WaitsForTensor
 from b200.program.analysis import EXIT, Block, Op
 from b200.program.module import Instr
 
@@ -22,7 +23,7 @@ def first_reads(blocks: list[Block]) -> dict[int, tuple[Instr, ...]]:
     """
     ops = [op for block in blocks for op in block.ops]
     loads = {id(op.ins): op.ins for op in ops if _is_load(op)}
-    if any(op.ins.mods[0] == "tcgen05" and op.ins.mods[1].startswith("fence") for op in ops):
+    if any(isinstance(op.ins.effect, FencesTensor) for op in ops):
         return {}
     found: dict[int, frozenset] = {}
     states: list[State] = [{} for _ in blocks]
@@ -37,7 +38,7 @@ def first_reads(blocks: list[Block]) -> dict[int, tuple[Instr, ...]]:
 
 
 def _is_load(op: Op) -> bool:
-    return op.ins.mods[:2] == ("tcgen05", "ld")
+    return isinstance(op.ins.effect, TensorLoads)
 
 
 def _merge(state: State, other: State) -> bool:
@@ -56,12 +57,13 @@ def _through(block: Block, before: State, found: dict[int, frozenset]) -> State:
     """
     state = dict(before)
     for op in block.ops:
-        if op.ins.mods[:2] == ("tcgen05", "wait::ld"):
+        effect = op.ins.effect
+        if isinstance(effect, WaitsForTensor) and effect.loads:
             state.clear()
             continue
         read = frozenset().union(*(state.get(r.name, ()) for r in op.srcs)) if state else ()
         left = frozenset((id(op.ins),)) if _is_load(op) else frozenset(read)
-        if left and not _is_load(op) and op.ins.mods[0] != "mov":
+        if left and not _is_load(op) and not isinstance(effect, Moves):
             found[id(op.ins)] = found.get(id(op.ins), frozenset()) | left
             state = {r: rest for r, loads in state.items() if (rest := loads - left)}
             left = frozenset()

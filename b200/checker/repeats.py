@@ -32,6 +32,7 @@ from b200.chip.operations import (
     TryCancel,
 )
 from b200.chip.tensor.mma_operands import SharedOperand
+from b200.effects import Copies
 from b200.program.module import Instr
 
 IDEMPOTENT = ("min", "max", "and", "or")  # reductions
@@ -105,7 +106,7 @@ class Repeats:
         """The change that the repetition makes to the result, in words; "" if there is none."""
         operation, ins = repeat.operation, repeat.ins
         if isinstance(operation, (BulkReduce, BulkReduceToPeer, TmaReduce)):
-            once = ins.has(*IDEMPOTENT)
+            once = isinstance(ins.effect, Copies) and ins.effect.operation in IDEMPOTENT
             return "" if once else f"its values are combined {repeat.lanes} times"
         if isinstance(operation, Mma) and operation.mma.accumulate:
             return f"its product is added {repeat.lanes} times"

@@ -6,16 +6,18 @@ scope must be at least as wide as the distance of the two CTAs.
 
 from __future__ import annotations
 
+from b200.effects import Ordered
 from b200.program.module import Instr
 
 CTA, CLUSTER, GPU = range(3)
 DISTANCES = (CTA, CLUSTER, GPU)
-_SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU, "gl": GPU, "sys": GPU}
+_SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU, "sys": GPU}
 
 
 def scope_of(ins: Instr, default: int) -> int:
     """The scope of an instruction: its `.scope`, or `default` if it has none."""
-    return next((_SCOPES[m] for m in ins.mods if m in _SCOPES), default)
+    effect = ins.effect
+    return _SCOPES.get(effect.scope, default) if isinstance(effect, Ordered) else default
 
 
 def distance(cta, other) -> int:

@@ -359,7 +359,8 @@ class SharedRules:
         """
 
         def same(number: int, old: Record) -> bool:
-            if old.kind != "generic" or new.kind != "generic" or old.ins.mods != new.ins.mods:
+            generic = old.kind == new.kind == "generic"
+            if not generic or old.ins.effect != new.ins.effect:
                 return False
             here = stored == number
             before, now = self.shadow.values[index], self.cta.smem.u32[index]

@@ -1,7 +1,7 @@
 """Observes what synchronises: mbarriers, barriers, fences, groups of copies, registers.
 
-Each function is a wrapper of instrument.py: `wrap(ins, run)` returns an observed function of the
-same form.
+Each function is a wrapper of instrument.py: `wrap(ins, effect, run)` returns an observed
+function of the form of `run`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,35 @@ from b200.checker.steps import all_operands, followed
 from b200.checker.vector_clocks import Agent
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier import barrier_operand
+from b200.effects import (
+    Arrives,
+    ArrivesInCluster,
+    CommitsGroup,
+    CompletesBytes,
+    Effect,
+    ExpectsBytes,
+    FencesInits,
+    FencesMemory,
+    FencesProxy,
+    FencesTensor,
+    InitsMbarrier,
+    InvalidatesMbarrier,
+    MeetsInCta,
+    MeetsInWarp,
+    OrdersGrids,
+    ReadsRequest,
+    SetsRegisters,
+    WaitsForGroups,
+    WaitsForPhase,
+    WaitsInCluster,
+)
 from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import Run, active, lanes
 
 
 @followed(all_operands)
-def warp_sync(ins: Instr, run) -> Run:
+def warp_sync(ins: Instr, effect: MeetsInWarp, run) -> Run:
     """Observe bar.warp.sync: the lanes of the warp now see each other's writes."""
 
     def observed(w, mask, *args):
@@ -34,7 +56,7 @@ def warp_sync(ins: Instr, run) -> Run:
     return observed
 
 
-def meets(ins: Instr, run) -> Run:
+def meets(ins: Instr, effect: Effect, run) -> Run:
     """Observe an instruction with `.sync` that orders no memory: the lanes have come to it.
     It is no step (steps.py): all it changes is how grave a finding is.
     """
@@ -52,7 +74,7 @@ def meets(ins: Instr, run) -> Run:
 
 
 @followed(all_operands)
-def init(ins: Instr, run) -> Run:
+def init(ins: Instr, effect: InitsMbarrier, run) -> Run:
     find = barrier_operand(ins)
 
     def observed(w, lane, address, count):
@@ -66,7 +88,7 @@ def init(ins: Instr, run) -> Run:
 
 
 @followed(all_operands)
-def inval(ins: Instr, run) -> Run:
+def inval(ins: Instr, effect: InvalidatesMbarrier, run) -> Run:
     def observed(w, lane, address):
         observer = w.machine.observer
         observer.ins = ins
@@ -81,17 +103,19 @@ def inval(ins: Instr, run) -> Run:
 
 
 @followed(all_operands)
-def arrive(ins: Instr, run) -> Run:
+def arrive(ins: Instr, effect: Arrives, run) -> Run:
+    what = "arrive and expect_tx" if effect.expects else "arrive"
+    return _signals(ins, run, what, effect.expects, arrives=True)
+
+
+@followed(all_operands)
+def expect(ins: Instr, effect: ExpectsBytes, run) -> Run:
+    return _signals(ins, run, "expect_tx", True, arrives=False)
+
+
+def _signals(ins: Instr, run, what: str, expects: bool, arrives: bool) -> Run:
+    """Observe a signal of a thread to an mbarrier. what: names it."""
     find = barrier_operand(ins)
-    expects = ins.has("expect_tx")
-    arrives = ins.mods[1] != "expect_tx"
-    what = (
-        "expect_tx"
-        if ins.mods[1] == "expect_tx"
-        else "arrive and expect_tx"
-        if expects
-        else "arrive"
-    )
 
     def observed(w, lane, address, count=1):
         observer = w.machine.observer
@@ -113,7 +137,7 @@ def arrive(ins: Instr, run) -> Run:
 
 
 @followed(all_operands)
-def complete_tx(ins: Instr, run) -> Run:
+def complete_tx(ins: Instr, effect: CompletesBytes, run) -> Run:
     find = barrier_operand(ins)
 
     def observed(w, lane, address, nbytes):
@@ -131,10 +155,9 @@ def complete_tx(ins: Instr, run) -> Run:
 
 
 @followed(all_operands)
-def wait(ins: Instr, run) -> Run:
-    find = barrier_operand(ins)
-    shift = 0 if ins.has("parity") else 63
-    relaxed = ins.has("relaxed")
+def wait(ins: Instr, effect: WaitsForPhase, run) -> Run:
+    find, shift = barrier_operand(ins), effect.shift
+    relaxed = effect.order == "relaxed"
 
     def observed(w, mask, address, phase, hint=None):
         observer = w.machine.observer
@@ -159,10 +182,9 @@ def wait(ins: Instr, run) -> Run:
 
 
 @followed(all_operands)
-def named(ins: Instr, run) -> Run:
+def named(ins: Instr, effect: MeetsInCta, run) -> Run:
     """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
-    waits = not ins.has("arrive")
-    counted = not ins.has("red") or len(ins.operands) == 4
+    waits, counted = effect.waits, effect.counted
 
     def observed(w, mask, number, *rest):
         observer = w.machine.observer
@@ -200,15 +222,13 @@ def named(ins: Instr, run) -> Run:
 
 
 @followed(all_operands)
-def cluster_arrive(ins: Instr, run) -> Run:
-    relaxed = ins.has("relaxed")
-
+def cluster_arrive(ins: Instr, effect: ArrivesInCluster, run) -> Run:
     def observed(w, mask):
         observer = w.machine.observer
         observer.ins = ins
         agent = observer.agent(w)
         meeting = observer.meeting(w.cta, ("cluster", w.cta.cluster.barrier.phase))
-        if relaxed:
+        if effect.relaxed:
             clock = agent.release_relaxed(CLUSTER)
             observer.orders_only(agent, ins, w.cta, clock)
         else:
@@ -220,7 +240,7 @@ def cluster_arrive(ins: Instr, run) -> Run:
 
 
 @followed(all_operands)
-def cluster_wait(ins: Instr, run) -> Run:
+def cluster_wait(ins: Instr, effect: WaitsInCluster, run) -> Run:
     def observed(w, mask):
         observer = w.machine.observer
         observer.ins = ins
@@ -232,7 +252,7 @@ def cluster_wait(ins: Instr, run) -> Run:
 
 
 @followed(all_operands)
-def registers(ins: Instr, run) -> Run:
+def registers(ins: Instr, effect: SetsRegisters, run) -> Run:
     """Observe setmaxnreg."""
 
     def observed(w, mask, n):
@@ -242,7 +262,9 @@ def registers(ins: Instr, run) -> Run:
     return observed
 
 
-def is_canceled(ins: Instr, run) -> Run:
+def read_request(ins: Instr, effect: ReadsRequest, run) -> Run:
+    """Observe clusterlaunchcontrol.query_cancel."""
+
     def observed(w, lane, response):
         canceled = run(w, lane, response)
         if not canceled:
@@ -251,16 +273,15 @@ def is_canceled(ins: Instr, run) -> Run:
             observer.cancellations.failed(observer.agent(w), ins)
         return canceled
 
-    return observed
+    return observed if effect.success else run
 
 
 # --- fences and groups --------------------------------------------------------------------------
 
 
 @followed(all_operands)
-def grid_dependency(ins: Instr, run) -> Run:
+def grid_dependency(ins: Instr, effect: OrdersGrids, run) -> Run:
     """Observe griddepcontrol.wait and griddepcontrol.launch_dependents."""
-    waits = ins.has("wait")
 
     def observed(w, mask):
         run(w, mask)
@@ -268,28 +289,17 @@ def grid_dependency(ins: Instr, run) -> Run:
         observer.ins = ins
         if observer.dependence is not None:
             agent = observer.agent(w)
-            (observer.dependence.waited if waits else observer.dependence.let_start)(agent)
+            dependence = observer.dependence
+            (dependence.waited if effect.waits else dependence.let_start)(agent)
 
     return observed
 
 
-@followed(all_operands)
-def fence(ins: Instr, run) -> Run:
-    if ins.has("proxy"):
-        kinds = [m for m in ins.mods if m.startswith("async")]
-        if not kinds:
-            return run
-        if kinds[0] == "async::generic":
-            acts = [Observer.fence_async, partial(Observer.fence_memory, ins=ins, scope=CLUSTER)]
-        else:
-            near, far = not ins.has("global"), not ins.has("shared::cta", "shared::cluster")
-            acts = [Observer.fence_async] * near + [Observer.fence_async_global] * far
-    elif ins.has("mbarrier_init"):
-        acts = [Observer.fence_init]
-    elif ins.has("sync_restrict::shared::cta", "sync_restrict::shared::cluster"):
-        acts = [partial(Observer.fence_memory, ins=ins, scope=CLUSTER)]
-    else:
-        acts = [partial(Observer.fence_memory, ins=ins, scope=scope_of(ins, CTA))]
+Act = Callable[[Observer, Agent], None]
+
+
+def _fenced(run, *acts: Act) -> Run:
+    """Observe a fence, which does some things for its warp."""
 
     def observed(w, mask, *operands):
         run(w, mask, *operands)
@@ -300,69 +310,65 @@ def fence(ins: Instr, run) -> Run:
     return observed
 
 
-def tensor_fence(act: Callable[[Agent], None]) -> Callable[[Instr, Run], Run]:
-    @followed(all_operands)
-    def make(ins: Instr, run):
-        def observed(w, mask):
-            run(w, mask)
-            act(w.machine.observer.agent(w))
-
-        return observed
-
-    return make
+@followed(all_operands)
+def fence(ins: Instr, effect: FencesMemory, run) -> Run:
+    """Observe fence and membar."""
+    scope = scope_of(ins, CTA)
+    return _fenced(run, partial(Observer.fence_memory, order=effect.order, scope=scope))
 
 
-def stream_wait(name: str) -> Callable[[Instr, Run], Run]:
-    """Observe tcgen05.wait::ld or wait::st: the warp's own loads or stores of tensor memory are
-    complete. name: the stream that the wait completes (vector_clocks.py).
-    """
+@followed(all_operands)
+def proxy_fence(ins: Instr, effect: FencesProxy, run) -> Run:
+    acts: list[Act] = []
+    if effect.shared:
+        acts.append(Observer.fence_async)
+    if effect.far:
+        acts.append(Observer.fence_async_global)
+    if effect.order:
+        acts.append(partial(Observer.fence_memory, order=effect.order, scope=CLUSTER))
+    return _fenced(run, *acts) if acts else run
 
-    @followed(all_operands)
-    def make(ins: Instr, run):
-        def observed(w, mask):
-            run(w, mask)
-            agent = w.machine.observer.agent(w)
+
+@followed(all_operands)
+def init_fence(ins: Instr, effect: FencesInits, run) -> Run:
+    return _fenced(run, Observer.fence_init)
+
+
+@followed(all_operands)
+def tensor_fence(ins: Instr, effect: FencesTensor, run) -> Run:
+    act = Agent.fence_before if effect.before else Agent.fence_after
+    return _fenced(run, lambda observer, agent: act(agent))
+
+
+def _groups(effect: CommitsGroup | WaitsForGroups) -> tuple[str, ...]:
+    """The streams of a group (vector_clocks.py); the first is complete when sources are read."""
+    return ("bulk_read", "bulk_write") if effect.bulk else ("cp_async",)
+
+
+@followed(all_operands)
+def commit_group(ins: Instr, effect: CommitsGroup, run) -> Run:
+    def observed(w, mask):
+        run(w, mask)
+        for name in _groups(effect):
+            w.machine.observer.agent(w).stream(name).commit()
+
+    return observed
+
+
+@followed(all_operands)
+def wait_group(ins: Instr, effect: WaitsForGroups, run) -> Run:
+    """Observe a wait_group or wait_all."""
+    everything, names = effect.everything, _groups(effect)
+    waited = names[:1] if effect.sources else names
+
+    def observed(w, mask, n=0):
+        run(w, mask, n) if not everything else run(w, mask)
+        agent = w.machine.observer.agent(w)
+        for name in waited:
             stream = agent.stream(name)
-            agent.learn(stream.component, stream.issued)
+            if everything:
+                stream.commit()
+            stream.waits.append((n, len(stream.marks), ins, agent.epoch))
+            agent.learn(stream.component, stream.complete_but(n))
 
-        return observed
-
-    return make
-
-
-def commit_group(*names: str) -> Callable[[Instr, Run], Run]:
-    @followed(all_operands)
-    def make(ins: Instr, run):
-        def observed(w, mask):
-            run(w, mask)
-            for name in names:
-                w.machine.observer.agent(w).stream(name).commit()
-
-        return observed
-
-    return make
-
-
-def wait_group(*names: str) -> Callable[[Instr, Run], Run]:
-    """Observe a wait_group. names: the streams that it waits for (vector_clocks.py). With .read it
-    waits for the first one only, which is complete when the source has been read.
-    """
-
-    @followed(all_operands)
-    def make(ins: Instr, run):
-        everything = ins.has("wait_all")
-        waited = names[:1] if ins.has("read") else names
-
-        def observed(w, mask, n=0):
-            run(w, mask, n) if not everything else run(w, mask)
-            agent = w.machine.observer.agent(w)
-            for name in waited:
-                stream = agent.stream(name)
-                if everything:
-                    stream.commit()
-                stream.waits.append((n, len(stream.marks), ins, agent.epoch))
-                agent.learn(stream.component, stream.complete_but(n))
-
-        return observed
-
-    return make
+    return observed

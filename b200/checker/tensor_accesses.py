@@ -11,36 +11,33 @@ from b200.checker.accesses import Record
 from b200.checker.steps import all_operands, followed
 from b200.checker.tensor_memory import halves_of
 from b200.chip.tensor.tmem import TmemAccess, split
+from b200.effects import AllocatesTensor, FreesTensor, TensorLoads, TensorStores, WaitsForTensor
 from b200.program.module import Instr
 from b200.registry import Run
 
 
 @followed(all_operands)
-def alloc(ins: Instr, run) -> Run:
-    pair = ins.has("cta_group::2")
-
+def alloc(ins: Instr, effect: AllocatesTensor, run) -> Run:
     def observed(w, mask, address, columns):
         observer = w.machine.observer
         observer.ins = ins
-        if pair:
+        if effect.pair:
             pairs.allocates(observer, observer.agent(w))
         run(w, mask, address, columns)
         columns = columns if isinstance(columns, int) else int(columns[0])
-        observer.allocated(w, address, columns, pair)
+        observer.allocated(w, address, columns, effect.pair)
 
     return observed
 
 
 @followed(all_operands)
-def dealloc(ins: Instr, run) -> Run:
-    pair = ins.has("cta_group::2")
-
+def dealloc(ins: Instr, effect: FreesTensor, run) -> Run:
     def observed(w, mask, taddr, columns):
         observer = w.machine.observer
         observer.ins = ins
         run(w, mask, taddr, columns)
         first, n = (x if isinstance(x, int) else int(x[0]) for x in (taddr, columns))
-        observer.freed(w, first, n, pair)
+        observer.freed(w, first, n, effect.pair)
 
     return observed
 
@@ -50,18 +47,16 @@ def _place_of_tensor_access(ins: Instr):
     store stores.
     """
     everything = all_operands(ins)
-    if ins.mods[1] == "ld":
+    if isinstance(ins.effect, TensorLoads):
         return everything
     return lambda w, mask, args: everything(w, mask, args[:-1])
 
 
 @followed(_place_of_tensor_access)
-def tensor_access(ins: Instr, run) -> Run:
+def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run) -> Run:
     """Observe tcgen05.ld and tcgen05.st."""
-    is_load = ins.mods[1] == "ld"
-    registers = ins.operands[0] if is_load else ins.operands[-1]
-    packed = ins.has("pack::16b", "unpack::16b")
-    access = TmemAccess(ins, registers, packed)
+    is_load = isinstance(effect, TensorLoads)
+    access = TmemAccess(ins, ins.operands[0 if is_load else -1], effect.packed)
     height = 32 if access.shape == "32x32b" else 16
     kind, stream_name = ("load", "tmem_load") if is_load else ("store", "tmem_store")
 
@@ -89,5 +84,19 @@ def tensor_access(ins: Instr, run) -> Run:
             else:
                 rules.write(record, halves_of(row, height), columns)
         return result
+
+    return observed
+
+
+@followed(all_operands)
+def wait(ins: Instr, effect: WaitsForTensor, run) -> Run:
+    """Observe tcgen05.wait: the warp's own loads or stores of tensor memory are complete."""
+    name = "tmem_load" if effect.loads else "tmem_store"
+
+    def observed(w, mask):
+        run(w, mask)
+        agent = w.machine.observer.agent(w)
+        stream = agent.stream(name)
+        agent.learn(stream.component, stream.issued)
 
     return observed

@@ -1,7 +1,7 @@
 """Observes edits and copies of tensormaps, and fences for them.
 
-Each function is a wrapper of instrument.py: `wrap(ins, run)` returns an observed function of the
-same form.
+Each function is a wrapper of instrument.py: `wrap(ins, effect, run)` returns an observed
+function of the form of `run`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from b200.checker.generic import SHUFFLE, WINDOW, lane_addresses, shared_access
+from b200.effects import EditsTensormap, FencesTensormap, PublishesTensormap
 from b200.program.module import Instr
 from b200.registry import Run
 
 
-def replace(ins: Instr, run) -> Run:
+def replace(ins: Instr, effect: EditsTensormap, run) -> Run:
     """Observe tensormap.replace, which edits a tensormap in shared or global memory."""
-    in_shared = ins.has("shared::cta", "shared")
+    in_shared = effect.space == "shared"
 
     def observed(w, lane, address, *operands):
         observer = w.machine.observer
@@ -40,7 +41,7 @@ def replace(ins: Instr, run) -> Run:
     return observed
 
 
-def copy(ins: Instr, run) -> Run:
+def copy(ins: Instr, effect: PublishesTensormap, run) -> Run:
     """Observe tensormap.cp_fenceproxy, which writes a tensormap in global memory."""
 
     def observed(w, mask, dst, src, size):
@@ -58,7 +59,7 @@ def copy(ins: Instr, run) -> Run:
     return observed
 
 
-def fence(ins: Instr, run) -> Run:
+def fence(ins: Instr, effect: FencesTensormap, run) -> Run:
     """Observe fence.proxy.tensormap::generic.acquire [address], 128."""
 
     def observed(w, lane, address=None, size=128):

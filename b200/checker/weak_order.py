@@ -19,6 +19,7 @@ from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.vector_clocks import NEVER, ORDER, Agent
 from b200.chip.describe import mnemonic
+from b200.effects import Arrives, ArrivesBehindCopies, ArrivesInCluster
 from b200.program.module import Instr
 
 IN_FLIGHT = ("generic", "atomic", "cp.async")  # writes that may be under way after the instruction
@@ -37,7 +38,10 @@ class Edge:
 
     @property
     def relaxed(self) -> bool:
-        return self.ins.has("relaxed") or not self.ins.has("arrive", "arrive_drop")
+        effect = self.ins.effect
+        if isinstance(effect, ArrivesBehindCopies):
+            return False
+        return not isinstance(effect, Arrives) or not effect.releases
 
     def covers(self, record: Record) -> bool:
         known = record.component < self.order.size
@@ -81,7 +85,7 @@ def missing(state, agent: Agent, old: Record) -> str:
         where = f"the wait at {words.line(relaxed)}" if relaxed is not None else "the wait"
         return f"missing: .acquire on {where}, or fence.acq_rel.cluster after it"
     what, where = mnemonic(edge.ins), words.line(edge.ins)
-    if edge.ins.mods[0] == "barrier":
+    if isinstance(edge.ins.effect, ArrivesInCluster):
         return (
             f"missing: barrier.cluster.arrive.relaxed orders nothing ({where}): drop .relaxed or "
             "fence (fence.acq_rel.cluster before the arrive and after the wait)"

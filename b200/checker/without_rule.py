@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
+from b200.effects import (
+    CallsSystem,
+    Effect,
+    Hints,
+    LooksAtLanes,
+    PrefetchesTensormap,
+    Sleeps,
+    Transposes,
+)
 from b200.program.analysis import Block
 from b200.program.module import Instr
 
-Words = tuple[str, ...]  # the leading words of an opcode
-
 # What touches registers alone, or changes and promises nothing in memory.
-NEED_NONE: tuple[Words, ...] = (
-    *(("activemask",), ("elect",), ("isspacep",), ("match",), ("redux",), ("shfl",), ("vote",)),
-    *(
-        ("mma",),
-        ("movmatrix",),
-        ("createpolicy",),
-        ("prefetch",),
-        ("prefetchu",),
-        ("applypriority",),
-    ),
-    *(("nanosleep",), ("griddepcontrol",), ("call",)),
-)
+NEED_NONE = (CallsSystem, Hints, LooksAtLanes, PrefetchesTensormap, Sleeps, Transposes)
 
 
-def without_rule(blocks: Sequence[Block], ruled: Sequence[Words]) -> list[tuple[int, Instr]]:
+def without_rule(
+    blocks: Sequence[Block], ruled: Container[type[Effect]]
+) -> list[tuple[int, Instr]]:
     """Instructions that have state, need a rule and have none: (index of
     the block, instruction).
     """
-    known = (*ruled, *NEED_NONE)
     return [
         (block.index, op.ins)
         for block in blocks
         for op in block.ops
         if op.entry is not None
         and op.entry.style != "pure"
-        and not any(op.ins.mods[: len(words)] == words for words in known)
+        and type(op.ins.effect) not in ruled
+        and type(op.ins.effect) not in NEED_NONE
     ]

@@ -170,7 +170,7 @@ class Accesses(Machine, ABC):
             width *= c.shared_atomic
         begin = sm.lsu.serve(warp.time, width)
         done = begin + width + (c.dsmem if remote else c.smem_load)
-        if kind in ("ld", "ldmatrix", "atom"):
+        if kind in ("ld", "atom"):
             warp.state.load_done = done
         elif begin - warp.time > c.lsu_queue:
             warp.time = begin - c.lsu_queue

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from b200.clock.timeline import Timeline
+from b200.effects import Copies, Multiplies, Stores, Updates
 from b200.program.module import Instr
-
-FLOATS = {"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"}
 
 # Name -> what tells it. A launch is of the first kind that it fits.
 KINDS = {
@@ -27,13 +26,13 @@ KINDS = {
 def of(record: Timeline) -> str:
     """The kind of a timed launch, a name in KINDS."""
     instructions = list(_executed(record))
-    mmas = [ins for ins in instructions if ins.mods[:2] == ("tcgen05", "mma")]
+    mmas = [ins.effect for ins in instructions if isinstance(ins.effect, Multiplies)]
     fits = {
         "CUDA cores": not mmas,
         "one stage": _one_stage(record),
         "split K": any(_adds_up(ins) for ins in instructions),
         "persistent": record.resumed,
-        "CTA pairs": any(ins.has("cta_group::2") for ins in mmas),
+        "CTA pairs": any(mma.pair for mma in mmas),
         "several waves": _waves(record),
         "single wave": True,
     }
@@ -60,12 +59,12 @@ def _one_stage(record: Timeline) -> bool:
 
 def _adds_up(ins: Instr) -> bool:
     """Whether an instruction gives a value to a sum, or another CTA a value to add."""
-    name = ins.mods[0]
-    if name in ("red", "atom"):
-        return bool(FLOATS & set(ins.mods)) and not any(m.startswith("shared") for m in ins.mods)
-    if name == "cp":
-        return ins.has("reduce") or {"shared::cluster", "shared::cta"} <= set(ins.mods)
-    return name == "st" and ins.has("async", "shared::cluster")
+    effect = ins.effect
+    if isinstance(effect, Updates):
+        return effect.floats and not effect.space.startswith("shared")
+    if isinstance(effect, Stores):
+        return effect.space == "shared::cluster"
+    return isinstance(effect, Copies) and (effect.operation != "" or effect.to_peer)
 
 
 def _waves(record: Timeline) -> bool:

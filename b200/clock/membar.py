@@ -8,25 +8,24 @@ the accesses that the SM has made so far are answered (docs/hopper.md).
 
 from __future__ import annotations
 
+from b200.effects import ArrivesInCluster, FencesProxy, FencesTensormap, Ordered
 from b200.program.module import Instr
 from b200.registry import Clock
 
 LINE = 128
 WIDE = ("cluster", "gpu", "sys")
-RELEASING = ("release", "acq_rel", "sc")
 
 
 def is_wide(ins: Instr) -> bool:
     """Whether an instruction is, or begins with, a fence of all memory (MEMBAR.ALL.GPU)."""
-    if ins.mods[0] == "membar":
-        return not ins.has("cta")
-    if ins.mods[:3] == ("barrier", "cluster", "arrive"):
-        return not ins.has("relaxed")
-    if ins.mods[0] == "fence" and ins.has("proxy"):
-        return ins.mods == ("fence", "proxy", "async") or ins.has("tensormap::generic", "alias")
-    if ins.mods[0] == "fence" and ins.has("mbarrier_init"):
-        return False
-    return ins.has(*RELEASING) and ins.has(*WIDE)
+    effect = ins.effect
+    if isinstance(effect, ArrivesInCluster):
+        return not effect.relaxed
+    if isinstance(effect, FencesProxy):  # of both memories, or of aliases
+        return effect.shared == effect.far
+    if isinstance(effect, FencesTensormap):
+        return True
+    return isinstance(effect, Ordered) and effect.releases and effect.scope in WIDE
 
 
 def asked(sm, nbytes: int, answered: float) -> None:

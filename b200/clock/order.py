@@ -21,20 +21,28 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from b200.chip.memory.loads_stores import space_of
 from b200.chip.standing_clock import CLOCKS
 from b200.clock import costs
 from b200.clock.list_schedule import Latency, Node, least_registers, schedule
+from b200.effects import (
+    Access,
+    Elects,
+    Exchanges,
+    Loads,
+    LooksAtLanes,
+    MatrixLoads,
+    MatrixStores,
+    MultipliesInWarp,
+    Transposes,
+)
 from b200.hardware import SM_REGISTERS, SM_THREADS
 from b200.program.analysis import Block, Op, is_broadcast
-from b200.program.module import TYPE_BITS, Addr, Kernel, Reg, Special
+from b200.program.module import Addr, Kernel, Reg, Special
 
 FULL_SM = 32  # registers of a thread with which an SM takes all its threads
 MOST, STEP = 255, 8
 KEPT = 4  # no result of a load goes there: of 32 registers 24 or 25 take one, of 64 54
-STRICT = ("volatile", "relaxed", "acquire", "release", "mmio", "async")
-WITHOUT_MEMORY = ("elect", "mma", "movmatrix", "activemask")
-SHUFFLES = ("shfl", "vote", "match", "redux")
+WITHOUT_MEMORY = (Elects, LooksAtLanes, MultipliesInWarp, Transposes)
 ARITHMETIC, LOAD, STORE, SHUFFLE, ORDERED, FENCE = range(6)
 MATRIX_BYTES = 128  # of a row of ldmatrix.x4 and stmatrix.x4: more than they touch from an address
 
@@ -143,18 +151,18 @@ class Order:
             isinstance(o, Special) and o.name in CLOCKS for o in ins.operands
         ):
             return FENCE
-        name = ins.mods[0]
-        if op.entry.style == "pure" or name in WITHOUT_MEMORY or ins.has(*costs.NO_COST_LOAD):
+        effect = ins.effect
+        if op.entry.style == "pure" or isinstance(effect, WITHOUT_MEMORY):
             return ARITHMETIC
-        if is_broadcast(ins) or self.in_place(op):
+        if costs.is_parameter(ins) or is_broadcast(ins) or self.in_place(op):
             return ARITHMETIC
-        if name in SHUFFLES:
+        if isinstance(effect, Exchanges):
             return SHUFFLE
-        if name in ("ld", "ldu", "ldmatrix"):
-            return ORDERED if ins.has(*STRICT) else LOAD
-        if name in ("st", "stmatrix"):
-            return ORDERED if ins.has(*STRICT) else STORE
-        return ORDERED if name in ("atom", "red") and not ins.has("async") else FENCE
+        if not isinstance(effect, Access):
+            return FENCE
+        if effect.strong:
+            return ORDERED
+        return LOAD if isinstance(effect, (Loads, MatrixLoads)) else STORE
 
     def _nodes(self, ops: list[Op], kinds: list[int]) -> list[Node]:
         nodes = [
@@ -177,12 +185,14 @@ class Order:
             return Latency.SHUFFLE
         if kind == ARITHMETIC or not op.dsts:
             return Latency.ARITHMETIC
-        near = op.ins.mods[0] == "ldmatrix" or space_of(op.ins).startswith("shared")
+        effect = op.ins.effect
+        assert isinstance(effect, Access)
+        near = isinstance(effect, MatrixLoads) or effect.space.startswith("shared")
         return Latency.SHARED if near else Latency.GLOBAL
 
 
 def _is_load(op: Op, kind: int) -> bool:
-    return kind in (LOAD, SHUFFLE) or kind == ORDERED and op.ins.mods[0] in ("ld", "ldu")
+    return kind in (LOAD, SHUFFLE) or kind == ORDERED and isinstance(op.ins.effect, Loads)
 
 
 def _cut(kinds: list[int]) -> list[list[int]]:
@@ -217,7 +227,7 @@ def _link_registers(nodes: list[Node], late: set[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Access:
+class Touch:
     """What a load or store touches: its space, and [first, end) from a register as it is in one of
     its versions; no register: any place. constant: nobody stores there while the kernel runs.
     """
@@ -228,7 +238,7 @@ class Access:
     end: int
     constant: bool
 
-    def meets(self, store: Access) -> bool:
+    def meets(self, store: Touch) -> bool:
         if self.constant:
             return False
         if self.space != store.space:
@@ -238,22 +248,19 @@ class Access:
         return True
 
 
-def _access(op: Op, versions: dict[str, int]) -> Access:
+def _touch(op: Op, versions: dict[str, int]) -> Touch:
     ins = op.ins
-    matrix = ins.mods[0] in ("ldmatrix", "stmatrix")
-    space = "shared" if matrix else space_of(ins).split("::")[0]
+    effect = ins.effect
+    assert isinstance(effect, Access)
+    matrix = isinstance(effect, (MatrixLoads, MatrixStores))
+    space = "shared" if matrix else effect.space.split("::")[0]
+    constant = isinstance(effect, Loads) and effect.constant
     address = next((o for o in ins.operands if isinstance(o, Addr)), None)
     if address is None or not isinstance(address.base, Reg):
-        return Access(space, None, 0, 0, ins.has("nc"))
+        return Touch(space, None, 0, 0, constant)
     name = address.base.name
-    end = address.offset + (MATRIX_BYTES if matrix else _access_bytes(op))
-    return Access(space, (name, versions.get(name, 0)), address.offset, end, ins.has("nc"))
-
-
-def _access_bytes(op: Op) -> int:
-    bits = next((TYPE_BITS[m] for m in reversed(op.ins.mods) if m in TYPE_BITS), 128)
-    count = next((int(m[1:]) for m in op.ins.mods if m in ("v2", "v4", "v8")), 1)
-    return count * bits // 8
+    end = address.offset + (MATRIX_BYTES if matrix else effect.nbytes)
+    return Touch(space, (name, versions.get(name, 0)), address.offset, end, constant)
 
 
 @dataclass
@@ -261,8 +268,8 @@ class _Since:
     """Loads and stores since the last ordered access, and that access."""
 
     ordered: Node | None = None
-    loads: list[tuple[Node, Access]] = field(default_factory=list)
-    stores: list[tuple[Node, Access]] = field(default_factory=list)
+    loads: list[tuple[Node, Touch]] = field(default_factory=list)
+    stores: list[tuple[Node, Touch]] = field(default_factory=list)
 
 
 def _link_memory(nodes: list[Node], kinds: list[int]) -> None:
@@ -271,12 +278,12 @@ def _link_memory(nodes: list[Node], kinds: list[int]) -> None:
     since = _Since()
     for node, kind in zip(nodes, kinds, strict=True):
         if kind in (LOAD, STORE, ORDERED):
-            since = _follow(since, node, kind, _access(node.op, versions))
+            since = _follow(since, node, kind, _touch(node.op, versions))
         for register in node.op.dsts:
             versions[register.name] = versions.get(register.name, 0) + 1
 
 
-def _follow(since: _Since, node: Node, kind: int, access: Access) -> _Since:
+def _follow(since: _Since, node: Node, kind: int, access: Touch) -> _Since:
     if since.ordered is not None:
         since.ordered.before(node)
     if kind == ORDERED:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from b200.chip.describe import mnemonic
 from b200.clock import kind
 from b200.clock.rates import PIPES
 from b200.clock.timeline import Timeline
+from b200.effects import Copies, Multiplies, Stores, TensorLoads
 from b200.program.module import Instr
 from b200.program.names import readable
 
@@ -103,17 +105,16 @@ def roles(record: Timeline) -> dict[int, str]:
 
 def role_of(ins: Instr) -> str:
     """The role of a warp that executes an instruction: "load", "MMA", "epilogue", "store" or ""."""
-    mods = ins.mods
-    if mods[:2] == ("tcgen05", "mma"):
+    effect = ins.effect
+    if isinstance(effect, Multiplies):
         return "MMA"
-    if mods[:2] == ("tcgen05", "ld"):
+    if isinstance(effect, TensorLoads):
         return "epilogue"
-    if mods[:3] == ("cp", "async", "bulk"):
-        spaces = [m for m in mods if m == "global" or m.startswith("shared")]  # target first
-        return "" if not spaces else "store" if spaces[0] == "global" else "load"
-    if mods[:2] == ("cp", "async") and ins.has("ca", "cg"):
-        return "load"
-    return "store" if mods[0] == "st" and ins.has("global") else ""
+    if isinstance(effect, Stores):
+        return "store" if effect.space == "global" else ""
+    if isinstance(effect, Copies) and not effect.operation and effect.source:
+        return "store" if effect.target == "global" else "load"
+    return ""
 
 
 def waits(record: Timeline) -> list[tuple[str, float, str, str]]:
@@ -126,7 +127,7 @@ def waits(record: Timeline) -> list[tuple[str, float, str, str]]:
     for (index, _), clk in record.stalls.items():
         ins, what = record.places[(index, _)]
         role = names.get(index, "other")
-        line = str(ins.loc) if ins.loc else ins.opcode
+        line = str(ins.loc) if ins.loc else mnemonic(ins)
         sums[(role, what, line)] += clk / ctas / max(1, len(warps[role]))
     rows = [(role, record.us(clk), what, line) for (role, what, line), clk in sums.items()]
     return sorted(rows, key=lambda row: -row[1])
@@ -140,7 +141,8 @@ def _stores(record: Timeline) -> list[str]:
     lines = [f"  st to global memory: {asked / 1e6:.3f} MB in {sent / 1e6:.3f} MB of sectors"]
     if sent >= UNCOALESCED * asked and asked >= FEW_STORED:
         executed = [ins for each in record.executed.values() for ins in each]
-        mine = [ins for ins in executed if ins.mods[0] == "st" and role_of(ins) == "store"]
+        stores = (ins for ins in executed if isinstance(ins.effect, Stores))
+        mine = [ins for ins in stores if role_of(ins) == "store"]
         where = list(dict.fromkeys(str(ins.loc) for ins in mine if ins.loc))
         at = f" ({', '.join(where[:2])})" if where else ""
         lines.append(

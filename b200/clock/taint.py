@@ -8,6 +8,7 @@ accumulator which it has passed through shared memory must be timed with arithme
 
 from __future__ import annotations
 
+from b200.effects import TensorLoads
 from b200.program.analysis import Block, registers_of
 from b200.program.module import Addr, Instr
 
@@ -25,7 +26,7 @@ def depends_on_arithmetic(blocks: list[Block]) -> Instr | None:
                 dsts = {r.name for r in op.dsts}
                 if not dsts:
                     continue
-                if op.ins.mods[:2] == ("tcgen05", "ld") or {r.name for r in op.srcs} & tainted:
+                if isinstance(op.ins.effect, TensorLoads) or {r.name for r in op.srcs} & tainted:
                     tainted |= dsts
     for block in blocks:
         for op in block.ops:

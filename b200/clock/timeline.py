@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from b200.chip.describe import mnemonic
+from b200.effects import SetsRegisters
 from b200.program.module import Instr
 
 
@@ -30,7 +32,7 @@ class Wait:
     @property
     def line(self) -> str:
         """Where in the source."""
-        return str(self.ins.loc) if self.ins.loc else self.ins.opcode
+        return str(self.ins.loc) if self.ins.loc else mnemonic(self.ins)
 
 
 class Timeline:
@@ -176,10 +178,10 @@ class Timeline:
         threads = int(np.prod(self.launch.block))
         changed = sorted(
             {
-                int(op.ins.operands[0].value)
+                effect.count
                 for b in self.code.structure
                 for op in b.ops
-                if op.ins.mods[0] == "setmaxnreg"
+                if isinstance(effect := op.ins.effect, SetsRegisters)
             }
         )
         text = f"at most {min(255, 65536 // threads // 8 * 8)} registers a thread"

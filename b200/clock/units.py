@@ -308,9 +308,6 @@ class Units(Accesses, ABC):
             self.record.committed(cta)
         self.at(max(warp.time, *(cta.sm.pipe.done for cta in commit.members)), apply)
 
-    def record_unit(self, name: str, warp, start: float, end: float, ins) -> None:
-        self.record.unit(warp.cta, name, start, end, ins.mods[1])
-
 
 # When each operation takes effect: rule(machine, operation, warp, apply) reserves the units that it
 # needs and schedules `apply`.

@@ -11,38 +11,66 @@ from collections.abc import Callable
 
 import numpy as np
 
-from b200.chip.memory.loads_stores import space_of as memory_space
 from b200.chip.sync.mbarrier import barrier_operand
 from b200.clock import membar as fences
 from b200.clock.constants import Constants
+from b200.effects import (
+    Access,
+    AllocatesTensor,
+    Arrives,
+    ArrivesInCluster,
+    Commits,
+    CompletesBytes,
+    CopiesToTensor,
+    Effect,
+    ExpectsBytes,
+    FencesInits,
+    FencesMemory,
+    FencesProxy,
+    FreesTensor,
+    InitsMbarrier,
+    Loads,
+    MatrixLoads,
+    MatrixStores,
+    MeetsInCta,
+    Multiplies,
+    PrefetchesTensormap,
+    SetsRegisters,
+    ShiftsRows,
+    TensorLoads,
+    TensorStores,
+    Updates,
+    WaitsForPhase,
+    WaitsForTensor,
+    WaitsInCluster,
+)
 from b200.hardware import RANK_SHIFT
-from b200.program.module import TYPE_BITS, Instr, Vec
+from b200.program.module import Instr
 from b200.registry import Run, active, as_bools, find
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
+Clk = Callable[[Constants], float]
 # Instructions that one thread issues in PTX and a warp in SASS (sm_100a, nvcc 13.0: SYNCS.EXCH,
 # SYNCS.ARRIVE, UTMACCTL.PF): the clk are paid once for all lanes that name the same address.
-ONCE_A_WARP: dict[tuple[str, ...], Callable[[Constants], float]] = {
-    ("mbarrier", "init"): lambda c: c.mbarrier_init,
-    ("mbarrier", "arrive"): lambda c: c.mbarrier_arrive,
-    ("mbarrier", "arrive_drop"): lambda c: c.mbarrier_arrive,
-    ("mbarrier", "expect_tx"): lambda c: c.mbarrier_arrive,
-    ("mbarrier", "complete_tx"): lambda c: c.mbarrier_arrive,
-    ("prefetch", "tensormap"): lambda c: c.descriptor_prefetch,
+ONCE_A_WARP: dict[type[Effect], Clk] = {
+    InitsMbarrier: lambda c: c.mbarrier_init,
+    **dict.fromkeys((Arrives, ExpectsBytes, CompletesBytes), lambda c: c.mbarrier_arrive),
+    PrefetchesTensormap: lambda c: c.descriptor_prefetch,
 }
-# Instructions that only take their warp a fixed time: leading words -> clk to add. Those of one
-# thread take it for every lane: SASS has a loop of ELECT, UTCHMMA or UTCBAR, BRA.U.ANY.
-FIXED: dict[tuple[str, ...], Callable[[Constants], float]] = {
-    ("tcgen05", "mma"): lambda c: c.mma_issue,
-    ("tcgen05", "commit"): lambda c: c.mma_issue,
-    ("tcgen05", "cp"): lambda c: c.cp_issue,
-    ("tcgen05", "shift"): lambda c: c.mma_issue,
-    ("tcgen05", "dealloc"): lambda c: c.tmem_dealloc,
-    ("setmaxnreg",): lambda c: c.setmaxnreg,
-    ("barrier", "cluster", "arrive"): lambda c: c.mbarrier_arrive,
-    ("membar", "cta"): lambda c: c.fence_cta,
+# Instructions that only take their warp a fixed time: effect -> clk to add. Those of one thread
+# take it for every lane: SASS has a loop of ELECT, UTCHMMA or UTCBAR, BRA.U.ANY.
+FIXED: dict[type[Effect], Clk] = {
+    **dict.fromkeys((Multiplies, Commits, ShiftsRows), lambda c: c.mma_issue),
+    CopiesToTensor: lambda c: c.cp_issue,
+    FreesTensor: lambda c: c.tmem_dealloc,
+    SetsRegisters: lambda c: c.setmaxnreg,
+    ArrivesInCluster: lambda c: c.mbarrier_arrive,
 }
-CTA_BARRIERS = ("bar", "barrier")
+# Fences that are no fence of all memory.
+NARROW: dict[type[Effect], Clk] = {
+    FencesProxy: lambda c: c.fence_async,
+    **dict.fromkeys((FencesMemory, FencesInits), lambda c: c.fence_cta),
+}
 
 
 def wrap(ins: Instr, run, unread: bool = False) -> Run:
@@ -59,33 +87,22 @@ def wrap(ins: Instr, run, unread: bool = False) -> Run:
 
 
 def _wrap(ins: Instr, run, unread: bool):
-    name = ins.mods[0]
-    if name == "mbarrier" and ins.mods[1] in ("try_wait", "test_wait"):
-        return _mbarrier_wait(ins, run)
-    if name == "barrier" and ins.mods[1:3] == ("cluster", "wait"):
-        return _cluster_wait(ins, run)
-    if name in CTA_BARRIERS and ins.has("sync", "red") and not ins.has("cluster", "warp"):
-        return _cta_barrier(ins, run)
-    if ins.opcode.startswith("tcgen05.wait::"):
-        return _tmem_wait(ins, run)
-    if ins.mods[:2] in (("tcgen05", "ld"), ("tcgen05", "st")):
-        return _tmem_access(ins, run)
-    if name in ("ld", "ldu", "ldmatrix", "st", "stmatrix", "red", "atom") and not ins.has("async"):
-        return _memory_access(ins, run, "red" if unread and name == "atom" else name)
-    if ins.mods[:2] == ("tcgen05", "alloc"):
-        return _alloc(run)
-    if name == "mbarrier" and ins.mods[1] == "arrive" and ins.has("shared::cluster"):
+    effect = ins.effect
+    kind = type(effect)
+    if isinstance(effect, Access):
+        return _memory_access(run, effect, unread)
+    if isinstance(effect, MeetsInCta):
+        return _cta_barrier(ins, run) if effect.waits else run
+    if kind in WAITS:
+        return WAITS[kind](ins, run)
+    if isinstance(effect, Arrives) and effect.space == "shared::cluster":
         run = _over_the_cluster(ins, run)
-    for words, clk in ONCE_A_WARP.items():
-        if ins.mods[: len(words)] == words:
-            return _once_a_warp(run, clk)
-    for words, clk in FIXED.items():
-        if ins.mods[: len(words)] == words:
-            return _fixed(run, clk)
-    if name == "fence" and not fences.is_wide(ins):
-        if ins.has("proxy"):
-            return _fixed(run, lambda c: c.fence_async)
-        return _fixed(run, lambda c: c.fence_cta)
+    if kind in ONCE_A_WARP:
+        return _once_a_warp(run, ONCE_A_WARP[kind])
+    if kind in FIXED:
+        return _fixed(run, FIXED[kind])
+    if kind in NARROW and not fences.is_wide(ins):
+        return _fixed(run, NARROW[kind])
     return run
 
 
@@ -226,7 +243,7 @@ def _cluster_wait(ins, run):
     return timed
 
 
-def _alloc(run):
+def _alloc(ins: Instr, run):
     def timed(w, *args):
         run(w, *args)
         w.time += w.machine.constants.tmem_alloc
@@ -247,9 +264,9 @@ def _tmem_wait(ins, run):
 
 def _tmem_access(ins: Instr, run):
     """tcgen05.ld and st: the port of the warp's quarter moves 32 lanes of a column at a time."""
-    registers = ins.operands[0] if ins.mods[1] == "ld" else ins.operands[-1]
-    columns = len(registers.items) if isinstance(registers, Vec) else 1
-    load = ins.mods[1] == "ld"
+    effect = ins.effect
+    assert isinstance(effect, (TensorLoads, TensorStores))
+    columns, load = effect.registers, isinstance(effect, TensorLoads)
 
     def timed(w, *args):
         got = run(w, *args)
@@ -259,7 +276,8 @@ def _tmem_access(ins: Instr, run):
         start = port.serve(w.time, width)
         done = start + width + (c.tmem_ld if load else c.tmem_st)
         w.state.tmem_done = max(w.state.tmem_done, done)
-        w.machine.record_unit("tensor memory", w, start, start + width, ins)
+        end = start + width
+        w.machine.record.unit(w.cta, "tensor memory", start, end, "ld" if load else "st")
         if load:
             w.machine.record.read_tmem(w)
         return got
@@ -267,18 +285,14 @@ def _tmem_access(ins: Instr, run):
     return timed
 
 
-def _memory_access(ins: Instr, run, kind: str):
-    """Loads, stores and atomics of a warp: the addresses decide. kind: ld, st, red, ..."""
-    space = memory_space(ins)
-    if space in ("param", "const"):
+def _memory_access(run, effect: Access, unread: bool):
+    """Loads, stores, atomics of a warp: the addresses decide. unread: nobody reads the result."""
+    if effect.in_constant_bank:
         return run
-    if kind in ("ldmatrix", "stmatrix"):
-        nbytes, space = 16, "shared"
-    else:
-        nbytes = _access_bytes(ins)
-    no_allocate = ins.has("L1::no_allocate") or ins.has(
-        "cg", "cv", "volatile", "relaxed", "acquire"
-    )
+    space, nbytes = effect.space, effect.nbytes
+    if isinstance(effect, (MatrixLoads, MatrixStores)):
+        space = "shared"
+    kind = _kind(effect, unread)
 
     def timed(w, mask, *args):
         got = run(w, mask, *args)
@@ -295,7 +309,7 @@ def _memory_access(ins: Instr, run, kind: str):
             )
             addresses = addresses & WINDOW_MASK
         if where == "global":
-            w.machine.access_global(w, kind, addresses, nbytes, not no_allocate)
+            w.machine.access_global(w, kind, addresses, nbytes, effect.cached)
         elif where.startswith("shared"):
             rank = int(addresses[0]) >> RANK_SHIFT
             remote = where == "shared::cluster" and rank != w.cta.rank
@@ -307,7 +321,19 @@ def _memory_access(ins: Instr, run, kind: str):
     return timed
 
 
-def _access_bytes(ins: Instr) -> int:
-    kind = next(m for m in reversed(ins.mods) if m in TYPE_BITS)
-    count = next((int(m[1:]) for m in ins.mods if m in ("v2", "v4", "v8")), 1)
-    return count * TYPE_BITS[kind] // 8
+def _kind(effect: Access, unread: bool) -> str:
+    """What an access is to the memory system: "ld", "st", "atom" or "red"."""
+    if isinstance(effect, Updates):
+        return "atom" if effect.returns and not unread else "red"
+    return "ld" if isinstance(effect, (Loads, MatrixLoads)) else "st"
+
+
+# Waits, and what uses the ports of tensor memory: wrapper(ins, run).
+WAITS: dict[type[Effect], Callable[..., Run]] = {
+    WaitsForPhase: _mbarrier_wait,
+    WaitsInCluster: _cluster_wait,
+    WaitsForTensor: _tmem_wait,
+    TensorLoads: _tmem_access,
+    TensorStores: _tmem_access,
+    AllocatesTensor: _alloc,
+}

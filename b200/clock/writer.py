@@ -19,8 +19,9 @@ from b200.clock import costs
 from b200.clock.order import CLOCKS, Order
 from b200.clock.rates import EITHER, PIPES, Rate, rate
 from b200.clock.wait import wrap
+from b200.effects import Jumps
 from b200.program.analysis import Block, Op, is_broadcast
-from b200.program.module import TYPE_BITS, Instr, Special
+from b200.program.module import TYPE_BITS, Special
 from b200.program.writer import Writer
 
 
@@ -135,9 +136,9 @@ class TimedWriter(Writer):
         self._need(op)
         assert op.entry is not None
         in_place = is_broadcast(ins) or self.info.is_warp_index(op)
-        if op.entry.style == "pure" or in_place or self._is_parameter(ins):
-            cost = costs.pure_cost if any(map(self._varying, op.dsts)) else costs.uniform_cost
-            found = costs.stateful_cost(ins) if is_broadcast(ins) else cost(ins)
+        if op.entry.style == "pure" or in_place or costs.is_parameter(ins):
+            varies = any(map(self._varying, op.dsts))
+            found = costs.cost(ins) if varies else costs.uniform_cost(ins)
             if not costs.is_constant(ins):
                 start = max((self.ready.get(r.name, 0.0) for r in op.srcs), default=0.0)
                 self._take(found)
@@ -145,7 +146,7 @@ class TimedWriter(Writer):
                     self.ready[reg.name] = start + found.latency
             return super()._op(op)
         self._await(op)
-        self._issue(op, costs.stateful_cost(ins))
+        self._issue(op, costs.cost(ins))
         self._flush()
         unread = not any(r.name in self.read for r in op.dsts)
         super()._op(replace(op, made=wrap(ins, op.made, unread)))
@@ -154,10 +155,6 @@ class TimedWriter(Writer):
             self.known.difference_update(r.name for r in op.dsts)
             if ids:
                 self._line(f"w.loaded(({ids},))", ins)
-
-    @staticmethod
-    def _is_parameter(ins: Instr) -> bool:
-        return ins.mods[0] == "ld" and ins.has(*costs.NO_COST_LOAD)
 
     def _operand(self, operand, width):
         if isinstance(operand, Special) and operand.name in CLOCKS:
@@ -173,7 +170,8 @@ class TimedWriter(Writer):
         if last.entry is None:
             self._need(last)
             self._await(last)
-            if last.ins.mods[0] in ("bra", "brx"):
+            effect = last.ins.effect
+            if isinstance(effect, Jumps) and not effect.leaves:
                 back = any(s <= block.index for s in block.targets.values())
                 branch = rate("loop" if back else "branch")
                 self.taken["issue"] += branch.issues

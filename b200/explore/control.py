@@ -17,22 +17,47 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from b200.chip.describe import place
+from b200.chip.describe import mnemonic, place
+from b200.effects import (
+    Access,
+    AllocatesTensor,
+    Arrives,
+    ArrivesBehindCopies,
+    ArrivesInCluster,
+    Commits,
+    CompletesBytes,
+    Copies,
+    EndsAllocation,
+    ExpectsBytes,
+    FreesTensor,
+    InitsMbarrier,
+    InvalidatesMbarrier,
+    Loads,
+    MatrixLoads,
+    MatrixStores,
+    MeetsInCta,
+    ReadsMbarrierState,
+    ReadsRequest,
+    RequestsWork,
+    Stores,
+    Traps,
+    Updates,
+    WaitsForPhase,
+    WaitsInCluster,
+)
 from b200.program.analysis import EXIT, Block, Op, post_dominators, registers_of
 from b200.program.module import Addr, Instr, Special
 
-LOOKS = (("mbarrier", "test_wait"), ("mbarrier", "try_wait"))
 CLOCKS = ("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi", "smid")
-STRONG = ("volatile", "relaxed", "acquire", "mmio")
+# What others wait for, or what waits for others.
 SYNCHRONISING = (
-    *(("mbarrier", name) for name in ("init", "inval", "arrive", "arrive_drop", "expect_tx")),
-    *(("mbarrier", "complete_tx"), *LOOKS, ("cp", "async"), ("st", "async"), ("red", "async")),
-    *(("bar", name) for name in ("sync", "arrive", "red", "cta")),
-    *(("barrier",), ("clusterlaunchcontrol", "try_cancel")),
-    *(("tcgen05", name) for name in ("alloc", "dealloc", "relinquish_alloc_permit", "commit")),
+    *(InitsMbarrier, InvalidatesMbarrier, Arrives, ExpectsBytes, CompletesBytes, WaitsForPhase),
+    *(ArrivesBehindCopies, RequestsWork, Commits, MeetsInCta, ArrivesInCluster, WaitsInCluster),
+    *(AllocatesTensor, FreesTensor, EndsAllocation),
 )
-SPACES = ("shared", "global", "local")
-NO_DATA = ("prefetch", "commit_group", "wait_group", "wait_all")  # of cp.async: signal nothing
+READS = (Loads, MatrixLoads)
+# What an instruction gives may be another value in another order.
+ANSWERS = (WaitsForPhase, Updates, ReadsMbarrierState, ReadsRequest)
 
 
 def unknown(blocks: list[Block], ran: list[int], racy: bool) -> list[str]:
@@ -94,8 +119,8 @@ class Control:
                     cause = self.instructions[number]
                     what = "goes on by" if op.entry is None else "synchronises by"
                     found[
-                        f"{place(op.ins)}: {_name(op.ins)} {what} a value that another order may "
-                        f"change: of {_name(cause)} at {place(cause)}"
+                        f"{place(op.ins)}: {mnemonic(op.ins)} {what} a value that another order "
+                        f"may change: of {mnemonic(cause)} at {place(cause)}"
                     ] = None
         return list(found)
 
@@ -152,8 +177,8 @@ class Control:
         if self._source(ins):
             self.instructions[id(ins)] = ins
             causes |= {id(ins)}
-        if ins.mods[0] in ("ld", "ldu", "ldmatrix"):
-            causes = causes.union(*(self.memory.get(s, NONE) for s in _spaces(ins)))
+        if isinstance(ins.effect, READS):
+            causes = causes.union(*(self.memory.get(s, NONE) for s in _spaces(ins.effect)))
         causes = causes.union(*(known.get(r.name, NONE) for r in op.srcs))
         deciding = [r.name for r in op.srcs] if op.entry is None else _deciding(op)
         self.decides[id(ins)] = NONE.union(*(known.get(name, NONE) for name in deciding))
@@ -162,18 +187,16 @@ class Control:
                 known[register.name] = causes
             elif ins.pred is None:
                 known.pop(register.name, None)
-        if causes and ins.mods[0] in ("st", "stmatrix"):
-            for space in _spaces(ins):
+        if causes and isinstance(ins.effect, (Stores, MatrixStores)):
+            for space in _spaces(ins.effect):
                 self.memory[space] = self.memory.get(space, NONE) | self._at(None, causes)
 
     def _source(self, ins: Instr) -> bool:
-        mods = ins.mods
-        if mods[:2] in LOOKS or mods[0] == "atom" or mods[:2] == ("mbarrier", "pending_count"):
+        effect = ins.effect
+        if isinstance(effect, ANSWERS):
             return True
-        if mods[:2] == ("clusterlaunchcontrol", "query_cancel"):
-            return True
-        if mods[0] in ("ld", "ldu"):
-            return ins.has(*STRONG) or self.racy and not ins.has("param", "const", "local")
+        if isinstance(effect, Loads):
+            return effect.strong or self.racy and not effect.private
         return any(
             isinstance(operand, Special) and operand.name in CLOCKS for operand in ins.operands
         )
@@ -209,7 +232,7 @@ class Control:
         if block.index in self.guards:
             return True
         inside = self._inside(region)
-        looks = [ins for c in causes if (ins := self.instructions[c]).mods[:2] in LOOKS]
+        looks = [ins for c in causes if _looks(ins := self.instructions[c])]
         if not inside:
             return not looks  # a look that is not repeated goes on either way
         repeated = len(causes) == len(looks) == 1 and all(ins is looks[0] for ins in inside)
@@ -233,14 +256,14 @@ class Control:
         causes = self.decide(block.index)
         if not causes or self.meets[block.index] == EXIT:
             return None
-        if any(self.instructions[c].mods[:2] not in LOOKS for c in causes):
+        if not all(_looks(self.instructions[c]) for c in causes):
             return None
         region = self.regions[block.index]
         waits = {id(ins): ins for ins in self._inside(region)}
         if len(waits) != 1 or causes & waits.keys():
             return None
         (wait,) = waits.values()
-        if wait.mods[:2] not in LOOKS or block.index in region:
+        if not _looks(wait) or block.index in region:
             return None
         loops = [i for i in region if len(set(self.blocks[i].successors)) > 1]
         if len(loops) != 1 or self.decide(loops[0]) != {id(wait)}:
@@ -267,35 +290,34 @@ def _instructions(causes: Causes) -> Causes:
     return NONE | {cause for cause in causes if cause >= 0}
 
 
+def _looks(ins: Instr) -> bool:
+    """Whether an instruction is a test_wait or try_wait."""
+    return isinstance(ins.effect, WaitsForPhase)
+
+
 def _traps(block: Block) -> bool:
     last = block.ops[-1].ins
-    return last.mods[0] == "trap" and last.pred is None
+    return isinstance(last.effect, Traps) and last.pred is None
 
 
-def _spaces(ins: Instr) -> tuple[str, ...]:
+def _spaces(effect: Access) -> tuple[str, ...]:
     """The state spaces that a load or store may access."""
-    named = [s for s in SPACES if any(mod.split("::")[0] == s for mod in ins.mods)]
-    return tuple(named) or ("shared", "global")
+    return ("shared", "global") if effect.space == "generic" else (effect.space.split("::")[0],)
 
 
 def _synchronises(ins: Instr) -> bool:
-    if ins.mods[:2] == ("cp", "async"):
-        return not ins.has(*NO_DATA) and ins.has(
-            "mbarrier", "mbarrier::complete_tx::bytes", "multicast::cluster"
-        )
-    return any(ins.mods[: len(words)] == words for words in SYNCHRONISING)
+    effect = ins.effect
+    if isinstance(effect, Copies):
+        return effect.signals == "mbarrier"
+    return isinstance(effect, SYNCHRONISING)
 
 
 def _deciding(op: Op) -> Iterator[str]:
     """Registers that decide whether, where and how much an instruction synchronises."""
     if op.ins.pred is not None:
         yield op.ins.pred.name
-    copies = op.ins.mods[0] in ("cp", "st", "red")
+    copies = isinstance(op.ins.effect, (Copies, Stores, Updates))
     for operand in op.ins.operands[len(op.dsts) and 1 :]:
         if not copies or isinstance(operand, Addr):
             for register in registers_of(operand):
                 yield register.name
-
-
-def _name(ins: Instr) -> str:
-    return ".".join(ins.mods[:2]) if ins.mods[0] in ("mbarrier", "barrier", "cp") else ins.mods[0]

@@ -12,6 +12,23 @@ from b200.checker.naming import line
 from b200.chip.memory.addressing import resolver, space_of
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import MBarrier, barrier_operand
+from b200.effects import (
+    AllocatesTensor,
+    Arrives,
+    ArrivesBehindCopies,
+    ArrivesInCluster,
+    CompletesBytes,
+    Effect,
+    EndsAllocation,
+    ExpectsBytes,
+    FreesTensor,
+    InitsMbarrier,
+    InvalidatesMbarrier,
+    MeetsInCta,
+    SetsRegisters,
+    WaitsForPhase,
+    WaitsInCluster,
+)
 from b200.explore import trace as kinds
 from b200.explore.control import peeks
 from b200.explore.trace import Place
@@ -33,15 +50,20 @@ class RecordingWriter(CheckedWriter):
 
     def _op(self, op):
         if op.entry is not None and op.made is not None and id(op.ins) in self.looks:
-            op = replace(op, made=_look(op.ins, op.made))
+            op = replace(op, made=_look(op.ins, _as_look(op.ins), op.made))
         elif op.entry is not None and op.made is not None and id(op.ins) in self.peeks:
             looks = frozenset(self.peeks[id(op.ins)])
-            op = replace(op, made=_wait(op.ins, op.made, looks))
+            op = replace(op, made=_wait(op.ins, _as_look(op.ins), op.made, looks))
         elif op.entry is not None and op.made is not None:
-            make = next((m for words, m in RECORDED if op.ins.mods[: len(words)] == words), None)
-            if make is not None:
-                op = replace(op, made=make(op.ins, op.made))
+            effect = op.ins.effect
+            if (make := RECORDED.get(type(effect))) is not None:
+                op = replace(op, made=make(op.ins, effect, op.made))
         super()._op(op)
+
+
+def _as_look(ins: Instr) -> WaitsForPhase:
+    assert isinstance(ins.effect, WaitsForPhase)
+    return ins.effect
 
 
 # --- mbarriers ------------------------------------------------------------------------------------
@@ -51,7 +73,7 @@ def _place(mbarrier: MBarrier) -> Place:
     return Place("mbarrier", mbarrier.cta.rank, mbarrier.offset)
 
 
-def _init(ins: Instr, run):
+def _init(ins: Instr, effect: InitsMbarrier, run):
     find = barrier_operand(ins)
 
     def recorded(w, lane, address, count):
@@ -63,7 +85,7 @@ def _init(ins: Instr, run):
     return recorded
 
 
-def _inval(ins: Instr, run):
+def _inval(ins: Instr, effect: InvalidatesMbarrier, run):
     find = barrier_operand(ins)
 
     def recorded(w, lane, address):
@@ -74,10 +96,9 @@ def _inval(ins: Instr, run):
     return recorded
 
 
-def _arrive(ins: Instr, run):
-    find = barrier_operand(ins)
-    with_bytes = ins.has("expect_tx")
-    what = {"drop": ins.mods[1] == "arrive_drop"}
+def _arrive(ins: Instr, effect: Arrives, run):
+    find, with_bytes = barrier_operand(ins), effect.expects
+    what = {"drop": effect.drops}
 
     def recorded(w, lane, address, count=1):
         place = _place(find(w, address))
@@ -99,7 +120,7 @@ def _arrive(ins: Instr, run):
 def _bytes(kind: str):
     """Record expect_tx and complete_tx."""
 
-    def make(ins: Instr, run):
+    def make(ins: Instr, effect: Effect, run):
         find = barrier_operand(ins)
 
         def recorded(w, lane, address, nbytes):
@@ -112,12 +133,12 @@ def _bytes(kind: str):
     return make
 
 
-def _copies_arrive(ins: Instr, run):
+def _copies_arrive(ins: Instr, effect: ArrivesBehindCopies, run):
     """Record cp.async.mbarrier.arrive. Its arrival itself is an asynchronous operation."""
     find = barrier_operand(ins)
 
     def recorded(w, lane, address):
-        if not ins.has("noinc"):
+        if not effect.counted:
             place = _place(find(w, address))
             w.machine.recorder.step(w.state, w.mask, kinds.EXPECT_ARRIVAL, place, ins, count=1)
         run(w, lane, address)
@@ -125,13 +146,12 @@ def _copies_arrive(ins: Instr, run):
     return recorded
 
 
-def _look(ins: Instr, run):
+def _look(ins: Instr, effect: WaitsForPhase, run):
     """Record a look (test_wait or try_wait) that leaves out the wait after it if the phase is over.
     The kernel is told that the phase is not over, so that it executes the wait and the wait is
     recorded. The wait then passes if the look has found the phase over.
     """
-    find = barrier_operand(ins)
-    shift = 63 if not ins.has("parity") else 0
+    find, shift = barrier_operand(ins), effect.shift
 
     def recorded(w, mask, address, phase, hint=None):
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
@@ -146,13 +166,11 @@ def _look(ins: Instr, run):
     return recorded
 
 
-def _wait(ins: Instr, run, looks: frozenset[int] = frozenset()):
+def _wait(ins: Instr, effect: WaitsForPhase, run, looks: frozenset[int] = frozenset()):
     """Record a wait. looks: id() of the looks that leave the wait out if they find
     the phase over.
     """
-    find = barrier_operand(ins)
-    token = not ins.has("parity")
-    shift = 63 if token else 0
+    find, shift, token = barrier_operand(ins), effect.shift, effect.by_token
 
     def one(w, mask, address, phase, hint):
         """All lanes wait for one phase."""
@@ -203,10 +221,9 @@ def _operand(x, mask: int) -> int:
     return x if isinstance(x, int) else int(lanes(x, x.dtype)[active(mask)[0]])
 
 
-def _named(ins: Instr, run):
+def _named(ins: Instr, effect: MeetsInCta, run):
     """Record bar.sync, bar.red and bar.arrive."""
-    waits = not ins.has("arrive")
-    counted = not ins.has("red") or len(ins.operands) == 4
+    waits, counted = effect.waits, effect.counted
 
     def recorded(w, mask, number, *rest):
         recorder = w.machine.recorder
@@ -227,7 +244,7 @@ def _named(ins: Instr, run):
     return recorded
 
 
-def _cluster_arrive(ins: Instr, run):
+def _cluster_arrive(ins: Instr, effect: ArrivesInCluster, run):
     place = Place("cluster")
 
     def recorded(w, mask):
@@ -239,7 +256,7 @@ def _cluster_arrive(ins: Instr, run):
     return recorded
 
 
-def _cluster_wait(ins: Instr, run):
+def _cluster_wait(ins: Instr, effect: WaitsInCluster, run):
     place = Place("cluster")
 
     def recorded(w, mask):
@@ -260,8 +277,8 @@ def _pool(cta: CTA) -> Place:
     return Place("tmem", cta.rank & ~1)
 
 
-def _alloc(ins: Instr, run):
-    pair = ins.has("cta_group::2")
+def _alloc(ins: Instr, effect: AllocatesTensor, run):
+    pair = effect.pair
     locate = resolver(space_of(ins))
 
     def recorded(w, mask, address, columns):
@@ -277,7 +294,7 @@ def _alloc(ins: Instr, run):
     return recorded
 
 
-def _dealloc(ins: Instr, run):
+def _dealloc(ins: Instr, effect: FreesTensor, run):
     def recorded(w, mask, taddr, columns):
         run(w, mask, taddr, columns)
         recorder = w.machine.recorder
@@ -293,7 +310,7 @@ def _dealloc(ins: Instr, run):
     return recorded
 
 
-def _relinquish(ins: Instr, run):
+def _relinquish(ins: Instr, effect: EndsAllocation, run):
     def recorded(w, mask):
         run(w, mask)
         place = _pool(w.cta)
@@ -305,7 +322,7 @@ def _relinquish(ins: Instr, run):
 # --- registers ------------------------------------------------------------------------------------
 
 
-def _registers(ins: Instr, run):
+def _registers(ins: Instr, effect: SetsRegisters, run):
     """Record setmaxnreg when it is carried out."""
 
     def recorded(w, mask, n):
@@ -321,29 +338,20 @@ def _registers(ins: Instr, run):
     return recorded
 
 
-# Leading words -> recorder(ins, run).
-RECORDED: tuple[tuple[tuple[str, ...], Callable], ...] = (
-    (("mbarrier", "init"), _init),
-    (("mbarrier", "inval"), _inval),
-    (("mbarrier", "arrive"), _arrive),
-    (("mbarrier", "arrive_drop"), _arrive),
-    (("mbarrier", "expect_tx"), _bytes(kinds.EXPECT)),
-    (("mbarrier", "complete_tx"), _bytes(kinds.COMPLETE)),
-    (("mbarrier", "try_wait"), _wait),
-    (("mbarrier", "test_wait"), _wait),
-    (("cp", "async", "mbarrier"), _copies_arrive),
-    (("barrier", "cluster", "arrive"), _cluster_arrive),
-    (("barrier", "cluster", "wait"), _cluster_wait),
-    (("bar", "sync"), _named),
-    (("bar", "arrive"), _named),
-    (("bar", "red"), _named),
-    (("bar", "cta"), _named),
-    (("barrier", "sync"), _named),
-    (("barrier", "arrive"), _named),
-    (("barrier", "red"), _named),
-    (("barrier", "cta"), _named),
-    (("tcgen05", "alloc"), _alloc),
-    (("tcgen05", "dealloc"), _dealloc),
-    (("tcgen05", "relinquish_alloc_permit"), _relinquish),
-    (("setmaxnreg",), _registers),
-)
+# Class of an effect -> recorder(ins, effect, run).
+RECORDED: dict[type[Effect], Callable] = {
+    InitsMbarrier: _init,
+    InvalidatesMbarrier: _inval,
+    Arrives: _arrive,
+    ExpectsBytes: _bytes(kinds.EXPECT),
+    CompletesBytes: _bytes(kinds.COMPLETE),
+    WaitsForPhase: _wait,
+    ArrivesBehindCopies: _copies_arrive,
+    ArrivesInCluster: _cluster_arrive,
+    WaitsInCluster: _cluster_wait,
+    MeetsInCta: _named,
+    AllocatesTensor: _alloc,
+    FreesTensor: _dealloc,
+    EndsAllocation: _relinquish,
+    SetsRegisters: _registers,
+}

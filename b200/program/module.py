@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+from b200.effects import Effect
+from b200.registry import effect_of
 
 TYPE_BITS = {
     **dict.fromkeys(("b8", "u8", "s8"), 8),
@@ -114,6 +118,11 @@ class Instr:
     def has(self, *mods: str) -> bool:
         """Whether the opcode has at least one of the modifiers."""
         return any(m in self.mods for m in mods)
+
+    @cached_property
+    def effect(self) -> Effect:
+        """What it does to the world (effects.py)."""
+        return effect_of(self)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from b200.chip.alu import pipes
 from b200.chip.alu.build import Modifiers, build, typed
 from b200.chip.alu.float_arithmetic import finished, rounded
 from b200.chip.alu.rounding import FLOATS, MODES, encode, lift, scalar_kind
@@ -57,7 +58,7 @@ def _div_approx(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(large, a * np.copysign(0.0, b), a / b)
 
 
-@pure("rcp", "sqrt")
+@pure("rcp", "sqrt", states=pipes.special)
 def rcp_sqrt(ins: Instr) -> Pure:
     """rcp, sqrt .{rn,rz,rm,rp,approx}.{f32,f64}: 9.7.3.13-9.7.3.15."""
     mods = Modifiers(ins)
@@ -85,7 +86,7 @@ def _upper_word(op: str):
     return finished(run, form, True)
 
 
-@pure("rsqrt", "sin", "cos", "lg2", "ex2", "tanh")
+@pure("rsqrt", "sin", "cos", "lg2", "ex2", "tanh", states=pipes.special)
 def approximate(ins: Instr) -> Pure:
     """rsqrt, sin, cos, lg2, ex2, tanh .approx{.ftz}: 9.7.3.16-9.7.3.21, 9.7.4.10, 9.7.4.11."""
     mods = Modifiers(ins)

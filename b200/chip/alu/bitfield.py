@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from b200.chip.alu import pipes
 from b200.chip.alu.build import SIGNED, Modifiers, build, export, is_signed, ones, width
 from b200.program.module import Instr
 from b200.registry import DTYPES, Pure, pure
@@ -18,7 +19,7 @@ def bit_length(x: np.ndarray) -> np.ndarray:
     return np.frexp(x.astype(np.float64))[1].astype(np.uint32)
 
 
-@pure("popc")
+@pure("popc", states=pipes.INTEGER)
 def popc(ins: Instr) -> Pure:
     """popc.b32, popc.b64: number of one bits, a u32."""
     mods = Modifiers(ins)
@@ -28,7 +29,7 @@ def popc(ins: Instr) -> Pure:
     return build((kind,), ("u32",), expr="({0}).bit_count()", vexpr=vexpr)
 
 
-@pure("clz")
+@pure("clz", states=pipes.INTEGER)
 def clz(ins: Instr) -> Pure:
     """clz.b32, clz.b64: number of leading zeros, a u32."""
     mods = Modifiers(ins)
@@ -38,7 +39,7 @@ def clz(ins: Instr) -> Pure:
     return build((kind,), ("u32",), expr=expr, vexpr=vexpr)
 
 
-@pure("bfind")
+@pure("bfind", states=pipes.INTEGER)
 def bfind(ins: Instr) -> Pure:
     """bfind{.shiftamt}: position of the highest bit that is not the sign; all ones if none."""
     mods = Modifiers(ins)
@@ -65,7 +66,7 @@ def bfind(ins: Instr) -> Pure:
     return build((kind,), ("u32",), scalar=scalar, vector=vector)
 
 
-@pure("fns")
+@pure("fns", states=pipes.INTEGER)
 def fns(ins: Instr) -> Pure:
     """fns.b32 d, mask, base, offset: place of the offset-th set bit from base up (down if < 0)."""
     mods = Modifiers(ins)
@@ -92,7 +93,7 @@ def reverse_bits(x: np.ndarray) -> np.ndarray:
     return np.packbits(bits).view(x.dtype.newbyteorder(">")).astype(x.dtype)
 
 
-@pure("brev")
+@pure("brev", states=pipes.INTEGER)
 def brev(ins: Instr) -> Pure:
     """brev.b32, brev.b64: bit reversal."""
     mods = Modifiers(ins)
@@ -103,7 +104,7 @@ def brev(ins: Instr) -> Pure:
     return build((kind,), (kind,), scalar=scalar, vexpr="reverse_bits({0})")
 
 
-@pure("bfe")
+@pure("bfe", states=pipes.EITHER)
 def bfe(ins: Instr) -> Pure:
     """bfe: the field of c & 255 bits from bit b & 255 on, extended by its sign for signed types."""
     mods = Modifiers(ins)
@@ -141,7 +142,7 @@ def bfe(ins: Instr) -> Pure:
     return build((kind, "u32", "u32"), (kind,), scalar=scalar, vector=vector)
 
 
-@pure("bfi")
+@pure("bfi", states=pipes.EITHER)
 def bfi(ins: Instr) -> Pure:
     """bfi f, a, b, c, d: b with d & 255 bits from bit c & 255 on replaced by the low bits of a."""
     mods = Modifiers(ins)
@@ -162,7 +163,7 @@ def bfi(ins: Instr) -> Pure:
     return build((kind, kind, "u32", "u32"), (kind,), scalar=scalar, vector=vector)
 
 
-@pure("bmsk")
+@pure("bmsk", states=pipes.INTEGER)
 def bmsk(ins: Instr) -> Pure:
     """bmsk.{clamp,wrap}.b32 d, a, b: a mask of b bits from bit a on."""
     mods = Modifiers(ins)
@@ -178,7 +179,7 @@ def bmsk(ins: Instr) -> Pure:
     return build(("b32", "b32"), ("b32",), scalar=scalar)
 
 
-@pure("szext")
+@pure("szext", states=pipes.INTEGER)
 def szext(ins: Instr) -> Pure:
     """szext.{clamp,wrap}.{u32,s32} d, a, b: the low b bits of a, sign- or zero-extended."""
     mods = Modifiers(ins)

@@ -10,6 +10,7 @@ from functools import cache, partial
 
 import numpy as np
 
+from b200.chip.alu import pipes
 from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import (
@@ -180,7 +181,8 @@ def typed(family: str, *mnemonics: str) -> Callable[[Factory], Factory]:
         for mnemonic in mnemonics:
             if mnemonic not in _FAMILIES:
                 _FAMILIES[mnemonic] = {}
-                pure(mnemonic)(partial(_by_type, mnemonic))
+                states = pipes.division if mnemonic in ("div", "rem") else pipes.arithmetic
+                pure(mnemonic, states=states)(partial(_by_type, mnemonic))
             _FAMILIES[mnemonic][family] = factory
         return factory
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from b200.chip.alu import pipes
 from b200.chip.alu.build import INTEGERS, Modifiers, build, compiled, is_signed, width
 from b200.chip.alu.rounding import FLOATS, flush, scalar_kind
 from b200.program.module import Instr
@@ -97,7 +98,7 @@ def _join(combine: str):
     return {"and": lambda p, c: p & c, "or": lambda p, c: p | c, "xor": lambda p, c: p ^ c}[combine]
 
 
-@pure("setp")
+@pure("setp", states=pipes.comparison)
 def setp(ins: Instr) -> Pure:
     """setp.cmp{.and,.or,.xor}{.ftz}.type p{|q}, a, b{, c}: p = cmp op c, q = !cmp op c."""
     mods = Modifiers(ins)
@@ -147,7 +148,7 @@ TRUE = {"u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "u16": 0xFFFF, "s16": 0xFFFF, "f32
 TRUE |= {"f16": 0x3C00, "bf16": 0x3F80, "f16x2": 0x3C00, "bf16x2": 0x3F80}
 
 
-@pure("set")
+@pure("set", states=pipes.other)
 def set_(ins: Instr) -> Pure:
     """set.cmp{.and,.or,.xor}{.ftz}.dtype.stype d, a, b{, c}: all ones or 1.0 where true, else 0."""
     mods = Modifiers(ins)

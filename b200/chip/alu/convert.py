@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from b200.chip.alu import pipes
 from b200.chip.alu.build import SIGNED, Modifiers, build, is_signed, ones, width
 from b200.chip.alu.convert_packed import SMALL_TYPES, convert_packed
 from b200.chip.alu.rounding import (
@@ -22,6 +23,7 @@ from b200.chip.alu.rounding import (
     saturate,
     sum_error,
 )
+from b200.effects import LooksAtLanes
 from b200.hardware import RANK_SHIFT
 from b200.program.module import Instr
 from b200.registry import DTYPES, FULL, Narrowing, Pure, Run, as_mask, pure, warp
@@ -31,7 +33,7 @@ INTEGER_TYPES = tuple(t + n for t in "us" for n in ("8", "16", "32", "64"))
 TO_INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
-@pure("cvt")
+@pure("cvt", states=pipes.conversion)
 def cvt(ins: Instr) -> Pure:
     """cvt{.rounding}{.ftz}{.sat}{.satfinite}{.relu}.dtype.atype d, a."""
     mods = Modifiers(ins)
@@ -232,7 +234,7 @@ WINDOWS = {
 ADDRESS_MASK = (1 << 56) - 1
 
 
-@pure("cvta")
+@pure("cvta", states=pipes.move)
 def cvta(ins: Instr) -> Pure:
     """cvta{.to}.space.u64: to and from generic addresses (spaces.py).
 
@@ -251,7 +253,7 @@ def cvta(ins: Instr) -> Pure:
     return build(("u64",), ("u64",), expr=source, vexpr=source)
 
 
-@pure("isspacep")
+@pure("isspacep", states=pipes.INTEGER)
 def isspacep(ins: Instr) -> Pure:
     """isspacep.space p, a: whether a generic address lies in the window of a space."""
     mods = Modifiers(ins)
@@ -262,7 +264,13 @@ def isspacep(ins: Instr) -> Pure:
     return build(("u64",), ("pred",), expr=expr, vexpr=vexpr)
 
 
-@warp("isspacep.shared", "isspacep.shared::cta", out=1, uniform="args")
+@warp(
+    "isspacep.shared",
+    "isspacep.shared::cta",
+    states=LooksAtLanes(),
+    out=1,
+    uniform="args",
+)
 def isspacep_cta(ins: Instr) -> Run:
     """isspacep for the executing CTA's own shared memory: the address names no CTA or this one."""
     Modifiers(ins, 2).done()

@@ -10,6 +10,7 @@ import functools
 import numpy as np
 
 from b200 import formats
+from b200.chip.alu import pipes
 from b200.chip.alu.build import Modifiers, build, is_signed, ones
 from b200.chip.alu.rounding import FLOATS, canonical, encode, rectify
 from b200.program.module import Instr
@@ -191,7 +192,7 @@ def _unpacked(small: str, target: str, relu: bool) -> np.ndarray:
     return (rectify(r, form) if relu else r).view(np.uint32)
 
 
-@pure("cvt.pack")
+@pure("cvt.pack", states=pipes.conversion)
 def cvt_pack(ins: Instr) -> Pure:
     """cvt.pack.sat.dtype.s32{.b32} d, a, b{, c}: saturated a above b, and c above both."""
     mods = Modifiers(ins, 2)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from b200.chip.alu import pipes
 from b200.chip.alu.build import Modifiers, build, typed
 from b200.chip.alu.exact64 import directed64
 from b200.chip.alu.rounding import (
@@ -208,7 +209,7 @@ def min_max(ins: Instr) -> Pure:
     return build((kind,) * count, (kind,), vector=lift(kind, finished(run, form, ftz)))
 
 
-@pure("copysign")
+@pure("copysign", states=pipes.other)
 def copysign(ins: Instr) -> Pure:
     """copysign.{f32,f64} d, a, b: the magnitude of b with the sign of a (9.7.3.2)."""
     mods = Modifiers(ins)
@@ -229,7 +230,7 @@ CLASSES = {
 }
 
 
-@pure("testp")
+@pure("testp", states=pipes.other)
 def testp(ins: Instr) -> Pure:
     """testp.class.{f32,f64}: 9.7.3.1; zero counts as normal."""
     mods = Modifiers(ins)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from b200.chip.alu import pipes
 from b200.chip.alu.build import (
     INTEGERS,
     SIGNED,
@@ -173,7 +174,7 @@ def mad(ins: Instr) -> Pure:
     return build((kind,) * 3, (kind,), expr=expr, vector=lambda a, b, c: hi(a, b) + c)
 
 
-@pure("mul24", "mad24")
+@pure("mul24", "mad24", states=pipes.INTEGER)
 def mul24(ins: Instr) -> Pure:
     """mul24, mad24{.hi{.sat},.lo}: bits 31..0 or 47..16 of a 24-bit product (9.7.1.5, 9.7.1.6)."""
     mods = Modifiers(ins)
@@ -197,7 +198,7 @@ def mul24(ins: Instr) -> Pure:
     return build((kind,) * (3 if add else 2), (kind,), scalar=scalar)
 
 
-@pure("sad")
+@pure("sad", states=pipes.INTEGER)
 def sad(ins: Instr) -> Pure:
     """sad: c + |a - b| (9.7.1.7)."""
     mods = Modifiers(ins)
@@ -281,7 +282,7 @@ def min_max(ins: Instr) -> Pure:
     return build((kind,) * 2, (kind,), expr=f"({expr} & {mask})", vexpr=f"{vexpr}.view(np.uint{n})")
 
 
-@pure("add.cc", "addc", "sub.cc", "subc", "mad.lo.cc", "mad.hi.cc", "madc")
+@pure("add.cc", "addc", "sub.cc", "subc", "mad.lo.cc", "mad.hi.cc", "madc", states=pipes.carrying)
 def extended(ins: Instr) -> Pure:
     """add, sub, mad with carry-in (addc, subc, madc) and carry-out (.cc): 9.7.2.
 
@@ -333,7 +334,7 @@ def extended(ins: Instr) -> Pure:
     return build(sources, (kind,) + ("pred",) * out_carry, scalar=scalar, vector=vector)
 
 
-@pure("dp4a", "dp2a")
+@pure("dp4a", "dp2a", states=pipes.INTEGER)
 def dot(ins: Instr) -> Pure:
     """dp4a.atype.btype, dp2a.{lo,hi}.atype.btype: dot products of bytes (9.7.1.23, 9.7.1.24)."""
     mods = Modifiers(ins)

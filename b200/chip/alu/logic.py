@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from b200.chip.alu import pipes
 from b200.chip.alu.build import (
     Modifiers,
     build,
@@ -21,7 +22,7 @@ BITS = ("b16", "b32", "b64")
 OPERATORS = {"and": "&", "or": "|", "xor": "^"}
 
 
-@pure("and", "or", "xor")
+@pure("and", "or", "xor", states=pipes.logic)
 def binary(ins: Instr) -> Pure:
     """and, or, xor on bits and predicates: 9.7.8.1-9.7.8.3."""
     mods = Modifiers(ins)
@@ -33,7 +34,7 @@ def binary(ins: Instr) -> Pure:
     return build((kind, kind), (kind,), expr=source, vexpr=source)
 
 
-@pure("not")
+@pure("not", states=pipes.inversion)
 def invert(ins: Instr) -> Pure:
     """not: 9.7.8.4."""
     mods = Modifiers(ins)
@@ -44,7 +45,7 @@ def invert(ins: Instr) -> Pure:
     return build((kind,), (kind,), expr=f"({{0}} ^ {ones(width(kind)):#x})", vexpr="~{0}")
 
 
-@pure("cnot")
+@pure("cnot", states=pipes.INTEGER)
 def cnot(ins: Instr) -> Pure:
     """cnot: 1 if the operand is 0, else 0 (9.7.8.5)."""
     mods = Modifiers(ins)
@@ -77,7 +78,7 @@ def _lut_source(table: int, names: list[str]) -> str:
     return terms[0] if len(terms) == 1 else f"({terms[0]} | {terms[1]})"
 
 
-@pure("lop3")
+@pure("lop3", states=pipes.EITHER)
 def lop3(ins: Instr) -> Pure:
     """lop3{.or,.and}.b32 d{|p}, a, b, c, immLut{, q}: any function of three bits (9.7.8.6).
 
@@ -122,7 +123,7 @@ def _lop3_predicate(source: str, combine: str, kinds: tuple[str, ...]) -> Pure:
     return build((*kinds, "pred"), ("b32", "pred"), scalar=scalar, vector=vector)
 
 
-@pure("shl", "shr")
+@pure("shl", "shr", states=pipes.logic)
 def shift(ins: Instr) -> Pure:
     """shl, shr by a u32 amount; one beyond the width shifts all out (9.7.8.8, 9.7.8.9)."""
     mods = Modifiers(ins)
@@ -161,7 +162,7 @@ def _long_shift_source(left: bool, signed: bool, n: int) -> str:
     return f"np.{function}({{0}}, {{1}}, dtype=np.uint{word})" + (cast if n == 16 else "")
 
 
-@pure("shf")
+@pure("shf", states=pipes.EITHER)
 def funnel(ins: Instr) -> Pure:
     """shf.{l,r}.{wrap,clamp}.b32 d, a, b, c: half of {b, a}, 64 bits, shifted (9.7.8.7)."""
     mods = Modifiers(ins)
@@ -200,7 +201,7 @@ def _permute_selectors(mode: str, c: int) -> list[int]:
     return [2 * (s & 1) + (i & 1) for i in range(4)]  # rc16
 
 
-@pure("prmt")
+@pure("prmt", states=pipes.EITHER)
 def prmt(ins: Instr) -> Pure:
     """prmt.b32{.f4e,.b4e,.rc8,.ecl,.ecr,.rc16} d, a, b, c: bytes picked from {b, a}."""
     mods = Modifiers(ins)
@@ -232,7 +233,7 @@ def prmt(ins: Instr) -> Pure:
     return build(("b32", "b32", "b32"), ("b32",), scalar=scalar, vector=vector)
 
 
-@pure("selp")
+@pure("selp", states=pipes.selection)
 def selp(ins: Instr) -> Pure:
     """selp d, a, b, p: a where p, else b (9.7.6.3)."""
     mods = Modifiers(ins)
@@ -244,7 +245,7 @@ def selp(ins: Instr) -> Pure:
     return build((kind, kind, "pred"), (kind,), expr="({0} if {2} else {1})", vexpr=vexpr)
 
 
-@pure("slct")
+@pure("slct", states=pipes.other)
 def slct(ins: Instr) -> Pure:
     """slct{.ftz}.dtype.{s32,f32} d, a, b, c: a where c >= 0, else b; NaN is not (9.7.6.4)."""
     mods = Modifiers(ins)
@@ -271,7 +272,7 @@ def slct(ins: Instr) -> Pure:
 # --- mov ------------------------------------------------------------------------------------------
 
 
-@pure("mov")
+@pure("mov", states=pipes.move)
 def mov(ins: Instr) -> Pure:
     """mov; packs and unpacks vectors, first element lowest (PTX ISA 9.7.9.2, 9.7.9.3)."""
     mods = Modifiers(ins)

@@ -11,6 +11,7 @@ import numpy as np
 
 from b200.chip.alu.build import Modifiers
 from b200.chip.alu.rounding import FLOATS, is_nan, order_key
+from b200.effects import Elects, Exchanges, LooksAtLanes, MeetsInWarp, Sleeps
 from b200.errors import Fault
 from b200.program.module import Imm, Instr
 from b200.registry import FULL, Run, active, as_bools, as_mask, lanes, lanes_text, warp
@@ -144,7 +145,7 @@ def _shuffle_sources(mode: str, b, c) -> tuple[np.ndarray, np.ndarray]:
     return np.where(valid, source, LANE), valid
 
 
-@warp("shfl.sync", out=1)
+@warp("shfl.sync", states=Exchanges(pipe="shuffle"), out=1)
 def shfl(ins: Instr) -> Run:
     """shfl.sync.{up,down,bfly,idx}.b32 d{|p}, a, b, c, membermask.
 
@@ -167,7 +168,7 @@ def shfl(ins: Instr) -> Run:
     return run
 
 
-@warp("vote.sync", out=1, uniform="group")
+@warp("vote.sync", states=Exchanges(pipe="vote"), out=1, uniform="group")
 def vote(ins: Instr) -> Run:
     """vote.sync.{all,any,uni}.pred, vote.sync.ballot.b32 d, {!}p, membermask."""
     mods = Modifiers(ins, 2)
@@ -186,7 +187,7 @@ def vote(ins: Instr) -> Run:
     return in_groups(one, 0 if kind == "pred" else None)
 
 
-@warp("match.any.sync", "match.all.sync", out=1)
+@warp("match.any.sync", "match.all.sync", states=Exchanges(pipe="shuffle"), out=1)
 def match(ins: Instr) -> Run:
     """match.any.sync d, a: lanes of the same value; match.all.sync d{|p}, a: all or none."""
     mods = Modifiers(ins, 3)
@@ -216,7 +217,7 @@ REDUCTIONS = {
 }
 
 
-@warp("redux.sync", out=1, uniform="group")
+@warp("redux.sync", states=Exchanges(pipe="shuffle"), out=1, uniform="group")
 def redux(ins: Instr) -> Run:
     """redux.sync.op.{u32,s32,b32} and redux.sync.{min,max}{.abs}{.NaN}.f32 d, a, membermask."""
     mods = Modifiers(ins, 2)
@@ -257,7 +258,7 @@ def _reduce_f32(values: np.ndarray, op: str, magnitude: bool, propagate: bool) -
     return int(numbers[key.argmin() if op == "min" else key.argmax()])
 
 
-@warp("activemask", out=1, uniform="always")
+@warp("activemask", states=LooksAtLanes(pipe="active mask"), out=1, uniform="always")
 def activemask(ins: Instr) -> Run:
     """activemask.b32: the lanes that execute it together."""
     mods = Modifiers(ins)
@@ -266,7 +267,7 @@ def activemask(ins: Instr) -> Run:
     return lambda w, mask: mask
 
 
-@warp("elect.sync", out=1)
+@warp("elect.sync", states=Elects(pipe="elect"), out=1)
 def elect(ins: Instr) -> Run:
     """elect.sync d|p, membermask: the lowest lane is leader; d is its number in all lanes."""
     Modifiers(ins, 2).done()
@@ -279,7 +280,7 @@ def elect(ins: Instr) -> Run:
     return in_groups(one, 1)
 
 
-@warp("bar.warp.sync")
+@warp("bar.warp.sync", states=MeetsInWarp())
 def bar_warp(ins: Instr) -> Run:
     """bar.warp.sync membermask: whoever executes it has waited (Fragment.meet), so only the
     membermask is checked.
@@ -288,7 +289,7 @@ def bar_warp(ins: Instr) -> Run:
     return in_groups(lambda w, here: None)
 
 
-@warp("nanosleep")
+@warp("nanosleep", states=Sleeps(pipe="sleep"))
 def nanosleep(ins: Instr) -> Run:
     """nanosleep.u32 t: suspends for up to 2 t nanoseconds; any time, zero included, is legal."""
     mods = Modifiers(ins)

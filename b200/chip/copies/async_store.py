@@ -12,6 +12,7 @@ from b200.chip.copies.bulk import check_mods
 from b200.chip.copies.landing import Landing, complete
 from b200.chip.copies.reductions import SHARED, combiner
 from b200.chip.operations import RedAsync, StAsync
+from b200.effects import Copies
 from b200.errors import Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
@@ -58,7 +59,21 @@ def _only_mbarrier_form(ins: Instr):
         raise Unsupported(f"{ins.opcode}: only the form with an mbarrier is modelled")
 
 
-@warp("st.async")
+def _stores(ins: Instr) -> Copies:
+    return Copies(source="", target="shared::cluster", signals="mbarrier")
+
+
+def _reduces(ins: Instr) -> Copies:
+    return Copies(
+        source="",
+        target="shared::cluster",
+        signals="mbarrier",
+        operation=ins.mods[-2],
+        floats="f" in ins.mods[-1],
+    )
+
+
+@warp("st.async", states=_stores)
 def st_async(ins: Instr) -> Run:
     """st.async{.weak}{.shared::cluster}.COMPLETION{.v2|.v4}.TYPE [addr], value, [mbar]"""
     _only_mbarrier_form(ins)
@@ -82,7 +97,7 @@ def st_async(ins: Instr) -> Run:
     return run
 
 
-@warp("red.async")
+@warp("red.async", states=_reduces)
 def red_async(ins: Instr) -> Run:
     """red.async.relaxed.cluster{.shared::cluster}.COMPLETION.OP.TYPE [addr], value, [mbar]"""
     _only_mbarrier_form(ins)

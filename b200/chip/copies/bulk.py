@@ -20,6 +20,7 @@ from b200.chip.operations import (
     BulkStore,
     BulkToPeer,
 )
+from b200.effects import CommitsGroup, Copies, WaitsForGroups
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
 from b200.registry import Run, lane, warp
@@ -72,7 +73,23 @@ def shared_view(warp, address: int, nbytes: int, align: int = UNIT) -> np.ndarra
     return warp.cta.smem.u8[at : at + nbytes]
 
 
-@lane("cp.async.bulk.shared::cta", "cp.async.bulk.shared::cluster")
+def bulk_copy(ins: Instr) -> Copies:
+    """The effect of a bulk copy, reduction or prefetch, of a tensor or not."""
+    spaces = [m for m in ins.mods if m == "global" or m.startswith("shared")]  # the target first
+    prefetch = ins.has("prefetch")
+    operation = next((m for m in ins.mods if m in GLOBAL), "") if ins.has("reduce") else ""
+    return Copies(
+        source=spaces[-1],
+        target="L2" if prefetch else spaces[0],
+        signals="" if prefetch else "bulk" if spaces[0] == "global" else "mbarrier",
+        bulk=True,
+        operation=operation,
+        floats=ins.mods[-1].startswith(("f", "bf")),
+        multicast=ins.has("multicast::cluster"),
+    )
+
+
+@lane("cp.async.bulk.shared::cta", "cp.async.bulk.shared::cluster", states=bulk_copy)
 def bulk_load(ins: Instr) -> Run:
     """cp.async.bulk.{shared::cta|shared::cluster}.{global|shared::cta}.mbarrier::complete_tx::bytes
     {.multicast::cluster}{.L2::cache_hint} [dst], [src], size, [mbar]{, cta_mask}{, cache_policy}
@@ -104,7 +121,7 @@ def bulk_load(ins: Instr) -> Run:
     return run
 
 
-@lane("cp.async.bulk.global")
+@lane("cp.async.bulk.global", states=bulk_copy)
 def bulk_store(ins: Instr) -> Run:
     """cp.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}{.cp_mask} [dst], [src], size
     {, cache_policy}{, byte_mask}: bit i of the mask stands for byte i of each 16.
@@ -133,7 +150,7 @@ def bulk_store(ins: Instr) -> Run:
     return run
 
 
-@lane("cp.reduce.async.bulk")
+@lane("cp.reduce.async.bulk", states=bulk_copy)
 def bulk_reduce(ins: Instr) -> Run:
     """cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.OP.TYPE
     [dst], [src], size, [mbar]
@@ -178,7 +195,7 @@ def bulk_reduce(ins: Instr) -> Run:
     return run_shared
 
 
-@lane("cp.async.bulk.prefetch")
+@lane("cp.async.bulk.prefetch", states=bulk_copy)
 def bulk_prefetch(ins: Instr) -> Run:
     """cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [src], size{, cache_policy}"""
     check_mods(ins, COPY_MODS)
@@ -193,7 +210,7 @@ def bulk_prefetch(ins: Instr) -> Run:
     return run
 
 
-@warp("cp.async.bulk.commit_group")
+@warp("cp.async.bulk.commit_group", states=CommitsGroup(bulk=True))
 def bulk_commit_group(ins: Instr) -> Run:
     def run(warp, mask):
         warp.spin = None
@@ -202,7 +219,11 @@ def bulk_commit_group(ins: Instr) -> Run:
     return run
 
 
-@warp("cp.async.bulk.wait_group", may_block=True)
+def _waits(ins: Instr) -> WaitsForGroups:
+    return WaitsForGroups(bulk=True, sources=ins.has("read"))
+
+
+@warp("cp.async.bulk.wait_group", states=_waits, may_block=True)
 def bulk_wait_group(ins: Instr) -> Run:
     """cp.async.bulk.wait_group{.read} N: at most the N most recent groups are left under way.
 

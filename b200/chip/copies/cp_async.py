@@ -7,6 +7,7 @@ from b200.chip.copies.bulk import global_view, shared_view
 from b200.chip.memory.addressing import SHARED_CTA
 from b200.chip.operations import CpAsync, CpAsyncArrive
 from b200.chip.sync.mbarrier import barrier_operand, mbarrier_at
+from b200.effects import ArrivesBehindCopies, CommitsGroup, Copies, WaitsForGroups
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
 from b200.registry import Run, lane, warp
@@ -15,7 +16,11 @@ SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 HINTS = ("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B")
 
 
-@lane("cp.async.ca", "cp.async.cg")
+@lane(
+    "cp.async.ca",
+    "cp.async.cg",
+    states=Copies(source="global", target="shared", signals="cp.async"),
+)
 def cp_async(ins: Instr) -> Run:
     """cp.async.{ca|cg}.shared{::cta}.global{.L2::cache_hint}{.L2::SIZE} [dst], [src], cp_size
     {, src_size | ignore_src}{, cache_policy}: bytes from src_size on, or all, are zeros.
@@ -50,7 +55,7 @@ def cp_async(ins: Instr) -> Run:
     return run
 
 
-@warp("cp.async.commit_group")
+@warp("cp.async.commit_group", states=CommitsGroup(bulk=False))
 def cp_async_commit_group(ins: Instr) -> Run:
     def run(warp, mask):
         warp.spin = None
@@ -59,12 +64,16 @@ def cp_async_commit_group(ins: Instr) -> Run:
     return run
 
 
-@warp("cp.async.wait_group", "cp.async.wait_all", may_block=True)
+def _waits(ins: Instr) -> WaitsForGroups:
+    return WaitsForGroups(bulk=False, everything=ins.mods[2] == "wait_all")
+
+
+@warp("cp.async.wait_group", "cp.async.wait_all", states=_waits, may_block=True)
 def cp_async_wait_group(ins: Instr) -> Run:
     """cp.async.wait_group N: at most the N most recent groups are left under way.
     cp.async.wait_all: none is, nor a copy that was not committed.
     """
-    everything = ins.mods[2] == "wait_all"
+    everything = _waits(ins).everything
 
     def run(warp, mask, n=0):
         warp.spin = None
@@ -75,13 +84,17 @@ def cp_async_wait_group(ins: Instr) -> Run:
     return run
 
 
-@lane("cp.async.mbarrier.arrive")
+def _arrives(ins: Instr) -> ArrivesBehindCopies:
+    return ArrivesBehindCopies(counted=ins.has("noinc"))
+
+
+@lane("cp.async.mbarrier.arrive", states=_arrives)
 def cp_async_mbarrier_arrive(ins: Instr) -> Run:
     """cp.async.mbarrier.arrive{.noinc}{.shared{::cta}}.b64 [addr] (PTX ISA 9.7.13.15): arrives when
     the thread's earlier cp.async are complete; without .noinc the phase expects one more for it.
     """
     find = barrier_operand(ins)
-    increment = not ins.has("noinc")
+    increment = not _arrives(ins).counted
 
     def run(warp, lane, address):
         warp.spin = None

@@ -9,7 +9,9 @@ import numpy as np
 
 from b200.chip.copies import tensormap as tm
 from b200.chip.memory.addressing import SHARED_CTA, generic_to_shared, shared_address
+from b200.chip.memory.loads_stores import memory_scope, order_of, space_of
 from b200.chip.operations import TensormapPrefetch
+from b200.effects import EditsTensormap, FencesTensormap, PrefetchesTensormap, PublishesTensormap
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
 from b200.registry import Run, active, lane, lanes, warp
@@ -88,7 +90,11 @@ def replaced(field: str, bits: int, *operands: int) -> int:
     return tm.put_field(bits, place, within(operands[0], low, high))
 
 
-@lane("tensormap.replace")
+def _edits(ins: Instr) -> EditsTensormap:
+    return EditsTensormap(space=space_of(ins))
+
+
+@lane("tensormap.replace", states=_edits)
 def tensormap_replace(ins: Instr) -> Run:
     """tensormap.replace.tile.FIELD{.global|.shared::cta}.b1024.TYPE [addr]{, ord}, new_value"""
     field = ins.mods[3]
@@ -117,7 +123,11 @@ def check_size(ins: Instr, size: int) -> None:
         raise Fault(f"{ins.mods[0]}.{ins.mods[1]} of {size} bytes: the size must be {tm.BYTES}")
 
 
-@warp("tensormap.cp_fenceproxy")
+def _publishes(ins: Instr) -> PublishesTensormap:
+    return PublishesTensormap(order=order_of(ins, "release"), scope=memory_scope(ins))
+
+
+@warp("tensormap.cp_fenceproxy", states=_publishes)
 def tensormap_cp_fenceproxy(ins: Instr) -> Run:
     """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.SCOPE.sync.aligned
     [dst], [src], 128: the warp copies an edited object from shared to global memory.
@@ -135,7 +145,11 @@ def tensormap_cp_fenceproxy(ins: Instr) -> Run:
     return run
 
 
-@lane("fence.proxy.tensormap::generic")
+def _fences(ins: Instr) -> FencesTensormap:
+    return FencesTensormap(order=order_of(ins, "acq_rel"), scope=memory_scope(ins))
+
+
+@lane("fence.proxy.tensormap::generic", states=_fences)
 def fence_proxy_tensormap(ins: Instr) -> Run:
     """fence.proxy.tensormap::generic.{release.SCOPE | acquire.SCOPE [addr], 128}: memory is
     sequentially consistent here, so only the operands are checked.
@@ -149,7 +163,12 @@ def fence_proxy_tensormap(ins: Instr) -> Run:
     return run
 
 
-@lane("prefetch.tensormap", "prefetch.param.tensormap", "prefetch.const.tensormap")
+@lane(
+    "prefetch.tensormap",
+    "prefetch.param.tensormap",
+    "prefetch.const.tensormap",
+    states=PrefetchesTensormap(pipe="hint"),
+)
 def prefetch_tensormap(ins: Instr) -> Run:
     """prefetch{.param|.const}.tensormap [addr]: no architectural effect; later use is sooner."""
     generic = ins.mods[1] == "tensormap"

@@ -13,6 +13,7 @@ import numpy as np
 
 from b200.chip.copies import tma_box
 from b200.chip.copies.async_groups import issue_in_group
+from b200.chip.copies.bulk import bulk_copy
 from b200.chip.copies.landing import Landing, complete
 from b200.chip.copies.reductions import GLOBAL, combiner
 from b200.chip.copies.tensormap import TensorMap, tensormap_at
@@ -128,7 +129,8 @@ class Form:
         f"cp.async.bulk.tensor.{d}d.{s}"
         for d in range(1, 6)
         for s in ("shared::cta", "shared::cluster")
-    )
+    ),
+    states=bulk_copy,
 )
 def tensor_load(ins: Instr) -> Run:
     """cp.async.bulk.tensor.DIM.{shared::cta|shared::cluster}.global{.tile|.tile::gather4}
@@ -170,7 +172,7 @@ def each_issue(mask: int, *operands) -> Iterator[tuple[int, tuple[Any, ...]]]:
         yield 1 << i, tuple(pick(x, i) for x in operands)
 
 
-@warp(*(f"cp.async.bulk.tensor.{d}d.global" for d in range(1, 6)))
+@warp(*(f"cp.async.bulk.tensor.{d}d.global" for d in range(1, 6)), states=bulk_copy)
 def tensor_store(ins: Instr) -> Run:
     """cp.async.bulk.tensor.DIM.global.shared::cta{.tile|.tile::scatter4}.bulk_group
     {.L2::cache_hint} [tensormap, {c0, ...}], [src]{, cache_policy}
@@ -187,7 +189,7 @@ def tensor_store(ins: Instr) -> Run:
     return run
 
 
-@warp("cp.reduce.async.bulk.tensor")
+@warp("cp.reduce.async.bulk.tensor", states=bulk_copy)
 def tensor_reduce(ins: Instr) -> Run:
     """cp.reduce.async.bulk.tensor.DIM.global.shared::cta.OP{.tile}.bulk_group{.L2::cache_hint}
     [tensormap, {c0, ...}], [src]{, cache_policy}: each active lane reduces.
@@ -234,7 +236,7 @@ def reduction(op: str, t: TensorMap) -> Callable[..., Any]:
     return combiner(op, kind, GLOBAL, flush=t.element.name == "f32.ftz")
 
 
-@lane("cp.async.bulk.prefetch.tensor")
+@lane("cp.async.bulk.prefetch.tensor", states=bulk_copy)
 def tensor_prefetch(ins: Instr) -> Run:
     """cp.async.bulk.prefetch.tensor.DIM.L2.global{.tile|.tile::gather4}{.L2::cache_hint}
     [tensormap, {c0, ...}]{, cache_policy}: only its operands are checked.

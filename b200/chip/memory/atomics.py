@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.chip.memory.loads_stores import address_array, kind_of, space_of, spans
+from b200.chip.memory.loads_stores import (
+    address_array,
+    kind_of,
+    memory_scope,
+    order_of,
+    policies_of,
+    space_of,
+    spans,
+)
+from b200.effects import Updates
 from b200.errors import Unsupported
 from b200.formats import decode, encode
 from b200.program.module import TYPE_BITS, Instr, Vec
@@ -96,7 +105,7 @@ def _atomic(ins: Instr):
     op = next((m for m in ins.mods if m in _ATOMIC_OPS), "")
     to_global, to_shared = (_combine(ins, op, kind, flush) for flush in (op == "add", False))
     dtype, size = DTYPES[TYPE_BITS[kind]], TYPE_BITS[kind] // 8
-    source = ins.operands[-1] if ins.mods[0] == "red" else ins.operands[2]
+    source = ins.operands[2 if ins.mods[0] == "atom" else 1]
     n = len(source.items) if isinstance(source, Vec) else 1
 
     def run(f, mask, address, b, c=None, policy=None):
@@ -122,13 +131,29 @@ def _atomic(ins: Instr):
     return run
 
 
-@warp("atom", out=1)
+def _updates(ins: Instr) -> Updates:
+    kind, returns = kind_of(ins), ins.mods[0] == "atom"
+    data = ins.operands[2 if returns else 1]
+    return Updates(
+        order=order_of(ins, "relaxed"),
+        scope=memory_scope(ins),
+        space=space_of(ins),
+        nbytes=(len(data.items) if isinstance(data, Vec) else 1) * TYPE_BITS[kind] // 8,
+        bits=TYPE_BITS[kind],
+        policies=policies_of(ins, "L2"),
+        operation=next((m for m in ins.mods if m in _ATOMIC_OPS), ""),
+        floats="f" in kind,
+        returns=returns,
+    )
+
+
+@warp("atom", states=_updates, out=1)
 def atom(ins: Instr) -> Run:
     """atom{.sem}{.scope}{.space}.op{.level::cache_hint}{.v}.type d, [a], b{, c}"""
     return _atomic(ins)
 
 
-@warp("red")
+@warp("red", states=_updates)
 def red(ins: Instr) -> Run:
     """red{.sem}{.scope}{.space}.op{.v}.type [a], b"""
     if ins.has("async"):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import struct
 
+from b200.chip.memory.loads_stores import policies_of
+from b200.effects import Hints
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
 from b200.registry import Run, lane
@@ -35,7 +37,11 @@ def _policy(ins: Instr, priorities: list[str]) -> int:
     return PRIORITIES[priorities[0]]
 
 
-@lane("createpolicy.fractional", out=1)
+def _hints(ins: Instr) -> Hints:
+    return Hints(pipe="uniform integer", policies=policies_of(ins, "L2"))
+
+
+@lane("createpolicy.fractional", states=_hints, out=1)
 def createpolicy_fractional(ins: Instr) -> Run:
     """createpolicy.fractional.L2::PRIMARY{.L2::SECONDARY}.b64 policy{, fraction}"""
     policy = _policy(ins, list(ins.mods[2:-1]))
@@ -49,7 +55,7 @@ def createpolicy_fractional(ins: Instr) -> Run:
     return run
 
 
-@lane("createpolicy.range", out=1)
+@lane("createpolicy.range", states=_hints, out=1)
 def createpolicy_range(ins: Instr) -> Run:
     """createpolicy.range{.global}.L2::PRIMARY{.L2::SECONDARY}.b64 policy, [a], primary, total"""
     policy = _policy(ins, [mod for mod in ins.mods[2:-1] if mod != "global"])
@@ -62,7 +68,7 @@ def createpolicy_range(ins: Instr) -> Run:
     return run
 
 
-@lane("createpolicy.cvt.L2", out=1)
+@lane("createpolicy.cvt.L2", states=_hints, out=1)
 def createpolicy_cvt(ins: Instr) -> Run:
     """createpolicy.cvt.L2.b64 policy, access-property: the property of the host's API, opaque."""
     return lambda warp, lane, access_property: access_property

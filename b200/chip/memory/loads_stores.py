@@ -15,6 +15,7 @@ import numpy as np
 from b200.chip.memory.addressing import CVTA, GENERIC_GIVEN, no_shared_address
 from b200.chip.memory.patterns import active_lanes, pattern_of
 from b200.chip.state import OF_A_PEER
+from b200.effects import Discards, Hints, Loads, Stores
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec
@@ -22,6 +23,10 @@ from b200.registry import DTYPES, FULL, Run, active, warp
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 SPACES = ("global", "shared", "local", "param", "const")
+ORDERS = ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio")
+SCOPES = {**{scope: scope for scope in ("cta", "cluster", "gpu", "sys")}, "gl": "gpu"}
+PRIORITIES = ("evict_first", "evict_last", "no_allocate")
+UNCACHED = ("L1::no_allocate", "cg", "cv", "volatile", "relaxed", "acquire")
 
 
 def space_of(ins: Instr) -> str:
@@ -35,6 +40,64 @@ def space_of(ins: Instr) -> str:
 
 def kind_of(ins: Instr) -> str:
     return next(m for m in reversed(ins.mods) if m in TYPE_BITS)
+
+
+# --- effects --------------------------------------------------------------------------------------
+
+
+def order_of(ins: Instr, default: str) -> str:
+    """The memory order of an instruction; `default` if it names none."""
+    return next((m for m in ins.mods if m in ORDERS), default)
+
+
+def memory_scope(ins: Instr) -> str:
+    """The scope of an instruction: "cta", "cluster", "gpu" or "sys"; "" if it names none."""
+    return next((SCOPES[m] for m in ins.mods[1:] if m in SCOPES), "")
+
+
+def policies_of(ins: Instr, *levels: str) -> frozenset[str]:
+    """The priorities that an instruction asks of the caches."""
+    return frozenset(p for p in PRIORITIES if ins.has(*(f"{level}::{p}" for level in levels)))
+
+
+def _elements(data) -> int:
+    return len(data.items) if isinstance(data, Vec) else 1
+
+
+def _loads(ins: Instr) -> Loads:
+    bits, space = TYPE_BITS[kind_of(ins)], space_of(ins)
+    policies = policies_of(ins, "L1", "L2")
+    return Loads(
+        pipe="nothing" if space in ("param", "const") else "issue",
+        order=order_of(ins, "weak"),
+        scope=memory_scope(ins),
+        space=space,
+        nbytes=_elements(ins.operands[0]) * bits // 8,
+        bits=bits,
+        cached=not ins.has(*UNCACHED),
+        policies=policies | {"evict_first"} if ins.has("cs") else policies,  # likely read once
+        constant=ins.has("nc"),
+    )
+
+
+def _stores(ins: Instr) -> Stores:
+    bits = TYPE_BITS[kind_of(ins)]
+    return Stores(
+        order=order_of(ins, "weak"),
+        scope=memory_scope(ins),
+        space=space_of(ins),
+        nbytes=_elements(ins.operands[1]) * bits // 8,
+        bits=bits,
+        policies=policies_of(ins, "L2"),  # the L1 keeps no stores
+    )
+
+
+def _hints(ins: Instr) -> Hints:
+    pipe = "hint" if ins.mods[0] == "prefetch" else "issue"
+    return Hints(pipe=pipe, policies=policies_of(ins, "L2"))
+
+
+# --- places ---------------------------------------------------------------------------------------
 
 
 def spans(
@@ -271,7 +334,7 @@ def _scalar_bytes(f, space: str, address: int, nbytes: int):
     return _read(f, 1, space, address, nbytes, np.uint8)[0].tobytes()
 
 
-@warp("ld", "ldu", out=1, uniform="args")
+@warp("ld", "ldu", states=_loads, out=1, uniform="args")
 def load(ins: Instr) -> Run:
     """ld{.qualifiers}{.space}{.v2|.v4|.v8}.type d, [a]{, cache policy}"""
     kind, space = kind_of(ins), space_of(ins)
@@ -313,7 +376,7 @@ def load(ins: Instr) -> Run:
     return run
 
 
-@warp("st")
+@warp("st", states=_stores)
 def store(ins: Instr) -> Run:
     """st{.qualifiers}{.space}{.v2|.v4|.v8}.type [a], b{, cache policy}"""
     if ins.has("bulk", "async"):
@@ -340,7 +403,13 @@ def store(ins: Instr) -> Run:
     return run
 
 
-@warp("prefetch", "prefetchu", "applypriority", "discard")
+@warp("prefetch", "prefetchu", "applypriority", states=_hints)
 def prefetch(ins: Instr) -> Run:
     """prefetch and similar hints about caches: they have no architectural effect."""
+    return lambda f, mask, *args: None
+
+
+@warp("discard", states=Discards())
+def discard(ins: Instr) -> Run:
+    """discard{.global}.L2 [a], 128: what is read there afterwards is undefined; here it stays."""
     return lambda f, mask, *args: None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from b200.chip.memory.loads_stores import address_array, read_columns, space_of, write_columns
+from b200.effects import MatrixLoads, MatrixStores
 from b200.errors import Unsupported
 from b200.program.module import Instr, Vec
 from b200.registry import Run, lanes, warp
@@ -106,7 +107,21 @@ def matrix_space(ins: Instr, addresses: np.ndarray) -> str:
     return "shared" if space == "generic" and int(addresses.max()) < 1 << 32 else space
 
 
-@warp("ldmatrix", out=1)
+def _loads(ins: Instr) -> MatrixLoads:
+    form, count = _choose(ins)
+    return MatrixLoads(
+        order="weak", space=space_of(ins), nbytes=ROW_BYTES, bits=8, addresses=form.rows * count
+    )
+
+
+def _stores(ins: Instr) -> MatrixStores:
+    form, count = _choose(ins)
+    return MatrixStores(
+        order="weak", space=space_of(ins), nbytes=ROW_BYTES, bits=8, addresses=form.rows * count
+    )
+
+
+@warp("ldmatrix", states=_loads, out=1)
 def ldmatrix(ins: Instr) -> Run:
     """ldmatrix.sync.aligned.shape.num{.trans}{.shared}.type {r..}, [p]; shape and type: m8n8.b16,
     m16n16.trans.b8, and of 4-bit and 6-bit elements m8n16 and m16n16.trans with .b8x16.format. The
@@ -129,7 +144,7 @@ def ldmatrix(ins: Instr) -> Run:
     return run
 
 
-@warp("stmatrix")
+@warp("stmatrix", states=_stores)
 def stmatrix(ins: Instr) -> Run:
     """stmatrix.sync.aligned.{m8n8|m16n8}.num{.trans}{.shared}.{b16|b8} [p], {r..}"""
     form, count = _choose(ins)

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 
 from b200.chip.memory.loads_stores import spans
+from b200.effects import CallsSystem
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
 from b200.program.names import readable
@@ -75,7 +76,7 @@ def _convert(match: re.Match, arguments: _Arguments, f, lane: int) -> str:
     return (spec + ("d" if kind in "iu" else kind)) % value
 
 
-@warp("call.vprintf", out=1)
+@warp("call.vprintf", states=CallsSystem(), out=1)
 def vprintf(ins: Instr) -> Run:
     """call (retval), vprintf, (format, arguments): prints for each active lane, lowest first."""
 
@@ -95,7 +96,7 @@ def vprintf(ins: Instr) -> Run:
     return run
 
 
-@warp("call.__assertfail")
+@warp("call.__assertfail", states=CallsSystem())
 def assertfail(ins: Instr) -> Run:
     """call __assertfail, (message, file, line, function, character size): ends the launch."""
 
@@ -121,7 +122,7 @@ _WHAT = {
 }
 
 
-@warp("call")
+@warp("call", states=CallsSystem())
 def other_call(ins: Instr) -> Run:
     """A call that is left: of a function that calls itself, or that is no part of the PTX."""
     name = readable(ins.opcode.removeprefix("call."))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from b200.effects import ArrivesInCluster, MeetsInCta, WaitsInCluster
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr, Reg
 from b200.registry import FULL, Blocked, Run, Waitable, lanes, warp
@@ -99,7 +100,14 @@ def gather(f, mask: int, ins: Instr) -> None:
         f.gather()
 
 
-@warp("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync", may_block=True)
+@warp(
+    "bar.sync",
+    "bar.cta.sync",
+    "barrier.sync",
+    "barrier.cta.sync",
+    states=MeetsInCta(waits=True, counted=True),
+    may_block=True,
+)
 def barrier_sync(ins: Instr) -> Run:
     """bar{.cta}.sync a{, b}; barrier{.cta}.sync{.aligned} a{, b}"""
     _, aligned = _form(ins)
@@ -127,7 +135,13 @@ def wait(f, bar: NamedBarrier, arrive) -> None:
     f.token = None
 
 
-@warp("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
+@warp(
+    "bar.arrive",
+    "bar.cta.arrive",
+    "barrier.arrive",
+    "barrier.cta.arrive",
+    states=MeetsInCta(waits=False, counted=True),
+)
 def barrier_arrive(ins: Instr) -> Run:
     """bar{.cta}.arrive a, b"""
     _, aligned = _form(ins)
@@ -140,11 +154,16 @@ def barrier_arrive(ins: Instr) -> Run:
     return run
 
 
+def _reduces(ins: Instr) -> MeetsInCta:
+    return MeetsInCta(waits=True, counted=len(ins.operands) == 4)
+
+
 @warp(
     "bar.red",
     "bar.cta.red",
     "barrier.red",
     "barrier.cta.red",
+    states=_reduces,
     out=1,
     may_block=True,
     uniform="always",
@@ -178,7 +197,11 @@ def barrier_red(ins: Instr) -> Run:
     return run
 
 
-@warp("barrier.cluster.arrive")
+def _arrives_in_cluster(ins: Instr) -> ArrivesInCluster:
+    return ArrivesInCluster(relaxed=ins.has("relaxed"))
+
+
+@warp("barrier.cluster.arrive", states=_arrives_in_cluster)
 def cluster_arrive(ins: Instr) -> Run:
     """barrier.cluster.arrive{.release|.relaxed}{.aligned}: once for each thread and phase."""
     aligned = ins.has("aligned")
@@ -198,7 +221,7 @@ def cluster_arrive(ins: Instr) -> Run:
     return run
 
 
-@warp("barrier.cluster.wait", may_block=True)
+@warp("barrier.cluster.wait", states=WaitsInCluster(), may_block=True)
 def cluster_wait(ins: Instr) -> Run:
     """barrier.cluster.wait{.acquire}{.aligned}"""
 

@@ -7,6 +7,8 @@ no effect; they are only checked to be legal.
 
 from __future__ import annotations
 
+from b200.chip.memory.loads_stores import memory_scope, order_of
+from b200.effects import Effect, FencesInits, FencesMemory, FencesProxy, OrdersGrids
 from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import Run, warp
@@ -33,7 +35,22 @@ def no_effect(warp, mask, *operands) -> None:
     """The run function of an instruction that changes nothing here."""
 
 
-@warp("fence", "membar")
+def _fences(ins: Instr) -> Effect:
+    if ins.mods[:2] == ("membar", "proxy") or ins.mods[:3] == ("fence", "proxy", "alias"):
+        return FencesProxy(shared=False, far=False)
+    if ins.mods[0] == "membar":
+        return FencesMemory(order="sc", scope=memory_scope(ins))
+    if ins.has("async::generic"):
+        return FencesProxy(shared=True, far=False, order=order_of(ins, ""))
+    if ins.has("proxy"):
+        shared = not ins.has("global")
+        return FencesProxy(shared=shared, far=not ins.has("shared::cta", "shared::cluster"))
+    if ins.has("mbarrier_init"):
+        return FencesInits()
+    return FencesMemory(order=order_of(ins, "acq_rel"), scope=memory_scope(ins))
+
+
+@warp("fence", "membar", states=_fences)
 def fence(ins: Instr) -> Run:
     """fence{.sem}.scope, fence.proxy.KIND, fence.mbarrier_init, membar"""
     if ins.opcode not in FENCES:
@@ -41,7 +58,11 @@ def fence(ins: Instr) -> Run:
     return no_effect
 
 
-@warp("griddepcontrol", may_block=True)
+def _grids(ins: Instr) -> OrdersGrids:
+    return OrdersGrids(pipe="hint", waits=ins.has("wait"))
+
+
+@warp("griddepcontrol", states=_grids, may_block=True)
 def griddepcontrol(ins: Instr) -> Run:
     """griddepcontrol.launch_dependents, griddepcontrol.wait"""
     if ins.mods[1:] == ("launch_dependents",):

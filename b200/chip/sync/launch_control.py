@@ -12,6 +12,7 @@ import struct
 from b200.chip.memory.addressing import resolver
 from b200.chip.operations import Place, TryCancel
 from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
+from b200.effects import ReadsRequest, RequestsWork
 from b200.program.module import Instr
 from b200.registry import Run, lane
 
@@ -19,7 +20,7 @@ RESPONSE = 16  # bytes
 WORD = (1 << 32) - 1
 
 
-@lane("clusterlaunchcontrol.try_cancel")
+@lane("clusterlaunchcontrol.try_cancel", states=RequestsWork())
 def try_cancel(ins: Instr) -> Run:
     """clusterlaunchcontrol.try_cancel.async{.shared::cta}.mbarrier::complete_tx::bytes
     {.multicast::cluster::all}.b128 [addr], [mbar]
@@ -56,7 +57,11 @@ def response_of(cluster) -> bytes:
     return struct.pack("<4I", *first, 1)
 
 
-@lane("clusterlaunchcontrol.query_cancel.is_canceled", out=1)
+@lane(
+    "clusterlaunchcontrol.query_cancel.is_canceled",
+    states=ReadsRequest(success=True),
+    out=1,
+)
 def is_canceled(ins: Instr) -> Run:
     """clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 p, response"""
     return lambda warp, lane, response: response != 0
@@ -67,6 +72,7 @@ def is_canceled(ins: Instr) -> Run:
         f"clusterlaunchcontrol.query_cancel.get_first_ctaid{part}"
         for part in ("", "::x", "::y", "::z")
     ),
+    states=ReadsRequest(success=False),
     out=1,
 )
 def get_first_ctaid(ins: Instr) -> Run:

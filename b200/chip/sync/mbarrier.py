@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 
 from b200.chip.memory.addressing import issuer, resolver, space_of
+from b200.chip.memory.loads_stores import memory_scope, order_of
 from b200.chip.state import CTA
+from b200.effects import (
+    Arrives,
+    CompletesBytes,
+    ExpectsBytes,
+    InitsMbarrier,
+    InvalidatesMbarrier,
+    ReadsMbarrierState,
+    WaitsForPhase,
+)
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.barrier_names import barrier_name
@@ -262,7 +272,7 @@ def barrier_operand(ins: Instr, space: str | None = None) -> Callable[[Any, int]
     return find_own if space == "shared::cta" else find
 
 
-@lane("mbarrier.init")
+@lane("mbarrier.init", states=InitsMbarrier())
 def mbarrier_init(ins: Instr) -> Run:
     """mbarrier.init{.shared{::cta}}.b64 [addr], count; illegal on a barrier in mid-phase."""
     locate = resolver(space_of(ins))
@@ -278,7 +288,7 @@ def mbarrier_init(ins: Instr) -> Run:
     return run
 
 
-@lane("mbarrier.inval")
+@lane("mbarrier.inval", states=InvalidatesMbarrier())
 def mbarrier_inval(ins: Instr) -> Run:
     find = barrier_operand(ins)
 
@@ -292,7 +302,7 @@ def mbarrier_inval(ins: Instr) -> Run:
     return run
 
 
-@lane("mbarrier.expect_tx")
+@lane("mbarrier.expect_tx", states=ExpectsBytes())
 def mbarrier_expect_tx(ins: Instr) -> Run:
     find = barrier_operand(ins)
 
@@ -303,7 +313,7 @@ def mbarrier_expect_tx(ins: Instr) -> Run:
     return run
 
 
-@lane("mbarrier.complete_tx")
+@lane("mbarrier.complete_tx", states=CompletesBytes())
 def mbarrier_complete_tx(ins: Instr) -> Run:
     """mbarrier.complete_tx: simulates the completion of bytes; no memory is touched."""
     find = barrier_operand(ins)
@@ -315,13 +325,24 @@ def mbarrier_complete_tx(ins: Instr) -> Run:
     return run
 
 
-@lane("mbarrier.arrive", "mbarrier.arrive_drop", out=1)
+def _arrives(ins: Instr) -> Arrives:
+    return Arrives(
+        order=order_of(ins, "release"),
+        scope=memory_scope(ins),
+        space=space_of(ins),
+        expects=ins.has("expect_tx"),
+        drops=ins.mods[1] == "arrive_drop",
+    )
+
+
+@lane("mbarrier.arrive", "mbarrier.arrive_drop", states=_arrives, out=1)
 def mbarrier_arrive(ins: Instr) -> Run:
     """mbarrier.arrive{_drop}{.noComplete}{.sem.scope}{.space}.b64 state, [addr]{, count}
     mbarrier.arrive{_drop}.expect_tx{...}.b64 state, [addr], tx_count
     """
     find = barrier_operand(ins)
-    method = MBarrier.arrive_drop if ins.mods[1] == "arrive_drop" else MBarrier.arrive
+    effect = _arrives(ins)
+    method = MBarrier.arrive_drop if effect.drops else MBarrier.arrive
     complete = not ins.has("noComplete")
 
     def expect(warp, lane, address, nbytes):
@@ -332,10 +353,25 @@ def mbarrier_arrive(ins: Instr) -> Run:
         warp.spin = None
         return method(find(warp, address), count, issuer(warp, ins), 0, complete)
 
-    return expect if ins.has("expect_tx") else arrive
+    return expect if effect.expects else arrive
 
 
-@warp("mbarrier.test_wait", "mbarrier.try_wait", out=1, may_block=True, uniform="args")
+def _waits(ins: Instr) -> WaitsForPhase:
+    return WaitsForPhase(
+        order=order_of(ins, "acquire"),
+        scope=memory_scope(ins),
+        shift=0 if ins.has("parity") else 63,
+    )
+
+
+@warp(
+    "mbarrier.test_wait",
+    "mbarrier.try_wait",
+    states=_waits,
+    out=1,
+    may_block=True,
+    uniform="args",
+)
 def mbarrier_wait(ins: Instr) -> Run:
     """mbarrier.{test,try}_wait{.parity}{.sem.scope}{.shared{::cta}}.b64 done, [addr], phase{, hint}
 
@@ -348,7 +384,7 @@ def mbarrier_wait(ins: Instr) -> Run:
     if ins.has("shared::cluster"):
         raise Unsupported(f"{ins.opcode}: waits are legal on shared::cta only")
     find = barrier_operand(ins)
-    shift = 0 if ins.has("parity") else 63
+    shift = _waits(ins).shift
     patience = PATIENCE[ins.mods[1]]
 
     def run(warp, mask, address, phase, hint=None):
@@ -387,7 +423,7 @@ def mbarrier_wait(ins: Instr) -> Run:
     return run
 
 
-@pure("mbarrier.pending_count")
+@pure("mbarrier.pending_count", states=ReadsMbarrierState(pipe="integer"))
 def mbarrier_pending_count(ins: Instr) -> Pure:
     """mbarrier.pending_count.b64 count, state: the pending count in the state of an arrive."""
     return Pure(

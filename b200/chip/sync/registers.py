@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 
+from b200.effects import SetsRegisters
 from b200.errors import Fault, Unsupported
 from b200.hardware import SM_REGISTERS
 from b200.program.module import Imm, Instr, Kernel
@@ -91,7 +92,11 @@ class RegisterPool(Waitable):
         )
 
 
-@warp("setmaxnreg", may_block=True)
+def _sets(ins: Instr) -> SetsRegisters:
+    return SetsRegisters(count=operand_of(ins))
+
+
+@warp("setmaxnreg", states=_sets, may_block=True)
 def setmaxnreg(ins: Instr) -> Run:
     """setmaxnreg.{inc|dec}.sync.aligned.u32 n"""
     if ins.mods[1] not in ("inc", "dec"):

@@ -35,6 +35,7 @@ from b200.chip.tensor.running_sum import RunningSum
 from b200.chip.tensor.tmem import shift_down, split
 from b200.chip.tensor.tmem_alloc import group_of
 from b200.chip.tensor.zero_columns import ZeroColumns
+from b200.effects import Commits, Multiplies
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, TMEM_LANES
 from b200.program.module import Addr, Instr, Vec
@@ -297,7 +298,11 @@ def _scale_d(value: int, form: Form) -> int:
     return value
 
 
-@lane("tcgen05.mma", "tcgen05.mma.ws")
+def _multiplies(ins: Instr) -> Multiplies:
+    return Multiplies(pair=group_of(ins) == 2)
+
+
+@lane("tcgen05.mma", "tcgen05.mma.ws", states=_multiplies)
 def tcgen05_mma(ins: Instr) -> Run:
     form = _form(ins)
     if form.ws and (form.cta_group == 2 or form.vector):
@@ -320,7 +325,7 @@ def tcgen05_mma(ins: Instr) -> Run:
     return run
 
 
-@lane("tcgen05.mma.sp", "tcgen05.mma.ws.sp")
+@lane("tcgen05.mma.sp", "tcgen05.mma.ws.sp", states=_multiplies)
 def tcgen05_mma_sp(ins: Instr) -> NoReturn:
     raise Unsupported(
         f"{ins.opcode}: sparse A is not modelled (the place of its metadata in tensor memory is "
@@ -328,7 +333,11 @@ def tcgen05_mma_sp(ins: Instr) -> NoReturn:
     )
 
 
-@lane("tcgen05.commit")
+def _commits(ins: Instr) -> Commits:
+    return Commits(pair=group_of(ins) == 2, multicast=ins.has("multicast::cluster"))
+
+
+@lane("tcgen05.commit", states=_commits)
 def tcgen05_commit(ins: Instr) -> Run:
     """tcgen05.commit.cta_group.mbarrier::arrive::one{.shared::cluster}{.multicast::cluster}.b64
     [mbar]{, ctaMask}: arrives once when all earlier tcgen05.mma, cp and shift of this thread are

@@ -6,6 +6,7 @@ import numpy as np
 
 from b200.chip.memory.matrix import PLAIN, ROW_BYTES, TRANSPOSED
 from b200.chip.tensor.tmem_alloc import whole_warp
+from b200.effects import Transposes
 from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import Run, lanes, warp
@@ -14,7 +15,7 @@ _SOURCES = TRANSPOSED.sources(1)  # of the bytes of the rows, in the registers
 _PLACES = PLAIN.row * ROW_BYTES + PLAIN.byte
 
 
-@warp("movmatrix", out=1)
+@warp("movmatrix", states=Transposes(pipe="shuffle"), out=1)
 def movmatrix(ins: Instr) -> Run:
     """movmatrix.sync.aligned.m8n8.trans.b16 d, a"""
     if not ins.has("m8n8") or not ins.has("trans") or not ins.has("b16"):

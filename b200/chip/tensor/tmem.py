@@ -15,6 +15,14 @@ import numpy as np
 from b200.chip.operations import TmemShift
 from b200.chip.state import CTA
 from b200.chip.tensor.tmem_alloc import group_of, uniform, whole_warp
+from b200.effects import (
+    Effect,
+    FencesTensor,
+    ShiftsRows,
+    TensorLoads,
+    TensorStores,
+    WaitsForTensor,
+)
 from b200.errors import Fault, Unsupported
 from b200.hardware import TMEM_LANES
 from b200.program.module import Instr, Vec
@@ -80,7 +88,7 @@ class TmemAccess:
             raise Unsupported(f"{ins.opcode}: no shape, or not one of {', '.join(SHAPES)}")
         self.repeat = int(number[1:])
         self.count = SHAPES[self.shape][0] * self.repeat
-        given = len(registers.items) if isinstance(registers, Vec) else 1
+        given = _count(registers)
         if given != self.count or self.count > 128:
             raise Fault(
                 f"{ins.opcode} with {given} registers: this shape and number needs {self.count}"
@@ -143,7 +151,26 @@ class TmemAccess:
         )
 
 
-@warp("tcgen05.ld", out=1, rows=True)
+def _count(registers) -> int:
+    return len(registers.items) if isinstance(registers, Vec) else 1
+
+
+def _loads(ins: Instr) -> TensorLoads:
+    return TensorLoads(packed=ins.has("pack::16b"), registers=_count(ins.operands[0]))
+
+
+def _stores(ins: Instr) -> TensorStores:
+    return TensorStores(packed=ins.has("unpack::16b"), registers=_count(ins.operands[-1]))
+
+
+def _orders(ins: Instr) -> Effect:
+    action, what = ins.mods[1].split("::")
+    if action == "wait":
+        return WaitsForTensor(loads=what == "ld")
+    return FencesTensor(before=what == "before_thread_sync")
+
+
+@warp("tcgen05.ld", states=_loads, out=1, rows=True)
 def tcgen05_ld(ins: Instr) -> Run:
     """tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32 r, [taddr]{, immHalfSplitoff}"""
     registers = ins.operands[0]
@@ -169,14 +196,14 @@ def tcgen05_ld(ins: Instr) -> Run:
     return run
 
 
-@warp("tcgen05.st")
+@warp("tcgen05.st", states=_stores)
 def tcgen05_st(ins: Instr) -> Run:
     """tcgen05.st.sync.aligned.shape.num{.unpack::16b}.b32 [taddr]{, immHalfSplitoff}, r
 
     .unpack::16b writes each half into a cell of its own and clears the cell's upper half (reading
     chosen: PTX does not say what the upper half becomes).
     """
-    packed = ins.has("unpack::16b")
+    packed = _stores(ins).packed
     access = TmemAccess(ins, ins.operands[-1], packed)
 
     def run(warp, mask, taddr, *rest):
@@ -196,7 +223,7 @@ def tcgen05_st(ins: Instr) -> Run:
     return run
 
 
-@warp("tcgen05.ld.red")
+@warp("tcgen05.ld.red", states=_loads)
 def tcgen05_ld_red(ins: Instr) -> NoReturn:
     raise Unsupported(f"{ins.opcode}: sm_100a has no reduction in tcgen05.ld")
 
@@ -206,6 +233,7 @@ def tcgen05_ld_red(ins: Instr) -> NoReturn:
     "tcgen05.wait::st",
     "tcgen05.fence::before_thread_sync",
     "tcgen05.fence::after_thread_sync",
+    states=_orders,
 )
 def tcgen05_ordering(ins: Instr) -> Run:
     """tcgen05.wait and tcgen05.fence: they have no effect here, because loads and stores of tensor
@@ -222,7 +250,11 @@ def shift_down(cta: CTA, row: int, column: int) -> None:
     block[:, :31] = block[:, 1:].copy()
 
 
-@lane("tcgen05.shift")
+def _shifts(ins: Instr) -> ShiftsRows:
+    return ShiftsRows(pair=group_of(ins) == 2)
+
+
+@lane("tcgen05.shift", states=_shifts)
 def tcgen05_shift(ins: Instr) -> Run:
     """tcgen05.shift.cta_group.down [taddr]: 32 bytes of each row move down by one row."""
     group = group_of(ins)

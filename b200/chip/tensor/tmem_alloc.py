@@ -18,6 +18,7 @@ import numpy as np
 
 from b200.chip.memory.addressing import resolver, space_of
 from b200.chip.state import CTA
+from b200.effects import AllocatesTensor, EndsAllocation, FreesTensor
 from b200.errors import Fault
 from b200.hardware import TMEM_COLUMNS
 from b200.program.module import Instr
@@ -165,7 +166,15 @@ def _allocate_pair(cta: CTA, columns: int) -> int:
     return first
 
 
-@warp("tcgen05.alloc", may_block=True)
+def _allocates(ins: Instr) -> AllocatesTensor:
+    return AllocatesTensor(pair=group_of(ins) == 2)
+
+
+def _frees(ins: Instr) -> FreesTensor:
+    return FreesTensor(pair=group_of(ins) == 2)
+
+
+@warp("tcgen05.alloc", states=_allocates, may_block=True)
 def tcgen05_alloc(ins: Instr) -> Run:
     """tcgen05.alloc.cta_group.sync.aligned{.shared::cta}.b32 [dst], nCols
 
@@ -187,7 +196,7 @@ def tcgen05_alloc(ins: Instr) -> Run:
     return run
 
 
-@warp("tcgen05.dealloc")
+@warp("tcgen05.dealloc", states=_frees)
 def tcgen05_dealloc(ins: Instr) -> Run:
     """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols: the whole of one allocation."""
     group = group_of(ins)
@@ -209,7 +218,7 @@ def tcgen05_dealloc(ins: Instr) -> Run:
     return run
 
 
-@warp("tcgen05.relinquish_alloc_permit")
+@warp("tcgen05.relinquish_alloc_permit", states=EndsAllocation())
 def tcgen05_relinquish_alloc_permit(ins: Instr) -> Run:
     """tcgen05.relinquish_alloc_permit: from now on the CTA may not allocate tensor memory."""
 

@@ -19,6 +19,7 @@ from b200.chip.tensor import descriptors
 from b200.chip.tensor.narrow import unpack_fp4, unpack_fp6
 from b200.chip.tensor.tmem import split
 from b200.chip.tensor.tmem_alloc import group_of
+from b200.effects import CopiesToTensor
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
 from b200.registry import Run, lane
@@ -97,7 +98,11 @@ def _source(descriptor: int, rows: int, nbytes: int) -> Source:
     return Source(matrix, tile, descriptors.chunks_of(matrix, tile))
 
 
-@lane("tcgen05.cp")
+def _copies(ins: Instr) -> CopiesToTensor:
+    return CopiesToTensor(pair=group_of(ins) == 2)
+
+
+@lane("tcgen05.cp", states=_copies)
 def tcgen05_cp(ins: Instr) -> Run:
     """tcgen05.cp.cta_group.shape{.multicast}{.dst_fmt.src_fmt} [taddr], s-desc"""
     shape, source_format = _form(ins)

@@ -17,6 +17,7 @@ from b200.chip.tensor.double_mma import double_mma
 from b200.chip.tensor.fp8_warp_mma import multiply_fp8
 from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_integers
 from b200.chip.tensor.tmem_alloc import whole_warp
+from b200.effects import MultipliesInWarp
 from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import DTYPES, Run, lanes, warp
@@ -98,7 +99,11 @@ def _registers(cells: np.ndarray, fmt: str) -> tuple:
     return tuple(cells[row + 8 * (i // 2), column + i % 2] for i in range(4))
 
 
-@warp("mma.sync", out=1)
+def _multiplies(ins: Instr) -> MultipliesInWarp:
+    return MultipliesInWarp(inputs=ins.mods[-3:-1])  # of the types of D, A, B and C
+
+
+@warp("mma.sync", states=_multiplies, out=1)
 def mma_sync(ins: Instr) -> Run:
     """mma.sync.aligned.m16n8kK.row.col{.satfinite}.dtype.atype.btype.ctype d, a, b, c"""
     if ins.has("f64"):

@@ -16,6 +16,7 @@ from b200.checker import instrument
 from b200.checker.checked import Checked
 from b200.checker.following import Following
 from b200.chip.gpu import Gpu
+from b200.effects import FencesMemory
 from tests.b200.ptx_support import kernel, run
 from tests.planted_bugs.listed import PLANTED
 
@@ -272,15 +273,14 @@ def test_launches_that_synchronise_are_not_followed(launch, body):
 def test_a_rule_that_does_not_say_what_its_steps_are_sees_every_cluster(launch, monkeypatch):
     seen = []
 
-    def rule(ins, run):
+    def rule(ins, effect, run):
         def observed(w, mask, *operands):
             seen.append(w.cta.index)
             return run(w, mask, *operands)
 
         return observed
 
-    wrappers = ((("fence",), rule), *instrument.WRAPPERS)
-    monkeypatch.setattr(instrument, "WRAPPERS", wrappers)
+    monkeypatch.setitem(instrument.WRAPPERS, FencesMemory, rule)
     assert launch("fence.acq_rel.gpu;" + STORE).followed == 0
     assert seen == [(cta, 0, 0) for cta in range(CLUSTERS)]
 

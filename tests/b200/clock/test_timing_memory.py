@@ -6,7 +6,7 @@ import torch
 
 from b200.clock import Constants
 from b200.clock.coalescer import Coalescer
-from b200.clock.costs import pure_cost
+from b200.clock.costs import cost
 from b200.clock.devices import B200, H200
 from b200.clock.memory_system import Memory, Server
 from b200.clock.rates import EITHER, PIPES, TABLE, rate
@@ -274,7 +274,7 @@ def test_a_gpc_takes_in_less_than_its_sms_could():
 
 def test_an_l2_policy_costs_an_instruction_and_no_memory():
     fractional = Instr("createpolicy.fractional.L2::evict_last.b64", ())
-    assert pure_cost(fractional) == rate("uniform integer")
+    assert cost(fractional) == rate("uniform integer")
 
 
 def test_every_rate_has_a_name_of_its_own_and_a_grade():
@@ -306,7 +306,7 @@ def test_every_rate_has_a_name_of_its_own_and_a_grade():
 def test_conversions_and_half_arithmetic_cost_what_their_sass_does(text, sass):
     opcode, operands = text.rstrip(";").split(" ", 1)
     found = Instr(opcode, tuple(operands.split(", ")), None, False, None, text)
-    assert pure_cost(found) == rate(sass)
+    assert cost(found) == rate(sass)
 
 
 def test_an_atomic_writes_what_it_reads():
