@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.chip.alu import pipes
+from b200.effects import Computes, Moves
 from b200.errors import Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
@@ -24,7 +24,7 @@ def _form(ins: Instr) -> tuple[int, bool]:
     return int(kind[1:]), not ins.has("shared::cluster")
 
 
-@pure("mapa", states=pipes.move)
+@pure("mapa", states=Moves(pipe="nothing"))
 def mapa(ins: Instr) -> Pure:
     """mapa{.shared::cluster}.type d, a, rank: `a`'s offset in the CTA of that rank."""
     bits, generic = _form(ins)
@@ -38,7 +38,7 @@ def mapa(ins: Instr) -> Pure:
     return Pure((f"b{bits}", "u32"), (f"b{bits}",), vector, None, source)
 
 
-@pure("getctarank", states=pipes.INTEGER)
+@pure("getctarank", states=Computes(pipe="integer"))
 def getctarank(ins: Instr) -> Pure:
     """getctarank{.shared::cluster}.type d, a: rank of the CTA that address `a` lies in."""
     bits, _ = _form(ins)
