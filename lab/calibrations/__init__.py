@@ -1,0 +1,1 @@
+"""The clock beside published tables of B200 measurements: `python -m lab calibrate`."""
