@@ -56,8 +56,8 @@ def program(words: list[str]) -> tuple[list[str], list[str]]:
     start += words[0] == "eval.py" and words[1] in eval_py.COMMANDS
     for name, known in SUBCOMMANDS.items():
         if words[:2] == ["-m", name]:
-            start += words[2] in known
-            start += words[2] in ("calibrate", "h200", "packs")
+            second = words[2] if len(words) > 2 else ""
+            start += (second in known) + (second in ("calibrate", "h200", "packs"))
     return words[:start], words[start:]
 
 

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 import b200
 from b200.command_line import USAGE, Parser
+from lab.calibrations import CALIBRATIONS
 from lab.calibrations.bench_kernels import MissingTable
-
-CALIBRATIONS = ("umma", "tma", "mainloop", "mcast")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -26,7 +26,8 @@ os.environ["CUTE_DSL_DUMP_DIR"] = tempfile.mkdtemp()
 import submission
 from b200.command_line import Parser
 from lab.code.disassembly import count, disassemble, find_tool, mma_loop, role_loop
-from lab.tuning.study import benchmarks, told
+from lab.tuning.shapes import benchmarks
+from lab.tuning.study import told
 
 # TMA loads; tcgen05.mma and commit.
 ROLES = {"load": ("UTMALDG",), "MMA": ("UTCOMMA", "UTCBAR")}

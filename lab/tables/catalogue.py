@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.evaluator.ladder import errors as ladder
+from lab.calibrations import CALIBRATIONS
 from lab.evidence import rows
-from lab.tables import beliefs, evidence, h200, markdown, others, peers, steps, tuning
-from task import DUAL, PROBLEMS, find_problem
+from lab.tables import beliefs, evidence, h200, markdown, others, peers, runs, steps, tuning
+from task import PROBLEMS, find_problem
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,9 @@ def benchmark_means(records: list[dict]) -> str:
     return markdown.table(("problem", f"{kind(records)} us", "range", "best published us"), rows)
 
 
-# --- python -m lab calibrate -------------------------------------------------------------------
+# --- python -m lab calibrate --------------------------------------------------------------------
 
 # What is measured, index of its file in CALIBRATIONS, beginning of the groups, in its own unit?
-CALIBRATIONS = ("umma", "tma", "mainloop", "mcast")
 BARS = (
     ("tcgen05.mma back to back, clk each", 0, "throughput", True),
     ("tcgen05.mma, latency", 0, "latency", False),
@@ -170,121 +170,7 @@ def public_kernels(record: dict) -> str:
     return markdown.table(header, rows)
 
 
-# --- measured on an H200 ------------------------------------------------------------------------
-
-
-def shape_of(case: dict) -> str:
-    if "g" in case:
-        sizes = {(n, k) for n, k in zip(case["n"], case["k"])}
-        return f"group of {case['g']}, " + ", ".join(f"{n} x {k}" for n, k in sizes)
-    short = find_problem(case["problem"]).short
-    sizes = [case[key] for key in "mnk" if key in case]
-    batch = f", L{case['l']}" if case["l"] > 1 else ""
-    return f"{short} {' x '.join(map(str, sizes))}{batch}"
-
-
-def h200_run(record: dict) -> str:
-    def count(results: list[dict], **wanted: object) -> str:
-        found = sum(all(r[key] == value for key, value in wanted.items()) for r in results)
-        return f"{found} of {len(results)}"
-
-    tests, shapes = record["official_tests"], record["benchmark_shapes"]
-    live = sum(record["live"]["passed"].values())
-    public, levers = record["public_kernels"]["results"], record["levers"]["results"]
-    again, alike = "same_bits_in_all_calls", "same_bits_as_emulator"
-    dual = [r for r in tests if r["case"]["problem"] == DUAL.name]
-    others = [r for r in tests if r not in dual]
-    bits = f"{count(others, **{alike: True})} of gemv, gemm, group; {count(dual, **{alike: True})}"
-    rows = [
-        (
-            "official test cases, as packs, ten times",
-            f"{count(tests, reference='right')} right, {count(tests, **{again: True})} repeatable",
-        ),
-        (
-            "... live, `eval.py test --device hopper` with the DSL on the machine",
-            f"{live} of {live + record['live']['failed']} right",
-        ),
-        ("... with the emulator's bits", f"{bits} of dual"),
-        (
-            "benchmark shapes, ten times",
-            f"{count(shapes, reference='right')} right, "
-            f"{count(shapes, **{again: True})} repeatable",
-        ),
-        ("public CuTe DSL kernels", f"{count(public, **{alike: True})} with the emulator's bits"),
-        (
-            "one configuration for each lever of the kernel",
-            f"{count(levers, **{again: True})} repeatable, {count(levers, **{alike: True})} with"
-            " the emulator's bits",
-        ),
-    ]
-    return markdown.table(("run", "result"), rows)
-
-
-def h200_pipeline(record: dict) -> str:
-    order = [p.name for p in PROBLEMS.values()]
-    measured = sorted(
-        record["measured"], key=lambda m: (order.index(m["case"]["problem"]), m["pack"])
-    )
-    rows = [
-        (
-            shape_of(m["case"]),
-            m["cluster"],
-            f"{m['input_bytes'] / 1e6:.1f}",
-            *(f"{m[key]:.1f}" for key in ("us", "without_releases_us", "read_us")),
-        )
-        for m in measured
-    ]
-    header = ("shape", "cluster", "MB", "us", "relaxed, us", "ordinary loads, us")
-    text = f"A copy from device to device moves {record['copy_gb_s']:.0f} GB/s."
-    return f"{markdown.table(header, rows)}\n\n{text}"
-
-
-def h200_arrives(record: dict) -> str:
-    def span(cycles: Any) -> str:
-        return f"{cycles[0]} - {cycles[1]}" if isinstance(cycles, list) else str(cycles)
-
-    rows = [
-        (f".{name}", span(found["idle"]), span(found["loads_in_flight"]))
-        for name, found in record["arrives"].items()
-        if isinstance(found, dict)
-    ]
-    return markdown.table(("mbarrier.arrive", "CTA idle", "bulk loads in flight in the CTA"), rows)
-
-
-def h200_fences(record: dict) -> str:
-    words = {"none": "nothing", "bulk": "bulk load", "ld": "loads", "st": "stores"}
-    rows = []
-    for result in record["results"]:
-        case = result["case"]
-        if case["ctas"] != 4 and case["nbytes"] != 131072:
-            continue  # the same with all SMs at work
-        size = case["nbytes"]
-        access: str = case["access"]
-        text = words.get(access, access)
-        text += f" of {size >> 10} KB" if size >= 1024 else f" of {size} B" if size else ""
-        text += ", another warp's" if case["other"] else ""
-        text += ", still in flight" if case["in_flight"] else ""
-        text += ", in all SMs" if case["ctas"] != 4 else ""
-        peer = "" if result["peer"] is None else f"{result['peer']:.0f}"
-        rows.append((text, f"{result['first']:.0f}", f"{result['second']:.0f}", peer))
-    return markdown.table(
-        ("since the last fence", "fence", "the next one", "in the peer CTA"), rows
-    )
-
-
-def h200_loads(record: dict) -> str:
-    found = {(r["nbytes"], r["warps"]): r for r in record["results"]}
-    rows = [
-        (size, *(f"{x:.0f}" for x in (one["mean"], found[size, 4]["mean"], found[size, 4]["last"])))
-        for (size, warps), one in found.items()
-        if warps == 1
-    ]
-    return markdown.table(
-        ("bytes a warp", "one warp", "four warps, mean", "the last of four"), rows
-    )
-
-
-# --- python -m lab mutations -------------------------------------------------------
+# --- python -m lab mutations --------------------------------------------------------------------
 
 
 def mutations(record: dict) -> str:
@@ -397,27 +283,27 @@ TABLES = {
     "h200-run": Table(
         "(h200-2026-11-21.json: one run on an H200; its field `commands` says how)",
         ("h200-2026-11-21.json",),
-        h200_run,
+        runs.run,
     ),
     "h200-pipeline": Table(
         "python -m lab packs pipeline packs/*.npz --out docs/results/h200-pipeline.json  # H200",
         ("h200-pipeline.json",),
-        h200_pipeline,
+        runs.pipeline,
     ),
     "h200-arrives": Table(
         "(h200-arrives.json: one run on an H200 that no command repeats)",
         ("h200-arrives.json",),
-        h200_arrives,
+        runs.arrives,
     ),
     "h200-fences": Table(
         "python -m lab h200 fence_cost --out docs/results/h200-fences.json  # H200",
         ("h200-fences.json",),
-        h200_fences,
+        runs.fences,
     ),
     "h200-loads": Table(
         "python -m lab h200 load_cost --out docs/results/h200-loads.json  # H200",
         ("h200-loads.json",),
-        h200_loads,
+        runs.loads,
     ),
     **{
         f"evidence-{name}": Table(

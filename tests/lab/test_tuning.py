@@ -10,24 +10,25 @@ import pytest
 
 import submission
 from lab.tuning import study as tuning
+from lab.tuning.shapes import random_shapes
 
 LOSSES = Path(__file__).parents[2] / "docs/results/losses.jsonl"
 
 
 def test_random_shapes_are_the_same_ones_however_many():
-    few, many = tuning.random_shapes(8), tuning.random_shapes(12)
+    few, many = random_shapes(8), random_shapes(12)
     assert list(few.items()) == list(many.items())[:8]
     assert [name.split()[1] for name in few] == ["gemv", "gemm", "dual", "group"] * 2
 
 
 def test_another_seed_gives_other_shapes_under_other_names():
-    known, others = tuning.random_shapes(8), tuning.random_shapes(8, 18)
-    assert others == tuning.random_shapes(8, 18)
+    known, others = random_shapes(8), random_shapes(8, 18)
+    assert others == random_shapes(8, 18)
     assert not known.keys() & others.keys() and list(known.values()) != list(others.values())
 
 
 def test_candidates_are_the_pick_and_then_the_best_by_estimate():
-    problem = tuning.random_shapes(2)["1 gemm"]
+    problem = random_shapes(2)["1 gemm"]
     first, *others = tuning.candidates(problem, 0)
     assert first == submission.pick(problem)
     estimates = [submission.estimate(config, problem) for config in others]
@@ -36,7 +37,7 @@ def test_candidates_are_the_pick_and_then_the_best_by_estimate():
 
 
 def test_few_candidates_have_the_best_of_each_other_kind_behind_them():
-    problem = tuning.random_shapes(2)["1 gemm"]
+    problem = random_shapes(2)["1 gemm"]
     everything, few = tuning.candidates(problem, 0), tuning.candidates(problem, 3)
     kinds = [tuning.kind(config) for config in few]
     assert few[:3] == everything[:3]
@@ -52,7 +53,7 @@ def moved(tensor):
 
 
 def test_another_placement_is_further_on_in_the_allocation():
-    problem = tuning.random_shapes(4)["3 group"]
+    problem = random_shapes(4)["3 group"]
     groups = zip(tuning.operands(problem, 2), submission.operands_of(problem), strict=True)
     for tensors, operands in groups:
         for key, operand in operands.items():
@@ -65,7 +66,7 @@ def test_a_time_is_the_mean_of_its_placements(monkeypatch):
         return 1 + moved(data[0]["c"]) / tuning.APART
 
     monkeypatch.setattr(tuning.Ruler, "launch_us", one)
-    problem = tuning.random_shapes(2)["1 gemm"]
+    problem = random_shapes(2)["1 gemm"]
     assert [tuning.Ruler(n).us(problem, submission.Config()) for n in (1, 2, 4)] == [1, 1.5, 2.5]
 
 
@@ -85,7 +86,7 @@ def another(problem: submission.Problem) -> str:
 def test_what_is_known_is_not_modelled_again(monkeypatch):
     asked = []
     monkeypatch.setattr(tuning.Ruler, "launch_us", lambda *arguments: asked.append(arguments) or 5)
-    problem = tuning.random_shapes(2)["1 gemm"]
+    problem = random_shapes(2)["1 gemm"]
     pick, other = submission.pick(problem), another(problem)
     known = {other: 4.0, tuning.told(pick): 4.2}
     illegal = {"split_k=3": 1.0}
@@ -103,7 +104,7 @@ def losses(monkeypatch, file, count, *more):
 
 
 def test_a_file_is_judged_by_the_pick_of_today(monkeypatch, tmp_path, capsys):
-    (name, problem), *_ = tuning.random_shapes(2).items()
+    (name, problem), *_ = random_shapes(2).items()
     other = another(problem)
     times = {other: 3.0, tuning.told(submission.pick(problem)): 3.3}
     sizes = [list(p) for p in problem.groups]

@@ -19,7 +19,7 @@ import submission
 from b200.host.takeover import is_there
 from lab.code import disassembly
 from lab.kernel_cases import KEEP_CODE, dual, gemm
-from lab.tuning.study import benchmarks
+from lab.tuning.shapes import benchmarks
 from submission import Config, make_plan, parameter_bytes
 from tests.submission.submission_support import epilogue_warps
 

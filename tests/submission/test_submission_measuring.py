@@ -14,7 +14,7 @@ import torch
 import b200
 import submission
 from lab.kernel_cases import dual, gemm, gemv, inputs
-from lab.tuning.study import benchmarks
+from lab.tuning.shapes import benchmarks
 from submission import Config
 
 PROBLEM = gemm(256, 128, 512)
