@@ -11,7 +11,7 @@ from b200.clock import Constants
 from b200.clock.devices import H200
 from b200.clock.write_back import behind_memset, next_behind_memset
 from lab.h200.mixed import STAGE
-from tests.harness.h200.test_written import launched
+from tests.lab.h200.test_written import launched
 
 MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-written.json"
 SMS = 132
