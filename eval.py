@@ -12,7 +12,7 @@ software B200, or on a Hopper GPU with only the tensor core in software.
     python eval.py tune gemm -n 6                    the next best configurations against the pick
     python eval.py qualify                           everything this machine can tell, in a report
     python eval.py compare A.py B.py gemm            submissions side by side
-    python eval.py ladder TIMES.csv FOLDER --json F  modelled against published times of versions
+    python eval.py ladder TIMES.csv FOLDER --out F  modelled against published times of versions
     python eval.py official FOLDER test              an organiser's problem folder in its own way
     python eval.py lint FILE                         would the boards' upload and runner take it?
 
@@ -30,8 +30,8 @@ from collections.abc import Sequence
 from harness.evaluator import dependencies
 
 COMMANDS = {  # with arguments of their own
-    "compare": "harness.studies.compare",
-    "ladder": "harness.studies.ladder",
+    "compare": "harness.evaluator.compare.command",
+    "ladder": "harness.evaluator.ladder.command",
     "lint": "harness.lint.command",
     "official": "harness.evaluator.official",
     "--official": "harness.evaluator.official",

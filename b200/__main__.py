@@ -5,9 +5,7 @@ python -m b200 run -m MODULE [arguments]     the same of a module: -m pytest tes
 python -m b200 run PROGRAM.cu [arguments]    compile a CUDA program with a main, and run it
 python -m b200 pack --out A.npz SCRIPT.py    write its launches to a file, for a Hopper GPU
 python -m b200 pipeline A.npz B.npz          time two such files side by side on that GPU
-python -m b200 h200-model A.npz              model such a file's load pipeline on an H200
 python -m b200 info                          what this machine can do
-python -m b200 calibrate umma --data FOLDER  compare the clock with published B200 measurements
 python -m b200 measure --out FILE            measure the clock's constants on a GPU
 
 Each takes --help.
@@ -16,7 +14,6 @@ Each takes --help.
 from __future__ import annotations
 
 import difflib
-import importlib
 import importlib.metadata
 import os
 import shutil
@@ -25,12 +22,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import b200
-from b200 import h200_model, run_arguments
+from b200 import run_arguments
 from b200.command_line import USAGE, Parser, told, writable
 from b200.hopper.errors import HopperError
 from b200.script import line, run, start
-
-CALIBRATIONS = ("umma", "tma", "mainloop", "mcast")
 
 
 def run_program(argv: Sequence[str]) -> int:
@@ -110,24 +105,6 @@ def info(argv: Sequence[str]) -> int:
     return 0
 
 
-def calibrate(argv: Sequence[str]) -> int:
-    """Print the clock's errors against a published table."""
-    from b200.clock.calibrations.bench_kernels import MissingTable
-
-    parser = Parser("b200 calibrate", "Compare the clock with published measurements.")
-    parser.add_argument("name", choices=CALIBRATIONS, help="the published data set")
-    options = parser.parse_args(argv[:1])
-    module = importlib.import_module(f"b200.clock.calibrations.{options.name}")
-    # mainloop compiles with the CuTe DSL.
-    given = [b200.install(check=False)] if options.name == "mainloop" else []
-    try:
-        module.main(list(argv[1:]), *given)
-    except MissingTable as error:
-        print(f"b200 calibrate {options.name}: {error}", file=sys.stderr)
-        return USAGE
-    return 0
-
-
 def measure(argv: Sequence[str]) -> int:
     """Measure the clock's constants."""
     from b200.measure.command import main
@@ -142,29 +119,18 @@ def pipeline(argv: Sequence[str]) -> int:
     return main(list(argv))
 
 
-def model_h200(argv: Sequence[str]) -> int:
-    """Model a pack's load pipeline with an H200's constants."""
-    return h200_model.main(list(argv))
-
-
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": run_program,
     "pack": pack,
     "pipeline": pipeline,
-    "h200-model": model_h200,
     "info": info,
-    "calibrate": calibrate,
     "measure": measure,
 }
-FORMER = {"twin": "h200-model"}  # names that commands had
 
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns the exit status; exits with 2 where arguments are wrong."""
     name = argv[0] if argv else ""
-    if name in FORMER:
-        print(f"b200 {name} is now: b200 {FORMER[name]}", file=sys.stderr)
-        name = FORMER[name]
     if name in COMMANDS:
         return COMMANDS[name](argv[1:])
     if name in ("-h", "--help"):

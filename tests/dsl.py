@@ -1,7 +1,7 @@
 """Which test files depend on the version of the CuTe DSL, so have to run with each one.
 
 Most tests give PTX to the emulator, and `import b200` imports nothing of the DSL. A file depends on
-it if it, or a module of tests/ or harness/ that it imports, does what can lead there: imports the
+it if it, or a module of tests/, harness/ or lab/ that it imports, does what can lead there: imports the
 DSL, the submission or the host layer, installs the emulator, or starts a program.
 """
 
@@ -19,7 +19,7 @@ MODULES = {"cutlass", "cuda", "submission", "eval", "subprocess", "multiprocessi
 HOST = ("b200.host", "b200.script", "b200.__main__")
 CALLS = {"install", "run_cuda"}  # of b200
 FIXTURES = {"run_eval", "stand_in", "fork_server"}
-READ = ("tests.", "harness.")  # modules that are looked into
+READ = ("tests.", "harness.", "lab.")  # modules that are looked into
 
 
 def depends(path: Path) -> bool:

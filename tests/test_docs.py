@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness.tables import figures, prose
+from lab.tables import figures, prose
 from tests import ROOT
 
 PAGES = figures.pages()

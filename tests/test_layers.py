@@ -8,6 +8,7 @@ break it, so that it is known to see.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -61,10 +62,13 @@ AROUND: dict[str, tuple[str, ...]] = {
     "submission": ("task",),
     "harness": ("b200", "reference", "task", "utils"),
     "eval": ("harness", "b200", "task"),
+    # The laboratory is about the kernel of this checkout, too; nothing but tests is above it.
+    "lab": ("b200", "harness", "reference", "submission", "task", "utils"),
     "tests": (
         "b200",
         "eval",
         "harness",
+        "lab",
         "reference",
         "submission",
         "task",
@@ -72,14 +76,6 @@ AROUND: dict[str, tuple[str, ...]] = {
     ),
 }
 SUBMISSION_PACKAGES = {"torch", "cutlass", "cuda"}  # what the leaderboards' runner has
-# These are about the kernel of this checkout, not about any submission: its configurations, its
-# SASS, the host side of its calls, what it chooses by time.
-KNOW_THE_KERNEL = (
-    "harness.studies.tuning",
-    "harness.studies.sass",
-    "harness.studies.host_path",
-    "harness.studies.choice",
-)
 OURS = {"b200", *AROUND}
 # `b200 run SCRIPT` puts there what `python SCRIPT` would; a spawned process has no path yet when it
 # is told to install.
@@ -155,8 +151,6 @@ def _wrong(module: str, to: Import) -> str:
         return "the runner does not have it" if mine == "submission" and other not in known else ""
     if other == mine or other in AROUND[mine]:
         return ""
-    if module in KNOW_THE_KERNEL and other == "submission":
-        return ""
     return f"of the checkout, {mine} may import {', '.join(AROUND[mine])}"
 
 
@@ -177,6 +171,19 @@ def _edits_path(source: str) -> Iterator[int]:
                 yield node.lineno
 
 
+def _names_the_lab(source: str) -> Iterator[tuple[int, str]]:
+    """(line, name) of strings that are the name of a module of the laboratory, or of what `-m` in
+    front of it runs.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and re.fullmatch(r"lab(\.\w+)+", str(node.value)):
+            yield node.lineno, str(node.value)
+        if isinstance(node, (ast.List, ast.Tuple)):
+            values = [e.value if isinstance(e, ast.Constant) else None for e in node.elts]
+            if ("-m", "lab") in zip(values, values[1:]):
+                yield node.lineno, "lab"
+
+
 def violations(modules: Mapping[str, str]) -> list[str]:
     """What breaks the rules in modules given by name and source."""
     found, graph = [], {}
@@ -186,6 +193,9 @@ def violations(modules: Mapping[str, str]) -> list[str]:
             if why := _wrong(module, to):
                 found.append(f"{module}:{to.line} imports {to.name}: {why}")
         graph[module] = {i.name for i in every if not i.only_types and i.name in modules}
+        if "lab" not in AROUND.get(module.partition(".")[0], ()) and not _in(module, ("lab",)):
+            named = _names_the_lab(source)
+            found += [f"{module}:{line} names {name}: it may not run it" for line, name in named]
         if module not in PATH_EDITS:
             found += [f"{module}:{line} edits sys.path" for line in _edits_path(source)]
     try:
@@ -198,7 +208,7 @@ def violations(modules: Mapping[str, str]) -> list[str]:
 def checkout() -> dict[str, str]:
     """The modules of the checkout: name -> source."""
     files = [*ROOT.glob("*.py")]
-    for folder in ("b200", "harness", "tests"):
+    for folder in ("b200", "harness", "lab", "tests"):
         files += ROOT.glob(f"{folder}/**/*.py")
     names = (".".join(f.relative_to(ROOT).with_suffix("").parts) for f in files)
     return {n.removesuffix(".__init__"): f.read_text() for n, f in zip(names, files, strict=True)}
@@ -249,6 +259,17 @@ PLANTED = {
     "its packages": ({"submission": "import numpy"}, "the runner does not have it"),
     "the harness": ({"harness.evaluator.report": "from tests import ROOT"}, "harness may import b200"),
     "the kernel": ({"harness.evaluator.report": "import submission"}, "harness may import b200"),
+    "b200 knows no laboratory": ({"b200.measure.probes": "from lab.calibrations import tma"}, "not below b200"),
+    "nor does the harness": (
+        {"harness.qualify.pipelines": "def f():\n    from lab.packs import official"},
+        "harness.qualify.pipelines:2 imports lab.packs: of the checkout, harness may",
+    ),
+    "nor eval.py": ({"eval": "import lab.tables.figures"}, "eval may import harness"),
+    "nor the submission": ({"submission": "import lab"}, "submission may import task"),
+    "a module by its name": ({"eval": "COMMANDS = {'sass': 'lab.code.sass'}"}, "eval:1 names lab.code.sass"),
+    "a command": ({"harness.qualify.plan": "a = 'python -m lab'\nb = ['-m', 'lab', 'sass']"}, "plan:2 names lab"),
+    "the laboratory knows no test": ({"lab.mutations.kinds": "from tests import ROOT"}, "lab may import b200"),
+    "nor eval.py's commands": ({"lab.corpus": "import eval"}, "lab may import b200"),
     "sys.path": ({"harness.evaluator.report": "import sys\nsys.path.insert(0, '.')"}, ":2 edits sys.path"),
     "circle": (
         {"b200.clock.a": "def f():\n    import b200.clock.b", "b200.clock.b": "import b200.clock.a"},
@@ -271,7 +292,7 @@ def test_what_is_allowed_is_left_alone():
         "b200": "def install():\n    from b200.host import dsl",
         "b200.host.cuda_python.nvrtc": "from b200.host.cuda.errors import BuildError",
         "b200.script": "import sys\nimport b200\nsys.path[0] = ''\nfrom b200.host.cuda import errors",
-        "harness.studies.tuning": "import submission",
+        "lab.tuning.study": "import submission, harness.evaluator.cases\nfrom b200.clock import Options",
         "submission": "import ctypes\nfrom cuda.bindings import driver\nfrom task import input_t",
         "tests.test_x": "import submission, b200.checker.naming",
     }

@@ -15,8 +15,8 @@ import sys
 import pytest
 
 import eval as eval_py
-from harness.commands import COMMANDS
-from harness.tables import catalogue, figures
+from lab.commands import COMMANDS
+from lab.tables import catalogue, figures
 from tests import ROOT
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -25,11 +25,11 @@ COMMAND_PAGE = ROOT / "docs" / "reference" / "cli.md"
 NOT_OURS = ("pip", "pytest", "ruff")
 EXTRA = ("ruff", "pyright")  # of the extra `test`; nothing but these commands needs them
 SUBCOMMANDS = {
-    "b200": ("run", "pack", "pipeline", "h200-model", "info", "calibrate", "measure"),
-    "harness": tuple(COMMANDS),
+    "b200": ("run", "pack", "pipeline", "info", "measure"),
+    "lab": tuple(COMMANDS),
 }
 OWN_PATH = re.compile(
-    r"(?:b200|harness|tests|docs|\.ci)/[\w./-]*\w|[\w-]+/[\w/-]+\.(?:py|md|json|cu)"
+    r"(?:b200|harness|lab|tests|docs|\.ci)/[\w./-]*\w|[\w-]+/[\w/-]+\.(?:py|md|json|cu)"
 )
 
 
@@ -56,8 +56,8 @@ def program(words: list[str]) -> tuple[list[str], list[str]]:
     start += words[0] == "eval.py" and words[1] in eval_py.COMMANDS
     for name, known in SUBCOMMANDS.items():
         if words[:2] == ["-m", name]:
-            start += words[2] in known
-            start += words[2] in ("calibrate", "h200", "packs")
+            second = words[2] if len(words) > 2 else ""
+            start += (second in known) + (second in ("calibrate", "h200", "packs"))
     return words[:start], words[start:]
 
 
@@ -173,7 +173,7 @@ def test_options_of_the_readme_are_all_there():
     """Every --option that README and the page of commands name is one of eval.py, of a command of
     its own, or of `b200`."""
     pages = "".join(path.read_text() for path in (ROOT / "README.md", COMMAND_PAGE))
-    text = re.sub(r"python -m harness[^`\n]*", "", pages)
+    text = re.sub(r"python -m lab[^`\n]*", "", pages)
     ours = [t for called, t in usages().items() if "eval.py" in called or "b200" in called]
     known = "".join(ours)
     for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))):

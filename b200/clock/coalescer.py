@@ -3,10 +3,10 @@
 If an SM reads what another SM of the same GPC has asked for and has not got yet, the coalescer
 merges the two requests: it passes on one, and both SMs get the one answer. It does not merge a
 request that the same SM repeats, nor one with a request of another GPC
-(harness/studies/h200/clusters.py). SemiAnalysis' tma2dmcast counts fewer L2 sectors than arrive in
+(lab/h200/clusters.py). SemiAnalysis' tma2dmcast counts fewer L2 sectors than arrive in
 shared memory: half as many if two SMs of each GPC read the same, a third to a quarter for four.
 Fewer requests are merged the more bytes are under way, and on an H200 the more of these bytes are
-multicasts (harness/studies/h200/ingest.py).
+multicasts (lab/h200/ingest.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The GPUs that the clock models: the SMs of their GPCs, and the constants that differ from a B200.
 
 The H200 is a witness: the same clock with constants that were measured on an H200
-(constants_h200.toml). Its predictions can be compared with that GPU (`python -m b200 h200-model`).
+(constants_h200.toml). Its predictions can be compared with that GPU (`python -m lab h200_model`).
 """
 
 from __future__ import annotations

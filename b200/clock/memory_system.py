@@ -167,7 +167,7 @@ class Memory:
         fan_out: whether the data goes to several CTAs of a cluster; such a request shares no answer
         with others. rows: whether each address is a request of its own, as with the TMA: a request
         of less than `lrc_row` bytes shares no answer, and takes the port as long as `port_row`
-        (harness/studies/h200/ingest.py).
+        (lab/h200/ingest.py).
         """
         lines, index = self._lines(region), _units(region, starts, nbytes)
         total, asks = len(starts) * nbytes, (region, lines, index, latency)

@@ -1,7 +1,7 @@
 """How far off the clock is on kernels that it was not fitted to: the range beside a modelled time.
 
 published_errors.json has the errors, by kind of kernel (kind.py): modelled over published time,
-less one, for the reporting half of the published B200 times. `python -m harness figures --write`
+less one, for the reporting half of the published B200 times. `python -m lab figures --write`
 writes the file from the points of `eval.py ladder`.
 """
 

@@ -3,7 +3,7 @@
 Stored data reaches the L2 at about half the rate at which answers come back. A sector that is
 written in part takes longer than a whole one. So does a sector that the instruction writes without
 the other sector of the same 64 bytes. An SM passes on a sector a clk; when `store_queue` sectors
-have not reached the L2 yet, its warps wait. All of this was measured on an H200 (python -m harness
+have not reached the L2 yet, its warps wait. All of this was measured on an H200 (python -m lab
 h200 stores), whose stores of half sectors, 16 bytes a lane, run at a third of the rate of whole
 ones.
 """

@@ -2,7 +2,7 @@
 
 On an H200 all SMs get equal shares of a busy DRAM if each has asked for 80 KB. If each has asked
 for 200 KB, the six SMs of one CPC together get no more than the four SMs of another (python -m
-harness h200 depth).
+lab h200 depth).
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 The L2 keeps what is stored until another line takes its place. In back-to-back calls, each call
 writes back as many bytes as it stores. This costs nothing while the DRAM channel would have been
 idle. A DRAM that changes between reads and writes loses time at each change: many writes cost 1.4
-times as much as reads, and few writes slow down all reads (python -m harness.studies.h200.mixed, on
+times as much as reads, and few writes slow down all reads (python -m lab.h200.mixed, on
 an H200).
 
 After a memset, half of the L2 is to be written back, however many bytes the memset wrote. A line
 that is read takes the place of any other line, so ever fewer of these bytes are left. Nothing is
-written back in idle times (python -m harness h200 written, on an H200).
+written back in idle times (python -m lab h200 written, on an H200).
 """
 
 from __future__ import annotations

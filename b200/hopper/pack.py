@@ -2,7 +2,7 @@
 
 A pack holds the PTX for sm_100a, the kernel parameters of every launch of one call, and the places
 of tensor addresses in the parameters. It holds the tensors, too, or a case: a description from
-which its maker makes the tensors again on any machine (`python -m harness packs` does that with the
+which its maker makes the tensors again on any machine (`python -m lab packs` does that with the
 leaderboards' cases).
 """
 

@@ -1,6 +1,6 @@
 """Times the load pipeline of a packed kernel on a Hopper GPU, and compares it with DRAM's rate.
 
-    python -m b200.hopper.pipeline packs/gemm-benchmark-0.npz ... [--json FILE]
+    python -m b200.hopper.pipeline packs/gemm-benchmark-0.npz ... [--out FILE]
 
 TMA, bulk copies, barriers, schedule and epilogue are the kernel's own. The MMAs and the copies to
 tensor memory are left out, so a stage is released as soon as it has landed. Inputs are cold: copies
@@ -122,7 +122,7 @@ def copy_rate() -> float:
 def main(argv: list[str]) -> int:
     parser = Parser("python -m b200.hopper.pipeline")
     parser.add_argument("packs", nargs="+", type=Path, metavar="PACK.npz", help="packs to time")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the times as JSON")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the times as JSON")
     arguments = parser.parse_args(argv)
     copy = copy_rate()
     machine = describe()
@@ -138,14 +138,14 @@ def main(argv: list[str]) -> int:
             f" measured on {machine['device']}",
             flush=True,
         )
-    if arguments.json:
+    if arguments.out:
         written = {
             "machine": machine,
             "copy_gb_s": copy,
             "specified_gb_s": SPECIFIED_GB_S,
             "measured": [asdict(m) for m in found],
         }
-        records.write(arguments.json, written)
+        records.write(arguments.out, written)
     return 0
 
 

@@ -1,6 +1,6 @@
 """Runs packs (pack.py) on this machine's Hopper GPU: are results right, repeatable, as expected?
 
-    python -m b200.hopper.run_pack packs/*.npz [--repeat 10] [--json results.json]
+    python -m b200.hopper.run_pack packs/*.npz [--repeat 10] [--out results.json]
 
 Needs torch, cuda-python, and NVRTC or nvcc; not the DSL. Exit status: 0 all right, 1 not all,
 2 cannot run.
@@ -149,7 +149,7 @@ def main(argv: list[str], cases: Cases | None = None) -> int:
         help="calls of each pack; their bits must agree",
     )
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the results, with device and versions"
+        "--out", type=Path, metavar="FILE", help="write the results, with device and versions"
     )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep results that differ")
     arguments = parser.parse_args(argv)
@@ -166,9 +166,9 @@ def main(argv: list[str], cases: Cases | None = None) -> int:
             result = Result(path.stem, None, "error", f"{error.kind}: {error}")
         results.append(result)
         print(_line(result), flush=True)
-        if arguments.json:
+        if arguments.out:
             written = {"machine": describe(), "results": [asdict(r) for r in results]}
-            records.write(arguments.json, written)
+            records.write(arguments.out, written)
     return 0 if all(r.status == "pass" for r in results) else 1
 
 

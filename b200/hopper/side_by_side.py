@@ -1,10 +1,10 @@
 """Load pipelines and epilogues of two or more packed programs, side by side on a Hopper GPU.
 
-    python -m b200 pipeline ours.npz theirs.npz [more.npz] [--rounds N] [--json FILE]
+    python -m b200 pipeline ours.npz theirs.npz [more.npz] [--rounds N] [--out FILE]
     python -m b200 pipeline ours/ theirs/                         pack after pack of one name
     python -m b200 pipeline --assemble ours.npz theirs.npz        without a GPU: what can be carried
 
-A pack holds the launches of one call (`python -m b200 pack`, `python -m harness packs make`).
+A pack holds the launches of one call (`python -m b200 pack`, `python -m lab packs make`).
 Loads, barriers, schedule and epilogue are the program's own; MMAs and copies to tensor memory are
 left out, so a stage is free as soon as it has landed, and an epilogue works on numbers that mean
 nothing. Inputs are cold: copies of them that together exceed L2 take turns. Programs take turns,
@@ -191,7 +191,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--rounds", type=int, default=ROUNDS, help=f"times each is timed (default {ROUNDS})"
     )
-    parser.add_argument("--json", type=writable, metavar="FILE", help="write the times as JSON")
+    parser.add_argument("--out", type=writable, metavar="FILE", help="write the times as JSON")
     parser.add_argument(
         "--assemble", action="store_true", help="need no GPU: only rewrite and assemble"
     )
@@ -220,9 +220,9 @@ def main(argv: Sequence[str]) -> int:
         width = max(len(one.name) for one in results)
         print("\n".join([what, *(one.line(width) for one in results)]), flush=True)
         found.append({"what": what, "contestants": [asdict(one) for one in results]})
-        if options.json:
+        if options.out:
             written = {"machine": machine, "contests": found}
-            records.write(options.json, written)
+            records.write(options.out, written)
     if len(found) > 1:
         print("\n".join(_means(found)))
     return status

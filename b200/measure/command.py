@@ -46,12 +46,12 @@ def main(argv: list[str]) -> int:
         metavar="NAME=VALUE",
         help="emulator: measure a chip with another value of this constant; repeatable",
     )
-    parser.add_argument("--lines", action="store_true", help="print JSON lines instead of a table")
+    parser.add_argument("--json", action="store_true", help="one JSON object a probe, no table")
     parser.add_argument(
         "--out", type=writable, metavar="FILE", help="write the constants that were found"
     )
     parser.add_argument(
-        "--json", type=writable, metavar="FILE", help="write what each probe measured"
+        "--probes", type=writable, metavar="FILE", help="write what each probe measured"
     )
     options = parser.parse_args(argv)
     try:
@@ -61,13 +61,13 @@ def main(argv: list[str]) -> int:
     except (ValueError, HopperError) as error:
         print(f"b200 measure: {error}", file=sys.stderr)
         return 2
-    if options.lines:
+    if options.json:
         print("\n".join(json.dumps(asdict(f)) for f in fitted))
     else:
         print(f"probes on {device.label}; the clock's values are modelled\n{table(fitted)}")
     if options.out:
         options.out.write_text(json.dumps(as_constants(fitted), indent=1) + "\n")
-    if options.json:
+    if options.probes:
         written = {"device": device.label, "probes": [asdict(f) for f in fitted]}
-        records.write(options.json, written)
+        records.write(options.probes, written)
     return 0

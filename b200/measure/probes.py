@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from b200.clock.calibrations import tma, umma
 from b200.measure.devices import EMPTY_CALLS, Device, ProbeKernel
 from b200.measure.kernels import (
     BULK,
@@ -22,6 +21,7 @@ from b200.measure.kernels import (
     rounds,
     tensor_memory,
 )
+from b200.measure.published import ITERATIONS, WIDTH, bandwidth_kernel, mma_kernel
 
 BLACKWELL = "sm_100"  # what has tcgen05
 
@@ -151,15 +151,15 @@ def _bytes_a_clk(device: Device, cold: bool) -> float:
     (H200, docs/results/h200-memory.json).
     """
     height, stages, loads, warm = 64, 4, 12, 4
-    tile = 4 * tma.WIDTH * height
-    text = tma.bandwidth_kernel(height, stages, loads, warm, device.sms, step=int(cold))
+    tile = 4 * WIDTH * height
+    text = bandwidth_kernel(height, stages, loads, warm, device.sms, step=int(cold))
     kernel = ProbeKernel(
         text.replace(".target sm_100a", f".target {device.target}"),
         words=device.sms,
         data_bytes=device.sms * tile * (loads + stages if cold else 1),
         ctas=device.sms,
         smem=stages * tile + 1024,
-        box=(tma.WIDTH, height),
+        box=(WIDTH, height),
         cold=cold,
     )
     each = statistics.mean(device.run(kernel)) / (loads - 1 - warm)
@@ -172,10 +172,10 @@ def _mma(depth: int, group: int, m: int, n: int) -> Callable[[Device], float]:
     """
 
     def measure(device: Device) -> float:
-        text = umma.kernel("BF16", "SS", group, m, n, depth)
-        words = group * umma.ITERATIONS
+        text = mma_kernel("BF16", "SS", group, m, n, depth)
+        words = group * ITERATIONS
         kernel = ProbeKernel(text, words, ctas=group, cluster=group)
-        cycles = device.run(kernel)[: umma.ITERATIONS]
+        cycles = device.run(kernel)[:ITERATIONS]
         return statistics.median(cycles[1:]) / depth
 
     return measure

@@ -16,6 +16,8 @@
       command          outcomes -> exit status, by `protocol`
 
 `progress` shows meanwhile what runs. What a study needs of a case it takes from the middle: a Job
-for `pool`, or `case/loading` and `case/checks` in its own process. `official` runs an organiser's
-harness in place of this one; `dependencies` says before all that what is not installed.
+for `pool`, or `case/loading` and `case/checks` in its own process. `compare` (several
+submissions side by side) and `ladder` (against published times) do, as commands of eval.py of their
+own. `official` runs an organiser's harness in place of this one; `dependencies` says before all
+that what is not installed.
 """

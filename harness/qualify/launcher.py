@@ -27,7 +27,7 @@ from b200.program.parse import parse
 from harness.evaluator import cases
 from harness.evaluator.case import loading
 from harness.qualify.probe import VARIABLE, Probe, loadable, maps_of
-from harness.studies.evidence.kernels import Submission
+from harness.qualify.submission import Submission
 from task import GROUP
 
 LOAD, LOAD_ARGUMENTS = "_cudaLibraryLoadData", 8

@@ -4,13 +4,12 @@ H200: JSON lines, one a benchmark shape.
 python -m harness.qualify.pipelines --submission submission.py --constants qualify/constants.json
 
 What a Hopper GPU can time of a B200's kernel (b200/hopper/pipeline.py), and what the clock of that
-GPU says of it with its own constants and with those that were found (b200/h200_model.py). No times
-of a B200.
+GPU says of it with its own constants and with those that were found (h200_clock.py). No times of a
+B200.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
@@ -18,14 +17,16 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from b200 import h200_model
 from b200.clock.overrides import read_file
 from b200.command_line import Parser
 from b200.hopper import pipeline
 from b200.hopper.pack import load
 from harness.evaluator import cases
-from harness.studies import packs
-from task import PROBLEMS
+from harness.evaluator.case import loading
+from harness.evaluator.case.gpu_data import on_gpu
+from harness.qualify import h200_clock
+from harness.qualify.packing import Packer
+from task import PROBLEMS, find_problem
 
 
 def benchmarks(most: int | None) -> list[tuple[str, str, str]]:
@@ -37,13 +38,11 @@ def benchmarks(most: int | None) -> list[tuple[str, str, str]]:
     ]
 
 
-def pack(folder: Path, submission: Path, problem: str, text: str, name: str) -> None:
+def pack(path: Path, submission: Path, problem: str, text: str) -> None:
     """Write the pack of a shape; a process of its own, since packing takes the DSL over."""
-    short = name.partition("-")[0]
-    argv = ["make", short, "--case", text, "--submission", str(submission), "-o", str(folder)]
-    with contextlib.redirect_stdout(None):
-        packs.main(argv)
-    (folder / f"{short}-test-0.npz").rename(folder / f"{name}.npz")
+    packer = Packer()
+    kernel = on_gpu(loading.load_kernel(submission))
+    packer.pack(kernel, cases.make_case(find_problem(problem), cases.parse(text))).save(path)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,15 +60,13 @@ def main(argv: list[str] | None = None) -> int:
         with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
             made = []
             for name, problem, text in shapes:
-                folder = Path(scratch, name)
-                folder.mkdir()
-                paths.append(folder / f"{name}.npz")
+                paths.append(Path(scratch, f"{name}.npz"))
                 submission = options.submission.resolve()
-                made.append(pool.submit(pack, folder, submission, problem, text, name))
+                made.append(pool.submit(pack, paths[-1], submission, problem, text))
             modelled = []
             for path, done in zip(paths, made):
                 done.result()
-                modelled += [pool.submit(h200_model.model, path, each) for each in ({}, found)]
+                modelled += [pool.submit(h200_clock.model, path, each) for each in ({}, found)]
             copy = pipeline.copy_rate()
             rows = [measured(path, *shape[1:], copy) for path, shape in zip(paths, shapes)]
             for row, before, after in zip(rows, modelled[::2], modelled[1::2]):

@@ -8,8 +8,9 @@ import os
 import pytest
 
 from harness.evaluator import official
-from harness.studies import compare, side_by_side
-from harness.studies.compare import Result
+from harness.evaluator.compare import command as compare
+from harness.evaluator.compare import side_by_side
+from harness.evaluator.compare.command import Result
 from task import find_problem
 from tests import ROOT
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from harness.studies import compare_picture
-from harness.studies.compare_picture import Timed
+from harness.evaluator.compare import picture as compare_picture
+from harness.evaluator.compare.picture import Timed
 from tests import ROOT
 
 PHASES = (("start to first load issued", 1.5), ("first to last MMA done", 6.25))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.evaluator.cases import make_case, parse
-from harness.studies import confidence
-from harness.studies.compare import Result, table
+from harness.evaluator.compare import confidence
+from harness.evaluator.compare.command import Result, table
 from task import PROBLEMS
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from b200.clock.digest import clock_digest
-from harness.tables import picture
+from lab.tables import picture
 from tests import ROOT
 
 ROWS_GEMM = ROOT / "docs" / "examples" / "gemm_mended.py"

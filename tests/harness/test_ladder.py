@@ -8,14 +8,15 @@ import pytest
 
 from b200.clock.digest import clock_digest, digest_with
 from b200.clock.kind import KINDS
-from harness.studies import ladder
+from harness.evaluator.ladder import command, errors
+from harness.evaluator.ladder.points import LadderError, Point, read_points
 from tests import ROOT
 
 HEAD = "problem,version,benchmark_shape,published_us,note\n"
 
 
 def record(shape: int, version: str, published: float, modelled: float | None, **more) -> dict:
-    point = ladder.Point("gemm", version, shape, published, "")
+    point = Point("gemm", version, shape, published, "")
     status = "pass" if modelled is not None else "error"
     fields = {"name": point.name, "parity": point.parity, "kind": "pairs", "problem": "gemm"}
     return fields | {
@@ -34,14 +35,14 @@ def record(shape: int, version: str, published: float, modelled: float | None, *
     [("gemm", "v0", "odd"), ("gemm", "v2", "even"), ("dual", "v2", "odd"), ("group", "v6", "even")],
 )
 def test_halves_are_told_by_the_digest(problem, version, parity):
-    assert ladder.Point(problem, version, 1, 1.0, "").parity == parity
+    assert Point(problem, version, 1, 1.0, "").parity == parity
 
 
 def test_published_times_are_read(tmp_path):
     path = tmp_path / "times.csv"
     path.write_text(HEAD + 'gemm,v1,2,8.47,"split K, fp32"\ngroup,v6,4,6.43,\n')
-    first, last = ladder.read_points(path)
-    assert first == ladder.Point("gemm", "v1", 2, 8.47, "split K, fp32")
+    first, last = read_points(path)
+    assert first == Point("gemm", "v1", 2, 8.47, "split K, fp32")
     assert first.file(tmp_path) == tmp_path / "nvfp4_gemm" / "submission_v1.py"
     assert first.case().args["n"] == 4096 and last.case().args["g"] == 2
 
@@ -61,13 +62,13 @@ def test_published_times_are_read(tmp_path):
 def test_bad_times_are_named(tmp_path, text, said):
     path = tmp_path / "times.csv"
     path.write_text(text)
-    with pytest.raises(ladder.LadderError, match=said.replace(".", r"\.")):
-        ladder.read_points(path)
+    with pytest.raises(LadderError, match=said.replace(".", r"\.")):
+        read_points(path)
 
 
 def test_rank_correlation():
     def found(*pairs: tuple[float, float]) -> float | None:
-        return ladder.spearman([record(1, f"v{i}", p, m) for i, (p, m) in enumerate(pairs)])
+        return errors.spearman([record(1, f"v{i}", p, m) for i, (p, m) in enumerate(pairs)])
 
     assert found((1, 10), (2, 20), (3, 40), (9, 41)) == pytest.approx(1)
     assert found((1, 9), (2, 8), (3, 7)) == pytest.approx(-1)
@@ -78,7 +79,7 @@ def test_rank_correlation():
 
 def test_the_most_a_rank_correlation_can_be():
     def found(*published: float) -> float | None:
-        return ladder.most_spearman([record(1, f"v{i}", p, 1) for i, p in enumerate(published)])
+        return errors.most_spearman([record(1, f"v{i}", p, 1) for i, p in enumerate(published)])
 
     assert found(3, 1, 2) == pytest.approx(1)
     # scipy.stats.spearmanr([9.43, 10.3, 10.3, 10.3, 10.3, 11.0], [1, 2, 3, 4, 5, 6])
@@ -88,16 +89,16 @@ def test_the_most_a_rank_correlation_can_be():
 
 def test_summaries():
     records = [record(1, "v0", 10, 11), record(1, "v3b", 10, 7), record(1, "v2", 10, 10.5)]
-    odd, _, _, even, *_ = ladder.summaries(records)
+    odd, _, _, even, *_ = errors.summaries(records)
     assert (odd["name"], odd["count"]) == ("odd half", 2)
     assert odd["median"] == pytest.approx(0.2) and odd["worst"] == pytest.approx(0.3)
     assert odd["mean"] == pytest.approx(-0.1)
     assert (even["name"], even["count"]) == ("even half", 1)
-    plain = ladder.summaries([record(1, "v2", 10, 12), record(2, "v2", 10, 12, kind="split K")])
+    plain = errors.summaries([record(1, "v2", 10, 12), record(2, "v2", 10, 12, kind="split K")])
     names = ["even half", "even: problem gemm", "even: kind pairs", "even: kind split K"]
     assert [s["name"] for s in plain] == names
     failed = record(1, "v4", 10, None)
-    shown = ladder.text([*records, failed])
+    shown = errors.text([*records, failed])
     assert "ERROR: no such thing" in shown and "gemm/v0 1" in shown and "+10.0%" in shown
 
 
@@ -131,7 +132,7 @@ def test_a_ladder_is_run_once(tmp_path, capsys, fork_server):
     times, points = tmp_path / "times.csv", tmp_path / "points.jsonl"
     rows = ("ours,3,6.5", "bad,3,7.0", "absent,3,8.0")
     times.write_text(HEAD + "".join(f"gemm,{row},\n" for row in rows))
-    arguments = ("ladder", str(times), str(tmp_path / "files"), "--json", str(points))
+    arguments = ("ladder", str(times), str(tmp_path / "files"), "--out", str(points))
     command = (str(ROOT / "eval.py"), *arguments)
     done = fork_server.run(*command, cwd=tmp_path)
     assert done.returncode == 112 and "no file for gemm/absent" in done.stderr, done.stderr
@@ -161,5 +162,5 @@ def test_a_ladder_is_run_once(tmp_path, capsys, fork_server):
 def test_bad_arguments_are_named(tmp_path, monkeypatch, capsys, arguments, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "times.csv").write_text(HEAD + "gemm,v1,1,8.5,\n")
-    assert ladder.main([*arguments, "--json", "out.jsonl"]) == 2
+    assert command.main([*arguments, "--out", "out.jsonl"]) == 2
     assert said in capsys.readouterr().err

@@ -145,7 +145,7 @@ gpu = b200.install(check=False)
 
 from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
-from harness.studies.evidence.kernels import Submission
+from harness.qualify.submission import Submission
 from harness.qualify import launcher, probe
 from reference import generate_input
 

@@ -41,15 +41,6 @@ def test_equal_bits_of_no_kernel_are_no_pass(tmp_path, fork_server):
     assert row["message"] == "launched no kernel, so no bits of one are compared"
 
 
-def test_no_pack_is_made_of_no_kernel(tmp_path, fork_server):
-    (tmp_path / "idle.py").write_text(IDLE)
-    out = tmp_path / "packs"
-    of = ("--case", "m: 128; k: 256; l: 1", "--submission", str(tmp_path / "idle.py"))
-    done = fork_server.run("-m", "harness", "packs", "make", "gemv", *of, "-o", str(out))
-    assert (done.returncode, list(out.iterdir())) == (1, []), done.stderr
-    assert "launched no kernel to pack" in done.stderr
-
-
 def test_a_clock_without_times_to_compare(tmp_path, capsys):
     state, constants = tmp_path / "state.json", tmp_path / "constants.json"
     state.write_text('{"scope": {}, "given": {}}')

@@ -11,7 +11,7 @@ import torch
 import b200
 import reference
 import submission
-from tests.submission.submission_support import dual, gemm, gemv, group, inputs, poison
+from lab.kernel_cases import dual, gemm, gemv, group, inputs, poison
 
 
 @pytest.fixture(autouse=True)

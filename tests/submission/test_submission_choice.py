@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import submission
+from lab.kernel_cases import gemm, inputs
 from submission import Config
-from tests.submission.submission_support import gemm, inputs
 
 ROOT = Path(submission.__file__).parent
 PAIRS, SPLIT = Config(cta_group=2), Config(split_k=2)
@@ -165,7 +165,7 @@ def test_a_fault_in_the_timing_is_blamed_on_the_one_that_ran(monkeypatch):
 HANGS = """
 import time, torch, submission
 from tests.submission.test_submission_choice import PROBLEM, PAIRS, SPLIT
-from tests.submission.submission_support import inputs
+from lab.kernel_cases import inputs
 
 def bind(problem, groups, config):
     return lambda: time.sleep(600 if config == SPLIT else 0)

@@ -17,10 +17,11 @@ import pytest
 
 import submission
 from b200.host.takeover import is_there
-from harness.studies import disassembly
-from harness.studies.tuning import benchmarks
+from lab.code import disassembly
+from lab.kernel_cases import KEEP_CODE, dual, gemm
+from lab.tuning.shapes import benchmarks
 from submission import Config, make_plan, parameter_bytes
-from tests.submission.submission_support import KEEP_CODE, dual, epilogue_warps, gemm
+from tests.submission.submission_support import epilogue_warps
 
 ROOT = Path(submission.__file__).parent
 

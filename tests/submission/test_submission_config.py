@@ -16,18 +16,9 @@ from hypothesis import strategies as st
 
 import submission
 import task
+from lab.kernel_cases import LEVERS, dual, gemm, gemv, group, inputs, legal_pair, random_config
 from submission import Config, choose_box_n, for_mma, make_plan
-from tests.submission.submission_support import (
-    LEVERS,
-    dual,
-    epilogue_warps,
-    gemm,
-    gemv,
-    group,
-    inputs,
-    legal_pair,
-    random_config,
-)
+from tests.submission.submission_support import epilogue_warps
 
 # A legal base, the change that makes it illegal, words of the reason.
 ILLEGAL = [

@@ -12,63 +12,26 @@ import torch
 import submission
 from b200.checker.checked import Checked
 from b200.chip.operations import TmaLoad
-from submission import Config
-from tests.submission.submission_support import (
+from lab.kernel_cases import (
+    LEVER_CASES,
     LEVERS,
     covering_set,
     dual,
     gemm,
-    gemv,
     group,
     inputs,
     legal_pair,
-    run,
-    verify,
 )
+from submission import Config
+from tests.submission.submission_support import run, verify
 
 SCHEDULES = (None, "early", "late", "random:1", "random:2")
 
-# One case a lever: the structure it adds, on a shape with partial tiles in every direction.
-CASES = {
-    "one CTA": (Config(), gemm(256, 100, 1088)),
-    "pair": (Config(cta_group=2), gemm(400, 60, 576)),
-    "wide pair": (Config(cta_group=2, tile_n=128), gemm(384, 200, 576)),
-    "256 tokens": (Config(tile_n=256), gemm(144, 250, 512)),
-    "192 tokens": (Config(tile_n=192), gemm(144, 380, 320)),
-    "two accumulators": (Config(persistent=True), gemm(384, 200, 512, 2)),
-    "shared weights": (Config(cluster_n=2), gemm(272, 200, 1024)),
-    "pairs that share weights": (Config(cta_group=2, cluster_n=2), gemm(640, 200, 512)),
-    "K split": (Config(split_k=4, tile_n=128), gemm(256, 100, 2112)),
-    "K split of 4": (Config(split_k=4), gemm(258, 64, 2368)),
-    "K split of pairs": (Config(cta_group=2, split_k=2), gemm(512, 128, 1024)),
-    "K split of a dual": (Config(split_k=2), dual(256, 128, 1024)),
-    "gate first": (Config(), dual(256, 70, 1024)),
-    "gate of a short K": (Config(), dual(256, 64, 256)),
-    "narrow stores": (Config(), gemm(130, 37, 192, 3)),
-    "tokens as rows": (Config(swap_ab=False), gemm(200, 300, 1088, 2)),
-    "tokens as rows of pairs that share them": (
-        Config(swap_ab=False, cta_group=2, cluster_n=2),
-        dual(272, 400, 1088),
-    ),
-    "tokens as rows, K split of a dual": (Config(swap_ab=False, split_k=4), dual(80, 40, 1280)),
-    "tokens as rows, narrow stores": (Config(swap_ab=False), dual(130, 37, 192, 3)),
-    "tokens as rows, two accumulators": (
-        Config(swap_ab=False, tile_n=192, persistent=True),
-        group((200, 380, 512), (30, 200, 320)),
-    ),
-    "groups": (
-        Config(cta_group=2, tile_n=256, persistent=True),
-        group((40, 256, 256), (200, 384, 512), (130, 512, 768)),
-    ),
-    "vector": (Config(tile_n=8, persistent=True), gemv(300, 4096, 2)),
-    "vector, K split": (Config(tile_n=8, split_k=4), gemv(300, 4096, 2)),
-}
 
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", LEVER_CASES)
 def test_lever(name):
-    config, problem = CASES[name]
-    order = SCHEDULES[list(CASES).index(name) % len(SCHEDULES)]
+    config, problem = LEVER_CASES[name]
+    order = SCHEDULES[list(LEVER_CASES).index(name) % len(SCHEDULES)]
     verify(problem, config, schedule=order)
 
 

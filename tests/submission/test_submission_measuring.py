@@ -13,9 +13,9 @@ import torch
 
 import b200
 import submission
-from harness.studies.tuning import benchmarks
+from lab.kernel_cases import dual, gemm, gemv, inputs
+from lab.tuning.shapes import benchmarks
 from submission import Config
-from tests.submission.submission_support import dual, gemm, gemv, inputs
 
 PROBLEM = gemm(256, 128, 512)
 
@@ -139,7 +139,7 @@ def test_candidates(problem):
 
 
 # In the second another candidate is more than 2 % faster than the pick. Other shapes:
-# `python -m harness choice --device emulator`.
+# `python -m lab choice --device emulator`.
 SHAPES = {"gemm 3": benchmarks()["gemm 3"], "gemm 40 x 512 x 1024": gemm(512, 40, 1024)}
 
 

@@ -6,8 +6,9 @@ import pytest
 
 import b200
 from b200.explore import FREE
+from lab.kernel_cases import dual, gemm, group, inputs
 from submission import Config, Problem
-from tests.submission.submission_support import dual, gemm, group, inputs, run
+from tests.submission.submission_support import run
 
 MECHANISMS: dict[str, tuple[Problem, Config]] = {
     "one CTA": (gemm(128, 64, 1024), Config(tile_n=64)),

@@ -11,8 +11,9 @@ import torch
 import b200
 import submission
 from b200.checker.observer import Observer
+from lab.kernel_cases import dual, gemm, gemv, group, inputs
 from submission import Config, Problem
-from tests.submission.submission_support import dual, gemm, gemv, group, inputs, run, verify
+from tests.submission.submission_support import run, verify
 
 PROBLEMS = ("gemv", "gemm", "dual", "group")
 

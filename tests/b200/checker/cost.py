@@ -11,21 +11,21 @@ import torch
 
 import b200
 import submission
-from tests.submission import submission_support as support
+from lab.kernel_cases import dual, gemm, inputs
 
 RUNS = 5
 CASES = {
-    "gemm": (support.gemm(256, 64, 2304), submission.Config()),
-    "K split": (support.gemm(128, 128, 4096), submission.Config(tile_n=128, split_k=2)),
-    "dual, persistent": (support.dual(128, 64, 1536, 4), submission.Config(persistent=True)),
-    "CTA pair": (support.gemm(256, 64, 1024, 2), submission.Config(cta_group=2)),
+    "gemm": (gemm(256, 64, 2304), submission.Config()),
+    "K split": (gemm(128, 128, 4096), submission.Config(tile_n=128, split_k=2)),
+    "dual, persistent": (dual(128, 64, 1536, 4), submission.Config(persistent=True)),
+    "CTA pair": (gemm(256, 64, 1024, 2), submission.Config(cta_group=2)),
 }
 
 
 def seconds(problem, config, check: bool) -> float:
     """Of the fastest of some launches, the first of which compiles."""
     b200.install(check=check)
-    groups, _ = submission.unpack(data := support.inputs(problem, 7))
+    groups, _ = submission.unpack(data := inputs(problem, 7))
     times = []
     for _ in range(1 + RUNS):
         begin = time.process_time()

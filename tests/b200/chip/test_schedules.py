@@ -7,9 +7,11 @@ import torch
 
 import submission
 from b200.chip.schedules import Schedule, parse
+from lab.kernel_cases import gemm as gemm_problem
+from lab.kernel_cases import inputs
+from submission import Config
 from tests.planted_bugs import gemm
-from tests.submission.submission_support import Config, inputs, run
-from tests.submission.submission_support import gemm as gemm_problem
+from tests.submission.submission_support import run
 
 ORDERS = (None, "early", "late", "random:3", "random:4")
 
@@ -71,7 +73,7 @@ def test_configurations_under_twenty_schedules(seed):
     """A seeded sample of the covering set, twenty schedules each: same bits, no finding."""
     import random
 
-    from tests.submission.submission_support import covering_set
+    from lab.kernel_cases import covering_set
 
     rng = random.Random(seed)
     config, problem = rng.choice(covering_set()[0])

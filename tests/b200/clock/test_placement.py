@@ -64,7 +64,7 @@ def test_clusters_that_fit(device, smem_bytes, counts):
 
 @pytest.mark.parametrize("cluster", [1, 2, 4])
 def test_gpcs_come_in_the_order_of_an_h200(cluster):
-    """%smid of every CTA of launches that fill the chip (harness/studies/h200/clusters.py)."""
+    """%smid of every CTA of launches that fill the chip (lab/h200/clusters.py)."""
     first = [c if cluster == 1 else c[0] for c in measured("order")[cluster]]
     assert gpcs_of(first) == [sms[0].gpc for sms in placed(H200, cluster)]
 

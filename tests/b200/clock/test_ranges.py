@@ -12,7 +12,7 @@ from b200.chip.gpu import Gpu
 from b200.clock import Options, TimedMachine, call_time, kind, profile
 from b200.clock import spread as spreads
 from b200.clock.spread import Spread, spread
-from harness.studies import ladder
+from harness.evaluator.ladder import errors as ladder
 from tests import ROOT
 from tests.b200.ptx_support import kernel, run
 

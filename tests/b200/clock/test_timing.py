@@ -199,16 +199,6 @@ def test_mma_intervals(m, n, group, a_in_tmem, measured):
     )
 
 
-def test_mma_latency_as_measured():
-    from b200.clock.calibrations.bench_kernels import timed_gpu
-    from b200.clock.calibrations.umma import clk
-
-    gpu = timed_gpu()
-    assert clk(gpu, "BF16", "SS", 1, 128, 128, 1) == pytest.approx(200, rel=0.1)
-    assert clk(gpu, "E4M3", "TS", 2, 128, 64, 1) == pytest.approx(162, rel=0.1)
-    assert clk(gpu, "MXF8", "SS", 1, 128, 256, 64) / 64 == pytest.approx(130, abs=5)
-
-
 LOAD = """
     ld.param.u64 %rd1, [out];
     mov.b64 %rd2, map;

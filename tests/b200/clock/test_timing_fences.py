@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from harness.studies.h200.fence_cost import ROUNDS, WARM_UP, Case, kernel
+from lab.h200.fence_cost import ROUNDS, WARM_UP, Case, kernel
 from tests import ROOT
 from tests.b200.clock.test_timing import clocks, timed
 from tests.b200.ptx_support import run

@@ -1,5 +1,5 @@
 """What DRAM pays for stores, held against an H200 (docs/results/h200-mixed.json has what
-`python -m harness h200 mixed` measured).
+`python -m lab h200 mixed` measured).
 """
 
 import json
@@ -12,7 +12,7 @@ from b200.clock import Constants
 from b200.clock.call_time import reported
 from b200.clock.devices import H200
 from b200.clock.write_back import Moved, extra_bytes, write_back_us
-from harness.studies.h200 import mixed
+from lab.h200 import mixed
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import run
 

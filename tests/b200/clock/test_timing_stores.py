@@ -1,5 +1,5 @@
 """Stores to global memory by the clock of an H200, held against one (docs/results/h200-stores.json
-has what `python -m harness h200 stores` measured).
+has what `python -m lab h200 stores` measured).
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import torch
 from b200.clock import Constants
 from b200.clock.stores import StorePort, alone, in_part, sectors_of
 from b200.hopper.rewrite import TARGET
-from harness.studies.h200 import stores
+from lab.h200 import stores
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import kernel, run
 

@@ -1,5 +1,5 @@
 """What DRAM pays for what a memset left, held against an H200 (docs/results/h200-written.json has
-what `python -m harness h200 written` measured).
+what `python -m lab h200 written` measured).
 """
 
 import json
@@ -10,8 +10,8 @@ import pytest
 from b200.clock import Constants
 from b200.clock.devices import H200
 from b200.clock.write_back import behind_memset, next_behind_memset
-from harness.studies.h200.mixed import STAGE
-from tests.harness.h200.test_written import launched
+from lab.h200.mixed import STAGE
+from tests.lab.h200.test_written import launched
 
 MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-written.json"
 SMS = 132

@@ -20,7 +20,7 @@ from b200.hopper.byte_tensormaps import maps_in
 from b200.hopper.pack import Buffer, Recorder, Relocation, packed_launches, record
 from b200.program.parse import parse
 from tests.b200.hopper.test_hopper_run import Driver, OnCpu
-from tests.b200.hopper.test_side_by_side_text import BOX, GATHER, NIBBLES, ROWS, pair_kernel
+from tests.b200.hopper.test_side_by_side_text import GATHER, NIBBLES
 from tests.b200.ptx_support import kernel
 
 # --- packs of any program -----------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_a_ratio_is_of_one_round(monkeypatch, capsys, tmp_path):
     (tmp_path / "b.npz").write_bytes((tmp_path / "a.npz").read_bytes())
     out = tmp_path / "both.json"
     assert (
-        side_by_side.main([fine, str(tmp_path / "b.npz"), "--rounds", "3", "--json", str(out)]) == 0
+        side_by_side.main([fine, str(tmp_path / "b.npz"), "--rounds", "3", "--out", str(out)]) == 0
     )
     said = capsys.readouterr().out
     assert "3 rounds, measured on NVIDIA H200" in said
@@ -271,22 +271,6 @@ def test_programs_take_turns_on_inputs_of_their_own(monkeypatch, tmp_path):
     )  # two packs; a first call, then the graph's
     places = {int.from_bytes(values[3], "little") for _, values in noted.launches}
     assert len(places) == 2 * 4 and x.data_ptr() not in places  # four sets, 1 MiB, for each
-
-
-def test_the_h200_model_runs_what_is_compared(tmp_path):
-    """Bytes of a pair, by the clock of an H200; without epilogues pairs are left out."""
-    from b200.h200_model import model
-
-    text, _ = pair_kernel(False)
-    source, out = (torch.zeros(n, dtype=torch.uint8) for n in (1 << 17, 8 * BOX))
-    one = TensorMap(source.data_ptr(), 0, (128, ROWS), (128,), (128, ROWS), (1, 1)).encode()
-    params = struct.pack("<Q", out.data_ptr()).ljust(64, b"\0") + 2 * one
-    recorder = Recorder()
-    recorder.launch(text, "k", (2, 1, 1), (32, 1, 1), (2, 1, 1), 4 * BOX + 60, params)
-    packed_launches(recorder).save(tmp_path / "pair.npz")
-    found = model(tmp_path / "pair.npz", {}, epilogues=True)
-    assert found.us and 1 < found.us < 20 and found.dram_mb == BOX / 1e6, found.message
-    assert model(tmp_path / "pair.npz", {}).message == "loads that signal the other CTA of a pair"
 
 
 SCRIPT = """

@@ -67,7 +67,7 @@ def test_the_command_writes_constants_that_the_clock_reads(tmp_path, capsys, mon
     monkeypatch.setattr(command, "fit", lambda measured, chip: fit(measured, QUICK[:2], chip))
     out, every = tmp_path / "constants.json", tmp_path / "probes.json"
     chip = ["--set", "smem_load=35"]
-    arguments = ["--device", "emulator", *chip, "--out", str(out), "--json", str(every)]
+    arguments = ["--device", "emulator", *chip, "--out", str(out), "--probes", str(every)]
     assert command.main(arguments) == 0
     assert "modelled" in capsys.readouterr().out
     assert read_file(out)["smem_load"] == pytest.approx(35, rel=0.05)

@@ -1,1 +1,0 @@
-"""What was learned of the kernel, of the clock, and of other people's kernels; each a command."""

@@ -1,4 +1,0 @@
-"""Rigs on an H200 that feed the clock's constants: `python -m harness h200 NAME [--json FILE]`.
-
-What they wrote is docs/results/h200-NAME.json; a constant's source names its rig (b200/clock).
-"""

@@ -1,1 +1,0 @@
-"""The generated tables of README and docs, from docs/results."""

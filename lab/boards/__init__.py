@@ -1,0 +1,1 @@
+"""Times that a leaderboard or a profiler gave, beside the modelled ones."""

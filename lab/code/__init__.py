@@ -1,0 +1,1 @@
+"""The machine code that submission.py compiles to."""

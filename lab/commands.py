@@ -1,0 +1,24 @@
+"""The commands of this package: `python -m lab NAME [ARGUMENTS]`."""
+
+from __future__ import annotations
+
+COMMANDS = {  # name -> module that is run, and what it says
+    "calibrate": ("lab.calibrations", "the clock beside published tables of a B200"),
+    "choice": ("lab.tuning.choice", "what the first call on a B200 chooses by time"),
+    "corpus": ("lab.corpus", "public scripts, run as they are: right or wrong"),
+    "emulation_speed": ("lab.emulation.speed", "two source trees: CPU s, results"),
+    "evidence": ("lab.evidence", "forms of the kernel that nobody has relied on"),
+    "figures": ("lab.tables.figures", "the generated tables of README and docs"),
+    "h200": ("lab.h200", "rigs on an H200 that feed the clock's constants"),
+    "h200_model": ("lab.h200.model", "load pipelines of packs by the clock of an H200"),
+    "host_path": ("lab.host_path", "what a call costs on the host"),
+    "measured": ("lab.boards.measured", "times of a board or profile beside the modelled"),
+    "mutations": ("lab.mutations.study", "mutations of the kernel: how many are caught"),
+    "packs": ("lab.packs", "the kernel's launches in files, for a Hopper GPU"),
+    "picture": ("lab.tables.picture", "the picture of the README"),
+    "prose": ("lab.tables.prose", "sentences of README and docs that are too long"),
+    "same_code": ("lab.code.same_code", "the kernel's PTX and SASS against a revision's"),
+    "sass": ("lab.code.sass", "instructions of the loops over k-tiles, from SASS"),
+    "tuning": ("lab.tuning.study", "which configuration is fast, modelled"),
+    "verify": ("lab.evidence.verify", "what SentryWard says of the kernel's PTX"),
+}

@@ -1,0 +1,1 @@
+"""How fast the emulator is: two source trees, case by case."""

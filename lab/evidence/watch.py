@@ -1,0 +1,71 @@
+"""A GPU in software that runs a few clusters of each launch and says which forms it has.
+
+    gpu = Watching()
+    b200.install(check=False, gpu=gpu)
+    custom_kernel(data)
+    gpu.forms  # of all launches until now
+
+The clusters of a grid do not speak to each other, so a few show what all do: the first, the last,
+which has what is left over of a persistent grid, and one between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from b200.checker.checked import CheckedMachine
+from b200.chip.gpu import Gpu
+from b200.chip.launch import Launch
+from b200.chip.machine import Machine
+from b200.chip.operations import Mma, TmemCopy
+from b200.chip.state import Cluster
+from lab.evidence import forms
+
+
+class Few(Machine):
+    """A mixin for a machine: runs the first, a middle and the last cluster of a grid only."""
+
+    def _clusters(self, launch: Launch) -> Iterator[Cluster]:
+        listed = list(super()._clusters(launch))
+        for i in sorted({0, len(listed) // 2, len(listed) - 1}):
+            yield listed[i]
+
+
+class Listening(Few):
+    """Collects the descriptors of the tensor core's operations, and leaves its arithmetic out."""
+
+    heard: set[str]
+
+    def issue(self, operation, warp, apply) -> None:
+        self.heard.update(forms.operation(operation))
+        if not isinstance(operation, (Mma, TmemCopy)):
+            super().issue(operation, warp, apply)
+
+
+class Watching(Gpu):
+    """forms: of all launches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forms: set[str] = set()
+
+    def execute(self, program, kernel, grid, block, cluster, smem, params) -> Launch:
+        self.machine = Listening(self.memory)
+        self.machine.heard = self.forms
+        done = super().execute(program, kernel, grid, block, cluster, smem, params)
+        self.forms.update(forms.instructions(kernel))
+        self.forms.update(forms.tensormaps(kernel, params))
+        self.forms.update(forms.launch(kernel, done, params, self.attributes))
+        return done
+
+
+class CheckedFew(Few, CheckedMachine):
+    """A few clusters, with the checker and with arithmetic."""
+
+
+class Checking(Gpu):
+    """Runs a few clusters of each launch with the checker: its findings are in `launches`."""
+
+    def execute(self, program, kernel, grid, block, cluster, smem, params) -> Launch:
+        self.machine = CheckedFew(self.memory)
+        return super().execute(program, kernel, grid, block, cluster, smem, params)

@@ -1,0 +1,325 @@
+"""How fast SMs of a Hopper GPU take in copies from the L2, by the kind of copy.
+
+    python -m lab h200 ingest [--out FILE]
+
+A warp of each CTA issues the copies of a stage as soon as another warp has seen the stage before in
+its place; all stages together hold up to 200 KB and are loaded again and again. `group` CTAs load
+the same. In clusters the shared boxes of a stage are multicast to all of its CTAs, which take turns
+in issuing them, and the other boxes are the same for CTAs of a rank; a cluster of 16 is a GPC.
+Bytes a clk that land in each SM.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from b200.chip.copies.tensormap import TensorMap
+from b200.hopper.rewrite import TARGET
+from b200.hopper.run import Image, Shape, places_of
+from lab.h200.memory import forget
+from lab.h200.probe import command
+
+TENSOR = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+TRY = "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64"
+LOADS, WARM = 48, 16
+FLOAT32, BYTE = 7, 0  # element types
+BEYOND = 1 << 27  # a row that no matrix has
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is copied at a time. row: bytes of a row of the boxes; swizzle as in a tensormap;
+    boxes: rows of each box; bulk: bytes of each bulk copy; stages: under way together; shared: rows
+    of the boxes that a cluster's CTAs share, turn by turn. fresh: each stage reads from DRAM what
+    no stage has read before. pitch: the rows of the matrix are so many bytes apart, and a stage
+    reads of the same rows what follows; else they follow each other. outside: CTAs of a cluster,
+    the last ones, whose own boxes lie outside of the matrix.
+    """
+
+    name: str
+    row: int
+    swizzle: int
+    boxes: tuple[int, ...]
+    bulk: tuple[int, ...]
+    stages: int
+    shared: tuple[tuple[int, ...], ...] = ()
+    fresh: bool = False
+    pitch: int = 0
+    outside: int = 0
+
+    @property
+    def sets(self) -> int:
+        """Stages whose rows are others."""
+        return 1 if self.pitch else LOADS if self.fresh else self.stages
+
+    @property
+    def stride(self) -> int:
+        """Bytes from row to row of the matrix."""
+        return self.pitch or self.row
+
+    @property
+    def shared_rows(self) -> int:
+        return sum(map(sum, self.shared))
+
+    @property
+    def nbytes(self) -> int:
+        return self.row * (sum(self.boxes) + self.shared_rows) + sum(self.bulk)
+
+
+KINDS = (
+    Stage("rows of 128 B, swizzled", 128, 3, (256,), (), 6),
+    Stage("rows of 512 B", 512, 0, (64,), (), 6),
+    Stage("rows of 64 B", 64, 2, (256,), (), 8),
+    Stage("rows of 32 B", 32, 1, (256,), (), 8),
+    Stage("boxes of 64 rows", 128, 3, (64, 64), (), 8),
+    Stage("bulk copies of 2 KB", 128, 0, (), (2048,) * 8, 8),
+    Stage("bulk copies of 16 KB", 128, 0, (), (16384,), 8),
+    Stage("a stage of a GEMM", 128, 3, (128, 128), (2048, 2048), 6),
+    Stage("128 rows, 2 stages", 128, 3, (128,), (), 2),
+    Stage("128 rows, 4 stages", 128, 3, (128,), (), 4),
+)
+PLACES = ((1, 1), (16, 1), (132, 1), (132, 2), (132, 4), (132, 16), (132, 132))
+PAIR = ((64, 64),)
+SHARED = (
+    Stage("128 rows by turns", 128, 3, (), (), 12, PAIR),
+    Stage("64 rows by turns", 128, 3, (), (), 12, ((64,), (64,))),
+    Stage("256 rows by turns", 128, 3, (), (), 6, ((128, 128),)),
+    Stage("128 rows by turns, 2 stages", 128, 3, (), (), 2, PAIR),
+    Stage("128 rows by turns, 4 stages", 128, 3, (), (), 4, PAIR),
+    Stage("128 rows by turns, 64 alone", 128, 3, (64,), (), 8, PAIR),
+    Stage("128 rows by turns, 64 alone, 2 stages", 128, 3, (64,), (), 2, PAIR),
+    Stage("128 rows by turns, 128 alone", 128, 3, (64, 64), (), 6, PAIR),
+)
+CLUSTERS = ((2, 1), (2, 66), (4, 1), (4, 30))  # CTAs of each, clusters
+GPC = Stage("128 rows, 12 stages", 128, 3, (64, 64), (), 12)
+GPCS = ((8, 1), (16, 1), (16, 7))
+FRESH = tuple(
+    Stage(f"128 rows from DRAM, {n} stages", 128, 3, (64, 64), (), n, fresh=True) for n in (4, 8)
+)
+FRESH_PLACES = ((1, 1), (60, 1), (132, 1), (132, 4))
+FRESH_SHARED = tuple(
+    Stage(f"128 rows from DRAM by turns, {n} stages", 128, 3, (), (), n, PAIR, True) for n in (4, 8)
+)
+APART = 8192
+
+
+def apart(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    return tuple(
+        replace(s, name=s.name.replace("rows", "rows 8 KB apart"), pitch=APART) for s in stages
+    )
+
+
+def beside(n: int, outside: int) -> Stage:
+    """The stage of a GEMM whose CTAs share weights, some of them without tokens."""
+    name = f"128 rows 8 KB apart from DRAM by turns, 64 alone, {n} stages, {outside} outside"
+    return Stage(name, 128, 3, (64,), (), n, PAIR, True, APART, outside)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """group: CTAs, or clusters, that load the same."""
+
+    name: str
+    ctas: int
+    group: int
+    bytes_a_clk: float
+    cluster: int = 1
+
+
+def meet(cluster: int) -> str:
+    """All threads of a CTA, or of a cluster."""
+    if cluster == 1:
+        return "bar.sync 0;"
+    return "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+
+
+def begin(full: int, stages: int, releases: int, cluster: int) -> str:
+    """Thread 0 makes the barriers of a ring, the others wait at READY; one warp goes on, to fill
+    stages, the other to CONSUME. full: place of the barriers after %r9, those of empty stages
+    follow; releases: arrivals that empty a stage. %r10: count of stages, %r11: the one at hand.
+    """
+    init = "\n".join(
+        f"mbarrier.init.shared::cta.b64 [%r9+{full + 8 * s}], {1 if s < stages else releases};"
+        for s in range(2 * stages)
+    )
+    return f"""{init}
+    fence.mbarrier_init.release.cluster;
+    READY: bar.sync 0;
+    {meet(cluster)}
+    mov.b32 %r10, 0; mov.b32 %r11, 0;
+    setp.ge.u32 %p2, %r1, 32; @%p2 bra CONSUME;"""
+
+
+def release(empty: int, ctas: int) -> str:
+    """A stage is empty: arrive at its barrier, `empty` after %r32, in this CTA or in all of a
+    cluster of `ctas`.
+    """
+    if ctas == 1:
+        return f"mbarrier.arrive.shared::cta.b64 _, [%r32+{empty}];"
+    return "".join(
+        f"mapa.shared::cluster.u32 %r33, %r32, {rank};"
+        f" mbarrier.arrive.release.cta.shared::cluster.b64 _, [%r33+{empty}];"
+        for rank in range(ctas)
+    )
+
+
+def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> str:
+    """PTX. Parameters: out (a u64 a CTA: clk of LOADS - 1 - WARM stages), map, data.
+
+    In clusters, `group` of them load the same shared boxes, and CTAs of a rank the same others.
+    """
+    size, issue, at, column = -(-stage.nbytes // 1024) * 1024, "", 0, "0"
+    if stage.pitch:
+        issue, column = f"mul.lo.u32 %r28, %r10, {stage.row};\n", "%r28"
+        issue += "mov.u32 %r21, %r6; mov.u32 %r25, %r7;\n"
+    for turn, boxes in enumerate(stage.shared):
+        issue += f"add.u32 %r23, %r10, {turn}; and.b32 %r23, %r23, {cluster - 1};\n"
+        issue += f"setp.ne.u32 %p7, %r23, %r24; @%p7 bra PASS{turn};\n"
+        for n, rows in enumerate(boxes):
+            issue += f"add.u32 %r27, %r25, {sum(boxes[:n])};\n"
+            issue += f"{TENSOR}.multicast::cluster [%r20+{at}], [%rd3, {{{column}, %r27}}], [%r22],"
+            issue += " %rs1;\n"
+            at += rows * stage.row
+        issue += f"PASS{turn}: add.u32 %r25, %r25, {sum(boxes)};\n"
+    for rows in stage.boxes:
+        issue += f"{TENSOR} [%r20+{at}], [%rd3, {{{column}, %r21}}], [%r22];\n"
+        issue += f"add.u32 %r21, %r21, {rows};\n"
+        at += rows * stage.row
+    for nbytes in stage.bulk:
+        issue += f"{BULK} [%r20+{at}], [%rd8], {nbytes}, [%r22]; add.u64 %rd8, %rd8, {nbytes};\n"
+        at += nbytes
+    again = "" if stage.fresh else "mov.u32 %r21, %r6; mov.u32 %r25, %r7; mov.u64 %rd8, %rd6;"
+    sets, full = stage.sets, stage.stages * size
+    empty = full + 8 * stage.stages
+    end, tile = ("", "%r2") if cluster == 1 else (meet(cluster), "%r24")
+    outside = ""
+    if stage.outside:
+        outside = f"setp.ge.u32 %p7, %r24, {cluster - stage.outside}; @%p7 mov.u32 %r6, {BEYOND};"
+    return f""".version 8.6
+.target {target}
+.address_size 64
+.extern .shared .align 1024 .b8 dyn[];
+.visible .entry k(.param .u64 out, .param .align 64 .b8 map[128], .param .u64 data)
+.reqntid 64, 1, 1
+{{
+    .reg .pred %p<8>; .reg .b16 %rs<2>; .reg .b32 %r<40>; .reg .b64 %rd<24>;
+    ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
+    mov.b64 %rd4, map; cvta.param.u64 %rd3, %rd4;
+    mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn;
+    mul.wide.u32 %rd5, %r2, 8; add.u64 %rd1, %rd1, %rd5;
+    mov.b16 %rs1, {(1 << cluster) - 1}; rem.u32 %r24, %r2, {cluster};
+    setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
+    {begin(full, stage.stages, cluster, cluster)}
+    div.u32 %r5, {tile}, {group if cluster == 1 else 1};
+    mul.lo.u32 %r6, %r5, {sum(stage.boxes) * sets}; {outside}
+    div.u32 %r7, %r2, {cluster * group};
+    mad.lo.u32 %r7, %r7, {stage.shared_rows * sets}, {cluster * sum(stage.boxes) * sets};
+    mul.wide.u32 %rd7, %r5, {sum(stage.bulk) * sets}; add.u64 %rd6, %rd2, %rd7;
+    mov.b32 %r12, 1; mov.u32 %r21, %r6; mov.u32 %r25, %r7; mov.u64 %rd8, %rd6;
+    LOAD: mad.lo.u32 %r22, %r11, 8, %r9; mad.lo.u32 %r20, %r11, {size}, %r9;
+    FREE: {TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
+    add.u32 %r22, %r22, {full};
+    elect.sync %r26|%p0, -1; @!%p0 bra ISSUED;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r22], {stage.nbytes};
+    {issue}
+    ISSUED: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
+    setp.ne.u32 %p4, %r11, {stage.stages}; @%p4 bra NEXT;
+    mov.b32 %r11, 0; xor.b32 %r12, %r12, 1; {again}
+    NEXT: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra LOAD;
+    bra END;
+    CONSUME: mov.b32 %r12, 0; mov.u64 %rd20, 0;
+    SEE: mad.lo.u32 %r32, %r11, 8, %r9;
+    THERE: {TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
+    elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
+    {release(empty, cluster)}
+    RELEASED: setp.ne.u32 %p6, %r10, {WARM}; @%p6 bra LATER; mov.u64 %rd20, %clock64;
+    LATER: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
+    setp.ne.u32 %p4, %r11, {stage.stages}; @%p4 bra SAME; mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
+    SAME: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra SEE;
+    mov.u64 %rd21, %clock64; sub.u64 %rd22, %rd21, %rd20; st.global.u64 [%rd1], %rd22;
+    END: bar.sync 0;
+    {end}
+    ret;
+}}
+"""
+
+
+def matrix(stage: Stage, ctas: int, group: int) -> tuple[int, int]:
+    """(rows of the matrix that the boxes are of, bytes that the bulk copies read)."""
+    sets = (ctas // group + 1) * stage.sets
+    return max(1, sum(stage.boxes) + stage.shared_rows) * sets, sum(stage.bulk) * sets + 16
+
+
+def tensormap(stage: Stage, address: int, rows: int) -> bytes:
+    """The matrix's tensormap; elements of 4 bytes where a row has more than a box can have."""
+    size, kind = (4, FLOAT32) if stage.row > 256 else (1, BYTE)
+    box = (stage.row // size, max(stage.boxes + sum(stage.shared, ()), default=1))
+    return TensorMap(
+        address, kind, (stage.stride // size, rows), (stage.stride,), box, (1, 1), stage.swizzle
+    ).encode()
+
+
+def parameters(
+    stage: Stage, rows: int, offsets: Sequence[int], out: int, boxes: int, bulk: int
+) -> bytes:
+    """The parameters of a kernel that has them at these offsets: addresses of three allocations."""
+    _, map_at, data_at = offsets
+    params = struct.pack("<Q", out).ljust(map_at, b"\0") + tensormap(stage, boxes, rows)
+    return params.ljust(data_at, b"\0") + struct.pack("<Q", bulk)
+
+
+def smem(stage: Stage) -> int:
+    return stage.stages * (-(-stage.nbytes // 1024) * 1024 + 16)
+
+
+def measure(stage: Stage, ctas: int, group: int, cluster: int = 1) -> Measured:
+    import torch
+
+    text, (rows, nbytes) = kernel(stage, group, cluster=cluster), matrix(stage, ctas, group)
+    boxes = torch.zeros(rows * stage.stride, dtype=torch.uint8, device="cuda")
+    bulk = torch.zeros(nbytes, dtype=torch.uint8, device="cuda")
+    out = torch.zeros(ctas, dtype=torch.int64, device="cuda")
+    image = Image(text, "k", places_of(text, "k"))
+    offsets = [offset for offset, _, _ in image.places]
+    params = parameters(stage, rows, offsets, out.data_ptr(), boxes.data_ptr(), bulk.data_ptr())
+    found = []
+    for _ in range(4):
+        if stage.fresh:
+            forget()
+        image.launch(Shape((ctas, 1, 1), (64, 1, 1), (cluster, 1, 1), smem(stage)), params)
+        found.append(out.double().mean().item() / (LOADS - 1 - WARM))
+    return Measured(stage.name, ctas, group, stage.nbytes / sorted(found[1:])[1], cluster)
+
+
+def measure_all() -> list[Measured]:
+    alone = [measure(stage, ctas, group) for stage in KINDS for ctas, group in PLACES]
+    fresh = FRESH + apart(FRESH)
+    alone += [measure(stage, ctas, group) for stage in fresh for ctas, group in FRESH_PLACES]
+    clusters = [(GPC, *gpcs) for gpcs in GPCS]
+    shared = SHARED + FRESH_SHARED + apart(FRESH_SHARED)
+    clusters += [(stage, *of) for stage in shared for of in CLUSTERS]
+    clusters += [
+        (beside(n, outside), size, count)
+        for size, count in CLUSTERS
+        for n in (4, 8)
+        for outside in (0, size // 2, size)
+    ]
+    return alone + [measure(stage, size * n, 1, size) for stage, size, n in clusters]
+
+
+def table(results: list[Measured]) -> str:
+    lines = [
+        "| copies | CTAs | a cluster | that load the same | B a clk |",
+        "|---|---|---|---|---|",
+    ]
+    for r in results:
+        lines.append(f"| {r.name} | {r.ctas} | {r.cluster} | {r.group} | {r.bytes_a_clk:.1f} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(command(__doc__, measure_all, table))

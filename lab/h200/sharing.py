@@ -1,0 +1,220 @@
+"""What it costs on a Hopper GPU that CTAs load the same, and how far they drift apart.
+
+    python -m lab h200 sharing [--out FILE]
+
+Each CTA has a ring of stages; a warp fills a stage again as soon as another has seen it full. No
+CTA reads anything twice, and all of it comes from DRAM. `share` clusters load the same: neighbours
+in the launch, or such whose numbers are as far apart as possible. coupled: a stage is filled again
+when all CTAs of the cluster have seen it, as in a pair of CTAs. again: only the first `ctas /
+share` CTAs do so, the others load a ring's worth from the L2 again and again. outside: all boxes
+but the first lie outside of the tensor.
+
+start: us between the first and the last start of CTAs that load the same, the mean; drift: the same
+of the times when they see stages, by stage. By the chip's global timer, whose steps are coarse.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from dataclasses import dataclass
+
+from b200.chip.copies.tensormap import TensorMap
+from b200.hopper.rewrite import TARGET
+from b200.hopper.run import Image, Shape, places_of
+from lab.h200.ingest import BYTE, TENSOR, TRY, begin, meet, release
+from lab.h200.memory import forget
+from lab.h200.probe import command
+
+LOADS = 48  # stages that a CTA sees
+ROW, ROWS = 128, 128  # of a box, of which a stage has two
+STAGE = 2 * ROWS * ROW
+SHOWN = (0, 7, 23, 47)  # stages
+RUNS = 5
+
+
+@dataclass(frozen=True)
+class Launch:
+    """ctas, cluster: of the grid. share: clusters that load the same, neighbours or apart. stages:
+    of a ring.
+    """
+
+    ctas: int
+    cluster: int
+    share: int
+    apart: bool
+    stages: int
+    coupled: bool = False
+    again: bool = False
+    outside: bool = False
+
+    @property
+    def tiles(self) -> int:
+        return self.ctas // self.cluster // self.share
+
+    @property
+    def rows(self) -> int:
+        """Rows of the matrix that all boxes are of."""
+        return self.tiles * self.cluster * 2 * ROWS * LOADS
+
+    def tile_of(self, cluster: int) -> int:
+        return cluster % self.tiles if self.apart else cluster // self.share
+
+
+@dataclass(frozen=True)
+class Measured:
+    """us: from the first start to the last stage seen. bytes_a_ns: that arrive in all SMs."""
+
+    launch: Launch
+    us: float
+    bytes_a_ns: float
+    start: float
+    drift: tuple[float, ...]
+
+
+LAUNCHES = (
+    *(
+        Launch(128, cluster, share, apart, stages, coupled)
+        for stages in (3, 6)
+        for cluster in (1, 2, 4)
+        for share in (1, 2, 4, 8)
+        for apart in ((False, True) if share > 1 else (False,))
+        for coupled in ((False, True) if cluster > 1 else (False,))
+    ),
+    *(Launch(128, 1, share, True, stages, again=True) for share in (2, 4) for stages in (3, 6)),
+    *(Launch(64, 1, 1, False, stages) for stages in (3, 6)),
+    *(Launch(ctas, 1, 1, False, 6, outside=True) for ctas in (16, 32, 64, 128)),
+)
+
+
+def kernel(launch: Launch) -> str:
+    """PTX. Parameters: out (LOADS + 1 u64 a CTA: the timer at the start, then when each stage was
+    full), map.
+    """
+    full = launch.stages * STAGE
+    empty = full + 8 * launch.stages
+    releases = launch.cluster if launch.coupled else 1
+    if launch.apart:
+        tile = f"rem.u32 %r5, %r4, {launch.tiles};"
+    else:
+        tile = f"div.u32 %r5, %r4, {launch.share};"
+    again = ""
+    if launch.again:
+        again = f"""setp.lt.u32 %p6, %r4, {launch.tiles}; @%p6 bra FIRST;
+    mov.b32 %r6, {2 * ROWS * launch.stages}; mul.lo.u32 %r21, %r2, %r6;
+    FIRST:"""
+    return f""".version 8.6
+.target {TARGET}
+.address_size 64
+.extern .shared .align 1024 .b8 dyn[];
+.visible .entry k(.param .u64 out, .param .align 64 .b8 map[128])
+.reqntid 64, 1, 1
+{{
+    .reg .pred %p<8>; .reg .b32 %r<40>; .reg .b64 %rd<24>;
+    ld.param.u64 %rd1, [out]; mov.b64 %rd4, map; cvta.param.u64 %rd3, %rd4;
+    mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn;
+    mul.wide.u32 %rd5, %r2, {8 * (LOADS + 1)}; add.u64 %rd1, %rd1, %rd5;
+    mov.u64 %rd20, %globaltimer;
+    setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
+    st.global.u64 [%rd1], %rd20;
+    {begin(full, launch.stages, releases, launch.cluster)}
+    div.u32 %r4, %r2, {launch.cluster}; rem.u32 %r3, %r2, {launch.cluster};
+    {tile}
+    mad.lo.u32 %r5, %r5, {launch.cluster}, %r3;
+    mul.lo.u32 %r21, %r5, {2 * ROWS * LOADS};
+    mov.b32 %r12, 1; mov.b32 %r6, 0;
+    {again}
+    LOAD: mad.lo.u32 %r22, %r11, 8, %r9; mad.lo.u32 %r20, %r11, {STAGE}, %r9;
+    FREE: {TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
+    add.u32 %r22, %r22, {full}; add.u32 %r23, %r21, {ROWS};
+    elect.sync %r26|%p0, -1; @!%p0 bra ISSUED;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r22], {STAGE};
+    {TENSOR} [%r20], [%rd3, {{0, %r21}}], [%r22];
+    {TENSOR} [%r20+{ROWS * ROW}], [%rd3, {{0, %r23}}], [%r22];
+    ISSUED: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1; add.u32 %r21, %r21, {2 * ROWS};
+    setp.ne.u32 %p4, %r11, {launch.stages}; @%p4 bra NEXT;
+    mov.b32 %r11, 0; xor.b32 %r12, %r12, 1; sub.u32 %r21, %r21, %r6;
+    NEXT: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra LOAD;
+    bra END;
+    CONSUME: mov.b32 %r12, 0;
+    SEE: mad.lo.u32 %r32, %r11, 8, %r9; add.u64 %rd1, %rd1, 8;
+    THERE: {TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
+    elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
+    {release(empty, releases)}
+    mov.u64 %rd20, %globaltimer; st.global.u64 [%rd1], %rd20;
+    RELEASED: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
+    setp.ne.u32 %p4, %r11, {launch.stages}; @%p4 bra SAME; mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
+    SAME: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra SEE;
+    END: bar.sync 0;
+    {meet(launch.cluster)}
+    ret;
+}}
+"""
+
+
+def tensormap(launch: Launch, address: int) -> bytes:
+    """The tensormap of the matrix, or of its first box alone."""
+    shape = (ROW, ROWS if launch.outside else launch.rows)
+    return TensorMap(address, BYTE, shape, (ROW,), (ROW, ROWS), (1, 1), 3).encode()
+
+
+def smem(launch: Launch) -> int:
+    return launch.stages * (STAGE + 16)
+
+
+def measure(launch: Launch) -> Measured:
+    import torch
+
+    text = kernel(launch)
+    data = torch.zeros(launch.rows * ROW, dtype=torch.uint8, device="cuda")
+    out = torch.zeros(launch.ctas, LOADS + 1, dtype=torch.int64, device="cuda")
+    image = Image(text, "k", places_of(text, "k"))
+    map_at = image.places[1][0]
+    params = struct.pack("<Q", out.data_ptr()).ljust(map_at, b"\0")
+    params += tensormap(launch, data.data_ptr())
+    shape = Shape((launch.ctas, 1, 1), (64, 1, 1), (launch.cluster, 1, 1), smem(launch))
+    found = []
+    for _ in range(RUNS):
+        forget()
+        image.launch(shape, params)
+        times = out.cpu().double() / 1e3
+        found.append((float(times[:, -1].max() - times[:, 0].min()), times))
+    us, times = sorted(found[1:], key=lambda f: f[0])[(RUNS - 1) // 2]
+    members: dict[tuple[int, int], list[int]] = {}
+    for cta in range(launch.ctas):
+        cluster, rank = divmod(cta, launch.cluster)
+        members.setdefault((launch.tile_of(cluster), rank), []).append(cta)
+    spread = torch.stack(
+        [times[of].max(0).values - times[of].min(0).values for of in members.values()]
+    ).mean(0)
+    delivered = launch.ctas * LOADS * STAGE / (us * 1e3)
+    drift = tuple(round(float(spread[1 + stage]), 3) for stage in SHOWN)
+    return Measured(launch, us, delivered, round(float(spread[0]), 3), drift)
+
+
+def measure_all() -> list[Measured]:
+    return [measure(launch) for launch in LAUNCHES]
+
+
+def table(results: list[Measured]) -> str:
+    stages = ", ".join(str(1 + stage) for stage in SHOWN)
+    lines = [
+        "| CTAs | a cluster | stages | coupled | load the same | us | TB/s | start us "
+        f"| {stages}: us |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for r in results:
+        of = r.launch
+        same = f"{of.share} {'apart' if of.apart else 'neighbours'}" if of.share > 1 else "none"
+        same = f"none, {of.ctas - of.tiles} from the L2" if of.again else same
+        same = "none, outside of the tensor" if of.outside else same
+        lines.append(
+            f"| {of.ctas} | {of.cluster} | {of.stages} | {'yes' if of.coupled else ''} | {same} "
+            f"| {r.us:.1f} | {r.bytes_a_ns / 1e3:.2f} | {r.start:.2f} "
+            f"| {', '.join(f'{d:.2f}' for d in r.drift)} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(command(__doc__, measure_all, table))

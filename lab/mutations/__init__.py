@@ -1,0 +1,1 @@
+"""Mutations of the kernel's compiled PTX: what catches them."""

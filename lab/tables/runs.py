@@ -1,0 +1,119 @@
+"""The generated tables of what the kernel and small programs did on an H200 (docs/hopper.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.tables import markdown
+from task import DUAL, PROBLEMS, find_problem
+
+
+def shape_of(case: dict) -> str:
+    if "g" in case:
+        sizes = {(n, k) for n, k in zip(case["n"], case["k"])}
+        return f"group of {case['g']}, " + ", ".join(f"{n} x {k}" for n, k in sizes)
+    short = find_problem(case["problem"]).short
+    sizes = [case[key] for key in "mnk" if key in case]
+    batch = f", L{case['l']}" if case["l"] > 1 else ""
+    return f"{short} {' x '.join(map(str, sizes))}{batch}"
+
+
+def run(record: dict) -> str:
+    def count(results: list[dict], **wanted: object) -> str:
+        found = sum(all(r[key] == value for key, value in wanted.items()) for r in results)
+        return f"{found} of {len(results)}"
+
+    tests, shapes = record["official_tests"], record["benchmark_shapes"]
+    live = sum(record["live"]["passed"].values())
+    public, levers = record["public_kernels"]["results"], record["levers"]["results"]
+    again, alike = "same_bits_in_all_calls", "same_bits_as_emulator"
+    dual = [r for r in tests if r["case"]["problem"] == DUAL.name]
+    others = [r for r in tests if r not in dual]
+    bits = f"{count(others, **{alike: True})} of gemv, gemm, group; {count(dual, **{alike: True})}"
+    rows = [
+        (
+            "official test cases, as packs, ten times",
+            f"{count(tests, reference='right')} right, {count(tests, **{again: True})} repeatable",
+        ),
+        (
+            "... live, `eval.py test --device hopper` with the DSL on the machine",
+            f"{live} of {live + record['live']['failed']} right",
+        ),
+        ("... with the emulator's bits", f"{bits} of dual"),
+        (
+            "benchmark shapes, ten times",
+            f"{count(shapes, reference='right')} right, "
+            f"{count(shapes, **{again: True})} repeatable",
+        ),
+        ("public CuTe DSL kernels", f"{count(public, **{alike: True})} with the emulator's bits"),
+        (
+            "one configuration for each lever of the kernel",
+            f"{count(levers, **{again: True})} repeatable, {count(levers, **{alike: True})} with"
+            " the emulator's bits",
+        ),
+    ]
+    return markdown.table(("run", "result"), rows)
+
+
+def pipeline(record: dict) -> str:
+    order = [p.name for p in PROBLEMS.values()]
+    measured = sorted(
+        record["measured"], key=lambda m: (order.index(m["case"]["problem"]), m["pack"])
+    )
+    rows = [
+        (
+            shape_of(m["case"]),
+            m["cluster"],
+            f"{m['input_bytes'] / 1e6:.1f}",
+            *(f"{m[key]:.1f}" for key in ("us", "without_releases_us", "read_us")),
+        )
+        for m in measured
+    ]
+    header = ("shape", "cluster", "MB", "us", "relaxed, us", "ordinary loads, us")
+    text = f"A copy from device to device moves {record['copy_gb_s']:.0f} GB/s."
+    return f"{markdown.table(header, rows)}\n\n{text}"
+
+
+def arrives(record: dict) -> str:
+    def span(cycles: Any) -> str:
+        return f"{cycles[0]} - {cycles[1]}" if isinstance(cycles, list) else str(cycles)
+
+    rows = [
+        (f".{name}", span(found["idle"]), span(found["loads_in_flight"]))
+        for name, found in record["arrives"].items()
+        if isinstance(found, dict)
+    ]
+    return markdown.table(("mbarrier.arrive", "CTA idle", "bulk loads in flight in the CTA"), rows)
+
+
+def fences(record: dict) -> str:
+    words = {"none": "nothing", "bulk": "bulk load", "ld": "loads", "st": "stores"}
+    rows = []
+    for result in record["results"]:
+        case = result["case"]
+        if case["ctas"] != 4 and case["nbytes"] != 131072:
+            continue  # the same with all SMs at work
+        size = case["nbytes"]
+        access: str = case["access"]
+        text = words.get(access, access)
+        text += f" of {size >> 10} KB" if size >= 1024 else f" of {size} B" if size else ""
+        text += ", another warp's" if case["other"] else ""
+        text += ", still in flight" if case["in_flight"] else ""
+        text += ", in all SMs" if case["ctas"] != 4 else ""
+        peer = "" if result["peer"] is None else f"{result['peer']:.0f}"
+        rows.append((text, f"{result['first']:.0f}", f"{result['second']:.0f}", peer))
+    return markdown.table(
+        ("since the last fence", "fence", "the next one", "in the peer CTA"), rows
+    )
+
+
+def loads(record: dict) -> str:
+    found = {(r["nbytes"], r["warps"]): r for r in record["results"]}
+    rows = [
+        (size, *(f"{x:.0f}" for x in (one["mean"], found[size, 4]["mean"], found[size, 4]["last"])))
+        for (size, warps), one in found.items()
+        if warps == 1
+    ]
+    return markdown.table(
+        ("bytes a warp", "one warp", "four warps, mean", "the last of four"), rows
+    )

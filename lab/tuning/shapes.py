@@ -1,0 +1,73 @@
+"""The shapes that are studied: the benchmarks, random ones, and lines between and around them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+
+import task
+from lab.tables import tuning
+from submission import GemmShape, Problem
+
+SEED = 17  # of the random shapes whose times the coefficients of `estimate` were fitted to
+
+
+def gemv(rows: int, k: int, l: int) -> Problem:
+    return Problem(1, (GemmShape(1, rows, k, l),), is_gemv=True)
+
+
+def dense(products: int, n: int, m: int, k: int) -> Problem:
+    return Problem(products, (GemmShape(m, n, k, 1),))
+
+
+def benchmarks() -> dict[str, Problem]:
+    """Benchmark shapes by name, "gemm 1" for the first of gemm."""
+    forms = []
+    for problem in task.PROBLEMS.values():
+        for benchmark in problem.benchmarks:
+            a = benchmark.args
+            if problem.grouped:
+                sizes = zip(a["m"], a["n"], a["k"])
+                form = Problem(1, tuple(GemmShape(m, n, k, 1) for m, n, k in sizes))
+            elif problem.short == "gemv":
+                form = gemv(a["m"], a["k"], a["l"])
+            else:
+                form = dense(1 + (problem.short == "dual"), a["n"], a["m"], a["k"])
+            forms.append(form)
+    return dict(zip(tuning.benchmarks(), forms))
+
+
+def random_shapes(count: int, seed: int = SEED) -> dict[str, Problem]:
+    """Shapes of the benchmarks' sizes and around them, the four problems by turns."""
+    rng, found = random.Random(seed), {}
+
+    def size(low: int, high: int, multiple: int) -> int:
+        return round(math.exp(rng.uniform(math.log(low), math.log(high))) / multiple) * multiple
+
+    for number in range(count):
+        rows, tokens, k = size(1024, 8192, 128), size(8, 512, 8), size(1024, 16384, 256)
+        turn = number % 4
+        if turn == 0:
+            found[f"{number} gemv"] = gemv(rows, k, rng.choice((1, 2, 4, 8)))
+        elif turn < 3:
+            found[f"{number} {('gemm', 'dual')[turn - 1]}"] = dense(turn, rows, tokens, k)
+        else:
+            sizes = [size(32, 384, 8) for _ in range(rng.choice((2, 4, 8)))]
+            groups = tuple(GemmShape(m, rows, min(k, 8192), 1) for m in sizes)
+            found[f"{number} group"] = Problem(1, groups)
+    return found if seed == SEED else {f"{name}, seed {seed}": p for name, p in found.items()}
+
+
+def sweep_shapes() -> Iterator[tuple[tuple[str, int], Problem]]:
+    """(line, value of what varies), problem: one of M, N, K at a time, between the benchmarks."""
+    for m in (8, 16, 40, 64, 96, 128, 200, 256, 384, 512):
+        yield ("gemm n=4096 k=7168, over m", m), dense(1, 4096, m, 7168)
+    for n in (1024, 2048, 3072, 4096, 5120, 6144, 7168, 9216):
+        yield ("gemm m=128 k=4096, over n", n), dense(1, n, 128, 4096)
+    for k in (256, 512, 1024, 2048, 4096, 7168, 12288, 16384):
+        yield ("gemm m=128 n=4096, over k", k), dense(1, 4096, 128, k)
+    for m in (64, 128, 192, 256, 384, 512):
+        yield ("dual n=3072 k=4096, over m", m), dense(2, 3072, m, 4096)
+    for rows in (1024, 2048, 4096, 7168, 12288):
+        yield ("gemv k=7168, over m", rows), gemv(rows, 7168, 1)
