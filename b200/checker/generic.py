@@ -81,7 +81,7 @@ def shared_access(
     """Check a warp's access of shared memory at one or more addresses. lanes: the lane of
     each address. own: lanes that access memory each for itself.
     """
-    observer = w.machine.observer
+    observer = w.observer
     observer.ins = ins
     agent = observer.agent(w)
     agent.touched |= own
@@ -164,7 +164,7 @@ def _strong_shared(w, ins: Instr, effect: Access, at: np.ndarray, lanes, mask: i
 
 def _receive_shared(w, ins: Instr, effect: Access, at: np.ndarray):
     """A strong read of flags in shared memory: the warp acquires what they hold."""
-    observer = w.machine.observer
+    observer = w.observer
     agent, flags = observer.agent(w), observer.state(w.cta).flags
     for key in set(at.tolist()) & flags.keys():
         if effect.acquires or effect.order == "volatile":
@@ -177,7 +177,7 @@ def _signal_shared(w, ins: Instr, effect: Access, at: np.ndarray, mask: int, joi
     """A strong write of flags in shared memory: these lanes release. joins: the write is an atomic,
     which passes on what the flag held before.
     """
-    observer = w.machine.observer
+    observer = w.observer
     agent, flags = observer.agent(w), observer.state(w.cta).flags
     releases = effect.releases or effect.order == "volatile"
     clock = agent.release(mask, ins) if releases else agent.release_relaxed(CTA, mask, ins)
@@ -188,7 +188,7 @@ def _signal_shared(w, ins: Instr, effect: Access, at: np.ndarray, mask: int, joi
 
 def _global(w, ins: Instr, mask: int, at: np.ndarray, nbytes: int, write: bool, strong: bool):
     """Check a load or store of global memory; strong ones synchronise."""
-    observer = w.machine.observer
+    observer = w.observer
     rules = observer.globals
     if not write and observer.replicates:
         note_loaded(observer.agent(w), ins, at)
@@ -220,7 +220,7 @@ def note_loaded(agent, ins: Instr, at: np.ndarray) -> None:
 
 def _beside_other_launches(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool):
     """Check an access of global memory against earlier launches that may still run."""
-    observer = w.machine.observer
+    observer = w.observer
     observer.wrote |= write
     if observer.dependence is not None:
         observer.ins = ins
@@ -248,8 +248,8 @@ def _look_at_access(ins: Instr) -> Looking | None:
         if write:
             tell = partial(_global, w, ins, mask, at, nbytes, write, False)
         else:
-            unwritten = w.machine.observer.unwritten
-            note = partial(unwritten.lanes, w.machine.observer.agent(w), at, nbytes, ins)
+            unwritten = w.observer.unwritten
+            note = partial(unwritten.lanes, w.observer.agent(w), at, nbytes, ins)
         return Look((where, at.size), Touch(write, at, nbytes), tell, note, differs)
 
     return look
@@ -265,7 +265,7 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
     bits = (1 << effect.bits) - 1
 
     def observed(w, mask, address, *rest):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         where, at = _where(space, lane_addresses(mask, address))
         if write and where == "global":
@@ -309,7 +309,7 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
     sums = effect.operation == "add" and effect.floats
 
     def observed(w, mask, address, *rest):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         where, at = _where(space, lane_addresses(mask, address))
         if where == "global":

@@ -91,7 +91,7 @@ class CheckedWriter(Writer):
 
     def _op(self, op):
         if (loads := self.first_reads.get(id(op.ins))) is not None:
-            self._line(f"w.machine.observer.registers_read(w, {self._constant(loads)})", op.ins)
+            self._line(f"w.observer.registers_read(w, {self._constant(loads)})", op.ins)
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
             op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
         super()._op(op)
@@ -118,7 +118,7 @@ def _stepping(ins: Instr, run, make: Callable):
     def step(w, who, *args):
         trail = w.cta.cluster.trail
         if trail is not None:
-            w.machine.observer.ins = ins
+            w.observer.ins = ins
             if look is every_operand:
                 trail.take(ins, w, who, tuple(map(plain, args)))
             else:
@@ -154,7 +154,7 @@ def _noted(ins: Instr, run, style: str):
     one = style == "lane"
 
     def observed(w, who, *args):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins, observer.lane = ins, who if one else None
         return run(w, who, *args)
 

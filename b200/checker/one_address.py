@@ -28,7 +28,7 @@ def differ(mask: int, at: np.ndarray, value, bits: int) -> bool:
 
 
 def one_address(w, ins: Instr, where: str) -> None:
-    observer = w.machine.observer
+    observer = w.observer
     agent = observer.agent(w)
     observer.found(
         "race",

@@ -92,7 +92,7 @@ def watched(instructions: Sequence[Instr], made: Pure) -> Callable[..., np.ndarr
 
 def _note(w, ins: Instr, target: str, hit: np.ndarray, values: np.ndarray) -> None:
     """Count what one instruction has made. hit, values: [lane, value of the lane]."""
-    observer: Observer = w.machine.observer
+    observer: Observer = w.observer
     who = f"{words.name(observer.agent(w))}, lane {int(hit.any(1).argmax())}"
     first = Overflow(ins, target, float(values[hit][0]), who)
     count = partial(observer.overflows.add, first, int(hit.sum()))

@@ -50,7 +50,7 @@ def warp_sync(ins: Instr, effect: MeetsInWarp, run) -> Run:
     """Observe bar.warp.sync: the lanes of the warp now see each other's writes."""
 
     def observed(w, mask, *args):
-        w.machine.observer.agent(w).together()
+        w.observer.agent(w).together()
         return run(w, mask, *args)
 
     return observed
@@ -78,7 +78,7 @@ def init(ins: Instr, effect: InitsMbarrier, run) -> Run:
     find = barrier_operand(ins)
 
     def observed(w, lane, address, count):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         before = observer.barrier_at(w, address)
         run(w, lane, address, count)
@@ -90,7 +90,7 @@ def init(ins: Instr, effect: InitsMbarrier, run) -> Run:
 @followed(all_operands)
 def inval(ins: Instr, effect: InvalidatesMbarrier, run) -> Run:
     def observed(w, lane, address):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         barrier = observer.barrier_at(w, address)
         run(w, lane, address)
@@ -118,7 +118,7 @@ def _signals(ins: Instr, run, what: str, expects: bool, arrives: bool) -> Run:
     find = barrier_operand(ins)
 
     def observed(w, lane, address, count=1):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         mbarrier = find(w, address)
         phase = mbarrier.phase
@@ -141,7 +141,7 @@ def complete_tx(ins: Instr, effect: CompletesBytes, run) -> Run:
     find = barrier_operand(ins)
 
     def observed(w, lane, address, nbytes):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         mbarrier = find(w, address)
         phase = mbarrier.phase
@@ -160,7 +160,7 @@ def wait(ins: Instr, effect: WaitsForPhase, run) -> Run:
     relaxed = effect.order == "relaxed"
 
     def observed(w, mask, address, phase, hint=None):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         done = run(w, mask, address, phase, hint)
         if done:
@@ -187,7 +187,7 @@ def named(ins: Instr, effect: MeetsInCta, run) -> Run:
     waits, counted = effect.waits, effect.counted
 
     def observed(w, mask, number, *rest):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         if waits:
             gather(w, mask, ins)
@@ -224,7 +224,7 @@ def named(ins: Instr, effect: MeetsInCta, run) -> Run:
 @followed(all_operands)
 def cluster_arrive(ins: Instr, effect: ArrivesInCluster, run) -> Run:
     def observed(w, mask):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         agent = observer.agent(w)
         meeting = observer.meeting(w.cta, ("cluster", w.cta.cluster.barrier.phase))
@@ -242,7 +242,7 @@ def cluster_arrive(ins: Instr, effect: ArrivesInCluster, run) -> Run:
 @followed(all_operands)
 def cluster_wait(ins: Instr, effect: WaitsInCluster, run) -> Run:
     def observed(w, mask):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         run(w, mask)
         clock = observer.meeting(w.cta, ("cluster", w.state.cluster_phase)).clock
@@ -257,7 +257,7 @@ def registers(ins: Instr, effect: SetsRegisters, run) -> Run:
 
     def observed(w, mask, n):
         run(w, mask, n)
-        w.machine.observer.agent(w).registers = n, ins
+        w.observer.agent(w).registers = n, ins
 
     return observed
 
@@ -268,7 +268,7 @@ def read_request(ins: Instr, effect: ReadsRequest, run) -> Run:
     def observed(w, lane, response):
         canceled = run(w, lane, response)
         if not canceled:
-            observer = w.machine.observer
+            observer = w.observer
             observer.ins = ins
             observer.cancellations.failed(observer.agent(w), ins)
         return canceled
@@ -285,7 +285,7 @@ def grid_dependency(ins: Instr, effect: OrdersGrids, run) -> Run:
 
     def observed(w, mask):
         run(w, mask)
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         if observer.dependence is not None:
             agent = observer.agent(w)
@@ -303,7 +303,7 @@ def _fenced(run, *acts: Act) -> Run:
 
     def observed(w, mask, *operands):
         run(w, mask, *operands)
-        observer = w.machine.observer
+        observer = w.observer
         for act in acts:
             act(observer, observer.agent(w))
 
@@ -350,7 +350,7 @@ def commit_group(ins: Instr, effect: CommitsGroup, run) -> Run:
     def observed(w, mask):
         run(w, mask)
         for name in _groups(effect):
-            w.machine.observer.agent(w).stream(name).commit()
+            w.observer.agent(w).stream(name).commit()
 
     return observed
 
@@ -363,7 +363,7 @@ def wait_group(ins: Instr, effect: WaitsForGroups, run) -> Run:
 
     def observed(w, mask, n=0):
         run(w, mask, n) if not everything else run(w, mask)
-        agent = w.machine.observer.agent(w)
+        agent = w.observer.agent(w)
         for name in waited:
             stream = agent.stream(name)
             if everything:

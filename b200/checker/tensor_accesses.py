@@ -19,7 +19,7 @@ from b200.registry import Run
 @followed(all_operands)
 def alloc(ins: Instr, effect: AllocatesTensor, run) -> Run:
     def observed(w, mask, address, columns):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         if effect.pair:
             pairs.allocates(observer, observer.agent(w))
@@ -33,7 +33,7 @@ def alloc(ins: Instr, effect: AllocatesTensor, run) -> Run:
 @followed(all_operands)
 def dealloc(ins: Instr, effect: FreesTensor, run) -> Run:
     def observed(w, mask, taddr, columns):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         run(w, mask, taddr, columns)
         first, n = (x if isinstance(x, int) else int(x[0]) for x in (taddr, columns))
@@ -61,7 +61,7 @@ def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run) -> Run:
     kind, stream_name = ("load", "tmem_load") if is_load else ("store", "tmem_store")
 
     def observed(w, mask, taddr, *rest):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         result = run(w, mask, taddr, *rest)
         second = rest[0] if (is_load and rest) or len(rest) == 2 else 0
@@ -95,7 +95,7 @@ def wait(ins: Instr, effect: WaitsForTensor, run) -> Run:
 
     def observed(w, mask):
         run(w, mask)
-        agent = w.machine.observer.agent(w)
+        agent = w.observer.agent(w)
         stream = agent.stream(name)
         agent.learn(stream.component, stream.issued)
 

@@ -19,7 +19,7 @@ def replace(ins: Instr, effect: EditsTensormap, run) -> Run:
     in_shared = effect.space == "shared"
 
     def observed(w, lane, address, *operands):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         if not in_shared and address & WINDOW == 0:
             observer.unwritten.writes(np.array([address], np.int64), 128)
@@ -45,7 +45,7 @@ def copy(ins: Instr, effect: PublishesTensormap, run) -> Run:
     """Observe tensormap.cp_fenceproxy, which writes a tensormap in global memory."""
 
     def observed(w, mask, dst, src, size):
-        observer = w.machine.observer
+        observer = w.observer
         observer.ins = ins
         observer.unwritten.writes(lane_addresses(mask, dst), 128)
         result = run(w, mask, dst, src, size)
@@ -65,7 +65,7 @@ def fence(ins: Instr, effect: FencesTensormap, run) -> Run:
     def observed(w, lane, address=None, size=128):
         run(w, lane, address, size)
         if address is not None:
-            observer = w.machine.observer
+            observer = w.observer
             observer.globals.maps.fenced(observer.agent(w), address)
 
     return observed
