@@ -21,7 +21,7 @@ from b200.checker.instrument import CheckedWriter, can_be_followed
 from b200.checker.observer import Observer
 from b200.checker.other_queues import Beside
 from b200.chip.describe import mnemonic
-from b200.chip.fragment import Fragment
+from b200.chip.fragment import Fragment, WarpState
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation
@@ -49,9 +49,21 @@ def _unchecked(code: Translated) -> Translated:
     return translate(code.program, code.kernel)
 
 
+class CheckedFragment(Fragment):
+    """A fragment whose instructions are observed."""
+
+    __slots__ = ("observer",)
+    machine: Checked
+
+    def __init__(self, machine: Checked, state: WarpState, mask: int, pc: int = 0):
+        super().__init__(machine, state, mask, pc)
+        self.observer = machine.observer
+
+
 class Checked(Machine):
     """A mixin in front of any Machine: `class CheckedMachine(Checked, Machine)`."""
 
+    fragment_type = CheckedFragment  # pyright: ignore[reportAssignmentType]
     writer_type = CheckedWriter
     follows = True  # clusters that do what others have done run unchecked (following.py)
 

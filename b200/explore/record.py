@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from b200.checker.checked import Checked
+from b200.checker.checked import Checked, CheckedFragment
 from b200.checker.naming import line
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.launch import Launch
@@ -183,7 +183,7 @@ class Recorder:
         self.signal(warp, kinds.COMPLETE, where, ins, name, tx=nbytes)
 
 
-class RecordedFragment(Fragment):
+class RecordedFragment(CheckedFragment):
     """A fragment that tells the recorder where lanes meet again."""
 
     __slots__ = ()
@@ -211,7 +211,6 @@ class Recorded(Checked):
 
     fragment_type = RecordedFragment
     writer_type = RecordingWriter
-    follows = False  # a cluster that starts again would be recorded twice
     follows = False  # what all clusters do is recorded
 
     def launch(self, *arguments) -> Launch:
