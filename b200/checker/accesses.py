@@ -17,6 +17,8 @@ from b200.checker.vector_clocks import (
     Components,
     join,
 )
+from b200.chip.state import Cluster
+from b200.chip.sync.mbarrier import MBarrier
 
 NOTHING = np.zeros((SHARED_ROWS, 0), np.int32)
 EVENTS = 24  # remembered of an mbarrier, for the report of a hang
@@ -226,11 +228,11 @@ class Meeting:
 class ClusterState:
     """The checker's state of one cluster."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster: Cluster):
         self.cluster = cluster
         self.components = Components()
         self.records: list[Any] = [None]  # Record; number 0 stands for none
-        self.barriers: dict = {}  # (CTA rank, offset) -> Barrier
+        self.barriers: dict[tuple[int, int], Barrier] = {}  # (CTA rank, offset) -> the latest there
         self.allocations: dict[tuple[int, int], Record] = {}  # (CTA rank, first column) -> alloc
         # (CTA rank, first column) -> the CTA's parts of a pair's allocations there, in order
         self.pairs: dict[tuple[int, int], list[Record]] = {}
@@ -257,10 +259,13 @@ class ClusterState:
         del self.records[1:]
         for barrier in self.barriers.values():
             barrier.forget()
-        for cta in self.cluster.ctas:
-            for warp in cta.warps:
-                if warp.agent is not None:
-                    warp.agent.forget()
+
+    def barrier(self, mbarrier: MBarrier) -> Barrier | None:
+        """The state of an mbarrier object of the cluster; None if another object has been
+        initialised at its address.
+        """
+        found = self.barriers.get((mbarrier.cta.rank, mbarrier.offset))
+        return found if found is not None and found.object is mbarrier else None
 
     def add(self, record: Record) -> int:
         self.records.append(record)

@@ -254,7 +254,7 @@ class Checked(Machine):
         return super()._start_next(waiting, launch, placement)
 
     def _turn(self, f: Fragment, launch: Launch) -> bool:
-        self.observer.cluster = f.cta.cluster
+        self.observer.turn_of(f.cta.cluster)
         try:
             return super()._turn(f, launch)
         except Departed:
@@ -275,14 +275,14 @@ class Checked(Machine):
         self.queue.clear()
         self.resident.remove(cluster)
         self.hits[:] = self._hits_before
-        self.observer.globals.forget(cluster)
+        self.observer.take_back(cluster)
         fresh = Cluster(cluster.grid, cluster.index, cluster.shape)
         following.begin(fresh, alone=False)
         super()._admit(fresh, launch, [cta.sm for cta in cluster.ctas])
 
     # --- what the checker sees --------------------------------------------------------------------
     def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
-        trail = warp.cta.cluster.trail
+        trail = self.observer.trail
         if trail is not None:
             trail.issue(operation, warp)
             if trail.follows:
@@ -316,7 +316,7 @@ class Checked(Machine):
     def lanes_exited(self, state, lanes: int) -> None:
         super().lanes_exited(state, lanes)
         if state.live == 0:
-            trail = state.cta.cluster.trail
+            trail = self.observer.trail
             followed = trail is not None and trail.follows
             if trail is not None:
                 trail.exited(state)

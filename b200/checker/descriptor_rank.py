@@ -41,7 +41,7 @@ class DescriptorRanks:
             return
         field, rank = matrix.lbo >> 4, cta.rank
         key = record.ins.key, name
-        _add(self.observer.state(cta).ranks.setdefault(key, {}), rank, field)
+        _add(record.agent.state.ranks.setdefault(key, {}), rank, field)
         fields = self.fields.setdefault(key, {})
         if not _add(fields, rank, field):
             return

@@ -137,6 +137,7 @@ class Following:
         self.written: set[int] = set()
         self.touched: set[Touch] = set()  # accesses of one address
         self.on = True
+        self.trails: dict[Cluster, Trail] = {}  # of the clusters that run
         self.follower: Trail | None = None
         self.followed = 0  # clusters that have followed to their end
         self.told: set[Node] = set()
@@ -144,7 +145,7 @@ class Following:
 
     def begin(self, cluster: Cluster, alone: bool) -> None:
         """A cluster becomes resident. alone: no other cluster runs."""
-        trail = cluster.trail = Trail(self, cluster)
+        trail = self.trails[cluster] = Trail(self, cluster)
         if alone and self.on and self.traces.root.next is not None:
             self.follower, trail.follows = trail, True
 
@@ -268,8 +269,12 @@ class Trail:
         warps = [warp for cta in self.cluster.ctas for warp in cta.warps]
         if any(warp.live for warp in warps):
             return
-        agents = {(w.cta.rank, w.index): w.agent for w in warps if w.agent is not None}
         following, observer = self.following, self.following.observer
+        agents = {
+            (cta.rank, agent.index): agent
+            for cta in self.cluster.ctas
+            for agent in observer.agents_of(cta)
+        }
         if not self.follows:
             roles = {place: frozenset(agent.roles) for place, agent in agents.items()}
             self.node.left = observer.left_by(self.cluster, roles)
@@ -290,5 +295,6 @@ class Trail:
             following.told.add(self.node)
         following.follower, self.follows = None, False
         for remark in remarks:
-            observer.remarked(remark.finding, self.cluster)
+            observer.remarked(remark.finding, self)
         following.followed += 1
+        observer.let_go(self.cluster)

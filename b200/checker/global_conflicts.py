@@ -69,7 +69,7 @@ class GlobalConflicts:
         """Whether a step of warp `of` is before what `agent` does now."""
         if step >= NEVER or of.cta.cluster is agent.cta.cluster:
             return component == agent.component or agent.knows(row, component, step)
-        return self.order.knows(agent, of.cta, component, step, row)
+        return self.order.knows(agent, of.state, component, step, row)
 
     def _check(self, agent: Agent, cells: np.ndarray, access: Access, region):
         """Check an access against the latest writes of its cells."""
@@ -97,7 +97,7 @@ class GlobalConflicts:
                 if not (
                     agent.knows(GLOBAL, old.component, old.step)
                     if old.agent.cta.cluster is agent.cta.cluster
-                    else self.order.knows(agent, old.agent.cta, old.component, old.step, GLOBAL)
+                    else self.order.knows(agent, old.agent.state, old.component, old.step, GLOBAL)
                 ):
                     self._proxy(agent, old, access, region)
             elif isinstance(access.ins.effect, Loads) and access.ins.effect.constant:

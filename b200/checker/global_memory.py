@@ -57,7 +57,7 @@ class GlobalRules(GlobalConflicts):
         self.shadows: dict[int, np.ndarray] = {}
         self.writes: list = [None]  # number -> Write
         self.numbers: dict = {}
-        self.order = GlobalOrder(observer)
+        self.order = GlobalOrder()
         self.polled: dict = {}  # warp -> what its latest strong read of one address has seen
         self.maps = TensorMaps(observer)
         self.reductions: dict = {}  # allocation -> CTA that added floats to it

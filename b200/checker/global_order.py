@@ -16,18 +16,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from b200.checker import naming as words
+from b200.checker.accesses import ClusterState
 from b200.checker.scopes import CLUSTER, CTA, DISTANCES, GPU, distance, scope_of
 from b200.checker.vector_clocks import FENCED, GLOBAL, HB, ORDER, Agent, join, order_of, weakened
 from b200.chip.describe import mnemonic
 from b200.effects import Ordered
 from b200.program.module import Instr
 
-Knowledge = dict[Any, np.ndarray]  # cluster (ClusterState) -> clock
+Knowledge = dict[ClusterState, np.ndarray]  # cluster -> clock
 KEPT = 4096  # signals remembered of an address
 LATEST = 4  # arrivals remembered from one warp to another: the later ones know of the earlier
 
@@ -64,14 +65,12 @@ class Signal:
             return None
         return self.clock if self.releases and self.scope >= far else weakened(self.clock, far)
 
-    def knowledge(self, cluster, far: int) -> Knowledge:
-        """The knowledge that a reader may take over. cluster: the cluster of the signal's warp.
-        far: the distance of the reader (scopes.py).
-        """
+    def knowledge(self, far: int) -> Knowledge:
+        """The knowledge that a reader may take over. far: the reader's distance (scopes.py)."""
         clock = self.given(far)
         if clock is None:
             return {}
-        found: Knowledge = {cluster: clock}
+        found: Knowledge = {self.agent.state: clock}
         for arrival in self.arrivals:
             if arrival.before(clock, HB):
                 merge(found, arrival.knowledge)
@@ -122,17 +121,15 @@ class Learned:
 class GlobalOrder:
     """The signals of a launch, and the warps that have received them."""
 
-    def __init__(self, observer):
-        self.observer = observer
+    def __init__(self):
         self.chains: dict[int, list[Signal]] = {}  # address of an atomic -> what it passes on
-        self.learned: dict[Any, Learned] = {}  # by cluster
-        self.received: dict[Any, list[Pending]] = {}  # CTA -> received by its warps
+        self.learned: dict[ClusterState, Learned] = {}
+        self.received: dict[object, list[Pending]] = {}  # CTA -> received by its warps
 
     def _learned(self, agent: Agent) -> Learned:
-        state = self.observer.state(agent.cta)
-        found = self.learned.get(state)
+        found = self.learned.get(agent.state)
         if found is None:
-            found = self.learned[state] = Learned()
+            found = self.learned[agent.state] = Learned()
         return found
 
     # --- signals --------------------------------------------------------------------------------
@@ -186,7 +183,7 @@ class GlobalOrder:
         """A fence acquires what was read before it, by its own warp or by a warp that is ordered
         before it.
         """
-        learned = self.learned.get(self.observer.state(agent.cta))
+        learned = self.learned.get(agent.state)
         if learned is None:
             return
         for pending in tuple(learned.pending):
@@ -211,9 +208,8 @@ class GlobalOrder:
         self._learn(agent, found, None)
 
     def _take(self, agent: Agent, signal: Signal, far: int):
-        own = self.observer.state(agent.cta)
-        knowledge = signal.knowledge(self.observer.state(signal.agent.cta), far)
-        if (mine := knowledge.pop(own, None)) is not None:
+        knowledge = signal.knowledge(far)
+        if (mine := knowledge.pop(agent.state, None)) is not None:
             agent.acquire_barrier(mine)
         self._learn(agent, knowledge, signal.agent)
 
@@ -227,7 +223,7 @@ class GlobalOrder:
         """The arrivals that a warp knows: its own, and those of warps of its cluster that it is
         ordered after.
         """
-        learned = self.learned.get(self.observer.state(agent.cta))
+        learned = self.learned.get(agent.state)
         for arrivals in learned.arrivals.values() if learned is not None else ():
             for arrival in reversed(arrivals):
                 own = arrival.component == agent.component
@@ -235,24 +231,23 @@ class GlobalOrder:
                     yield arrival
 
     # --- questions ------------------------------------------------------------------------------
-    def knows(self, agent: Agent, cta, component: int, step: int, row: int = HB) -> bool:
-        """Whether a step of a component of another cluster is before what `agent` does now. cta:
-        any CTA of that cluster.
-        """
-        state = self.observer.state(cta)
+    def knows(
+        self, agent: Agent, cluster: ClusterState, component: int, step: int, row: int = HB
+    ) -> bool:
+        """Whether a step of a component of another cluster is before what `agent` does now."""
         for arrival in self._of(agent):
-            clock = arrival.knowledge.get(state)
+            clock = arrival.knowledge.get(cluster)
             if clock is not None and component < clock.shape[1] and clock[row, component] >= step:
                 return True
         return False
 
     def latest(self, agent: Agent, of: Agent) -> int:
         """The latest epoch of another warp that is before what `agent` does now; 0 without one."""
-        component, state = of.component, self.observer.state(of.cta)
-        if state is self.observer.state(agent.cta):
+        component = of.component
+        if of.state is agent.state:
             clocks = [agent.clock]
         else:
-            found = (arrival.knowledge.get(state) for arrival in self._of(agent))
+            found = (arrival.knowledge.get(of.state) for arrival in self._of(agent))
             clocks = [clock for clock in found if clock is not None]
         return max((int(c[HB, component]) for c in clocks if component < c.shape[1]), default=0)
 

@@ -116,9 +116,10 @@ def _stepping(ins: Instr, run, make: Callable):
         return observed
 
     def step(w, who, *args):
-        trail = w.cta.cluster.trail
+        observer = w.observer
+        trail = observer.trail
         if trail is not None:
-            w.observer.ins = ins
+            observer.ins = ins
             if look is every_operand:
                 trail.take(ins, w, who, tuple(map(plain, args)))
             else:

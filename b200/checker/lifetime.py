@@ -21,7 +21,7 @@ def warp_exited(observer, warp_state) -> None:
     cta = warp_state.cta
     state = observer.state(cta)
     state.left[cta.rank] += 1
-    agent = warp_state.agent
+    agent = observer.agents.get(warp_state)
     if agent is not None:
         clock = agent.release()
         have = state.exits.get(cta.rank)
@@ -137,7 +137,7 @@ def started(observer, record, target) -> None:
     """
     agent = record.agent
     agent.started.add(target.rank)
-    if record.kind in words.CORE or pairs.runs(agent, target):
+    if record.kind in words.CORE or pairs.runs(observer, agent, target):
         return
     observer.found(
         "lifetime",
@@ -222,12 +222,7 @@ def _cluster_ended(observer, cluster, state):
     for barrier in state.barriers.values():
         _bytes(observer, barrier)
     for cta in cluster.ctas:
-        if cta.shared_rules is not None:
-            cta.shared_rules.ended()
+        if (rules := observer.shared_rules.get(cta)) is not None:
+            rules.ended()
     state.forget()
-    for cta in cluster.ctas:
-        if cta.shared_rules is not None:
-            cta.shared_rules.shadow.clear()
-            observer.free.append(cta.shared_rules.shadow)
-        cta.shared_rules = cta.tensor_rules = None
-    state.ended = True
+    observer.let_go(cluster)

@@ -33,8 +33,7 @@ class Mbarriers(Asynchronous):
         """The state of an mbarrier object; None if another object has been initialised at
         its address.
         """
-        found = self.state(mbarrier.cta).barriers.get((mbarrier.cta.rank, mbarrier.offset))
-        return found if found is not None and found.object is mbarrier else None
+        return self.state(mbarrier.cta).barrier(mbarrier)
 
     def barrier_at(self, warp, address: int) -> Barrier | None:
         """The state of the mbarrier at an address of shared memory; None if there is none."""
@@ -64,7 +63,7 @@ class Mbarriers(Asynchronous):
         several phases.
         """
         ctas = [cta for cluster in self.machine.resident for cta in cluster.ctas]
-        agents = [warp.agent for cta in ctas for warp in cta.warps if warp.agent is not None]
+        agents = [agent for cta in ctas for agent in self.agents_of(cta)]
         return [
             WaitedTwice(barrier.name(), words.name(agent), parity, call(ins))
             for agent in agents

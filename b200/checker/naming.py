@@ -50,7 +50,7 @@ def operands(record: Record) -> str:
     """The tensors that an MMA's operands were loaded from: " (A: weights, B: tokens)",
     " (of sfa)".
     """
-    records = record.agent.cta.cluster.checked.records if record.parts else []
+    records = record.agent.state.records if record.parts else []
     found = [
         f"{operand or 'of'}{':' if operand else ''} {records[number].source}"
         for operand, number in record.parts
@@ -179,8 +179,7 @@ def barrier_between(agent, old) -> str:
 
 def barriers_for(agent, other) -> str:
     """The barriers that can order two warps, in words; mbarriers only where the program has any."""
-    state = agent.cta.cluster.checked
-    mbarrier = ", or mbarrier arrive and wait" if state is not None and state.barriers else ""
+    mbarrier = ", or mbarrier arrive and wait" if agent.state.barriers else ""
     if agent.cta is not other.cta:
         return f"barrier.cluster.arrive and wait{mbarrier}"
     return f"bar.sync{mbarrier}" if mbarrier else "__syncthreads(): bar.sync"
@@ -248,7 +247,7 @@ def stage_is_free(new: Record, old: Record) -> Callable[[], str]:
     agent, waited, otherwise = new.agent, dict(new.agent.waits), missing_step(new.agent, old)
 
     def told() -> str:
-        barriers = agent.cta.cluster.checked.barriers.values()
+        barriers = agent.state.barriers.values()
         for barrier in barriers:
             answer = barrier.answers.get(new.barrier) or barrier.answers.get(old.barrier)
             if answer is None or barrier in (new.barrier, old.barrier):

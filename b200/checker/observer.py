@@ -25,7 +25,7 @@ from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
 from b200.checker.descriptor_version import DescriptorVersions
 from b200.checker.finding import ERROR, NOTE, Finding, Findings
-from b200.checker.following import Departed, Following, Left, Remark, Traces
+from b200.checker.following import Departed, Following, Left, Remark, Traces, Trail
 from b200.checker.given import Given
 from b200.checker.global_memory import GlobalRules
 from b200.checker.mbarriers import Mbarriers
@@ -41,7 +41,8 @@ from b200.checker.tensor_memory import TensorRules
 from b200.checker.unwritten import Unwritten
 from b200.checker.vector_clocks import HB, Agent
 from b200.chip.describe import mnemonic
-from b200.chip.state import Cluster
+from b200.chip.fragment import Fragment, WarpState
+from b200.chip.state import CTA, Cluster
 from b200.chip.tensors import LiveTensors
 from b200.effects import ACQUIRING, RELEASING, FencesTensor
 from b200.hardware import OFFSET_MASK
@@ -86,10 +87,15 @@ class Observer(Mbarriers):
         self.descriptors = DescriptorRanks(self)
         self.versions = DescriptorVersions(self)
         self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there
-        self.states: list[ClusterState] = []
+        # Of the clusters that run, their CTAs and warps:
+        self.clusters: dict[Cluster, ClusterState] = {}
+        self.agents: dict[WarpState, Agent] = {}
+        self.shared_rules: dict[CTA, SharedRules] = {}
+        self.tensor_rules: dict[CTA, TensorRules] = {}
         self.cluster: Cluster | None = None  # the cluster of the warp whose turn it is
+        self.trail: Trail | None = None  # its steps; None where no cluster follows another
         # number of a finding that a rule for clusters has made -> of which cluster
-        self.remarks: dict[int, Cluster] = {}
+        self.remarks: dict[int, Trail] = {}
         self.of_clusters = 0  # findings before the rules for the launch have looked at all of it
         self.events = 0
 
@@ -100,25 +106,29 @@ class Observer(Mbarriers):
         vars(self).clear()
 
     # --- who and where --------------------------------------------------------------------------
-    def agent(self, warp) -> Agent:
+    def agent(self, warp: Fragment) -> Agent:
         """The agent of the warp that a fragment belongs to."""
-        state = warp.state
-        found = state.agent
+        found = self.agents.get(warp.state)
         if found is None:
-            found = state.agent = Agent(self.state(state.cta).components, state)
+            state = warp.state
+            found = self.agents[state] = Agent(self.state(state.cta), state)
         return found
 
-    def state(self, cta) -> ClusterState:
-        cluster = cta.cluster
-        found = cluster.checked
+    def agents_of(self, cta: CTA) -> list[Agent]:
+        """The agents of a CTA's warps, of those that have one."""
+        found = map(self.agents.get, cta.warps)
+        return [agent for agent in found if agent is not None]
+
+    def state(self, cta: CTA) -> ClusterState:
+        found = self.clusters.get(cta.cluster)
         if found is None:
-            found = cluster.checked = ClusterState(cluster)
+            found = self.clusters[cta.cluster] = ClusterState(cta.cluster)
         return found
 
-    def shared(self, cta) -> SharedRules:
-        found = cta.shared_rules
+    def shared(self, cta: CTA) -> SharedRules:
+        found = self.shared_rules.get(cta)
         if found is None:
-            found = cta.shared_rules = SharedRules(
+            found = self.shared_rules[cta] = SharedRules(
                 cta, self.state(cta), self.report, self._shadow(cta.smem.size), self.products
             )
         return found
@@ -126,13 +136,42 @@ class Observer(Mbarriers):
     def _shadow(self, nbytes: int) -> SharedShadow:
         return self.free.pop() if self.free else SharedShadow(nbytes)
 
-    def tensor(self, cta) -> TensorRules:
-        found = cta.tensor_rules
+    def tensor(self, cta: CTA) -> TensorRules:
+        found = self.tensor_rules.get(cta)
         if found is None:
-            found = cta.tensor_rules = TensorRules(
+            found = self.tensor_rules[cta] = TensorRules(
                 cta, self.state(cta), self.report, self.coverage, self.products.take_back
             )
         return found
+
+    def turn_of(self, cluster: Cluster) -> None:
+        """It is the turn of a warp of this cluster."""
+        if cluster is not self.cluster:
+            self.cluster = cluster
+            if self.following is not None:
+                self.trail = self.following.trails.get(cluster)
+
+    def take_back(self, cluster: Cluster) -> None:
+        """A cluster starts again: nothing of its first run counts."""
+        self.globals.forget(cluster)
+        self.let_go(cluster)
+
+    def let_go(self, cluster: Cluster) -> None:
+        """Let go of what is kept of a cluster that runs no more. What rules for the whole launch
+        ask of it later, the agents of its warps have.
+        """
+        for cta in cluster.ctas:
+            for agent in self.agents_of(cta):
+                agent.forget()
+            for warp in cta.warps:
+                self.agents.pop(warp, None)
+            if (rules := self.shared_rules.pop(cta, None)) is not None:
+                rules.shadow.clear()
+                self.free.append(rules.shadow)
+            self.tensor_rules.pop(cta, None)
+        self.clusters.pop(cluster, None)
+        if self.following is not None:
+            self.following.trails.pop(cluster, None)
 
     def operand(self, address: int) -> str:
         """The name of the tensor that a global address belongs to, as the program calls it."""
@@ -166,17 +205,17 @@ class Observer(Mbarriers):
             old.ins if old is not None else None,
             severity,
         )
-        if len(self.findings) > before and self.cluster is not None:
-            self.remarks[before] = self.cluster
+        if len(self.findings) > before and self.trail is not None:
+            self.remarks[before] = self.trail
 
-    def remarked(self, finding: Finding, cluster: Cluster) -> None:
-        """Report again a finding on a cluster of an earlier launch that this
-        cluster has followed.
+    def remarked(self, finding: Finding, trail: Trail) -> None:
+        """Report again a finding on a cluster of an earlier launch that the cluster of this trail
+        has followed.
         """
         key = finding.kind, finding.loc, finding.other
         if self.findings.new(*key) and self.alike[key[:2]] < ALIKE:
             self.alike[key[:2]] += 1
-            self.remarks[len(self.findings)] = cluster
+            self.remarks[len(self.findings)] = trail
             self.findings.append(finding)
         self.products.remarked(finding)
 
@@ -190,9 +229,9 @@ class Observer(Mbarriers):
             return False
         if len(self.remarks) < len(found) or any(f.severity != NOTE for f in found):
             return False
-        for number, cluster in self.remarks.items():
-            remark = Remark(cluster.index, found[number])
-            remarks = following.traces.remarks.setdefault(cluster.trail.node, [])
+        for number, trail in self.remarks.items():
+            remark = Remark(trail.cluster.index, found[number])
+            remarks = following.traces.remarks.setdefault(trail.node, [])
             if remark not in remarks:
                 remarks.append(remark)
         return True
@@ -250,7 +289,7 @@ class Observer(Mbarriers):
         first = self._slot(warp, agent, address)
         self.state(cta).allocations[cta.rank, first] = record
         if pair:
-            pairs.allocated(self, record, first)
+            pairs.allocated(record, first)
         self.tensor(cta).allocated(slice(first, first + columns))
 
     def _slot(self, warp, agent: Agent, address) -> int:
@@ -287,7 +326,7 @@ class Observer(Mbarriers):
         """An instruction reads registers that tcgen05.ld instructions fill: those loads are
         now complete.
         """
-        trail = warp.cta.cluster.trail
+        trail = self.trail
         if trail is not None:
             trail.step(("registers", id(loads), warp.cta.rank, warp.index))
             if trail.follows:
@@ -326,7 +365,7 @@ class Observer(Mbarriers):
         def of_cluster(found: list[Any]) -> list[Any]:
             return [entry for entry in found if entry[0].agent.cta.cluster is cluster]
 
-        coverage, state = self.coverage, cluster.checked
+        coverage, state = self.coverage, self.clusters.get(cluster)
         ranks = state.ranks if state is not None else {}
         return Left(roles, of_cluster(coverage.unread), of_cluster(coverage.partly), ranks)
 

@@ -96,7 +96,7 @@ def _note(w, ins: Instr, target: str, hit: np.ndarray, values: np.ndarray) -> No
     who = f"{words.name(observer.agent(w))}, lane {int(hit.any(1).argmax())}"
     first = Overflow(ins, target, float(values[hit][0]), who)
     count = partial(observer.overflows.add, first, int(hit.sum()))
-    trail = w.cta.cluster.trail
+    trail = observer.trail
     if trail is not None and trail.follows:
         trail.note.append(count)
     else:

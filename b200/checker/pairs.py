@@ -20,16 +20,15 @@ def peer_of(cta: CTA) -> CTA:
     return odd if cta is even else even
 
 
-def runs(agent: Agent, cta: CTA) -> bool:
+def runs(observer, agent: Agent, cta: CTA) -> bool:
     """Whether a warp knows that another CTA of its cluster has started."""
-    others = (warp.agent for warp in cta.warps if warp.agent is not None)
-    return any(agent.knows(ORDER, other.component, 1) for other in others)
+    return any(agent.knows(ORDER, other.component, 1) for other in observer.agents_of(cta))
 
 
 def allocates(observer, agent: Agent) -> None:
     """A warp is about to execute tcgen05.alloc.cta_group::2."""
     peer = peer_of(agent.cta)
-    if runs(agent, peer):
+    if runs(observer, agent, peer):
         return
     observer.found(
         "protocol",
@@ -44,11 +43,11 @@ def allocates(observer, agent: Agent) -> None:
     )
 
 
-def allocated(observer, record: Record, first: int) -> None:
+def allocated(record: Record, first: int) -> None:
     """A CTA has done its part of a pair's allocation; the odd CTA's part has waited for the
     even CTA's.
     """
-    cta, allocations = record.agent.cta, observer.state(record.agent.cta).pairs
+    cta, allocations = record.agent.cta, record.agent.state.pairs
     mine = allocations.setdefault((cta.rank, first), [])
     mine.append(record)
     even, odd = cta.pair
@@ -62,7 +61,7 @@ def frees(observer, record: Record, first: int) -> None:
     come before.
     """
     agent = record.agent
-    peer, allocations = peer_of(agent.cta), observer.state(agent.cta).pairs
+    peer, allocations = peer_of(agent.cta), agent.state.pairs
     turn = len(allocations.get((agent.cta.rank, first), ())) - 1
     of_peer = allocations.get((peer.rank, first), ())
     other = of_peer[turn] if 0 <= turn < len(of_peer) else None

@@ -168,7 +168,7 @@ class Products:
         factors must move in the same way through what was loaded. copy, copy_before: numbers of the
         copies that brought the scale factors.
         """
-        i, records = "AB".index(name), record.agent.cta.cluster.checked.records
+        i, records = "AB".index(name), record.agent.state.records
         new, first = records[copy], records[copy_before]
         if new is None or first is None or new.kind != "cp" or first.kind != "cp":
             return

@@ -14,7 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from b200.checker import naming as words
+from b200.checker.accesses import ClusterState
 from b200.checker.finding import ERROR, NOTE
+from b200.checker.vector_clocks import Agent
 from b200.chip.describe import mnemonic
 from b200.chip.operations import (
     BulkLoad,
@@ -45,7 +47,7 @@ class Repeat:
     """
 
     ins: Instr
-    agent: object
+    agent: Agent
     operation: Operation
     lanes: int = 0
 
@@ -120,18 +122,19 @@ class Repeats:
             places = operation.places
         else:
             return ""
-        if self._too_many_bytes(places):
+        if _too_many_bytes(repeat.agent.state, places):
             return "it brings its bytes once for each, and expect_tx announced fewer"
         return ""
 
-    def _too_many_bytes(self, places: tuple[Place, ...]) -> bool:
-        """Whether copies bring more bytes to one of the places' mbarriers than were announced."""
-        for place in places:
-            mbarrier = place.signal.mbarriers.get(place.mbarrier)
-            barrier = self.observer.barrier(mbarrier) if mbarrier is not None else None
-            if barrier is not None and barrier.signalled > barrier.announced:
-                return True
-        return False
+
+def _too_many_bytes(cluster: ClusterState, places: tuple[Place, ...]) -> bool:
+    """Whether copies bring more bytes to one of the places' mbarriers than were announced."""
+    for place in places:
+        mbarrier = place.signal.mbarriers.get(place.mbarrier)
+        barrier = cluster.barrier(mbarrier) if mbarrier is not None else None
+        if barrier is not None and barrier.signalled > barrier.announced:
+            return True
+    return False
 
 
 def _key(operation: Operation) -> tuple:

@@ -62,7 +62,7 @@ def meets(ins: Instr, effect: Effect, run) -> Run:
     """
 
     def observed(w, mask, *args):
-        agent = w.state.agent
+        agent = w.observer.agents.get(w.state)
         if agent is not None and agent.touched:
             agent.met = agent.epoch
         return run(w, mask, *args)

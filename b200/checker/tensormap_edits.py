@@ -152,14 +152,13 @@ class TensorMaps:
 
     def edited(self, agent, address: int) -> None:
         """The device writes the tensormap at a global address."""
-        state = self.observer.state(agent.cta)
         edit = Record(agent, self.observer.ins, agent.component, 0, "generic", "edits a tensormap")
         edit.step = edit.epoch
         before = self.edits.get(address)
         if before is not None and before.record.agent.cta is not agent.cta:
             self._of_another_cta(agent, edit, before.record, "edited")
         for use in self.uses.get(address, ()):
-            if use.agent.cta.cluster is state.cluster and not known(agent, use):
+            if use.agent.cta.cluster is agent.cta.cluster and not known(agent, use):
                 self._found(
                     "a tensormap is edited while an operation that uses it is under way",
                     edit,

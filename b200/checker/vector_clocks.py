@@ -38,7 +38,8 @@ from b200.checker.spoken import Spoken
 from b200.registry import FULL
 
 if TYPE_CHECKING:
-    from b200.checker.accesses import Record
+    from b200.checker.accesses import ClusterState, Record
+    from b200.chip.fragment import WarpState
     from b200.program.module import Instr
 
 HB, ASYNC, INIT, ORDER, GLOBAL, FENCED, _, _, TENSOR, PENDING, BEFORE, AFTER = range(12)
@@ -131,7 +132,7 @@ STREAMS = ("tensor_core", "tmem_load", "tmem_store", "bulk_read", "bulk_write", 
 
 
 class Agent:
-    """A warp as the checker sees it.
+    """A warp as the checker sees it. state: the checker's state of its cluster.
 
     epoch: number of its current stretch of instructions between two releases. roles: what it was
     seen doing, such as "store".
@@ -143,14 +144,14 @@ class Agent:
     not repeated so far.
     """
 
-    def __init__(self, components: Components, warp):
-        self.components = components
+    def __init__(self, state: ClusterState, warp: WarpState):
+        self.state, self.components = state, state.components
         self.cta, self.index = warp.cta, warp.index
-        self.component = components.new()
+        self.component = self.components.new()
         self.epoch = 1
         self.touched = self.base = self.met = 0
         self.spoken: dict[int, Spoken] = {}
-        self.clock = np.zeros((ROWS, max(64, components.count + 32)), np.int32)
+        self.clock = np.zeros((ROWS, max(64, self.components.count + 32)), np.int32)
         self.snapshot: np.ndarray | None = None
         self.fenced: np.ndarray | None = None  # clock at the latest fence
         self.weak: tuple | None = None  # (snapshot, distance, the clock of a relaxed arrive)

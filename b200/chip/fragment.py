@@ -62,9 +62,9 @@ class ClusterBarrier(Waitable):
 class WarpState:
     """The state that the fragments of a warp share.
 
-    agent: attached by the checker. The clock sets the last attributes, which are times in clk: when
-    each register that a load writes is ready, when the latest loads and accesses of tensor memory
-    are done, when the TMA takes the warp's next copy, when the warp's latest lanes exited.
+    The clock sets the last attributes, which are times in clk: when each register that a load
+    writes is ready, when the latest loads and accesses of tensor memory are done, when the TMA
+    takes the warp's next copy, when the warp's latest lanes exited.
     """
 
     def __init__(self, cta: CTA, index: int, lanes: int, registers: list, special: dict):
@@ -78,7 +78,6 @@ class WarpState:
         self.cluster_arrived = 0  # lanes between barrier.cluster.arrive and .wait
         self.cluster_phase = 0
         self.local: np.ndarray | None = None
-        self.agent: Any = None
         self.ready: dict[int, float] = {}
         self.load_done = self.tmem_done = self.tma_free = self.end = 0.0
 

@@ -253,8 +253,7 @@ class CTA:
     sm: the SM that the CTA runs on (chip/placement.py; with a clock: clock/sm.py). shares_sm,
     tmem_neighbour: chip/tensor/tmem_alloc.py.
 
-    The observers of a run attach the last attributes: the checker attaches shared_rules and
-    tensor_rules (checker/observer.py); the clock attaches number, traced and end (clock/timed.py).
+    The clock attaches the last attributes: number, traced and end (clock/timed.py).
     """
 
     def __init__(
@@ -289,8 +288,6 @@ class CTA:
         self.warps: list[WarpState] = []
         self.threads = 0
         self.exited_warps = 0
-        self.shared_rules: Any = None
-        self.tensor_rules: Any = None
         self.number, self.traced = -1, False  # in the order in which CTAs start
         self.end: float | None = None  # clk
 
@@ -374,8 +371,7 @@ class CTA:
 class Cluster:
     """CTAs launched together; `ctas[rank]`, rank = x + y*nx + z*nx*ny inside the cluster.
 
-    barrier: the cluster barrier, made when the cluster becomes resident. checked, trail: attached
-    by the checker.
+    barrier: the cluster barrier, made when the cluster becomes resident.
     """
 
     barrier: ClusterBarrier
@@ -383,8 +379,6 @@ class Cluster:
     def __init__(self, grid, index: tuple[int, int, int], shape: tuple[int, int, int]):
         self.grid, self.index, self.shape = grid, index, shape
         self.ctas: list[CTA] = []
-        self.checked: Any = None
-        self.trail: Any = None
 
     def locate(self, address: int, nbytes: int, align: int = 1) -> tuple[CTA, int]:
         """CTA and offset of a shared::cluster address. The address names the rank, so an address

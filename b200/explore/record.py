@@ -86,7 +86,6 @@ class Recorder:
         """Record a step of some lanes of a warp."""
         trace = self.trace(state.cta)
         key = state.cta.rank, state.index
-        trace.agents.setdefault(key, state)
         before = self.behind(state, mask)
         step = Step(len(trace.steps), kind, place, before, (*key, ""), ins, **what)
         trace.steps.append(step)
@@ -100,7 +99,6 @@ class Recorder:
         trace = self.trace(warp.cta)
         before = what.pop("before", ()) + self.behind(warp.state, warp.mask)
         actor = (warp.cta.rank, warp.index, name)
-        trace.agents.setdefault(actor[:2], warp.state)
         step = Step(len(trace.steps), kind, place, before, actor, ins, **what)
         trace.steps.append(step)
         return step
@@ -234,4 +232,6 @@ class Recorded(Checked):
             recorder.converged(state, every)
             place = Place("barrier", state.cta.rank, EVERY)
             recorder.step(state, every, kinds.EXIT, place, None, count=1)
+            agents = recorder.trace(state.cta).agents
+            agents[state.cta.rank, state.index] = self.observer.agents.get(state)
         super().lanes_exited(state, lanes)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from b200.checker.vector_clocks import Agent
     from b200.program.module import Instr
 
 # Kinds of steps. Those in WAITS may have to wait for others; all others can be taken at once.
@@ -88,7 +89,8 @@ class Trace:
     ctas: int
     steps: list[Step] = field(default_factory=list)
     not_followed: list[str] = field(default_factory=list)
-    agents: dict[tuple[int, int], Any] = field(default_factory=dict)  # (rank, warp) -> its state
+    # (rank, warp) that has exited -> its agent, None if the checker has seen nothing of it
+    agents: dict[tuple[int, int], Agent | None] = field(default_factory=dict)
 
     def alike(self) -> tuple:
         """A key that is equal for clusters whose steps are the same."""

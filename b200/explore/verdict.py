@@ -134,8 +134,8 @@ class Telling:
 
     def actor(self, step: Step) -> str:
         rank, warp, operation = step.actor
-        state = self.trace.agents[rank, warp]
-        name = words.name(state.agent) if state.agent is not None else f"warp {warp}"
+        agent = self.trace.agents[rank, warp]
+        name = words.name(agent) if agent is not None else f"warp {warp}"
         return f"the {operation} of {name}" if operation else name
 
     def act(self, step: Step) -> str:
