@@ -3,6 +3,9 @@
 checked.py puts the checker into a machine, and instrument.py tells observer.py of every access and
 barrier. The other files:
 
+* Parts of the observer: mbarriers.py has what is known of mbarriers; asynchronous.py finds the rule
+  of an operation (copy_operations.py, core_operations.py), and signals.py completes it on its
+  mbarriers.
 * Order: vector_clocks.py knows which warp is ordered after which event, scopes.py how far a scope
   reaches, global_order.py what flags and counters in global memory hand over, and weak_order.py
   what an order of execution without an order of memory is worth.

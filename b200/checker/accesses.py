@@ -236,7 +236,7 @@ class ClusterState:
         self.allocations: dict[tuple[int, int], Record] = {}  # (CTA rank, first column) -> alloc
         # (CTA rank, first column) -> the CTA's parts of a pair's allocations there, in order
         self.pairs: dict[tuple[int, int], list[Record]] = {}
-        self.meetings: dict = {}  # (what, generation) -> Meeting
+        self.meetings: dict[tuple, Meeting] = {}  # (what, generation) -> meeting
         self.flags: dict = {}  # (CTA rank, offset) -> clock of the latest release there
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
         self.outgoing: dict[int, list] = {cta.rank: [] for cta in cluster.ctas}
@@ -266,6 +266,14 @@ class ClusterState:
         """
         found = self.barriers.get((mbarrier.cta.rank, mbarrier.offset))
         return found if found is not None and found.object is mbarrier else None
+
+    def meeting(self, key: tuple) -> Meeting:
+        """A meeting of this generation; that of two generations before is over for all."""
+        found = self.meetings.get(key)
+        if found is None:
+            found = self.meetings[key] = Meeting()
+            self.meetings.pop((*key[:-1], key[-1] - 2), None)
+        return found
 
     def add(self, record: Record) -> int:
         self.records.append(record)

@@ -288,13 +288,13 @@ class Checked(Machine):
             if trail.follows:
                 super().issue(operation, warp, apply)
                 return
-        super().issue(operation, warp, self.observer.issued(operation, warp, apply))
+        super().issue(operation, warp, self.observer.operations.issued(operation, warp, apply))
 
     def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
-        return self.observer.history(mbarrier)
+        return self.observer.mbarriers.history(mbarrier)
 
     def waited_twice(self) -> list[WaitedTwice]:
-        return self.observer.waited_twice()
+        return self.observer.mbarriers.waited_twice()
 
     def undefined(
         self, what: str, missing: str, ins: Instr | None = None, wrong: bool = False

@@ -149,6 +149,24 @@ class Following:
         if alone and self.on and self.traces.root.next is not None:
             self.follower, trail.follows = trail, True
 
+    def left_by(self, cluster: Cluster, roles: dict) -> Left:
+        """The state that a checked cluster leaves to the rules for the whole launch."""
+
+        def of_cluster(found: list[Any]) -> list[Any]:
+            return [entry for entry in found if entry[0].agent.cta.cluster is cluster]
+
+        coverage, state = self.observer.coverage, self.observer.clusters.get(cluster)
+        ranks = state.ranks if state is not None else {}
+        return Left(roles, of_cluster(coverage.unread), of_cluster(coverage.partly), ranks)
+
+    def tell_left(self, left: Left) -> None:
+        """Take over the state of a cluster of an earlier launch, which a cluster has followed to
+        its end.
+        """
+        self.observer.coverage.unread += left.unread
+        self.observer.coverage.partly += left.partly
+        self.observer.descriptors.tell_left(left.ranks)
+
     def stop(self) -> None:
         """From now on no cluster of the launch follows."""
         self.on, self.traces = False, Traces()
@@ -277,7 +295,7 @@ class Trail:
         }
         if not self.follows:
             roles = {place: frozenset(agent.roles) for place, agent in agents.items()}
-            self.node.left = observer.left_by(self.cluster, roles)
+            self.node.left = following.left_by(self.cluster, roles)
             following.told.add(self.node)
             return
         assert self.node.left is not None  # whoever took these steps has ended here
@@ -291,7 +309,7 @@ class Trail:
         for call in (*self.tell, *self.note):
             call()
         if self.node not in following.told:
-            observer.tell_left(self.node.left)
+            following.tell_left(self.node.left)
             following.told.add(self.node)
         following.follower, self.follows = None, False
         for remark in remarks:

@@ -10,11 +10,12 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from b200.checker import lifetime
 from b200.checker.accesses import Record
 from b200.checker.lane_words import lane_words
 from b200.checker.one_address import differ, one_address
 from b200.checker.scopes import CTA
-from b200.checker.shadow import SHUFFLED
+from b200.checker.shadow import ALL_LANES
 from b200.checker.steps import Look, Looking, Touch, followed, plain
 from b200.checker.vector_clocks import join
 from b200.chip.memory.matrix import matrix_space
@@ -25,7 +26,6 @@ from b200.registry import Run, active
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 REPLICAS = 64  # executions of a load that are remembered
-SHUFFLE = np.array([SHUFFLED], np.uint8)
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
 SHARED_BITS = (1 << 32) - 1  # of an address of shared memory
 
@@ -141,10 +141,10 @@ def _shared_of(
         text = text or f"{'writes' if write else 'reads'} shared memory"
         record = Record(agent, ins, agent.component, 0, kind, text, narrow=nbytes < 4)
         record.step = record.epoch
-        observer.state(cta).add(record)
+        agent.state.add(record)
         agent.records[ins.key, rank] = record
         if cta is not agent.cta:
-            observer.reach(record, cta)
+            lifetime.reached(observer, record, cta)
     record.lanes |= own
     rules = observer.shared(cta)
     (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
@@ -164,8 +164,8 @@ def _strong_shared(w, ins: Instr, effect: Access, at: np.ndarray, lanes, mask: i
 
 def _receive_shared(w, ins: Instr, effect: Access, at: np.ndarray):
     """A strong read of flags in shared memory: the warp acquires what they hold."""
-    observer = w.observer
-    agent, flags = observer.agent(w), observer.state(w.cta).flags
+    agent = w.observer.agent(w)
+    flags = agent.state.flags
     for key in set(at.tolist()) & flags.keys():
         if effect.acquires or effect.order == "volatile":
             agent.acquire_barrier(flags[key])
@@ -177,8 +177,8 @@ def _signal_shared(w, ins: Instr, effect: Access, at: np.ndarray, mask: int, joi
     """A strong write of flags in shared memory: these lanes release. joins: the write is an atomic,
     which passes on what the flag held before.
     """
-    observer = w.observer
-    agent, flags = observer.agent(w), observer.state(w.cta).flags
+    agent = w.observer.agent(w)
+    flags = agent.state.flags
     releases = effect.releases or effect.order == "volatile"
     clock = agent.release(mask, ins) if releases else agent.release_relaxed(CTA, mask, ins)
     for key in set(at.tolist()):
@@ -324,7 +324,7 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
                 at,
                 max(4, nbytes),
                 True,
-                SHUFFLE,
+                ALL_LANES,
                 "atomic",
                 "updates shared memory atomically",
             )
@@ -363,7 +363,7 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
         addresses = lane_addresses(0xFFFFFFFF, address)
         where, at = _where(matrix_space(ins, addresses), addresses)
         if where == "shared":
-            shared_access(w, ins, at[:rows], effect.nbytes, write, SHUFFLE)
+            shared_access(w, ins, at[:rows], effect.nbytes, write, ALL_LANES)
         return result
 
     return observed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,13 @@ from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.global_order import GlobalOrder, Signal
 from b200.checker.scopes import GPU, distance, scope_of
 from b200.checker.shadow import distinct
-from b200.checker.vector_clocks import FENCED, GLOBAL, HB, NEVER, Agent
+from b200.checker.vector_clocks import FENCED, GLOBAL, Agent
 from b200.chip.describe import mnemonic
 from b200.effects import Copies, Loads
 from b200.program.module import Instr
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 WEAK, STRONG, ATOMIC, COPY, REDUCTION = "weak", "strong", "atomic", "copy", "reduction"
 MORAL = (STRONG, ATOMIC)  # no conflict among themselves, within their scopes
@@ -59,19 +62,14 @@ def is_bulk(ins: Instr) -> bool:
 
 
 class GlobalConflicts:
-    """The part of GlobalRules that decides what a conflict is."""
+    """Decides what a conflict is, for the rules of one launch (global_memory.py). writes: number ->
+    the write that has it; None for no write, or for one that does not count.
+    """
 
-    observer: Any
-    order: GlobalOrder
-    writes: list  # number -> Write
+    def __init__(self, observer: Observer, order: GlobalOrder, writes: list[Write | None]):
+        self.observer, self.order, self.writes = observer, order, writes
 
-    def known(self, agent: Agent, of: Agent, component: int, step: int, row: int = HB) -> bool:
-        """Whether a step of warp `of` is before what `agent` does now."""
-        if step >= NEVER or of.cta.cluster is agent.cta.cluster:
-            return component == agent.component or agent.knows(row, component, step)
-        return self.order.knows(agent, of.state, component, step, row)
-
-    def _check(self, agent: Agent, cells: np.ndarray, access: Access, region):
+    def check(self, agent: Agent, cells: np.ndarray, access: Access, region) -> None:
         """Check an access against the latest writes of its cells."""
         for number in distinct(cells):
             if (old := self.writes[number]) is not None:
@@ -89,7 +87,7 @@ class GlobalConflicts:
             return
         if access.kind in (REDUCTION, ATOMIC) and old.kind in (REDUCTION, ATOMIC):
             return
-        if self.known(agent, old.agent, old.component, old.step):
+        if self.order.known(agent, old.agent, old.component, old.step):
             if old.lanes and old.agent.spoken and old.agent is not agent:
                 known = self.order.latest(agent, old.agent)
                 one_lane.of_global(self, agent, old, access, region, known)

@@ -48,16 +48,17 @@ def _range(count: int) -> np.ndarray:
     return np.arange(count)
 
 
-class GlobalRules(GlobalConflicts):
+class GlobalRules:
     """The rules for the global memory of one launch."""
 
     def __init__(self, observer):
         self.observer = observer
         # base of an allocation -> number of the writer of each UNIT
         self.shadows: dict[int, np.ndarray] = {}
-        self.writes: list = [None]  # number -> Write
+        self.writes: list[Write | None] = [None]  # by its number
         self.numbers: dict = {}
         self.order = GlobalOrder()
+        self.conflicts = GlobalConflicts(observer, self.order, self.writes)
         self.polled: dict = {}  # warp -> what its latest strong read of one address has seen
         self.maps = TensorMaps(observer)
         self.reductions: dict = {}  # allocation -> CTA that added floats to it
@@ -102,7 +103,9 @@ class GlobalRules(GlobalConflicts):
         if found is None or kind in (COPY, REDUCTION):
             found = self.numbers[key] = len(self.writes)
             self.writes.append(Write(agent, ins, kind))
-        self.writes[found].lanes |= own
+        write = self.writes[found]
+        assert write is not None  # only writes of agents that are gone are forgotten
+        write.lanes |= own
         return found
 
     def forget(self, cluster) -> None:
@@ -120,7 +123,7 @@ class GlobalRules(GlobalConflicts):
                 cells = shadow[(at // UNIT)[:, None] + _range(-(-nbytes // UNIT))]
                 if self.observer.replicates and cells.any():
                     cells = self._without_replicas(agent, cells, region.base + at, ins)
-                self._check(agent, cells, access, region)
+                self.conflicts.check(agent, cells, access, region)
 
     def _without_replicas(self, agent, cells: np.ndarray, addresses: np.ndarray, ins):
         """The cells without those that a warp of the CTA has stored which had loaded them by the
@@ -162,7 +165,7 @@ class GlobalRules(GlobalConflicts):
         if (shadow := self.shadows.get(region.base)) is not None:
             at = address - region.base
             cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
-            self._check(agent, cells, Access(ins, COPY if bulk else WEAK), region)
+            self.conflicts.check(agent, cells, Access(ins, COPY if bulk else WEAK), region)
 
     def _behind(self, agent, nbytes: int, ins, region):
         where = "inside of what PyTorch rounds its allocation up to" if region.within else ""
@@ -185,7 +188,7 @@ class GlobalRules(GlobalConflicts):
         """A TMA load reads a box."""
         if access.region.base in self.shadows:
             for cells in self._boxes(access):
-                self._check(agent, cells, Access(ins, COPY), access.region)
+                self.conflicts.check(agent, cells, Access(ins, COPY), access.region)
 
     # --- writes ---------------------------------------------------------------------------------
     def stored(self, agent, address: int, nbytes: int, ins, kind: str = COPY) -> None:
@@ -199,7 +202,7 @@ class GlobalRules(GlobalConflicts):
             self.observer.given.look(agent, region, np.array([at]), nbytes, ins, "writes")
         cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
         if cells.any():
-            self._check(agent, cells, Access(ins, kind, writes=True), region)
+            self.conflicts.check(agent, cells, Access(ins, kind, writes=True), region)
         cells[:] = self._number(agent, ins, kind)
 
     def stored_lanes(
@@ -242,7 +245,7 @@ class GlobalRules(GlobalConflicts):
             index = index[:, None] + _range(nbytes // unit)
         cells = shadow[index].view(np.uint32)
         if cells.any():
-            self._check(agent, cells, access, region)
+            self.conflicts.check(agent, cells, access, region)
         shadow[index] = value
 
     def stored_box(self, agent, access, ins, kind: str = COPY) -> None:
@@ -250,7 +253,7 @@ class GlobalRules(GlobalConflicts):
         number = self._number(agent, ins, kind)
         for cells in self._boxes(access):
             if cells.any():
-                self._check(agent, cells, Access(ins, kind, writes=True), access.region)
+                self.conflicts.check(agent, cells, Access(ins, kind, writes=True), access.region)
             cells[...] = number
 
     # --- strong accesses ------------------------------------------------------------------------
@@ -268,7 +271,7 @@ class GlobalRules(GlobalConflicts):
                 for offset in set(at.tolist()):
                     cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                     self._receive(agent, region.base + offset, cells, ins)
-                    self._check(agent, cells, access, region)
+                    self.conflicts.check(agent, cells, access, region)
                 if addresses.size == 1:
                     address, unit = int(addresses[0]), int(at[0]) // UNIT
                     count = len(self.order.chains.get(address, ()))

@@ -23,7 +23,17 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker.accesses import ClusterState
 from b200.checker.scopes import CLUSTER, CTA, DISTANCES, GPU, distance, scope_of
-from b200.checker.vector_clocks import FENCED, GLOBAL, HB, ORDER, Agent, join, order_of, weakened
+from b200.checker.vector_clocks import (
+    FENCED,
+    GLOBAL,
+    HB,
+    NEVER,
+    ORDER,
+    Agent,
+    join,
+    order_of,
+    weakened,
+)
 from b200.chip.describe import mnemonic
 from b200.effects import Ordered
 from b200.program.module import Instr
@@ -240,6 +250,12 @@ class GlobalOrder:
             if clock is not None and component < clock.shape[1] and clock[row, component] >= step:
                 return True
         return False
+
+    def known(self, agent: Agent, of: Agent, component: int, step: int) -> bool:
+        """Whether a step of warp `of` is before what `agent` does now."""
+        if step >= NEVER or of.state is agent.state:
+            return component == agent.component or agent.knows(HB, component, step)
+        return self.knows(agent, of.state, component, step)
 
     def latest(self, agent: Agent, of: Agent) -> int:
         """The latest epoch of another warp that is before what `agent` does now; 0 without one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from b200.checker import generic, tensor_accesses, tensormap_accesses
+from b200.checker import fences, generic, tensor_accesses, tensormap_accesses
 from b200.checker import synchronisation as sync
 from b200.checker.overflows import watched
 from b200.checker.registers import first_reads
@@ -91,7 +91,8 @@ class CheckedWriter(Writer):
 
     def _op(self, op):
         if (loads := self.first_reads.get(id(op.ins))) is not None:
-            self._line(f"w.observer.registers_read(w, {self._constant(loads)})", op.ins)
+            told, which = map(self._constant, (tensor_accesses.registers_read, loads))
+            self._line(f"{told}(w, {which})", op.ins)
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
             op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
         super()._op(op)
@@ -178,10 +179,10 @@ WRAPPERS: dict[type[Effect], Callable | None] = {
     Elects: sync.meets,
     MultipliesInWarp: sync.meets,
     SetsRegisters: sync.registers,
-    FencesMemory: sync.fence,
-    FencesProxy: sync.proxy_fence,
-    FencesInits: sync.init_fence,
-    FencesTensor: sync.tensor_fence,
+    FencesMemory: fences.fence,
+    FencesProxy: fences.proxy_fence,
+    FencesInits: fences.init_fence,
+    FencesTensor: fences.tensor_fence,
     OrdersGrids: sync.grid_dependency,
     CommitsGroup: sync.commit_group,
     WaitsForGroups: sync.wait_group,

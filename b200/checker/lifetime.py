@@ -131,7 +131,20 @@ def _outgoing(observer, cta, state, clock):
             )
 
 
-def started(observer, record, target) -> None:
+def reached(observer, record, target) -> None:
+    """An access reaches another CTA of the cluster, which must have started and must not have
+    exited.
+    """
+    agent, state = record.agent, record.agent.state
+    if target.rank not in agent.started:
+        _started(observer, record, target)
+    if target.rank in state.exits and state.left[target.rank] == len(target.warps):
+        _gone(observer, record, target)
+        return
+    state.reach(record, target)
+
+
+def _started(observer, record, target) -> None:
     """Report an access to a CTA that is not known to have started. Order of execution is enough.
     Operations of a CTA pair have a rule of their own (pairs.py).
     """
@@ -152,7 +165,7 @@ def started(observer, record, target) -> None:
     )
 
 
-def gone(observer, record, target) -> None:
+def _gone(observer, record, target) -> None:
     """Report an access that reaches a CTA after it has exited."""
     observer.found(
         "lifetime",

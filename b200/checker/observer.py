@@ -11,47 +11,44 @@ also finds a race in a run whose result was right.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
-import numpy as np
-
-from b200.checker import idle_launch, lifetime, overlapping, pairs
+from b200.checker import idle_launch, lifetime, overlapping, quantise
 from b200.checker import naming as words
-from b200.checker.accesses import ClusterState, Meeting, Record
+from b200.checker.accesses import ClusterState, Record
 from b200.checker.arrivals import Arrivals
+from b200.checker.asynchronous import Operations
 from b200.checker.cancellations import Cancellations
 from b200.checker.coverage import Coverage
 from b200.checker.dependent_launch import DependentLaunch
 from b200.checker.descriptor_rank import DescriptorRanks
 from b200.checker.descriptor_version import DescriptorVersions
 from b200.checker.finding import ERROR, NOTE, Finding, Findings
-from b200.checker.following import Departed, Following, Left, Remark, Traces, Trail
+from b200.checker.following import Departed, Following, Remark, Traces, Trail
 from b200.checker.given import Given
 from b200.checker.global_memory import GlobalRules
 from b200.checker.mbarriers import Mbarriers
 from b200.checker.overflows import Overflows
 from b200.checker.overtaken import Overtaken
 from b200.checker.products import Products
-from b200.checker.quantise import unrounded_scales
 from b200.checker.repeats import Repeats
 from b200.checker.shadow import SharedShadow
 from b200.checker.shared_memory import SharedRules
+from b200.checker.signals import Signals
 from b200.checker.stores import Stores
 from b200.checker.tensor_memory import TensorRules
 from b200.checker.unwritten import Unwritten
-from b200.checker.vector_clocks import HB, Agent
-from b200.chip.describe import mnemonic
+from b200.checker.vector_clocks import Agent
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.state import CTA, Cluster
 from b200.chip.tensors import LiveTensors
-from b200.effects import ACQUIRING, RELEASING, FencesTensor
-from b200.hardware import OFFSET_MASK
+from b200.effects import FencesTensor
 from b200.program.module import Instr
+from b200.registry import FULL
 
 ALIKE = 3  # findings of one kind about one line
 
 
-class Observer(Mbarriers):
+class Observer:
     """The checker's state of one launch. ins: the instruction that is being executed. findings: the
     findings so far. traces: the steps that its clusters follow, None if they do not.
     """
@@ -63,9 +60,7 @@ class Observer(Mbarriers):
             self.following = Following(self, machine.memory, traces)
         effects = (op.ins.effect for block in code.structure for op in block.ops)
         self.strict = any(isinstance(effect, FencesTensor) for effect in effects)
-        # mbarrier.init of the barriers of which somebody waited for a phase that was completed
-        self.exercised: set = set()
-        self.ins = None
+        self.ins: Instr | None = None
         self.lane: int | None = None  # the lane that issues an operation; None: not a single lane
         self.findings = Findings()
         self.free: list[SharedShadow] = []  # shadows of CTAs that have ended
@@ -86,6 +81,9 @@ class Observer(Mbarriers):
         self.stores = Stores() if machine.keep_stores else None
         self.descriptors = DescriptorRanks(self)
         self.versions = DescriptorVersions(self)
+        self.mbarriers = Mbarriers(self, self.arrivals, self.overtaken)
+        signals = Signals(self, self.mbarriers, self.arrivals, self.overtaken)
+        self.operations = Operations(self, signals)
         self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there
         # Of the clusters that run, their CTAs and warps:
         self.clusters: dict[Cluster, ClusterState] = {}
@@ -97,7 +95,6 @@ class Observer(Mbarriers):
         # number of a finding that a rule for clusters has made -> of which cluster
         self.remarks: dict[int, Trail] = {}
         self.of_clusters = 0  # findings before the rules for the launch have looked at all of it
-        self.events = 0
 
     def forget(self) -> None:
         """The launch has ended: let go of all that was kept for it. Rules and clusters refer to one
@@ -119,7 +116,12 @@ class Observer(Mbarriers):
         found = map(self.agents.get, cta.warps)
         return [agent for agent in found if agent is not None]
 
+    def lanes(self) -> int:
+        """The lanes that issue an operation."""
+        return FULL if self.lane is None else 1 << self.lane
+
     def state(self, cta: CTA) -> ClusterState:
+        """The state of a CTA's cluster."""
         found = self.clusters.get(cta.cluster)
         if found is None:
             found = self.clusters[cta.cluster] = ClusterState(cta.cluster)
@@ -250,134 +252,9 @@ class Observer(Mbarriers):
             details = (*details, *words.calls(ins, other))
             self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also, severity))
 
-    # --- fences ---------------------------------------------------------------------------------
-    def fence_memory(self, agent: Agent, order: str, scope: int) -> None:
-        """fence.acq_rel, fence.sc, membar; fence.acquire and fence.release do one half of it."""
-        acquires = order in ACQUIRING
-        agent.fence_memory(scope, acquires, order in RELEASING)
-        if acquires:
-            self.globals.order.fenced(agent, scope)
-
-    def fence_async(self, agent: Agent) -> None:
-        """fence.proxy.async for shared memory: the async proxy now sees the generic accesses
-        before it.
-        """
-        agent.fence_async()
-
-    def fence_async_global(self, agent: Agent) -> None:
-        agent.fence_async_global()
-        self.globals.order.fenced_proxy(agent)
-
-    def fence_init(self, agent: Agent) -> None:
-        agent.fence_init()
-
-    # --- tensor memory --------------------------------------------------------------------------
-    def allocated(self, warp, address, columns: int, pair: bool) -> None:
-        """tcgen05.alloc has handed out columns: they are the CTA's latest allocation
-        of this size.
-        """
-        agent, cta = self.agent(warp), warp.cta
-        record = Record(
-            agent,
-            self.ins,
-            agent.component,
-            0,
-            "generic",
-            f"allocates {columns} columns of tensor memory",
-        )
-        record.step = record.epoch
-        first = self._slot(warp, agent, address)
-        self.state(cta).allocations[cta.rank, first] = record
-        if pair:
-            pairs.allocated(record, first)
-        self.tensor(cta).allocated(slice(first, first + columns))
-
-    def _slot(self, warp, agent: Agent, address) -> int:
-        """Read the address that tcgen05.alloc has written to shared memory, and
-        record that write.
-        """
-        at = (address if isinstance(address, int) else int(address[0])) & OFFSET_MASK
-        record = Record(
-            agent, self.ins, agent.component, 0, "generic", "writes the address of tensor memory"
-        )
-        record.step = record.epoch
-        self.state(warp.cta).add(record)
-        record.turn = -1  # the instruction itself brings the lanes together
-        self.shared(warp.cta).generic_write(record, np.array([at // 4]), at // 4, at // 4, 0)
-        return int(warp.cta.smem.u32[at // 4])
-
-    def freed(self, warp, first: int, columns: int, pair: bool) -> None:
-        agent, cta = self.agent(warp), warp.cta
-        record = Record(
-            agent,
-            self.ins,
-            agent.component,
-            0,
-            "dealloc",
-            f"frees {columns} columns of tensor memory",
-        )
-        record.step = record.epoch
-        self.state(cta).add(record)
-        if pair:
-            pairs.frees(self, record, first)
-        self.tensor(cta).freed(record, slice(first, first + columns))
-
-    def registers_read(self, warp, loads) -> None:
-        """An instruction reads registers that tcgen05.ld instructions fill: those loads are
-        now complete.
-        """
-        trail = self.trail
-        if trail is not None:
-            trail.step(("registers", id(loads), warp.cta.rank, warp.index))
-            if trail.follows:
-                return
-        agent = self.agent(warp)
-        for load in loads:
-            record = agent.loads.get(id(load))
-            if record is not None and not agent.knows(HB, record.component, record.step):
-                agent.learn(record.component, record.step)
-
-    # --- barriers of a CTA and of a cluster -----------------------------------------------------
-    def meeting(self, cta, key) -> Meeting:
-        meetings = self.state(cta).meetings
-        found = meetings.get(key)
-        if found is None:
-            found = meetings[key] = Meeting()
-            meetings.pop((*key[:-1], key[-1] - 2), None)
-        return found
-
-    def reach(self, record: Record, target) -> None:
-        """An access reaches another CTA of the cluster, which must have started and must not have
-        exited.
-        """
-        state = self.state(target)
-        if target.rank not in record.agent.started:
-            lifetime.started(self, record, target)
-        if target.rank in state.exits and state.left[target.rank] == len(target.warps):
-            lifetime.gone(self, record, target)
-            return
-        state.reach(record, target)
-
     # --- the end --------------------------------------------------------------------------------
-    def left_by(self, cluster, roles: dict) -> Left:
-        """The state that a checked cluster leaves to the rules for the whole launch."""
-
-        def of_cluster(found: list[Any]) -> list[Any]:
-            return [entry for entry in found if entry[0].agent.cta.cluster is cluster]
-
-        coverage, state = self.coverage, self.clusters.get(cluster)
-        ranks = state.ranks if state is not None else {}
-        return Left(roles, of_cluster(coverage.unread), of_cluster(coverage.partly), ranks)
-
-    def tell_left(self, left: Left) -> None:
-        """Take over the state of a cluster of an earlier launch, which a cluster has followed to
-        its end.
-        """
-        self.coverage.unread += left.unread
-        self.coverage.partly += left.partly
-        self.descriptors.tell_left(left.ranks)
-
-    def warp_exited(self, state) -> None:
+    def warp_exited(self, state: WarpState) -> None:
+        """All lanes of a warp have exited."""
         lifetime.warp_exited(self, state)
 
     def finish(self) -> None:
@@ -389,7 +266,7 @@ class Observer(Mbarriers):
         self.globals.finish()
         self.overflows.finish()
         executed = self._executed()
-        self._scales({id(ins) for ins in executed})
+        quantise.finish(self, executed)
         overlapping.finish(self, executed)
 
     def conclude(self) -> None:
@@ -407,20 +284,3 @@ class Observer(Mbarriers):
     def _executed(self) -> list[Instr]:
         code, hits = self.machine.code, self.machine.hits
         return [op.ins for b, n in zip(code.structure, hits) if n for op in b.ops]
-
-    def _scales(self, ran: set[int]):
-        for element, scale in unrounded_scales(self.machine.code.structure):
-            if id(element) in ran and id(scale) in ran:
-                self.found(
-                    "numerics",
-                    "values are quantised with the block scale before its rounding",
-                    (
-                        f"this conversion: {words.line(element)}: {mnemonic(element)}",
-                        f"the scale is rounded at {words.line(scale)}: {mnemonic(scale)}",
-                        "missing: the scale converted back (cvt.f16x2 of what is stored) before "
-                        "the values are divided by it",
-                    ),
-                    element,
-                    scale,
-                    NOTE,
-                )

@@ -9,6 +9,11 @@ does not go through the scale.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from b200.checker import naming as words
+from b200.checker.finding import NOTE
+from b200.chip.describe import mnemonic
 from b200.effects import Converts
 from b200.program.analysis import Block, Op
 from b200.program.module import Instr
@@ -53,3 +58,23 @@ def _reached(names: list[str], feeds: dict[str, list[Op]]) -> set[int]:
                     seen.add(register.name)
                     work.append(register.name)
     return reached
+
+
+def finish(observer, executed: Iterable[Instr]) -> None:
+    """Report such conversions of a launch that has ended."""
+    ran = {id(ins) for ins in executed}
+    for element, scale in unrounded_scales(observer.machine.code.structure):
+        if id(element) in ran and id(scale) in ran:
+            observer.found(
+                "numerics",
+                "values are quantised with the block scale before its rounding",
+                (
+                    f"this conversion: {words.line(element)}: {mnemonic(element)}",
+                    f"the scale is rounded at {words.line(scale)}: {mnemonic(scale)}",
+                    "missing: the scale converted back (cvt.f16x2 of what is stored) before "
+                    "the values are divided by it",
+                ),
+                element,
+                scale,
+                NOTE,
+            )

@@ -12,6 +12,7 @@ import numpy as np
 GENERIC_READERS = 8  # warps told apart as readers of a word
 GRANULE, WORD = 16, 4
 SHUFFLED = 255
+ALL_LANES = np.array([SHUFFLED], np.uint8)
 HALVES, COLUMNS = 8, 512
 LOAD_READERS = 4  # warpgroups told apart as readers of tensor memory
 

@@ -2,118 +2,61 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker.accesses import Barrier, ClusterState, Record
+from b200.checker.accesses import Barrier, Record
 from b200.checker.arrivals import Arrivals
-from b200.checker.cancellations import Cancellations
-from b200.checker.coverage import Coverage
-from b200.checker.dependent_launch import DependentLaunch
-from b200.checker.descriptor_rank import DescriptorRanks
-from b200.checker.descriptor_version import DescriptorVersions
-from b200.checker.finding import ERROR
-from b200.checker.global_memory import GlobalRules
+from b200.checker.mbarriers import Mbarriers
 from b200.checker.overtaken import Overtaken
-from b200.checker.products import Products
-from b200.checker.repeats import Repeats
-from b200.checker.shared_memory import SharedRules
-from b200.checker.stores import Stores
-from b200.checker.tensor_memory import TensorRules
-from b200.checker.unwritten import Unwritten
-from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, join
-from b200.chip.machine import Machine
+from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, Stream, join
+from b200.chip.operations import Effect
 from b200.chip.state import CTA
-from b200.chip.sync.mbarrier import MBarrier
-from b200.program.module import Instr
-from b200.registry import FULL
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 
-class Signals(ABC):
-    """The part of the Observer that completes operations on mbarriers. Abstract methods are what it
-    needs of the other parts.
-    """
+class Signals:
+    """Completes the operations of one launch on its mbarriers."""
 
-    machine: Machine
-    ins: Instr | None
-    lane: int | None
-    strict: bool
-    globals: GlobalRules
-    coverage: Coverage
-    arrivals: Arrivals
-    overtaken: Overtaken
-    products: Products
-    repeats: Repeats
-    dependence: DependentLaunch | None
-    wrote: bool
-    cancellations: Cancellations
-    stores: Stores | None
-    descriptors: DescriptorRanks
-    versions: DescriptorVersions
-    unwritten: Unwritten
-
-    @abstractmethod
-    def found(
-        self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR
-    ) -> None: ...
-
-    @abstractmethod
-    def operand(self, address: int) -> str: ...
-
-    @abstractmethod
-    def agent(self, warp) -> Agent: ...
-
-    @abstractmethod
-    def state(self, cta: CTA) -> ClusterState: ...
-
-    @abstractmethod
-    def shared(self, cta: CTA) -> SharedRules: ...
-
-    @abstractmethod
-    def tensor(self, cta: CTA) -> TensorRules: ...
-
-    @abstractmethod
-    def barrier(self, mbarrier: MBarrier) -> Barrier | None: ...
-
-    @abstractmethod
-    def event(self, barrier: Barrier, agent: Agent | None, what: str) -> None: ...
-
-    @abstractmethod
-    def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False) -> None: ...
-
-    @abstractmethod
-    def reach(self, record: Record, target: CTA) -> None: ...
-
-    def _signalling(
-        self,
-        apply,
-        clock: np.ndarray,
-        barriers,
-        records=(),
-        what: str = "",
-        agent=None,
-        arrives: bool = False,
+    def __init__(
+        self, observer: Observer, mbarriers: Mbarriers, arrivals: Arrivals, overtaken: Overtaken
     ):
+        self.observer, self.mbarriers = observer, mbarriers
+        self.arrivals, self.overtaken = arrivals, overtaken
+
+    def signalling(
+        self,
+        apply: Effect,
+        clock: np.ndarray,
+        barriers: Sequence[Barrier | None],
+        records: Sequence[tuple[Record, Barrier | None]],
+        what: str,
+        agent: Agent,
+        arrives: bool = False,
+    ) -> Effect:
         """A function that runs `apply`, which signals `barriers`, and publishes `clock` there.
         `records` complete with the signal.
 
         barriers: for each signal a Barrier, or None if the checker knows nothing of the mbarrier.
         records: (record, barrier). arrives: the signal is an arrival, not bytes.
         """
-        ins, lane = self.ins, self.lane
+        observer = self.observer
+        ins, lane = observer.ins, observer.lane
 
         def observed():
             phases = [b.object.phase if b is not None else 0 for b in barriers]
-            mine, self.ins = self.ins, ins
+            mine, observer.ins = observer.ins, ins
             try:
                 for record, barrier in records:
                     if barrier is not None:
                         record.step = barrier.phases + 1
                 for barrier in barriers:
                     if barrier is not None:
-                        if what:
-                            self.event(barrier, agent, what)
+                        self.mbarriers.event(barrier, agent, what)
                         if arrives:
                             self.arrivals.comes(barrier, agent, ins, lane, clock)
                 apply()
@@ -124,31 +67,28 @@ class Signals(ABC):
                             barrier.complete()
                             self.overtaken.completed(barrier, ins)
             finally:
-                self.ins = mine
+                observer.ins = mine
 
         return observed
 
-    def lanes(self) -> int:
-        """The lanes that issue an operation."""
-        return FULL if self.lane is None else 1 << self.lane
-
-    def _known_barrier(self, agent: Agent, cta, offset: int) -> Barrier | None:
-        """The barrier an asynchronous operation will signal."""
+    def known_barrier(self, agent: Agent, cta: CTA, offset: int) -> Barrier | None:
+        """The barrier that an asynchronous operation will signal; None if the checker knows nothing
+        of it.
+        """
         mbarrier = cta.mbarriers.get(offset)
-        barrier = self.barrier(mbarrier) if mbarrier is not None else None
+        barrier = self.mbarriers.known(mbarrier) if mbarrier is not None else None
         if barrier is not None:
-            self.visible(agent, barrier, asynchronous=True)
+            self.mbarriers.visible(agent, barrier, asynchronous=True)
         return barrier
 
-    @staticmethod
-    def _with(
-        agent: Agent, component: int, step: int, lanes: int = FULL, ins: Instr | None = None
-    ) -> np.ndarray:
-        """The warp's clock with one of its streams advanced to `step`, for whoever sees that
-        step complete. lanes, ins: as in Agent.release.
+    def behind(self, agent: Agent, stream: Stream) -> np.ndarray:
+        """The clock of a warp for whoever sees that all operations of one of its streams so far are
+        complete.
         """
-        clock = join(np.zeros((SHARED_ROWS, component + 1), np.int32), agent.release(lanes, ins))
+        component, observer = stream.component, self.observer
+        released = agent.release(observer.lanes(), observer.ins)
+        clock = join(np.zeros((SHARED_ROWS, component + 1), np.int32), released)
         for row in (HB, TENSOR, ORDER):
-            if clock[row, component] < step:
-                clock[row, component] = step
+            if clock[row, component] < stream.issued:
+                clock[row, component] = stream.issued
         return clock

@@ -1,4 +1,4 @@
-"""Observes what synchronises: mbarriers, barriers, fences, groups of copies, registers.
+"""Observes what synchronises, but for fences: mbarriers, barriers, groups of copies, registers.
 
 Each function is a wrapper of instrument.py: `wrap(ins, effect, run)` returns an observed
 function of the form of `run`.
@@ -6,16 +6,11 @@ function of the form of `run`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 
-from b200.checker import named_barriers
-from b200.checker.observer import Observer
-from b200.checker.scopes import CLUSTER, CTA, scope_of
+from b200.checker import named_barriers, weak_order
+from b200.checker.scopes import CLUSTER
 from b200.checker.steps import all_operands, followed
-from b200.checker.vector_clocks import Agent
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier import barrier_operand
 from b200.effects import (
@@ -25,10 +20,6 @@ from b200.effects import (
     CompletesBytes,
     Effect,
     ExpectsBytes,
-    FencesInits,
-    FencesMemory,
-    FencesProxy,
-    FencesTensor,
     InitsMbarrier,
     InvalidatesMbarrier,
     MeetsInCta,
@@ -80,9 +71,9 @@ def init(ins: Instr, effect: InitsMbarrier, run) -> Run:
     def observed(w, lane, address, count):
         observer = w.observer
         observer.ins = ins
-        before = observer.barrier_at(w, address)
+        before = observer.mbarriers.known_at(w, address)
         run(w, lane, address, count)
-        observer.initialised(w, find(w, address), before, lane)
+        observer.mbarriers.initialised(w, find(w, address), before, lane)
 
     return observed
 
@@ -92,12 +83,11 @@ def inval(ins: Instr, effect: InvalidatesMbarrier, run) -> Run:
     def observed(w, lane, address):
         observer = w.observer
         observer.ins = ins
-        barrier = observer.barrier_at(w, address)
+        barrier = observer.mbarriers.known_at(w, address)
         run(w, lane, address)
         if barrier is not None:
-            observer.state(barrier.object.cta).barriers.pop(
-                (barrier.object.cta.rank, barrier.object.offset), None
-            )
+            of = barrier.object
+            observer.state(of.cta).barriers.pop((of.cta.rank, of.offset), None)
 
     return observed
 
@@ -120,17 +110,17 @@ def _signals(ins: Instr, run, what: str, expects: bool, arrives: bool) -> Run:
     def observed(w, lane, address, count=1):
         observer = w.observer
         observer.ins = ins
-        mbarrier = find(w, address)
+        mbarriers, mbarrier = observer.mbarriers, find(w, address)
         phase = mbarrier.phase
         if arrives:
-            observer.comes(w, mbarrier, lane)
+            mbarriers.comes(w, mbarrier, lane)
         try:
             result = run(w, lane, address, count)
         except Fault:
-            observer.refused(w, mbarrier)
+            mbarriers.refused(w, mbarrier)
             raise
         text = f"{what} of {count} bytes" if expects else f"{what}, count {count}"
-        observer.arrived(w, mbarrier, phase, text, count if expects else 0, 1 << lane)
+        mbarriers.arrived(w, mbarrier, phase, text, count if expects else 0, 1 << lane)
         return result
 
     return observed
@@ -143,11 +133,11 @@ def complete_tx(ins: Instr, effect: CompletesBytes, run) -> Run:
     def observed(w, lane, address, nbytes):
         observer = w.observer
         observer.ins = ins
-        mbarrier = find(w, address)
+        mbarriers, mbarrier = observer.mbarriers, find(w, address)
         phase = mbarrier.phase
         run(w, lane, address, nbytes)
-        observer.arrived(w, mbarrier, phase, f"complete_tx of {nbytes} bytes")
-        if (barrier := observer.barrier(mbarrier)) is not None:
+        mbarriers.arrived(w, mbarrier, phase, f"complete_tx of {nbytes} bytes")
+        if (barrier := mbarriers.known(mbarrier)) is not None:
             barrier.signalled += nbytes
             barrier.copies[id(ins)] = ins, nbytes
 
@@ -170,9 +160,9 @@ def wait(ins: Instr, effect: WaitsForPhase, run) -> Run:
             else:
                 pairs = ((address, phase >> shift & 1),)
             for at, parity in pairs:
-                observer.waited(w, find(w, at), parity, ins if relaxed else None)
+                observer.mbarriers.waited(w, find(w, at), parity, ins if relaxed else None)
         elif not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
-            observer.looked(w, find(w, address), phase >> shift & 1)
+            observer.mbarriers.looked(w, find(w, address), phase >> shift & 1)
         return done
 
     return observed
@@ -202,9 +192,9 @@ def named(ins: Instr, effect: MeetsInCta, run) -> Run:
             generation = bar.generation
             agent = observer.agent(w)
             key = ("cta", w.cta.rank, bar.number, generation)
-            meeting = observer.meeting(w.cta, key)
+            meeting = agent.state.meeting(key)
             meeting.gather(agent.release())
-            before = observer.state(w.cta).meetings.get((*key[:-1], generation - 1))
+            before = agent.state.meetings.get((*key[:-1], generation - 1))
             threads = rest[0] if rest and counted else 0
             if not isinstance(threads, int):
                 threads = int(lanes(threads, threads.dtype)[active(mask)[0]])
@@ -213,9 +203,9 @@ def named(ins: Instr, effect: MeetsInCta, run) -> Run:
             generation = w.token[1]
         result = run(w, mask, number, *rest)
         if waits:
-            observer.agent(w).acquire_barrier(
-                observer.meeting(w.cta, ("cta", w.cta.rank, bar.number, generation)).clock
-            )
+            agent = observer.agent(w)
+            meeting = agent.state.meeting(("cta", w.cta.rank, bar.number, generation))
+            agent.acquire_barrier(meeting.clock)
         return result
 
     return observed
@@ -227,10 +217,10 @@ def cluster_arrive(ins: Instr, effect: ArrivesInCluster, run) -> Run:
         observer = w.observer
         observer.ins = ins
         agent = observer.agent(w)
-        meeting = observer.meeting(w.cta, ("cluster", w.cta.cluster.barrier.phase))
+        meeting = agent.state.meeting(("cluster", w.cta.cluster.barrier.phase))
         if effect.relaxed:
             clock = agent.release_relaxed(CLUSTER)
-            observer.orders_only(agent, ins, w.cta, clock)
+            weak_order.orders_only(agent, ins, clock)
         else:
             clock = agent.release()
         meeting.gather(clock)
@@ -245,8 +235,8 @@ def cluster_wait(ins: Instr, effect: WaitsInCluster, run) -> Run:
         observer = w.observer
         observer.ins = ins
         run(w, mask)
-        clock = observer.meeting(w.cta, ("cluster", w.state.cluster_phase)).clock
-        observer.agent(w).acquire_barrier(clock)
+        agent = observer.agent(w)
+        agent.acquire_barrier(agent.state.meeting(("cluster", w.state.cluster_phase)).clock)
 
     return observed
 
@@ -276,7 +266,7 @@ def read_request(ins: Instr, effect: ReadsRequest, run) -> Run:
     return observed if effect.success else run
 
 
-# --- fences and groups --------------------------------------------------------------------------
+# --- grids and groups ---------------------------------------------------------------------------
 
 
 @followed(all_operands)
@@ -293,51 +283,6 @@ def grid_dependency(ins: Instr, effect: OrdersGrids, run) -> Run:
             (dependence.waited if effect.waits else dependence.let_start)(agent)
 
     return observed
-
-
-Act = Callable[[Observer, Agent], None]
-
-
-def _fenced(run, *acts: Act) -> Run:
-    """Observe a fence, which does some things for its warp."""
-
-    def observed(w, mask, *operands):
-        run(w, mask, *operands)
-        observer = w.observer
-        for act in acts:
-            act(observer, observer.agent(w))
-
-    return observed
-
-
-@followed(all_operands)
-def fence(ins: Instr, effect: FencesMemory, run) -> Run:
-    """Observe fence and membar."""
-    scope = scope_of(ins, CTA)
-    return _fenced(run, partial(Observer.fence_memory, order=effect.order, scope=scope))
-
-
-@followed(all_operands)
-def proxy_fence(ins: Instr, effect: FencesProxy, run) -> Run:
-    acts: list[Act] = []
-    if effect.shared:
-        acts.append(Observer.fence_async)
-    if effect.far:
-        acts.append(Observer.fence_async_global)
-    if effect.order:
-        acts.append(partial(Observer.fence_memory, order=effect.order, scope=CLUSTER))
-    return _fenced(run, *acts) if acts else run
-
-
-@followed(all_operands)
-def init_fence(ins: Instr, effect: FencesInits, run) -> Run:
-    return _fenced(run, Observer.fence_init)
-
-
-@followed(all_operands)
-def tensor_fence(ins: Instr, effect: FencesTensor, run) -> Run:
-    act = Agent.fence_before if effect.before else Agent.fence_after
-    return _fenced(run, lambda observer, agent: act(agent))
 
 
 def _groups(effect: CommitsGroup | WaitsForGroups) -> tuple[str, ...]:

@@ -1,17 +1,23 @@
 """Observes allocations, loads and stores of tensor memory.
 
-Each function is a wrapper of instrument.py: `wrap(ins, run)` returns an observed function of the
-same form.
+Most functions are wrappers of instrument.py: `wrap(ins, effect, run)` returns an observed function
+of the form of `run`.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from b200.checker import pairs
 from b200.checker.accesses import Record
+from b200.checker.observer import Observer
 from b200.checker.steps import all_operands, followed
 from b200.checker.tensor_memory import halves_of
+from b200.checker.vector_clocks import HB, Agent
+from b200.chip.fragment import Fragment
 from b200.chip.tensor.tmem import TmemAccess, split
 from b200.effects import AllocatesTensor, FreesTensor, TensorLoads, TensorStores, WaitsForTensor
+from b200.hardware import OFFSET_MASK
 from b200.program.module import Instr
 from b200.registry import Run
 
@@ -25,7 +31,7 @@ def alloc(ins: Instr, effect: AllocatesTensor, run) -> Run:
             pairs.allocates(observer, observer.agent(w))
         run(w, mask, address, columns)
         columns = columns if isinstance(columns, int) else int(columns[0])
-        observer.allocated(w, address, columns, effect.pair)
+        _allocated(observer, w, address, columns, effect.pair)
 
     return observed
 
@@ -37,9 +43,46 @@ def dealloc(ins: Instr, effect: FreesTensor, run) -> Run:
         observer.ins = ins
         run(w, mask, taddr, columns)
         first, n = (x if isinstance(x, int) else int(x[0]) for x in (taddr, columns))
-        observer.freed(w, first, n, effect.pair)
+        _freed(observer, w, first, n, effect.pair)
 
     return observed
+
+
+def _allocated(observer: Observer, w: Fragment, address, columns: int, pair: bool) -> None:
+    """tcgen05.alloc has handed out columns: they are the CTA's latest allocation of this size."""
+    agent, cta = observer.agent(w), w.cta
+    text = f"allocates {columns} columns of tensor memory"
+    record = Record(agent, observer.ins, agent.component, 0, "generic", text)
+    record.step = record.epoch
+    first = _slot(observer, agent, address)
+    agent.state.allocations[cta.rank, first] = record
+    if pair:
+        pairs.allocated(record, first)
+    observer.tensor(cta).allocated(slice(first, first + columns))
+
+
+def _slot(observer: Observer, agent: Agent, address) -> int:
+    """Read the address that tcgen05.alloc has written to shared memory, and record that write."""
+    at = (address if isinstance(address, int) else int(address[0])) & OFFSET_MASK
+    text = "writes the address of tensor memory"
+    record = Record(agent, observer.ins, agent.component, 0, "generic", text)
+    record.step = record.epoch
+    agent.state.add(record)
+    record.turn = -1  # the instruction itself brings the lanes together
+    word = at // 4
+    observer.shared(agent.cta).generic_write(record, np.array([word]), word, word, 0)
+    return int(agent.cta.smem.u32[word])
+
+
+def _freed(observer: Observer, w: Fragment, first: int, columns: int, pair: bool) -> None:
+    agent, cta = observer.agent(w), w.cta
+    text = f"frees {columns} columns of tensor memory"
+    record = Record(agent, observer.ins, agent.component, 0, "dealloc", text)
+    record.step = record.epoch
+    agent.state.add(record)
+    if pair:
+        pairs.frees(observer, record, first)
+    observer.tensor(cta).freed(record, slice(first, first + columns))
 
 
 def _place_of_tensor_access(ins: Instr):
@@ -73,7 +116,7 @@ def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run) -> Run:
         places = " and ".join(f"[{columns.start}, {columns.stop})" for columns in spans)
         text = f"{'reads' if is_load else 'writes'} tensor-memory columns {places}"
         record = Record(agent, ins, stream.component, stream.next(), kind, text)
-        observer.state(w.cta).add(record)
+        agent.state.add(record)
         rules = observer.tensor(w.cta)
         if is_load:
             agent.roles.add("epilogue")
@@ -100,3 +143,20 @@ def wait(ins: Instr, effect: WaitsForTensor, run) -> Run:
         agent.learn(stream.component, stream.issued)
 
     return observed
+
+
+def registers_read(w, loads) -> None:
+    """An instruction reads registers that tcgen05.ld instructions fill: those loads are
+    now complete.
+    """
+    observer = w.observer
+    trail = observer.trail
+    if trail is not None:
+        trail.step(("registers", id(loads), w.cta.rank, w.index))
+        if trail.follows:
+            return
+    agent = observer.agent(w)
+    for load in loads:
+        record = agent.loads.get(id(load))
+        if record is not None and not agent.knows(HB, record.component, record.step):
+            agent.learn(record.component, record.step)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.checker.generic import SHUFFLE, WINDOW, lane_addresses, shared_access
+from b200.checker.generic import WINDOW, lane_addresses, shared_access
+from b200.checker.shadow import ALL_LANES
 from b200.effects import EditsTensormap, FencesTensormap, PublishesTensormap
 from b200.program.module import Instr
 from b200.registry import Run
@@ -31,7 +32,7 @@ def replace(ins: Instr, effect: EditsTensormap, run) -> Run:
                 np.array([address], np.int64),
                 128,
                 True,
-                SHUFFLE,
+                ALL_LANES,
                 text="edits a tensormap in shared memory",
             )
         elif address & WINDOW == 0:
@@ -51,7 +52,7 @@ def copy(ins: Instr, effect: PublishesTensormap, run) -> Run:
         result = run(w, mask, dst, src, size)
         at = np.array([int(lane_addresses(mask, src)[0])], np.int64)
         shared_access(
-            w, ins, at, 128, False, SHUFFLE, text="copies a tensormap out of shared memory"
+            w, ins, at, 128, False, ALL_LANES, text="copies a tensormap out of shared memory"
         )
         observer.globals.maps.edited(observer.agent(w), int(lane_addresses(mask, dst)[0]))
         return result

@@ -174,7 +174,7 @@ class TensorMaps:
         """Report a use or an edit of a tensormap that another CTA edits, if no flag in global
         memory and no barrier orders the two.
         """
-        if self.observer.globals.known(agent, edit.agent, edit.component, edit.step):
+        if self.observer.globals.order.known(agent, edit.agent, edit.component, edit.step):
             return
         self._found(
             f"a tensormap is {how} that another CTA edits, with nothing to order the two",

@@ -321,6 +321,9 @@ class Agent:
         self.snapshot = None
 
     def fence_async(self) -> None:
+        """fence.proxy.async for shared memory: the async proxy now sees the generic accesses
+        before it.
+        """
         self._raise(ASYNC, HB)
         self.clock[INIT] = np.maximum(self.clock[INIT], self.clock[ASYNC])
 
@@ -335,7 +338,7 @@ class Agent:
         self._raise(AFTER, HB)
 
     def fence_memory(self, scope: int, acquires: bool = True, releases: bool = True) -> None:
-        """fence.acq_rel, fence.sc: relaxed operations before and after the fence
+        """fence.acq_rel, fence.sc, membar: relaxed operations before and after the fence
         now order memory.
         """
         if acquires and self.acquired is not None:

@@ -17,10 +17,11 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.vector_clocks import NEVER, ORDER, Agent
+from b200.checker.vector_clocks import ASYNC, NEVER, ORDER, Agent
 from b200.chip.describe import mnemonic
 from b200.effects import Arrives, ArrivesBehindCopies, ArrivesInCluster
 from b200.program.module import Instr
+from b200.registry import FULL
 
 IN_FLIGHT = ("generic", "atomic", "cp.async")  # writes that may be under way after the instruction
 
@@ -55,6 +56,18 @@ class Edge:
 def executed(agent: Agent, record: Record) -> bool:
     """Whether the access is over before what `agent` does now, in the order of execution."""
     return record.step < NEVER and agent.knows(ORDER, record.component, record.step)
+
+
+def orders_only(agent: Agent, ins: Instr, clock: np.ndarray, lanes: int = FULL) -> None:
+    """Note that a warp publishes a clock that has an order of execution without an order of
+    memory. lanes: those that arrive.
+    """
+    state = agent.state
+    if state.ordered is not clock:
+        state.ordered = clock
+        # Copies, for a row of a clock would keep all of it.
+        order, landed = clock[ORDER].copy(), agent.release(lanes, ins)[ASYNC].copy()
+        state.edges.append(Edge(agent, ins, order, landed))
 
 
 def edge_of(state, record: Record) -> Edge | None:

@@ -18,8 +18,8 @@ from unittest import mock
 
 import b200
 import reference
-from b200.checker import checked
-from b200.checker.observer import Observer
+from b200.checker import observer
+from b200.checker.mbarriers import Mbarriers
 from b200.errors import EmulatorError
 from b200.program.module import Instr, Label
 from b200.program.parse import parse
@@ -100,16 +100,35 @@ def places(gpu, subject: Subject) -> dict[str, set[int]]:
     """Instruction of the kernel as it is -> offsets of the mbarriers that it works on."""
     found: dict[str, set[int]] = {}
 
-    class Noting(Observer):
+    class Noting(Mbarriers):
         def event(self, barrier, agent, what):
-            if self.ins is not None:
-                found.setdefault(self.ins.text.rstrip(";"), set()).add(barrier.object.offset)
+            ins = self.observer.ins
+            if ins is not None:
+                found.setdefault(ins.text.rstrip(";"), set()).add(barrier.object.offset)
             super().event(barrier, agent, what)
 
-    b200.install(check=True)
-    with mock.patch.object(checked, "Observer", Noting):
-        gpu.launch(parse(subject.text), *subject.launch)
+    _launched(gpu, subject, Noting)
     return found
+
+
+def waited_for(gpu, subject: Subject) -> set[str]:
+    """mbarrier.init of the mbarriers of which somebody has waited for a phase that was complete."""
+    made: list[Mbarriers] = []
+
+    class Kept(Mbarriers):
+        def __init__(self, *parts):
+            super().__init__(*parts)
+            made.append(self)
+
+    _launched(gpu, subject, Kept)
+    return {text.rstrip(";") for each in made for text in each.exercised}
+
+
+def _launched(gpu, subject: Subject, mbarriers: type[Mbarriers]):
+    """Launch the kernel as it is, with this class for what the checker knows of mbarriers."""
+    b200.install(check=True)
+    with mock.patch.object(observer, "Mbarriers", mbarriers):
+        gpu.launch(parse(subject.text), *subject.launch)
 
 
 def named(subject: Subject, mutation: Mutation, said: tuple[str, ...], offsets: set[int]) -> bool:
@@ -172,10 +191,7 @@ def why_harmless(gpu, subject: Subject, mutation: Mutation) -> str:
     lines = subject.text.splitlines()
     line = lines[mutation.line].strip()
     if line.startswith("mbarrier.init"):
-        b200.install(check=True)
-        gpu.launch(parse(subject.text), *subject.launch)
-        waited = {text.rstrip(";") for text in gpu.machine.observer.exercised}
-        if line.rstrip(";") not in waited:
+        if line.rstrip(";") not in waited_for(gpu, subject):
             return (
                 "no phase of this barrier is waited for in this launch: it is too short for that, "
                 "or has no use for it"

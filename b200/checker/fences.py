@@ -1,0 +1,86 @@
+"""Observes fences.
+
+Each function is a wrapper of instrument.py: `wrap(ins, effect, run)` returns an observed
+function of the form of `run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from b200.checker.observer import Observer
+from b200.checker.scopes import CLUSTER, CTA, scope_of
+from b200.checker.steps import all_operands, followed
+from b200.checker.vector_clocks import Agent
+from b200.effects import (
+    ACQUIRING,
+    RELEASING,
+    FencesInits,
+    FencesMemory,
+    FencesProxy,
+    FencesTensor,
+)
+from b200.program.module import Instr
+from b200.registry import Run
+
+Act = Callable[[Observer, Agent], None]
+
+
+def _fenced(run, *acts: Act) -> Run:
+    """Observe a fence, which does some things for its warp."""
+
+    def observed(w, mask, *operands):
+        run(w, mask, *operands)
+        observer = w.observer
+        for act in acts:
+            act(observer, observer.agent(w))
+
+    return observed
+
+
+def _orders_memory(observer: Observer, agent: Agent, order: str, scope: int) -> None:
+    """A fence of this order: acquire and release do one half of it each, the others both."""
+    acquires = order in ACQUIRING
+    agent.fence_memory(scope, acquires, order in RELEASING)
+    if acquires:
+        observer.globals.order.fenced(agent, scope)
+
+
+def _orders_shared(observer: Observer, agent: Agent) -> None:
+    agent.fence_async()
+
+
+def _orders_global(observer: Observer, agent: Agent) -> None:
+    agent.fence_async_global()
+    observer.globals.order.fenced_proxy(agent)
+
+
+@followed(all_operands)
+def fence(ins: Instr, effect: FencesMemory, run) -> Run:
+    """Observe fence and membar."""
+    scope = scope_of(ins, CTA)
+    return _fenced(run, partial(_orders_memory, order=effect.order, scope=scope))
+
+
+@followed(all_operands)
+def proxy_fence(ins: Instr, effect: FencesProxy, run) -> Run:
+    acts: list[Act] = []
+    if effect.shared:
+        acts.append(_orders_shared)
+    if effect.far:
+        acts.append(_orders_global)
+    if effect.order:
+        acts.append(partial(_orders_memory, order=effect.order, scope=CLUSTER))
+    return _fenced(run, *acts) if acts else run
+
+
+@followed(all_operands)
+def init_fence(ins: Instr, effect: FencesInits, run) -> Run:
+    return _fenced(run, lambda observer, agent: agent.fence_init())
+
+
+@followed(all_operands)
+def tensor_fence(ins: Instr, effect: FencesTensor, run) -> Run:
+    act = Agent.fence_before if effect.before else Agent.fence_after
+    return _fenced(run, lambda observer, agent: act(agent))
