@@ -11,7 +11,7 @@ also finds a race in a run whose result was right.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,6 +47,9 @@ from b200.effects import ACQUIRING, RELEASING, FencesTensor
 from b200.hardware import OFFSET_MASK
 from b200.program.module import Instr
 
+if TYPE_CHECKING:
+    from b200.checker.checked import Checker
+
 ALIKE = 3  # findings of one kind about one line
 
 
@@ -55,8 +58,9 @@ class Observer(Mbarriers):
     findings so far. traces: the steps that its clusters follow, None if they do not.
     """
 
-    def __init__(self, machine, code, traces: Traces | None = None):
-        self.machine = machine
+    def __init__(self, checker: Checker, code, traces: Traces | None = None):
+        self.checker = checker
+        self.machine = machine = checker.machine
         self.following = None
         if traces is not None:
             self.following = Following(self, machine.memory, traces)
@@ -72,7 +76,7 @@ class Observer(Mbarriers):
         self.given = Given(self)
         self.globals = GlobalRules(self)
         self.replicates = machine.replicates
-        self.unwritten = Unwritten(self, machine.memory, machine.whole)
+        self.unwritten = Unwritten(self, machine.memory, checker.whole)
         self.coverage = Coverage(self)
         self.arrivals = Arrivals(self)
         self.overtaken = Overtaken(self)
@@ -82,7 +86,7 @@ class Observer(Mbarriers):
         self.dependence: DependentLaunch | None = None
         self.wrote = False  # whether the launch has written global memory
         self.cancellations = Cancellations(self)
-        self.stores = Stores() if machine.keep_stores else None
+        self.stores = Stores() if checker.keep_stores else None
         self.descriptors = DescriptorRanks(self)
         self.versions = DescriptorVersions(self)
         self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there

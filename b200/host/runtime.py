@@ -9,8 +9,8 @@ import ctypes
 import struct
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
+from b200.checker.checked import Checker
 from b200.checker.finding import Finding
 from b200.checker.other_queues import Beside
 from b200.chip.gpu import ONE_LAUNCH, Gpu
@@ -177,14 +177,15 @@ class Runtime:
 
     def _carry_out(self, launch: tuple, queue: int | None):
         """A launch, checked against those of other queues that it is not ordered after."""
-        machine: Any = getattr(self.gpu, "machine", None)
-        if queue is None or not self.queues.several or not hasattr(machine, "beside"):
+        machine = getattr(self.gpu, "machine", None)
+        checker = machine.watcher(Checker) if machine is not None else None
+        if queue is None or not self.queues.several or checker is None:
             return self.gpu.launch(*launch)
-        beside = machine.beside = Beside(queue, self.queues.unordered(queue))
+        beside = checker.beside = Beside(queue, self.queues.unordered(queue))
         try:
             return self.gpu.launch(*launch)
         finally:
-            machine.beside = None
+            checker.beside = None
             if beside.footprint is not None:
                 self.queues.keep(queue, beside.footprint)
 

@@ -18,7 +18,7 @@ from unittest import mock
 
 import b200
 import reference
-from b200.checker import checked
+from b200.checker import Checker, checked
 from b200.checker.observer import Observer
 from b200.errors import EmulatorError
 from b200.program.module import Instr, Label
@@ -174,7 +174,9 @@ def why_harmless(gpu, subject: Subject, mutation: Mutation) -> str:
     if line.startswith("mbarrier.init"):
         b200.install(check=True)
         gpu.launch(parse(subject.text), *subject.launch)
-        waited = {text.rstrip(";") for text in gpu.machine.observer.exercised}
+        checker = gpu.machine.watcher(Checker)
+        assert checker is not None
+        waited = {text.rstrip(";") for text in checker.observer.exercised}
         if line.rstrip(";") not in waited:
             return (
                 "no phase of this barrier is waited for in this launch: it is too short for that, "
