@@ -110,9 +110,9 @@ def install(
     """Make what this process compiles with the CuTe DSL and launches run in software.
 
     Call before the first compile. Returns the Gpu; calling again returns the same one, with another
-    machine and as if nothing had been launched. torch's "cuda" is this B200 (host/torch_cuda.py),
-    and a GPU of this machine is neither seen nor touched; EmulatorError where torch has used it in
-    this process. Holds for the processes that this one forks or spawns. gpu: what launches kernels
+    machine and as if nothing had been launched. torch's "cuda" is this B200 (host/torch/), and a
+    GPU of this machine is neither seen nor touched; EmulatorError where torch has used it in this
+    process. Holds for the processes that this one forks or spawns. gpu: what launches kernels
     instead (b200/hopper/backend.py: a Hopper GPU). check, timing, schedule: see `machine`. A
     process that does not call this is untouched.
     """
