@@ -78,28 +78,27 @@ def machine(
     all others are explored (b200/explore, `launch.orders`), which takes the checker; ValueError for
     another.
     """
-    from b200.checker import Checked
+    from b200.checker import Checker
     from b200.chip.machine import Machine
     from b200.chip.overlap import Overlapping
     from b200.chip.schedules import Scheduled, parse
 
     if timing:
-        from b200.clock import TimedMachine
+        from b200.clock import timed_machine
 
-        return TimedMachine(memory, None if timing is True else timing)
-    order = parse(schedule) if schedule else None
-    if order is not None and order.kind == "all":
-        from b200.explore import Explored
+        return timed_machine(memory, None if timing is True else timing)
+    asked = parse(schedule) if schedule else None
+    if asked is not None and asked.kind == "all":
+        from b200.explore import Explorer
 
         if not check:
             raise ValueError("schedule 'all' needs the checker: check must not be False")
-        return type("Machine", (Explored, Machine), {})(memory)
-    front = ()
-    if order is not None:
-        front = (Overlapping,) if order.kind == "pdl" else (Scheduled,)
-    parts = ((Checked,) if check else ()) + front
-    attributes = {"schedule": order, "follows": check != "all"}
-    return type("Machine", (*parts, Machine), attributes)(memory)
+        checker = Checker(follow=False)
+        return Machine(memory, watchers=(checker, Explorer(checker)))
+    order = None
+    if asked is not None:
+        order = Overlapping() if asked.kind == "pdl" else Scheduled(asked)
+    return Machine(memory, order, (Checker(follow=check != "all"),) if check else ())
 
 
 def install(
@@ -111,9 +110,9 @@ def install(
     """Make what this process compiles with the CuTe DSL and launches run in software.
 
     Call before the first compile. Returns the Gpu; calling again returns the same one, with another
-    machine and as if nothing had been launched. torch's "cuda" is this B200 (host/torch_cuda.py),
-    and a GPU of this machine is neither seen nor touched; EmulatorError where torch has used it in
-    this process. Holds for the processes that this one forks or spawns. gpu: what launches kernels
+    machine and as if nothing had been launched. torch's "cuda" is this B200 (host/torch/), and a
+    GPU of this machine is neither seen nor touched; EmulatorError where torch has used it in this
+    process. Holds for the processes that this one forks or spawns. gpu: what launches kernels
     instead (b200/hopper/backend.py: a Hopper GPU). check, timing, schedule: see `machine`. A
     process that does not call this is untouched.
     """

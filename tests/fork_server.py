@@ -32,7 +32,7 @@ IMPORTED = (
     *("cutlass.cute.runtime", "cutlass.torch", "reference"),
     *("harness.evaluator.command", "harness.evaluator.case.gpu_data"),
     *("b200.checker.checked", "b200.clock", "b200.script"),
-    *("b200.host.cuda", "b200.host.dsl", "b200.host.triton"),
+    *("b200.host.cuda", "b200.host.dsl.engine", "b200.host.triton"),
 )
 # Read when numpy and the DSL are imported; a command would have set them before that.
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "CUTE_DSL_DISABLE_FILE_CACHING": "1"}

@@ -248,8 +248,8 @@ PLANTED = {
     "group beside group": ({"b200.chip.copies.tma": "import b200.chip.tensor.mma"}, "beside"),
     "the composition": ({"b200.hopper.backend": "import b200"}, "b200 is above b200.hopper"),
     "raw CUDA, unasked": (
-        {"b200.host.dsl": "def f():\n    from b200.host.cuda.errors import BuildError"},
-        "b200.host.dsl:2 imports b200.host.cuda.errors: only b200 and b200.script ask for it",
+        {"b200.host.dsl.engine": "def f():\n    from b200.host.cuda.errors import BuildError"},
+        "b200.host.dsl.engine:2 imports b200.host.cuda.errors: only b200 and b200.script ask for it",
     ),
     "cuda-python, unasked": ({"harness.evaluator.pool": "import b200.host.cuda_python"}, "only b200 and"),
     "cuda-python below raw CUDA": ({"b200.host.cuda.modules": "import b200.host.cuda_python.kernels"}, "is above"),

@@ -30,7 +30,7 @@ a kernel that has none at all, since compiled public kernels work without; anyth
 simulated clock (`timing`), which runs without the checker.
 """
 
-from b200.checker.checked import Checked, CheckedMachine
+from b200.checker.checked import Checker
 from b200.checker.finding import Finding
 
-__all__ = ["Checked", "CheckedMachine", "Finding"]
+__all__ = ["Checker", "Finding"]

@@ -17,7 +17,7 @@ from b200.checker.vector_clocks import (
     Components,
     join,
 )
-from b200.chip.state import Cluster
+from b200.chip.state import CTA, Cluster
 from b200.chip.sync.mbarrier import MBarrier
 
 NOTHING = np.zeros((SHARED_ROWS, 0), np.int32)
@@ -231,6 +231,7 @@ class ClusterState:
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
         self.components = Components()
+        self.agents: dict[tuple[int, int], Agent] = {}  # by CTA rank and number of the warp
         self.records: list[Any] = [None]  # Record; number 0 stands for none
         self.barriers: dict[tuple[int, int], Barrier] = {}  # (CTA rank, offset) -> the latest there
         self.allocations: dict[tuple[int, int], Record] = {}  # (CTA rank, first column) -> alloc
@@ -259,6 +260,13 @@ class ClusterState:
         del self.records[1:]
         for barrier in self.barriers.values():
             barrier.forget()
+        for agent in self.agents.values():
+            agent.forget()
+
+    def agents_of(self, cta: CTA) -> list[Agent]:
+        """The agents of a CTA's warps, of those that have one."""
+        found = (self.agents.get((cta.rank, warp.index)) for warp in cta.warps)
+        return [agent for agent in found if agent is not None]
 
     def barrier(self, mbarrier: MBarrier) -> Barrier | None:
         """The state of an mbarrier object of the cluster; None if another object has been

@@ -1,14 +1,14 @@
-"""`Checked`, a mixin for a Machine: the machine under the checker.
+"""`Checker`, a watcher of a machine (chip/watcher.py): races and errors of protocol.
 
 The checker sees every access, arrive, wait and exit, and changes no result. Generated code calls
-the same run functions with an observer around them (instrument.py), and `issue` tells the observer
-of asynchronous operations. The findings are in `launch.findings`.
+the same run functions with an observer around them (instrument.py), and the machine tells of
+asynchronous operations. The findings are in `launch.findings`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -25,12 +25,11 @@ from b200.chip.fragment import Fragment, WarpState
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation
-from b200.chip.overlap import Overlapping
-from b200.chip.placement import Seat
-from b200.chip.state import Cluster, GlobalMemory, Region
+from b200.chip.overlap import lets_start
+from b200.chip.state import Cluster, Region
 from b200.chip.sync.barrier_record import BarrierHistory, WaitedTwice
 from b200.chip.sync.mbarrier import MBarrier
-from b200.effects import OrdersGrids
+from b200.chip.watcher import Watcher
 from b200.errors import EmulatorError
 from b200.program.module import Instr
 from b200.program.translate import translate
@@ -53,72 +52,83 @@ class CheckedFragment(Fragment):
     """A fragment whose instructions are observed."""
 
     __slots__ = ("observer",)
-    machine: Checked
 
-    def __init__(self, machine: Checked, state: WarpState, mask: int, pc: int = 0):
+    def __init__(self, machine: Machine, state: WarpState, mask: int, pc: int = 0):
         super().__init__(machine, state, mask, pc)
-        self.observer = machine.observer
+        checker = machine.watcher(Checker)
+        assert checker is not None
+        self.observer = checker.observer
 
 
-class Checked(Machine):
-    """A mixin in front of any Machine: `class CheckedMachine(Checked, Machine)`."""
+class Checker(Watcher):
+    """The checker of a machine's launches.
 
-    fragment_type = CheckedFragment  # pyright: ignore[reportAssignmentType]
+    follow: whether clusters that do what others have done run unchecked (following.py).
+    keep_stores: whether launch.stores says who stored what. beside: set by the host where there are
+    several queues.
+    """
+
     writer_type = CheckedWriter
-    follows = True  # clusters that do what others have done run unchecked (following.py)
+    fragment_type = CheckedFragment
+    observer: Observer  # of the present or latest launch
 
-    def __init__(self, memory: GlobalMemory):
-        super().__init__(memory)
+    def __init__(self, follow: bool = True):
+        self.follow, self.keep_stores = follow, False
         # address of a tensormap in global memory -> its bytes when an operation used it last
         self.used_tensormaps: dict[int, bytes] = {}
         # Allocations that are known to be written (unwritten.py).
         self.whole: dict[int, Region] = {}
         self.in_flight = InFlight()  # what may still run when a dependent launch starts
-        self.beside: Beside | None = None  # set by the host where there are several queues
+        self.beside: Beside | None = None
         # (kernel, grid, block, cluster, bytes of shared memory) -> what a later launch may follow
         self.traces: dict[tuple, Traces] = {}
+        self.hits_before: list[int] = []  # when the latest cluster was admitted
 
-    def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes, /) -> Launch:
-        in_order = type(self).next_fragment is Machine.next_fragment
-        at_once = type(self).settle is Machine.settle and not self.keep_stores
+    @property
+    def repeatable(self) -> bool:
+        return self.beside is None
+
+    # --- a launch ---------------------------------------------------------------------------------
+    def begins(self, code: Translated, arguments: tuple) -> None:
         dependence = self._dependence(code)
-        follow = self.follows and in_order and at_once and can_be_followed(code)
-        follow = follow and dependence is None
-        key = code, grid, block, cluster, dynamic_smem
+        follow = self.follow and self.machine.order.plain and not self.keep_stores
+        follow = follow and dependence is None and can_be_followed(code)
+        key = code, *arguments[:-1]  # the parameters may differ
         traces = self.traces.pop(key, None) or Traces() if follow else None
         self.observer = Observer(self, code, traces)
         self.observer.dependence = dependence
         if dependence is not None:
             dependence.observer = self.observer
-        try:
-            launch = super().launch(code, grid, block, cluster, dynamic_smem, params)
-        except EmulatorError as error:
-            raise self._with_findings(error) from None
-        finally:
-            self.in_flight = dependence.after() if dependence is not None else InFlight()
-            if self.beside is not None and dependence is not None:
-                self.beside.footprint = dependence.kept
-        again = code, grid, block, cluster, dynamic_smem, params
-        if self.observer.unwritten.reads:
+
+    def fails(self, error: EmulatorError) -> EmulatorError:
+        return self._with_findings(error)
+
+    def over(self) -> None:
+        dependence = self.observer.dependence
+        self.in_flight = dependence.after() if dependence is not None else InFlight()
+        if self.beside is not None and dependence is not None:
+            self.beside.footprint = dependence.kept
+
+    def ends(self, launch: Launch, code: Translated, arguments: tuple) -> None:
+        observer, again = self.observer, (code, *arguments)
+        if observer.unwritten.reads:
             self._look_at_unwritten(*again)
-        if partly_written.suspicious(self.observer):
+        if partly_written.suspicious(observer):
             self._look_at_partly_written(*again)
-        self.observer.finish()
-        nans.look(self.observer, partial(self._again, *again))
-        keeps = self.observer.keeps()
+        observer.finish()
+        nans.look(observer, partial(self._again, *again))
+        keeps = observer.keeps()
         self._judge_loads(*again)
-        self.observer.findings.arrange()
-        launch.findings = self.observer.findings
-        launch.stores = self.observer.stores
+        observer.findings.arrange()
+        launch.findings = observer.findings
+        launch.stores = observer.stores
         launch.incomplete = self._incomplete()
-        following = self.observer.following
-        if following is not None:
-            launch.followed = following.followed
+        if observer.following is not None:
+            launch.followed = observer.following.followed
             if keeps:
-                self._keep(key, following.traces)
-        if dependence is None:
-            self.observer.forget()
-        return launch
+                self._keep((code, *arguments[:-1]), observer.following.traces)
+        if observer.dependence is None:
+            observer.forget()
 
     def _look_at_unwritten(self, code, *arguments):
         """The launch has read global memory that nobody has written: find out whether a result
@@ -164,15 +174,11 @@ class Checked(Machine):
         each byte of shared memory, or of tensor memory, set to the function's argument. None if
         that is impossible, because what the launch before has written is missing.
         """
-        kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Machine)]
-        overlaps = self.dependent and any(issubclass(kind, Overlapping) for kind in kinds)
-        if overlaps or self.observer.unwritten.unknown:
+        order = self.machine.order.again(self.machine.dependent)
+        if order is None or self.observer.unwritten.unknown:
             return None
-        unchecked = [kind for kind in kinds if not issubclass(kind, Checked)]
-        machine = type("Machine", tuple(unchecked), {"schedule": getattr(self, "schedule", None)})(
-            self.memory
-        )
-        machine.symbols, machine.workspace = self.symbols, self.workspace
+        machine = Machine(self.machine.memory, order)
+        machine.symbols, machine.workspace = self.machine.symbols, self.machine.workspace
         plain = _unchecked(code)
 
         def again(byte: int, tensor: bool = False) -> object:
@@ -192,20 +198,18 @@ class Checked(Machine):
 
     def _dependence(self, code) -> DependentLaunch | None:
         """The rule of dependent launches; None if no other launch overlaps with this one."""
-        before = self.in_flight if self.dependent else InFlight()
-        effects = (op.ins.effect for block in code.structure for op in block.ops)
-        lets_start = any(isinstance(each, OrdersGrids) and not each.waits for each in effects)
-        beside = self.beside
-        if not lets_start and not before.early and not before.late and beside is None:
+        before = self.in_flight if self.machine.dependent else InFlight()
+        starts, beside = lets_start(code), self.beside
+        if not starts and not before.early and not before.late and beside is None:
             return None
-        return DependentLaunch(before, code.kernel.name, lets_start, beside)
+        return DependentLaunch(before, code.kernel.name, starts, beside)
 
     def _incomplete(self) -> list[str]:
         """The parts of the launch that no rule looked at, a line each."""
         found = [
             f"{words.line(ins)}: the checker has no rule for {mnemonic(ins)}"
-            for block, ins in self.code.without_rule
-            if self.hits[block]
+            for block, ins in self.machine.code.without_rule
+            if self.machine.hits[block]
         ]
         if dropped := self.observer.findings.dropped:
             found.append(f"{dropped} finding(s) beyond the first {LIMIT} of the launch are dropped")
@@ -237,58 +241,57 @@ class Checked(Machine):
         following = self.observer.following
         return following.follower if following is not None else None
 
-    def _admit(self, cluster: Cluster, launch: Launch, sms: Sequence[Seat]):
-        if self.observer.following is not None:
-            self.observer.following.begin(cluster, alone=len(self._ended()) == len(self.resident))
-            self._hits_before = self.hits.copy()
-        super()._admit(cluster, launch, sms)
+    def admits(self, cluster: Cluster) -> None:
+        machine, following = self.machine, self.observer.following
+        if following is not None:
+            following.begin(cluster, alone=len(machine.ended()) == len(machine.resident))
+            self.hits_before = machine.hits.copy()
 
-    def _start_next(self, waiting, launch: Launch, placement) -> bool:
-        """Start the next cluster of the launch. A cluster that follows must be alone: before
-        another cluster starts, or if the one that follows can go no further, it starts
-        again, checked.
+    def starts_first(self) -> bool:
+        """A cluster that follows must be alone: before another cluster starts, or if the one that
+        follows can go no further, it starts again, checked.
         """
-        if self._follower is not None and (self.next_cluster is not None or not self.queue):
-            self._start_again(launch)
-            return True
-        return super()._start_next(waiting, launch, placement)
+        machine = self.machine
+        if self._follower is None or machine.next_cluster is None and machine.order.queue:
+            return False
+        self._start_again()
+        return True
 
-    def _turn(self, f: Fragment, launch: Launch) -> bool:
-        self.observer.turn_of(f.cta.cluster)
-        try:
-            return super()._turn(f, launch)
-        except Departed:
-            pass
-        except EmulatorError:
-            if self._follower is None:
-                raise
-        self._start_again(launch)
-        return False
+    def turns(self, fragment: Fragment) -> None:
+        self.observer.turn_of(fragment.cta.cluster)
 
-    def _start_again(self, launch: Launch):
+    def interrupted(self, error: BaseException) -> bool:
+        """A cluster that follows has departed from the others, or has failed: it starts again."""
+        failed = isinstance(error, EmulatorError) and self._follower is not None
+        if not failed and not isinstance(error, Departed):
+            return False
+        self._start_again()
+        return True
+
+    def _start_again(self):
         """Start the cluster that follows again, checked. Nothing of its first run is
         left (following.py).
         """
+        machine = self.machine
         following, follower = self.observer.following, self._follower
         assert following is not None and follower is not None
         cluster, following.follower = follower.cluster, None
-        self.queue.clear()
-        self.resident.remove(cluster)
-        self.hits[:] = self._hits_before
+        machine.order.queue.clear()
+        machine.resident.remove(cluster)
+        machine.hits[:] = self.hits_before
         self.observer.take_back(cluster)
         fresh = Cluster(cluster.grid, cluster.index, cluster.shape)
         following.begin(fresh, alone=False)
-        super()._admit(fresh, launch, [cta.sm for cta in cluster.ctas])
+        machine.admit(fresh, cluster.grid, [cta.sm for cta in cluster.ctas])
 
     # --- what the checker sees --------------------------------------------------------------------
-    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+    def issued(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
         trail = self.observer.trail
         if trail is not None:
             trail.issue(operation, warp)
             if trail.follows:
-                super().issue(operation, warp, apply)
-                return
-        super().issue(operation, warp, self.observer.operations.issued(operation, warp, apply))
+                return apply
+        return self.observer.operations.issued(operation, warp, apply)
 
     def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
         return self.observer.mbarriers.history(mbarrier)
@@ -296,9 +299,7 @@ class Checked(Machine):
     def waited_twice(self) -> list[WaitedTwice]:
         return self.observer.mbarriers.waited_twice()
 
-    def undefined(
-        self, what: str, missing: str, ins: Instr | None = None, wrong: bool = False
-    ) -> None:
+    def undefined(self, what: str, missing: str, ins: Instr | None, wrong: bool) -> None:
         ins = ins or self.observer.ins
         works = "it works on today's chips; PTX leaves it undefined: another chip may differ"
         self.observer.found(
@@ -313,8 +314,7 @@ class Checked(Machine):
             severity=UNDECIDED if wrong else PORTABILITY,
         )
 
-    def lanes_exited(self, state, lanes: int) -> None:
-        super().lanes_exited(state, lanes)
+    def exits(self, state: WarpState, lanes: int) -> None:
         if state.live == 0:
             trail = self.observer.trail
             followed = trail is not None and trail.follows
@@ -328,7 +328,3 @@ class Checked(Machine):
 def _quoted(findings: list[Finding]) -> list[str]:
     more = len(findings) - SHOWN
     return [*map(str, findings[:SHOWN]), *([f"... {more} more"] if more > 0 else [])]
-
-
-class CheckedMachine(Checked, Machine):
-    """The plain machine with the checker."""

@@ -288,11 +288,8 @@ class Trail:
         if any(warp.live for warp in warps):
             return
         following, observer = self.following, self.following.observer
-        agents = {
-            (cta.rank, agent.index): agent
-            for cta in self.cluster.ctas
-            for agent in observer.agents_of(cta)
-        }
+        state = observer.clusters.get(self.cluster)
+        agents = state.agents if state is not None else {}
         if not self.follows:
             roles = {place: frozenset(agent.roles) for place, agent in agents.items()}
             self.node.left = following.left_by(self.cluster, roles)

@@ -21,7 +21,7 @@ def warp_exited(observer, warp_state) -> None:
     cta = warp_state.cta
     state = observer.state(cta)
     state.left[cta.rank] += 1
-    agent = observer.agents.get(warp_state)
+    agent = state.agents.get((cta.rank, warp_state.index))
     if agent is not None:
         clock = agent.release()
         have = state.exits.get(cta.rank)
@@ -150,7 +150,7 @@ def _started(observer, record, target) -> None:
     """
     agent = record.agent
     agent.started.add(target.rank)
-    if record.kind in words.CORE or pairs.runs(observer, agent, target):
+    if record.kind in words.CORE or pairs.runs(agent, target):
         return
     observer.found(
         "lifetime",

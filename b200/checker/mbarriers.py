@@ -72,8 +72,9 @@ class Mbarriers:
         """The warps of resident clusters that waited twice for one parity of an mbarrier with
         several phases.
         """
-        ctas = [cta for cluster in self.observer.machine.resident for cta in cluster.ctas]
-        agents = [agent for cta in ctas for agent in self.observer.agents_of(cta)]
+        observer = self.observer
+        ctas = [cta for cluster in observer.machine.resident for cta in cluster.ctas]
+        agents = [agent for cta in ctas for agent in observer.state(cta).agents_of(cta)]
         return [
             WaitedTwice(barrier.name(), words.name(agent), parity, call(ins))
             for agent in agents

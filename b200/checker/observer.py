@@ -11,6 +11,7 @@ also finds a race in a run whose result was right.
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from b200.checker import idle_launch, lifetime, overlapping, quantise
 from b200.checker import naming as words
@@ -45,6 +46,9 @@ from b200.effects import FencesTensor
 from b200.program.module import Instr
 from b200.registry import FULL
 
+if TYPE_CHECKING:
+    from b200.checker.checked import Checker
+
 ALIKE = 3  # findings of one kind about one line
 
 
@@ -53,8 +57,9 @@ class Observer:
     findings so far. traces: the steps that its clusters follow, None if they do not.
     """
 
-    def __init__(self, machine, code, traces: Traces | None = None):
-        self.machine = machine
+    def __init__(self, checker: Checker, code, traces: Traces | None = None):
+        self.checker = checker
+        self.machine = machine = checker.machine
         self.following = None
         if traces is not None:
             self.following = Following(self, machine.memory, traces)
@@ -68,7 +73,7 @@ class Observer:
         self.given = Given(self)
         self.globals = GlobalRules(self)
         self.replicates = machine.replicates
-        self.unwritten = Unwritten(self, machine.memory, machine.whole)
+        self.unwritten = Unwritten(self, machine.memory, checker.whole)
         self.coverage = Coverage(self)
         self.arrivals = Arrivals(self)
         self.overtaken = Overtaken(self)
@@ -78,7 +83,7 @@ class Observer:
         self.dependence: DependentLaunch | None = None
         self.wrote = False  # whether the launch has written global memory
         self.cancellations = Cancellations(self)
-        self.stores = Stores() if machine.keep_stores else None
+        self.stores = Stores() if checker.keep_stores else None
         self.descriptors = DescriptorRanks(self)
         self.versions = DescriptorVersions(self)
         self.mbarriers = Mbarriers(self, self.arrivals, self.overtaken)
@@ -107,14 +112,10 @@ class Observer:
         """The agent of the warp that a fragment belongs to."""
         found = self.agents.get(warp.state)
         if found is None:
-            state = warp.state
-            found = self.agents[state] = Agent(self.state(state.cta), state)
+            state = self.state(warp.cta)
+            found = self.agents[warp.state] = Agent(state, warp.state)
+            state.agents[warp.cta.rank, warp.index] = found
         return found
-
-    def agents_of(self, cta: CTA) -> list[Agent]:
-        """The agents of a CTA's warps, of those that have one."""
-        found = map(self.agents.get, cta.warps)
-        return [agent for agent in found if agent is not None]
 
     def lanes(self) -> int:
         """The lanes that issue an operation."""
@@ -163,8 +164,6 @@ class Observer:
         ask of it later, the agents of its warps have.
         """
         for cta in cluster.ctas:
-            for agent in self.agents_of(cta):
-                agent.forget()
             for warp in cta.warps:
                 self.agents.pop(warp, None)
             if (rules := self.shared_rules.pop(cta, None)) is not None:

@@ -20,15 +20,15 @@ def peer_of(cta: CTA) -> CTA:
     return odd if cta is even else even
 
 
-def runs(observer, agent: Agent, cta: CTA) -> bool:
+def runs(agent: Agent, cta: CTA) -> bool:
     """Whether a warp knows that another CTA of its cluster has started."""
-    return any(agent.knows(ORDER, other.component, 1) for other in observer.agents_of(cta))
+    return any(agent.knows(ORDER, other.component, 1) for other in agent.state.agents_of(cta))
 
 
 def allocates(observer, agent: Agent) -> None:
     """A warp is about to execute tcgen05.alloc.cta_group::2."""
     peer = peer_of(agent.cta)
-    if runs(observer, agent, peer):
+    if runs(agent, peer):
         return
     observer.found(
         "protocol",

@@ -15,7 +15,7 @@ WARPGROUP = 4  # warps
 def cta_exited(observer, cta) -> None:
     """Check a CTA of which every warp has exited."""
     moves = dict.fromkeys(range(len(cta.warps)))
-    moves |= {agent.index: agent.registers for agent in observer.agents_of(cta)}
+    moves |= {agent.index: agent.registers for agent in observer.state(cta).agents_of(cta)}
     if not any(moves.values()):
         return
     for first in range(0, len(cta.warps), WARPGROUP):

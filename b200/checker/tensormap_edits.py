@@ -79,7 +79,7 @@ class TensorMaps:
                 f"missing: {ACQUIRE} by the warp that uses it, or by one of its CTA that it has "
                 f"waited for{self._elsewhere(agent)}",
             )
-        self.observer.machine.used_tensormaps[address] = content
+        self.observer.checker.used_tensormaps[address] = content
 
     def _content(self, address: int) -> bytes:
         region = self.observer.machine.memory.region(address, BYTES)
@@ -95,7 +95,7 @@ class TensorMaps:
         region = self.observer.machine.memory.region(address, BYTES)
         if region.constant or self._acquired(agent, address, None, content):
             return
-        before = self.observer.machine.used_tensormaps.get(address)
+        before = self.observer.checker.used_tensormaps.get(address)
         writer = self.observer.globals.writer(address, BYTES)
         changed = before is not None and before != content
         if writer is not None:
@@ -146,7 +146,7 @@ class TensorMaps:
         for address in self.uses:
             if low < address + BYTES and address < high:
                 edit = self.edits.get(address)
-                before = edit.content if edit else self.observer.machine.used_tensormaps[address]
+                before = edit.content if edit else self.observer.checker.used_tensormaps[address]
                 if self._content(address) != before:
                     self.edited(agent, address)
 

@@ -139,10 +139,10 @@ class Gpu:
 
         opcodes = (getattr(item, "opcode", "") for item in kernel.body)
         prints_or_depends = ("call.vprintf", "griddepcontrol")
-        several = getattr(self.machine, "beside", None) is not None  # queues
+        repeatable = all(watcher.repeatable for watcher in self.machine.watchers)
         if (
             self.dependent
-            or several
+            or not repeatable
             or any(opcode.startswith(prints_or_depends) for opcode in opcodes)
         ):
             return carry_out()

@@ -11,16 +11,17 @@ between.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from b200.chip.contents import Contents
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
+from b200.chip.order import InOrder
+from b200.effects import OrdersGrids
 from b200.program.translate import translate
 from b200.program.translated import Translated
 from b200.registry import Blocked, Waitable
-
-START = "griddepcontrol.launch_dependents"
 
 
 class Before(NamedTuple):
@@ -42,38 +43,43 @@ class Gate(Waitable):
         return "the launch before (griddepcontrol.wait)"
 
 
-class Overlapping(Machine):
-    """A mixin in front of any Machine: a dependent launch overlaps with the previous one."""
+class Overlapping(InOrder):
+    """The usual order, but a dependent launch overlaps with the previous one."""
 
-    earlier: Before | None = None
-    pending: Before | None = None  # to be carried out for the launch that runs
-    gate = Gate()
+    def __init__(self) -> None:
+        super().__init__()
+        self.earlier: Before | None = None
+        self.pending: Before | None = None  # to be carried out for the launch that runs
+        self.gate = Gate()
 
-    def launch(self, code: Translated, *arguments) -> Launch:
+    def again(self, dependent: bool) -> InOrder | None:
+        return None if dependent else InOrder()
+
+    def launch(self, carry_out: Callable[[], Launch], code: Translated, arguments: tuple) -> Launch:
+        machine = self.machine
         earlier, self.earlier = self.earlier, None
-        if self.dependent and earlier is not None and earlier.after.unchanged():
+        if machine.dependent and earlier is not None and earlier.after.unchanged():
             earlier.before.put_back()
             self.pending, self.gate = earlier, Gate()
-        starts = any(op.ins.opcode == START for block in code.structure for op in block.ops)
-        before = Contents(self.memory.allocations()) if starts else None
+        before = Contents(machine.memory.allocations()) if lets_start(code) else None
         try:
-            launch = super().launch(code, *arguments)
+            launch = carry_out()
         finally:
             self._carry_out()
         if before is not None:
-            after = Contents(self.memory.allocations())
-            self.earlier = Before(code, arguments, self.symbols, before, after)
+            after = Contents(machine.memory.allocations())
+            self.earlier = Before(code, arguments, machine.symbols, before, after)
         return launch
 
     def wait_for_grids(self) -> None:
         if self.pending is not None:
             raise Blocked(self.gate)
 
-    def _start_next(self, waiting, launch: Launch, placement) -> bool:
+    def start_next(self, waiting, launch: Launch, placement) -> bool:
         """The launch before happens when nothing of this one can start or go on without it."""
-        if super()._start_next(waiting, launch, placement):
+        if super().start_next(waiting, launch, placement):
             return True
-        idle = not self.queue or self.spinning.all_stand()
+        idle = not self.queue or self.machine.spinning.all_stand()
         return idle and bool(self.gate.waiters) and self._carry_out()
 
     def _carry_out(self) -> bool:
@@ -81,9 +87,15 @@ class Overlapping(Machine):
         pending, self.pending = self.pending, None
         if pending is None:
             return False
-        machine = Machine(self.memory)
+        machine = Machine(self.machine.memory)
         machine.symbols = pending.symbols
         code = translate(pending.code.program, pending.code.kernel)
         machine.launch(code, *pending.arguments)
         self.gate.notify()
         return True
+
+
+def lets_start(code: Translated) -> bool:
+    """Whether a kernel lets launches that depend on it start (griddepcontrol.launch_dependents)."""
+    effects = (op.ins.effect for block in code.structure for op in block.ops)
+    return any(isinstance(effect, OrdersGrids) and not effect.waits for effect in effects)

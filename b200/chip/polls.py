@@ -148,7 +148,7 @@ def reads_of(machine, f: Fragment, steps: list[Step]) -> list[Read]:
 def name_polls(machine) -> None:
     """Make each polling fragment wait for a Poll; fragments that poll alike share one object."""
     alike: dict[tuple, Poll] = {}
-    for f in list(machine.queue):
+    for f in list(machine.order.queue):
         if f in f.state.fragments and f.waits_for is None:
             poll, f = _poll_of(machine, f)
             f.waits_for = alike.setdefault((poll.ins, poll.describe()), poll)

@@ -17,15 +17,17 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from b200.chip.describe import who
 from b200.chip.fragment import Fragment
 from b200.chip.launch import Launch
-from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation, TensorCoreOperation
+from b200.chip.order import InOrder
 from b200.chip.state import Cluster
 from b200.errors import EmulatorError, Fault
+from b200.program.translated import Translated
 
 TURNS = (1, 4, 32, 4096)  # blocks a warp executes before others get a turn
 
@@ -51,18 +53,26 @@ def parse(text: str) -> Schedule:
     raise ValueError(f"a schedule is early, late, random:SEED, pdl or all, got {text!r}")
 
 
-class Scheduled(Machine):
-    """A mixin in front of any Machine; `schedule` decides the order of warps and completions."""
+class Scheduled(InOrder):
+    """The order of a schedule: early, late or random."""
 
-    schedule = Schedule("early")
+    plain = False
 
-    def launch(self, *args) -> Launch:
-        self.waiting_effects: dict[
-            object, deque
-        ] = {}  # queue -> effects under way, the oldest first
-        self.random = random.Random(self.schedule.seed)
+    def __init__(self, schedule: Schedule):
+        super().__init__()
+        self.schedule = schedule
+        # queue -> effects under way, the oldest first
+        self.waiting_effects: dict[object, deque] = {}
+        self.random = random.Random(schedule.seed)
         self.picks = 0
-        return super().launch(*args)
+
+    def again(self, dependent: bool) -> Scheduled:
+        return Scheduled(self.schedule)
+
+    def launch(self, carry_out: Callable[[], Launch], code: Translated, arguments: tuple) -> Launch:
+        self.waiting_effects.clear()
+        self.random, self.picks = random.Random(self.schedule.seed), 0
+        return carry_out()
 
     def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
         kind = self.schedule.kind
@@ -81,7 +91,7 @@ class Scheduled(Machine):
         """
         kind = self.schedule.kind
         granted = kind == "early" or kind == "random" and self.random.random() < 0.5
-        return self.take_next() if granted else None
+        return self.machine.take_next() if granted else None
 
     def _complete(self, queue):
         """The oldest effect of a queue happens."""

@@ -79,17 +79,17 @@ class Spinning:
 
     def all_stand(self) -> bool:
         """Whether all fragments that could run stand."""
-        return bool(self.standing) and all(map(self.stands, self.machine.queue))
+        return bool(self.standing) and all(map(self.stands, self.machine.order.queue))
 
     def before_look(self, f: Fragment) -> int:
         """How many blocks of a turn a fragment executes before `look` is called."""
         return FIRST if self.joins[f.state] < JOINS else 0
 
     def look(self, f: Fragment) -> int | None:
-        """Execute some blocks of a fragment, as Machine.run_blocks does; find out if it stands."""
+        """Execute some blocks of a fragment, as InOrder.run_blocks does; find out if it stands."""
         blocks, hits, R = self.machine.code.blocks, self.machine.hits, f.R
         pc = f.pc
-        self.machine.left = left = bytearray(LOOK)
+        self.machine.order.left = left = bytearray(LOOK)
         for _ in left:
             key = f.state, f.mask
             loop = self.loops.get(key)

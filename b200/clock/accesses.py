@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from functools import lru_cache
 
 import numpy as np
 
-from b200.chip.machine import Machine
+from b200.chip.state import GlobalMemory
 from b200.clock import membar as fences
 from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory
@@ -43,13 +42,14 @@ def _wavefronts(relative: bytes, nbytes: int) -> float:
     return float(np.bincount(words % BANKS, minlength=BANKS).max())
 
 
-class Accesses(Machine, ABC):
-    """The part of TimedMachine that times memory accesses."""
+class Accesses:
+    """Times the memory accesses of one launch. chip: the L2 and what is behind it; c: the clock's
+    constants. last_store: when the latest store is done.
+    """
 
-    c: Constants
-    chip: Memory
-    record: Timeline
-    last_store: float
+    def __init__(self, memory: GlobalMemory, chip: Memory, c: Constants, record: Timeline):
+        self.memory, self.chip, self.c, self.record = memory, chip, c, record
+        self.last_store = 0.0
 
     # --- global memory ----------------------------------------------------------------------------
     def _translate(self, sm, region, starts: np.ndarray, nbytes: int) -> float:
@@ -61,7 +61,7 @@ class Accesses(Machine, ABC):
         sm.pages |= new
         return self.c.page_walk if new and self.chip.cold else 0.0
 
-    def _fetch(
+    def fetch(
         self, sm, at: float, spans, latency: float, late=None, fan_out=False, rows=False
     ) -> tuple[float, float]:
         """Read spans of global memory; (first, last) arrival. late: as Memory.draw gave it;
@@ -81,7 +81,7 @@ class Accesses(Machine, ABC):
             first = last = at + latency
         return first, last
 
-    def _store_path(self) -> float:
+    def store_path(self) -> float:
         """clk from an SM to the L2: half of a load's way there and back."""
         return self.c.ldg_l2 / 2
 
@@ -118,7 +118,7 @@ class Accesses(Machine, ABC):
             sectors = np.array(new, np.int64)
         if len(sectors):
             spans = [(starts, sector) for _, starts in self._by_region(sectors << 5)]
-            done = max(done, self._fetch(sm, begin + width, spans, c.ldg_l2)[1])
+            done = max(done, self.fetch(sm, begin + width, spans, c.ldg_l2)[1])
             if kind == "atom":  # the L2 puts the result where the operand was
                 for region, starts in self._by_region(sectors << 5):
                     whole = len(starts)
@@ -136,7 +136,7 @@ class Accesses(Machine, ABC):
         sm.store_port.free = at = max(at, sm.store_port.free) + len(sectors) * c.store_sector
         for region, starts in self._by_region(sectors << 5):
             few = part * len(starts) // len(sectors)
-            arrival = at + self._store_path()
+            arrival = at + self.store_path()
             done = self.chip.write(
                 arrival, sm.die, region, starts, sector, few, len(starts) - few, each
             )

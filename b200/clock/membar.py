@@ -36,12 +36,12 @@ def asked(sm, nbytes: int, answered: float) -> None:
 
 def wait(w, ins: Instr) -> None:
     """Stall a warp at a fence, until the fence is done."""
-    c, sm = w.machine.constants, w.cta.sm
+    c, sm = w.clock.constants, w.cta.sm
     done = w.time + c.fence_gpu
     if sm.unfenced:
         lines = min(sm.unfenced / LINE, c.fence_lines)
         done = max(done + c.fence_asked + c.fence_line * lines, sm.answered)
         sm.unfenced = 0
     sm.fenced = max(sm.fenced, done)  # a fence beside it waits for the same answers
-    w.machine.stall(w, sm.fenced, ins, "a fence of all memory")
+    w.clock.stall(w, sm.fenced, ins, "a fence of all memory")
     Clock.now = w.time

@@ -11,23 +11,29 @@ from __future__ import annotations
 import gc
 import heapq
 import itertools
+from collections.abc import Callable, Iterator
 
 from b200.chip.contents import Contents
-from b200.chip.fragment import Fragment
+from b200.chip.fragment import Fragment, WarpState
 from b200.chip.launch import Launch
+from b200.chip.machine import Machine
 from b200.chip.meeting import let_others_go
-from b200.chip.operations import Effect
+from b200.chip.operations import Effect, Operation
+from b200.chip.order import InOrder
+from b200.chip.placement import Placement
 from b200.chip.state import Cluster, GlobalMemory
 from b200.chip.sync.mbarrier import MBarrier
+from b200.clock.accesses import Accesses
+from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory, Server
 from b200.clock.options import Options
-from b200.clock.sm import SubCore
 from b200.clock.taint import depends_on_arithmetic
 from b200.clock.timeline import Timeline
 from b200.clock.units import Units
 from b200.clock.writer import TimedWriter
 from b200.errors import EmulatorError, Fault
 from b200.program.analysis import EXIT
+from b200.program.translated import Translated
 from b200.registry import Clock, Waitable
 
 WAITS = {
@@ -46,12 +52,12 @@ RESERVED = 2 << 30  # bytes from which memory is taken to be reserved, not used:
 class TimedFragment(Fragment):
     """A fragment with a simulated time in clk. Generated code calls its methods."""
 
-    __slots__ = ("core", "held", "woken_by")
+    __slots__ = ("clock", "core", "held", "woken_by")
 
-    machine: TimedMachine
-
-    def __init__(self, machine, state, mask: int, pc: int = 0):
+    def __init__(self, machine: Machine, state: WarpState, mask: int, pc: int = 0):
         super().__init__(machine, state, mask, pc)
+        assert isinstance(machine.order, Timed)
+        self.clock = machine.order
         self.core = state.cta.sm.cores[state.index % 4]
         self.held = 0.0  # clk that its lanes meet the others of their warp later
         self.woken_by: Waitable | None = None
@@ -85,7 +91,7 @@ class TimedFragment(Fragment):
         ready = self.state.ready
         at = max(ready.get(r, 0.0) for r in registers)
         if at > self.time:
-            self.machine.stall(self, at, ins, "loads")
+            self.clock.stall(self, at, ins, "loads")
 
     def loaded(self, registers: tuple[int, ...]) -> None:
         """Note that these registers are ready when the load that was just issued is complete."""
@@ -98,67 +104,74 @@ class TimedFragment(Fragment):
 
     def read_clock(self, name: str) -> int:
         if name.startswith("globaltimer"):
-            now = int(self.time / self.machine.options.clock_ghz)
+            now = int(self.time / self.clock.options.clock_ghz)
             return now >> 32 if name.endswith("_hi") else now
         return int(self.time) >> 32 if name == "clock_hi" else int(self.time)
 
 
-class TimedMachine(Units):
-    """A Machine whose launches take simulated time; `launch.time` is its record (timeline.py)."""
+class Timed(InOrder):
+    """The order of simulated time; `launch.time` is its record (timeline.py).
 
-    fragment_type = TimedFragment  # so methods may take these where Machine's take any Fragment
+    end: at which ends of their ranges the constants are, "nominal", "low" or "high". Of the present
+    or latest launch are constants, chip, placement, record, accesses and units.
+    """
+
+    plain = False
+    fragment_type = TimedFragment
     writer_type = TimedWriter
+    constants: Constants
+    chip: Memory
+    placement: Placement
+    record: Timeline
+    accesses: Accesses
+    units: Units
 
-    def __init__(self, memory: GlobalMemory, options: Options | None = None):
-        super().__init__(memory)
+    def __init__(self, options: Options | None = None):
+        super().__init__()
         self.options = options or Options()
         self.end = "nominal"
-        self.warm: list = []  # allocations that the L2 holds when the next launch starts
+        self.heap: list = []
+        self.numbers = itertools.count()  # of entries of the heap: those of one time keep order
 
-    def cancel_next(self) -> None:
-        """Every cluster starts: what it takes to ask is not modelled."""
+    def again(self, dependent: bool) -> Timed:
+        return Timed(self.options)
 
-    def wait_passed(self, fragment) -> None:
-        """Time decides who runs."""
-
-    def launch(self, code, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
+    def launch(self, carry_out: Callable[[], Launch], code: Translated, arguments: tuple) -> Launch:
         """Run a grid. With the option `sweep_constants` run it also with the constants at the ends
         of their ranges; then global memory is put back, except allocations of RESERVED bytes and
         more.
         """
-        arguments = (code, grid, block, cluster, dynamic_smem, params)
         ends = {}
         if self.options.sweep_constants:
-            before = Contents(r for r in self.memory.allocations() if r.size < RESERVED)
+            memory = self.machine.memory
+            before = Contents(r for r in memory.allocations() if r.size < RESERVED)
             for self.end in ("low", "high"):
-                ends[self.end] = self._once(*arguments).time.time_us
+                ends[self.end] = self._once(carry_out, code).time.time_us
                 before.put_back()
         self.end = "nominal"
-        launch = self._once(*arguments)
+        launch = self._once(carry_out, code)
         if ends:
             launch.time.low_us = min(ends["low"], launch.time.time_us)
             launch.time.high_us = max(ends["high"], launch.time.time_us)
         return launch
 
-    def _once(self, code, grid, block, cluster, dynamic_smem: int, params: bytes) -> Launch:
+    def _once(self, carry_out: Callable[[], Launch], code: Translated) -> Launch:
         options = self.options
-        self.constants = self.c = options.gpu.constants(self.end, options.constants)
+        self.constants = options.gpu.constants(self.end, options.constants)
         self.chip = Memory(
-            self.c, options.clock_ghz, options.dirty_l2, options.cold, options.gpu.gpcs
+            self.constants, options.clock_ghz, options.dirty_l2, options.cold, options.gpu.gpcs
         )
-        for region in self.warm:
-            self.chip.warm(region)
         self.placement = options.gpu.placement()
-        self.heap: list = []
-        self.order = itertools.count()
-        self.last_store = 0.0
+        self.heap, self.numbers = [], itertools.count()
         self.record = Timeline(options.trace)
-        self.arithmetic = options.arithmetic or depends_on_arithmetic(code.structure) is not None
+        self.accesses = Accesses(self.machine.memory, self.chip, self.constants, self.record)
+        arithmetic = options.arithmetic or depends_on_arithmetic(code.structure) is not None
+        self.units = Units(self.accesses, self.at, arithmetic)
         Clock.now = Server.now = 0.0
         collecting = gc.isenabled()
         gc.disable()  # the queue holds many objects that live on: looking for cycles costs a tenth
         try:
-            launch = super().launch(code, grid, block, cluster, dynamic_smem, params)
+            launch = carry_out()
         finally:
             Clock.now = 0.0
             if collecting:
@@ -167,21 +180,30 @@ class TimedMachine(Units):
         launch.time = self.record
         return launch
 
+    def issue(self, operation: Operation, warp: TimedFragment, apply: Effect) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.units.issue(operation, warp, apply)
+
+    def cancel_next(self) -> None:
+        """Every cluster starts: what it takes to ask is not modelled."""
+
+    def wait_passed(self, fragment: Fragment) -> None:
+        """Time decides who runs."""
+
     # --- the queue --------------------------------------------------------------------------------
     def enqueue(self, fragment: Fragment) -> None:
         if not fragment.queued:
             fragment.queued = True
-            heapq.heappush(self.heap, (fragment.time, next(self.order), fragment))
+            heapq.heappush(self.heap, (fragment.time, next(self.numbers), fragment))
 
     def at(self, time: float, action: Effect) -> None:
         """Call `action()` at a simulated time."""
-        heapq.heappush(self.heap, (time, next(self.order), action))
+        heapq.heappush(self.heap, (time, next(self.numbers), action))
 
     def wake(self, fragment: TimedFragment, waitable: Waitable) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Let the fragment look again, at the time when it can have noticed the event."""
         fragment.woken_by = waitable
         if waitable.time > fragment.time:
-            ins = self.code.structure[fragment.pc].ops[0].ins
+            ins = self.machine.code.structure[fragment.pc].ops[0].ins
             what = WAITS.get(type(waitable).__name__, "another warp")
             barrier = waitable if isinstance(waitable, MBarrier) else None
             self.stall(fragment, waitable.time, ins, what, barrier)
@@ -194,22 +216,18 @@ class TimedMachine(Units):
         self.record.stalled(fragment, fragment.time, until, ins, what, barrier)
         fragment.time = until
 
-    def core(self, fragment: TimedFragment) -> SubCore:
-        return fragment.core
-
     # --- CTAs -------------------------------------------------------------------------------------
-    def _run(self, waiting, launch: Launch):
-        self.waiting, self.the_launch = waiting, launch
-        self.left = 0
-        self.next_cluster = next(waiting, None)
-        start = self.c.cta_start_us * 1e3 * self.options.clock_ghz
-        self._start_clusters(start)
+    def run(self, waiting: Iterator[Cluster], launch: Launch) -> None:
+        machine = self.machine
+        machine.next_cluster = next(waiting, None)
+        start = self.constants.cta_start_us * 1e3 * self.options.clock_ghz
+        self._start_clusters(start, launch)
         heap, pop = self.heap, heapq.heappop
-        while heap or let_others_go(self):
+        while heap or let_others_go(machine):
             time, _, item = pop(heap)
             if isinstance(item, TimedFragment):
                 item.queued = False
-                self._turn(item, launch)
+                self.take_turn(item, launch)
             else:
                 Clock.now = Server.now = time
                 try:
@@ -218,31 +236,30 @@ class TimedMachine(Units):
                     raise EmulatorError(
                         "fault", f"{fault}\n  in an asynchronous operation"
                     ) from None
-        self.resident = [
-            c for c in self.resident if any(w.live for cta in c.ctas for w in cta.warps)
-        ]
-        if self.resident or self.next_cluster is not None:
-            self._raise_stuck(launch)
+        for cluster in machine.ended():
+            machine.resident.remove(cluster)
+        if machine.resident or machine.next_cluster is not None:
+            self.raise_stuck(launch)
 
-    def _start_clusters(self, at: float):
+    def _start_clusters(self, at: float, launch: Launch):
         """Start clusters while there is room."""
-        dispatch = self.c.cta_dispatch_ns * self.options.clock_ghz
-        while self.next_cluster is not None:
-            sms = self.placement.place(self.the_launch)
+        machine = self.machine
+        dispatch = self.constants.cta_dispatch_ns * self.options.clock_ghz
+        while machine.next_cluster is not None:
+            sms = self.placement.place(launch)
             if sms is None:
                 return
             Clock.now = at
-            self._admit(self.next_cluster, self.the_launch, sms)
-            self.record.started(self.next_cluster, at)
+            machine.admit(machine.next_cluster, launch, sms)
+            self.record.started(machine.next_cluster, at)
             at += dispatch * len(sms)
-            self.next_cluster = next(self.waiting, None)
+            machine.next_cluster = next(machine.waiting, None)
 
-    def new_warp(self, cta, state) -> None:
+    def new_warp(self, state: WarpState) -> None:
         """Called for each warp before its fragment is made."""
-        cta.sm.cores[state.index % 4].warps += 1
+        state.cta.sm.cores[state.index % 4].warps += 1
 
-    def lanes_exited(self, state, lanes: int) -> None:
-        super().lanes_exited(state, lanes)
+    def exits(self, state: WarpState, lanes: int) -> None:
         state.end = max(state.end, Clock.now)
         if state.live:
             return
@@ -257,17 +274,18 @@ class TimedMachine(Units):
 
     def _finished(self, cluster: Cluster):
         """A cluster's CTAs are gone: their SMs take the next ones."""
+        c, launch = self.constants, cluster.grid
         self.record.ended(cluster)
-        self.resident.remove(cluster)
-        self.placement.release([cta.sm for cta in cluster.ctas], self.the_launch)
-        clustered = len(cluster.ctas) > 1
-        relaunch = self.c.cluster_relaunch if clustered else self.c.cta_relaunch
-        self._start_clusters(Clock.now + relaunch)
+        self.machine.resident.remove(cluster)
+        self.placement.release([cta.sm for cta in cluster.ctas], launch)
+        relaunch = c.cluster_relaunch if len(cluster.ctas) > 1 else c.cta_relaunch
+        self._start_clusters(Clock.now + relaunch, launch)
 
     # --- a turn -----------------------------------------------------------------------------------
     def run_blocks(self, f: TimedFragment) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Run blocks of a fragment until another fragment or an event is earlier."""
-        blocks, hits, R, heap = self.code.blocks, self.hits, f.R, self.heap
+        machine, R, heap = self.machine, f.R, self.heap
+        blocks, hits = machine.code.blocks, machine.hits
         seen = self.record.blocks[f.index]
         pc = f.pc
         while True:
@@ -283,3 +301,8 @@ class TimedMachine(Units):
                     return None
             if heap and heap[0][0] < f.time:
                 return pc
+
+
+def timed_machine(memory: GlobalMemory, options: Options | None = None) -> Machine:
+    """A machine whose launches take simulated time."""
+    return Machine(memory, Timed(options))

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from b200.chip.describe import mnemonic
 from b200.effects import SetsRegisters
 from b200.program.module import Instr
+
+if TYPE_CHECKING:
+    from b200.chip.launch import Launch
+    from b200.clock.timed import Timed
 
 
 @dataclass(frozen=True)
@@ -147,20 +152,21 @@ class Timeline:
             self.first_result.setdefault(number, warp.time)
 
     # --- afterwards -------------------------------------------------------------------------------
-    def finish(self, machine, launch) -> None:
-        """Called at the end of the launch: take what the record needs from the machine."""
-        self.ghz = machine.options.clock_ghz
-        self.c, self.chip, self.sms = machine.c, machine.chip, machine.placement.sms
+    def finish(self, clock: Timed, launch: Launch) -> None:
+        """Called at the end of the launch: take what the record needs of its clock."""
+        self.ghz = clock.options.clock_ghz
+        self.c, self.chip, self.sms = clock.constants, clock.chip, clock.placement.sms
+        machine = clock.machine
         self.code, self.launch, self.hits = machine.code, launch, machine.hits
-        self.options = machine.options
+        self.options = clock.options
         self.executed = {
             index: [op.ins for block in sorted(blocks) for op in machine.code.structure[block].ops]
             for index, blocks in sorted(self.blocks.items())
         }
         ends = [cta[4] for cta in self.ctas if cta[4] is not None]
         self.end = max(ends, default=0.0)
-        if machine.last_store:
-            self.end = max(self.end, machine.last_store + machine.c.store_drain)
+        if clock.accesses.last_store:
+            self.end = max(self.end, clock.accesses.last_store + clock.constants.store_drain)
         self.time_us = self.low_us = self.high_us = self.us(self.end)
 
     def us(self, clk: float) -> float:

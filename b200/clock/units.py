@@ -5,7 +5,6 @@ Each handler reserves the servers of its unit and schedules the effect; the warp
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -48,16 +47,20 @@ ROW = 128  # bytes of a row that the fill takes at once: the widest swizzle span
 SHIFTED = 128 * 32  # bytes that tcgen05.shift moves: 32 of each lane
 
 
-class Units(Accesses, ABC):
-    """The part of TimedMachine that times asynchronous operations."""
+At = Callable[[float, Effect], None]  # calls an action at a simulated time
 
-    arithmetic: bool
 
-    @abstractmethod
-    def at(self, time: float, action: Effect) -> None:
-        """Call `action()` at a simulated time."""
+class Units:
+    """Times the asynchronous operations of one launch. arithmetic: whether the tensor core's
+    operations take effect.
+    """
 
-    def issue(self, operation: Operation, warp: TimedFragment, apply: Effect) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __init__(self, accesses: Accesses, at: At, arithmetic: bool):
+        self.accesses, self.at, self.arithmetic = accesses, at, arithmetic
+        self.memory, self.chip = accesses.memory, accesses.chip
+        self.c, self.record = accesses.c, accesses.record
+
+    def issue(self, operation: Operation, warp: TimedFragment, apply: Effect) -> None:
         """A warp issues an asynchronous operation; `apply` is called when its unit has done it."""
         rule = RULES.get(type(operation))
         if rule is None:
@@ -86,7 +89,7 @@ class Units(Accesses, ABC):
         width = sum(len(starts) * self._row_clk(nbytes) for starts, nbytes in spans)
         when = sm.tma.serve(at, width + self._row_clk(outside))
         if not beyond and (not pieces or (len(pieces) == 1 and when <= Clock.now)):
-            land(*self._fetch(sm, when, pieces, latency, fan_out=fan_out, rows=True))
+            land(*self.accesses.fetch(sm, when, pieces, latency, fan_out=fan_out, rows=True))
             return
         arrivals: list[tuple[float, float]] = []
         late = 0.0
@@ -102,7 +105,7 @@ class Units(Accesses, ABC):
         window = self.chip.windows[sm.cpc]
 
         def ask(piece):
-            first, last = self._fetch(sm, Clock.now, [piece], latency, late, fan_out, True)
+            first, last = self.accesses.fetch(sm, Clock.now, [piece], latency, late, fan_out, True)
             window.asked(last, len(piece[0]) * piece[1])
             arrived((first, last))
 
@@ -214,9 +217,9 @@ class Units(Accesses, ABC):
         read = self._read_out(sm, begin, nbytes)
         for starts, size in spans:
             region = self.memory.region(int(starts[0]))
-            at = read + self._store_path()
+            at = read + self.accesses.store_path()
             done = self.chip.write(at, sm.die, region, starts, size, *sectors_of(starts, size))
-            self.stored(warp, len(starts) * size, done)
+            self.accesses.stored(warp, len(starts) * size, done)
             self.record.unit(warp.cta, "stores", begin, done, f"{len(starts)} rows of {size} bytes")
         self.at(read, apply)
 
@@ -229,7 +232,7 @@ class Units(Accesses, ABC):
 
     def _bulk_reduce(self, reduction: BulkReduce | BulkReduceToPeer, warp, apply: Effect):
         read = self._read_out(warp.cta.sm, warp.time, reduction.nbytes)
-        self.at(read + self._store_path(), apply)
+        self.at(read + self.accesses.store_path(), apply)
 
     def _to_peer(self, copy: BulkToPeer | StAsync | RedAsync, warp, apply: Effect):
         """A copy into another CTA's shared memory: the SM that sends and the one that takes in can
@@ -251,7 +254,7 @@ class Units(Accesses, ABC):
         sm = warp.cta.sm
         begin = sm.lsu.serve(warp.time, copy.nbytes / LINE)
         spans = [(np.array([copy.source], np.int64), copy.nbytes)]
-        _, done = self._fetch(sm, begin, spans, self.c.ldg_l2)
+        _, done = self.accesses.fetch(sm, begin, spans, self.c.ldg_l2)
         warp.state.load_done = max(warp.state.load_done, done)
         self.at(done, apply)
 
@@ -309,7 +312,7 @@ class Units(Accesses, ABC):
         self.at(max(warp.time, *(cta.sm.pipe.done for cta in commit.members)), apply)
 
 
-# When each operation takes effect: rule(machine, operation, warp, apply) reserves the units that it
+# When each operation takes effect: rule(units, operation, warp, apply) reserves the units that it
 # needs and schedules `apply`.
 RULES: dict[type[Operation], Callable[..., None]] = {
     TmaLoad: Units._tma_load,

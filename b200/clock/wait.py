@@ -159,7 +159,7 @@ def _once_a_warp(run, clk: Callable[[Constants], float]):
         got = run(w, lane, address, *rest)
         if address not in lanes.addresses:
             lanes.addresses.add(address)
-            w.time += clk(w.machine.constants)
+            w.time += clk(w.clock.constants)
         lanes.done(w, lane)
         return got
 
@@ -174,10 +174,10 @@ def _over_the_cluster(ins: Instr, run):
     def timed(w, lane, address, *rest):
         if address >> RANK_SHIFT == w.cta.rank:
             return run(w, lane, address, *rest)
-        machine = w.machine
+        c = w.clock.constants
         if w.mask != w.live:
-            w.held = machine.constants.arrive_parted
-        machine.at(w.time + machine.constants.dsmem_way, lambda: run(w, lane, address, *rest))
+            w.held = c.arrive_parted
+        w.clock.at(w.time + c.dsmem_way, lambda: run(w, lane, address, *rest))
         return None
 
     return timed
@@ -186,7 +186,7 @@ def _over_the_cluster(ins: Instr, run):
 def _fixed(run, clk: Callable[[Constants], float]):
     def timed(w, *args):
         got = run(w, *args)
-        w.time += clk(w.machine.constants)
+        w.time += clk(w.clock.constants)
         return got
 
     return timed
@@ -201,7 +201,7 @@ def _mbarrier_wait(ins: Instr, run):
 
     def timed(w, mask, address, *rest):
         done = run(w, mask, address, *rest)
-        c = w.machine.constants
+        c = w.clock.constants
         if done:
             if isinstance(address, np.ndarray):
                 address = int(address[active(mask)[0]])
@@ -211,7 +211,7 @@ def _mbarrier_wait(ins: Instr, run):
             w.woken_by = None
             at = barrier.time + wake - c.mbarrier_try
             if at > w.time:
-                w.machine.stall(w, at, ins, "an mbarrier", barrier)
+                w.clock.stall(w, at, ins, "an mbarrier", barrier)
         w.time += c.mbarrier_try
         return done
 
@@ -222,9 +222,9 @@ def _cta_barrier(ins, run):
     def timed(w, mask, number, *rest):
         got = run(w, mask, number, *rest)
         number = number if isinstance(number, int) else int(number[active(mask)[0]])
-        barrier, c = w.cta.named_barriers[number], w.machine.constants
+        barrier, c = w.cta.named_barriers[number], w.clock.constants
         if barrier.time > w.time:
-            w.machine.stall(w, barrier.time, ins, "a CTA barrier")
+            w.clock.stall(w, barrier.time, ins, "a CTA barrier")
         threads = rest[0] if rest and isinstance(rest[0], int) else 0
         w.time += c.bar_base + c.bar_warp * ((threads or w.cta.threads) // 32)
         return got
@@ -237,8 +237,8 @@ def _cluster_wait(ins, run):
         run(w, *args)
         at = w.cta.cluster.barrier.time
         if at > w.time:
-            w.machine.stall(w, at, ins, "the cluster barrier")
-        w.time += w.machine.constants.cluster_sync
+            w.clock.stall(w, at, ins, "the cluster barrier")
+        w.time += w.clock.constants.cluster_sync
 
     return timed
 
@@ -246,8 +246,8 @@ def _cluster_wait(ins, run):
 def _alloc(ins: Instr, run):
     def timed(w, *args):
         run(w, *args)
-        w.time += w.machine.constants.tmem_alloc
-        record = w.machine.record
+        w.time += w.clock.constants.tmem_alloc
+        record = w.clock.record
         record.tmem_columns = max(record.tmem_columns, sum(w.cta.tmem_allocations.values()))
 
     return timed
@@ -257,7 +257,7 @@ def _tmem_wait(ins, run):
     def timed(w, *args):
         run(w, *args)
         if w.state.tmem_done > w.time:
-            w.machine.stall(w, w.state.tmem_done, ins, "tensor memory")
+            w.clock.stall(w, w.state.tmem_done, ins, "tensor memory")
 
     return timed
 
@@ -270,16 +270,16 @@ def _tmem_access(ins: Instr, run):
 
     def timed(w, *args):
         got = run(w, *args)
-        c = w.machine.constants
+        c = w.clock.constants
         width = columns * (c.tmem_ld_column if load else c.tmem_st_column)
-        port = w.machine.core(w).tmem
+        port = w.core.tmem
         start = port.serve(w.time, width)
         done = start + width + (c.tmem_ld if load else c.tmem_st)
         w.state.tmem_done = max(w.state.tmem_done, done)
         end = start + width
-        w.machine.record.unit(w.cta, "tensor memory", start, end, "ld" if load else "st")
+        w.clock.record.unit(w.cta, "tensor memory", start, end, "ld" if load else "st")
         if load:
-            w.machine.record.read_tmem(w)
+            w.clock.record.read_tmem(w)
         return got
 
     return timed
@@ -309,13 +309,13 @@ def _memory_access(run, effect: Access, unread: bool):
             )
             addresses = addresses & WINDOW_MASK
         if where == "global":
-            w.machine.access_global(w, kind, addresses, nbytes, effect.cached)
+            w.clock.accesses.access_global(w, kind, addresses, nbytes, effect.cached)
         elif where.startswith("shared"):
             rank = int(addresses[0]) >> RANK_SHIFT
             remote = where == "shared::cluster" and rank != w.cta.rank
-            w.machine.access_shared(w, kind, addresses, nbytes, remote)
+            w.clock.accesses.access_shared(w, kind, addresses, nbytes, remote)
         else:
-            w.machine.access_local(w, kind)
+            w.clock.accesses.access_local(w, kind)
         return got
 
     return timed

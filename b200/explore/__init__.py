@@ -29,7 +29,7 @@ try_wait of an mbarrier.
 * A warp whose turn it is goes on at some time: no order starves it.
 """
 
-from b200.explore.record import Recorded
-from b200.explore.verdict import DEADLOCK, FREE, INCOMPLETE, Explored, Orders
+from b200.explore.record import Recording
+from b200.explore.verdict import DEADLOCK, FREE, INCOMPLETE, Explorer, Orders
 
-__all__ = ["DEADLOCK", "FREE", "INCOMPLETE", "Explored", "Orders", "Recorded"]
+__all__ = ["DEADLOCK", "FREE", "INCOMPLETE", "Explorer", "Orders", "Recording"]

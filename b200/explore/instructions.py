@@ -78,7 +78,7 @@ def _init(ins: Instr, effect: InitsMbarrier, run):
 
     def recorded(w, lane, address, count):
         run(w, lane, address, count)
-        place, recorder = _place(find(w, address)), w.machine.recorder
+        place, recorder = _place(find(w, address)), w.recorder
         if recorder.one_more(w, kinds.INIT, place, ins) is None:
             recorder.step(w.state, w.mask, kinds.INIT, place, ins, count=count)
 
@@ -91,7 +91,7 @@ def _inval(ins: Instr, effect: InvalidatesMbarrier, run):
     def recorded(w, lane, address):
         place = _place(find(w, address))
         run(w, lane, address)
-        w.machine.recorder.step(w.state, w.mask, kinds.INVAL, place, ins)
+        w.recorder.step(w.state, w.mask, kinds.INVAL, place, ins)
 
     return recorded
 
@@ -103,7 +103,7 @@ def _arrive(ins: Instr, effect: Arrives, run):
     def recorded(w, lane, address, count=1):
         place = _place(find(w, address))
         result = run(w, lane, address, count)
-        recorder = w.machine.recorder
+        recorder = w.recorder
         arrivals, nbytes = (1, count) if with_bytes else (count, 0)
         have = recorder.one_more(w, kinds.ARRIVE, place, ins)
         if have is not None and (have.count, have.tx) == (arrivals, nbytes):
@@ -126,7 +126,7 @@ def _bytes(kind: str):
         def recorded(w, lane, address, nbytes):
             place = _place(find(w, address))
             run(w, lane, address, nbytes)
-            w.machine.recorder.step(w.state, w.mask, kind, place, ins, tx=nbytes)
+            w.recorder.step(w.state, w.mask, kind, place, ins, tx=nbytes)
 
         return recorded
 
@@ -140,7 +140,7 @@ def _copies_arrive(ins: Instr, effect: ArrivesBehindCopies, run):
     def recorded(w, lane, address):
         if not effect.counted:
             place = _place(find(w, address))
-            w.machine.recorder.step(w.state, w.mask, kinds.EXPECT_ARRIVAL, place, ins, count=1)
+            w.recorder.step(w.state, w.mask, kinds.EXPECT_ARRIVAL, place, ins, count=1)
         run(w, lane, address)
 
     return recorded
@@ -156,11 +156,11 @@ def _look(ins: Instr, effect: WaitsForPhase, run):
     def recorded(w, mask, address, phase, hint=None):
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
             text = f"{line(ins)}: lanes look at different phases before they wait"
-            w.machine.recorder.trace(w.cta).not_followed.append(text)
+            w.recorder.trace(w.cta).not_followed.append(text)
             return run(w, mask, address, phase, hint)
         over = run(w, mask, address, phase, hint)
         place = _place(find(w, address))
-        w.machine.recorder.looks_at(w, place, phase >> shift & 1, ins, bool(over))
+        w.recorder.looks_at(w, place, phase >> shift & 1, ins, bool(over))
         return 0
 
     return recorded
@@ -174,7 +174,7 @@ def _wait(ins: Instr, effect: WaitsForPhase, run, looks: frozenset[int] = frozen
 
     def one(w, mask, address, phase, hint):
         """All lanes wait for one phase."""
-        recorder, parity = w.machine.recorder, phase >> shift & 1
+        recorder, parity = w.recorder, phase >> shift & 1
         place = _place(find(w, address))
         peek = recorder.look_before(w, looks, place, parity) if looks else None
         if peek is not None and peek.over:
@@ -197,7 +197,7 @@ def _wait(ins: Instr, effect: WaitsForPhase, run, looks: frozenset[int] = frozen
         done = run(w, mask, address, phase, hint)
         if not done:
             return done
-        recorder = w.machine.recorder
+        recorder = w.recorder
         for peek in recorder.looks.get(w.state, ()):
             if id(peek.ins) in looks and peek.lanes & mask & done:
                 recorder.not_waited_for(w.cta, peek)
@@ -226,7 +226,7 @@ def _named(ins: Instr, effect: MeetsInCta, run):
     waits, counted = effect.waits, effect.counted
 
     def recorded(w, mask, number, *rest):
-        recorder = w.machine.recorder
+        recorder = w.recorder
         place = Place("barrier", w.cta.rank, _operand(number, mask))
         threads = _operand(rest[0], mask) if rest and counted else 0
         here = 32 if w.mask == w.state.live else w.mask.bit_count()
@@ -248,7 +248,7 @@ def _cluster_arrive(ins: Instr, effect: ArrivesInCluster, run):
     place = Place("cluster")
 
     def recorded(w, mask):
-        recorder = w.machine.recorder
+        recorder = w.recorder
         run(w, mask)
         step = recorder.step(w.state, w.mask, kinds.MEET, place, ins, count=mask.bit_count())
         recorder.met.setdefault((w.state, place), []).append(step.number)
@@ -260,7 +260,7 @@ def _cluster_wait(ins: Instr, effect: WaitsInCluster, run):
     place = Place("cluster")
 
     def recorded(w, mask):
-        recorder = w.machine.recorder
+        recorder = w.recorder
         run(w, mask)
         met = recorder.met.get((w.state, place), [])
         recorder.step(w.state, w.mask, kinds.PASS, place, ins, of=tuple(met))
@@ -283,7 +283,7 @@ def _alloc(ins: Instr, effect: AllocatesTensor, run):
 
     def recorded(w, mask, address, columns):
         run(w, mask, address, columns)
-        recorder, rank = w.machine.recorder, w.cta.rank
+        recorder, rank = w.recorder, w.cta.rank
         kind = kinds.ALLOC if not pair else kinds.JOIN_PAIR if rank & 1 else kinds.ALLOC_PAIR
         n = _operand(columns, mask)
         step = recorder.step(w.state, w.mask, kind, _pool(w.cta), ins, count=n, rank=rank)
@@ -297,7 +297,7 @@ def _alloc(ins: Instr, effect: AllocatesTensor, run):
 def _dealloc(ins: Instr, effect: FreesTensor, run):
     def recorded(w, mask, taddr, columns):
         run(w, mask, taddr, columns)
-        recorder = w.machine.recorder
+        recorder = w.recorder
         of = recorder.allocated.pop((w.cta, _operand(taddr, mask)), None)
         n = _operand(columns, mask)
         recorder.step(
@@ -314,7 +314,7 @@ def _relinquish(ins: Instr, effect: EndsAllocation, run):
     def recorded(w, mask):
         run(w, mask)
         place = _pool(w.cta)
-        w.machine.recorder.step(w.state, w.mask, kinds.RELINQUISH, place, ins, rank=w.cta.rank)
+        w.recorder.step(w.state, w.mask, kinds.RELINQUISH, place, ins, rank=w.cta.rank)
 
     return recorded
 
@@ -333,7 +333,7 @@ def _registers(ins: Instr, effect: SetsRegisters, run):
         if have != had:
             kind = kinds.TAKE if have > had else kinds.GIVE
             place, count = Place("registers", w.cta.rank), 32 * abs(have - had)
-            w.machine.recorder.step(w.state, w.mask, kind, place, ins, count=count)
+            w.recorder.step(w.state, w.mask, kind, place, ins, count=count)
 
     return recorded
 

@@ -1,4 +1,4 @@
-"""Records the synchronisation of a launch: a machine that notes each step as it is taken.
+"""Records the synchronisation of a launch: a watcher that notes each step as it is taken.
 
 The recorder stands in front of the checker: run functions of synchronising instructions get a
 recorder around them, and `issue` notes the signals of asynchronous operations. The run itself does
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from b200.checker.checked import Checked, CheckedFragment
+from b200.checker.checked import CheckedFragment, Checker
 from b200.checker.naming import line
+from b200.checker.vector_clocks import Agent
 from b200.chip.fragment import Fragment, WarpState
-from b200.chip.launch import Launch
+from b200.chip.machine import Machine
 from b200.chip.operations import (
     BulkLoad,
     BulkReduceToPeer,
@@ -27,10 +28,12 @@ from b200.chip.operations import (
     TryCancel,
 )
 from b200.chip.state import CTA, Cluster
+from b200.chip.watcher import Watcher
 from b200.explore import trace as kinds
 from b200.explore.instructions import RecordingWriter
 from b200.explore.trace import EVERY, Place, Step, Trace
 from b200.program.module import Instr
+from b200.program.translated import Translated
 from b200.registry import active
 
 LANDINGS = (BulkLoad, TryCancel)  # bytes on the mbarriers of `places`
@@ -53,6 +56,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.traces: dict[Cluster, Trace] = {}
+        # (CTA rank, warp) -> the checker's agent, of each cluster
+        self.agents: dict[Cluster, dict[tuple[int, int], Agent]] = {}
         # for each lane of a warp: the steps that its next step directly comes after
         self.last: dict[WarpState, list[tuple[int, ...]]] = {}
         self.commits: dict[tuple[WarpState, CTA], int] = {}
@@ -65,7 +70,8 @@ class Recorder:
         found = self.traces.get(cta.cluster)
         if found is None:
             ctas = cta.cluster.ctas
-            found = self.traces[cta.cluster] = Trace(cta.threads, len(cta.warps), len(ctas))
+            found = Trace(cta.threads, len(cta.warps), len(ctas), agents=self.agents[cta.cluster])
+            self.traces[cta.cluster] = found
         return found
 
     def behind(self, state: WarpState, mask: int) -> tuple[int, ...]:
@@ -184,54 +190,54 @@ class Recorder:
 class RecordedFragment(CheckedFragment):
     """A fragment that tells the recorder where lanes meet again."""
 
-    __slots__ = ()
-    machine: Recorded
+    __slots__ = ("recorder",)
 
-    def __init__(self, machine: Recorded, state: WarpState, mask: int, pc: int = 0):
+    def __init__(self, machine: Machine, state: WarpState, mask: int, pc: int = 0):
         super().__init__(machine, state, mask, pc)
-        machine.recorder.converged(state, mask)
+        recording = machine.watcher(Recording)
+        assert recording is not None
+        self.recorder = recording.recorder
+        self.recorder.agents[state.cta.cluster] = self.observer.state(state.cta).agents
+        self.recorder.converged(state, mask)
 
     def met(self, lanes: int) -> None:
-        self.machine.recorder.converged(self.state, lanes)
+        self.recorder.converged(self.state, lanes)
 
     def arrive_or_exit(self, pc: int) -> int | None:
         before = self.mask
         pc_after = super().arrive_or_exit(pc)
         if pc_after is not None and self.mask != before:
-            self.machine.recorder.converged(self.state, self.mask)
+            self.recorder.converged(self.state, self.mask)
         return pc_after
 
 
-class Recorded(Checked):
-    """A mixin in front of a checked machine. recorder: the steps of the present
-    or latest launch.
+class Recording(Watcher):
+    """Records the steps of launches that `checker` checks, which watches before it and must not
+    follow. recorder: the steps of the present or latest launch.
     """
 
     fragment_type = RecordedFragment
     writer_type = RecordingWriter
-    follows = False  # what all clusters do is recorded
 
-    def launch(self, *arguments) -> Launch:
+    def __init__(self, checker: Checker):
+        self.checker, self.recorder = checker, Recorder()
+
+    def begins(self, code: Translated, arguments: tuple) -> None:
         self.recorder = Recorder()
-        return super().launch(*arguments)
 
-    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
-        ins = self.observer.ins
-        super().issue(operation, warp, apply)
-        self.recorder.issued(operation, warp, ins)
+    def issued(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
+        self.recorder.issued(operation, warp, self.checker.observer.ins)
+        return apply
 
-    def lanes_exited(self, state: WarpState, lanes: int) -> None:
+    def exits(self, state: WarpState, lanes: int) -> None:
         recorder = self.recorder
         cluster = Place("cluster")
         recorder.step(state, lanes, kinds.EXIT, cluster, None, count=lanes.bit_count())
         for peek in recorder.looks.get(state, ()):
             if peek.lanes & lanes:
                 recorder.not_waited_for(state.cta, peek)
-        if state.live & ~lanes == 0:
+        if state.live == 0:
             every = (1 << 32) - 1
             recorder.converged(state, every)
             place = Place("barrier", state.cta.rank, EVERY)
             recorder.step(state, every, kinds.EXIT, place, None, count=1)
-            agents = recorder.trace(state.cta).agents
-            agents[state.cta.rank, state.index] = self.observer.agents.get(state)
-        super().lanes_exited(state, lanes)

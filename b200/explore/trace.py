@@ -81,7 +81,7 @@ class Step:
 class Trace:
     """The steps of a cluster in the order of the run. threads, warps: of one CTA. ctas: of the
     cluster. not_followed: reasons why a step could not be recorded as it was, empty if there
-    are none.
+    are none. agents: (CTA rank, warp) -> the checker's agent; none of a warp that it has not seen.
     """
 
     threads: int
@@ -89,8 +89,7 @@ class Trace:
     ctas: int
     steps: list[Step] = field(default_factory=list)
     not_followed: list[str] = field(default_factory=list)
-    # (rank, warp) that has exited -> its agent, None if the checker has seen nothing of it
-    agents: dict[tuple[int, int], Agent | None] = field(default_factory=dict)
+    agents: dict[tuple[int, int], Agent] = field(default_factory=dict)
 
     def alike(self) -> tuple:
         """A key that is equal for clusters whose steps are the same."""

@@ -11,10 +11,11 @@ from b200.checker.naming import line
 from b200.chip.launch import Launch
 from b200.explore import trace as kinds
 from b200.explore.control import unknown
-from b200.explore.record import Recorded
+from b200.explore.record import Recording
 from b200.explore.search import LIMIT, Search, Stuck
 from b200.explore.settle import Settled, Why, settle
 from b200.explore.trace import Place, Step, Trace
+from b200.program.translated import Translated
 
 FREE, DEADLOCK, INCOMPLETE = VERDICTS = ("deadlock-free", "deadlock", "incomplete")
 TOLD = 16  # steps of an order that are told
@@ -47,25 +48,23 @@ class Orders:
         return f"all orders: {self.kind} ({size})"
 
 
-class Explored(Recorded):
-    """A mixin in front of a checked machine. It explores each launch over all orders of its steps,
-    and reports a deadlock of another order as a finding. `launch.orders` has the verdict.
+class Explorer(Recording):
+    """A watcher behind the checker. It explores each launch over all orders of its steps, and
+    reports a deadlock of another order as a finding. `launch.orders` has the verdict.
     """
 
     limit = LIMIT
 
-    def launch(self, *arguments) -> Launch:
-        launch = super().launch(*arguments)
+    def ends(self, launch: Launch, code: Translated, arguments: tuple) -> None:
         start = time.perf_counter()
         launch.orders = self._judge(launch)
         launch.orders.seconds = time.perf_counter() - start
         launch.incomplete += [f"all orders: {reason}" for reason in launch.orders.reasons]
-        return launch
 
     def _judge(self, launch) -> Orders:
         errors = [f for f in launch.findings if f.severity == ERROR]
         racy = any(f.kind in UNORDERED for f in errors) or bool(launch.findings.dropped)
-        orders = Orders(reasons=unknown(self.code.structure, self.hits, racy))
+        orders = Orders(reasons=unknown(self.machine.code.structure, self.machine.hits, racy))
         if racy and orders.reasons:
             orders.reasons.append("the findings of this launch come first: they unorder its reads")
         different: dict[tuple, Trace] = {}
@@ -134,7 +133,7 @@ class Telling:
 
     def actor(self, step: Step) -> str:
         rank, warp, operation = step.actor
-        agent = self.trace.agents[rank, warp]
+        agent = self.trace.agents.get((rank, warp))
         name = words.name(agent) if agent is not None else f"warp {warp}"
         return f"the {operation} of {name}" if operation else name
 

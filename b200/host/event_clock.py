@@ -35,9 +35,10 @@ class Clock:
 
     def is_modelled(self) -> bool:
         """Whether launches take modelled time."""
-        from b200.clock import TimedMachine
+        from b200.clock import Timed
 
-        return isinstance(getattr(self._runtime.gpu, "machine", None), TimedMachine)
+        machine = getattr(self._runtime.gpu, "machine", None)
+        return machine is not None and isinstance(machine.order, Timed)
 
     def _say(self, what: str) -> None:
         if not self._said:

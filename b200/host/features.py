@@ -19,7 +19,7 @@ _SIGNATURE = f"{_JIT}:ExecutionArgs.filter_runtime_signature"  # has `signature`
 TORCH = (
     Feature(
         "torch on cuda",
-        "torch_cuda:patch",
+        "torch.cuda_module:patch",
         (
             "torch._C:DisableTorchFunctionSubclass",
             "torch.utils._pytree:tree_map_only",
@@ -30,7 +30,7 @@ TORCH = (
     ),
     Feature(
         "autograd.Function on cuda",
-        "torch_callbacks:patch_functions",
+        "torch.callbacks:patch_functions",
         (
             "torch._C:_FunctionBase.saved_tensors",
             "torch._C:_EnableTorchFunction",
@@ -42,14 +42,14 @@ TORCH = (
     ),
     Feature(
         "hooks of tensors on cuda",
-        "torch_callbacks:patch_hooks",
+        "torch.callbacks:patch_hooks",
         ("torch._C:_EnableTorchFunction",),
         ("torch:Tensor.register_hook", "torch:Tensor.register_post_accumulate_grad_hook"),
         means="cuda",
     ),
     Feature(
         "torch.library kernels on cuda",
-        "torch_callbacks:patch_library",
+        "torch.callbacks:patch_library",
         (
             "torch._C:_EnableTorchFunction",
             "torch.library:fallthrough_kernel",
@@ -60,19 +60,19 @@ TORCH = (
     ),
     Feature(
         "torch.profiler on cuda",
-        "torch_tools:patch",
+        "torch.tools:patch",
         ("torch.autograd.profiler:profile",),
         ("torch.profiler:profile", "torch.autograd:profiler.profile"),
     ),
-    Feature("NVFP4 in torch._scaled_mm", "scaled_mm:patch", ("torch:_scaled_mm",)),
-    Feature("CUDA graphs of torch", "graphs:patch_torch"),
-    Feature("a pattern in unwritten tensors", "unwritten_tensors:patch", real_gpu=True),
+    Feature("NVFP4 in torch._scaled_mm", "torch.scaled_mm:patch", ("torch:_scaled_mm",)),
+    Feature("CUDA graphs of torch", "torch.graphs:patch_torch"),
+    Feature("a pattern in unwritten tensors", "torch.unwritten_tensors:patch", real_gpu=True),
 )
 
 DSL = (
     Feature(
         "CuTe DSL",
-        "dsl:connect",
+        "dsl.engine:connect",
         (
             f"{_ENGINE}.raw_register_runtime",
             f"{_ENGINE}.lookup",
@@ -89,14 +89,14 @@ DSL = (
     ),
     Feature(
         "the DSL's alignment of CPU tensors",
-        "cpu_tensors:patch",
+        "dsl.cpu_tensors:patch",
         (f"{_RUNTIME}:_Tensor.__c_pointers__", f"{_RUNTIME}:_Pointer"),
         (f"{_RUNTIME}:from_dlpack", f"{_RUNTIME}:make_ptr"),
         real_gpu=True,
     ),
     Feature(
         "CPU tensors as global memory of the DSL",
-        "dsl_tensors:patch",
+        "dsl.tensors:patch",
         (
             f"{_RUNTIME}:_Tensor.mlir_type",
             "cutlass._mlir.dialects.cute:print_view",
@@ -106,7 +106,7 @@ DSL = (
     ),
     Feature(
         "--enable-tvm-ffi",
-        "tvm_ffi:patch",
+        "dsl.tvm_ffi:patch",
         (
             f"{_COMPILER}:CompileOptions.enable_tvm_ffi",
             f"{_RUNTIME}:_Tensor",
@@ -121,22 +121,22 @@ DSL = (
     ),
     Feature(
         "the DSL's arguments against those that were compiled for",
-        "dsl_arguments:patch",
+        "dsl.arguments:patch",
         (f"{_COMPILER}:CompileCallable.__call__", _PREPARE, _SIGNATURE),
         real_gpu=True,
         optional=True,
     ),
     Feature(
         "lines of calling functions in findings",
-        "source_lines:keep_chains",
+        "dsl.source_lines:keep_chains",
         ("cutlass.base_dsl._mlir_helpers.op:ir|cutlass._mlir_helpers.op:ir",),
         real_gpu=True,
         optional=True,
     ),
-    Feature("fast tracing of the DSL", "dsl_tracing:hasten", real_gpu=True, optional=True),
+    Feature("fast tracing of the DSL", "dsl.tracing:hasten", real_gpu=True, optional=True),
     Feature(
         "HardwareInfo",
-        "dsl_hardware:patch",
+        "dsl.hardware:patch",
         (
             f"{_HARDWARE}.get_max_active_clusters",
             f"{_HARDWARE}.get_l2_cache_size_in_bytes",

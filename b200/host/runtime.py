@@ -9,8 +9,8 @@ import ctypes
 import struct
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
+from b200.checker.checked import Checker
 from b200.checker.finding import Finding
 from b200.checker.other_queues import Beside
 from b200.chip.gpu import ONE_LAUNCH, Gpu
@@ -49,9 +49,9 @@ class Runtime:
     the call that CUDA has refused with a number, which the DSL's host code is about to meet.
     loading: PTX of the compiled function whose library is being loaded. recording: the CUDA graph
     that is under capture. mismatched: what is wrong with the arguments of the compiled function
-    that is called (dsl_arguments.py). queues: who waits for what was launched. works: what else is
-    put into queues. unasked: launches
-    that were refused with a number at which the program has not looked, a line each.
+    that is called (host/dsl/arguments.py). queues: who waits for what was launched. works: what
+    else is put into queues. unasked: launches that were refused with a number at which the program
+    has not looked, a line each.
     """
 
     def __init__(self, gpu: Gpu):
@@ -177,16 +177,22 @@ class Runtime:
 
     def _carry_out(self, launch: tuple, queue: int | None):
         """A launch, checked against those of other queues that it is not ordered after."""
-        machine: Any = getattr(self.gpu, "machine", None)
-        if queue is None or not self.queues.several or not hasattr(machine, "beside"):
+        checker = self.checker
+        if queue is None or not self.queues.several or checker is None:
             return self.gpu.launch(*launch)
-        beside = machine.beside = Beside(queue, self.queues.unordered(queue))
+        beside = checker.beside = Beside(queue, self.queues.unordered(queue))
         try:
             return self.gpu.launch(*launch)
         finally:
-            machine.beside = None
+            checker.beside = None
             if beside.footprint is not None:
                 self.queues.keep(queue, beside.footprint)
+
+    @property
+    def checker(self) -> Checker | None:
+        """What checks the launches; None if nothing does."""
+        machine = getattr(self.gpu, "machine", None)
+        return machine.watcher(Checker) if machine is not None else None
 
     def put(self, work: Work, queue: int) -> None:
         """Put what a graph does into a queue: carry it out, or record it as part of another."""

@@ -13,8 +13,8 @@ from b200.checker.dependent_launch import Footprint, units
 from b200.checker.other_queues import Access, Act, against
 from b200.errors import Fault
 from b200.host.callers import caller
-from b200.host.given_back import GivenBack
 from b200.host.queues import HOST
+from b200.host.torch.given_back import GivenBack
 
 if TYPE_CHECKING:
     from b200.host.runtime import Runtime
@@ -40,7 +40,7 @@ class Works:
         runtime = self.runtime
         if not (self.pinned or runtime.queues.several) or runtime.recording is not None:
             return False
-        return hasattr(getattr(runtime.gpu, "machine", None), "beside")
+        return runtime.checker is not None
 
     def made(self, address: int, nbytes: int, queue: int) -> None:
         """A tensor is made on the GPU."""

@@ -11,7 +11,7 @@ import torch
 
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
-from b200.clock import Options, TimedMachine
+from b200.clock import Options, timed_machine
 from b200.clock.call_time import reported
 from b200.clock.devices import B200, DEVICES
 
@@ -96,7 +96,7 @@ class Clock:
     def _gpu(self, cold: bool) -> Gpu:
         gpu = Gpu()
         options = Options(device=self.chip, arithmetic=False, cold=cold, constants=self.constants)
-        gpu.machine = TimedMachine(gpu.memory, options)
+        gpu.machine = timed_machine(gpu.memory, options)
         return gpu
 
     def run(self, kernel: ProbeKernel) -> list[int]:

@@ -2,8 +2,8 @@
 
 The CuTe DSL traces Python. It gives an operation in a helper the helper's line, and the caller's
 line is lost. So the host layer registers the chain of calls while the DSL traces, and writes the
-chain's number into the column of the location (host/source_lines.py). PTX keeps the column (`.loc
-file line column`), and the parser finds the chain here.
+chain's number into the column of the location (host/dsl/source_lines.py). PTX keeps the column
+(`.loc file line column`), and the parser finds the chain here.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def model(path: Path, constants: dict[str, float], epilogues: bool = False) -> M
     import torch
 
     from b200.chip.gpu import Gpu
-    from b200.clock import Options, TimedMachine
+    from b200.clock import Options, timed_machine
     from b200.clock.call_time import reported
     from b200.errors import EmulatorError
     from b200.hopper import side_by_side
@@ -53,7 +53,7 @@ def model(path: Path, constants: dict[str, float], epilogues: bool = False) -> M
         if data is not None:
             tensor.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
     gpu = Gpu()
-    gpu.machine = TimedMachine(gpu.memory, Options(device="H200", constants=constants))
+    gpu.machine = timed_machine(gpu.memory, Options(device="H200", constants=constants))
     try:
         for number, launch in enumerate(pack.launches if epilogues else pack.launches[:1]):
             program = side_by_side.rewritten(pack, number) if epilogues else _loads(pack, launch)

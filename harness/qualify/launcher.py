@@ -102,7 +102,7 @@ class Takeover:
 
 def _of_the_library() -> Load:
     """cudaLibraryLoadData of the DSL's runtime library."""
-    from b200.host.dsl import frontends
+    from b200.host.dsl.engine import frontends
 
     for path in frontends()[0].get_shared_libs():
         function = getattr(ctypes.CDLL(path), LOAD, None)
@@ -225,10 +225,10 @@ def main(argv: list[str] | None = None) -> int:
         name, least = torch.cuda.get_device_name(), LEAST_CAPABILITY
         print(f"launcher: needs compute capability {least} or more, found {name}", file=sys.stderr)
         return 2
-    from b200.host import dsl
+    from b200.host.dsl import engine
     from reference import generate_input
 
-    dsl.keep_ptx()
+    engine.keep_ptx()
     takeover = Takeover()
     submission = Submission.of(loading.load_kernel(options.submission.resolve()))
     case = cases.official(GROUP, "benchmark")[0]

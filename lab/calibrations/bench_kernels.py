@@ -20,7 +20,7 @@ from b200 import records
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from b200.chip.launch import Launch
-from b200.clock import Options, TimedMachine
+from b200.clock import Options, timed_machine
 from b200.clock.overrides import read_overrides
 from b200.command_line import Parser, folder, writable
 
@@ -70,7 +70,7 @@ def table(path: Path) -> list[dict[str, str]]:
 def timed_gpu(**options) -> Gpu:
     """A GPU with a clock and no arithmetic."""
     gpu = Gpu()
-    gpu.machine = TimedMachine(gpu.memory, Options(**{"arithmetic": False, **options}))
+    gpu.machine = timed_machine(gpu.memory, Options(**{"arithmetic": False, **options}))
     return gpu
 
 

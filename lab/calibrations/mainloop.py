@@ -21,7 +21,7 @@ from cutlass.cute.nvgpu import cpasync, tcgen05
 from cutlass.cute.runtime import make_ptr
 
 from b200.chip.gpu import Gpu
-from b200.clock import Options, TimedMachine
+from b200.clock import Options, timed_machine
 from lab.calibrations.bench_kernels import (
     Errors,
     arguments,
@@ -157,7 +157,7 @@ def ns_an_iteration(gpu: Gpu, row: dict, constants: dict[str, float]) -> float:
     dtype, size, instruction_k = TYPES[row["dtype"]]
     resident = (m + n) * K * size <= L2_BYTES
     options = Options(clock_ghz=CLOCK_GHZ, arithmetic=False, cold=not resident, constants=constants)
-    gpu.machine = TimedMachine(gpu.memory, options)
+    gpu.machine = timed_machine(gpu.memory, options)
     kernel = MainLoop((m, n, k), int(row["STAGES"]), dtype, instruction_k)
     a, b = (torch.empty(rows * K * size, dtype=torch.uint8) for rows in (m, n))
     pointers = [

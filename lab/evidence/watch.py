@@ -13,28 +13,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from b200.checker.checked import CheckedMachine
+from b200.checker import Checker
 from b200.chip.gpu import Gpu
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Mma, TmemCopy
+from b200.chip.order import InOrder
 from b200.chip.state import Cluster
 from lab.evidence import forms
 
 
-class Few(Machine):
-    """A mixin for a machine: runs the first, a middle and the last cluster of a grid only."""
+class Few(InOrder):
+    """The usual order of the first, a middle and the last cluster of a grid only."""
 
-    def _clusters(self, launch: Launch) -> Iterator[Cluster]:
-        listed = list(super()._clusters(launch))
+    plain = False
+
+    def clusters(self, every: Iterator[Cluster]) -> Iterator[Cluster]:
+        listed = list(every)
         for i in sorted({0, len(listed) // 2, len(listed) - 1}):
             yield listed[i]
 
 
 class Listening(Few):
-    """Collects the descriptors of the tensor core's operations, and leaves its arithmetic out."""
+    """Collects the descriptors of the tensor core's operations in `heard`, and leaves its
+    arithmetic out.
+    """
 
-    heard: set[str]
+    def __init__(self, heard: set[str]):
+        super().__init__()
+        self.heard = heard
 
     def issue(self, operation, warp, apply) -> None:
         self.heard.update(forms.operation(operation))
@@ -50,8 +57,7 @@ class Watching(Gpu):
         self.forms: set[str] = set()
 
     def execute(self, program, kernel, grid, block, cluster, smem, params) -> Launch:
-        self.machine = Listening(self.memory)
-        self.machine.heard = self.forms
+        self.machine = Machine(self.memory, Listening(self.forms))
         done = super().execute(program, kernel, grid, block, cluster, smem, params)
         self.forms.update(forms.instructions(kernel))
         self.forms.update(forms.tensormaps(kernel, params))
@@ -59,13 +65,9 @@ class Watching(Gpu):
         return done
 
 
-class CheckedFew(Few, CheckedMachine):
-    """A few clusters, with the checker and with arithmetic."""
-
-
 class Checking(Gpu):
     """Runs a few clusters of each launch with the checker: its findings are in `launches`."""
 
     def execute(self, program, kernel, grid, block, cluster, smem, params) -> Launch:
-        self.machine = CheckedFew(self.memory)
+        self.machine = Machine(self.memory, Few(), (Checker(),))
         return super().execute(program, kernel, grid, block, cluster, smem, params)

@@ -8,7 +8,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync, tcgen05
 
-from tests.b200.host.dsl_gemm import MNK, operands, partition
+from tests.b200.host.dsl.dsl_gemm import MNK, operands, partition
 
 THREADS = 128
 STAGES = 2

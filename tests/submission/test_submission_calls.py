@@ -200,7 +200,7 @@ def test_too_many_groups(gpu):
 
 def test_an_instruction_of_a_helper_has_the_calls_that_lead_to_it(gpu):
     """The DSL gives it the helper's line alone; which of its modules calls the kernel is known to
-    b200/host/source_lines.py for the versions that there are.
+    b200/host/dsl/source_lines.py for the versions that there are.
     """
     assert right(inputs(gemm(128, 40, 256), seed=1))
     instructions = [op.ins for block in gpu.machine.code.structure for op in block.ops]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import submission
-from b200.checker.checked import Checked
+from b200.checker.checked import Checker
 from b200.chip.operations import TmaLoad
 from lab.kernel_cases import (
     LEVER_CASES,
@@ -75,15 +75,15 @@ def test_who_has_a_tile_less_fills_fewer_stages(four_sms, monkeypatch):
     a stage for the quarter of them that has a tile more, rounded down.
     """
     config, problem, filled = Config(persistent=True), gemm(9 * 128, 64, 2048), defaultdict(set)
-    plan, issue = submission.make_plan(config, problem), Checked.issue
+    plan, issue = submission.make_plan(config, problem), Checker.issued
 
-    def watched(machine, operation, warp, apply):
+    def watched(checker, operation, warp, apply):
         if isinstance(operation, TmaLoad):
             for place in operation.places:
                 filled[place.cta.index].add(place.offset // plan.stage_bytes)
-        issue(machine, operation, warp, apply)
+        return issue(checker, operation, warp, apply)
 
-    monkeypatch.setattr(Checked, "issue", watched)
+    monkeypatch.setattr(Checker, "issued", watched)
     verify(problem, config, schedule="random:3")
     assert plan.num_stages == 5
     assert [len(stages) for _, stages in sorted(filled.items())] == [3, 3, 3, 5]

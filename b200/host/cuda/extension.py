@@ -166,13 +166,13 @@ class Extensions:
         error that a call has returned and nobody has asked for.
         """
 
-        from b200.host import torch_devices
+        from b200.host.torch import devices
 
         @functools.wraps(function)
         def call(*args, **kwargs):
             self.driver.error = None
             try:
-                result = torch_devices.on_device(function(*args, **kwargs), args, kwargs)
+                result = devices.on_device(function(*args, **kwargs), args, kwargs)
             except RuntimeError as error:
                 ours, self.driver.error = self.driver.error, None
                 if ours is not None and str(ours) in str(error):

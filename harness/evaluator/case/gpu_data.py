@@ -24,7 +24,7 @@ def on_gpu(kernel: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """
     import b200
     from b200.host import own_gpu
-    from b200.host.torch_devices import as_cpu, as_cuda, relabel
+    from b200.host.torch.devices import as_cpu, as_cuda, relabel
 
     if not own_gpu.is_replaced():
         return kernel

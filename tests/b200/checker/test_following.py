@@ -13,7 +13,7 @@ import torch
 
 import b200
 from b200.checker import instrument
-from b200.checker.checked import Checked
+from b200.checker.checked import Checker
 from b200.checker.following import Following
 from b200.chip.gpu import Gpu
 from b200.effects import FencesMemory
@@ -75,13 +75,13 @@ def launch(monkeypatch) -> Callable[..., Run]:
     thread, %r3 the address of shared memory, %rd3 an own place in `out` for each thread.
     """
     count = {"again": 0}
-    again = Checked._start_again
+    again = Checker._start_again
 
-    def counted_again(self, launch):
+    def counted_again(self):
         count["again"] += 1
-        again(self, launch)
+        again(self)
 
-    monkeypatch.setattr(Checked, "_start_again", counted_again)
+    monkeypatch.setattr(Checker, "_start_again", counted_again)
 
     gpus: dict[bool | str, Gpu] = {}
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from b200.chip.gpu import Gpu
-from b200.clock import Options, TimedMachine, call_time, policy
+from b200.clock import Options, call_time, policy, timed_machine
 from b200.clock.spread import spread
 from tests.b200.ptx_support import kernel, run
 
@@ -29,7 +29,7 @@ CASES = [
 @pytest.mark.parametrize("load, expected", CASES)
 def test_policies_are_those_of_what_ran(load, expected):
     gpu = Gpu()
-    gpu.machine = TimedMachine(gpu.memory, Options())
+    gpu.machine = timed_machine(gpu.memory, Options())
     start = "ld.param.u64 %rd2, [out]; ld.param.u64 %rd3, [data];"
     body = f"{start} {load} st.global.f32 [%rd2], %r21;"
     text = kernel(body, [".u64 out", ".u64 data"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from b200.chip.gpu import Gpu
-from b200.clock import Options, TimedMachine, call_time, kind, profile
+from b200.clock import Options, call_time, kind, profile, timed_machine
 from b200.clock import spread as spreads
 from b200.clock.spread import Spread, spread
 from harness.evaluator.ladder import errors as ladder
@@ -82,7 +82,7 @@ def pipeline(stages: int, tiles: int = 1, group: int = 1, result: str = STORE) -
 
 def launched(text: str, ctas: int = 1, group: int = 1, smem: int = 65536, **options):
     gpu = Gpu()
-    gpu.machine = TimedMachine(gpu.memory, Options(arithmetic=False, **options))
+    gpu.machine = timed_machine(gpu.memory, Options(arithmetic=False, **options))
     out, data = torch.zeros(64), torch.zeros(TILE, dtype=torch.uint8)
     shapes = {"grid": (ctas * group, 1, 1), "cluster": (group, 1, 1)}
     return run(text, out, data, **shapes, smem=smem, gpu=gpu)

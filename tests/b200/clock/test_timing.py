@@ -14,10 +14,11 @@ from b200.clock import (
     TABLE,
     Constants,
     Options,
-    TimedMachine,
+    Timed,
     draw,
     profile,
     strip,
+    timed_machine,
 )
 from b200.clock import (
     call_time as protocol,
@@ -32,7 +33,7 @@ from tests.b200.ptx_support import kernel, own_element, run
 
 def timed(**options) -> Gpu:
     gpu = Gpu()
-    gpu.machine = TimedMachine(gpu.memory, Options(**options))
+    gpu.machine = timed_machine(gpu.memory, Options(**options))
     return gpu
 
 
@@ -317,13 +318,13 @@ def test_a_range_leaves_memory_alone_that_is_freed_meanwhile(nothing_frozen, mon
     tensor.itself = tensor  # only a garbage collection frees it
     weakref.finalize(tensor, memory.__setitem__, slice(None), theirs)
     del tensor
-    once = TimedMachine._once
+    once = Timed._once
 
     def after_a_collection(self, *arguments):
         gc.collect()
         return once(self, *arguments)
 
-    monkeypatch.setattr(TimedMachine, "_once", after_a_collection)
+    monkeypatch.setattr(Timed, "_once", after_a_collection)
     out = torch.zeros(64, dtype=torch.int32)
     run(kernel("ld.param.u64 %rd1, [out];", [".u64 out"]), out, gpu=timed(sweep_constants=True))
     gc.collect()

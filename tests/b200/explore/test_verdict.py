@@ -9,7 +9,7 @@ import pytest
 
 import b200
 from b200.chip.gpu import Gpu
-from b200.explore import DEADLOCK, FREE, INCOMPLETE, Explored
+from b200.explore import DEADLOCK, FREE, INCOMPLETE, Explorer
 from tests.planted_bugs import cta, orders
 from tests.planted_bugs.case import Source
 from tests.planted_bugs.clusters import mbarriers
@@ -212,7 +212,7 @@ def test_what_only_becomes_data_does_not():
 
 
 def test_a_bound_makes_it_incomplete(monkeypatch):
-    monkeypatch.setattr(Explored, "limit", 20)
+    monkeypatch.setattr(Explorer, "limit", 20)
     planted = orders.PLANTED[1]
     found = explore(planted.build(True), planted.args())
     assert found.kind == INCOMPLETE

@@ -277,7 +277,7 @@ SCRIPT = """
 import sys
 import torch
 from cutlass.cute.runtime import from_dlpack
-from tests.b200.host.dsl_kernels import scaled_sum
+from tests.b200.host.dsl.dsl_kernels import scaled_sum
 
 x, y, out = (torch.zeros(1 << 16) for _ in range(3))
 for _ in range(int(sys.argv[1])):

@@ -10,7 +10,7 @@ import struct
 import pytest
 import torch
 
-from b200.checker.checked import CheckedMachine
+import b200
 from b200.chip.copies.tensormap import ELEMENT_TYPES, TensorMap
 from b200.chip.gpu import Gpu
 from b200.hopper import HopperError
@@ -194,7 +194,7 @@ def test_no_cta_leaves_before_what_a_multicast_brings_it_has_landed(both_sides):
         (found.text, carried_over(params, places_of(text, "k"), found), found.smem(smem)),
     ):
         gpu = Gpu()
-        gpu.machine = CheckedMachine(gpu.memory)
+        gpu.machine = b200.machine(gpu.memory)
         shape = (ctas, 1, 1), (threads, 1, 1), (ctas, 1, 1)
         launch = gpu.launch(parse(program), "k", *shape, dynamic, given)
         assert launch.findings is not None

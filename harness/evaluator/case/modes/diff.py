@@ -13,6 +13,7 @@ from harness.evaluator.cases import format_args
 
 def run(job: Job) -> Outcome:
     import b200
+    from b200.checker import Checker
     from b200.hopper.backend import HopperGpu
     from harness.diagnosis.diff import explain
     from harness.evaluator.case.gpu_data import on_gpu
@@ -23,7 +24,8 @@ def run(job: Job) -> Outcome:
         launches = b200.install(gpu=HopperGpu()).launches
     elif job.device == "emulator":
         gpu = b200.install(check=job.check, schedule=job.schedule)
-        gpu.machine.keep_stores = True
+        if (checker := gpu.machine.watcher(Checker)) is not None:
+            checker.keep_stores = True
         launches = gpu.launches
     kernel = load_kernel(Path(job.submission))
     if job.device == "emulator":

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from b200.host.device_arguments import DEVICE, names_cuda
+from b200.host.torch.device_arguments import DEVICE, names_cuda
 
 
 def functions() -> dict[str, Any]:

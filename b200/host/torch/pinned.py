@@ -1,8 +1,8 @@
 """Pinned memory of the host: a copy from or to it need not be done when the call returns.
 
 A PinnedTensor is a tensor on the CPU that says it is pinned. What the host does with it is held
-against the copies of queues that it has not waited for (torch_work.py). What numpy and C++ do with
-its memory later is not seen.
+against the copies of queues that it has not waited for (work.py). What numpy and C++ do with its
+memory later is not seen.
 """
 
 # Methods of torch are replaced here, which its types do not foresee.
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from b200.host.torch_work import watch
+from b200.host.torch.work import watch
 
 _Tensor = torch.Tensor
 _ON_CPU = torch._C.DisableTorchFunctionSubclass

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from b200.host.dsl_tracing import _frame_info, _isa
+from b200.host.dsl.tracing import _frame_info, _isa
 
 
 def here():

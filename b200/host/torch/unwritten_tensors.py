@@ -17,7 +17,7 @@ import torch
 
 from b200.chip.unwritten import fill
 from b200.host.runtime import Runtime
-from b200.host.torch_devices import CudaTensor
+from b200.host.torch.devices import CudaTensor
 
 _FUNCTIONS = ("empty", "empty_like", "empty_strided", "empty_permuted")
 _METHODS = ("new_empty", "new_empty_strided")

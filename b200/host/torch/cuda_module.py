@@ -1,7 +1,7 @@
 """torch.cuda over a B200 in software.
 
-One device, cuda:0. Queues and events: torch_queues.py; random numbers: torch_random.py. What
-torch.cuda has and this does not raises EmulatorError with its name.
+One device, cuda:0. Queues and events: queues.py; random numbers: random_numbers.py. What torch.cuda
+has and this does not raises EmulatorError with its name.
 """
 
 # Methods of torch are replaced here, which its types do not foresee.
@@ -20,11 +20,11 @@ from typing import Any
 import torch
 
 from b200 import hardware
-from b200.host import torch_factories, torch_queues, torch_random
-from b200.host.device_arguments import about_device, check_device
 from b200.host.refusals import missing
 from b200.host.runtime import Runtime
-from b200.host.torch_devices import allocations
+from b200.host.torch import factories, queues, random_numbers
+from b200.host.torch.device_arguments import about_device, check_device
+from b200.host.torch.devices import allocations
 
 _ASKS_THE_DRIVER = re.compile(
     r"_cuda_(?!tunableop_|isInBadFork|getCompiledVersion|getArchFlags|.*(cudnn|Cublas|benchmark)).*"
@@ -33,8 +33,8 @@ _ASKS_THE_DRIVER = re.compile(
 
 def patch(runtime: Runtime) -> None:
     """Put the B200 in the place of torch's GPU, of a torch that has one or not."""
-    torch_factories.patch()
-    torch.Generator = torch_random.generator_type()
+    factories.patch()
+    torch.Generator = random_numbers.generator_type()
     provided = _functions(runtime)
     for name, value in vars(torch.cuda).items():
         if name not in provided and not name.startswith("_"):
@@ -193,4 +193,4 @@ def _functions(runtime: Runtime) -> dict[str, Any]:
         "clock_rate": about_device(hardware.CLOCK_KHZ // 1000),
         "get_sync_debug_mode": lambda: 0,
     }
-    return device | torch_queues.functions(runtime) | _memory() | torch_random.functions()
+    return device | queues.functions(runtime) | _memory() | random_numbers.functions()

@@ -24,7 +24,7 @@ from cutlass.cute.runtime import (  # noqa: E402
 import b200
 from b200.errors import EmulatorError  # noqa: E402
 from b200.host.features import DSL
-from tests.b200.host import dsl_kernels as kernels
+from tests.b200.host.dsl import dsl_kernels as kernels
 from tests.versions import needs, needs_feature
 
 needs_atomics = needs("cutlass.cute.arch:atomic_add")

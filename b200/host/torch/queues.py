@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from b200.host.device_arguments import DEVICE, about_device, check_device
 from b200.host.event_clock import Clock
 from b200.host.queues import HOST, Queues
 from b200.host.runtime import Runtime
-from b200.host.torch_work import Watch, use
+from b200.host.torch.device_arguments import DEVICE, about_device, check_device
+from b200.host.torch.work import Watch, use
 
 
 def functions(runtime: Runtime) -> dict[str, Any]:

@@ -37,10 +37,10 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from b200.errors import EmulatorError
-from b200.host.aligned_storage import ALIGNMENT, align
-from b200.host.device_arguments import DEVICE, names_cuda
-from b200.host.pinned import pin
-from b200.host.torch_work import READS, host_reads, watch
+from b200.host.torch.aligned_storage import ALIGNMENT, align
+from b200.host.torch.device_arguments import DEVICE, names_cuda
+from b200.host.torch.pinned import pin
+from b200.host.torch.work import READS, host_reads, watch
 
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2  # DLDeviceType kDLCPU, kDLCUDA, of dlpack.h
 

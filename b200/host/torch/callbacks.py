@@ -1,8 +1,8 @@
 """Functions of the program that torch calls: backward functions, hooks, kernels of torch.library.
 
-torch's C++ code calls them, inside of an operation on CPU tensors. There a CudaTensor
-(torch_devices.py) says that it is on the CPU, and tensors that C++ made are no CudaTensors. So what
-torch hands to the program is given its device first, and the program runs as it would outside.
+torch's C++ code calls them, inside of an operation on CPU tensors. There a CudaTensor (devices.py)
+says that it is on the CPU, and tensors that C++ made are no CudaTensors. So what torch hands to the
+program is given its device first, and the program runs as it would outside.
 """
 
 # Methods of torch are replaced here, which its types do not foresee.
@@ -21,7 +21,7 @@ from torch.library import Library
 
 from b200.host.runtime import Runtime
 from b200.host.takeover import replace
-from b200.host.torch_devices import CudaTensor, mark, special
+from b200.host.torch.devices import CudaTensor, mark, special
 
 _SAVED, _OUTPUTS = "_b200_saved", "_b200_outputs"  # on a ctx: which tensors are on cuda
 _KERNELS = ("CPU", "CUDA")  # dispatch keys

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from b200.errors import EmulatorError
-from b200.host import ptx_folder, refusals
+from b200.host import refusals
+from b200.host.dsl import ptx_folder
 from b200.host.runtime import ARGUMENTS, Runtime
 from b200.host.takeover import replace
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from b200.host.source_lines import _number
+from b200.host.dsl.source_lines import _number
 from b200.program import calls
 
 pytest.importorskip("cutlass")

@@ -5,7 +5,7 @@ import cutlass.cute as cute
 from cutlass._mlir.dialects import llvm
 from cutlass.cute.nvgpu import cpasync, tcgen05
 
-from tests.b200.host.dsl_gemm import MNK, operands, partition
+from tests.b200.host.dsl.dsl_gemm import MNK, operands, partition
 
 THREADS = 128
 TILE = (32, 64)  # rows, columns of a copied tile

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import b200
-from b200.host.aligned_storage import ALIGNMENT
+from b200.host.torch.aligned_storage import ALIGNMENT
 from tests import ROOT
 
 SIZES = (1, 3, 64, 100, 1 << 10, 1 << 18, (1 << 20) + 1)

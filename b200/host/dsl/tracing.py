@@ -12,9 +12,9 @@ import importlib
 import inspect
 from types import CodeType, FrameType, ModuleType
 
-from b200.host.dsl import frontends
+from b200.host.dsl.engine import frontends
+from b200.host.dsl.source_lines import LOCATING_MODULES, Stand
 from b200.host.runtime import Runtime
-from b200.host.source_lines import LOCATING_MODULES, Stand
 
 
 def hasten(_runtime: Runtime) -> None:

@@ -9,11 +9,11 @@ import torch  # noqa: E402
 from cutlass.cute.runtime import from_dlpack  # noqa: E402
 
 import b200  # noqa: E402
-from b200.host.dsl_arguments import Form, compare  # noqa: E402
+from b200.host.dsl.arguments import Form, compare  # noqa: E402
 from b200.host.features import DSL  # noqa: E402
 from tests.versions import needs_feature  # noqa: E402
 
-compared = needs_feature(next(f for f in DSL if f.patch == "dsl_arguments:patch"))
+compared = needs_feature(next(f for f in DSL if f.patch == "dsl.arguments:patch"))
 
 
 @cute.kernel

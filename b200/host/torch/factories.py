@@ -12,9 +12,8 @@ import sys
 
 import torch
 
-from b200.host.device_arguments import names_cuda
-from b200.host.pinned import PinnedTensor, pin
-from b200.host.torch_devices import (
+from b200.host.torch.device_arguments import names_cuda
+from b200.host.torch.devices import (
     CudaTensor,
     as_cpu,
     as_cuda,
@@ -25,7 +24,8 @@ from b200.host.torch_devices import (
     relabel,
     torch_to,
 )
-from b200.host.torch_work import watch
+from b200.host.torch.pinned import PinnedTensor, pin
+from b200.host.torch.work import watch
 from b200.sparse import pages
 
 HUGE = 2 << 30  # bytes from which on a tensor's contents are not drawn or filled at once

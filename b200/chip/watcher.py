@@ -1,0 +1,94 @@
+"""What may look at a run: the events that a machine tells its watchers.
+
+A watcher changes no result. The checker is one (checker/checked.py), the explorer of all orders
+another (explore/verdict.py). A machine tells its watchers each event in their order. What they want
+to know of single instructions they add when a kernel is translated (`writer_type`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from b200.chip.fragment import Fragment, WarpState
+from b200.chip.launch import Launch
+from b200.chip.operations import Effect, Operation
+from b200.chip.state import Cluster
+from b200.chip.sync.barrier_record import BarrierHistory, WaitedTwice
+from b200.chip.sync.mbarrier import MBarrier
+from b200.errors import EmulatorError
+from b200.program.module import Instr
+from b200.program.translated import Translated
+from b200.program.writer import Writer
+
+if TYPE_CHECKING:
+    from b200.chip.machine import Machine
+
+
+class Watcher:
+    """A watcher that looks at nothing: each event may be overridden.
+
+    writer_type: translates a kernel so that the watcher sees its instructions. fragment_type: of
+    the warps of a watched launch. None: as without the watcher.
+    """
+
+    writer_type: type[Writer] | None = None
+    fragment_type: type[Fragment] | None = None
+    machine: Machine
+
+    def attach(self, machine: Machine) -> None:
+        """From now on it watches this machine."""
+        self.machine = machine
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a launch that is like an earlier one in all that it reads may be left out."""
+        return True
+
+    # --- a launch ---------------------------------------------------------------------------------
+    def begins(self, code: Translated, arguments: tuple) -> None:
+        """A launch begins. arguments: the others of Machine.launch."""
+
+    def ends(self, launch: Launch, code: Translated, arguments: tuple) -> None:
+        """The launch has come to its end; its report may be added to."""
+
+    def fails(self, error: EmulatorError) -> EmulatorError:
+        """The launch has not: the error, or one that says more."""
+        return error
+
+    def over(self) -> None:
+        """Called after either, before `ends`."""
+
+    # --- clusters and turns -----------------------------------------------------------------------
+    def admits(self, cluster: Cluster) -> None:
+        """A cluster is about to become resident."""
+
+    def starts_first(self) -> bool:
+        """Called where the next cluster would start: whether the watcher has started one again."""
+        return False
+
+    def turns(self, fragment: Fragment) -> None:
+        """A fragment's turn begins."""
+
+    def interrupted(self, error: BaseException) -> bool:
+        """The turn has ended by an error; whether the watcher has seen to it."""
+        return False
+
+    def exits(self, state: WarpState, lanes: int) -> None:
+        """Lanes of a warp have exited."""
+
+    # --- instructions -----------------------------------------------------------------------------
+    def issued(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
+        """A warp issues an asynchronous operation: its effect, or one that is watched."""
+        return apply
+
+    def undefined(self, what: str, missing: str, ins: Instr | None, wrong: bool) -> None:
+        """As Machine.undefined, of the instruction `ins`; None: the running one."""
+
+    # --- what it knows ----------------------------------------------------------------------------
+    def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
+        """The recorded history of an mbarrier."""
+        return None
+
+    def waited_twice(self) -> list[WaitedTwice]:
+        """Warps whose latest two waits passed with one parity."""
+        return []
