@@ -1,8 +1,10 @@
 """Lanes of a warp that part and meet again."""
 
 import pytest
+import torch
 
 from tests.b200.chip.machine_support import output, report
+from tests.b200.ptx_support import HEADER, run
 
 
 def test_if_else_reconverges_and_keeps_each_lane_its_value():
@@ -228,3 +230,18 @@ def test_a_lane_that_spins_for_another_lane_of_its_warp_gets_it_to_run():
         smem=64,
     )
     assert got == list(range(32))
+
+
+def test_a_kernel_may_end_without_ret():
+    """What stands last is executed by the lanes that come there, then they are gone."""
+    out = torch.zeros(32, dtype=torch.int32)
+    text = f"""{HEADER}.visible .entry k(.param .u64 out) {{
+    .reg .pred %p<2>; .reg .b32 %r<9>; .reg .b64 %rd<9>;
+    ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2; mov.u32 %r2, 0;
+    AGAIN: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, %r1;
+    @%p1 bra AGAIN;
+    st.global.u32 [%rd3], %r2;
+    }}"""
+    run(text, out)
+    assert out.tolist() == [max(1, lane) for lane in range(32)]
