@@ -87,6 +87,25 @@ def registers_late(bug: bool) -> Source:
     return k
 
 
+def registers_of_a_part(bug: bool) -> Source:
+    """A warpgroup gives registers back; with the bug one of its warps keeps its own."""
+    k = start(256)
+    k.bounds = ".maxnreg 128"
+    k.only(128, lambda: k("setmaxnreg.dec.sync.aligned.u32 64;", "dec"), 223 if bug else 255)
+    store_own(k, "%r0")
+    return k
+
+
+def half_copied(bug: bool) -> Source:
+    """Threads read 32 words of which a bulk copy has brought all, or half."""
+    k = start(32, ".param .u64 src, .param .u64 out")
+    k("st.shared.u32 [%r3+1024], %r0;")
+    load_bulk(k, 64 if bug else 128, "load")
+    k("ld.shared.u32 %r5, [%r3];", "read")
+    store_own(k, "%r5", "%rd1")
+    return k
+
+
 def copied_out(bug: bool) -> Source:
     """A thread copies what two warps have written and waits for it; they write again."""
     k = start(64)
@@ -323,6 +342,29 @@ PLANTED = [
         ("wait in setmaxnreg.inc", "for 192 a thread", "each thread starts with 128"),
         ("inc", "wait"),
         256,
+    ),
+    plain(
+        "registers_of_a_part_of_a_warpgroup",
+        "three warps of a warpgroup execute setmaxnreg.dec",
+        registers_of_a_part,
+        "protocol",
+        (
+            "setmaxnreg 64 is executed by a part of a warpgroup only",
+            "by warp(s) 4, 5, 6 of CTA (0, 0, 0)",
+            "not by warp(s) 7 of the same warpgroup (warps 4 to 7)",
+        ),
+        ("dec",),
+        256,
+    ),
+    PlantedBug(
+        "words_behind_a_copy",
+        "threads read beyond what a bulk copy has brought",
+        half_copied,
+        "uninitialised",
+        ("ld.shared reads shared memory that nothing has written", "64 bytes of it"),
+        ("read",),
+        numbered(32),
+        lambda a: torch.arange(32, dtype=torch.int32),
     ),
     plain(
         "no_barrier_behind_wait_group",

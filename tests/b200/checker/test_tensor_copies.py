@@ -90,3 +90,38 @@ def test_a_load_over_what_threads_wrote_and_the_tensor_core_read_is_left_alone(n
     load = LOAD_OVER_COPIED.format(nbytes=nbytes)
     data = torch.zeros(nbytes, dtype=torch.uint8)
     assert freed_behind(WAIT_FOR_COPY.format("", AFTER_WAIT + load), 0, data) == []
+
+
+def test_columns_that_are_allocated_again_are_new():
+    """Nothing of what their last owner did there is left, however it was ordered."""
+    body = """
+    mov.u32 %r1, dyn;
+    mov.u32 %r2, %tid.x;
+    shl.b32 %r5, %r2, 3;
+    add.u32 %r5, %r5, %r1;
+    st.shared.v2.b32 [%r5], {%r2, %r2};
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    setp.ge.u32 %p1, %r2, 32;
+    @%p1 bra END;
+    mov.u32 %r10, 0;
+    mbarrier.init.shared::cta.b64 [%r1+1032], 1;
+    fence.mbarrier_init.release.cluster;
+    add.u32 %r7, %r1, 1032;
+    AGAIN:
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+1024], 32;
+    bar.warp.sync -1;
+    ld.shared.b32 %r4, [%r1+1024];
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {%r2};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r8}, [%r4];
+    tcgen05.wait::ld.sync.aligned;
+    bar.warp.sync -1;
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;
+    add.u32 %r10, %r10, 1;
+    setp.lt.u32 %p3, %r10, 3;
+    @%p3 bra AGAIN;
+    END:
+    """
+    found = findings_of(body, threads=64)
+    assert [str(finding) for finding in found if finding.severity != "note"] == []

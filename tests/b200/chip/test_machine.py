@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import b200
+from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from b200.chip.machine import Machine
 from b200.chip.sync.mbarrier import MBarrier
@@ -340,3 +341,33 @@ def test_no_garbage_is_collected_during_a_launch_and_after_it_as_before(
         assert (seen, gc.isenabled()) == ([False], collects)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("nbytes", [64, 128])
+def test_a_tensormap_lies_within_the_parameters(nbytes):
+    body = "mov.b64 %rd1, map; cvta.param.u64 %rd1, %rd1; prefetch.tensormap [%rd1];"
+    text = kernel(body, [f".align 64 .b8 map[{nbytes}]"])
+    box = TensorMap(1 << 20, 6, (64, 32), (128,), (32, 8), (1, 1))
+    if nbytes == 128:
+        run(text, box.encode())
+        return
+    with pytest.raises(EmulatorError, match="128 bytes at parameter offset 0 of 64"):
+        run(text, box.encode()[:nbytes])
+
+
+@pytest.mark.parametrize("nbytes", [1, 2, 4, 8, 16, 17, 24])
+def test_a_number_is_an_argument_of_up_to_16_bytes(nbytes):
+    """It wraps as in C; what is larger is a structure, which has to be given as bytes."""
+    out = torch.zeros(nbytes, dtype=torch.uint8)
+    copies = "".join(
+        f"ld.param.u8 %r5, [value+{i}]; st.global.u8 [%rd1+{i}], %r5;" for i in range(nbytes)
+    )
+    text = kernel(f"ld.param.u64 %rd1, [out]; {copies}", [".u64 out", f".b8 value[{nbytes}]"])
+    if nbytes > 16:
+        with pytest.raises(TypeError, match=f"argument 1: expected {nbytes} bytes"):
+            run(text, out, -2)
+        run(text, out, bytes(range(nbytes)))
+        assert out.tolist() == list(range(nbytes))
+    else:
+        run(text, out, -2)
+        assert out.tolist() == [0xFE, *[0xFF] * (nbytes - 1)]

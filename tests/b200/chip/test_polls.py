@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from b200 import EmulatorError
-from b200.chip import polls
+from b200.chip import hang, polls
+from b200.chip.fragment import ClusterBarrier
+from b200.chip.sync.barriers import NamedBarrier
+from b200.chip.sync.mbarrier import MBarrier
 from b200.program.module import Instr
 from tests.b200.chip.machine_support import output
 from tests.b200.ptx_support import kernel, own_element, run
@@ -109,3 +113,18 @@ def test_printf_returns_how_many_arguments_each_lane_has_printed(capsys):
     run(kernel(body, [".u64 out", ".u64 form"], declared), out, form)
     assert capsys.readouterr().out == "30 and 9\n31 and 9\n"
     assert out.tolist() == [77] * 30 + [2 + 30, 2 + 31]
+
+
+@pytest.mark.parametrize(
+    "waits_for, words",
+    [
+        (None, "waits for lanes of its own warp"),
+        (MBarrier.__new__(MBarrier), "waits for an mbarrier"),
+        (NamedBarrier.__new__(NamedBarrier), "waits for a barrier"),
+        (ClusterBarrier.__new__(ClusterBarrier), "waits for its cluster"),
+        (object(), "waits for something"),
+    ],
+)
+def test_what_keeps_a_warp_from_a_write_is_told(monkeypatch, waits_for, words):
+    monkeypatch.setattr(hang, "_where", lambda machine, fragment: "k.py:3")
+    assert hang._kept(None, SimpleNamespace(waits_for=waits_for)) == f"{words} at k.py:3"
