@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from b200.checker.shadow import TensorShadow
+from b200.checker.tensor_memory import TensorRules, halves_of
 from tests.b200.checker.test_checker import findings_of
 
 
@@ -125,3 +127,21 @@ def test_columns_that_are_allocated_again_are_new():
     """
     found = findings_of(body, threads=64)
     assert [str(finding) for finding in found if finding.severity != "note"] == []
+
+
+def test_what_is_freed_is_forgotten_and_nothing_else():
+    rules = TensorRules.__new__(TensorRules)
+    rules.shadow = shadow = TensorShadow()
+    for cells in (shadow.written, shadow.core, shadow.loaded):
+        cells.fill(7)
+    rules._forget(slice(32, 64))
+    for cells in (shadow.written, shadow.core, shadow.loaded):
+        assert not cells[..., 32:64].any()
+        assert (cells[..., :32] == 7).all() and (cells[..., 64:] == 7).all()
+
+
+@pytest.mark.parametrize("height", range(16, 129, 16))
+@pytest.mark.parametrize("row", range(0, 128, 16))
+def test_half_quarters_are_16_lanes(row, height):
+    lanes = range(row, min(row + height, 128))
+    assert set(range(8)[halves_of(row, len(lanes))]) == {lane // 16 for lane in lanes}
