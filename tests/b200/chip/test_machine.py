@@ -12,6 +12,7 @@ from b200.chip.gpu import Gpu
 from b200.chip.machine import Machine
 from b200.chip.sync.mbarrier import MBarrier
 from b200.errors import EmulatorError
+from b200.program.module import Kernel
 from tests.b200.chip.machine_support import STORE, output, report
 from tests.b200.ptx_support import kernel, run
 
@@ -371,3 +372,50 @@ def test_a_number_is_an_argument_of_up_to_16_bytes(nbytes):
     else:
         run(text, out, -2)
         assert out.tolist() == [0xFE, *[0xFF] * (nbytes - 1)]
+
+
+def test_what_is_told_of_a_module_and_an_instruction_that_are_not_there():
+    text = kernel("", [], name="one")
+    with pytest.raises(ValueError, match="kernel 'two' is not one of the module's: one"):
+        Gpu().launch(text, "two", (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, ())
+    error = report("setmaxnreg.sync.aligned.u32 64;")
+    assert error.kind == "unsupported" and "must be .inc or .dec" in str(error)
+    assert Kernel("k").param_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "move", ["mov.b64 {%r5, %r6}, %rd3", "mov.b64{%r5,%r6},%rd3", "mov.b64\t{%r5 ,%r6} , %rd3"]
+)
+def test_spaces_between_an_instruction_and_its_operands_may_be_left_out(move):
+    got = output(
+        f"{move}; cvt.u32.u64 %r7, %rd3; sub.u32 %r8, %r5, %r7; st.global.u32 [%rd3], %r8;"
+    )
+    assert got == [0] * 32
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "mov.u32 %r5, %tid.x;",
+        "mul.lo.u32 %r4, %r1, 64; mov.u32 %r5, %r4;",
+        "mov.u32 %r5, %laneid; shl.b32 %r5, %r5, 6;",
+        "mov.u32 %r5, %tid.x; setp.gt.u32 %p1, %r5, 40; @%p1 mov.u32 %r5, 999;",
+        "mov.u32 %r5, %tid.x; add.u32 %r5, %r5, 16;",
+    ],
+)
+def test_a_shift_of_any_register(made):
+    """`tid.x >> 5` is the warp, and the same in its lanes; of nothing else is it said."""
+    got = output(f"{made} shr.u32 %r6, %r5, 5; st.global.u32 [%rd3], %r6;", threads=64)
+    values = {
+        "mov.u32 %r5, %tid.x;": lambda t: t,
+        "mul": lambda t: 64 * t,
+        "laneid": lambda t: t % 32 * 64,
+        "999": lambda t: 999 if t > 40 else t,
+        "16": lambda t: t + 16,
+    }
+    value = next(
+        f
+        for text, f in values.items()
+        if text == made or text in made.removeprefix("mov.u32 %r5, %tid.x;")
+    )
+    assert got == [value(t) >> 5 for t in range(64)]

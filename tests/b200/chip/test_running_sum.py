@@ -184,3 +184,26 @@ def test_a_sum_across_the_columns_of_another_comes_after_it():
     np.testing.assert_array_equal(first.acc.read(cta)[:, :4], want[:, :4])
     minus = tensor_core.block_scaled_fp4(a, sfa, b, sfb, None, "ue4m3", negate=True)
     np.testing.assert_array_equal(second.acc.read(cta), minus)
+
+
+@pytest.mark.parametrize("apart", range(20, 50))
+def test_steps_that_are_far_apart_are_those_of_single_steps(apart):
+    """A step of 2^apart times the numbers of the others: before them, between them, after them."""
+    rng = np.random.default_rng(apart)
+    (cta,) = (warp.cta for warp in warps()[1])
+    for place in range(3):
+        mma, cells = an_mma("ue8m0", False), None
+        running = RunningSum((cta,), mma)
+        for step in range(3):
+            a, b = (rng.integers(0, 256, (rows, 32), dtype=np.uint8) for rows in (M, N))
+            more = apart if step == place else 0
+            codes = 127 + more // 2, 127 + more - more // 2
+            sfa, sfb = (np.full((r, 4), c, np.uint8) for r, c in zip((M, N), codes))
+            cells = tensor_core.block_scaled_fp4(a, sfa, b, sfb, cells, "ue8m0").copy()
+            if running in cta.sums:
+                running.add([a], [in_lanes(sfa)], [b], in_lanes(sfb))
+                running.work()
+            else:
+                have = mma.acc.read(cta)
+                mma.acc.write(cta, tensor_core.block_scaled_fp4(a, sfa, b, sfb, have, "ue8m0"))
+        np.testing.assert_array_equal(mma.acc.read(cta), cells)

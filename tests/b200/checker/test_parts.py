@@ -1,0 +1,112 @@
+"""Small parts of the checker, each by itself: which lanes, which bytes, which allocations."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from b200.checker import pairs
+from b200.checker.arrivals import Uses
+from b200.checker.following import Following, Traces
+from b200.checker.generic import own_lanes
+from b200.checker.one_address import differ
+from b200.checker.stores import UNIT, Stores
+from b200.chip.state import GlobalMemory
+
+WORD = 0xFFFFFFFF  # the bits that are stored
+
+
+@pytest.mark.parametrize("mask", [0b1, 0b100, 0b11, 0b1010, (1 << 32) - 1])
+def test_lanes_of_one_address_do_not_access_it_each_for_itself(mask):
+    one, each = np.array([64]), 64 + 4 * np.arange(mask.bit_count())
+    alone = mask.bit_count() == 1
+    assert own_lanes(mask, one) == (mask if alone else 0)
+    assert own_lanes(mask, each) == mask
+    assert own_lanes(0b11, np.array([64, 68])) == 0b11
+
+
+def test_lanes_that_store_different_values_at_one_address():
+    lanes, here = 0b111, np.array([64])
+    apart, two = np.array([64, 68, 72]), np.array([64, 68, 64])
+    alike, others = np.full(32, 5), np.arange(32)
+    assert not differ(lanes, here, 5, WORD) and not differ(lanes, here, alike, WORD)
+    assert differ(lanes, here, others, WORD) and differ(lanes, two, others, WORD)
+    assert not differ(lanes, apart, others, WORD) and not differ(0b100, here, others, WORD)
+    assert differ(lanes, here, (alike, others), WORD) and not differ(lanes, here, (7, alike), WORD)
+    assert not differ(lanes, here, np.arange(32) * 256, 0xFF)  # the byte that is stored is 0
+
+
+@pytest.mark.parametrize(
+    "lanes, most",
+    [
+        ([0], 1),
+        ([0, 1, 2], 3),
+        ([0, 0, 0], 1),
+        ([0, 1, 1, 2, 3], 3),
+        ([5, 3, 4], 2),
+        ([None, None], 1),
+        ([0, None, 1], 1),
+    ],
+)
+def test_lanes_of_one_execution_come_in_order(lanes, most):
+    uses, warp = Uses(None), object()
+    for phase, lane in enumerate(lanes):
+        uses.add(warp, lane, phase)
+    assert uses.lanes == {warp: most}
+    begun = [
+        n
+        for n, lane in enumerate(lanes)
+        if n == 0 or lane is None or lane <= (32 if lanes[n - 1] is None else lanes[n - 1])
+    ]
+    assert uses.phases == begun[-1]
+
+
+def test_who_wrote_each_part_of_what_is_asked_for():
+    stores = Stores()
+    stores._shadows = {1000: np.array([1, 2, 0, 4], np.uint32), 1008: np.array([5], np.uint32)}
+    assert UNIT == 2
+    assert stores.written(1000, 8).tolist() == [1, 2, 0, 4]
+    assert stores.written(996, 8).tolist() == [0, 0, 1, 2]
+    assert stores.written(1002, 10).tolist() == [2, 0, 4, 5, 0]
+    assert stores.written(2000, 4).tolist() == stores.written(0, 4).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2), (1,)])
+@pytest.mark.parametrize("write", [False, True])
+def test_all_allocations_that_lanes_touch_are_noted(order, write):
+    memory, buffer = GlobalMemory(), np.zeros(4096, np.uint8)
+    bases = [buffer.ctypes.data + at for at in (0, 1024, 2048)]
+    for base in bases:
+        memory.register(base, 1024, "t")
+    observer = SimpleNamespace(
+        wrote=False, unwritten=SimpleNamespace(writes_to=lambda region: None)
+    )
+    following = Following(observer, memory, Traces())
+    places = [bases[i] + at for i in order for at in (0, 512, 1020)]
+    assert following._touches(write, np.array(places), 4)
+    mine, others = following.written, following.read
+    assert (mine if write else others) == {bases[i] for i in order}
+    assert not (others if write else mine) and observer.wrote is write
+    for i in range(3):  # what is both read and written is told
+        assert following._touches(not write, np.array([bases[i]]), 4) is (i not in order)
+
+
+def test_the_odd_cta_of_a_pair_waits_for_the_same_allocation_of_the_even_one():
+    allocations = {}
+    state = SimpleNamespace(pairs=allocations)
+    observer = SimpleNamespace(state=lambda cta: state)
+    even, odd = SimpleNamespace(rank=0), SimpleNamespace(rank=1)
+    even.pair = odd.pair = (even, odd)
+    learned = []
+
+    def record(cta, step):
+        agent = SimpleNamespace(cta=cta, learn_order=lambda *what: learned.append(what))
+        return SimpleNamespace(agent=agent, component=cta.rank, step=step)
+
+    for step in (3, 6, 9):
+        pairs.allocated(observer, record(even, step), 32)
+    for step in (2, 4, 8):
+        pairs.allocated(observer, record(odd, step), 32)
+    assert learned == [(0, 3), (0, 6), (0, 9)]
