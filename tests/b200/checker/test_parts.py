@@ -6,14 +6,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
-from b200.checker import pairs
+from b200.checker import pairs, steps
 from b200.checker.arrivals import Uses
 from b200.checker.following import Following, Traces
 from b200.checker.generic import own_lanes
+from b200.checker.global_order import GlobalOrder
 from b200.checker.one_address import differ
 from b200.checker.stores import UNIT, Stores
+from b200.chip.copies.tensormap import TensorMap
 from b200.chip.state import GlobalMemory
+from tests.b200.checker.test_checker import findings_of
 
 WORD = 0xFFFFFFFF  # the bits that are stored
 
@@ -110,3 +114,92 @@ def test_the_odd_cta_of_a_pair_waits_for_the_same_allocation_of_the_even_one():
     for step in (2, 4, 8):
         pairs.allocated(observer, record(odd, step), 32)
     assert learned == [(0, 3), (0, 6), (0, 9)]
+
+
+@pytest.mark.parametrize("known, latest", [(0, 0), (1, 0), (2, 0), (3, 7), (4, 7)])
+def test_a_clock_that_is_older_than_a_warp_knows_nothing_of_it(known, latest):
+    """known: how many components the clock has; that of the other warp is number 2."""
+    clock = np.full((8, known), 7)
+    order = GlobalOrder.__new__(GlobalOrder)
+    order.observer = SimpleNamespace(state=lambda cta: "the cluster's")
+    agent = SimpleNamespace(clock=clock, cta=None)
+    assert order.latest(agent, SimpleNamespace(component=2, cta=None)) == latest
+
+
+@pytest.mark.parametrize("size", [16, 32, 512, 528])
+@pytest.mark.parametrize("offset", [0, 16, 480, 496, 512, 528])
+def test_copies_out_of_shared_memory_wherever_they_lie(offset, size):
+    """The one word that a copy reads behind a plain store is found at its first and its last byte,
+    and neighbours are left alone.
+    """
+
+    def found(stored: int, fence: str = "") -> list[str]:
+        body = f"""
+        mov.u32 %r1, dyn; add.u32 %r2, %r1, {offset}; ld.param.u64 %rd1, [data];
+        mov.u32 %r3, %tid.x; setp.ne.u32 %p1, %r3, 0; @%p1 bra END;
+        st.shared.u32 [%r2+{stored}], %r3; {fence}
+        cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], {size};
+        cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+        END:"""
+        said = findings_of(body, torch.zeros(256, dtype=torch.int32))
+        return [finding.kind for finding in said if finding.severity == "error"]
+
+    for at in (0, size - 4):
+        assert "proxy" in found(at)
+        assert "proxy" not in found(at, "fence.proxy.async.shared::cta;")
+    if offset:
+        assert "proxy" not in found(-4)
+    assert "proxy" not in found(size)
+
+
+REDUCE = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 16;"
+COPY = "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 16;"
+
+
+@pytest.mark.parametrize(
+    "one, other, clean",
+    [
+        (REDUCE, REDUCE, True),
+        (REDUCE, "red.relaxed.gpu.global.add.u32 [%rd1], 1;", True),
+        (
+            "red.relaxed.gpu.global.add.u32 [%rd1], 1;",
+            "atom.relaxed.gpu.global.add.u32 %r9, [%rd1], 1;",
+            True,
+        ),
+        (REDUCE, COPY, False),
+        (REDUCE, "st.global.u32 [%rd1], 1;", False),
+        ("red.relaxed.gpu.global.add.u32 [%rd1], 1;", "st.global.u32 [%rd1], 1;", False),
+        (COPY, COPY, False),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_reductions_of_two_ctas_meet_each_other_and_nothing_else(one, other, clean, turned):
+    first, second = (other, one) if turned else (one, other)
+    body = f"""
+    mov.u32 %r1, dyn; mov.u32 %r2, %tid.x; mov.u32 %r3, %ctaid.x; ld.param.u64 %rd1, [data];
+    setp.ne.u32 %p1, %r2, 0; @%p1 bra END;
+    st.shared.v4.u32 [%r1], {{%r2, %r2, %r2, %r2}}; fence.proxy.async;
+    setp.ne.u32 %p2, %r3, 0; @%p2 bra SECOND;
+    {first} bra DONE;
+    SECOND: {second}
+    DONE: cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+    END:"""
+    found = findings_of(body, torch.zeros(64, dtype=torch.int32), grid=(2, 1, 1))
+    assert [finding for finding in found if finding.kind == "global"] == [] or not clean
+    assert clean or found
+
+
+@pytest.mark.parametrize("address, stops", [(0x7F0000001000, True), (3 << 56 | 128, False)])
+def test_a_tensormap_in_global_memory_ends_following(address, stops):
+    """Somebody may edit it, and clusters that follow are not seen to. 3 << 56: a parameter's."""
+    box = TensorMap(1 << 20, 6, (64, 32), (128,), (32, 8), (1, 1))
+    stopped: list[int] = []
+    trail = SimpleNamespace(
+        stop=lambda: stopped.append(1),
+        following=SimpleNamespace(names={box.address: "x"}),
+        again=lambda *_: False,
+    )
+    access = SimpleNamespace(address=address, tensormap=box, boxes=[(0, 0)], whole=[True])
+    found = steps._box(trail, None, SimpleNamespace(access=access))
+    assert found == (box.form, "x", (None,), False)
+    assert bool(stopped) == stops

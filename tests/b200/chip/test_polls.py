@@ -128,3 +128,24 @@ def test_printf_returns_how_many_arguments_each_lane_has_printed(capsys):
 def test_what_keeps_a_warp_from_a_write_is_told(monkeypatch, waits_for, words):
     monkeypatch.setattr(hang, "_where", lambda machine, fragment: "k.py:3")
     assert hang._kept(None, SimpleNamespace(waits_for=waits_for)) == f"{words} at k.py:3"
+
+
+@pytest.mark.parametrize("rounds", [10, 300, 3000])
+@pytest.mark.parametrize("worker", [0, 5, 31])
+def test_a_lane_at_work_is_not_taken_for_those_of_its_warp_that_poll(worker, rounds):
+    """It reads no memory meanwhile, and writes what they wait for in the end."""
+    got = output(
+        f"""
+    mov.b32 %r10, dyn; mov.b32 %r11, 0; st.shared.u32 [%r10], %r11;
+    bar.warp.sync -1;
+    setp.eq.u32 %p1, %r1, {worker}; @%p1 bra WORK;
+    POLL: ld.volatile.shared.u32 %r5, [%r10];
+    setp.eq.u32 %p2, %r5, 0; @%p2 bra POLL;
+    bra END;
+    WORK: mov.u32 %r6, 0;
+    MORE: add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, {rounds}; @%p3 bra MORE;
+    mov.u32 %r5, %r6; st.volatile.shared.u32 [%r10], %r6;
+    END: st.global.u32 [%rd3], %r5;""",
+        smem=64,
+    )
+    assert got == [rounds] * 32
