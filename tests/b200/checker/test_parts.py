@@ -77,6 +77,30 @@ def test_who_wrote_each_part_of_what_is_asked_for():
     assert stores.written(2000, 4).tolist() == stores.written(0, 4).tolist() == [0, 0]
 
 
+def test_who_stored_what_and_how():
+    """Lanes, a copy of contiguous bytes, boxes that lie partly outside: the last one stays."""
+    memory, buffer = GlobalMemory(), np.zeros(2048, np.uint8)
+    base = buffer.ctypes.data
+    memory.register(base, 2048, "16 rows of 64 elements of two bytes")
+    region = memory.region(base, 2048)
+    first, second, third = (
+        SimpleNamespace(cta=SimpleNamespace(index=(i, 0, 0)), index=i) for i in range(3)
+    )
+    stores, want = Stores(), np.zeros((16, 64), int)
+    stores.span(region, first, base + 128, 256)
+    want[1:3] = 1
+    box = TensorMap(base, 1, (64, 16), (128,), (8, 4), (1, 1))
+    access = SimpleNamespace(
+        tensormap=box, region=region, boxes=[(4, 2), (60, 14), (64, 0), (-4, -2)]
+    )
+    stores.boxes(second, access)
+    want[2:6, 4:12] = want[14:, 60:] = want[:2, :4] = 2
+    stores.lanes(memory, third, base + 4 * np.arange(0, 512, 64), 4)
+    want[::2, :2] = 3
+    assert (stores.written(base, 2048).reshape(16, 64) == want).all() and stores.copied
+    assert [w and w.warp for w in stores.writers] == [None, 0, 1, 2]
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2), (1,)])
 @pytest.mark.parametrize("write", [False, True])
 def test_all_allocations_that_lanes_touch_are_noted(order, write):
