@@ -126,7 +126,7 @@ def mechanism(name: str, record: dict[str, Any]) -> tuple[str, str, str]:
     gains = {r["shape"]: r[name] for r in record["rows"] if r[name] is not None}
     least, most = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
     text = " .. ".join(f"{gains[shape]:+.1%} ({shape})" for shape in dict.fromkeys((least, most)))
-    return f"modelled without {name}, shapes: {len(gains)}", text, "[tuning.md](tuning.md)"
+    return f"modelled without {name}, shapes: {len(gains)}", text, "[tuning.md](lab/tuning.md)"
 
 
 def kernel(evidence: dict, losses: list[dict], mutations: dict, ablation: dict) -> str:
@@ -139,17 +139,17 @@ def kernel(evidence: dict, losses: list[dict], mutations: dict, ablation: dict) 
         (
             "forms of instructions, descriptors and launches that ran on a B200",
             f"{len(read.rows) - len(read.open)} of {len(read.rows)}",
-            "[evidence.md](evidence.md)",
+            "[evidence.md](lab/evidence.md)",
         ),
         (
             "mutations of the compiled kernel that the emulator catches",
             f"{caught} of {mutations['count']}",
-            "[mutations.md](mutations.md)",
+            "[mutations.md](lab/mutations.md)",
         ),
         (
             f"the choice loses to the best tried, {len(lost)} shapes, modelled",
             f"mean {statistics.mean(lost):.1%}, worst {max(lost):.1%}",
-            "[tuning.md](tuning.md)",
+            "[tuning.md](lab/tuning.md)",
         ),
         *(mechanism(name, ablation) for name in names),
     ]

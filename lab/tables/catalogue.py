@@ -1,7 +1,7 @@
 """Each generated table of README and docs: the command that writes its source, and its Markdown.
 
 Renderers take the parsed files of docs/results in the order of `Table.sources`. FOLDER in a command
-is a folder with the published measurements (their files are named in docs/timing.md).
+is a folder with the published measurements (their files are named in docs/lab/timing.md).
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ STEPS = (
     " docs/examples/steps/gemm_1.py docs/examples/steps/gemm_2.py docs/examples/gemm_fast.py gemm"
     ' --case "m: 128;n: 4096;k: 7168;l: 1" --json > docs/results/first-kernel.jsonl'
 )
-ENTERED = "(others.json: times of single runs, entered by hand; docs/timing.md says how)"
+ENTERED = "(others.json: times of single runs, entered by hand; docs/lab/timing.md says how)"
 LADDER = "python eval.py ladder TIMES.csv FOLDER --out docs/results/ladder.jsonl"
 CONTESTS = "; ".join(
     (
@@ -260,7 +260,7 @@ TABLES = {
         CALIBRATE, (*CALIBRATED, "public-kernels.json", "ladder.jsonl"), clock_errors
     ),
     "public-kernels": Table(
-        "(public-kernels.json: times of single runs, entered by hand; docs/timing.md says how)",
+        "(public-kernels.json: times of single runs, entered by hand; docs/lab/timing.md says how)",
         ("public-kernels.json",),
         public_kernels,
     ),
@@ -275,7 +275,7 @@ TABLES = {
         for what, options in (
             ("floors", ""),
             ("ablation", ""),
-            ("sweep", " --plot docs/sweep.png"),
+            ("sweep", " --plot docs/lab/sweep.png"),
         )
     },
     "losses": Table(LOSSES, ("losses.jsonl",), tuning.losses),

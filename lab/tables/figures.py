@@ -38,7 +38,7 @@ def pages(root: Path = ROOT) -> list[Path]:
 
 
 def history(page: Path) -> bool:
-    """Whether a page is of docs/log: written once, with the names and figures of its day."""
+    """Whether a page is of docs/lab/log: written once, with the names and figures of its day."""
     return page.parent.name == "log"
 
 

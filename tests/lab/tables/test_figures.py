@@ -37,11 +37,11 @@ def copy(tmp_path):
 
 
 def test_a_figure_changed_by_hand_is_found(copy):
-    page = copy / "docs" / "tuning.md"
+    page = copy / "docs" / "lab" / "tuning.md"
     head, row, rest = page.read_text().partition("| gemm 2 | ")
     page.write_text(f"{head}{row}1{rest}")
     found = figures.problems(copy)
-    assert found[0] == "docs/tuning.md: table benchmark is not what its source says"
+    assert found[0] == "docs/lab/tuning.md: table benchmark is not what its source says"
 
 
 def test_a_new_measurement_without_its_text_is_found(copy):
@@ -73,9 +73,9 @@ def test_figures_outside_of_tables(line, wrong):
 def test_a_missing_source_is_said_and_its_table_kept(copy):
     (copy / "docs" / "results" / "floors.json").unlink()
     assert figures.problems(copy) == [
-        "docs/tuning.md: table floors has no floors.json (--commands)"
+        "docs/lab/tuning.md: table floors has no floors.json (--commands)"
     ]
-    page = (copy / "docs" / "tuning.md").read_text()
+    page = (copy / "docs" / "lab" / "tuning.md").read_text()
     assert figures.rendered(page, copy / "docs" / "results") == page
 
 
