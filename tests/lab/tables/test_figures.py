@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from b200.clock import spread
 from harness.evaluator.cases import format_args
 from lab.tables import agreement, catalogue, figures, tuning
 from task import PROBLEMS
@@ -28,11 +27,14 @@ def test_every_table_and_result_is_used():
 
 @pytest.fixture
 def copy(tmp_path):
-    """README, docs, docs/results and what is made of them in a folder of their own."""
-    shutil.copy(ROOT / "README.md", tmp_path)
-    (tmp_path / "b200" / "clock").mkdir(parents=True)
-    shutil.copy(spread.FILE, tmp_path / "b200" / "clock")
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    """README, docs, docs/results, what is made of them, and the sources that they depend on, in a
+    folder of their own.
+    """
+    for file in ("README.md", "submission.py"):
+        shutil.copy(ROOT / file, tmp_path)
+    for folder in ("b200", "docs"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     return tmp_path
 
 
