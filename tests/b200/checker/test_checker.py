@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import b200
-from b200.checker.coverage import Loads, crosses
 from b200.checker.finding import LIMIT, Findings
+from b200.checker.memory.coverage import Loads, crosses
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from tests.b200.host.test_driver import encode

@@ -1,4 +1,4 @@
-"""Launches of two queues that nothing orders race as two warps do (b200/checker/other_queues.py)."""
+"""Launches of two queues that nothing orders race as two warps do (b200/checker/launches/other_queues.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import b200
-from b200.checker.other_queues import commute
+from b200.checker.launches.other_queues import commute
 from b200.chip.gpu import Gpu, pack
 from b200.host.queues import DEFAULT, HOST
 from b200.host.runtime import Runtime

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from b200.checker import pairs, steps
-from b200.checker.arrivals import Uses
+from b200.checker import steps
+from b200.checker.barriers.arrivals import Uses
 from b200.checker.following import Following, Traces
-from b200.checker.generic import own_lanes
-from b200.checker.global_order import GlobalOrder
-from b200.checker.one_address import differ
-from b200.checker.stores import UNIT, Stores
+from b200.checker.memory.generic import own_lanes
+from b200.checker.memory.global_order import GlobalOrder
+from b200.checker.memory.one_address import differ
+from b200.checker.memory.stores import UNIT, Stores
+from b200.checker.tensor import pairs
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.state import GlobalMemory
 from tests.b200.checker.test_checker import findings_of

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from b200.checker.core_operations import CoreOperations
-from b200.checker.products import Products
+from b200.checker.operations.core_operations import CoreOperations
+from b200.checker.products.products import Products
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.tensor.descriptors import decode_matrix
 from b200.chip.tensor.mma_operands import ScaleFactors

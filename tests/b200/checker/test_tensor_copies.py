@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from b200.checker.shadow import TensorShadow
-from b200.checker.tensor_memory import TensorRules, halves_of
+from b200.checker.memory.shadow import TensorShadow
+from b200.checker.tensor.tensor_memory import TensorRules, halves_of
 from tests.b200.checker.test_checker import findings_of
 
 

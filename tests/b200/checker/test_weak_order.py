@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.weak_order import Edge, edge_of, severity
+from b200.checker.memory.weak_order import Edge, edge_of, severity
 from b200.program.module import Instr
 
 ARRIVE = Instr("mbarrier.arrive.relaxed.cluster.shared::cta.b64", ())

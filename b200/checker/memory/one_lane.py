@@ -21,7 +21,7 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.spoken import Spoken, left_out
+from b200.checker.memory.spoken import Spoken, left_out
 from b200.checker.vector_clocks import HB, Agent
 from b200.chip.describe import mnemonic
 from b200.registry import active, lanes_text

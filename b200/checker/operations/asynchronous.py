@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from b200.checker import copy_operations, core_operations
-from b200.checker.copy_operations import CopyOperations
-from b200.checker.core_operations import CoreOperations
-from b200.checker.dependent_launch import DependentLaunch
-from b200.checker.signals import Signals
+from b200.checker.barriers.signals import Signals
+from b200.checker.launches.dependent_launch import DependentLaunch
+from b200.checker.operations import copy_operations, core_operations
+from b200.checker.operations.copy_operations import CopyOperations
+from b200.checker.operations.core_operations import CoreOperations
 from b200.checker.vector_clocks import Agent
 from b200.chip.fragment import Fragment
 from b200.chip.operations import (

@@ -16,7 +16,7 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.finding import NOTE
-from b200.checker.partly_written import Partly
+from b200.checker.tensor.partly_written import Partly
 from b200.chip.tensors import LiveTensors
 
 LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at

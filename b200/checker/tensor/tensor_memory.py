@@ -12,11 +12,11 @@ from collections import deque
 import numpy as np
 
 from b200.checker import naming as words
-from b200.checker import weak_order
 from b200.checker.accesses import Record, issued_before, known
 from b200.checker.finding import NOTE, PORTABILITY
-from b200.checker.partly_written import Partly
-from b200.checker.shadow import LOAD_READERS, TensorShadow, distinct
+from b200.checker.memory import weak_order
+from b200.checker.memory.shadow import LOAD_READERS, TensorShadow, distinct
+from b200.checker.tensor.partly_written import Partly
 from b200.checker.vector_clocks import HB, NEVER, TENSOR
 from b200.chip.describe import mnemonic
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.checker.generic import WINDOW, lane_addresses, shared_access
-from b200.checker.shadow import ALL_LANES
+from b200.checker.memory.generic import WINDOW, lane_addresses, shared_access
+from b200.checker.memory.shadow import ALL_LANES
 from b200.effects import EditsTensormap, FencesTensormap, PublishesTensormap
 from b200.program.module import Instr
 from b200.registry import Run

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from b200.checker import naming as words
-from b200.checker import one_lane
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.global_order import GlobalOrder, Signal
+from b200.checker.memory import one_lane
+from b200.checker.memory.global_order import GlobalOrder, Signal
+from b200.checker.memory.shadow import distinct
 from b200.checker.scopes import GPU, distance, scope_of
-from b200.checker.shadow import distinct
 from b200.checker.vector_clocks import FENCED, GLOBAL, Agent
 from b200.chip.describe import mnemonic
 from b200.effects import Copies, Loads

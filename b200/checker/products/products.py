@@ -10,8 +10,8 @@ from __future__ import annotations
 from b200.checker import naming as words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, NOTE, Finding
-from b200.checker.shadow import GRANULE, distinct
-from b200.checker.tensor_memory import ALL
+from b200.checker.memory.shadow import GRANULE, distinct
+from b200.checker.tensor.tensor_memory import ALL
 from b200.chip.copies.tensormap import SPANS
 from b200.chip.tensor.descriptors import SWIZZLES
 from b200.chip.tensor.mma_operands import SharedOperand

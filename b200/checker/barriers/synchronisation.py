@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.checker import named_barriers, weak_order
+from b200.checker.barriers import named_barriers
+from b200.checker.memory import weak_order
 from b200.checker.scopes import CLUSTER
 from b200.checker.steps import all_operands, followed
 from b200.chip.sync.barriers import barrier_of, gather

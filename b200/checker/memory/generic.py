@@ -10,12 +10,12 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from b200.checker import lifetime
 from b200.checker.accesses import Record
-from b200.checker.lane_words import lane_words
-from b200.checker.one_address import differ, one_address
+from b200.checker.launches import lifetime
+from b200.checker.memory.lane_words import lane_words
+from b200.checker.memory.one_address import differ, one_address
+from b200.checker.memory.shadow import ALL_LANES
 from b200.checker.scopes import CTA
-from b200.checker.shadow import ALL_LANES
 from b200.checker.steps import Look, Looking, Touch, followed, plain
 from b200.checker.vector_clocks import join
 from b200.chip.memory.matrix import matrix_space

@@ -21,8 +21,8 @@ import numpy as np
 
 from b200 import sparse
 from b200.checker import naming as words
-from b200.checker import other_queues
-from b200.checker.other_queues import Beside
+from b200.checker.launches import other_queues
+from b200.checker.launches.other_queues import Beside
 from b200.checker.vector_clocks import HB, Agent
 from b200.chip.copies.tma import TensorBoxes
 from b200.chip.state import Region

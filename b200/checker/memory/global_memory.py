@@ -18,7 +18,7 @@ import numpy as np
 from b200 import sparse
 from b200.checker import naming as words
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
-from b200.checker.global_conflicts import (
+from b200.checker.memory.global_conflicts import (
     ATOMIC,
     COPY,
     REDUCTION,
@@ -29,10 +29,10 @@ from b200.checker.global_conflicts import (
     Write,
     is_bulk,
 )
-from b200.checker.global_order import GlobalOrder
+from b200.checker.memory.global_order import GlobalOrder
+from b200.checker.memory.shadow import distinct
+from b200.checker.memory.tensormap_edits import TensorMaps
 from b200.checker.scopes import GPU, scope_of
-from b200.checker.shadow import distinct
-from b200.checker.tensormap_edits import TensorMaps
 from b200.checker.vector_clocks import Agent
 from b200.chip.copies.tma_box import Window
 from b200.chip.state import Region

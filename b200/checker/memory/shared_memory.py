@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from b200.checker import naming as words
-from b200.checker import one_lane, weak_order
 from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
+from b200.checker.memory import one_lane, weak_order
+from b200.checker.memory.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 from b200.checker.naming import place
-from b200.checker.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 from b200.checker.vector_clocks import AFTER, ASYNC
 
 STRONG = ("atomic", "strong")  # no conflict among themselves, as with red.async

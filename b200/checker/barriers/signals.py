@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.accesses import Barrier, Record
-from b200.checker.arrivals import Arrivals
-from b200.checker.mbarriers import Mbarriers
-from b200.checker.overtaken import Overtaken
+from b200.checker.barriers.arrivals import Arrivals
+from b200.checker.barriers.mbarriers import Mbarriers
+from b200.checker.barriers.overtaken import Overtaken
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, Stream, join
 from b200.chip.operations import Effect
 from b200.chip.state import CTA

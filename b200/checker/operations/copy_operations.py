@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker import lifetime
 from b200.checker.accesses import Record
-from b200.checker.global_memory import REDUCTION
-from b200.checker.lane_words import lane_words
-from b200.checker.shadow import ALL_LANES, GRANULE, SHUFFLED
-from b200.checker.signals import Signals
+from b200.checker.barriers.signals import Signals
+from b200.checker.launches import lifetime
+from b200.checker.memory.global_memory import REDUCTION
+from b200.checker.memory.lane_words import lane_words
+from b200.checker.memory.shadow import ALL_LANES, GRANULE, SHUFFLED
 from b200.checker.vector_clocks import NEVER, Agent
 from b200.chip.copies import tma_box
 from b200.chip.copies.tensormap import SPANS

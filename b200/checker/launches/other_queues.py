@@ -25,7 +25,7 @@ from b200.program.module import Instr
 from b200.program.names import readable
 
 if TYPE_CHECKING:
-    from b200.checker.dependent_launch import Footprint
+    from b200.checker.launches.dependent_launch import Footprint
 
 
 @dataclass

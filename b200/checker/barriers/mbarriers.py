@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker import lifetime, weak_order
 from b200.checker import naming as words
 from b200.checker.accesses import Barrier, Record
-from b200.checker.arrivals import Arrivals
+from b200.checker.barriers.arrivals import Arrivals
+from b200.checker.barriers.overtaken import Overtaken
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.overtaken import Overtaken
+from b200.checker.launches import lifetime
+from b200.checker.memory import weak_order
 from b200.checker.scopes import CTA, distance, scope_of
 from b200.checker.vector_clocks import HB, INIT, TENSOR, Agent
 from b200.chip.describe import call
