@@ -132,10 +132,13 @@ class Errors:
                 print(f"{text}  ({worst[2]})")
 
 
-def write(path: Path | None, *errors: Errors) -> None:
-    """The rows of a calibration as JSON, one a line, if `path` is given."""
+def write(path: Path | None, *errors: Errors, dsl: str = "") -> None:
+    """The rows of a calibration as JSON, one a line, if `path` is given. dsl: the version of the
+    CuTe DSL where that compiled the kernels.
+    """
     if path is None:
         return
     keys = ("group", "index", "label", "modelled", "measured", "unit")
     rows = [dict(zip(keys, (*row, e.unit))) for e in errors for row in e.rows]
-    records.write(path, {"made_by": digest.made_by(), "rows": rows})
+    made_by = digest.made_by() | ({"dsl": dsl} if dsl else {})
+    records.write(path, {"made_by": made_by, "rows": rows})

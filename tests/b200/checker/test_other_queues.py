@@ -12,7 +12,7 @@ from b200.checker.launches.other_queues import commute
 from b200.chip.gpu import Gpu, pack
 from b200.host.queues import DEFAULT, HOST
 from b200.host.runtime import Runtime
-from b200.program.module import Instr
+from b200.program.module import Instr, Reg
 from b200.program.parse import parse
 from tests.b200.checker.checks_page import unexplained
 from tests.planted_bugs.case import Source
@@ -166,5 +166,6 @@ def test_which_accesses_may_meet(one, other):
     """Atomics and reductions may meet each other, strong accesses each other and atomics."""
     both = {one, other}
     may = None not in both and (both <= {*ATOMIC, *REDUCED} or both <= {*ATOMIC, *STRONG})
-    made = [name and Instr(name, ()) for name in (one, other)]
+    operands = tuple(Reg(name, "b32") for name in "abc")
+    made = [name and Instr(name, operands) for name in (one, other)]
     assert commute(*made) is may

@@ -123,21 +123,20 @@ def test_all_allocations_that_lanes_touch_are_noted(order, write):
 
 
 def test_the_odd_cta_of_a_pair_waits_for_the_same_allocation_of_the_even_one():
-    allocations = {}
-    state = SimpleNamespace(pairs=allocations)
-    observer = SimpleNamespace(state=lambda cta: state)
+    state = SimpleNamespace(pairs={})
     even, odd = SimpleNamespace(rank=0), SimpleNamespace(rank=1)
     even.pair = odd.pair = (even, odd)
     learned = []
 
     def record(cta, step):
-        agent = SimpleNamespace(cta=cta, learn_order=lambda *what: learned.append(what))
+        learn = lambda *what: learned.append(what)  # noqa: E731
+        agent = SimpleNamespace(cta=cta, state=state, learn_order=learn)
         return SimpleNamespace(agent=agent, component=cta.rank, step=step)
 
     for step in (3, 6, 9):
-        pairs.allocated(observer, record(even, step), 32)
+        pairs.allocated(record(even, step), 32)
     for step in (2, 4, 8):
-        pairs.allocated(observer, record(odd, step), 32)
+        pairs.allocated(record(odd, step), 32)
     assert learned == [(0, 3), (0, 6), (0, 9)]
 
 
@@ -146,9 +145,8 @@ def test_a_clock_that_is_older_than_a_warp_knows_nothing_of_it(known, latest):
     """known: how many components the clock has; that of the other warp is number 2."""
     clock = np.full((8, known), 7)
     order = GlobalOrder.__new__(GlobalOrder)
-    order.observer = SimpleNamespace(state=lambda cta: "the cluster's")
-    agent = SimpleNamespace(clock=clock, cta=None)
-    assert order.latest(agent, SimpleNamespace(component=2, cta=None)) == latest
+    agent = SimpleNamespace(clock=clock, state="the cluster's")
+    assert order.latest(agent, SimpleNamespace(component=2, state="the cluster's")) == latest
 
 
 @pytest.mark.parametrize("size", [16, 32, 512, 528])

@@ -72,8 +72,7 @@ def test_an_instruction_without_a_line():
 def test_operands_are_named_by_the_load_that_brought_them():
     """Whichever record of the launch it is; 0 stands for none."""
     loads = [None, *(SimpleNamespace(source=name) for name in ("first", "", "third"))]
-    cluster = SimpleNamespace(checked=SimpleNamespace(records=loads))
-    agent = SimpleNamespace(cta=SimpleNamespace(cluster=cluster))
+    agent = SimpleNamespace(state=SimpleNamespace(records=loads))
 
     def told(*parts):
         return naming.operands(SimpleNamespace(parts=parts, agent=agent))
