@@ -1818,7 +1818,7 @@ def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]
 @dataclass(frozen=True)
 class CostModel:
     """Constants of `estimate`, in SM cycles and bytes a cycle of the whole chip, fitted to modelled
-    times (docs/tuning.md)."""
+    times (docs/lab/tuning.md)."""
 
     start: float = 3030  # from the launch to the first MMA
     meet: float = 250  # more than that, until the CTAs of a cluster have met

@@ -10,6 +10,7 @@ h200/          rigs on an H200 that feed the clock's constants, and its model
 host_path.py   what a call of the kernel costs on the host
 mutations/     mutations of the kernel's PTX: how many are caught
 packs/         the kernel's launches in files, for a Hopper GPU
+results/       the files of docs/results: what made them, made again
 tables/        the generated tables of README and docs, their picture and their prose
 tuning/        which configuration is fast
 kernel_cases.py  configurations of the kernel with problems that use them

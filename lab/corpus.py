@@ -1,10 +1,10 @@
 """python -m lab corpus FOLDER [--only TEXT] [--seconds N] [--python PATH]
 
-Public programs and what is to be said of each: docs/corpus.json names the file, its repository and
-commit, the command, the expected verdict, and the findings by severity, kind and line. There is no
-code of theirs here: FOLDER holds the repositories' work trees, each as OWNER+NAME (the slash of its
-name a plus). A program runs in a process of its own: a script as `python -m b200 run` runs it, a
-file of tests as `python -m b200 run -m pytest` does, a contest's submission by `eval.py test`.
+Public programs and what is to be said of each: docs/lab/corpus.json names the file, its repository
+and commit, the command, the expected verdict, and the findings by severity, kind and line. There is
+no code of theirs here: FOLDER holds the repositories' work trees, each as OWNER+NAME (the slash of
+its name a plus). A program runs in a process of its own: a script as `python -m b200 run` runs it,
+a file of tests as `python -m b200 run -m pytest` does, a contest's submission by `eval.py test`.
 
 Verdicts: `clean`; `portability` (outside what PTX promises, and no error); `errors` (each was read
 in the source); `refused` (names what is not modelled, by design); `fails` (the program ends with an
@@ -38,7 +38,7 @@ from typing import Any
 from b200.command_line import Parser
 
 ROOT = Path(__file__).resolve().parents[1]
-CORPUS = ROOT / "docs" / "corpus.json"
+CORPUS = ROOT / "docs" / "lab" / "corpus.json"
 GRACE = 5  # seconds between the signal and the end
 WAIT = 10  # of the clock for one of the CPU: other processes run, too
 TERMINATED = 143

@@ -58,6 +58,22 @@ def test_sentences_can_be_read_once(page):
     assert prose.problems(page.read_text()) == []
 
 
+def test_both_doors_lead_to_every_page():
+    """docs/README.md for whoever writes a kernel, docs/lab/README.md for the laboratory: a page of
+    a side is a link away from its door.
+    """
+    for door in (ROOT / "docs" / "README.md", ROOT / "docs" / "lab" / "README.md"):
+        links = {
+            (door.parent / link.partition("#")[0]).resolve()
+            for link in LINK.findall(door.read_text())
+        }
+        in_lab = door.parent.name == "lab"
+        pages = {p for p in PAGES[1:] if ("lab" in p.relative_to(ROOT).parts) == in_lab}
+        assert [name(page) for page in sorted(pages - links - {door})] == []
+    front = LINK.findall((ROOT / "README.md").read_text())
+    assert front.index("docs/README.md") < front.index("docs/lab/README.md")
+
+
 def test_what_counts_as_prose():
     text = """# A heading of five words
 
@@ -77,12 +93,21 @@ No. Code. At. All.
         "an item, e.g. This one",
     ]
     assert list(map(prose.words, prose.sentences(text))) == [3, 5, 5]
+    assert prose.cells(text) == ["a", "table. With text."]
 
 
 @pytest.mark.parametrize("words, count", [(40, 1), (41, 2), (19, 1), (18, 0)])
 def test_long_sentences_are_found(words, count):
     """A page of one sentence: its mean is its length."""
     assert len(prose.problems(" ".join(["word"] * words) + ".")) == count
+
+
+@pytest.mark.parametrize("words, count", [(40, 0), (41, 1)])
+def test_long_cells_are_found(words, count):
+    """A line break in a cell begins another part of it."""
+    cell = " ".join(["word"] * words)
+    table = f"| a | b |\n|---|---|\n| {cell} | {' '.join(['word'] * 30)}<br>{cell} |\n"
+    assert len(prose.problems(table)) == count
 
 
 def test_what_is_believed_fits_a_page():

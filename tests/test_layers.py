@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "b200.errors",
         "b200.hardware",
         "b200.pictures",
+        "b200.checkout",
         "b200.records",
         "b200.spaces",
         "b200.sparse",

@@ -1,22 +1,18 @@
 """The checker finds, while a kernel runs, what the kernel does wrong with memory and barriers.
 
-checked.py puts the checker into a machine, and instrument.py tells observer.py of every access and
-barrier. The other files:
+checked.py is the checker, a watcher of a machine. The way of one instruction stands at the door:
+instrument.py wraps it by its effect (b200/effects.py), steps.py says what makes its step,
+following.py lets a cluster run unchecked while its steps are known ones, and observer.py has the
+state of one launch: agents, records (accesses.py), clocks (vector_clocks.py, scopes.py), findings
+(finding.py), and their words (naming.py). The rules are rooms:
 
-* Parts of the observer: mbarriers.py has what is known of mbarriers; asynchronous.py finds the rule
-  of an operation (copy_operations.py, core_operations.py), and signals.py completes it on its
-  mbarriers.
-* Order: vector_clocks.py knows which warp is ordered after which event, scopes.py how far a scope
-  reaches, global_order.py what flags and counters in global memory hand over, and weak_order.py
-  what an order of execution without an order of memory is worth.
-* Rules of accesses: shared_memory.py, tensor_memory.py, pairs.py, global_memory.py,
-  tensormap_edits.py and lifetime.py.
-* Rules between launches: dependent_launch.py.
-* Rules of counts and protocols: arrivals.py, named_barriers.py, repeats.py, cancellations.py
-  and register_moves.py.
-* Rules for wrong results without a wrong access: products.py, descriptor_rank.py,
-  descriptor_version.py, coverage.py, idle_launch.py and quantise.py.
-* Text: naming.py names things in findings, and finding.py says how severe a finding is.
+* memory/: loads, stores and atomics, shared and global memory, what nobody has written, tensormaps.
+* barriers/: mbarriers and their counts, barriers of a CTA and of a cluster, fences, signals of
+  asynchronous operations.
+* operations/: asynchronous operations, by their class (chip/operations.py).
+* tensor/: tensor memory, its allocations, loads and stores.
+* launches/: what lies between launches and queues, and at the end of a cluster or launch.
+* products/: wrong results without a wrong access: products, conversions, descriptors.
 
 Cost: `python -m tests.b200.checker.cost` prints CPU seconds of small launches without and with the
 checker (2-core machine, other work beside it): gemm 0.024 -> 0.058, K split 0.038 -> 0.076, dual

@@ -13,13 +13,14 @@ from dataclasses import replace
 from functools import partial
 
 from b200.checker import naming as words
-from b200.checker import nans, partly_written
-from b200.checker.dependent_launch import DependentLaunch, InFlight
 from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
+from b200.checker.launches.dependent_launch import DependentLaunch, InFlight
+from b200.checker.launches.other_queues import Beside
 from b200.checker.observer import Observer
-from b200.checker.other_queues import Beside
+from b200.checker.products import nans
+from b200.checker.tensor import partly_written
 from b200.chip.describe import mnemonic
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.launch import Launch

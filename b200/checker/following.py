@@ -53,7 +53,7 @@ from b200.program.module import Instr
 if TYPE_CHECKING:
     from b200.checker.finding import Finding
     from b200.checker.observer import Observer
-    from b200.checker.partly_written import Partly
+    from b200.checker.tensor.partly_written import Partly
     from b200.chip.state import Cluster, GlobalMemory
 
 MOST_STEPS = 1 << 20  # steps remembered of a launch
@@ -273,7 +273,7 @@ class Trail:
 
     def again(self, w, place) -> bool:
         """Whether a warp names the same place in global memory as when it last executed the same
-        instruction: lanes of one execution do (checker/repeats.py).
+        instruction: lanes of one execution do (checker/operations/repeats.py).
         """
         ins = self.following.observer.ins
         assert ins is not None

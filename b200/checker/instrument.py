@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from b200.checker import fences, generic, tensor_accesses, tensormap_accesses
-from b200.checker import synchronisation as sync
-from b200.checker.overflows import watched
-from b200.checker.registers import first_reads
+from b200.checker.barriers import fences
+from b200.checker.barriers import synchronisation as sync
+from b200.checker.memory import generic, tensormap_accesses
+from b200.checker.products.overflows import watched
 from b200.checker.steps import every_operand, look_of, plain
+from b200.checker.tensor import tensor_accesses
+from b200.checker.tensor.registers import first_reads
 from b200.checker.without_rule import without_rule
 from b200.effects import (
     AllocatesTensor,

@@ -13,31 +13,32 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from b200.checker import idle_launch, lifetime, overlapping, quantise
 from b200.checker import naming as words
 from b200.checker.accesses import ClusterState, Record
-from b200.checker.arrivals import Arrivals
-from b200.checker.asynchronous import Operations
-from b200.checker.cancellations import Cancellations
-from b200.checker.coverage import Coverage
-from b200.checker.dependent_launch import DependentLaunch
-from b200.checker.descriptor_rank import DescriptorRanks
-from b200.checker.descriptor_version import DescriptorVersions
+from b200.checker.barriers.arrivals import Arrivals
+from b200.checker.barriers.cancellations import Cancellations
+from b200.checker.barriers.mbarriers import Mbarriers
+from b200.checker.barriers.overtaken import Overtaken
+from b200.checker.barriers.signals import Signals
 from b200.checker.finding import ERROR, NOTE, Finding, Findings
 from b200.checker.following import Departed, Following, Remark, Traces, Trail
 from b200.checker.given import Given
-from b200.checker.global_memory import GlobalRules
-from b200.checker.mbarriers import Mbarriers
-from b200.checker.overflows import Overflows
-from b200.checker.overtaken import Overtaken
-from b200.checker.products import Products
-from b200.checker.repeats import Repeats
-from b200.checker.shadow import SharedShadow
-from b200.checker.shared_memory import SharedRules
-from b200.checker.signals import Signals
-from b200.checker.stores import Stores
-from b200.checker.tensor_memory import TensorRules
-from b200.checker.unwritten import Unwritten
+from b200.checker.launches import idle_launch, lifetime
+from b200.checker.launches.dependent_launch import DependentLaunch
+from b200.checker.memory.coverage import Coverage
+from b200.checker.memory.global_memory import GlobalRules
+from b200.checker.memory.shadow import SharedShadow
+from b200.checker.memory.shared_memory import SharedRules
+from b200.checker.memory.stores import Stores
+from b200.checker.memory.unwritten import Unwritten
+from b200.checker.operations.asynchronous import Operations
+from b200.checker.operations.repeats import Repeats
+from b200.checker.products import overlapping, quantise
+from b200.checker.products.descriptor_rank import DescriptorRanks
+from b200.checker.products.descriptor_version import DescriptorVersions
+from b200.checker.products.overflows import Overflows
+from b200.checker.products.products import Products
+from b200.checker.tensor.tensor_memory import TensorRules
 from b200.checker.vector_clocks import Agent
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.state import CTA, Cluster

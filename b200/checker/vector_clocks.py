@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from b200.checker.memory.spoken import Spoken
 from b200.checker.scopes import DISTANCES
-from b200.checker.spoken import Spoken
 from b200.registry import FULL
 
 if TYPE_CHECKING:

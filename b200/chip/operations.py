@@ -2,9 +2,9 @@
 
 The classes are the contract between the instruction set and the observers of a run, the checker and
 the clock. An instruction decodes and checks its operands and describes its effect by one of these
-classes. The checker and the clock each have a rule for every class (checker/asynchronous.py,
-clock/units.py), found by the class itself, and refuse a class without a rule. So a new operation
-needs a class here and a rule in each of the two.
+classes. The checker and the clock each have a rule for every class
+(checker/operations/asynchronous.py, clock/units.py), found by the class itself, and refuse a class
+without a rule. So a new operation needs a class here and a rule in each of the two.
 
 Counts are in bytes. A shared address is a 32-bit shared::cluster address, a global address has 64
 bits; an offset counts from the start of a CTA's shared memory (b200/chip/state.py). `members` is

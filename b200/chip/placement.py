@@ -1,7 +1,7 @@
 """Which SM a CTA runs on.
 
 CTAs of a launch without clusters fill one GPC after the other. Clusters take the GPCs by turns, TPC
-after TPC (%smid of every CTA, measured on an H200, docs/hopper.md; published for a B300,
+after TPC (%smid of every CTA, measured on an H200, docs/lab/hopper.md; published for a B300,
 QuickRunCUDA's I6_BLOCK_SCHEDULE_TOPOLOGY and I8_CLUSTER_TOPOLOGY). So neighbouring CTAs without
 clusters share a GPC, and with it the answers of the L2 (coalescer.py). Clusters are dealt
 round-robin: cluster i shares its GPC with cluster i + G, where G GPCs have a free TPC. A launch

@@ -227,7 +227,8 @@ def _read(names, step: Step, op: Op, f: Fragment) -> Read | None:
     address = base + at.offset
     if space == "generic":
         shared = address & ~WINDOW_MASK == SHARED_WINDOW
-        space, address = ("shared" if shared else "global"), address & WINDOW_MASK
+        space = "shared::cluster" if shared else "global"  # with the CTA's rank
+        address &= WINDOW_MASK
     target = ins.operands[0]
     values = [
         _value(names, step, r) for r in (target.items if isinstance(target, Vec) else (target,))

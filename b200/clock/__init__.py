@@ -1,4 +1,4 @@
-"""A clock for the emulator: a discrete-event model of the B200's units (see docs/timing.md).
+"""A clock for the emulator: a discrete-event model of the B200's units (see docs/lab/timing.md).
 
 `constants` and `rates` are the numbers. `timed` is the order of simulated time. `units` says when
 an asynchronous operation takes effect, on the servers of `sm` and `memory_system`. `costs` says

@@ -1,31 +1,119 @@
-"""A digest of all that a modelled time depends on besides the program: results that agree in it are
-of the same clock.
+"""Digests of the sources that a modelled time depends on: results that agree in them are of the
+same clock.
+
+A digest is of what sources mean. Comments, docstrings and layout do not count in Python; TOML and
+JSON count by their values, but for the words on the source of a constant.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
-from collections.abc import Mapping
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]
-NOT_CLOCK = ("checker", "hopper")  # parts of the package that no modelled time depends on
+CONSTANTS_H200, RANGES = "clock/constants_h200.toml", "clock/published_errors.json"
+PARTS = {  # name -> folders and files of the package
+    "clock": ("clock",),
+    "program": ("program", "registry.py"),
+    "chip": ("chip", "effects.py", "formats.py", "hardware.py", "occupancy.py", "spaces.py"),
+    "ranges": (RANGES,),
+    "checker": ("checker",),
+    "hopper": ("hopper", CONSTANTS_H200),
+}
+MODELLED = ("clock", "program", "chip")  # what every modelled time of a B200 depends on
+APART = (CONSTANTS_H200, RANGES, "clock/digest.py")  # in a folder of a part, and not of that part
+SUFFIXES = (".py", ".toml", ".json")
+LENGTH = 16  # hexadecimal digits
+WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @cache
-def clock_digest(root: Path = PACKAGE) -> str:
-    """A digest of the package's sources and of the clock's constants, 16 hexadecimal digits."""
-    found = hashlib.sha256()
-    for path in sorted(root.rglob("*")):
-        if path.suffix in (".py", ".toml") and path.relative_to(root).parts[0] not in NOT_CLOCK:
-            found.update(path.read_bytes())
-    return found.hexdigest()[:16]
+def part(name: str, root: Path = PACKAGE) -> str:
+    """The digest of a part of the package (PARTS)."""
+    found = {path.relative_to(root).as_posix(): path.read_text() for path in _files(name, root)}
+    return of_texts(found)
 
 
-def digest_with(constants: Mapping[str, float]) -> str:
-    """clock_digest of a clock that has other values for some constants: the same without any."""
-    if not constants:
-        return clock_digest()
-    text = f"{clock_digest()} {sorted(constants.items())}"
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _files(name: str, root: Path) -> Iterator[Path]:
+    for place in PARTS[name]:
+        found = [root / place] if Path(place).suffix else sorted((root / place).rglob("*"))
+        for path in found:
+            apart = path.relative_to(root).as_posix() in APART and place not in APART
+            if path.suffix in SUFFIXES and path.is_file() and not apart:
+                yield path
+
+
+def made_by(
+    constants: Mapping[str, float] | None = None, parts: Iterable[str] = MODELLED
+) -> dict[str, str]:
+    """Digests of the parts of the package that a result depends on: of all, for a modelled time.
+    constants: those with another value than the clock's.
+    """
+    found = {name: part(name) for name in parts}
+    if constants:
+        found["clock"] = _digest(f"{found['clock']} {sorted(constants.items())}")
+    return found
+
+
+@cache
+def of_file(path: Path) -> str:
+    """The digest of one source."""
+    return of_texts({path.suffix: path.read_text()})
+
+
+def of_texts(texts: Mapping[str, str]) -> str:
+    """The digest of sources by their names."""
+    return _digest("\n".join(f"{name} {meaning(name, texts[name])}" for name in sorted(texts)))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+
+
+def meaning(name: str, text: str) -> str:
+    """What of a source counts. name: a file name, or its ending alone."""
+    if name.endswith(".py"):
+        return "".join(_tree(ast.parse(text)))
+    if name.endswith(".toml"):
+        return json.dumps(_without_sources(_toml(text)), sort_keys=True)
+    return json.dumps(json.loads(text), sort_keys=True)
+
+
+def _toml(text: str) -> dict:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib  # pyright: ignore[reportMissingImports]  # installed on 3.10 only
+    return tomllib.loads(text)
+
+
+def _without_sources(value: Any) -> Any:
+    """A table without what is said of where its values are from."""
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_sources(each) for name, each in value.items() if name != "source"}
+
+
+def _tree(node: ast.AST) -> Iterable[str]:
+    """A syntax tree as text, the same for each Python: fields that are empty are left out."""
+    yield f"({type(node).__name__}"
+    for name, value in ast.iter_fields(node):
+        if name == "body" and isinstance(node, WITH_DOCSTRING) and ast.get_docstring(node, False):
+            value = value[1:]
+        if value is None or value == [] or name == "kind":
+            continue
+        yield f" {name}="
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(node, ast.JoinedStr) and getattr(each, "value", None) == "":
+                continue  # Python 3.12 ends some f-strings in an empty text
+            if isinstance(each, ast.AST):
+                yield from _tree(each)
+            else:
+                yield repr(each)
+    yield ")"

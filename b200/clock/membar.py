@@ -3,7 +3,7 @@
 They are compiled to MEMBAR.ALL.GPU (SASS of sm_100a, nvcc 13.0). A fence takes `fence_gpu` clk if
 the SM has accessed no global memory since its last fence. If any warp of the SM has, the fence
 takes `fence_asked` clk, and `fence_line` more for each 128-byte line. A fence ends no earlier than
-the accesses that the SM has made so far are answered (docs/hopper.md).
+the accesses that the SM has made so far are answered (docs/lab/hopper.md).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ them as it can override the constants.
 
 Sources: QRC = ademeure/QuickRunCUDA (B300), pipes: ULTRA_DENSE_B300_PIPE_CATALOG.md, sections 3, 4
 and 6; AS = AndreSlavescu/flashinfer-competition (B200); SA = SemiAnalysisAI/microbench-blackwell
-(B200). H200: lab/h200/issue_cost.py, docs/hopper.md. SASS: nvcc 13.0 for sm_100a.
+(B200). H200: lab/h200/issue_cost.py, docs/lab/hopper.md. SASS: nvcc 13.0 for sm_100a.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from b200.hopper.byte_tensormaps import four_bit_maps
 from b200.hopper.pack import Pack, load
 from b200.hopper.rewrite import without_releases, without_tensor_core
 from b200.hopper.run import HopperKernel, Image, Shape
-from b200.hopper.this_gpu import describe
+from b200.hopper.this_gpu import describe, made_by
 from b200.hopper.timing import between_events, graph_us
 from b200.hopper.toolchain import DEVICE, with_nvrtc
 
@@ -140,6 +140,7 @@ def main(argv: list[str]) -> int:
         )
     if arguments.out:
         written = {
+            "made_by": made_by(machine),
             "machine": machine,
             "copy_gb_s": copy,
             "specified_gb_s": SPECIFIED_GB_S,

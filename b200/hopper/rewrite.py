@@ -253,7 +253,7 @@ def _three_operands(module: _Module, s: Statement, block: Block) -> None:
 
 def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
     """A tensor TMA operation: coordinate 0 scaled as the tensormap is marked. A mark is a load from
-    the parameters that every CTA waits for, 250 clk the first time (docs/hopper.md)."""
+    the parameters that every CTA waits for, 250 clk the first time (docs/lab/hopper.md)."""
     if any(m in s.opcode for m in ("gather4", "scatter4", "im2col")):
         raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
     place = next(i for i, o in enumerate(s.operands) if re.match(r"\[[^\]]*,\s*\{", o))

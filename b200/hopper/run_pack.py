@@ -19,7 +19,7 @@ from b200.command_line import Parser
 from b200.hopper.errors import HopperError
 from b200.hopper.pack import Pack, digest, load, storages
 from b200.hopper.run import HopperKernel, Shape, require_gpu
-from b200.hopper.this_gpu import describe
+from b200.hopper.this_gpu import describe, made_by
 
 LARGEST_KEPT = 1 << 20
 
@@ -167,7 +167,9 @@ def main(argv: list[str], cases: Cases | None = None) -> int:
         results.append(result)
         print(_line(result), flush=True)
         if arguments.out:
-            written = {"machine": describe(), "results": [asdict(r) for r in results]}
+            machine = describe()
+            written = {"made_by": made_by(machine), "machine": machine}
+            written |= {"results": [asdict(r) for r in results]}
             records.write(arguments.out, written)
     return 0 if all(r.status == "pass" for r in results) else 1
 

@@ -32,7 +32,7 @@ from b200.hopper.pack import Pack, load
 from b200.hopper.rewrite import Retargeted, loads_and_epilogue
 from b200.hopper.run import HopperKernel, Shape, carried_over, facts_of, places_of, require_gpu
 from b200.hopper.run_pack import buffers_of
-from b200.hopper.this_gpu import describe
+from b200.hopper.this_gpu import describe, made_by
 from b200.hopper.timing import between_events, captured
 from b200.occupancy import ctas_per_sm
 
@@ -221,7 +221,7 @@ def main(argv: Sequence[str]) -> int:
         print("\n".join([what, *(one.line(width) for one in results)]), flush=True)
         found.append({"what": what, "contestants": [asdict(one) for one in results]})
         if options.out:
-            written = {"machine": machine, "contests": found}
+            written = {"made_by": made_by(machine), "machine": machine, "contests": found}
             records.write(options.out, written)
     if len(found) > 1:
         print("\n".join(_means(found)))

@@ -7,6 +7,8 @@ import importlib.metadata
 import platform
 from typing import Any
 
+from b200 import checkout
+
 
 def describe() -> dict[str, Any]:
     """The GPU of this machine and the software that drives it."""
@@ -28,6 +30,13 @@ def describe() -> dict[str, Any]:
         "cuda_bindings": importlib.metadata.version("cuda-bindings"),
         "python": platform.python_version(),
     }
+
+
+def made_by(machine: dict[str, Any]) -> dict[str, str]:
+    """What made a result that is measured here: the GPU, and the commit of this checkout, with
+    "+" where it was changed; "" outside of one. machine: as `describe` has it.
+    """
+    return {"device": machine["device"], "commit": checkout.commit(checkout.PACKAGE)}
 
 
 def _driver_release() -> str:

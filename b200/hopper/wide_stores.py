@@ -1,10 +1,10 @@
 """256-bit stores to global memory, for runs that time stores.
 
 Hopper needs two stores of 128 bits. If each store writes half of every sector, an H200 takes 2.9
-times as long as for whole sectors (docs/hopper.md); a B200 loses nothing. So lanes exchange halves:
-the first store writes the sectors of lanes 0 to 15, the second those of lanes 16 to 31, with two
-lanes for a sector. Sectors that follow one another stay together. If not all lanes of the warp take
-part, each store writes half of every sector.
+times as long as for whole sectors (docs/lab/hopper.md); a B200 loses nothing. So lanes exchange
+halves: the first store writes the sectors of lanes 0 to 15, the second those of lanes 16 to 31,
+with two lanes for a sector. Sectors that follow one another stay together. If not all lanes of the
+warp take part, each store writes half of every sector.
 """
 
 from __future__ import annotations

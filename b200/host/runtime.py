@@ -12,7 +12,7 @@ from math import prod
 
 from b200.checker.checked import Checker
 from b200.checker.finding import Finding
-from b200.checker.other_queues import Beside
+from b200.checker.launches.other_queues import Beside
 from b200.chip.gpu import ONE_LAUNCH, Gpu
 from b200.errors import EmulatorError
 from b200.host.captures import Capture, Work

@@ -1,7 +1,8 @@
 """What the host puts into queues beside launches, and what it touches itself.
 
 Copies, fills and torch's own functions are work of a queue as launches are. Here they run when they
-are called, so what is kept of each is what it has read and written (checker/other_queues.py).
+are called, so what is kept of each is what it has read and written
+(checker/launches/other_queues.py).
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from b200.checker.dependent_launch import Footprint, units
-from b200.checker.other_queues import Access, Act, against
+from b200.checker.launches.dependent_launch import Footprint, units
+from b200.checker.launches.other_queues import Access, Act, against
 from b200.errors import Fault
 from b200.host.callers import caller
 from b200.host.queues import HOST

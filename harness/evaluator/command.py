@@ -5,6 +5,7 @@ docstring lists.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import signal
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from b200 import pictures
 from b200.command_line import UNWRITTEN
-from harness.evaluator import devices, protocol, running, trials
+from harness.evaluator import devices, made_by, protocol, running, trials
 from harness.evaluator.arguments import UsageError, parse
 from harness.evaluator.case import configs
 from harness.evaluator.cases import Case, CaseError
@@ -74,8 +75,12 @@ def _main(
     jobs = jobs_of(arguments, chosen, device, threads)
     if arguments.mode == "tune":
         return protocol.exit_code(trials.tune(arguments, jobs, chosen, device, workers))
-    kind = JsonReport if arguments.json else TextReport
-    reports.append(kind(device, arguments.mode, show_output=arguments.output))
+    if arguments.json:
+        submission, constants = Path(arguments.submission), dict(jobs[0].constants) if jobs else {}
+        by = functools.partial(made_by.modelled, submission, constants)
+        reports.append(JsonReport(device, arguments.mode, arguments.output, by))
+    else:
+        reports.append(TextReport(device, arguments.mode, show_output=arguments.output))
     status = protocol.exit_code(running.run(jobs, chosen, device.method, workers, reports))
     if arguments.mode != "leaderboard" or pipe:  # behind a pipe is a runner that has taken it
         return status

@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich import box
@@ -41,8 +41,10 @@ def benchmark_of(case: Case) -> Benchmark | None:
     return None
 
 
-def record(case: Case, outcome: Outcome, device: Device, mode: str) -> dict[str, Any]:
-    """The JSON object of a case."""
+def record(
+    case: Case, outcome: Outcome, device: Device, mode: str, made_by: Callable[[], dict[str, str]]
+) -> dict[str, Any]:
+    """The JSON object of a case. made_by: what a modelled time is made by."""
     fields: dict[str, Any] = {
         "problem": case.problem.name,
         "case": case.text,
@@ -74,12 +76,13 @@ def record(case: Case, outcome: Outcome, device: Device, mode: str) -> dict[str,
     if outcome.modelled:
         known = benchmark_of(case)
         names = ("time_us", "low_us", "high_us", "floor_us", "bound_by")
-        names += ("kernel_us", "cupti_us", "calls", "parts", "clock")
+        names += ("kernel_us", "cupti_us", "calls", "parts")
         names += ("kernel_kind", "policies", "range_from", "phases", "dram_bytes", "l2_bytes")
         fields |= {"kind": "modelled", **{name: outcome.modelled[name] for name in names}}
         fields |= {
             "sol_us": known.sol_us if known else None,
             "best_known_us": known.best_us if known else None,
+            "made_by": made_by(),
         }
     return fields
 
@@ -89,15 +92,22 @@ class JsonReport:
 
     stop = False
 
-    def __init__(self, device: Device, mode: str, show_output: bool = False):
+    def __init__(
+        self,
+        device: Device,
+        mode: str,
+        show_output: bool = False,
+        made_by: Callable[[], dict[str, str]] = dict,
+    ):
         self._device, self._mode = device, mode
-        self._show_output = show_output
+        self._show_output, self._made_by = show_output, made_by
 
     def begin(self, cases: Sequence[Case]) -> None:
         pass
 
     def add(self, case: Case, outcome: Outcome) -> None:
-        print(json.dumps(record(case, outcome, self._device, self._mode)), flush=True)
+        found = record(case, outcome, self._device, self._mode, self._made_by)
+        print(json.dumps(found), flush=True)
         if self._show_output:
             print_output(outcome.output.splitlines())
 

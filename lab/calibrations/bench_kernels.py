@@ -20,7 +20,7 @@ from b200 import records
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from b200.chip.launch import Launch
-from b200.clock import Options, timed_machine
+from b200.clock import Options, digest, timed_machine
 from b200.clock.overrides import read_overrides
 from b200.command_line import Parser, folder, writable
 
@@ -138,4 +138,4 @@ def write(path: Path | None, *errors: Errors) -> None:
         return
     keys = ("group", "index", "label", "modelled", "measured", "unit")
     rows = [dict(zip(keys, (*row, e.unit))) for e in errors for row in e.rows]
-    records.write(path, {"rows": rows})
+    records.write(path, {"made_by": digest.made_by(), "rows": rows})

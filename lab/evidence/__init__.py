@@ -5,5 +5,5 @@ watch.py runs the first and last clusters of a launch in the emulator and collec
 says which launches: what is picked for the official cases under several cluster tables, and the
 covering set of configurations. rows.py reads docs/results/evidence.json, whose rows name forms and
 their witnesses, and finds forms without a row; lab/tables/evidence.py makes the tables
-of docs/evidence.md from it.
+of docs/lab/evidence.md from it.
 """

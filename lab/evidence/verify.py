@@ -8,7 +8,7 @@ left out; and a reduction over a warp of what is alike in its lanes, the rank in
 move. Line information goes, so that places are lines of the PTX.
 
 Exit status 1: synchronisation is not proved, or two accesses without an order are not of the kind
-that docs/evidence.md explains; 2: it is not installed.
+that docs/lab/evidence.md explains; 2: it is not installed.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _opcode(access: Mapping[str, Any], lines: Sequence[str]) -> str:
 
 
 def explained(race: Mapping[str, Any], one: str, other: str) -> bool:
-    """Whether two accesses are of the kind that docs/evidence.md explains: the copies of scale
+    """Whether two accesses are of the kind that docs/lab/evidence.md explains: the copies of scale
     factors of one thread, and the MMAs of it that read them from two columns into an atom on.
     """
     kinds = {re.match(r"[a-z0-9]+(\.[a-z]+)?", opcode)[0] for opcode in (one, other)}  # type: ignore[index]

@@ -23,6 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from b200 import records
+from b200.clock import digest
 from b200.command_line import Parser, writable
 from harness.qualify.h200_clock import Modelled, model
 
@@ -81,8 +82,9 @@ def main(argv: Sequence[str]) -> int:
         results = list(pool.map(modelled, options.packs))
     print(f"modelled on an H200\n{table(results, measured)}")
     if options.out:
-        written = {"constants": constants, "modelled": [asdict(r) for r in results]}
-        records.write(options.out, written)
+        by = digest.made_by(constants, (*digest.MODELLED, "hopper"))
+        written = {"made_by": by, "constants": constants}
+        records.write(options.out, written | {"modelled": [asdict(r) for r in results]})
     return 0
 
 

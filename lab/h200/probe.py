@@ -13,7 +13,7 @@ from b200 import records
 from b200.command_line import Parser
 from b200.hopper.errors import HopperError
 from b200.hopper.run import Image, Shape, places_of, require_gpu
-from b200.hopper.this_gpu import describe
+from b200.hopper.this_gpu import describe, made_by
 
 LAUNCHES = 2  # the first one loads the code
 SMEM = 200 << 10
@@ -52,6 +52,7 @@ def command(
         return 1
     print(f"measured on {name}, cycles\n{table(results)}")
     if args.out:
-        found = {"machine": describe(), "results": [asdict(r) for r in results]}
-        records.write(args.out, found)
+        machine = describe()
+        found = {"made_by": made_by(machine), "machine": machine}
+        records.write(args.out, found | {"results": [asdict(r) for r in results]})
     return 0

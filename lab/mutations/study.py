@@ -29,7 +29,9 @@ from pathlib import Path
 import torch
 
 import b200
+import submission
 from b200 import records
+from b200.clock import digest
 from b200.command_line import Parser
 from lab.mutations import kinds
 from lab.mutations.trials import Result, places, trial, verdict
@@ -99,6 +101,12 @@ def summary(results: list[Result], seed: int) -> str:
     )
 
 
+def made_by() -> dict[str, str]:
+    """What the verdicts on mutations depend on."""
+    parts = digest.made_by(parts=("program", "chip", "checker"))
+    return parts | {"submission": digest.of_file(Path(submission.__file__))}
+
+
 def record(results: list[Result], seed: int) -> dict:
     """The run as lab/tables/catalogue.py renders it: counts by kind, the survivors one by one."""
     drawn, caught, right = Counter(), Counter(), Counter()
@@ -108,6 +116,7 @@ def record(results: list[Result], seed: int) -> dict:
         caught[kind] += r.caught
         right[kind] += r.named
     return {
+        "made_by": made_by(),
         "count": len(results),
         "seed": seed,
         "how": dict(Counter(r.how for r in results if r.caught).most_common()),

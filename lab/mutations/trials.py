@@ -19,7 +19,7 @@ from unittest import mock
 import b200
 import reference
 from b200.checker import observer
-from b200.checker.mbarriers import Mbarriers
+from b200.checker.barriers.mbarriers import Mbarriers
 from b200.errors import EmulatorError
 from b200.program.module import Instr, Label
 from b200.program.parse import parse

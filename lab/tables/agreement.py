@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?%?")
 OF_A_RUN = re.compile(r"\d ?(?:us|%)")
-PLACEMENT = 0.04  # relative: two runs of a kernel at other addresses (docs/tuning.md)
+PLACEMENT = 0.04  # relative: two runs of a kernel at other addresses (docs/lab/tuning.md)
 OURS = "ours"  # the kernel that a row is about if it names none
 
 Quantity = tuple[tuple[str, ...], str]

@@ -67,19 +67,26 @@ def kinds(points: list[dict], record: dict, public: dict) -> list[tuple[float, s
     return sorted(found, key=lambda kind: -kind[0])
 
 
+def whole(points: list[dict], record: dict, public: dict) -> list[tuple[float, str, list[float]]]:
+    """The same of the ladder and of all other kernels."""
+    others_points = [p for part in others.kinds(record, public).values() for p in part]
+    parts = {"all of the ladder": judging(points), "all others": others_points}
+    errors = {name: [ladder.error(p) for p in part] for name, part in parts.items()}
+    found = [(statistics.median(map(abs, e)), name, e) for name, e in errors.items()]
+    return sorted(found, key=lambda each: -each[0])
+
+
 def judging(points: list[dict]) -> list[dict]:
     """The points of a ladder that are reported."""
     return [p for p in peers.timed(points) if p["parity"] == "odd"]
 
 
 def clock(points: list[dict], record: dict, public: dict) -> str:
-    """The clock's error on kernels that it was not fitted to, by kind, the largest median first
-    behind that of all of the ladder.
+    """The clock's error on kernels that it was not fitted to: of the ladder, of all others, then by
+    kind; the largest median first.
     """
-    every = [ladder.error(r) for r in judging(points)]
-    rows = [(statistics.median(map(abs, every)), "all of the ladder", every)]
     found = []
-    for median, name, errors in rows + kinds(points, record, public):
+    for median, name, errors in whole(points, record, public) + kinds(points, record, public):
         ends = f"{min(errors):+.0%} .. {max(errors):+.0%}" if len(errors) >= FEWEST else ""
         found.append((name, len(errors), f"{median:.1%}", ends))
     header = ("kind of kernel", "published times", "median error", "modelled over published")
@@ -88,8 +95,12 @@ def clock(points: list[dict], record: dict, public: dict) -> str:
 
 def by_kind(points: list[dict], record: dict, public: dict) -> str:
     """The same in a sentence."""
-    parts = [f"{name} {median:.0%}" for median, name, _ in kinds(points, record, public)]
-    return f"Its median on published times, worst first: {'; '.join(parts)}."
+
+    def said(found: list[tuple[float, str, list[float]]]) -> str:
+        return "; ".join(f"{name} {median:.0%}" for median, name, _ in found)
+
+    every, parts = whole(points, record, public), kinds(points, record, public)
+    return f"Its median on published times, worst first: {said(every)}. By kind: {said(parts)}."
 
 
 def differences(points: list[dict]) -> str:
@@ -126,7 +137,7 @@ def mechanism(name: str, record: dict[str, Any]) -> tuple[str, str, str]:
     gains = {r["shape"]: r[name] for r in record["rows"] if r[name] is not None}
     least, most = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
     text = " .. ".join(f"{gains[shape]:+.1%} ({shape})" for shape in dict.fromkeys((least, most)))
-    return f"modelled without {name}, shapes: {len(gains)}", text, "[tuning.md](tuning.md)"
+    return f"modelled without {name}, shapes: {len(gains)}", text, "[tuning.md](lab/tuning.md)"
 
 
 def kernel(evidence: dict, losses: list[dict], mutations: dict, ablation: dict) -> str:
@@ -139,17 +150,17 @@ def kernel(evidence: dict, losses: list[dict], mutations: dict, ablation: dict) 
         (
             "forms of instructions, descriptors and launches that ran on a B200",
             f"{len(read.rows) - len(read.open)} of {len(read.rows)}",
-            "[evidence.md](evidence.md)",
+            "[evidence.md](lab/evidence.md)",
         ),
         (
             "mutations of the compiled kernel that the emulator catches",
             f"{caught} of {mutations['count']}",
-            "[mutations.md](mutations.md)",
+            "[mutations.md](lab/mutations.md)",
         ),
         (
             f"the choice loses to the best tried, {len(lost)} shapes, modelled",
             f"mean {statistics.mean(lost):.1%}, worst {max(lost):.1%}",
-            "[tuning.md](tuning.md)",
+            "[tuning.md](lab/tuning.md)",
         ),
         *(mechanism(name, ablation) for name in names),
     ]

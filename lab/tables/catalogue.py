@@ -1,7 +1,7 @@
 """Each generated table of README and docs: the command that writes its source, and its Markdown.
 
 Renderers take the parsed files of docs/results in the order of `Table.sources`. FOLDER in a command
-is a folder with the published measurements (their files are named in docs/timing.md).
+is a folder with the published measurements (their files are named in docs/lab/timing.md).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from harness.evaluator.ladder import errors as ladder
 from lab.calibrations import CALIBRATIONS
 from lab.evidence import rows
+from lab.results import stale
 from lab.tables import beliefs, evidence, h200, markdown, others, peers, runs, steps, tuning
 from task import PROBLEMS, find_problem
 
@@ -201,18 +202,14 @@ CALIBRATE = "; ".join(
     f"python -m lab calibrate {name} --data FOLDER --out docs/results/calibrate-{name}.json"
     for name in CALIBRATIONS
 )
-BENCHMARK = "python eval.py benchmark --device emulator --json > docs/results/benchmark.jsonl"
+BENCHMARK = "python -m lab remake benchmark.jsonl"
 PEERS = "; ".join(
     f"python eval.py compare submission.py PEERS {problem.short} --times --json"
     " >> docs/results/compare.jsonl"
     for problem in PROBLEMS.values()
 )
-STEPS = (
-    "python eval.py compare submission.py docs/examples/gemm_mended.py"
-    " docs/examples/steps/gemm_1.py docs/examples/steps/gemm_2.py docs/examples/gemm_fast.py gemm"
-    ' --case "m: 128;n: 4096;k: 7168;l: 1" --json > docs/results/first-kernel.jsonl'
-)
-ENTERED = "(others.json: times of single runs, entered by hand; docs/timing.md says how)"
+STEPS = "python -m lab remake first-kernel.jsonl"
+ENTERED = "(others.json: times of single runs, entered by hand; docs/lab/timing.md says how)"
 LADDER = "python eval.py ladder TIMES.csv FOLDER --out docs/results/ladder.jsonl"
 CONTESTS = "; ".join(
     (
@@ -228,6 +225,9 @@ LOSSES = (
 ABLATION = "python -m lab tuning ablation --out docs/results/ablation.json"
 JUDGING = ("ladder.jsonl", "others.json", "public-kernels.json")
 TABLES = {
+    "results": Table(
+        "python -m lab remake", (), stale.table, "what the files of docs/results say of themselves"
+    ),
     "beliefs-chip": Table(
         "(b200/clock/constants.toml: entered by hand, each with its source)",
         (),
@@ -260,7 +260,7 @@ TABLES = {
         CALIBRATE, (*CALIBRATED, "public-kernels.json", "ladder.jsonl"), clock_errors
     ),
     "public-kernels": Table(
-        "(public-kernels.json: times of single runs, entered by hand; docs/timing.md says how)",
+        "(public-kernels.json: times of single runs, entered by hand; docs/lab/timing.md says how)",
         ("public-kernels.json",),
         public_kernels,
     ),
@@ -275,7 +275,7 @@ TABLES = {
         for what, options in (
             ("floors", ""),
             ("ablation", ""),
-            ("sweep", " --plot docs/sweep.png"),
+            ("sweep", " --plot docs/lab/sweep.png"),
         )
     },
     "losses": Table(LOSSES, ("losses.jsonl",), tuning.losses),

@@ -1,4 +1,4 @@
-"""The tables of docs/evidence.md, from docs/results/evidence.json."""
+"""The tables of docs/lab/evidence.md, from docs/results/evidence.json."""
 
 from __future__ import annotations
 

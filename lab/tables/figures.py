@@ -6,7 +6,9 @@ times (b200/clock/spread.py).
 A table stands between `<!-- table: NAME -->` and `<!-- /table -->` and is rendered from a file of
 docs/results, which the command that measures or models wrote (lab/tables/catalogue.py has the
 list). Any other figure stands in a section marked `<!-- by hand: REASON -->`, up to the next
-heading. Tables that have the same quantity agree on it (lab/tables/agreement.py).
+heading. Tables that have the same quantity agree on it (lab/tables/agreement.py). A file that is of
+other sources than today's fails if `python -m lab remake` can make it again here
+(lab/results/stale.py).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 from b200.clock import spread
 from b200.command_line import Parser
 from harness.evaluator.ladder import errors as ladder
+from lab.results import stale
 from lab.tables import agreement, others
 from lab.tables.catalogue import TABLES
 
@@ -38,7 +41,7 @@ def pages(root: Path = ROOT) -> list[Path]:
 
 
 def history(page: Path) -> bool:
-    """Whether a page is of docs/log: written once, with the names and figures of its day."""
+    """Whether a page is of docs/lab/log: written once, with the names and figures of its day."""
     return page.parent.name == "log"
 
 
@@ -118,7 +121,7 @@ def problems(root: Path = ROOT) -> list[str]:
         written, text = errors_file(root)
         if not written.is_file() or written.read_text() != text:
             found.append(f"{written.relative_to(root)} is not what {LADDER} and {OTHERS} say")
-    return found
+    return found + stale.problems(root)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,7 +1,8 @@
 """The prose of README and docs: `python -m lab prose [PAGE ...]` lists what is hard to read.
 
-What counts as prose is the text of paragraphs and list items. Tables, code, headings and comments
-are not: numbers and names belong there. A code span is one word.
+What counts as prose is the text of paragraphs and list items. Code, headings and comments do not:
+numbers and names belong there. A code span is one word. A cell of a table may be as long as the
+longest sentence, and counts in no mean.
 """
 
 from __future__ import annotations
@@ -16,25 +17,37 @@ from markdown_it import MarkdownIt
 
 from b200.command_line import Parser
 
-MEAN, LONGEST = 18, 40  # words of a sentence of a page
+MEAN, LONGEST = 18, 40  # words of a sentence of a page; the longest of a cell, too
 END = re.compile(r"(?<=[.!?])[)\"”]?\s+(?=[\"“(A-Z0-9`.…])")
 ABBREVIATED = re.compile(r"\b(?:e\.g|i\.e|vs|etc|cf)\.$")
 
 
-def paragraphs(markdown: str) -> Iterator[str]:
-    """The text of each paragraph and list item, with `X` for a code span and a link's words."""
-    inside = 0
+def texts(markdown: str) -> Iterator[tuple[str, str]]:
+    """(where it stands: "table", "heading" or "", text) of each paragraph, list item and cell, with
+    `X` for a code span and a link's words.
+    """
+    inside = ""
     for token in MarkdownIt().enable("table").parse(markdown):
-        if token.type in ("table_open", "heading_open"):
-            inside += 1
-        elif token.type in ("table_close", "heading_close"):
-            inside -= 1
-        elif token.type == "inline" and not inside:
+        what, _, end = token.type.partition("_")
+        if what in ("table", "heading"):
+            inside = what if end == "open" else ""
+        elif token.type == "inline":
             kinds = {"code_inline": "X", "softbreak": " ", "hardbreak": " "}
             parts = (kinds.get(t.type, t.content) for t in token.children or ())
-            text = "".join(parts).strip()
-            if text:
-                yield text
+            if text := "".join(parts).strip():
+                yield inside, text
+
+
+def paragraphs(markdown: str) -> list[str]:
+    """The text of each paragraph and list item."""
+    return [text for where, text in texts(markdown) if not where]
+
+
+def cells(markdown: str) -> list[str]:
+    """The text of each cell of a table, of each part of one that `<br>` cuts."""
+    return [
+        part for where, text in texts(markdown) if where == "table" for part in text.split("<br>")
+    ]
 
 
 def sentences(markdown: str) -> list[str]:
@@ -61,7 +74,8 @@ def problems(markdown: str) -> list[str]:
     found = [f"{n} words: {sentence}" for sentence, n in lengths.items() if n > LONGEST]
     if lengths and (mean := statistics.mean(lengths.values())) > MEAN:
         found.append(f"the mean sentence has {mean:.1f} words, at most {MEAN} are wanted")
-    return found
+    in_cells = {cell: words(cell) for cell in cells(markdown)}
+    return found + [f"{n} words in a cell: {cell}" for cell, n in in_cells.items() if n > LONGEST]
 
 
 def main(argv: Sequence[str]) -> int:

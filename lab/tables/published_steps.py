@@ -1,9 +1,9 @@
 """The steps that published times lie on, and what a clock's error is if they are rounded up.
 
-Most published times of the ladder (docs/timing.md) are a multiple of 2.048 us or less than a fifth
-of a step above one; of times that lie anywhere one in five would be. If each call is seen to end at
-the next step only, a published time says that the call took more than the step below. Nothing
-shows that it is so: an H200 rounds nothing.
+Most published times of the ladder (docs/lab/timing.md) are a multiple of 2.048 us or less than a
+fifth of a step above one; of times that lie anywhere one in five would be. If each call is seen to
+end at the next step only, a published time says that the call took more than the step below.
+Nothing shows that it is so: an H200 rounds nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The generated tables of what the kernel and small programs did on an H200 (docs/hopper.md)."""
+"""The generated tables of docs/lab/hopper.md: what the kernel and small programs did on an H200."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ import torch
 import b200
 import submission
 from b200 import pictures, records
-from b200.clock import Constants, Options
+from b200.clock import Constants, Options, digest
 from b200.clock.write_back import behind_memset, write_back_us
 from b200.command_line import Parser
 from b200.hardware import SM_COUNT
@@ -193,9 +193,22 @@ def candidates(problem: Problem, count: int) -> list[Config]:
     return first + [config for k, config in best.items() if k not in known]
 
 
-def loss(name: str, problem: Problem, ruler: Ruler, first: int, known: dict[str, float]) -> dict:
+def made_by() -> dict[str, str]:
+    """What the modelled times of the kernel depend on."""
+    return digest.made_by() | {"submission": digest.of_file(Path(submission.__file__))}
+
+
+def loss(
+    name: str,
+    problem: Problem,
+    ruler: Ruler,
+    first: int,
+    known: dict[str, float],
+    by: dict[str, str] | None = None,
+) -> dict:
     """What the pick of a shape loses to the best of its candidates; known: us of those that were
-    modelled before, to which then only the pick is added; those that are legal no more go.
+    modelled before, to which then only the pick is added; those that are legal no more go. by:
+    what made the known ones; the record is no younger than they are.
     """
     pick = submission.pick(problem)
     legal = {told(config) for config in submission.legal_configs(problem)}
@@ -205,6 +218,7 @@ def loss(name: str, problem: Problem, ruler: Ruler, first: int, known: dict[str,
     times = {told(config): us for config, us in ruler.times(problem, new).items()} | known
     best = min(times, key=times.__getitem__)
     return {
+        "made_by": by or made_by(),
         "shape": name,
         "sizes": [list(p) for p in problem.groups],
         "kind": "modelled",
@@ -226,6 +240,11 @@ def problem_of(record: dict) -> Problem:
     return Problem(2 if "dual" in shape else 1, groups, is_gemv="gemv" in shape)
 
 
+def kept_of(record: dict) -> tuple[dict[str, float], dict[str, str]]:
+    """The times of a record of `loss`, and what made them."""
+    return record["times_us"], record["made_by"]
+
+
 def losses(pool: concurrent.futures.Executor, named: dict[str, Problem], args, ruler) -> None:
     """Print and keep the loss of each random and named shape, and of those in the file."""
     kept = args.out.read_text().splitlines() if args.out and args.out.exists() else []
@@ -233,7 +252,7 @@ def losses(pool: concurrent.futures.Executor, named: dict[str, Problem], args, r
     running = []
     for name, old in by_shape.items():
         same = Ruler(old["placements"], old["end"])
-        running.append(pool.submit(loss, name, problem_of(old), same, 1, old["times_us"]))
+        running.append(pool.submit(loss, name, problem_of(old), same, 1, *kept_of(old)))
     for name, problem in (random_shapes(args.random, args.seed) | named).items():
         if name not in by_shape:
             running.append(pool.submit(loss, name, problem, ruler, args.first, {}))
@@ -356,7 +375,7 @@ def main() -> None:
             table = tuning.tuning(args.what)({"rows": rows}).splitlines()
             print(*(table if len(rows) == 1 else table[-1:]), sep="\n", flush=True)
     if args.out:
-        records.write(args.out, {"rows": rows})
+        records.write(args.out, {"made_by": made_by(), "rows": rows})
     if args.plot and args.what == "sweep":
         draw(rows, args.plot)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import b200
-from b200.checker import asynchronous
+from b200.checker.operations import asynchronous
 from b200.chip import operations
 from b200.chip.copies import bulk
 from b200.chip.gpu import Gpu

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from b200.clock.digest import clock_digest, digest_with
 from b200.clock.kind import KINDS
 from harness.evaluator.ladder import command, errors
 from harness.evaluator.ladder.points import LadderError, Point, read_points
@@ -100,25 +99,6 @@ def test_summaries():
     failed = record(1, "v4", 10, None)
     shown = errors.text([*records, failed])
     assert "ERROR: no such thing" in shown and "gemm/v0 1" in shown and "+10.0%" in shown
-
-
-def test_the_digest_is_of_all_that_a_modelled_time_depends_on(tmp_path):
-    (tmp_path / "checker").mkdir()
-
-    def digest(name: str, text: str) -> str:
-        (tmp_path / name).write_text(text)
-        clock_digest.cache_clear()
-        return clock_digest(tmp_path)
-
-    empty = digest("README.md", "")
-    code, data = digest("units.py", "a = 1"), digest("constants.toml", "[dsmem]")
-    assert len({empty, code, data}) == 3
-    assert digest("constants.toml", "[tma_l2]") != data
-    assert digest("constants.toml", "[dsmem]") == data
-    assert digest("checker/rules.py", "a = 1") == digest("README.md", "more") == data
-    other = digest_with({"dsmem_way": 100.0})
-    assert len({clock_digest(), other, digest_with({"dsmem_way": 90.0})}) == 3
-    assert digest_with({}) == clock_digest()
 
 
 def test_a_ladder_is_run_once(tmp_path, capsys, fork_server):

@@ -109,11 +109,13 @@ def test_a_file_is_judged_by_the_pick_of_today(monkeypatch, tmp_path, capsys):
     times = {other: 3.0, tuning.told(submission.pick(problem)): 3.3}
     sizes = [list(p) for p in problem.groups]
     old = {"shape": name, "sizes": sizes, "placements": 1, "end": "nominal", "times_us": times}
+    old["made_by"] = {"commit": "then"}
     file = tmp_path / "losses.jsonl"
     file.write_text(json.dumps(old | {"pick": other, "loss": 0.0}) + "\n")
     losses(monkeypatch, file, 1)
     record = json.loads(file.read_text())
     assert record["pick"] in times and record["loss"] == 3.3 / 3.0 - 1
+    assert record["made_by"] == {"commit": "then"}
     assert f"1 shapes, modelled: the pick loses at most 10.0%, on {name}" in capsys.readouterr().err
 
 

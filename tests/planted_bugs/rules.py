@@ -87,6 +87,68 @@ def registers_late(bug: bool) -> Source:
     return k
 
 
+def registers_of_a_part(bug: bool) -> Source:
+    """A warpgroup gives registers back; with the bug one of its warps keeps its own."""
+    k = start(256)
+    k.bounds = ".maxnreg 128"
+    k.only(128, lambda: k("setmaxnreg.dec.sync.aligned.u32 64;", "dec"), 223 if bug else 255)
+    store_own(k, "%r0")
+    return k
+
+
+def written_again(bug: bool) -> Source:
+    """A warp hands two numbers over through one place, in a loop; with the bug it writes the second
+    over the first as soon as it has said that the first is there.
+    """
+    k = start(64)
+
+    def init():
+        k("mbarrier.init.shared::cta.b64 [%r1+1024], 32;")
+        k("mbarrier.init.shared::cta.b64 [%r1+1032], 32;")
+
+    k.only(0, init)
+    k("bar.sync 0;")
+
+    def write():
+        k("mov.u32 %r10, 0;")
+        k("TURN: add.u32 %r11, %r0, %r10;")
+        k("st.shared.u32 [%r3], %r11;", "write")
+        k(f"setp.lt.u32 %p7, %r10, {1 if bug else 2};")
+        k("@%p7 mbarrier.arrive.shared::cta.b64 _, [%r1+1024];")
+        if not bug:
+            k.wait("%r1+1032", "%r10")
+        k("add.u32 %r10, %r10, 1;")
+        k("setp.lt.u32 %p5, %r10, 2;")
+        k("@%p5 bra TURN;")
+
+    def read():
+        k("mov.u32 %r12, 0;")
+        k("NEXT: mov.u32 %r13, 0;")
+        k.wait("%r1+1024", "%r12")
+        k("ld.shared.u32 %r14, [%r3+-128];", "read")
+        k("add.u32 %r13, %r14, 31;")
+        k("mbarrier.arrive.shared::cta.b64 _, [%r1+1032];")
+        k("add.u32 %r12, %r12, 1;")
+        k(f"setp.lt.u32 %p6, %r12, {1 if bug else 2};")
+        k("@%p6 bra NEXT;")
+
+    k.only(0, write, 31)
+    k("mov.u32 %r13, %r0;")
+    k.only(32, read, 63)
+    store_own(k, "%r13")
+    return k
+
+
+def half_copied(bug: bool) -> Source:
+    """Threads read 32 words of which a bulk copy has brought all, or half."""
+    k = start(32, ".param .u64 src, .param .u64 out")
+    k("st.shared.u32 [%r3+1024], %r0;")
+    load_bulk(k, 64 if bug else 128, "load")
+    k("ld.shared.u32 %r5, [%r3];", "read")
+    store_own(k, "%r5", "%rd1")
+    return k
+
+
 def copied_out(bug: bool) -> Source:
     """A thread copies what two warps have written and waits for it; they write again."""
     k = start(64)
@@ -323,6 +385,38 @@ PLANTED = [
         ("wait in setmaxnreg.inc", "for 192 a thread", "each thread starts with 128"),
         ("inc", "wait"),
         256,
+    ),
+    plain(
+        "registers_of_a_part_of_a_warpgroup",
+        "three warps of a warpgroup execute setmaxnreg.dec",
+        registers_of_a_part,
+        "protocol",
+        (
+            "setmaxnreg 64 is executed by a part of a warpgroup only",
+            "by warp(s) 4, 5, 6 of CTA (0, 0, 0)",
+            "not by warp(s) 7 of the same warpgroup (warps 4 to 7)",
+        ),
+        ("dec",),
+        256,
+    ),
+    plain(
+        "written_again_in_a_loop",
+        "a store in a loop writes over what the turn before has handed over",
+        written_again,
+        "race",
+        ("st.shared", "ld.shared"),
+        ("write", "read"),
+        64,
+    ),
+    PlantedBug(
+        "words_behind_a_copy",
+        "threads read beyond what a bulk copy has brought",
+        half_copied,
+        "uninitialised",
+        ("ld.shared reads shared memory that nothing has written", "64 bytes of it"),
+        ("read",),
+        numbered(32),
+        lambda a: torch.arange(32, dtype=torch.int32),
     ),
     plain(
         "no_barrier_behind_wait_group",

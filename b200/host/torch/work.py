@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
 
-from b200.checker.dependent_launch import UNIT
-from b200.checker.other_queues import Access, Act
+from b200.checker.launches.dependent_launch import UNIT
+from b200.checker.launches.other_queues import Access, Act
 from b200.host.callers import caller
 from b200.host.queues import HOST
 from b200.host.works import Works

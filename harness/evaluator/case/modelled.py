@@ -36,9 +36,8 @@ def model(
     sweep_constants: bool = False,
     arithmetic: bool = False,
 ) -> tuple[dict[str, Any] | None, str]:
-    """(fields of b200.clock.call_time.Reported, `clock`: a digest of the clock and its constants,
-    and `unwritten`: a line on a file that could not be written; None if nothing was launched;
-    profile as text).
+    """(fields of b200.clock.call_time.Reported, and `unwritten`: a line on a file that could not be
+    written; None if nothing was launched; profile as text).
 
     trace, plot: files to write the timeline of the first CTAs to; nothing where empty; a plot that
     ends in STRIP is what there is to draw (b200/clock/strip.py). what: the
@@ -49,7 +48,6 @@ def model(
     import b200
     from b200.clock import Options, profile
     from b200.clock import call_time as protocol
-    from b200.clock.digest import digest_with
 
     # One gemv call follows a write of 4 GiB: the L2 is full of lines that must be written back.
     options = Options(
@@ -69,7 +67,7 @@ def model(
     unwritten = _draw(longest, trace, plot, what)
     text = "\n".join(f"{profile.text(launch.time)}\n{_budget(launch)}" for launch in launches)
     reported = asdict(protocol.reported(launches, plan(problem, "benchmark").calls))
-    fields = reported | _where(launches) | {"unwritten": unwritten, "clock": digest_with(constants)}
+    fields = reported | _where(launches) | {"unwritten": unwritten}
     return fields, f"{_call(reported)}\n{text}"
 
 

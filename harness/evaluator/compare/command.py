@@ -94,7 +94,7 @@ class Result:
         low, high = self.range_us() or (None, None)
         kept = ("device", "status", "message", "kind", "floor_us", "sol_us", "best_known_us")
         kept += ("bound_by", "kernel_kind", "range_from", "phases", "dram_bytes", "l2_bytes")
-        kept += ("policies",)
+        kept += ("policies", "made_by")
         return {
             "problem": self.case.problem.name,
             "case": self.case.text,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.evaluator import arguments as eval_arguments
-from harness.evaluator import devices
+from harness.evaluator import devices, made_by
 from harness.evaluator.case.job import Job
 from harness.evaluator.case.modelled import STRIP
 from harness.evaluator.cases import Case, bytes_needed
@@ -122,7 +123,8 @@ def _in_pool(
     try:
         with contextlib.closing(Pool(device.method, workers, progress.tick).run(jobs)) as outcomes:
             for i, outcome in zip(order, outcomes):
-                found[i] = record(work[i].case, outcome, device, mode)
+                by = functools.partial(made_by.modelled, Path(work[i].file))
+                found[i] = record(work[i].case, outcome, device, mode, by)
     finally:
         progress.clear()
     return [found[i] for i in range(len(work))]

@@ -65,7 +65,6 @@ def _record(point: Point, folder: Path, outcome: Outcome) -> dict[str, Any]:
         "kind": modelled.get("kernel_kind", ""),
         "status": "pass" if outcome.good else outcome.status,
         "message": "" if outcome.good else outcome.message,
-        "seconds": round(outcome.seconds, 1),
         **{name: modelled.get(name) for name in kept},
     }
 
@@ -158,7 +157,7 @@ def main(argv: Sequence[str]) -> int:
             r["name"]: r
             for r in kept
             if r["status"] == "pass"
-            and {n: r.get(n) for n in ("name", "source", "clock")} == keys.get(r["name"])
+            and {n: r.get(n) for n in ("name", "source", "made_by")} == keys.get(r["name"])
         }
         todo = [p for p in points if p.name not in found]
         arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -117,7 +117,7 @@ def published_errors(
         "what": "modelled over published time, less one, of B200 kernels nothing was fitted to",
         "source": PUBLISHED + (OTHERS if others else ""),
         "grade": "published",
-        "clocks": sorted({r["clock"] for r in (*odd, *others)}),
+        "clocks": sorted({r["made_by"]["clock"] for r in (*odd, *others)}),
         "errors": {k: sorted(round(error(r), 4) for r in by_kind[k]) for k in sorted(by_kind)},
     }
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from b200.clock.digest import clock_digest
+from b200.clock import digest
 from harness.evaluator import cases
+from harness.evaluator.made_by import sources
 from task import Problem, find_problem
 
 COLUMNS = ("problem", "version", "benchmark_shape", "published_us")
@@ -86,7 +87,8 @@ def _point(row: dict[str, Any], where: str) -> Point:
 def key(point: Point, folder: Path) -> dict[str, Any]:
     """What a point's record must agree in to be taken for this point's."""
     source = hashlib.sha256(point.file(folder).read_bytes()).hexdigest()[:16]
-    return {"name": point.name, "source": source, "clock": clock_digest()}
+    made_by = digest.made_by() | sources(folder.resolve())
+    return {"name": point.name, "source": source, "made_by": made_by}
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import b200
-from b200.checker.coverage import Loads, crosses
 from b200.checker.finding import LIMIT, Findings
+from b200.checker.memory.coverage import Loads, crosses
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from tests.b200.host.test_driver import encode
@@ -154,9 +154,8 @@ def test_a_box_that_two_ctas_of_a_cluster_load():
         assert (loads.alike is not None) is alike
 
 
-def overwritten_columns(read_first: bool):
+def overwritten_columns(read_first: bool, use: str = "add.u32 %r5, %r5, 1;"):
     """A warp loads a column of tensor memory and stores others there, with no tcgen05.wait::ld."""
-    use = "add.u32 %r5, %r5, 1;"
     body = f"""
     mov.u32 %r1, dyn;
     mov.u32 %r2, %tid.x;
@@ -181,6 +180,14 @@ def test_reading_a_register_waits_for_its_load():
     assert overwritten_columns(read_first=True) == []
     (finding,) = overwritten_columns(read_first=False)
     assert finding.kind == "race" and "tcgen05.wait::ld" in finding.message
+
+
+def test_moving_a_register_does_not_wait_for_its_load():
+    """The compiler may do that without the value; whoever reads the copy waits."""
+    move = "mov.b32 %r6, %r5; mov.b32 %r7, %r6;"
+    (finding,) = overwritten_columns(True, move)
+    assert finding.kind == "race" and "tcgen05.wait::ld" in finding.message
+    assert overwritten_columns(True, f"{move} add.u32 %r8, %r7, 1;") == []
 
 
 def cp_async_of_lanes(distance: int):

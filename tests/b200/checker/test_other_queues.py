@@ -1,4 +1,4 @@
-"""Launches of two queues that nothing orders race as two warps do (b200/checker/other_queues.py)."""
+"""Launches of two queues that nothing orders race as two warps do (b200/checker/launches/other_queues.py)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import pytest
 import torch
 
 import b200
+from b200.checker.launches.other_queues import commute
 from b200.chip.gpu import Gpu, pack
 from b200.host.queues import DEFAULT, HOST
 from b200.host.runtime import Runtime
+from b200.program.module import Instr
 from b200.program.parse import parse
 from tests.b200.checker.checks_page import unexplained
 from tests.planted_bugs.case import Source
@@ -150,3 +152,19 @@ def test_atomics_of_two_queues_may_meet():
     assert program.findings == []
     program.write(B)
     assert len(program.findings) == 1
+
+
+ATOMIC = ("atom.global.add.u32", "red.global.add.u32", "atom.acquire.gpu.global.cas.b32")
+REDUCED = ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32",)
+STRONG = ("ld.relaxed.gpu.global.u32", "st.release.gpu.global.u32", "ld.volatile.global.u32")
+WEAK = ("ld.global.u32", "st.global.u32", "cp.async.bulk.global.shared::cta.bulk_group")
+
+
+@pytest.mark.parametrize("one", [*ATOMIC, *REDUCED, *STRONG, *WEAK, None])
+@pytest.mark.parametrize("other", [*ATOMIC, *REDUCED, *STRONG, *WEAK, None])
+def test_which_accesses_may_meet(one, other):
+    """Atomics and reductions may meet each other, strong accesses each other and atomics."""
+    both = {one, other}
+    may = None not in both and (both <= {*ATOMIC, *REDUCED} or both <= {*ATOMIC, *STRONG})
+    made = [name and Instr(name, ()) for name in (one, other)]
+    assert commute(*made) is may

@@ -4,7 +4,9 @@ import pytest
 
 from tests.b200.checker.checks_page import unexplained
 from tests.planted_bugs.listed import PLANTED
+from tests.planted_bugs.reports import recorded, told
 
+REPORTS = recorded()
 SCHEDULES = (None, "early", "late", "random:1", "random:2")
 
 
@@ -20,6 +22,7 @@ def test_the_bug_is_named(planted):
             mark,
             outcome.text,
         )
+    assert told(outcome) == REPORTS[planted.name]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -41,3 +44,4 @@ def test_a_sum_that_comes_too_soon_is_named_alone(schedule):
 def test_names_are_unique():
     names = [planted.name for planted in PLANTED]
     assert len(set(names)) == len(names) >= 30
+    assert list(REPORTS) == names

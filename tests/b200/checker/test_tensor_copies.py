@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from b200.checker.memory.shadow import TensorShadow
+from b200.checker.tensor.tensor_memory import TensorRules, halves_of
 from tests.b200.checker.test_checker import findings_of
 
 
@@ -90,3 +92,56 @@ def test_a_load_over_what_threads_wrote_and_the_tensor_core_read_is_left_alone(n
     load = LOAD_OVER_COPIED.format(nbytes=nbytes)
     data = torch.zeros(nbytes, dtype=torch.uint8)
     assert freed_behind(WAIT_FOR_COPY.format("", AFTER_WAIT + load), 0, data) == []
+
+
+def test_columns_that_are_allocated_again_are_new():
+    """Nothing of what their last owner did there is left, however it was ordered."""
+    body = """
+    mov.u32 %r1, dyn;
+    mov.u32 %r2, %tid.x;
+    shl.b32 %r5, %r2, 3;
+    add.u32 %r5, %r5, %r1;
+    st.shared.v2.b32 [%r5], {%r2, %r2};
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    setp.ge.u32 %p1, %r2, 32;
+    @%p1 bra END;
+    mov.u32 %r10, 0;
+    mbarrier.init.shared::cta.b64 [%r1+1032], 1;
+    fence.mbarrier_init.release.cluster;
+    add.u32 %r7, %r1, 1032;
+    AGAIN:
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+1024], 32;
+    bar.warp.sync -1;
+    ld.shared.b32 %r4, [%r1+1024];
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {%r2};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r8}, [%r4];
+    tcgen05.wait::ld.sync.aligned;
+    bar.warp.sync -1;
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;
+    add.u32 %r10, %r10, 1;
+    setp.lt.u32 %p3, %r10, 3;
+    @%p3 bra AGAIN;
+    END:
+    """
+    found = findings_of(body, threads=64)
+    assert [str(finding) for finding in found if finding.severity != "note"] == []
+
+
+def test_what_is_freed_is_forgotten_and_nothing_else():
+    rules = TensorRules.__new__(TensorRules)
+    rules.shadow = shadow = TensorShadow()
+    for cells in (shadow.written, shadow.core, shadow.loaded):
+        cells.fill(7)
+    rules._forget(slice(32, 64))
+    for cells in (shadow.written, shadow.core, shadow.loaded):
+        assert not cells[..., 32:64].any()
+        assert (cells[..., :32] == 7).all() and (cells[..., 64:] == 7).all()
+
+
+@pytest.mark.parametrize("height", range(16, 129, 16))
+@pytest.mark.parametrize("row", range(0, 128, 16))
+def test_half_quarters_are_16_lanes(row, height):
+    lanes = range(row, min(row + height, 128))
+    assert set(range(8)[halves_of(row, len(lanes))]) == {lane // 16 for lane in lanes}

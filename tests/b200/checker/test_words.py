@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
+import pytest
 import torch
 
+from b200.checker import naming
 from b200.chip.describe import call
 from b200.program.module import Instr, Loc
 from tests.planted_bugs import waits, words
@@ -59,3 +62,38 @@ def test_who_waited_twice_is_told_in_the_first_line():
     _, outcome = planted(words.PLANTED, "one_parity_twice").run(True)
     first = outcome.error.splitlines()[0]
     assert "has waited twice in a row for parity 1" in first
+
+
+def test_an_instruction_without_a_line():
+    assert naming.line(None) == naming.line(Instr("ret", ())) == "(no line information)"
+    assert naming.line(called(("k.py", 3))) == "k.py:3"
+
+
+def test_operands_are_named_by_the_load_that_brought_them():
+    """Whichever record of the launch it is; 0 stands for none."""
+    loads = [None, *(SimpleNamespace(source=name) for name in ("first", "", "third"))]
+    cluster = SimpleNamespace(checked=SimpleNamespace(records=loads))
+    agent = SimpleNamespace(cta=SimpleNamespace(cluster=cluster))
+
+    def told(*parts):
+        return naming.operands(SimpleNamespace(parts=parts, agent=agent))
+
+    assert told(("A", 1), ("B", 3)) == " (A: first, B: third)"
+    assert told(("", 3)) == " (of third)"
+    assert told(("A", 0), ("B", 2)) == told(("A", 4)) == told() == ""
+
+
+@pytest.mark.parametrize("n", range(4))
+@pytest.mark.parametrize("committed", range(1, 5))
+@pytest.mark.parametrize("group", range(4))
+def test_a_wait_group_that_leaves_the_copy_under_way(group, committed, n):
+    """wait_group N waits for all groups but the N latest (PTX ISA 9.7.9.25.3)."""
+    ins = called(("k.py", 9))
+    copies = SimpleNamespace(waits=[(n, committed, ins, 0)], group=lambda step: group)
+    old = SimpleNamespace(agent=SimpleNamespace(streams={"bulk": copies}), step=5)
+    enough = [i for i in range(committed) if group in range(committed - i)]
+    told = naming.too_many_left(old, "bulk", "wait_group")
+    if n in enough or not enough:
+        assert told == ""
+    else:
+        assert told.startswith(f"wait_group {max(enough)} in place of {n} at k.py:9")

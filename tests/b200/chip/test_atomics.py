@@ -126,3 +126,100 @@ def test_compare_and_swap(bits):
     run(kernel(body, [".u64 out", ".u64 cells", ".u64 compare"]), old, changed, compare)
     assert old.tolist() == cells.tolist()
     assert changed.tolist() == torch.where(compare == cells, 99, cells).tolist()
+
+
+VECTORS = [  # operation, type, elements: what PTX ISA has of vectors, and of halves
+    *(("add", "f32", n) for n in (2, 4)),
+    *(
+        (op, f"noftz.{kind}", n)
+        for op in ("add", "min", "max")
+        for kind in ("f16", "bf16")
+        for n in (2, 4, 8)
+    ),
+    *(
+        (op, f"noftz.{kind}x2", n)
+        for op in ("add", "min", "max")
+        for kind in ("f16", "bf16")
+        for n in (2, 4)
+    ),
+    *(("add", f"noftz.{kind}", 1) for kind in ("f16", "bf16")),
+]
+COMBINED = {"add": torch.add, "min": torch.minimum, "max": torch.maximum}
+
+
+@pytest.mark.parametrize("red", [False, True])
+@pytest.mark.parametrize("op, kind, count", VECTORS)
+def test_vectors_and_halves(op, kind, count, red):
+    """Each element by itself; the lanes of a pair change the same cells."""
+    name = kind.removeprefix("noftz.")
+    dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[
+        name.removesuffix("x2")
+    ]
+    packed = 2 if name.endswith("x2") else 1
+    size = packed * dtype.itemsize * count
+    prefix, bits = ("%rs", 16) if size // count == 2 else ("%r", 32)
+    generator = torch.Generator().manual_seed(count)
+    operands = torch.randn(32, packed * count, generator=generator).to(dtype)
+    start = torch.randn(32, packed * count, generator=generator).to(dtype)
+
+    def vector(first: int) -> str:
+        names = ", ".join(f"{prefix}{first + i}" for i in range(count))
+        return f"{{{names}}}" if count > 1 else names
+
+    loads = "".join(
+        f"ld.global.b{bits} {prefix}{20 + i}, [%rd5+{i * size // count}];" for i in range(count)
+    )
+    stores = "".join(
+        f"st.global.b{bits} [%rd3+{i * size // count}], {prefix}{40 + i};" for i in range(count)
+    )
+    form = (
+        f"global.{op}{'.noftz' if kind != 'f32' else ''}{f'.v{count}' if count > 1 else ''}.{name}"
+    )
+    change = (
+        f"red.{form} [%rd4], {vector(20)};"
+        if red
+        else f"atom.{form} {vector(40)}, [%rd4], {vector(20)};"
+    )
+    body = f"""{own_element(size)}
+    ld.param.u64 %rd4, [cells]; ld.param.u64 %rd5, [operands]; add.u64 %rd5, %rd5, %rd2;
+    shr.u32 %r5, %r1, 1; mul.wide.u32 %rd6, %r5, {size}; add.u64 %rd4, %rd4, %rd6;
+    {loads} {change} {"" if red else stores}"""
+    changed, old = start.clone(), torch.zeros_like(start)
+    run(kernel(body, [".u64 out", ".u64 cells", ".u64 operands"]), old, changed, operands)
+    want, seen = start.clone(), torch.zeros_like(start)
+    for lane in range(32):
+        seen[lane] = want[lane // 2]
+        want[lane // 2] = COMBINED[op](want[lane // 2], operands[lane])
+    assert torch.equal(changed, want)
+    assert red or torch.equal(old, seen)
+
+
+@pytest.mark.parametrize("space, flushed", [("global", True), ("shared", False)])
+def test_subnormal_sums_of_f32(space, flushed):
+    """atom.add.f32 flushes subnormal inputs and results on global memory, and keeps them on shared
+    memory (PTX ISA, atom).
+    """
+    tiny = 2.0**-140
+    cells, out = torch.full((32,), tiny), torch.full((32,), -1.0)
+    there = "mov.u64 %rd6, cell; add.u64 %rd6, %rd6, %rd2; st.shared.b32 [%rd6], %r9;"
+    back = "ld.shared.b32 %r11, [%rd6]; st.global.b32 [%rd4], %r11;"
+    body = f"""{own_element(4)} ld.param.u64 %rd4, [cells]; add.u64 %rd4, %rd4, %rd2;
+    mov.u64 %rd6, %rd4; ld.global.b32 %r9, [%rd4]; {there if space == "shared" else ""}
+    atom.{space}.add.f32 %r10, [%rd6], %r9; st.global.b32 [%rd3], %r10;
+    {back if space == "shared" else ""}"""
+    text = kernel(body, [".u64 out", ".u64 cells"], ".shared .align 4 .b8 cell[128];")
+    run(text, out, cells)
+    assert set(cells.tolist()) == {0.0 if flushed else 2 * tiny}
+
+
+def test_compare_and_swap_of_16_bits():
+    cells, old = torch.arange(32, dtype=torch.int16) - 16, torch.zeros(32, dtype=torch.int16)
+    compare = torch.where(torch.arange(32) % 3 == 0, cells + 1, cells)
+    body = f"""{own_element(2)} mov.b16 %rs3, 99;
+    ld.param.u64 %rd4, [cells]; ld.param.u64 %rd5, [compare]; add.u64 %rd4, %rd4, %rd2;
+    add.u64 %rd5, %rd5, %rd2; ld.global.b16 %rs1, [%rd5];
+    atom.global.cas.b16 %rs2, [%rd4], %rs1, %rs3; st.global.b16 [%rd3], %rs2;"""
+    changed = cells.clone()
+    run(kernel(body, [".u64 out", ".u64 cells", ".u64 compare"]), old, changed, compare)
+    assert old.tolist() == cells.tolist()
+    assert changed.tolist() == torch.where(compare == cells, 99, cells).tolist()

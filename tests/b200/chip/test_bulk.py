@@ -441,3 +441,28 @@ def test_cluster_launch_control_names_the_first_cta_of_a_cancelled_cluster(bench
     assert run(query + "get_first_ctaid::x.b32.b128")(warps[1], 0, response) == 6
     assert run(query + "get_first_ctaid::y.b32.b128")(warps[1], 0, response) == 8
     assert run(query + "get_first_ctaid.v4.b32.b128")(warps[1], 0, response)[:3] == (6, 8, 1)
+
+
+GROUPED = {  # what joins a bulk group: its operands after an address in global and in shared memory
+    "cp.async.bulk.global.shared::cta.bulk_group": (64,),
+    "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32": (64,),
+    "cp.reduce.async.bulk.global.shared::cta.bulk_group.xor.b64": (64,),
+}
+
+
+@pytest.mark.parametrize("lane", [0, 3, 31])
+@pytest.mark.parametrize("text", GROUPED)
+def test_a_copy_is_in_the_group_of_the_lane_that_issued_it(bench, text, lane):
+    """Bulk groups are a thread's (PTX ISA 9.7.9.25.3): nobody else waits for its copies."""
+    machine, warps = bench
+    machine.delayed = True
+    run(text)(warps[0], lane, machine.base, address(warps[0], 0), *GROUPED[text])
+    commit = run("cp.async.bulk.commit_group")
+    wait = run("cp.async.bulk.wait_group")
+    commit(warps[0], FULL)
+    wait(warps[0], FULL & ~(1 << lane), 0)
+    wait(warps[0], FULL, 1)
+    with pytest.raises(Blocked):
+        wait(warps[0], 1 << lane, 0)
+    machine.flush()
+    wait(warps[0], FULL, 0)

@@ -1,8 +1,12 @@
 """Lanes of a warp that part and meet again."""
 
 import pytest
+import torch
 
+import b200
+from b200.chip.gpu import Gpu
 from tests.b200.chip.machine_support import output, report
+from tests.b200.ptx_support import HEADER, kernel, own_element, run
 
 
 def test_if_else_reconverges_and_keeps_each_lane_its_value():
@@ -86,8 +90,10 @@ def test_guarded_instruction_keeps_the_other_lanes():
 
 @pytest.mark.parametrize("first", ["setp.ne.u32 %p1, %r1, 0;", "setp.gt.u32 %p1, %r1, 7;"])
 def test_lanes_meet_at_a_barrier_that_the_post_dominator_lies_behind(first):
-    """%p2 is never true, which the compiler knew: the lanes that leave at it would pass the barrier."""
-    got = output(
+    """%p2 is never true, which the compiler knew: the lanes that leave at it would pass the barrier.
+    The checker does not count them apart.
+    """
+    body = (
         """
     mov.b32 %r10, dyn;
     setp.gt.u32 %p2, %r1, 99;
@@ -103,10 +109,14 @@ def test_lanes_meet_at_a_barrier_that_the_post_dominator_lies_behind(first):
     ld.shared.u32 %r6, [%r10];
     add.u32 %r6, %r6, %r1;
     st.global.u32 [%rd3], %r6;
-    END:""",
-        smem=64,
+    END:"""
     )
-    assert got == [7 + t for t in range(32)]
+    assert output(body, smem=64) == [7 + t for t in range(32)]
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    out = torch.zeros(32, dtype=torch.int32)
+    launch = run(kernel(own_element(4) + body, [".u64 out"]), out, smem=64, gpu=gpu)
+    assert launch.findings == []
 
 
 def test_a_barrier_that_some_lanes_pass_is_a_fault():
@@ -228,3 +238,18 @@ def test_a_lane_that_spins_for_another_lane_of_its_warp_gets_it_to_run():
         smem=64,
     )
     assert got == list(range(32))
+
+
+def test_a_kernel_may_end_without_ret():
+    """What stands last is executed by the lanes that come there, then they are gone."""
+    out = torch.zeros(32, dtype=torch.int32)
+    text = f"""{HEADER}.visible .entry k(.param .u64 out) {{
+    .reg .pred %p<2>; .reg .b32 %r<9>; .reg .b64 %rd<9>;
+    ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2; mov.u32 %r2, 0;
+    AGAIN: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, %r1;
+    @%p1 bra AGAIN;
+    st.global.u32 [%rd3], %r2;
+    }}"""
+    run(text, out)
+    assert out.tolist() == [max(1, lane) for lane in range(32)]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import operator
 
 import torch
 
-from tests.b200.ptx_support import HEADER, run
+from tests.b200.ptx_support import HEADER, kernel, own_element, run
 
 GRID, BLOCK, CLUSTER = (4, 3, 2), (3, 5, 7), (2, 3, 1)
 WARPS = -(-BLOCK[0] * BLOCK[1] * BLOCK[2] // 32)
@@ -74,3 +75,44 @@ def test_where_a_thread_is():
     run(text, out, grid=GRID, block=BLOCK, cluster=CLUSTER)
     assert out.tolist() == expected()
     assert WARPS == 1 + max(row[-1] for row in out.tolist())
+
+
+ONE_SIZE = {  # special registers that all threads share (PTX ISA 10; docs/reference/semantics.md)
+    "nsmid": 148,
+    "nwarpid": 64,
+    "gridid": 1,
+    "dynamic_smem_size": 4096 + 1024,
+    "total_smem_size": 4096 + 1024 + 1024,
+    "aggr_smem_size": 4096 + 1024 + 1024,
+    "current_graph_exec": 0,
+    "reserved_smem_offset_begin": 0,
+    "reserved_smem_offset_cap": 1024,
+    "is_explicit_cluster": 0,
+    **{f"envreg{i}": 0 for i in range(32)},
+}
+
+
+def test_what_all_threads_share():
+    out = torch.full((len(ONE_SIZE),), -1, dtype=torch.int32)
+    stores = "".join(
+        f"mov.b32 %r1, %{name}; st.global.b32 [%rd1+{4 * i}], %r1;\n"
+        for i, name in enumerate(ONE_SIZE)
+    )
+    text = kernel(f"ld.param.u64 %rd1, [out]; {stores}", [".u64 out"], ".shared .b8 own[1024];")
+    run(text, out, smem=4096)
+    assert dict(zip(ONE_SIZE, out.tolist())) == ONE_SIZE
+
+
+def test_masks_of_lanes():
+    """%lanemask_*: bits of the lanes equal to, below, above one's own (PTX ISA 10)."""
+    names = ("eq", "lt", "le", "gt", "ge")
+    out = torch.zeros((32, len(names)), dtype=torch.int32)
+    stores = "".join(
+        f"mov.u32 %r5, %lanemask_{name}; st.global.u32 [%rd3+{4 * i}], %r5;\n"
+        for i, name in enumerate(names)
+    )
+    run(kernel(own_element(4 * len(names)) + stores, [".u64 out"]), out)
+    compare = (operator.eq, operator.lt, operator.le, operator.gt, operator.ge)
+    for lane, row in enumerate(out.tolist()):
+        for found, holds in zip(row, compare):
+            assert found % (1 << 32) == sum(1 << i for i in range(32) if holds(i, lane))

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 import b200
+from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from b200.chip.machine import Machine
 from b200.chip.sync.mbarrier import MBarrier
 from b200.errors import EmulatorError
+from b200.program.module import Kernel
 from tests.b200.chip.machine_support import STORE, output, report
 from tests.b200.ptx_support import kernel, run
 
@@ -340,3 +342,80 @@ def test_no_garbage_is_collected_during_a_launch_and_after_it_as_before(
         assert (seen, gc.isenabled()) == ([False], collects)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("nbytes", [64, 128])
+def test_a_tensormap_lies_within_the_parameters(nbytes):
+    body = "mov.b64 %rd1, map; cvta.param.u64 %rd1, %rd1; prefetch.tensormap [%rd1];"
+    text = kernel(body, [f".align 64 .b8 map[{nbytes}]"])
+    box = TensorMap(1 << 20, 6, (64, 32), (128,), (32, 8), (1, 1))
+    if nbytes == 128:
+        run(text, box.encode())
+        return
+    with pytest.raises(EmulatorError, match="128 bytes at parameter offset 0 of 64"):
+        run(text, box.encode()[:nbytes])
+
+
+@pytest.mark.parametrize("nbytes", [1, 2, 4, 8, 16, 17, 24])
+def test_a_number_is_an_argument_of_up_to_16_bytes(nbytes):
+    """It wraps as in C; what is larger is a structure, which has to be given as bytes."""
+    out = torch.zeros(nbytes, dtype=torch.uint8)
+    copies = "".join(
+        f"ld.param.u8 %r5, [value+{i}]; st.global.u8 [%rd1+{i}], %r5;" for i in range(nbytes)
+    )
+    text = kernel(f"ld.param.u64 %rd1, [out]; {copies}", [".u64 out", f".b8 value[{nbytes}]"])
+    if nbytes > 16:
+        with pytest.raises(TypeError, match=f"argument 1: expected {nbytes} bytes"):
+            run(text, out, -2)
+        run(text, out, bytes(range(nbytes)))
+        assert out.tolist() == list(range(nbytes))
+    else:
+        run(text, out, -2)
+        assert out.tolist() == [0xFE, *[0xFF] * (nbytes - 1)]
+
+
+def test_what_is_told_of_a_module_and_an_instruction_that_are_not_there():
+    text = kernel("", [], name="one")
+    with pytest.raises(ValueError, match="kernel 'two' is not one of the module's: one"):
+        Gpu().launch(text, "two", (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, ())
+    error = report("setmaxnreg.sync.aligned.u32 64;")
+    assert error.kind == "unsupported" and "must be .inc or .dec" in str(error)
+    assert Kernel("k").param_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "move", ["mov.b64 {%r5, %r6}, %rd3", "mov.b64{%r5,%r6},%rd3", "mov.b64\t{%r5 ,%r6} , %rd3"]
+)
+def test_spaces_between_an_instruction_and_its_operands_may_be_left_out(move):
+    got = output(
+        f"{move}; cvt.u32.u64 %r7, %rd3; sub.u32 %r8, %r5, %r7; st.global.u32 [%rd3], %r8;"
+    )
+    assert got == [0] * 32
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "mov.u32 %r5, %tid.x;",
+        "mul.lo.u32 %r4, %r1, 64; mov.u32 %r5, %r4;",
+        "mov.u32 %r5, %laneid; shl.b32 %r5, %r5, 6;",
+        "mov.u32 %r5, %tid.x; setp.gt.u32 %p1, %r5, 40; @%p1 mov.u32 %r5, 999;",
+        "mov.u32 %r5, %tid.x; add.u32 %r5, %r5, 16;",
+    ],
+)
+def test_a_shift_of_any_register(made):
+    """`tid.x >> 5` is the warp, and the same in its lanes; of nothing else is it said."""
+    got = output(f"{made} shr.u32 %r6, %r5, 5; st.global.u32 [%rd3], %r6;", threads=64)
+    values = {
+        "mov.u32 %r5, %tid.x;": lambda t: t,
+        "mul": lambda t: 64 * t,
+        "laneid": lambda t: t % 32 * 64,
+        "999": lambda t: 999 if t > 40 else t,
+        "16": lambda t: t + 16,
+    }
+    value = next(
+        f
+        for text, f in values.items()
+        if text == made or text in made.removeprefix("mov.u32 %r5, %tid.x;")
+    )
+    assert got == [value(t) >> 5 for t in range(64)]

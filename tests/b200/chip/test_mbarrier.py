@@ -255,3 +255,13 @@ def test_arrivals_beyond_the_count_are_named():
 def test_waits_are_cut_into_blocks():
     for op in ("mbarrier.try_wait.parity.shared.b64", "mbarrier.test_wait.shared.b64"):
         assert find(op).may_block and find(op).uniform == "args"
+
+
+def test_no_more_arrivals_are_dropped_than_are_expected():
+    warp = barrier(2)
+    drop = run("mbarrier.arrive_drop.shared.b64")
+    with pytest.raises(Fault, match=r"arrive_drop with count 3 .* expects only 2 arrival"):
+        drop(warp, 0, address(warp, 0), 3)
+    assert (state(warp).pending, state(warp).expected) == (2, 2)
+    drop(warp, 0, address(warp, 0), 2)
+    assert (state(warp).phase, state(warp).expected) == (1, 0)

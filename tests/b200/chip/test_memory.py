@@ -414,3 +414,25 @@ def test_a_store_to_a_peer_without_cluster_is_told_what_it_needs():
     text = kernel(f"{THREAD} mov.u32 %r1, dyn; {body}", [".u64 out"])
     with pytest.raises(EmulatorError, match="an address of CTA rank 1.*shared::cluster reaches it"):
         run(text, torch.zeros(1), grid=(2, 1, 1), cluster=(2, 1, 1), smem=64)
+
+
+def test_allocations_that_touch_stay_side_by_side():
+    """Registering one drops those that it overlaps, by a byte or wholly, and no neighbour."""
+    memory, buffer = GlobalMemory(), np.zeros(4096, np.uint8)
+    base = buffer.ctypes.data
+
+    def names() -> list[str]:
+        found = (memory.find(base + at, 1) for at in range(0, 4096, 64))
+        return [region.name if region else "" for region in found]
+
+    memory.register(base + 1024, 1024, "middle")
+    memory.register(base, 1024, "before")
+    memory.register(base + 2048, 1024, "after")
+    assert names() == ["before"] * 16 + ["middle"] * 16 + ["after"] * 16 + [""] * 16
+    memory.register(base + 1023, 2, "over")
+    assert memory.find(base, 1) is memory.find(base + 1025, 1) is None
+    assert [memory.find(base + at, 1).name for at in (1023, 1024, 2048)] == [
+        "over",
+        "over",
+        "after",
+    ]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b200.chip.operations import Mma
+from b200.chip.tensor.instruction_descriptor import KINDS
 from b200.chip.tensor.zero_columns import ZeroColumns
 from b200.errors import Fault
 from b200.formats import encode
@@ -295,3 +296,58 @@ def test_zero_columns_in_an_instruction():
     check_d(found, want, ws=True)
     with pytest.raises(Fault, match="column shift.*is 33, at most 32"):
         ZeroColumns.decode(33 << 56, 128, 64)
+
+
+# PTX ISA, tcgen05: K of each kind, bits of an element in shared memory, whether scales go with it,
+# codes of the types of A and B, and of D, in the instruction descriptor.
+NARROW = {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}
+TABLE = {
+    "f16": (16, 16, False, {0: "f16", 1: "bf16"}, {0: "f16", 1: "f32"}),
+    "tf32": (8, 32, False, {2: "tf32"}, {1: "f32"}),
+    "f8f6f4": (32, 8, False, NARROW, {0: "f16", 1: "f32"}),
+    "i8": (32, 8, False, {0: "u8", 1: "s8"}, {2: "s32"}),
+    "mxf8f6f4": (32, 8, True, NARROW, {}),
+    "mxf4": (64, 4, True, {1: "e2m1"}, {}),
+    "mxf4nvf4": (64, 4, True, {1: "e2m1"}, {}),
+}
+
+
+def test_kinds_are_those_of_the_manual():
+    found = {k.name: (k.k, k.bits, k.scaled, k.types, k.d_types) for k in KINDS.values()}
+    assert found == TABLE
+
+
+MN_MAJOR = {  # kind: (K, bytes of an element, swizzle mode, descriptor's fields)
+    "f16": (16, 2, 2, {}),
+    "tf32": (8, 4, 1, {"a": 2, "b": 2}),
+    "f8f6f4": (32, 1, 2, {}),
+    "i8": (32, 1, 2, {"d": 2, "a": 1, "b": 1}),
+}
+TYPES = {"f16": "f16", "tf32": None, "f8f6f4": "e4m3", "i8": "s8"}
+
+
+def column_bytes(kind: str, x: np.ndarray) -> np.ndarray:
+    """uint8 [K, bytes along M or N] of rows of small integers."""
+    x = np.ascontiguousarray(x.T)
+    if kind == "i8":
+        return x.astype(np.int8).view(np.uint8)
+    if kind == "tf32":
+        return x.astype(np.float32).view(np.uint8)
+    return encode(x, TYPES[kind]).view(np.uint8)
+
+
+@pytest.mark.parametrize("kind", MN_MAJOR)
+def test_each_kind_reads_operands_with_k_outermost(kind):
+    k, size, mode, fields = MN_MAJOR[kind]
+    _, (warp,) = warps()
+    rng = np.random.default_rng(k)
+    a, b = integers(rng, (128, k)), integers(rng, (32 if size == 4 else 128, k))
+    strides = 1024 * -(-k // 8), 1024  # of 128 bytes along M, of 8 rows along K
+    descriptors = [
+        put_mn_major(warp.cta, column_bytes(kind, x), at, *strides, mode)
+        for x, at in ((a, A), (b, B))
+    ]
+    word = idesc(128, len(b), more=1 << 15 | 1 << 16, **fields)
+    text = f"tcgen05.mma.cta_group::1.kind::{kind} [d] a b i p"
+    lane_run(text, warp, 0, *descriptors, word, False)
+    check_d([warp], a @ b.T, dtype=np.int32 if kind == "i8" else np.float32)

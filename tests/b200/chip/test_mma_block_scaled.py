@@ -65,6 +65,10 @@ def test_block_scaled(form, group, m, n):
     lane_run(text, found[0], 0, *words, word, 300 | sfa_id << 30, 402 | sfb_id << 30, False)
     scaled = [values[x] * np.repeat(2.0**e, vector, axis=1) for x, e in zip((a, b), exponents)]
     check_d(found, scaled[0] @ scaled[1].T, group=group)
+    for warp in found:  # onto what others have left there
+        warp.cta.tmem.view(np.float32)[:, :256] = 64
+    lane_run(text, found[0], 0, *words, word, 300 | sfa_id << 30, 402 | sfb_id << 30, True)
+    check_d(found, 64 + scaled[0] @ scaled[1].T, group=group)
 
 
 def test_scale_factors_must_be_in_all_partitions():

@@ -8,7 +8,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from b200.errors import Unsupported
 from b200.program.modifiers import in_order
+from b200.registry import find
+from tests.b200.chip.isa_support import instruction
 from tests.b200.ptx_support import kernel, run
 
 FORMS = """
@@ -78,3 +81,18 @@ def test_results_are_the_same(add, shuffle):
     ld.param.u64 %rd1, [out]; mad.wide.u32 %rd1, %r0, 4, %rd1; st.global.u32 [%rd1], %r4;"""
     run(kernel(body, [".u64 out"]), out)
     assert out.tolist() == [1, 0] + [1] * 30  # only lane 0 does not carry; its neighbour gets that
+
+
+@pytest.mark.parametrize(
+    "opcode, why",
+    [
+        ("add.sat.u32", "modifier .sat is not modelled"),
+        ("mul.wide.f32", "modifier .wide is not modelled"),
+        ("and.f32", "its type is not one of"),
+    ],
+)
+def test_what_is_not_modelled_is_told_with_the_instruction_as_it_is_written(opcode, why):
+    ins = instruction(opcode, ["b32"], ["b32", "b32"])
+    with pytest.raises(Unsupported) as refused:
+        find(opcode).factory(ins)
+    assert str(refused.value).startswith(f"{opcode} ...: ") and why in str(refused.value)

@@ -184,3 +184,43 @@ def test_a_sum_across_the_columns_of_another_comes_after_it():
     np.testing.assert_array_equal(first.acc.read(cta)[:, :4], want[:, :4])
     minus = tensor_core.block_scaled_fp4(a, sfa, b, sfb, None, "ue4m3", negate=True)
     np.testing.assert_array_equal(second.acc.read(cta), minus)
+
+
+def check_steps(rng, exponents) -> None:
+    """Steps whose scales are powers of two, of each row's own exponents, worked off one by one."""
+    (cta,) = (warp.cta for warp in warps()[1])
+    mma, cells = an_mma("ue8m0", False), None
+    running = RunningSum((cta,), mma)
+    for of_a, of_b in exponents:
+        a, b = (rng.integers(0, 256, (rows, 32), dtype=np.uint8) for rows in (M, N))
+        sfa, sfb = (
+            (127 + np.broadcast_to(e, (r, 4))).astype(np.uint8) for r, e in ((M, of_a), (N, of_b))
+        )
+        cells = tensor_core.block_scaled_fp4(a, sfa, b, sfb, cells, "ue8m0").copy()
+        if running in cta.sums:
+            running.add([a], [in_lanes(sfa)], [b], in_lanes(sfb))
+            running.work()
+        else:
+            have = mma.acc.read(cta)
+            mma.acc.write(cta, tensor_core.block_scaled_fp4(a, sfa, b, sfb, have, "ue8m0"))
+    np.testing.assert_array_equal(mma.acc.read(cta), cells)
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("apart", range(20, 50))
+def test_steps_that_are_far_apart_are_those_of_single_steps(apart, place):
+    """A step of 2^apart times the numbers of the others: before them, between them, after them."""
+    rng = np.random.default_rng(apart)
+    check_steps(rng, [(apart // 2, apart - apart // 2) if n == place else (0, 0) for n in range(3)])
+
+
+@pytest.mark.parametrize("wide", range(2, 9))
+def test_steps_of_few_and_of_many_bits_take_turns(wide):
+    """So a sum is kept in fp32 and in float64 in turn."""
+    rng = np.random.default_rng(wide)
+
+    def some(rows: int) -> np.ndarray:
+        return rng.integers(-wide, wide + 1, (rows, 4))
+
+    few = (0, 0)
+    check_steps(rng, [few, (some(M), some(N)), few, few, (some(M), some(N)), few])

@@ -91,3 +91,34 @@ def test_what_is_narrow_is_extended(space, signed, bits):
         if signed and narrow >> (bits - 1):
             narrow -= 1 << bits
         assert out.item() % (1 << 64) == narrow % (1 << 64 if bits == 32 else 1 << 32)
+
+
+@pytest.mark.parametrize("one_address", [False, True])
+@pytest.mark.parametrize("kind", ["s8", "u8", "s16", "u16", "s32", "u32"])
+@pytest.mark.parametrize("space", ["global", "shared", "param"])
+def test_what_is_narrow_is_a_pattern_of_its_register(space, kind, one_address):
+    """A negative value that was loaded is no number below zero for an unsigned instruction."""
+    bits, value = int(kind[1:]), 0xC4B5A697
+    place = {"global": "[%rd5]", "shared": "[cells]", "param": "[value]"}[space]
+    if not one_address and space != "param":  # another register for the same address in each lane
+        place = "[%rd6]" if space == "global" else "[%r6]"
+    body = f"""{own_element(16)}
+    ld.param.u64 %rd5, [given]; ld.param.u32 %r8, [value];
+    st.shared.u32 [cells], %r8; bar.sync 0;
+    and.b32 %r7, %r1, 0; cvt.u64.u32 %rd7, %r7; add.u64 %rd6, %rd5, %rd7;
+    mov.u32 %r6, cells; add.u32 %r6, %r6, %r7;
+    ld.{space}.{kind} %r9, {place};
+    shr.u32 %r10, %r9, 3; setp.gt.u32 %p1, %r9, 2147483647; selp.u32 %r11, 1, 0, %p1;
+    cvt.u64.u32 %rd9, %r9; shr.u64 %rd9, %rd9, 3; cvt.u32.u64 %r12, %rd9;
+    div.u32 %r13, %r9, 7;
+    st.global.v4.b32 [%rd3], {{%r10, %r11, %r12, %r13}};"""
+    params = [".u64 out", ".u64 given", ".u32 value"]
+    text = kernel(body, params, ".shared .align 4 .b32 cells;")
+    given = torch.tensor([value - (1 << 32)], dtype=torch.int32)
+    out = torch.zeros((32, 4), dtype=torch.int32)
+    run(text, out, given, value)
+    narrow = value % (1 << bits)
+    if kind[0] == "s" and narrow >> (bits - 1):
+        narrow += (1 << 32) - (1 << bits)
+    want = [narrow >> 3, narrow >> 31, narrow >> 3, narrow // 7]
+    assert out.tolist() == [want] * 32

@@ -340,3 +340,18 @@ def test_formats_and_tables_agree():
             Fraction(value.numerator & -value.numerator, value.denominator), -99
         )
         assert table.range(np.array([code], np.uint8)) == (exact_mma.exponent(value, -6), lowest)
+
+
+@pytest.mark.parametrize("tops", [range(-150, -85), range(85, 131)], ids=["small", "large"])
+def test_scales_at_the_ends_of_fp32(tops):
+    """From where on numbers are no longer normal: sums of both exponents one by one, accumulators
+    around the smallest product, the smallest numbers, and none.
+    """
+    rng = np.random.default_rng(4)
+    for top in tops:
+        sfa = np.full((1, 4), 127 + top // 2, np.uint8)
+        sfb = np.full((2, 4), 127 + top - top // 2, np.uint8)
+        a, b = rng.integers(0, 16, (1, 64)), rng.integers(0, 16, (2, 64))
+        near = np.ldexp([[1.25, -1.5]], top - 30).astype(np.float32).view(np.uint32)
+        for cells in (None, near, np.array([[1, 0x807FFFFF]], np.uint32)):
+            check_fp4(a, sfa, b, sfb, cells, "ue8m0")

@@ -233,3 +233,49 @@ def test_prefetch_has_no_effect_but_wants_alignment():
     f(warp, 0, machine.param(PLAIN.encode()))
     with pytest.raises(Fault, match="multiple of 64"):
         f(warp, 0, machine.param(PLAIN.encode()) + 8)
+
+
+LIMITS = [  # of each field of tensormap.replace: operands, lowest, highest (PTX ISA 9.7.9.28)
+    *(("box_dim", (n,), 1, 256) for n in range(5)),
+    *(("global_dim", (n,), 1, 2**32 - 1) for n in range(5)),
+    *(("element_stride", (n,), 1, 8) for n in range(5)),
+    ("rank", (), 0, 4),
+    ("elemtype", (), 0, 15),
+    ("interleave_layout", (), 0, 2),
+    ("swizzle_mode", (), 0, 3),
+    ("swizzle_atomicity", (), 0, 3),
+    ("fill_mode", (), 0, 1),
+]
+# Where a dimension's value lies in the object: bits, and what is stored of it.
+PLACES = {
+    "box_dim": lambda n: (440 + 8 * n, 8, 1),
+    "global_dim": lambda n: (256 + 32 * n, 32, 1),
+    "element_stride": lambda n: (416 + 3 * n, 3, 1),
+    "rank": lambda: (68, 3, 0),
+    "interleave_layout": lambda: (75, 2, 0),
+    "swizzle_mode": lambda: (77, 2, 0),
+    "swizzle_atomicity": lambda: (83, 2, 0),
+    "fill_mode": lambda: (79, 1, 0),
+}
+
+
+@pytest.mark.parametrize("field, dimension, low, high", LIMITS)
+def test_replace_takes_all_values_between_its_limits_and_no_other(field, dimension, low, high):
+    """It changes the bits of its field, and none around them."""
+    machine, (warp,) = cluster()
+    data = aligned(128)
+    at = machine.tensor(data)
+    replace_field = run(f"tensormap.replace.tile.{field}.global.b1024.b32")
+    for background in (0, (1 << 1024) - 1):
+        for value in (low, low + 1, (low + high) // 2, high - 1, high):
+            data[:] = np.frombuffer(background.to_bytes(128, "little"), np.uint8)
+            replace_field(warp, 0, at, *dimension, value)
+            if field in PLACES:
+                first, width, less = PLACES[field](*dimension)
+                mask = (1 << width) - 1
+                want = background & ~(mask << first) | (value - less) << first
+                assert int.from_bytes(data.tobytes(), "little") == want
+    beyond = [low - 1] * (low > 0) + [high + 1] * (field != "swizzle_mode")  # its 4: sm_103a's
+    for value in beyond:
+        with pytest.raises(Fault, match=f"{field} with {value}"):
+            replace_field(warp, 0, at, *dimension, value)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+import b200
 from b200.chip.gpu import Gpu
 from tests.b200.chip.warp_programs import Maker, Text, interpret
 from tests.b200.ptx_support import HEADER
@@ -86,3 +87,13 @@ def test_a_gpu_gives_what_the_threads_give(turns, level):
     others = {seed for seed, found in words if found != expected(Maker(seed, turns).program())}
     allowed = {seed for seed, of in MISCOMPILED if of == turns and level}
     assert others <= allowed
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_checker_finds_nothing_in_a_program_that_names_the_lanes_that_come(seed):
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    out = torch.zeros(32, dtype=torch.int32)
+    text = f"{HEADER}\n{entry(Maker(seed).program(), 'k')}"
+    done = gpu.launch(text, None, (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, (out,))
+    assert done.findings == []

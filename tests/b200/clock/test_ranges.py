@@ -177,9 +177,11 @@ def test_the_packaged_errors_are_those_of_the_ladder():
 
 
 def test_points_of_the_other_half_and_failed_ones_make_no_range():
-    point = {"parity": "odd", "kind": "split K", "published_us": 10.0, "time_us": 9.0, "clock": "c"}
+    point = {"parity": "odd", "kind": "split K", "published_us": 10.0, "time_us": 9.0}
+    point["made_by"] = {"clock": "c"}
     points = [point, {**point, "parity": "even"}, {**point, "time_us": None}]
     assert ladder.published_errors(points)["errors"] == {"split K": [-0.1]}
-    other = {"kind": "split K", "published_us": 10.0, "time_us": 12.0, "clock": "d"}
+    other = {"kind": "split K", "published_us": 10.0, "time_us": 12.0}
+    other["made_by"] = {"clock": "d"}
     both = ladder.published_errors(points, [other])
     assert both["errors"] == {"split K": [-0.1, 0.2]} and both["clocks"] == ["c", "d"]

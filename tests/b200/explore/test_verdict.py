@@ -24,7 +24,9 @@ def test_the_usual_orders_miss_it(planted, schedule):
     plain = dataclasses.replace(planted, schedule=None)
     _, outcome = plain.run(True, schedule)
     assert outcome.right and "deadlock" not in outcome.kinds, outcome.text
-    if "overtaken" not in planted.name:  # a rule of every order names these (checker/overtaken.py)
+    if (
+        "overtaken" not in planted.name
+    ):  # a rule of every order names these (checker/barriers/overtaken.py)
         assert outcome.clean, outcome.text
 
 

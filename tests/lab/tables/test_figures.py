@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from b200.clock import spread
 from harness.evaluator.cases import format_args
 from lab.tables import agreement, catalogue, figures, tuning
 from task import PROBLEMS
@@ -28,20 +27,23 @@ def test_every_table_and_result_is_used():
 
 @pytest.fixture
 def copy(tmp_path):
-    """README, docs, docs/results and what is made of them in a folder of their own."""
-    shutil.copy(ROOT / "README.md", tmp_path)
-    (tmp_path / "b200" / "clock").mkdir(parents=True)
-    shutil.copy(spread.FILE, tmp_path / "b200" / "clock")
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    """README, docs, docs/results, what is made of them, and the sources that they depend on, in a
+    folder of their own.
+    """
+    for file in ("README.md", "submission.py"):
+        shutil.copy(ROOT / file, tmp_path)
+    for folder in ("b200", "docs"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     return tmp_path
 
 
 def test_a_figure_changed_by_hand_is_found(copy):
-    page = copy / "docs" / "tuning.md"
+    page = copy / "docs" / "lab" / "tuning.md"
     head, row, rest = page.read_text().partition("| gemm 2 | ")
     page.write_text(f"{head}{row}1{rest}")
     found = figures.problems(copy)
-    assert found[0] == "docs/tuning.md: table benchmark is not what its source says"
+    assert found[0] == "docs/lab/tuning.md: table benchmark is not what its source says"
 
 
 def test_a_new_measurement_without_its_text_is_found(copy):
@@ -73,9 +75,9 @@ def test_figures_outside_of_tables(line, wrong):
 def test_a_missing_source_is_said_and_its_table_kept(copy):
     (copy / "docs" / "results" / "floors.json").unlink()
     assert figures.problems(copy) == [
-        "docs/tuning.md: table floors has no floors.json (--commands)"
+        "docs/lab/tuning.md: table floors has no floors.json (--commands)"
     ]
-    page = (copy / "docs" / "tuning.md").read_text()
+    page = (copy / "docs" / "lab" / "tuning.md").read_text()
     assert figures.rendered(page, copy / "docs" / "results") == page
 
 

@@ -1,0 +1,268 @@
+"""Mbarriers: the order that their operations make, and the protocol that they must keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.accesses import Barrier, Record
+from b200.checker.barriers.arrivals import Arrivals
+from b200.checker.barriers.overtaken import Overtaken
+from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.launches import lifetime
+from b200.checker.memory import weak_order
+from b200.checker.scopes import CTA, distance, scope_of
+from b200.checker.vector_clocks import HB, INIT, TENSOR, Agent
+from b200.chip.describe import call
+from b200.chip.fragment import Fragment
+from b200.chip.sync.barrier_record import BarrierEvent, BarrierHistory, WaitedTwice
+from b200.chip.sync.mbarrier import MBarrier
+from b200.effects import Arrives
+from b200.hardware import OFFSET_MASK
+from b200.program.module import Instr
+from b200.registry import FULL
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+
+
+class Mbarriers:
+    """What is known of the mbarriers of one launch. events: number of events so far. exercised:
+    text of each mbarrier.init whose mbarrier somebody waited for after a phase was complete.
+    """
+
+    def __init__(self, observer: Observer, arrivals: Arrivals, overtaken: Overtaken):
+        self.observer, self.arrivals, self.overtaken = observer, arrivals, overtaken
+        self.events = 0
+        self.exercised: set[str] = set()
+
+    def known(self, mbarrier: MBarrier) -> Barrier | None:
+        """The state of an mbarrier object; None if another object has been initialised at
+        its address.
+        """
+        return self.observer.state(mbarrier.cta).barrier(mbarrier)
+
+    def known_at(self, warp: Fragment, address: int) -> Barrier | None:
+        """The state of the mbarrier at an address of shared memory; None if there is none."""
+        cta, offset = warp.cta, address & OFFSET_MASK
+        if offset not in cta.mbarriers:
+            return None
+        return self.observer.state(cta).barriers.get((cta.rank, offset))
+
+    def event(self, barrier: Barrier, agent: Agent, what: str) -> None:
+        """Note something that happens to an mbarrier, for the report of a hang."""
+        self.events += 1
+        at = words.line(self.observer.ins)
+        barrier.events.append((self.events, agent, what, at, barrier.phases))
+
+    def history(self, mbarrier: MBarrier) -> BarrierHistory | None:
+        """The latest events of an mbarrier in words; None if the checker does not know it."""
+        barrier = self.known(mbarrier)
+        if barrier is None:
+            return None
+        events = tuple(
+            BarrierEvent(number, phase, words.name(agent), what, at)
+            for number, agent, what, at, phase in barrier.events
+        )
+        announced, brought = tuple(barrier.expects.values()), tuple(barrier.copies.values())
+        return BarrierHistory(barrier.name(), announced, brought, events)
+
+    def waited_twice(self) -> list[WaitedTwice]:
+        """The warps of resident clusters that waited twice for one parity of an mbarrier with
+        several phases.
+        """
+        observer = self.observer
+        ctas = [cta for cluster in observer.machine.resident for cta in cluster.ctas]
+        agents = [agent for cta in ctas for agent in observer.state(cta).agents_of(cta)]
+        return [
+            WaitedTwice(barrier.name(), words.name(agent), parity, call(ins))
+            for agent in agents
+            if agent.again is not None
+            for barrier, parity, ins in (agent.again,)
+            if barrier.phases > 1 or not barrier.object.idle
+        ]
+
+    def initialised(
+        self, warp: Fragment, mbarrier: MBarrier, before: Barrier | None, lane: int
+    ) -> None:
+        """A lane executes mbarrier.init. If lanes of one execution all initialise the mbarrier with
+        one count, that is one initialisation: they store the same words.
+        """
+        observer = self.observer
+        agent, state, ins = observer.agent(warp), observer.state(mbarrier.cta), observer.ins
+        if before is not None and before.again(agent, ins, lane, mbarrier.expected):
+            before.object, before.lane = mbarrier, lane
+            return
+        record = Record(agent, ins, agent.component, 0, "generic", "initialises an mbarrier")
+        record.step = record.epoch
+        barrier = Barrier(mbarrier, state.components.new(), record, observer.strict, lane)
+        state.barriers[mbarrier.cta.rank, mbarrier.offset] = barrier
+        observer.shared(mbarrier.cta).shadow.barriers_in.add(mbarrier.offset, mbarrier.offset + 7)
+        self.event(barrier, agent, f"init, count {mbarrier.expected}")
+        if before is not None:
+            observer.found(
+                "protocol",
+                "an mbarrier is initialised again without mbarrier.inval",
+                (
+                    f"this access: {words.act(record)}",
+                    f"initialised before: {words.act(before.record)}",
+                    f"it is {before.name()}, {before.phases} of its phases completed",
+                    "missing: mbarrier.inval, or the first initialisation serves all tiles",
+                ),
+                ins,
+                before.record.ins,
+                PORTABILITY if before.at_rest(agent) else ERROR,
+            )
+
+    def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False) -> None:
+        """Check that a user of a barrier knows of its initialisation, if need be through a fence to
+        other proxies.
+        """
+        if barrier in agent.trusted and not asynchronous or (barrier, 1) in agent.trusted:
+            return
+        record, ins = barrier.record, self.observer.ins
+        published = agent.knows(INIT, record.component, record.epoch)
+        own = record.agent is agent
+        agent.trusted.add((barrier, 1) if published else barrier)
+        if not (own or published or agent.knows(HB, record.component, record.epoch)):
+            self.observer.found(
+                "protocol",
+                "an mbarrier is used before its initialisation is visible to the warp",
+                (
+                    f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+                    f"used by {words.name(agent)} at {words.line(ins)}: {barrier.name()}",
+                    "missing: fence.mbarrier_init and a barrier of the CTA or cluster between the "
+                    "two",
+                ),
+                ins,
+                record.ins,
+            )
+        elif asynchronous and not published and record.agent.cta.rank == barrier.object.cta.rank:
+            self.observer.found(
+                "protocol",
+                "an mbarrier is used by an asynchronous operation without a fence after its "
+                "initialisation",
+                (
+                    f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+                    f"used by {words.name(agent)} at {words.line(ins)}: {barrier.name()}",
+                    "missing: fence.mbarrier_init.release.cluster (or fence.proxy.async) after "
+                    "mbarrier.init",
+                ),
+                ins,
+                record.ins,
+                PORTABILITY,
+            )
+
+    def comes(self, warp: Fragment, mbarrier: MBarrier, lane: int) -> None:
+        """A lane is about to arrive."""
+        barrier = self.known(mbarrier)
+        if barrier is not None:
+            agent, ins = self.observer.agent(warp), self.observer.ins
+            clock = agent.release(1 << lane, ins)
+            self.arrivals.comes(barrier, agent, ins, lane, clock)
+
+    def refused(self, warp: Fragment, mbarrier: MBarrier) -> None:
+        """An arrival was a fault, because the phase expects no more arrivals."""
+        barrier, ins = self.known(mbarrier), self.observer.ins
+        if barrier is not None and ins is not None and ins.key in barrier.uses:
+            self.arrivals.too_many(barrier, self.observer.agent(warp), ins)
+
+    def arrived(
+        self,
+        warp: Fragment,
+        mbarrier: MBarrier,
+        phase: int,
+        what: str,
+        nbytes: int = 0,
+        lanes: int = FULL,
+    ) -> None:
+        """Some lanes have arrived, or have announced bytes. phase: the parity before."""
+        barrier = self.known(mbarrier)
+        if barrier is None:
+            return
+        agent, ins = self.observer.agent(warp), self.observer.ins
+        assert ins is not None  # whatever arrives is observed
+        self.visible(agent, barrier)
+        if nbytes:
+            barrier.announced += nbytes
+            barrier.expects[id(ins)] = ins, nbytes
+        self.event(barrier, agent, what)
+        barrier.users[agent] = agent.epoch
+        barrier.answered(agent, ins)
+        if mbarrier.cta is not agent.cta:
+            self._arrived_remotely(agent, mbarrier.cta, ins)
+        barrier.gather(self._published(agent, mbarrier.cta, ins, lanes))
+        if mbarrier.phase != phase:
+            barrier.complete()
+            self.overtaken.completed(barrier, ins)
+
+    def _published(self, agent: Agent, target, ins, lanes: int) -> np.ndarray:
+        """The clock that an arrival publishes on an mbarrier of CTA `target`, whose warps wait for
+        it. PTX ISA 9.7.13.15: an arrival without .sem releases; without .scope it releases to its
+        CTA; expect_tx and complete_tx release nothing.
+        """
+        far = distance(agent.cta, target)
+        arrives = isinstance(ins.effect, Arrives)
+        if arrives and ins.effect.releases and scope_of(ins, CTA) >= far:
+            return agent.release(lanes, ins)
+        clock = agent.release_relaxed(far, lanes, ins)
+        if not self.observer.strict:
+            np.maximum(clock[TENSOR], agent.release(lanes, ins)[HB], out=clock[TENSOR])
+        if arrives:
+            weak_order.orders_only(agent, ins, clock, lanes)
+        return clock
+
+    def _arrived_remotely(self, agent: Agent, target, ins: Instr):
+        last = agent.state.remote[target.rank].get(agent.component)
+        if (
+            last is None
+            or last.ins is not ins
+            or agent.snapshot is None
+            or last.epoch != agent.epoch
+        ):
+            record = Record(
+                agent,
+                ins,
+                agent.component,
+                0,
+                "generic",
+                "arrives on an mbarrier of another CTA",
+            )
+            record.step = record.epoch
+            lifetime.reached(self.observer, record, target)
+
+    def looked(self, warp: Fragment, mbarrier: MBarrier, parity: int) -> None:
+        """A try_wait or test_wait has failed: the phase is not over."""
+        barrier = self.known(mbarrier)
+        if barrier is not None:
+            self.observer.agent(warp).looked[barrier] = parity, self.observer.ins
+
+    def waited(
+        self, warp: Fragment, mbarrier: MBarrier, parity: int, relaxed: Instr | None
+    ) -> None:
+        """A wait has passed. relaxed: the wait's instruction if it acquires nothing, else None."""
+        barrier = self.known(mbarrier)
+        if barrier is None:
+            return
+        observer = self.observer
+        agent, ins = observer.agent(warp), observer.ins
+        self.visible(agent, barrier)
+        self.event(barrier, agent, f"wait for parity {parity} over")
+        before = agent.waits.get(barrier)
+        if before is not None and before[::2] == (parity, ins):
+            agent.again = barrier, parity, ins
+        elif agent.again is not None and agent.again[0] is barrier:
+            agent.again = None
+        agent.looked.pop(barrier, None)
+        agent.waits.pop(barrier, None)  # the latest one comes last
+        agent.waits[barrier] = (parity, barrier.phases, ins)
+        barrier.users[agent] = agent.epoch
+        if barrier.phases:
+            self.exercised.add(barrier.record.ins.text)
+        if relaxed is not None:
+            agent.acquire_relaxed(barrier.passed, relaxed)
+        else:
+            (agent.acquire_barrier if observer.strict else agent.acquire)(barrier.passed)
+        barrier.looks[agent] = agent.epoch, ins

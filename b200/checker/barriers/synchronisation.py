@@ -1,0 +1,320 @@
+"""Observes what synchronises, but for fences: mbarriers, barriers, groups of copies, registers.
+
+Each function is a wrapper of instrument.py: `wrap(ins, effect, run)` returns an observed
+function of the form of `run`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.checker.barriers import named_barriers
+from b200.checker.memory import weak_order
+from b200.checker.scopes import CLUSTER
+from b200.checker.steps import all_operands, followed
+from b200.chip.sync.barriers import barrier_of, gather
+from b200.chip.sync.mbarrier import barrier_operand
+from b200.effects import (
+    Arrives,
+    ArrivesInCluster,
+    CommitsGroup,
+    CompletesBytes,
+    Effect,
+    ExpectsBytes,
+    InitsMbarrier,
+    InvalidatesMbarrier,
+    MeetsInCta,
+    MeetsInWarp,
+    OrdersGrids,
+    ReadsRequest,
+    SetsRegisters,
+    WaitsForGroups,
+    WaitsForPhase,
+    WaitsInCluster,
+)
+from b200.errors import Fault
+from b200.program.module import Instr
+from b200.registry import Run, active, lanes
+
+
+@followed(all_operands)
+def warp_sync(ins: Instr, effect: MeetsInWarp, run) -> Run:
+    """Observe bar.warp.sync: the lanes of the warp now see each other's writes."""
+
+    def observed(w, mask, *args):
+        w.observer.agent(w).together()
+        return run(w, mask, *args)
+
+    return observed
+
+
+def meets(ins: Instr, effect: Effect, run) -> Run:
+    """Observe an instruction with `.sync` that orders no memory: the lanes have come to it.
+    It is no step (steps.py): all it changes is how grave a finding is.
+    """
+
+    def observed(w, mask, *args):
+        agent = w.observer.agents.get(w.state)
+        if agent is not None and agent.touched:
+            agent.met = agent.epoch
+        return run(w, mask, *args)
+
+    return observed
+
+
+# --- mbarriers ----------------------------------------------------------------------------------
+
+
+@followed(all_operands)
+def init(ins: Instr, effect: InitsMbarrier, run) -> Run:
+    find = barrier_operand(ins)
+
+    def observed(w, lane, address, count):
+        observer = w.observer
+        observer.ins = ins
+        before = observer.mbarriers.known_at(w, address)
+        run(w, lane, address, count)
+        observer.mbarriers.initialised(w, find(w, address), before, lane)
+
+    return observed
+
+
+@followed(all_operands)
+def inval(ins: Instr, effect: InvalidatesMbarrier, run) -> Run:
+    def observed(w, lane, address):
+        observer = w.observer
+        observer.ins = ins
+        barrier = observer.mbarriers.known_at(w, address)
+        run(w, lane, address)
+        if barrier is not None:
+            of = barrier.object
+            observer.state(of.cta).barriers.pop((of.cta.rank, of.offset), None)
+
+    return observed
+
+
+@followed(all_operands)
+def arrive(ins: Instr, effect: Arrives, run) -> Run:
+    what = "arrive and expect_tx" if effect.expects else "arrive"
+    return _signals(ins, run, what, effect.expects, arrives=True)
+
+
+@followed(all_operands)
+def expect(ins: Instr, effect: ExpectsBytes, run) -> Run:
+    return _signals(ins, run, "expect_tx", True, arrives=False)
+
+
+def _signals(ins: Instr, run, what: str, expects: bool, arrives: bool) -> Run:
+    """Observe a signal of a thread to an mbarrier. what: names it."""
+    find = barrier_operand(ins)
+
+    def observed(w, lane, address, count=1):
+        observer = w.observer
+        observer.ins = ins
+        mbarriers, mbarrier = observer.mbarriers, find(w, address)
+        phase = mbarrier.phase
+        if arrives:
+            mbarriers.comes(w, mbarrier, lane)
+        try:
+            result = run(w, lane, address, count)
+        except Fault:
+            mbarriers.refused(w, mbarrier)
+            raise
+        text = f"{what} of {count} bytes" if expects else f"{what}, count {count}"
+        mbarriers.arrived(w, mbarrier, phase, text, count if expects else 0, 1 << lane)
+        return result
+
+    return observed
+
+
+@followed(all_operands)
+def complete_tx(ins: Instr, effect: CompletesBytes, run) -> Run:
+    find = barrier_operand(ins)
+
+    def observed(w, lane, address, nbytes):
+        observer = w.observer
+        observer.ins = ins
+        mbarriers, mbarrier = observer.mbarriers, find(w, address)
+        phase = mbarrier.phase
+        run(w, lane, address, nbytes)
+        mbarriers.arrived(w, mbarrier, phase, f"complete_tx of {nbytes} bytes")
+        if (barrier := mbarriers.known(mbarrier)) is not None:
+            barrier.signalled += nbytes
+            barrier.copies[id(ins)] = ins, nbytes
+
+    return observed
+
+
+@followed(all_operands)
+def wait(ins: Instr, effect: WaitsForPhase, run) -> Run:
+    find, shift = barrier_operand(ins), effect.shift
+    relaxed = effect.order == "relaxed"
+
+    def observed(w, mask, address, phase, hint=None):
+        observer = w.observer
+        observer.ins = ins
+        done = run(w, mask, address, phase, hint)
+        if done:
+            if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
+                where, parity = lanes(address, np.uint64), lanes(phase, np.uint64)
+                pairs = {(int(where[i]), int(parity[i]) >> shift & 1) for i in active(mask & done)}
+            else:
+                pairs = ((address, phase >> shift & 1),)
+            for at, parity in pairs:
+                observer.mbarriers.waited(w, find(w, at), parity, ins if relaxed else None)
+        elif not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
+            observer.mbarriers.looked(w, find(w, address), phase >> shift & 1)
+        return done
+
+    return observed
+
+
+# --- barriers of the CTA and of the cluster -----------------------------------------------------
+
+
+@followed(all_operands)
+def named(ins: Instr, effect: MeetsInCta, run) -> Run:
+    """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
+    waits, counted = effect.waits, effect.counted
+
+    def observed(w, mask, number, *rest):
+        observer = w.observer
+        observer.ins = ins
+        if waits:
+            gather(w, mask, ins)
+        first = w.token is None
+        bar = barrier_of(
+            w,
+            number
+            if isinstance(number, int)
+            else int(lanes(number, number.dtype)[active(mask)[0]]),
+        )
+        if first:
+            generation = bar.generation
+            agent = observer.agent(w)
+            key = ("cta", w.cta.rank, bar.number, generation)
+            meeting = agent.state.meeting(key)
+            meeting.gather(agent.release())
+            before = agent.state.meetings.get((*key[:-1], generation - 1))
+            threads = rest[0] if rest and counted else 0
+            if not isinstance(threads, int):
+                threads = int(lanes(threads, threads.dtype)[active(mask)[0]])
+            named_barriers.arrived(observer, agent, ins, bar.number, threads, meeting, before)
+        else:
+            generation = w.token[1]
+        result = run(w, mask, number, *rest)
+        if waits:
+            agent = observer.agent(w)
+            meeting = agent.state.meeting(("cta", w.cta.rank, bar.number, generation))
+            agent.acquire_barrier(meeting.clock)
+        return result
+
+    return observed
+
+
+@followed(all_operands)
+def cluster_arrive(ins: Instr, effect: ArrivesInCluster, run) -> Run:
+    def observed(w, mask):
+        observer = w.observer
+        observer.ins = ins
+        agent = observer.agent(w)
+        meeting = agent.state.meeting(("cluster", w.cta.cluster.barrier.phase))
+        if effect.relaxed:
+            clock = agent.release_relaxed(CLUSTER)
+            weak_order.orders_only(agent, ins, clock)
+        else:
+            clock = agent.release()
+        meeting.gather(clock)
+        run(w, mask)
+
+    return observed
+
+
+@followed(all_operands)
+def cluster_wait(ins: Instr, effect: WaitsInCluster, run) -> Run:
+    def observed(w, mask):
+        observer = w.observer
+        observer.ins = ins
+        run(w, mask)
+        agent = observer.agent(w)
+        agent.acquire_barrier(agent.state.meeting(("cluster", w.state.cluster_phase)).clock)
+
+    return observed
+
+
+@followed(all_operands)
+def registers(ins: Instr, effect: SetsRegisters, run) -> Run:
+    """Observe setmaxnreg."""
+
+    def observed(w, mask, n):
+        run(w, mask, n)
+        w.observer.agent(w).registers = n, ins
+
+    return observed
+
+
+def read_request(ins: Instr, effect: ReadsRequest, run) -> Run:
+    """Observe clusterlaunchcontrol.query_cancel."""
+
+    def observed(w, lane, response):
+        canceled = run(w, lane, response)
+        if not canceled:
+            observer = w.observer
+            observer.ins = ins
+            observer.cancellations.failed(observer.agent(w), ins)
+        return canceled
+
+    return observed if effect.success else run
+
+
+# --- grids and groups ---------------------------------------------------------------------------
+
+
+@followed(all_operands)
+def grid_dependency(ins: Instr, effect: OrdersGrids, run) -> Run:
+    """Observe griddepcontrol.wait and griddepcontrol.launch_dependents."""
+
+    def observed(w, mask):
+        run(w, mask)
+        observer = w.observer
+        observer.ins = ins
+        if observer.dependence is not None:
+            agent = observer.agent(w)
+            dependence = observer.dependence
+            (dependence.waited if effect.waits else dependence.let_start)(agent)
+
+    return observed
+
+
+def _groups(effect: CommitsGroup | WaitsForGroups) -> tuple[str, ...]:
+    """The streams of a group (vector_clocks.py); the first is complete when sources are read."""
+    return ("bulk_read", "bulk_write") if effect.bulk else ("cp_async",)
+
+
+@followed(all_operands)
+def commit_group(ins: Instr, effect: CommitsGroup, run) -> Run:
+    def observed(w, mask):
+        run(w, mask)
+        for name in _groups(effect):
+            w.observer.agent(w).stream(name).commit()
+
+    return observed
+
+
+@followed(all_operands)
+def wait_group(ins: Instr, effect: WaitsForGroups, run) -> Run:
+    """Observe a wait_group or wait_all."""
+    everything, names = effect.everything, _groups(effect)
+    waited = names[:1] if effect.sources else names
+
+    def observed(w, mask, n=0):
+        run(w, mask, n) if not everything else run(w, mask)
+        agent = w.observer.agent(w)
+        for name in waited:
+            stream = agent.stream(name)
+            if everything:
+                stream.commit()
+            stream.waits.append((n, len(stream.marks), ins, agent.epoch))
+            agent.learn(stream.component, stream.complete_but(n))
+
+    return observed

@@ -1,0 +1,214 @@
+"""Dependent launches: rules for a grid that runs while the grid before it may still run.
+
+A launch with the programmatic attribute starts when every CTA of its predecessor has executed
+griddepcontrol.launch_dependents, or has ended (PTX ISA 9.7.13.17; CUDA programming guide,
+"Programmatic Dependent Launch"). Accesses of a warp race with the predecessor until the warp knows
+of a griddepcontrol.wait, its own or one that a barrier orders before it. A wait covers the grids
+before the predecessor only if the predecessor has waited for them itself: else it may end while
+they run.
+
+The emulator runs launches one after the other, so each launch that lets its dependents start leaves
+a footprint: which words it wrote and read, and by which instruction. Accesses of later launches are
+checked against the footprint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from b200 import sparse
+from b200.checker import naming as words
+from b200.checker.launches import other_queues
+from b200.checker.launches.other_queues import Beside
+from b200.checker.vector_clocks import HB, Agent
+from b200.chip.copies.tma import TensorBoxes
+from b200.chip.state import Region
+from b200.program.module import Instr
+
+UNIT = 4  # bytes of an entry
+
+
+def units(at: int, nbytes: int) -> slice:
+    """The entries of contiguous bytes of an allocation."""
+    return slice(at // UNIT, -(-(at + nbytes) // UNIT))
+
+
+@dataclass
+class Touched:
+    """The accesses of a launch to one allocation: for each UNIT the number of the instruction,
+    or 0.
+    """
+
+    region: Region
+    written: np.ndarray
+    read: np.ndarray
+
+
+class Footprint:
+    """The global memory that a launch has written and read. places: address of an allocation
+    -> Touched.
+    """
+
+    def __init__(self, kernel: str):
+        self.kernel = kernel
+        self.places: dict[int, Touched] = {}
+        self.instructions: list[Instr | None] = [None]
+        self._numbers: dict[int, int] = {}
+
+    def add(self, region: Region, index, write: bool, ins: Instr) -> None:
+        found = self.places.get(region.base)
+        if found is None or not found.region.is_again(region):
+            entries = -(-region.size // UNIT)
+            arrays = (sparse.zeros(entries, np.uint16) for _ in range(2))
+            found = self.places[region.base] = Touched(region, *arrays)
+        number = self._numbers.get(id(ins))
+        if number is None:
+            number = self._numbers[id(ins)] = len(self.instructions)
+            self.instructions.append(ins)
+        (found.written if write else found.read)[index] = number
+
+    def conflicts(self, region: Region, index, write: bool) -> list[tuple[Instr | None, str]]:
+        """(instruction, "writes" or "reads") of each access of the launch that conflicts with an
+        access at `index`.
+        """
+        place = self.places.get(region.base)
+        if place is None or not place.region.is_again(region):
+            return []
+        found = [(n, "writes") for n in np.unique(place.written[index]).tolist() if n]
+        if write and not found:
+            found = [(n, "reads") for n in np.unique(place.read[index]).tolist() if n]
+        return [(self.instructions[n], how) for n, how in found]
+
+
+@dataclass
+class InFlight:
+    """The grids that may still run: `early` when a dependent launch starts, `late` when its
+    griddepcontrol.wait is over.
+    """
+
+    early: list[Footprint] = field(default_factory=list)
+    late: list[Footprint] = field(default_factory=list)
+
+
+class DependentLaunch:
+    """The rule for one launch. before: the grids that may still run while it runs. kept: the
+    launch's own footprint, None if it lets no dependents start before it ends. beside: launches of
+    other queues, None where there is one queue. observer: set by the machine.
+    """
+
+    observer: Any
+
+    def __init__(
+        self, before: InFlight, kernel: str, lets_start: bool, beside: Beside | None = None
+    ):
+        self.before, self.beside = before, beside
+        self.kept = Footprint(kernel) if lets_start or beside is not None else None
+        self.behind: set[Agent] = set()
+        self.waits: dict[object, list[tuple[int, int]]] = {}  # cluster -> component, step
+        self.started = self.started_first = False  # dependents; before any wait of the warp
+
+    # --- griddepcontrol ---------------------------------------------------------------------------
+    def waited(self, agent: Agent) -> None:
+        self.behind.add(agent)
+        self.waits.setdefault(agent.cta.cluster, []).append((agent.component, agent.now()))
+
+    def let_start(self, agent: Agent) -> None:
+        self.started = True
+        self.started_first |= not self._is_behind(agent)
+
+    def _is_behind(self, agent: Agent) -> bool:
+        """Whether a griddepcontrol.wait is ordered before what the warp does now."""
+        if agent in self.behind:
+            return True
+        waits = self.waits.get(agent.cta.cluster, ())
+        if any(agent.knows(HB, component, step) for component, step in waits):
+            self.behind.add(agent)
+            return True
+        return False
+
+    def after(self) -> InFlight:
+        """The grids that may still run while a launch that depends on this one runs."""
+        late = self.before.late if self.waits else self.before.early
+        if not self.started or self.kept is None:
+            return InFlight(late, late)
+        early = self.before.early if self.started_first else late
+        return InFlight([*early, self.kept], late)
+
+    # --- accesses ---------------------------------------------------------------------------------
+    def lanes(
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, write: bool, ins: Instr
+    ) -> None:
+        """Check an access of `nbytes` at each of the addresses (int64)."""
+        memory = self.observer.machine.memory
+        while addresses.size:
+            region = memory.region(int(addresses[0]), nbytes)
+            end = region.base + region.size
+            inside = (addresses >= region.base) & (addresses + nbytes <= end)
+            first = (addresses[inside] - region.base) // UNIT
+            if nbytes > UNIT:
+                first = (first[:, None] + np.arange(-(-nbytes // UNIT))).reshape(-1)
+            self._access(agent, region, first, write, ins)
+            addresses = addresses[~inside]
+
+    def span(self, agent: Agent, address: int, nbytes: int, write: bool, ins: Instr) -> None:
+        """Check an access of `nbytes` contiguous bytes."""
+        region = self.observer.machine.memory.region(address, nbytes)
+        self._access(agent, region, units(address - region.base, nbytes), write, ins)
+
+    def boxes(self, agent: Agent, access: TensorBoxes, write: bool, ins: Instr) -> None:
+        for rows, nbytes in access.spans():
+            self.lanes(agent, rows, nbytes, write, ins)
+
+    def _access(self, agent: Agent, region: Region, index, write: bool, ins: Instr):
+        if self.beside is not None:
+            self._other_queues(self.beside, agent, region, index, write, ins)
+        waited = self._is_behind(agent)
+        for footprint in self.before.late if waited else self.before.early:
+            for old, how in footprint.conflicts(region, index, write):
+                self._tell(agent, region, ins, write, footprint, old, how, waited)
+        if self.kept is not None:
+            self.kept.add(region, index, write, ins)
+
+    def _other_queues(self, beside: Beside, agent, region: Region, index, write: bool, ins: Instr):
+        for queue, footprint in beside.earlier:
+            for old, how in footprint.conflicts(region, index, write):
+                if not other_queues.commute(ins, old):
+                    queues = beside.queue, queue
+                    other_queues.tell(
+                        self.observer, agent, region, ins, write, queues, footprint.kernel, old, how
+                    )
+
+    def _tell(
+        self, agent, region: Region, ins, write: bool, footprint, old, how: str, waited: bool
+    ):
+        does = "written" if write else "read"
+        diagnosis = (
+            f"global memory is {does} that {footprint.kernel}, a launch before, {how}, with no "
+            "griddepcontrol.wait"
+        )
+        missing = (
+            "missing: griddepcontrol.wait by the warp, or by one that a barrier orders before it, "
+            "in front of the access"
+        )
+        if waited:
+            diagnosis += " between the two in the launch that lies between them"
+            missing = (
+                "missing: griddepcontrol.wait in each launch in between: one that has not waited "
+                f"may end while {footprint.kernel} runs, and the wait here is over"
+            )
+        self.observer.found(
+            "global",
+            diagnosis,
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"{footprint.kernel} {how} it at {words.line(old)}, and lets its dependents start "
+                "before it ends (griddepcontrol.launch_dependents)",
+                f"in {self.observer.operand(region.base)}",
+                missing,
+            ),
+            ins,
+            old,
+        )

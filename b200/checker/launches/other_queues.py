@@ -1,0 +1,143 @@
+"""Work of other queues: what no event orders after it runs beside it.
+
+Launches run one after the other here; on a GPU those of two queues run at the same time unless an
+event, a wait of the host, or the legacy default queue orders them (CUDA programming guide,
+"Streams"). So each launch leaves a footprint, and a later one that is not ordered after it is
+checked against that. Two atomics do not conflict, nor do two strong accesses.
+
+Copies, fills and torch's own functions are work of a queue, too (Act), and the host is one more
+that has to wait before it touches memory that a copy of a queue uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from b200.checker import naming as words
+from b200.checker.finding import Finding
+from b200.chip.describe import mnemonic
+from b200.chip.state import Region
+from b200.chip.tensors import LiveTensors
+from b200.effects import Copies, Effect, Ordered, Updates
+from b200.program.module import Instr
+from b200.program.names import readable
+
+if TYPE_CHECKING:
+    from b200.checker.launches.dependent_launch import Footprint
+
+
+@dataclass
+class Beside:
+    """A launch in `queue`. earlier: (queue, footprint) of the launches that are not ordered before
+    it. footprint: its own, once it has run.
+    """
+
+    queue: int
+    earlier: list[tuple[int, Footprint]] = field(default_factory=list)
+    footprint: Footprint | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Act:
+    """What a queue does beside launches, or the host by itself. text: "torch.add", "cudaMemcpy".
+    loc: "file:line" in the program.
+    """
+
+    text: str
+    loc: str
+
+
+class Access(NamedTuple):
+    """What an Act touches of an allocation. index: as Footprint.add takes it."""
+
+    region: Region
+    index: Any
+    write: bool
+
+
+def commute(one: Instr | Act | None, other: Instr | Act | None) -> bool:
+    """Whether two accesses may meet: both are atomic, or both strong."""
+    if not isinstance(one, Instr) or not isinstance(other, Instr):
+        return False
+    effects = (one.effect, other.effect)
+    strong = all(isinstance(effect, Ordered) and effect.strong for effect in effects)
+    return strong or all(map(_combines, effects))
+
+
+def _combines(effect: Effect) -> bool:
+    """Whether memory is changed by an atomic operation."""
+    return isinstance(effect, Updates) or isinstance(effect, Copies) and effect.operation != ""
+
+
+def tell(
+    observer, agent, region, ins: Instr, write: bool, queues, kernel: str, old, how: str
+) -> None:
+    """Report an access that conflicts with one of another queue's work. queues: (this launch's, the
+    other's). how: "writes" or "reads".
+    """
+    mine, its = (f"queue {queue:#x}" for queue in queues)
+    kernel = readable(kernel)
+    observer.found(
+        "global",
+        f"global memory is {'written' if write else 'read'} that {kernel}, work of another queue, "
+        f"{how}, with no event to order the two",
+        (
+            f"this access: {words.line(ins)}: {mnemonic(ins)}, by {words.name(agent)}, in {mine}",
+            f"{kernel} {how} it at {words.line(old)}, in {its}",
+            f"in {observer.operand(region.base)}",
+            f"missing: an event that {its} records after {kernel} and {mine} waits for before this "
+            "launch (cudaStreamWaitEvent, Stream.wait_stream); or memory of its own for each queue",
+        ),
+        ins,
+        old,
+    )
+
+
+def against(
+    act: Act, queue: int | None, accesses: Iterable[Access], earlier: list[tuple[int, Footprint]]
+) -> list[Finding]:
+    """What is wrong with an act: accesses that conflict with earlier work that it is not ordered
+    after. queue: the act's; None: the host's own.
+    """
+    found: dict[tuple, Finding] = {}
+    for region, index, write in accesses:
+        for other, footprint in earlier:
+            for old, how in footprint.conflicts(region, index, write):
+                finding = _finding(act, queue, region, write, other, footprint.kernel, old, how)
+                found.setdefault((finding.diagnosis, finding.other), finding)
+    return list(found.values())
+
+
+def _finding(act: Act, queue: int | None, region, write: bool, other: int, name: str, old, how):
+    does, its, name = "writes" if write else "reads", f"queue {other:#x}", readable(name)
+    if queue is None:
+        diagnosis = f"the host {does} memory that {name} {how}, for which it has not waited"
+        missing = (
+            f"missing: a wait of the host before this: for {its}, or for an event that it records "
+            f"after {name} (torch.cuda.synchronize, Event.synchronize)"
+        )
+        mine = "by the host"
+    else:
+        mine = f"in queue {queue:#x}"
+        diagnosis = (
+            f"{act.text} {does} memory that {name}, work of another queue, {how}, with no event to "
+            "order the two"
+        )
+        missing = (
+            f"missing: an event that {its} records after {name} and queue {queue:#x} waits for "
+            "before this (Stream.wait_stream); or memory of its own for each queue"
+        )
+    return Finding(
+        "global",
+        diagnosis,
+        (
+            f"this access: {act.loc}: {act.text}, {mine}",
+            f"{name} {how} it at {words.line(old)}, in {its}",
+            f"in {LiveTensors.variable(region.base, region.size) or region.name}",
+            missing,
+        ),
+        act.loc,
+        words.line(old),
+    )

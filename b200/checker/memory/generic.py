@@ -1,0 +1,369 @@
+"""Observes generic loads and stores, atomics, matrix loads and stores.
+
+Accesses marked .volatile, .relaxed, .acquire or .release are strong: they do not conflict with each
+other. A release publishes the warp's clock at its address; an acquire joins that clock.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+import numpy as np
+
+from b200.checker.accesses import Record
+from b200.checker.launches import lifetime
+from b200.checker.memory.lane_words import lane_words
+from b200.checker.memory.one_address import differ, one_address
+from b200.checker.memory.shadow import ALL_LANES
+from b200.checker.scopes import CTA
+from b200.checker.steps import Look, Looking, Touch, followed, plain
+from b200.checker.vector_clocks import join
+from b200.chip.memory.matrix import matrix_space
+from b200.effects import Access, Loads, MatrixLoads, MatrixStores, Stores, Updates
+from b200.hardware import OFFSET_MASK, RANK_SHIFT
+from b200.program.module import Instr
+from b200.registry import Run, active
+from b200.spaces import SHARED_WINDOW, WINDOW_MASK
+
+REPLICAS = 64  # executions of a load that are remembered
+WINDOW = ~WINDOW_MASK & (1 << 64) - 1
+SHARED_BITS = (1 << 32) - 1  # of an address of shared memory
+
+
+def lane_addresses(mask: int, address) -> np.ndarray:
+    """The active lanes' addresses as int64; a single one if all lanes have the same."""
+    if not isinstance(address, np.ndarray):
+        return np.array([address], np.int64)
+    return (address if mask == 0xFFFFFFFF else address[active(mask)]).astype(np.int64)
+
+
+@lru_cache(maxsize=4096)
+def _lanes(mask: int, uniform: bool) -> np.ndarray:
+    """The lanes whose addresses `lane_addresses` returns: the lowest one where all have
+    one address.
+    """
+    found = np.array(active(mask), np.uint8)
+    return found[:1] if uniform else found
+
+
+def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
+    """("shared" or "global", addresses in that space); (None, ...) for a space that
+    is not checked.
+    """
+    if space == "generic":
+        window = int(at[0]) & WINDOW
+        if window == SHARED_WINDOW:
+            return "shared", at & WINDOW_MASK
+        return ("global", at) if window == 0 else (None, at)
+    if space.startswith("shared"):
+        return "shared", at & SHARED_BITS
+    return ("global", at) if space == "global" else (None, at)
+
+
+def own_lanes(mask: int, at: np.ndarray) -> int:
+    """Lanes that access memory each for itself: none where several access one address, which any of
+    them has done then.
+    """
+    return 0 if at.size == 1 and mask & mask - 1 else mask
+
+
+def shared_access(
+    w,
+    ins: Instr,
+    at: np.ndarray,
+    nbytes: int,
+    write: bool,
+    lanes,
+    kind="generic",
+    text="",
+    own: int = 0,
+) -> None:
+    """Check a warp's access of shared memory at one or more addresses. lanes: the lane of
+    each address. own: lanes that access memory each for itself.
+    """
+    observer = w.observer
+    observer.ins = ins
+    agent = observer.agent(w)
+    agent.touched |= own
+    if len(w.cta.cluster.ctas) == 1:
+        _shared_of(observer, agent, w, ins, 0, at, nbytes, write, lanes, kind, text, own)
+        return
+    ranks = at >> RANK_SHIFT
+    first = int(ranks[0])
+    if (ranks == first).all():
+        at = at & OFFSET_MASK
+        _shared_of(observer, agent, w, ins, first, at, nbytes, write, lanes, kind, text, own)
+    else:
+        for rank in np.unique(ranks):
+            here = ranks == rank
+            some = lanes[here] if lanes.size == here.size else lanes
+            _shared_of(
+                observer,
+                agent,
+                w,
+                ins,
+                int(rank),
+                at[here] & OFFSET_MASK,
+                nbytes,
+                write,
+                some,
+                kind,
+                text,
+                own,
+            )
+
+
+def _shared_of(
+    observer,
+    agent,
+    w,
+    ins,
+    rank: int,
+    at,
+    nbytes: int,
+    write: bool,
+    lanes,
+    kind: str,
+    text: str,
+    own: int,
+):
+    cta = w.cta if rank == w.cta.rank else w.cta.cluster.ctas[rank]
+    index, low, high, lanes = lane_words(at, nbytes, lanes)
+    kept = agent.records.get((ins.key, rank))
+    if (
+        kept is not None
+        and agent.snapshot is None
+        and kept.epoch == agent.epoch
+        and kept.turn == agent.turn
+    ):
+        record = kept
+    else:
+        text = text or f"{'writes' if write else 'reads'} shared memory"
+        record = Record(agent, ins, agent.component, 0, kind, text, narrow=nbytes < 4)
+        record.step = record.epoch
+        agent.state.add(record)
+        agent.records[ins.key, rank] = record
+        if cta is not agent.cta:
+            lifetime.reached(observer, record, cta)
+    record.lanes |= own
+    rules = observer.shared(cta)
+    (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
+
+
+def _strong_shared(w, ins: Instr, effect: Access, at: np.ndarray, lanes, mask: int):
+    """Check a strong access of shared memory: a flag, which releases and acquires. Weak accesses
+    conflict with it as with any other access.
+    """
+    write = isinstance(effect, Stores)
+    if not write:
+        _receive_shared(w, ins, effect, at)
+    shared_access(w, ins, at, effect.nbytes, write, lanes, "strong")
+    if write:
+        _signal_shared(w, ins, effect, at, mask, joins=False)
+
+
+def _receive_shared(w, ins: Instr, effect: Access, at: np.ndarray):
+    """A strong read of flags in shared memory: the warp acquires what they hold."""
+    agent = w.observer.agent(w)
+    flags = agent.state.flags
+    for key in set(at.tolist()) & flags.keys():
+        if effect.acquires or effect.order == "volatile":
+            agent.acquire_barrier(flags[key])
+        else:
+            agent.acquire_relaxed(flags[key], ins)
+
+
+def _signal_shared(w, ins: Instr, effect: Access, at: np.ndarray, mask: int, joins: bool):
+    """A strong write of flags in shared memory: these lanes release. joins: the write is an atomic,
+    which passes on what the flag held before.
+    """
+    agent = w.observer.agent(w)
+    flags = agent.state.flags
+    releases = effect.releases or effect.order == "volatile"
+    clock = agent.release(mask, ins) if releases else agent.release_relaxed(CTA, mask, ins)
+    for key in set(at.tolist()):
+        have = flags.get(key) if joins else None
+        flags[key] = clock if have is None else join(have.copy(), clock)
+
+
+def _global(w, ins: Instr, mask: int, at: np.ndarray, nbytes: int, write: bool, strong: bool):
+    """Check a load or store of global memory; strong ones synchronise."""
+    observer = w.observer
+    rules = observer.globals
+    if not write and observer.replicates:
+        note_loaded(observer.agent(w), ins, at)
+    if write and observer.stores is not None:
+        observer.stores.lanes(w.machine.memory, observer.agent(w), at, nbytes)
+    if strong:
+        observer.ins = ins
+        if write:
+            rules.strongly_stored(observer.agent(w), at, nbytes, ins, mask)
+        else:
+            rules.strongly_loaded(observer.agent(w), at, nbytes, ins)
+    elif write:
+        observer.ins = ins
+        rules.stored_lanes(observer.agent(w), at, nbytes, ins, own=own_lanes(mask, at))
+    elif rules.shadows:
+        observer.ins = ins
+        rules.loaded_lanes(observer.agent(w), at, nbytes, ins)
+    if not write:
+        observer.unwritten.lanes(observer.agent(w), at, nbytes, ins)
+
+
+def note_loaded(agent, ins: Instr, at: np.ndarray) -> None:
+    """A load of global memory, of which another warp may be a replica (global_memory.py)."""
+    kept = agent.loaded.setdefault(ins.key, [])
+    if len(kept) >= REPLICAS:
+        del kept[0]
+    kept.append(at)
+
+
+def _beside_other_launches(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool):
+    """Check an access of global memory against earlier launches that may still run."""
+    observer = w.observer
+    observer.wrote |= write
+    if observer.dependence is not None:
+        observer.ins = ins
+        observer.dependence.lanes(observer.agent(w), at, nbytes, write, ins)
+
+
+def _look_at_access(ins: Instr) -> Looking | None:
+    """How to get the step of ld and st (steps.py). In shared memory the step has the addresses; in
+    global memory it has only the fact that the access is global. Strong accesses are followed in
+    shared memory only; None for the others.
+    """
+    effect = ins.effect
+    assert isinstance(effect, Access)
+    space, write, nbytes = effect.space, isinstance(effect, Stores), effect.nbytes
+    bits = (1 << effect.bits) - 1
+    if effect.strong and not space.startswith("shared"):
+        return None
+
+    def look(w, mask, args):
+        where, at = _where(space, lane_addresses(mask, args[0]))
+        differs = partial(differ, mask, at, args[1], bits) if write and where else None
+        if where != "global":
+            return Look((plain(args[0]) if where else where,), differs=differs)
+        tell = note = None
+        if write:
+            tell = partial(_global, w, ins, mask, at, nbytes, write, False)
+        else:
+            unwritten = w.observer.unwritten
+            note = partial(unwritten.lanes, w.observer.agent(w), at, nbytes, ins)
+        return Look((where, at.size), Touch(write, at, nbytes), tell, note, differs)
+
+    return look
+
+
+@followed(_look_at_access)
+def access(ins: Instr, effect: Loads | Stores, run) -> Run:
+    """Observe ld and st."""
+    space, write, nbytes = effect.space, isinstance(effect, Stores), effect.nbytes
+    strong = effect.strong
+    if effect.private:
+        return run
+    bits = (1 << effect.bits) - 1
+
+    def observed(w, mask, address, *rest):
+        observer = w.observer
+        observer.ins = ins
+        where, at = _where(space, lane_addresses(mask, address))
+        if write and where == "global":
+            observer.unwritten.writes(at, nbytes)
+        result = run(w, mask, address, *rest)
+        if where is not None and write and not strong and differ(mask, at, rest[0], bits):
+            one_address(w, ins, where)
+        if where == "shared":
+            if strong:
+                _strong_shared(w, ins, effect, at, _lanes(mask, at.size == 1), mask)
+            else:
+                own, lanes = own_lanes(mask, at), _lanes(mask, at.size == 1)
+                shared_access(w, ins, at, nbytes, write, lanes, own=own)
+        elif where == "global":
+            _beside_other_launches(w, ins, at, nbytes, write)
+            _global(w, ins, mask, at, nbytes, write, strong)
+        return result
+
+    return observed
+
+
+def _changes(w, at: np.ndarray, old, mask: int) -> bool:
+    """Whether an atomic has left another value in global memory than it found. If not, it is no
+    more than a read. old: the values that the atomic returned.
+    """
+    if isinstance(old, tuple):
+        return True
+    found = np.asarray(old)[active(mask)] if isinstance(old, np.ndarray) else np.array([old])
+    places = at if at.size == found.size else np.broadcast_to(at, found.shape)
+    for address, value in set(zip(places.tolist(), found.tolist())):
+        region = w.machine.memory.region(address, found.itemsize)
+        now = region.u8[address - region.base :][: found.itemsize].view(found.dtype)[0]
+        if int(now) != value:
+            return True
+    return False
+
+
+def atomic(ins: Instr, effect: Updates, run) -> Run:
+    """Observe atom and red."""
+    space, nbytes = effect.space, effect.nbytes
+    sums = effect.operation == "add" and effect.floats
+
+    def observed(w, mask, address, *rest):
+        observer = w.observer
+        observer.ins = ins
+        where, at = _where(space, lane_addresses(mask, address))
+        if where == "global":
+            observer.unwritten.writes(at, nbytes)
+            observer.unwritten.lanes(observer.agent(w), at, nbytes, ins)
+        result = run(w, mask, address, *rest)
+        if where == "shared":
+            _receive_shared(w, ins, effect, at)
+            shared_access(
+                w,
+                ins,
+                at,
+                max(4, nbytes),
+                True,
+                ALL_LANES,
+                "atomic",
+                "updates shared memory atomically",
+            )
+            _signal_shared(w, ins, effect, at, mask, joins=True)
+        elif where == "global":
+            _beside_other_launches(w, ins, at, nbytes, True)
+            agent = observer.agent(w)
+            if observer.stores is not None:
+                observer.stores.lanes(w.machine.memory, agent, at, nbytes)
+            if sums:
+                observer.globals.reduced(agent, int(at[0]), nbytes, ins)
+            changed = result is None or _changes(w, at, result, mask)
+            rules = observer.globals
+            if changed:
+                rules.updated(agent, at, nbytes, ins, mask)
+            else:
+                rules.strongly_loaded(agent, at, nbytes, ins)
+        return result
+
+    return observed
+
+
+def _look_at_matrix(ins: Instr) -> Looking:
+    return lambda w, mask, args: Look((plain(args[0]),))
+
+
+@followed(_look_at_matrix)
+def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
+    """Observe ldmatrix and stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix
+    i's rows.
+    """
+    write, rows = isinstance(effect, MatrixStores), effect.addresses
+
+    def observed(w, mask, address, *rest):
+        result = run(w, mask, address, *rest)
+        addresses = lane_addresses(0xFFFFFFFF, address)
+        where, at = _where(matrix_space(ins, addresses), addresses)
+        if where == "shared":
+            shared_access(w, ins, at[:rows], effect.nbytes, write, ALL_LANES)
+        return result
+
+    return observed

@@ -1,0 +1,209 @@
+"""Conflicts in global memory: checks an access against earlier writes, and words the finding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.memory import one_lane
+from b200.checker.memory.global_order import GlobalOrder, Signal
+from b200.checker.memory.shadow import distinct
+from b200.checker.scopes import GPU, distance, scope_of
+from b200.checker.vector_clocks import FENCED, GLOBAL, Agent
+from b200.chip.describe import mnemonic
+from b200.effects import Copies, Loads
+from b200.program.module import Instr
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+
+WEAK, STRONG, ATOMIC, COPY, REDUCTION = "weak", "strong", "atomic", "copy", "reduction"
+MORAL = (STRONG, ATOMIC)  # no conflict among themselves, within their scopes
+
+
+class Access(NamedTuple):
+    """An access that is being made. kind: as in Write. scope: the scope of a strong access."""
+
+    ins: Instr
+    kind: str = WEAK
+    scope: int = GPU
+    writes: bool = False
+
+
+class Write:
+    """A write that the shadow remembers.
+
+    component, step: the write is complete for a warp whose clock has this step of this component.
+    epoch: the writing warp's epoch. fenced: the writing warp's clock at its latest fence before.
+    signal: the signal that a strong read receives from the write. lanes: those that write, each for
+    itself; 0 if the warp writes as one.
+    """
+
+    __slots__ = tuple("agent ins kind scope component step epoch fenced signal lanes".split())
+
+    def __init__(self, agent: Agent, ins: Instr, kind: str):
+        self.agent, self.ins, self.kind = agent, ins, kind
+        self.scope = scope_of(ins, GPU)
+        self.component, self.epoch = agent.component, agent.now()
+        self.step, self.fenced = self.epoch, agent.fenced
+        self.signal: Signal | None = None
+        self.lanes = 0
+        if kind in (COPY, REDUCTION) and is_bulk(ins):
+            stream = agent.stream("bulk_write")
+            self.component, self.step = stream.component, stream.issued
+
+
+def is_bulk(ins: Instr) -> bool:
+    """Whether an instruction copies through the async proxy."""
+    return isinstance(ins.effect, Copies) and ins.effect.bulk
+
+
+class GlobalConflicts:
+    """Decides what a conflict is, for the rules of one launch (global_memory.py). writes: number ->
+    the write that has it; None for no write, or for one that does not count.
+    """
+
+    def __init__(self, observer: Observer, order: GlobalOrder, writes: list[Write | None]):
+        self.observer, self.order, self.writes = observer, order, writes
+
+    def check(self, agent: Agent, cells: np.ndarray, access: Access, region) -> None:
+        """Check an access against the latest writes of its cells."""
+        for number in distinct(cells):
+            if (old := self.writes[number]) is not None:
+                self._against(agent, old, access, region)
+
+    def _against(self, agent: Agent, old: Write, access: Access, region):
+        inside = old.agent.cta is agent.cta
+        if inside and access.writes:
+            return
+        copied = access.kind == COPY
+        far = distance(agent.cta, old.agent.cta)
+        if access.kind in MORAL and old.kind in MORAL:
+            if min(access.scope, old.scope) < far:
+                self._narrow(agent, old, access, region)
+            return
+        if access.kind in (REDUCTION, ATOMIC) and old.kind in (REDUCTION, ATOMIC):
+            return
+        if self.order.known(agent, old.agent, old.component, old.step):
+            if old.lanes and old.agent.spoken and old.agent is not agent:
+                known = self.order.latest(agent, old.agent)
+                one_lane.of_global(self, agent, old, access, region, known)
+            if copied and not access.writes and old.kind in (WEAK, STRONG, ATOMIC):
+                if not (
+                    agent.knows(GLOBAL, old.component, old.step)
+                    if old.agent.cta.cluster is agent.cta.cluster
+                    else self.order.knows(agent, old.agent.state, old.component, old.step, GLOBAL)
+                ):
+                    self._proxy(agent, old, access, region)
+            elif isinstance(access.ins.effect, Loads) and access.ins.effect.constant:
+                self._non_coherent(agent, old, access, region)
+            return
+        if old.kind in MORAL and self.order.received_from(agent, old) is not None:
+            return
+        self._conflict(agent, old, access, region)
+
+    def _conflict(self, agent: Agent, old: Write, access: Access, region):
+        missing, of_reader = self.order.missing(agent, old)
+        who = "another CTA" if old.agent.cta is not agent.cta else "another warp"
+        if old.agent is agent:
+            who = "the same warp"
+        order = "with nothing to order the two"
+        severity = ERROR
+        if missing:
+            order = "and the signal between the two does not order them"
+            strong = access.kind in MORAL and not access.writes
+            severity = PORTABILITY if of_reader and strong else ERROR
+        elif old.kind == COPY and old.agent.cta is agent.cta:
+            missing = (
+                "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group 0 by the warp "
+                "that issued the copy, then a barrier"
+            )
+        elif old.agent.cta is agent.cta:
+            missing = words.barrier_between(agent, old)
+        elif access.writes:
+            missing = (
+                "missing: an output tile of its own for each CTA (coordinates, or the number of "
+                "CTAs), or a guard at the tensor's edge"
+            )
+        else:
+            missing = (
+                "missing: a second launch, or a flag between the two CTAs (st.release or red "
+                "after the write, ld.acquire before the read)"
+            )
+            far = distance(agent.cta, old.agent.cta)
+            if access.kind in MORAL and old.fenced is not None and old.fenced[FENCED + far].any():
+                severity = PORTABILITY  # a fence, and then the flag
+            if access.kind in MORAL:
+                missing = f"missing: .relaxed or .release for the {mnemonic(old.ins)}; or a flag"
+        if access.writes:
+            diagnosis = "two CTAs write the same address of global memory"
+            if order.startswith("and"):
+                diagnosis += f", {order}"
+        else:
+            diagnosis = f"global memory is read that {who} writes in the same launch, {order}"
+        self._found("global", diagnosis, agent, old, access, region, missing, severity)
+
+    def _narrow(self, agent: Agent, old: Write, access: Access, region):
+        ins, whose = (old.ins, old.agent) if old.scope <= access.scope else (access.ins, agent)
+        self._found(
+            "global",
+            "strong accesses of two CTAs meet, and the scope of one does not reach the other CTA",
+            agent,
+            old,
+            access,
+            region,
+            f"missing: .gpu for the {mnemonic(ins)} at {words.line(ins)}, by {words.name(whose)}",
+        )
+
+    def _non_coherent(self, agent: Agent, old: Write, access: Access, region):
+        """Report ld.global.nc of what the launch has written. Memory that it reads must be
+        read-only while the kernel runs (PTX ISA 9.7.9.9): the cache that serves it is not told of
+        writes. With L1::no_allocate nothing old is kept there.
+        """
+        effect = access.ins.effect
+        kept = not (isinstance(effect, Loads) and "no_allocate" in effect.policies)
+        self._found(
+            "global",
+            f"a non-coherent load reads what {mnemonic(old.ins)} writes in the same launch",
+            agent,
+            old,
+            access,
+            region,
+            "missing: a plain load (no __ldg, no const __restrict__ for memory that the kernel "
+            "writes), or another launch",
+            ERROR if kept else PORTABILITY,
+        )
+
+    def _proxy(self, agent: Agent, old: Write, access: Access, region):
+        self._found(
+            "proxy",
+            f"{mnemonic(access.ins)} reads global memory that {mnemonic(old.ins)} wrote through "
+            "the generic proxy, with no fence.proxy.async in between",
+            agent,
+            old,
+            access,
+            region,
+            f"missing: fence.proxy.async (or .global) by {words.name(agent)} after what orders it "
+            "after the write, or after the write by its warp",
+        )
+
+    def _found(
+        self, kind, diagnosis, agent, old: Write, access: Access, region, missing, severity=ERROR
+    ):
+        done = "written before" if access.writes else "written"
+        self.observer.found(
+            kind,
+            diagnosis,
+            (
+                f"this access: {words.line(access.ins)}, by {words.name(agent)}",
+                f"{done}: {words.line(old.ins)}, by {words.name(old.agent)}",
+                f"in {self.observer.operand(region.base)}",
+                missing,
+            ),
+            access.ins,
+            old.ins,
+            severity,
+        )

@@ -1,0 +1,367 @@
+"""Global memory: conflicts between warps, and reductions whose result depends on their order.
+
+A conflict is a write of one warp and a read of another warp, or a write of another CTA, with no
+order of memory between the two (PTX ISA 8.9). Barriers order (vector_clocks.py), and so do flags
+(global_order.py). Two strong accesses whose scopes include each other's thread do not conflict. The
+shadow of an allocation has a number for each 2 bytes that were written: it stands for the warp, the
+line and the time of the write. Reads leave no trace: a read that came before the write in this run
+is found under a schedule that has it after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+
+from b200 import sparse
+from b200.checker import naming as words
+from b200.checker.finding import ERROR, NOTE, PORTABILITY
+from b200.checker.memory.global_conflicts import (
+    ATOMIC,
+    COPY,
+    REDUCTION,
+    STRONG,
+    WEAK,
+    Access,
+    GlobalConflicts,
+    Write,
+    is_bulk,
+)
+from b200.checker.memory.global_order import GlobalOrder
+from b200.checker.memory.shadow import distinct
+from b200.checker.memory.tensormap_edits import TensorMaps
+from b200.checker.scopes import GPU, scope_of
+from b200.checker.vector_clocks import Agent
+from b200.chip.copies.tma_box import Window
+from b200.chip.state import Region
+from b200.effects import Copies, Updates
+from b200.program.module import Instr
+
+UNIT = 2  # bytes of an entry
+WIDE = 4 * UNIT  # bytes of four entries, which are written as one
+
+
+@cache
+def _range(count: int) -> np.ndarray:
+    return np.arange(count)
+
+
+class GlobalRules:
+    """The rules for the global memory of one launch."""
+
+    def __init__(self, observer):
+        self.observer = observer
+        # base of an allocation -> number of the writer of each UNIT
+        self.shadows: dict[int, np.ndarray] = {}
+        self.writes: list[Write | None] = [None]  # by its number
+        self.numbers: dict = {}
+        self.order = GlobalOrder()
+        self.conflicts = GlobalConflicts(observer, self.order, self.writes)
+        self.polled: dict = {}  # warp -> what its latest strong read of one address has seen
+        self.maps = TensorMaps(observer)
+        self.reductions: dict = {}  # allocation -> CTA that added floats to it
+
+    def finish(self) -> None:
+        self.shadows.clear()
+
+    def holes(self) -> tuple[str, int, int] | None:
+        """(name of a tensor with bytes never written between written ones, how many, per cent)."""
+        for base, shadow in self.shadows.items():
+            written = np.flatnonzero(shadow)
+            span = int(written[-1] - written[0]) + 1 if written.size else 0
+            if written.size < span:
+                empty = (span - written.size) * UNIT
+                name = self.observer.machine.memory.region(base).name
+                return name, empty, round(100 * empty / (span * UNIT))
+        return None
+
+    def _shadow(self, region) -> np.ndarray:
+        found = self.shadows.get(region.base)
+        if found is None or found.size < region.size // UNIT + 1:
+            entries = -(-(region.size // UNIT + 1) // 4) * 4
+            found = self.shadows[region.base] = sparse.zeros(entries, np.uint32)
+        return found
+
+    def writer(self, address: int, nbytes: int) -> tuple[Agent, Instr] | None:
+        """(agent, instruction) of a write of this launch to some of the bytes; None if there is no
+        such write.
+        """
+        region = self.observer.machine.memory.region(address, nbytes)
+        shadow = self.shadows.get(region.base)
+        if shadow is None:
+            return None
+        at = address - region.base
+        write = self.writes[int(shadow[at // UNIT : (at + nbytes + 1) // UNIT].max())]
+        return (write.agent, write.ins) if write is not None else None
+
+    def _number(self, agent: Agent, ins: Instr, kind: str, own: int = 0) -> int:
+        """The number of the write that is being made. own: as in Write."""
+        key = agent, ins.key, agent.now()
+        found = self.numbers.get(key)
+        if found is None or kind in (COPY, REDUCTION):
+            found = self.numbers[key] = len(self.writes)
+            self.writes.append(Write(agent, ins, kind))
+        write = self.writes[found]
+        assert write is not None  # only writes of agents that are gone are forgotten
+        write.lanes |= own
+        return found
+
+    def forget(self, cluster) -> None:
+        """Forget the writes of a cluster that starts again."""
+        for number, write in enumerate(self.writes):
+            if write is not None and write.agent.cta.cluster is cluster:
+                self.writes[number] = None
+
+    # --- reads ----------------------------------------------------------------------------------
+    def loaded_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
+        """Reads of `nbytes` at each of the addresses (int64)."""
+        access = Access(ins)
+        for region, at in self.regions(addresses, nbytes):
+            if (shadow := self.shadows.get(region.base)) is not None:
+                cells = shadow[(at // UNIT)[:, None] + _range(-(-nbytes // UNIT))]
+                if self.observer.replicates and cells.any():
+                    cells = self._without_replicas(agent, cells, region.base + at, ins)
+                self.conflicts.check(agent, cells, access, region)
+
+    def _without_replicas(self, agent, cells: np.ndarray, addresses: np.ndarray, ins):
+        """The cells without those that a warp of the CTA has stored which had loaded them by the
+        same instruction. The two are replicas: both hold these elements, one of them stores what
+        it makes of its own copy, and what the other one reads now counts for nothing.
+        """
+        for number in distinct(cells):
+            old = self.writes[number]
+            if old is None or old.agent is agent or old.agent.cta is not agent.cta:
+                continue
+            mine = (cells == number).any(1)
+            for before in reversed(old.agent.loaded.get(ins.key, ())):
+                if np.isin(addresses[mine], before).all():
+                    cells = np.where(cells == number, 0, cells)
+                    break
+        return cells
+
+    def regions(self, addresses: np.ndarray, nbytes: int) -> Iterator[tuple[Region, np.ndarray]]:
+        """Sort accesses of `nbytes` each by allocation: yields (allocation, offsets in it)."""
+        memory = self.observer.machine.memory
+        while addresses.size:
+            if memory.readable(int(addresses[0]), nbytes, rounded=True) != addresses[0]:
+                addresses = addresses[1:]  # after a tensor, where nobody writes
+                continue
+            region = memory.region(int(addresses[0]), nbytes)
+            end = region.base + region.size
+            inside = (addresses >= region.base) & (addresses + nbytes <= end)
+            yield region, addresses[inside] - region.base
+            addresses = addresses[~inside]
+
+    def loaded(self, agent, address: int, nbytes: int, ins) -> None:
+        """A copy reads contiguous bytes; a bulk copy reads them through the async proxy."""
+        region = self.observer.machine.memory.region(address, nbytes)
+        bulk = is_bulk(ins)
+        if region.behind:
+            self._behind(agent, nbytes, ins, region)
+        elif bulk:
+            self.observer.coverage.copied(agent, address, nbytes, region, ins)
+        if (shadow := self.shadows.get(region.base)) is not None:
+            at = address - region.base
+            cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
+            self.conflicts.check(agent, cells, Access(ins, COPY if bulk else WEAK), region)
+
+    def _behind(self, agent, nbytes: int, ins, region):
+        where = "inside of what PyTorch rounds its allocation up to" if region.within else ""
+        self.observer.found(
+            "global",
+            "a bulk copy reads after a tensor's end" + (f", {where}" if where else ""),
+            (
+                f"this access: {words.line(ins)}: {nbytes} bytes, by {words.name(agent)}",
+                f"after the end of {region.behind}",
+                "on the chip it reads what lies there"
+                + ("" if where else ", and faults where nothing is mapped")
+                + "; here all ones",
+                "missing: a guard for the tiles that the tensor does not have",
+            ),
+            ins,
+            severity=PORTABILITY if region.within else ERROR,
+        )
+
+    def loaded_box(self, agent, access, ins) -> None:
+        """A TMA load reads a box."""
+        if access.region.base in self.shadows:
+            for cells in self._boxes(access):
+                self.conflicts.check(agent, cells, Access(ins, COPY), access.region)
+
+    # --- writes ---------------------------------------------------------------------------------
+    def stored(self, agent, address: int, nbytes: int, ins, kind: str = COPY) -> None:
+        """A bulk copy or reduction writes contiguous bytes."""
+        region = self.observer.machine.memory.region(address, nbytes)
+        shadow = self._shadow(region)
+        if self.maps.uses:
+            self.maps.stored(agent, address, address + nbytes)
+        at = address - region.base
+        if region.base not in self.observer.given.whole:
+            self.observer.given.look(agent, region, np.array([at]), nbytes, ins, "writes")
+        cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
+        if cells.any():
+            self.conflicts.check(agent, cells, Access(ins, kind, writes=True), region)
+        cells[:] = self._number(agent, ins, kind)
+
+    def stored_lanes(
+        self, agent, addresses: np.ndarray, nbytes: int, ins, kind: str = WEAK, own: int = 0
+    ) -> None:
+        """Writes of `nbytes` at each of the addresses (int64). own: lanes that write each for
+        itself.
+        """
+        if nbytes < UNIT:
+            return
+        memory = self.observer.machine.memory
+        agent.touched |= own
+        number = self._number(agent, ins, kind, own)
+        if self.maps.uses:
+            self.maps.stored(agent, int(addresses.min()), int(addresses.max()) + nbytes)
+        access = Access(ins, kind, scope_of(ins, GPU) if kind != WEAK else GPU, True)
+        while addresses.size:
+            region = memory.region(int(addresses[0]), nbytes)
+            end = region.base + region.size
+            if region.base <= int(addresses.min()) and int(addresses.max()) + nbytes <= end:
+                here, addresses = addresses, addresses[:0]
+            else:
+                inside = (addresses >= region.base) & (addresses + nbytes <= end)
+                here, addresses = addresses[inside], addresses[~inside]
+            at = here - region.base
+            if region.base not in self.observer.given.whole:
+                self.observer.given.look(agent, region, at, nbytes, ins, "writes")
+            self._store(agent, at, nbytes, number, access, region)
+
+    def _store(self, agent, at: np.ndarray, nbytes: int, number: int, access: Access, region):
+        """Check and note writes of `nbytes` at offsets of an allocation. Where the writes are
+        aligned, four entries of the shadow are handled at a time.
+        """
+        shadow, unit, value = self._shadow(region), UNIT, number
+        if nbytes % WIDE == 0 and not (int(np.bitwise_or.reduce(at)) & WIDE - 1):
+            shadow, unit = shadow.view(np.complex128), WIDE
+            value = np.full(4, number, np.uint32).view(np.complex128)
+        index = at // unit
+        if nbytes > unit:
+            index = index[:, None] + _range(nbytes // unit)
+        cells = shadow[index].view(np.uint32)
+        if cells.any():
+            self.conflicts.check(agent, cells, access, region)
+        shadow[index] = value
+
+    def stored_box(self, agent, access, ins, kind: str = COPY) -> None:
+        """A TMA store or reduction writes a box."""
+        number = self._number(agent, ins, kind)
+        for cells in self._boxes(access):
+            if cells.any():
+                self.conflicts.check(agent, cells, Access(ins, kind, writes=True), access.region)
+            cells[...] = number
+
+    # --- strong accesses ------------------------------------------------------------------------
+    def strongly_loaded(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
+        """ld.relaxed, ld.acquire, ld.volatile: the warp receives signals."""
+        polled = self.polled.get(agent)
+        if polled is not None and addresses.size == 1:
+            of, address, shadow, unit, number, count = polled
+            if of is ins and address == addresses[0] and shadow[unit] == number:
+                if len(self.order.chains.get(address, ())) == count:
+                    return  # it has seen this before
+        access = Access(ins, STRONG, scope_of(ins, GPU))
+        for region, at in self.regions(addresses, nbytes):
+            if (shadow := self.shadows.get(region.base)) is not None:
+                for offset in set(at.tolist()):
+                    cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
+                    self._receive(agent, region.base + offset, cells, ins)
+                    self.conflicts.check(agent, cells, access, region)
+                if addresses.size == 1:
+                    address, unit = int(addresses[0]), int(at[0]) // UNIT
+                    count = len(self.order.chains.get(address, ()))
+                    self.polled[agent] = ins, address, shadow, unit, int(shadow[unit]), count
+
+    def strongly_stored(self, agent, addresses: np.ndarray, nbytes: int, ins, lanes: int) -> None:
+        """st.relaxed, st.release, st.volatile: the warp sends a signal."""
+        if nbytes < UNIT:
+            return
+        signal = self.order.signal(agent, ins, lanes)
+        self.stored_lanes(agent, addresses, nbytes, ins, STRONG)
+        self._write_of(agent, ins).signal = signal
+        agent.release(lanes, ins)
+
+    def updated(self, agent, addresses: np.ndarray, nbytes: int, ins, lanes: int) -> None:
+        """atom, red: the warp receives signals, and passes them on with one of its own."""
+        found = []
+        for region, at in self.regions(addresses, nbytes):
+            shadow = self._shadow(region)
+            for offset in set(at.tolist()):
+                cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
+                latest = self._receive(agent, region.base + offset, cells, ins)
+                found.append((region.base + offset, latest))
+        signal = self.order.signal(agent, ins, lanes)
+        for address, latest in found:
+            stored = latest.signal if latest is not None and latest.kind != ATOMIC else None
+            self.order.passes_on(address, signal, stored)
+        self.stored_lanes(agent, addresses, nbytes, ins, ATOMIC)
+        self._write_of(agent, ins).signal = signal
+        agent.release(lanes, ins)
+
+    def _write_of(self, agent: Agent, ins: Instr) -> Write:
+        """The write that the warp has just made."""
+        return self.writes[self.numbers[agent, ins.key, agent.now()]]
+
+    def _receive(self, agent: Agent, address: int, cells: np.ndarray, ins: Instr) -> Write | None:
+        """The warp receives the signals of an address. Returns the latest write there, None
+        without one.
+        """
+        number = int(cells[0])
+        write = self.writes[number] if number else None
+        if write is None:
+            return None
+        if write.kind == ATOMIC:
+            self.order.receive(agent, self.order.chains.get(address, ()), ins)
+            return write
+        if write.signal is None and write.agent is not agent:
+            write.signal = self.order.flag(write.agent, write.ins, write.fenced)
+        if write.signal is not None:
+            self.order.receive(agent, (write.signal,), ins)
+        return write
+
+    def _boxes(self, access):
+        """The shadow of the memory that a TMA operation touches: a view for each box."""
+        region, t = access.region, access.tensormap
+        shadow = self._shadow(region)
+        for coords in access.boxes:
+            view = Window(t, region, coords).view
+            if view is None or view.shape[-1] % UNIT:
+                continue
+            start = view.__array_interface__["data"][0] - region.u8.__array_interface__["data"][0]
+            shape = (*view.shape[:-1], view.shape[-1] // UNIT)
+            strides = (*(2 * step for step in view.strides[:-1]), 2 * UNIT)
+            yield np.ndarray(shape, np.uint32, shadow, start // UNIT * 2 * UNIT, strides)
+
+    # --- reductions ---------------------------------------------------------
+    def reduced(self, agent, address: int, nbytes: int, ins) -> None:
+        """Report a reduction of floating-point numbers by several CTAs: the sum depends on
+        their order.
+        """
+        effect = ins.effect
+        if not (
+            isinstance(effect, (Copies, Updates)) and effect.operation == "add" and effect.floats
+        ):
+            return
+        region = self.observer.machine.memory.region(address, 1)
+        first = self.reductions.setdefault(region.base, (agent, ins))
+        if first[0].cta is not agent.cta:
+            self.observer.found(
+                "order",
+                "floating-point sums of several CTAs meet in one tensor: the result depends on "
+                "which comes first",
+                (
+                    f"this access: {words.line(ins)}, by {words.name(agent)}",
+                    f"and: {words.line(first[1])}, by {words.name(first[0])}",
+                    f"in {self.observer.operand(region.base)}",
+                    "missing: an order of the partial sums (a buffer for each, added up by one "
+                    "CTA)",
+                ),
+                ins,
+                first[1],
+                NOTE,
+            )

@@ -1,0 +1,111 @@
+"""One lane speaks for its warp: what a release by some lanes does not hand over.
+
+A release hands over what its own thread has done, and what that thread has synchronised with (PTX
+ISA 8.8). An arrival, a flag or a copy by one lane says nothing of the other lanes' accesses, unless
+something has ordered the lanes since: bar.warp.sync, a barrier of the CTA or the cluster, an
+arrival of every lane. Instructions with `.sync` or `.sync.aligned` make lanes wait for one another
+and order no memory. The accesses before one have been executed, so today's chips, which carry out
+a warp's accesses of shared memory in their order, do what the kernel means.
+
+A warp has one clock. Lanes with accesses that nothing has ordered yet are `Agent.touched`. A
+release by other lanes is dated with an epoch of its own, and noted there (`Agent.spoken`). A warp
+that knows of the accesses by such an epoch alone does not know of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record
+from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.memory.spoken import Spoken, left_out
+from b200.checker.vector_clocks import HB, Agent
+from b200.chip.describe import mnemonic
+from b200.registry import active, lanes_text
+
+
+def shared(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, at, same=None) -> None:
+    """Report accesses of other lanes that `new` conflicts with, and knows of by one lane's release.
+    numbers: the records of the words. cells, by: for each word its record, and the lane. at: the
+    range, as in SharedRules. same: as in SharedRules._conflict.
+    """
+    for number in numbers:
+        old: Record | None = rules.state.records[number] if number else None
+        if old is None or not old.lanes or old.agent is new.agent or not old.agent.spoken:
+            continue
+        component, clock = old.component, new.agent.clock
+        known = int(clock[HB, component]) if component < clock.shape[1] else 0
+        found = left_out(old.agent, old.step, known) if old.step <= known else None
+        if found is None or new.narrow and old.narrow or rules.commute(new, old):
+            continue
+        spoken, left = found
+        reads = old.text.startswith("reads")
+        lanes = {int(lane) for lane in np.unique(by[cells == number])} & set(
+            active(left & old.lanes)
+        )
+        if not lanes or reads and old.step <= spoken.met or same is not None and same(number, old):
+            continue
+        mask = sum(1 << lane for lane in lanes)
+        verb = "writes" if reads else "reads" if new.text.startswith("reads") else "overwrites"
+        has = "read" if reads else "written"
+        rules.report(
+            "race",
+            f"{words.thing(new)} {verb} shared memory that {lanes_text(mask)} of another warp "
+            f"{'have' if len(lanes) > 1 else 'has'} {has}, and {_release(spoken)} releases its own "
+            "accesses only",
+            (
+                f"this access: {words.act(new)}",
+                f"conflicts with: {words.act(old)}",
+                f"in {words.place(rules.cta, *at)}",
+                *_details(old.ins, old.agent, spoken, old.step),
+            ),
+            new,
+            old,
+            PORTABILITY if reads else _severity(old.step, spoken),
+        )
+
+
+def of_global(rules, agent: Agent, old, access, region, known: int) -> None:
+    """Report a write of other lanes that `agent` knows of by one lane's release. old: a Write."""
+    found = left_out(old.agent, old.step, known)
+    if found is None or not found[1] & old.lanes:
+        return
+    spoken, left = found
+    verb = "overwrites" if access.writes else "reads"
+    rules.observer.found(
+        "global",
+        f"{mnemonic(access.ins)} {verb} global memory that {lanes_text(left & old.lanes)} of "
+        f"another warp have written, and {_release(spoken)} releases its own accesses only",
+        (
+            f"this access: {words.line(access.ins)}, by {words.name(agent)}",
+            f"written: {words.line(old.ins)}, by {words.name(old.agent)}",
+            f"in {rules.observer.operand(region.base)}",
+            *_details(old.ins, old.agent, spoken, old.step),
+        ),
+        access.ins,
+        old.ins,
+        _severity(old.step, spoken),
+    )
+
+
+def _severity(step: int, spoken: Spoken) -> str:
+    return PORTABILITY if step <= spoken.met else ERROR
+
+
+def _release(spoken: Spoken) -> str:
+    what = mnemonic(spoken.ins) if spoken.ins is not None else "release"
+    return f"the {what} of {lanes_text(spoken.lanes)}"
+
+
+def _details(ins: Any, agent: Agent, spoken: Spoken, step: int) -> tuple[str, ...]:
+    met = "the lanes have met at a .sync in between, which orders no memory"
+    return (
+        f"released by: {words.line(spoken.ins)}, by {lanes_text(spoken.lanes)} of "
+        f"{words.name(agent)}",
+        *((met,) if step <= spoken.met else ()),
+        f"missing: bar.warp.sync (__syncwarp) between the {mnemonic(ins)} and "
+        f"{_release(spoken)}, or an arrival of every lane",
+    )

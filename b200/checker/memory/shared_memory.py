@@ -1,0 +1,455 @@
+"""Rules of shared memory: check every access against what the shadow remembers of its cells.
+
+Asynchronous reads and writes (TMA, bulk copies, tensor core) have an index of 16-byte granules, a
+slice or an array. Generic ones have an array of 4-byte words. `low` and `high` are the first and
+the last granule or word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record, known
+from b200.checker.finding import ERROR, NOTE, PORTABILITY
+from b200.checker.memory import one_lane, weak_order
+from b200.checker.memory.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
+from b200.checker.naming import place
+from b200.checker.vector_clocks import AFTER, ASYNC
+
+STRONG = ("atomic", "strong")  # no conflict among themselves, as with red.async
+
+
+def granules(index) -> slice | np.ndarray:
+    """The granules that contain the words of an index."""
+    if isinstance(index, slice):
+        return slice(index.start >> 2, (index.stop - 1 >> 2) + 1)
+    return index >> 2
+
+
+class SharedRules:
+    """The rules for one CTA's shared memory. report: function of (kind, diagnosis, details,
+    new, old).
+    """
+
+    def __init__(self, cta, state, report, shadow: SharedShadow, products):
+        self.cta, self.state, self.report = cta, state, report
+        self.shadow, self.products = shadow, products
+        self.strict = False
+        # number -> swizzled TMA load whose tile does not begin where the swizzle's pattern does
+        self.out_of_phase: dict[int, Record] = {}
+
+    # --- conflicts ------------------------------------------------------------------------------
+    def _conflict(self, new: Record, numbers, at: tuple, how: str, same=None):
+        """Report each of the records `numbers` that is not complete before `new`. how: "read",
+        "write" or "overwrite", as in naming.shared_race. same: function of (number, old) that tells
+        whether both have written the same values.
+        """
+        for number in numbers:
+            if (
+                number
+                and not known(new.agent, old := self.state.records[number])
+                and old is not new
+            ):
+                if new.narrow and old.narrow or self.commute(new, old):
+                    continue
+                if same is not None and same(number, old):
+                    continue
+                severity, order = ERROR, "with nothing to order the two"
+                if old.empty:
+                    missing = words.missing_wait(new, old)
+                elif weak_order.executed(new.agent, old):
+                    missing = weak_order.missing(self.state, new.agent, old)
+                    severity = weak_order.severity(self.state, self.cta, old, reads=how == "write")
+                    order = "which is over before by the order of execution only"
+                elif new.kind in words.LOADS and new.barrier is not None:
+                    missing = words.stage_is_free(new, old)
+                else:
+                    missing = words.missing_step(new.agent, old)
+                self.report(
+                    "race",
+                    words.shared_race(new, old, how, order),
+                    (
+                        f"this access: {words.act(new)}",
+                        f"conflicts with: {words.act(old)}",
+                        f"in {place(self.cta, *at)}",
+                        missing,
+                    ),
+                    new,
+                    old,
+                    severity,
+                )
+
+    @staticmethod
+    def commute(new: Record, old: Record) -> bool:
+        if new.kind in STRONG:
+            return old.kind in STRONG
+        return new.kind == old.kind == "red.async"
+
+    def _one_lane(self, new: Record, numbers, cells, by, index, at: tuple, same=None):
+        """Report accesses of other warps that a release by one lane has left out."""
+        for number in numbers:
+            if number and self.state.records[number].agent.spoken:
+                one_lane.shared(self, new, numbers, cells, by[index], at, same)
+                return
+
+    # --- asynchronous proxy ---------------------------------------------------------------------
+    def async_read(
+        self,
+        new: Record,
+        index,
+        low: int,
+        high: int,
+        readers: np.ndarray,
+        partly=False,
+        lane=None,
+        rows: Sequence[SharedRules] | None = None,
+    ) -> None:
+        """Check and note an asynchronous read.
+
+        partly: report uninitialised memory only if nothing of the source was written. lane: the
+        lane that issues the read, None if it is not a single lane. rows: None, or the rules of the
+        CTAs that hold the operand's other rows in the same place; index is then [rows of the
+        result, granules].
+        """
+        shadow = self.shadow
+        at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
+        numbers = distinct(shadow.written[index])
+        self._conflict(new, numbers, at, "read")
+        self._stale(new, numbers, at)
+        if self.strict and new.kind in words.CORE:
+            self._fenced(new, numbers, at)
+        stored = None
+        if shadow.stored_in.meet(first, last):
+            stored = shadow.words(shadow.stored, index)
+            by = distinct(stored)
+            self._conflict(new, by, at, "read")
+            self._proxy(new, by, at)
+            self._one_lane(new, by, stored, shadow.lane.reshape(-1, 4), index, at)
+            if lane is not None:
+                self._lanes(new, by, stored, shadow.lane.reshape(-1, 4), index, lane, at)
+        if 0 in numbers:
+            empty = shadow.written[index] == 0
+            if stored is not None:
+                empty = empty & (stored == 0).reshape(*empty.shape, 4).all(-1)
+            if empty.all() if partly else empty.any():
+                nbytes = int(np.count_nonzero(empty)) * GRANULE
+                some_rows = rows is not None and self._some_rows(empty, index, rows)
+                severity = NOTE if some_rows else ERROR
+                self._uninitialised(new, at, nbytes, severity, some_rows)
+        readers[index] = new.number
+        (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
+
+    def _stale(self, new: Record, numbers, at: tuple):
+        """Report a read of bytes of a load if a load of a later phase of the same mbarrier has
+        replaced the load in part.
+        """
+        for number in numbers:
+            old = self.state.records[number]
+            if old is not None and (later := old.overwritten) is not None:
+                if later.barrier is old.barrier is not None and later.step > old.step:
+                    self.products.stale(new, old, place(self.cta, *at))
+
+    def _fenced(self, new: Record, numbers, at: tuple):
+        """Report a tensor-core read of bytes that a wait has made visible, without
+        tcgen05.fence::after_thread_sync in between.
+        """
+        agent = new.agent
+        for number in numbers:
+            if number and known(agent, old := self.state.records[number]):
+                if not agent.knows(AFTER, old.component, old.step):
+                    self.report(
+                        "race",
+                        f"{words.thing(new)} is not held back by the wait for {words.thing(old)}",
+                        (
+                            f"this access: {words.act(new)}",
+                            f"conflicts with: {words.act(old)}",
+                            f"in {place(self.cta, *at)}",
+                            f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} "
+                            "after its wait (the kernel has tcgen05 fences elsewhere)"
+                            f"{words.latest_wait(agent)}",
+                        ),
+                        new,
+                        old,
+                        PORTABILITY,
+                    )
+
+    def _proxy(self, new: Record, numbers, at: tuple):
+        """Report generic stores that the asynchronous proxy need not see yet."""
+        for number in numbers:
+            if not number:
+                continue
+            old = self.state.records[number]
+            agent = new.agent
+            if known(agent, old) and old.kind in ("generic", "atomic", "cp.async"):
+                fenced = agent.knows(ASYNC, old.component, old.step)
+                if not fenced:
+                    self.report(
+                        "proxy",
+                        f"{words.thing(new)} reads what {words.thing(old)} wrote through the "
+                        "generic proxy, "
+                        "with no fence.proxy.async in between",
+                        (
+                            f"this access: {words.act(new)}",
+                            f"written by: {words.act(old)}",
+                            f"in {place(self.cta, *at)}",
+                            f"missing: fence.proxy.async.shared::cta by {words.name(old.agent)} "
+                            "after its stores, before the "
+                            "barrier that hands them over",
+                        ),
+                        new,
+                        old,
+                    )
+
+    def _refill(self, new: Record, numbers, at: tuple):
+        """Report generic loads of a warp that now issues a copy to the same place, without a proxy
+        fence in between. Loads of other warps are not reported: an mbarrier hands them over, as in
+        all pipelines, and that has been enough on every chip.
+        """
+        for number in numbers:
+            old = self.state.records[number] if number else None
+            if old is None or old.agent is not new.agent or old.kind != "generic":
+                continue
+            if not new.agent.knows(ASYNC, old.component, old.step):
+                self.report(
+                    "proxy",
+                    f"{words.thing(new)} overwrites what the warp itself has read through the "
+                    f"generic proxy by {words.thing(old)}, with no fence.proxy.async in between",
+                    (
+                        f"this access: {words.act(new)}",
+                        f"read by: {words.act(old)}",
+                        f"in {place(self.cta, *at)}",
+                        "missing: fence.proxy.async.shared::cta after the reads, before the "
+                        "barrier of the warp and the copy",
+                    ),
+                    new,
+                    old,
+                    PORTABILITY,
+                )
+
+    def async_write(self, new: Record, index, low: int, high: int) -> None:
+        shadow = self.shadow
+        at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
+        replaced = None  # what loads have written there
+        for cells, blocks, how in (
+            (shadow.written, shadow.written_in, "overwrite"),
+            (shadow.core, shadow.core_in, "write"),
+            (shadow.copied, shadow.copied_in, "write"),
+        ):
+            if blocks.meet(first, last):
+                numbers = distinct(cells[index])
+                self._conflict(new, numbers, at, how)
+                if cells is shadow.written:
+                    for number in numbers:
+                        if number:
+                            self.state.records[number].overwritten = new
+                    replaced = cells[index].copy()
+                elif cells is shadow.core and 0 in numbers and len(numbers) > 1:
+                    if replaced is not None:
+                        self._part_unread(replaced, cells[index])
+                if numbers != (0,):
+                    cells[index] = 0
+        if shadow.stored_in.meet(first, last):
+            stored = shadow.words(shadow.stored, index)
+            self._conflict(new, numbers := distinct(stored), at, "overwrite")
+            self._one_lane(new, numbers, stored, shadow.lane.reshape(-1, 4), index, at)
+            shadow.stored.reshape(-1, 4)[index] = 0
+        for slot in shadow.readers(first, last):
+            loaded = shadow.loaded[slot].reshape(-1, 4)
+            numbers = distinct(loaded[index])
+            self._conflict(new, numbers, at, "write")
+            reader = shadow.reader.reshape(-1, 4)
+            self._one_lane(new, numbers, loaded[index], reader, index, at)
+            self._refill(new, numbers, at)
+            loaded[index] = 0
+        shadow.written[index] = new.number
+        shadow.written_in.add(first, last)
+        self._over_barrier(new, first, last + 1)
+
+    def _part_unread(self, written: np.ndarray, read: np.ndarray):
+        """Report loads of which the tensor core has read only a part. written: the loads of some
+        granules. read: the tensor core's reads of them since.
+        """
+        for number in distinct(written):
+            old = self.state.records[number]
+            if old is None or not old.inside:
+                continue
+            cells = written == number
+            total, used = int(cells.sum()), int((cells & (read != 0)).sum())
+            if 0 < used < total * old.inside:
+                self.products.part_unread(old, total, used)
+
+    def ended(self) -> None:
+        """The CTA's cluster has ended: check whether the last loads were read whole."""
+        if self.shadow.core_in.bits:
+            self._part_unread(self.shadow.written, self.shadow.core)
+
+    # --- generic proxy --------------------------------------------------------------------------
+    def generic_read(
+        self, new: Record, index: np.ndarray, low: int, high: int, lanes: np.ndarray
+    ) -> None:
+        """Check and note a generic read. lanes: the lane that reads each word."""
+        shadow = self.shadow
+        at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
+        stored = shadow.stored[index]
+        numbers = distinct(stored)
+        self._conflict(new, numbers, at, "read")
+        self._lanes(new, numbers, stored, shadow.lane, index, lanes, at)
+        self._one_lane(new, numbers, stored, shadow.lane, index, at)
+        by_copies = None
+        if shadow.written_in.meet(first, last):
+            by_copies = distinct(shadow.written[granules(index)])
+            self._conflict(new, by_copies, at, "read")
+            if self.out_of_phase:
+                for number in self.out_of_phase.keys() & set(by_copies):
+                    self.products.out_of_phase(new, self.out_of_phase[number])
+        if 0 in numbers and (by_copies is None or 0 in by_copies):
+            empty = stored == 0
+            if by_copies is not None:
+                words_ = np.arange(low, high + 1) if isinstance(index, slice) else index
+                empty = empty & (shadow.written[words_ >> 2] == 0)
+            if empty.any():
+                loads = PORTABILITY if new.kind == "generic" else ERROR  # checked.py judges it
+                self._uninitialised(new, at, int(np.count_nonzero(empty)) * WORD, loads)
+        slot = new.agent.index % GENERIC_READERS
+        shadow.loaded[slot][index] = new.number
+        shadow.reader[index] = lanes
+        shadow.loaded_in[slot].add(first, last)
+
+    def generic_write(
+        self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes
+    ) -> None:
+        """Check and note a generic write. lanes: the lane that writes each word."""
+        shadow = self.shadow
+        at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
+        for cells, blocks, how in (
+            (shadow.written, shadow.written_in, "overwrite"),
+            (shadow.core, shadow.core_in, "write"),
+            (shadow.copied, shadow.copied_in, "write"),
+        ):
+            if blocks.meet(first, last):
+                self._conflict(new, distinct(cells[granules(index)]), at, how)
+        if shadow.stored_in.meet(first, last):
+            stored = shadow.stored[index]
+            same = self._same_values(new, index, stored)
+            self._conflict(new, numbers := distinct(stored), at, "overwrite", same)
+            self._one_lane(new, numbers, stored, shadow.lane, index, at, same)
+        for slot in shadow.readers(first, last):
+            loaded = shadow.loaded[slot][index]
+            numbers = distinct(loaded)
+            if numbers != (0,):
+                self._conflict(new, numbers, at, "write")
+                self._one_lane(new, numbers, loaded, shadow.reader, index, at)
+                if slot == new.agent.index % GENERIC_READERS:
+                    args = shadow.reader, index, lanes, at, "overwrites"
+                    self._lanes(new, numbers, loaded, *args)
+                shadow.loaded[slot][index] = 0
+        shadow.stored[index] = new.number
+        shadow.values[index] = self.cta.smem.u32[index]
+        shadow.lane[index] = lanes
+        shadow.stored_in.add(first, last)
+        self._over_barrier(new, first, last + 1)
+
+    def _same_values(self, new: Record, index, stored: np.ndarray):
+        """A function that tells whether a store before has left what `new` writes, by the same
+        instruction. Such a race is of uniform size, so PTX's model holds for it [8.7]: either write
+        may be the last one, and the words have the same values.
+        """
+
+        def same(number: int, old: Record) -> bool:
+            generic = old.kind == new.kind == "generic"
+            if not generic or old.ins.effect != new.ins.effect:
+                return False
+            here = stored == number
+            before, now = self.shadow.values[index], self.cta.smem.u32[index]
+            return bool((before[here] == now[here]).all())
+
+        return same
+
+    def _lanes(self, new: Record, numbers, cells, by, index, lanes, at: tuple, verb="reads"):
+        """Report words that another lane of the warp has stored (or read, if this access stores)
+        since the warp's lanes last synchronised. cells: the records of the words. by: the shadow
+        that has the lane of each word. lanes: the lanes of this access. Nothing is reported if both
+        accesses are narrower than a word: they may be neighbouring bytes of it.
+        """
+        for number in numbers:
+            if not number:
+                continue
+            old = self.state.records[number]
+            if old.agent is not new.agent or old.turn != new.turn or old.kind != "generic":
+                continue
+            if new.narrow and old.narrow:
+                continue
+            if ((by[index] != lanes) & (cells == number)).any():
+                done = "stored" if verb == "reads" else "read"
+                self.report(
+                    "race",
+                    f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
+                    "without bar.warp.sync",
+                    (
+                        f"this access: {words.act(new)}",
+                        f"conflicts with: {words.act(old)}",
+                        f"in {place(self.cta, *at)}",
+                        "missing: bar.warp.sync (__syncwarp) between the two",
+                    ),
+                    new,
+                    old,
+                )
+
+    def _over_barrier(self, new: Record, low: int, high: int):
+        """Report a write to bytes [low, high) if they include an mbarrier."""
+        if not self.shadow.barriers_in.meet(low, high - 1):
+            return
+        for offset in self.cta.mbarriers:
+            if low < offset + 8 and offset < high:
+                barrier = self.state.barriers.get((self.cta.rank, offset))
+                name = barrier.name() if barrier is not None else f"mbarrier at {offset:#x}"
+                self.report(
+                    "protocol",
+                    f"{words.thing(new)} writes over the {name}",
+                    (
+                        f"this access: {words.act(new)}",
+                        f"it writes bytes [{low:#x}, {high:#x})",
+                        "missing: room of its own for the buffer, or for the barrier",
+                    ),
+                    new,
+                    None,
+                )
+                return
+
+    @staticmethod
+    def _some_rows(empty: np.ndarray, index, others: Sequence[SharedRules]) -> bool:
+        """Whether whole rows of a tensor core's operand are empty while others are not, in this CTA
+        or in the other CTA of the pair. An empty row affects only its own row or column of the
+        result, which the kernel need not use.
+        """
+        rows = empty.reshape(empty.shape[0], -1)
+        if rows.all():
+            return any(other.holds(index) for other in others)
+        return bool((rows.all(1) | ~rows.any(1)).all())
+
+    def holds(self, index) -> bool:
+        """Whether anything has been written to some of the granules."""
+        shadow = self.shadow
+        return bool(shadow.written[index].any() or shadow.words(shadow.stored, index).any())
+
+    def _uninitialised(
+        self, new: Record, at: tuple, nbytes: int, severity: str, some_rows: bool = False
+    ):
+        new.empty = True
+        what = "rows in shared memory" if some_rows else "shared memory"
+        self.report(
+            "uninitialised",
+            f"{words.thing(new)} reads {what} that nothing has written",
+            (
+                f"this access: {words.act(new)}",
+                f"{nbytes} bytes of it, in {place(self.cta, *at)}, were never written",
+                "missing: the load or store that fills them, or a wait for it; or the access "
+                f"reaches too far{words.latest_wait(new.agent)}",
+            ),
+            new,
+            None,
+            severity,
+        )

@@ -1,0 +1,330 @@
+"""Copies, stores, reductions and cancelled launches: what each reads and writes, and when it is
+complete.
+
+An operation is recorded when it is issued, with the clock that its warp has then. It is complete
+for others through what it signals: TMA loads and bulk copies through a phase of an mbarrier, copies
+out of shared memory through wait_group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from b200.checker.accesses import Record
+from b200.checker.barriers.signals import Signals
+from b200.checker.launches import lifetime
+from b200.checker.memory.global_memory import REDUCTION
+from b200.checker.memory.lane_words import lane_words
+from b200.checker.memory.shadow import ALL_LANES, GRANULE, SHUFFLED
+from b200.checker.vector_clocks import NEVER, Agent
+from b200.chip.copies import tma_box
+from b200.chip.copies.tensormap import SPANS
+from b200.chip.operations import (
+    BulkLoad,
+    BulkReduce,
+    BulkReduceToPeer,
+    BulkStore,
+    BulkToPeer,
+    CpAsync,
+    CpAsyncArrive,
+    Effect,
+    Operation,
+    RedAsync,
+    StAsync,
+    TmaLoad,
+    TmaReduce,
+    TmaStore,
+    TryCancel,
+)
+from b200.hardware import OFFSET_MASK
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+
+GROUP = 8  # rows after which a swizzle's pattern repeats
+
+
+def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
+    """(index, first, last) of the granules that contiguous bytes of shared memory lie in."""
+    low, high = offset // GRANULE, (offset + nbytes - 1) // GRANULE
+    return slice(low, high + 1), low, high
+
+
+def _box(access, at: int):
+    """(index, first, last) of the granules that a TMA box at an offset of shared memory fills. A
+    swizzle moves granules only inside 128-byte lines.
+    """
+    t = access.tensormap
+    if t.swizzle and t.smem_row_bytes != t.pitch:
+        phase = at % tma_box.PATTERN
+        _, index = tma_box._chunks(
+            access.rows, t.smem_row_bytes, t.pitch, t.swizzle, t.atomicity, phase
+        )
+        per = 2 if index.size * 8 == access.rows * t.smem_row_bytes else 1
+        index = index // per + (at - phase) // GRANULE
+        return index, int(index.min()), int(index.max())
+    return _granules(at, access.smem_bytes)
+
+
+def _inside(t, start) -> float:
+    """The share of a box that lies inside the tensor, 0 to 1."""
+    share = 1.0
+    for at, size, dim in zip(start, t.box, t.dims):
+        share *= max(0, min(at + size, dim) - max(at, 0)) / size
+    return share
+
+
+class CopyOperations:
+    """The rules of one launch for operations other than the tensor core's."""
+
+    def __init__(self, observer: Observer, signals: Signals):
+        self.observer, self.signals = observer, signals
+
+    def _landing(
+        self,
+        agent: Agent,
+        apply,
+        places,
+        nbytes: int,
+        kind: str,
+        text: str,
+        index_of,
+        words=False,
+        box=None,
+        source: str = "",
+        inside: float = 0.0,
+    ):
+        """Record writes into shared memory at `places`. Each write completes `nbytes` on
+        an mbarrier.
+
+        words: index_of returns 4-byte words, not granules: stores of the generic proxy (PTX ISA
+        9.7.9.12). box: the tensormap of a TMA load. source: name of the tensor that is loaded.
+        inside: the share of the box that lies inside the tensor.
+        """
+        observer, ins = self.observer, self.observer.ins
+        records = []
+        for place in places:
+            cta = place.cta
+            barrier = self.signals.known_barrier(agent, place.signal, place.mbarrier)
+            component = barrier.component if barrier is not None else agent.component
+            record = Record(agent, ins, component, NEVER, kind, text, barrier)
+            record.box, record.source, record.inside = box, source, inside
+            agent.state.add(record)
+            index, low, high = index_of(place.offset)
+            rules = observer.shared(cta)
+            if words:
+                rules.generic_write(record, index, low, high, SHUFFLED)
+            else:
+                rules.async_write(record, index, low, high)
+                if box is not None and place.offset % (GROUP * SPANS[box.swizzle] or 1):
+                    record.start = place.offset
+                    rules.out_of_phase[record.number] = record
+            lifetime.reached(observer, record, cta)
+            if barrier is not None:
+                barrier.signalled += nbytes
+                barrier.copies[id(ins)] = ins, nbytes
+            records.append((record, barrier))
+        clock = agent.release(observer.lanes(), ins)
+        barriers = list(dict.fromkeys(b for _, b in records if b is not None))
+        text = f"brings {nbytes} bytes: {text}"
+        return self.signals.signalling(apply, clock, barriers, records, text, agent)
+
+    def _tma_load(self, agent: Agent, load: TmaLoad, apply: Effect):
+        agent.roles.add("load")
+        observer, access = self.observer, load.access
+        t = access.tensormap
+        source = observer.operand(t.address)
+        text = f"loads a box of {'x'.join(map(str, t.box))} elements of {source} into shared memory"
+        observed = self._landing(
+            agent,
+            apply,
+            load.places,
+            access.tx_bytes,
+            "tma",
+            text,
+            lambda at: _box(access, at),
+            box=t,
+            source=source,
+            inside=_inside(t, access.boxes[0]) if len(access.boxes) == 1 else 0.0,
+        )
+        observer.globals.maps.used(agent, access.address, agent.state.records[-1])
+        observer.coverage.loaded(agent, access, observer.ins)
+        observer.globals.loaded_box(agent, access, observer.ins)
+        return observed
+
+    def _bulk_load(self, agent: Agent, load: BulkLoad, apply: Effect):
+        agent.roles.add("load")
+        n, source = load.nbytes, self.observer.operand(load.source)
+        self.observer.globals.loaded(agent, load.source, n, self.observer.ins)
+        return self._landing(
+            agent,
+            apply,
+            load.places,
+            n,
+            "bulk",
+            f"copies {n} bytes of {source} into shared memory",
+            lambda at: _granules(at, n),
+            source=source,
+            inside=1.0,
+        )
+
+    def _bulk_to_peer(self, agent: Agent, copy: BulkToPeer | BulkReduceToPeer, apply: Effect):
+        observer, n, place = self.observer, copy.nbytes, copy.place
+        text = f"copies {n} bytes to shared memory of another CTA"
+        observed = self._landing(
+            agent, apply, (place,), n, "bulk", text, lambda at: _granules(at, n)
+        )
+        offset = copy.source & OFFSET_MASK
+        barrier = self.signals.known_barrier(agent, place.signal, place.mbarrier)
+        component = barrier.component if barrier is not None else agent.component
+        text = f"reads {n} bytes of shared memory"
+        reading = Record(agent, observer.ins, component, NEVER, "bulk", text, barrier)
+        agent.state.add(reading)
+        agent.state.outgoing[agent.cta.rank].append(reading)
+        rules = observer.shared(agent.cta)
+        rules.async_read(reading, *_granules(offset, n), rules.shadow.copied, lane=observer.lane)
+
+        def read_and_land():
+            if barrier is not None:
+                reading.step = barrier.phases + 1
+            observed()
+
+        return read_and_land
+
+    def _st_async(self, agent: Agent, store: StAsync, apply: Effect):
+        return self._stored(agent, store, apply, "st.async", "stores")
+
+    def _red_async(self, agent: Agent, reduction: RedAsync, apply: Effect):
+        return self._stored(agent, reduction, apply, "red.async", "reduces")
+
+    def _stored(self, agent: Agent, store: StAsync | RedAsync, apply: Effect, kind: str, verb: str):
+        """Record st.async or red.async. Neighbouring words are told apart; the lanes of one
+        execution share a record.
+        """
+        n, place = store.nbytes, store.place
+        index, low, high, _ = lane_words(store.offsets, store.each, ALL_LANES)
+        text = f"{verb} {n} bytes in another CTA"
+        return self._landing(
+            agent, apply, (place,), n, kind, text, lambda at: (index, low, high), words=True
+        )
+
+    def _try_cancel(self, agent: Agent, cancel: TryCancel, apply: Effect):
+        observer = self.observer
+        assert observer.ins is not None
+        observer.cancellations.requested(agent, observer.ins, cancel)
+        return self._landing(
+            agent,
+            apply,
+            cancel.places,
+            cancel.nbytes,
+            "bulk",
+            "cancels a launch",
+            lambda at: _granules(at, cancel.nbytes),
+        )
+
+    def _copy_out(self, agent: Agent, kind: str, text: str, where) -> Record:
+        """Record a copy, in a bulk group, out of the CTA's shared memory."""
+        agent.roles.add("store")
+        observer = self.observer
+        stream = agent.stream("bulk_read")
+        agent.stream("bulk_write").next()
+        record = Record(agent, observer.ins, stream.component, stream.next(), kind, text)
+        agent.last_copy = record
+        agent.state.add(record)
+        rules = observer.shared(agent.cta)
+        index, low, high = where
+        rules.async_read(record, index, low, high, rules.shadow.copied, True, observer.lane)
+        return record
+
+    def _tma_store(self, agent: Agent, store: TmaStore, apply: Effect):
+        observer, access = self.observer, store.access
+        where = _box(access, store.offset)
+        text = f"stores a box of {observer.operand(access.tensormap.address)} from shared memory"
+        copy = self._copy_out(agent, "tma_store", text, where)
+        observer.globals.maps.used(agent, access.address, copy)
+        observer.globals.stored_box(agent, access, observer.ins)
+        if observer.stores is not None:
+            observer.stores.boxes(agent, access)
+
+    def _tma_reduce(self, agent: Agent, reduction: TmaReduce, apply: Effect):
+        observer, access = self.observer, reduction.access
+        where = _box(access, reduction.offset)
+        if observer.stores is not None:
+            observer.stores.boxes(agent, access)
+        copy = self._copy_out(agent, "tma_store", "reduces a box from shared memory", where)
+        observer.globals.maps.used(agent, access.address, copy)
+        observer.globals.stored_box(agent, access, observer.ins, REDUCTION)
+
+    def _bulk_store(self, agent: Agent, store: BulkStore, apply: Effect):
+        where = _granules(store.source & OFFSET_MASK, store.nbytes)
+        self._copy_out(agent, "bulk_store", "reads shared memory", where)
+        self.observer.globals.stored(agent, store.destination, store.nbytes, self.observer.ins)
+        self._copied_out(agent, store)
+
+    def _bulk_reduce(self, agent: Agent, reduction: BulkReduce, apply: Effect):
+        where = _granules(reduction.source & OFFSET_MASK, reduction.nbytes)
+        self._copy_out(agent, "bulk_store", "reads shared memory", where)
+        rules, ins = self.observer.globals, self.observer.ins
+        to, n = reduction.destination, reduction.nbytes
+        rules.reduced(agent, to, n, ins)
+        rules.stored(agent, to, n, ins, REDUCTION)
+        self._copied_out(agent, reduction)
+
+    def _copied_out(self, agent: Agent, copy: BulkStore | BulkReduce):
+        observer = self.observer
+        if observer.stores is not None:
+            region = observer.machine.memory.region(copy.destination, copy.nbytes)
+            observer.stores.span(region, agent, copy.destination, copy.nbytes)
+
+    def _cp_async(self, agent: Agent, copy: CpAsync, apply: Effect):
+        observer, ins = self.observer, self.observer.ins
+        if copy.nbytes:
+            observer.globals.loaded(agent, copy.source, copy.nbytes, ins)
+        stream = agent.stream("cp_async")
+        what = ins, copy.source, copy.nbytes, len(stream.marks), agent.now()
+        if agent.copies.get(copy.destination) == what:
+            return  # lanes that copy the same bytes to one place do no harm
+        agent.copies[copy.destination] = what
+        text = f"copies {copy.size} bytes into shared memory"
+        record = Record(
+            agent,
+            ins,
+            stream.component,
+            stream.next(),
+            "cp.async",
+            text,
+            narrow=copy.size < 4,
+        )
+        agent.state.add(record)
+        offset = copy.destination & OFFSET_MASK
+        low, high = offset // 4, (offset + copy.size - 1) // 4
+        rules = observer.shared(agent.cta)
+        rules.generic_write(record, np.arange(low, high + 1), low, high, SHUFFLED)
+
+    def _cp_async_arrive(self, agent: Agent, arrive: CpAsyncArrive, apply: Effect):
+        stream = agent.stream("cp_async")
+        clock = self.signals.behind(agent, stream)
+        barrier = self.signals.known_barrier(agent, arrive.cta, arrive.offset)
+        return self.signals.signalling(apply, clock, [barrier], (), "cp.async arrive", agent)
+
+
+# Rule of each operation: rule(the rules, agent, operation, apply) returns the effect to be carried
+# out in place of `apply`, None to leave it.
+RULES: dict[type[Operation], Callable[..., Effect | None]] = {
+    TmaLoad: CopyOperations._tma_load,
+    TmaStore: CopyOperations._tma_store,
+    TmaReduce: CopyOperations._tma_reduce,
+    BulkLoad: CopyOperations._bulk_load,
+    BulkToPeer: CopyOperations._bulk_to_peer,
+    BulkReduceToPeer: CopyOperations._bulk_to_peer,
+    BulkStore: CopyOperations._bulk_store,
+    BulkReduce: CopyOperations._bulk_reduce,
+    CpAsync: CopyOperations._cp_async,
+    CpAsyncArrive: CopyOperations._cp_async_arrive,
+    StAsync: CopyOperations._st_async,
+    RedAsync: CopyOperations._red_async,
+    TryCancel: CopyOperations._try_cancel,
+}

@@ -1,0 +1,170 @@
+"""Operations of the tensor core, observed: MMAs, copies to tensor memory, shifts, commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from b200.checker.accesses import Record
+from b200.checker.barriers.signals import Signals
+from b200.checker.launches import lifetime
+from b200.checker.memory.shared_memory import SharedRules
+from b200.checker.tensor.tensor_memory import ALL, LOWER_HALVES
+from b200.checker.vector_clocks import HB, NEVER, TENSOR, Agent
+from b200.chip.operations import (
+    Commit,
+    Effect,
+    Mma,
+    Operation,
+    TmemCopy,
+    TmemShift,
+)
+from b200.chip.tensor.descriptors import CHUNK, PERIOD
+from b200.chip.tensor.mma_operands import SharedOperand
+from b200.chip.tensor.tmem import split
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+
+
+class CoreOperations:
+    """The rules of one launch for what the tensor core reads and writes."""
+
+    def __init__(self, observer: Observer, signals: Signals):
+        self.observer, self.signals = observer, signals
+
+    def _core_record(self, agent: Agent, members, kind: str, text: str) -> Record:
+        agent.roles.add("MMA")
+        stream = agent.stream("tensor_core")
+        record = Record(agent, self.observer.ins, stream.component, stream.next(), kind, text)
+        agent.state.add(record)
+        for cta in members:
+            if cta is not agent.cta:
+                lifetime.reached(self.observer, record, cta)
+        return record
+
+    def _mma(self, agent: Agent, operation: Mma, apply: Effect):
+        observer, op, members = self.observer, operation.mma, operation.members
+        text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
+        record = self._core_record(agent, members, "mma", text)
+        for name, operand in (("A", op.a), ("B", op.b)):
+            if isinstance(operand, SharedOperand):
+                observer.descriptors.see(record, name, operand.matrix, not operand.mn_major)
+                observer.versions.see(record, name, operand.matrix)
+        observer.products.multiplied(record, members[0], op)
+        if observer.stores is not None:
+            observer.stores.mma(op.d.m, op.d.n, len(members))
+        for cta in members:
+            for operand in (op.a, op.b):
+                self._read_operand(record, cta, operand, members)
+            tensor = observer.tensor(cta)
+            for sf in (op.sfa, op.sfb):
+                if sf is not None:
+                    self._read_scales(record, tensor, sf)
+            row, column = split(op.acc.taddr)
+            halves = slice(row // 16, 8, 2) if op.acc.half else ALL
+            columns = slice(column, column + op.acc.columns // op.acc.parts)
+            if op.accumulate:
+                tensor.accumulate(record, halves, columns)
+            tensor.write(record, halves, columns)
+
+    @staticmethod
+    def _read_scales(record: Record, tensor, sf):
+        """The scale factors of the rows that there are: 16 of a column's 32 where there are no more
+        (PTX ISA 9.7.16.10.7).
+        """
+        last = sf.column + sf.columns - 1
+        half = sf.copies == 4 and 0 < sf.rows % 32 <= 16
+        tensor.read(record, ALL, slice(sf.column, last if half else last + 1))
+        if half:
+            tensor.read(record, LOWER_HALVES, slice(last, last + 1))
+
+    def _read_operand(self, record: Record, cta, operand, members):
+        if isinstance(operand, SharedOperand):
+            others = [self.observer.shared(member) for member in members if member is not cta]
+            rows = None if operand.mn_major else others
+            self._read_tile(record, cta, operand.matrix, operand.tile, rows)
+        else:
+            column = operand.taddr & 0xFFFF
+            halves = slice(operand.taddr >> 20, 8, 2) if operand.half else ALL
+            self.observer.tensor(cta).read(record, halves, slice(column, column + 8))
+
+    def _read_tile(
+        self, record: Record, cta, matrix, tile, rows: Sequence[SharedRules] | None = ()
+    ):
+        origin = matrix.start - matrix.start % PERIOD
+        observer = self.observer
+        rules = observer.shared(cta)
+        low, high = (origin + tile.low) // CHUNK, (origin + tile.high) // CHUNK - 1
+        rules.strict = observer.strict
+        rules.async_read(
+            record,
+            tile.chunks + origin // CHUNK,
+            low,
+            high,
+            rules.shadow.core,
+            lane=observer.lane,
+            rows=rows,
+        )
+
+    def _tmem_copy(self, agent: Agent, copy: TmemCopy, apply: Effect):
+        members, shape, column = copy.members, copy.shape, copy.column
+        record = self._core_record(
+            agent,
+            members,
+            "cp",
+            f"copies {shape.rows} rows of {shape.nbytes} bytes to tensor memory",
+        )
+        observer = self.observer
+        observer.descriptors.see(record, "the source", copy.matrix, True)
+        observer.versions.see(record, "the source", copy.matrix)
+        for cta in members:
+            self._read_tile(record, cta, copy.matrix, copy.tile)
+            columns = slice(column, column + shape.nbytes // 4)
+            observer.products.copied(record, cta, copy.matrix.start, columns)
+            observer.tensor(cta).write(record, ALL, columns)
+
+    def _tmem_shift(self, agent: Agent, shift: TmemShift, apply: Effect):
+        record = self._core_record(agent, shift.members, "shift", "shifts rows of tensor memory")
+        halves, columns = slice(shift.row // 16, 8), slice(shift.column, shift.column + 8)
+        for cta in shift.members:
+            tensor = self.observer.tensor(cta)
+            tensor.read(record, halves, columns, keep=False)
+            tensor.write(record, halves, columns)
+
+    def _commit(self, agent: Agent, commit: Commit, apply: Effect):
+        agent.roles.add("MMA")
+        observer, ins = self.observer, self.observer.ins
+        observer.arrivals.commits(agent.cta, commit, ins)
+        stream = agent.stream("tensor_core")
+        clock = self.signals.behind(agent, stream)
+        np.maximum(clock[TENSOR], clock[HB], out=clock[TENSOR])  # a commit has the fence in it
+        barriers = [self.signals.known_barrier(agent, cta, commit.offset) for cta in commit.targets]
+        for barrier in filter(None, barriers):
+            barrier.answered(agent, ins)
+        arrivals = []
+        text = "arrives on an mbarrier of another CTA"
+        for cta, barrier in zip(commit.targets, barriers, strict=True):
+            if cta is not agent.cta:
+                record = Record(agent, ins, stream.component, stream.issued, "commit", text)
+                lifetime.reached(observer, record, cta)
+                if barrier is not None:
+                    component = barrier.component
+                    arrival = Record(agent, ins, component, NEVER, "commit", text, barrier)
+                    agent.state.arrivals[cta.rank][component] = arrival
+                    arrivals.append((arrival, barrier))
+        return self.signals.signalling(
+            apply, clock, barriers, arrivals, "commit", agent, arrives=True
+        )
+
+
+# Rule of each operation: rule(the rules, agent, operation, apply) returns the effect to be carried
+# out in place of `apply`, None to leave it.
+RULES: dict[type[Operation], Callable[..., Effect | None]] = {
+    Mma: CoreOperations._mma,
+    TmemCopy: CoreOperations._tmem_copy,
+    TmemShift: CoreOperations._tmem_shift,
+    Commit: CoreOperations._commit,
+}

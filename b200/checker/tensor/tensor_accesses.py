@@ -1,0 +1,162 @@
+"""Observes allocations, loads and stores of tensor memory.
+
+Most functions are wrappers of instrument.py: `wrap(ins, effect, run)` returns an observed function
+of the form of `run`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.checker.accesses import Record
+from b200.checker.observer import Observer
+from b200.checker.steps import all_operands, followed
+from b200.checker.tensor import pairs
+from b200.checker.tensor.tensor_memory import halves_of
+from b200.checker.vector_clocks import HB, Agent
+from b200.chip.fragment import Fragment
+from b200.chip.tensor.tmem import TmemAccess, split
+from b200.effects import AllocatesTensor, FreesTensor, TensorLoads, TensorStores, WaitsForTensor
+from b200.hardware import OFFSET_MASK
+from b200.program.module import Instr
+from b200.registry import Run
+
+
+@followed(all_operands)
+def alloc(ins: Instr, effect: AllocatesTensor, run) -> Run:
+    def observed(w, mask, address, columns):
+        observer = w.observer
+        observer.ins = ins
+        if effect.pair:
+            pairs.allocates(observer, observer.agent(w))
+        run(w, mask, address, columns)
+        columns = columns if isinstance(columns, int) else int(columns[0])
+        _allocated(observer, w, address, columns, effect.pair)
+
+    return observed
+
+
+@followed(all_operands)
+def dealloc(ins: Instr, effect: FreesTensor, run) -> Run:
+    def observed(w, mask, taddr, columns):
+        observer = w.observer
+        observer.ins = ins
+        run(w, mask, taddr, columns)
+        first, n = (x if isinstance(x, int) else int(x[0]) for x in (taddr, columns))
+        _freed(observer, w, first, n, effect.pair)
+
+    return observed
+
+
+def _allocated(observer: Observer, w: Fragment, address, columns: int, pair: bool) -> None:
+    """tcgen05.alloc has handed out columns: they are the CTA's latest allocation of this size."""
+    agent, cta = observer.agent(w), w.cta
+    text = f"allocates {columns} columns of tensor memory"
+    record = Record(agent, observer.ins, agent.component, 0, "generic", text)
+    record.step = record.epoch
+    first = _slot(observer, agent, address)
+    agent.state.allocations[cta.rank, first] = record
+    if pair:
+        pairs.allocated(record, first)
+    observer.tensor(cta).allocated(slice(first, first + columns))
+
+
+def _slot(observer: Observer, agent: Agent, address) -> int:
+    """Read the address that tcgen05.alloc has written to shared memory, and record that write."""
+    at = (address if isinstance(address, int) else int(address[0])) & OFFSET_MASK
+    text = "writes the address of tensor memory"
+    record = Record(agent, observer.ins, agent.component, 0, "generic", text)
+    record.step = record.epoch
+    agent.state.add(record)
+    record.turn = -1  # the instruction itself brings the lanes together
+    word = at // 4
+    observer.shared(agent.cta).generic_write(record, np.array([word]), word, word, 0)
+    return int(agent.cta.smem.u32[word])
+
+
+def _freed(observer: Observer, w: Fragment, first: int, columns: int, pair: bool) -> None:
+    agent, cta = observer.agent(w), w.cta
+    text = f"frees {columns} columns of tensor memory"
+    record = Record(agent, observer.ins, agent.component, 0, "dealloc", text)
+    record.step = record.epoch
+    agent.state.add(record)
+    if pair:
+        pairs.frees(observer, record, first)
+    observer.tensor(cta).freed(record, slice(first, first + columns))
+
+
+def _place_of_tensor_access(ins: Instr):
+    """The step of a tensor memory access (steps.py): all operands but the registers that a
+    store stores.
+    """
+    everything = all_operands(ins)
+    if isinstance(ins.effect, TensorLoads):
+        return everything
+    return lambda w, mask, args: everything(w, mask, args[:-1])
+
+
+@followed(_place_of_tensor_access)
+def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run) -> Run:
+    """Observe tcgen05.ld and tcgen05.st."""
+    is_load = isinstance(effect, TensorLoads)
+    access = TmemAccess(ins, ins.operands[0 if is_load else -1], effect.packed)
+    height = 32 if access.shape == "32x32b" else 16
+    kind, stream_name = ("load", "tmem_load") if is_load else ("store", "tmem_store")
+
+    def observed(w, mask, taddr, *rest):
+        observer = w.observer
+        observer.ins = ins
+        result = run(w, mask, taddr, *rest)
+        second = rest[0] if (is_load and rest) or len(rest) == 2 else 0
+        row, column = split(taddr if isinstance(taddr, int) else int(taddr[0]))
+        row = 32 * (w.index % 4) + row % 32
+        spans = access.spans(column, second)
+        agent = observer.agent(w)
+        stream = agent.stream(stream_name)
+        places = " and ".join(f"[{columns.start}, {columns.stop})" for columns in spans)
+        text = f"{'reads' if is_load else 'writes'} tensor-memory columns {places}"
+        record = Record(agent, ins, stream.component, stream.next(), kind, text)
+        agent.state.add(record)
+        rules = observer.tensor(w.cta)
+        if is_load:
+            agent.roles.add("epilogue")
+            agent.loads[id(ins)] = record
+        for columns in spans:
+            if is_load:
+                rules.read(record, halves_of(row, height), columns, partly=True)
+            else:
+                rules.write(record, halves_of(row, height), columns)
+        return result
+
+    return observed
+
+
+@followed(all_operands)
+def wait(ins: Instr, effect: WaitsForTensor, run) -> Run:
+    """Observe tcgen05.wait: the warp's own loads or stores of tensor memory are complete."""
+    name = "tmem_load" if effect.loads else "tmem_store"
+
+    def observed(w, mask):
+        run(w, mask)
+        agent = w.observer.agent(w)
+        stream = agent.stream(name)
+        agent.learn(stream.component, stream.issued)
+
+    return observed
+
+
+def registers_read(w, loads) -> None:
+    """An instruction reads registers that tcgen05.ld instructions fill: those loads are
+    now complete.
+    """
+    observer = w.observer
+    trail = observer.trail
+    if trail is not None:
+        trail.step(("registers", id(loads), w.cta.rank, w.index))
+        if trail.follows:
+            return
+    agent = observer.agent(w)
+    for load in loads:
+        record = agent.loads.get(id(load))
+        if record is not None and not agent.knows(HB, record.component, record.step):
+            agent.learn(record.component, record.step)

@@ -1,0 +1,230 @@
+"""Small parts of the checker, each by itself: which lanes, which bytes, which allocations."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from b200.checker import steps
+from b200.checker.barriers.arrivals import Uses
+from b200.checker.following import Following, Traces
+from b200.checker.memory.generic import own_lanes
+from b200.checker.memory.global_order import GlobalOrder
+from b200.checker.memory.one_address import differ
+from b200.checker.memory.stores import UNIT, Stores
+from b200.checker.tensor import pairs
+from b200.chip.copies.tensormap import TensorMap
+from b200.chip.state import GlobalMemory
+from tests.b200.checker.test_checker import findings_of
+
+WORD = 0xFFFFFFFF  # the bits that are stored
+
+
+@pytest.mark.parametrize("mask", [0b1, 0b100, 0b11, 0b1010, (1 << 32) - 1])
+def test_lanes_of_one_address_do_not_access_it_each_for_itself(mask):
+    one, each = np.array([64]), 64 + 4 * np.arange(mask.bit_count())
+    alone = mask.bit_count() == 1
+    assert own_lanes(mask, one) == (mask if alone else 0)
+    assert own_lanes(mask, each) == mask
+    assert own_lanes(0b11, np.array([64, 68])) == 0b11
+
+
+def test_lanes_that_store_different_values_at_one_address():
+    lanes, here = 0b111, np.array([64])
+    apart, two = np.array([64, 68, 72]), np.array([64, 68, 64])
+    alike, others = np.full(32, 5), np.arange(32)
+    assert not differ(lanes, here, 5, WORD) and not differ(lanes, here, alike, WORD)
+    assert differ(lanes, here, others, WORD) and differ(lanes, two, others, WORD)
+    assert not differ(lanes, apart, others, WORD) and not differ(0b100, here, others, WORD)
+    assert differ(lanes, here, (alike, others), WORD) and not differ(lanes, here, (7, alike), WORD)
+    assert not differ(lanes, here, np.arange(32) * 256, 0xFF)  # the byte that is stored is 0
+
+
+@pytest.mark.parametrize(
+    "lanes, most",
+    [
+        ([0], 1),
+        ([0, 1, 2], 3),
+        ([0, 0, 0], 1),
+        ([0, 1, 1, 2, 3], 3),
+        ([5, 3, 4], 2),
+        ([None, None], 1),
+        ([0, None, 1], 1),
+    ],
+)
+def test_lanes_of_one_execution_come_in_order(lanes, most):
+    uses, warp = Uses(None), object()
+    for phase, lane in enumerate(lanes):
+        uses.add(warp, lane, phase)
+    assert uses.lanes == {warp: most}
+    begun = [
+        n
+        for n, lane in enumerate(lanes)
+        if n == 0 or lane is None or lane <= (32 if lanes[n - 1] is None else lanes[n - 1])
+    ]
+    assert uses.phases == begun[-1]
+
+
+def test_who_wrote_each_part_of_what_is_asked_for():
+    stores = Stores()
+    stores._shadows = {1000: np.array([1, 2, 0, 4], np.uint32), 1008: np.array([5], np.uint32)}
+    assert UNIT == 2
+    assert stores.written(1000, 8).tolist() == [1, 2, 0, 4]
+    assert stores.written(996, 8).tolist() == [0, 0, 1, 2]
+    assert stores.written(1002, 10).tolist() == [2, 0, 4, 5, 0]
+    assert stores.written(2000, 4).tolist() == stores.written(0, 4).tolist() == [0, 0]
+
+
+def test_who_stored_what_and_how():
+    """Lanes, a copy of contiguous bytes, boxes that lie partly outside: the last one stays."""
+    memory, buffer = GlobalMemory(), np.zeros(2048, np.uint8)
+    base = buffer.ctypes.data
+    memory.register(base, 2048, "16 rows of 64 elements of two bytes")
+    region = memory.region(base, 2048)
+    first, second, third = (
+        SimpleNamespace(cta=SimpleNamespace(index=(i, 0, 0)), index=i) for i in range(3)
+    )
+    stores, want = Stores(), np.zeros((16, 64), int)
+    stores.span(region, first, base + 128, 256)
+    want[1:3] = 1
+    box = TensorMap(base, 1, (64, 16), (128,), (8, 4), (1, 1))
+    access = SimpleNamespace(
+        tensormap=box, region=region, boxes=[(4, 2), (60, 14), (64, 0), (-4, -2)]
+    )
+    stores.boxes(second, access)
+    want[2:6, 4:12] = want[14:, 60:] = want[:2, :4] = 2
+    stores.lanes(memory, third, base + 4 * np.arange(0, 512, 64), 4)
+    want[::2, :2] = 3
+    assert (stores.written(base, 2048).reshape(16, 64) == want).all() and stores.copied
+    assert [w and w.warp for w in stores.writers] == [None, 0, 1, 2]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2), (1,)])
+@pytest.mark.parametrize("write", [False, True])
+def test_all_allocations_that_lanes_touch_are_noted(order, write):
+    memory, buffer = GlobalMemory(), np.zeros(4096, np.uint8)
+    bases = [buffer.ctypes.data + at for at in (0, 1024, 2048)]
+    for base in bases:
+        memory.register(base, 1024, "t")
+    observer = SimpleNamespace(
+        wrote=False, unwritten=SimpleNamespace(writes_to=lambda region: None)
+    )
+    following = Following(observer, memory, Traces())
+    places = [bases[i] + at for i in order for at in (0, 512, 1020)]
+    assert following._touches(write, np.array(places), 4)
+    mine, others = following.written, following.read
+    assert (mine if write else others) == {bases[i] for i in order}
+    assert not (others if write else mine) and observer.wrote is write
+    for i in range(3):  # what is both read and written is told
+        assert following._touches(not write, np.array([bases[i]]), 4) is (i not in order)
+
+
+def test_the_odd_cta_of_a_pair_waits_for_the_same_allocation_of_the_even_one():
+    allocations = {}
+    state = SimpleNamespace(pairs=allocations)
+    observer = SimpleNamespace(state=lambda cta: state)
+    even, odd = SimpleNamespace(rank=0), SimpleNamespace(rank=1)
+    even.pair = odd.pair = (even, odd)
+    learned = []
+
+    def record(cta, step):
+        agent = SimpleNamespace(cta=cta, learn_order=lambda *what: learned.append(what))
+        return SimpleNamespace(agent=agent, component=cta.rank, step=step)
+
+    for step in (3, 6, 9):
+        pairs.allocated(observer, record(even, step), 32)
+    for step in (2, 4, 8):
+        pairs.allocated(observer, record(odd, step), 32)
+    assert learned == [(0, 3), (0, 6), (0, 9)]
+
+
+@pytest.mark.parametrize("known, latest", [(0, 0), (1, 0), (2, 0), (3, 7), (4, 7)])
+def test_a_clock_that_is_older_than_a_warp_knows_nothing_of_it(known, latest):
+    """known: how many components the clock has; that of the other warp is number 2."""
+    clock = np.full((8, known), 7)
+    order = GlobalOrder.__new__(GlobalOrder)
+    order.observer = SimpleNamespace(state=lambda cta: "the cluster's")
+    agent = SimpleNamespace(clock=clock, cta=None)
+    assert order.latest(agent, SimpleNamespace(component=2, cta=None)) == latest
+
+
+@pytest.mark.parametrize("size", [16, 32, 512, 528])
+@pytest.mark.parametrize("offset", [0, 16, 480, 496, 512, 528])
+def test_copies_out_of_shared_memory_wherever_they_lie(offset, size):
+    """The one word that a copy reads behind a plain store is found at its first and its last byte,
+    and neighbours are left alone.
+    """
+
+    def found(stored: int, fence: str = "") -> list[str]:
+        body = f"""
+        mov.u32 %r1, dyn; add.u32 %r2, %r1, {offset}; ld.param.u64 %rd1, [data];
+        mov.u32 %r3, %tid.x; setp.ne.u32 %p1, %r3, 0; @%p1 bra END;
+        st.shared.u32 [%r2+{stored}], %r3; {fence}
+        cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], {size};
+        cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+        END:"""
+        said = findings_of(body, torch.zeros(256, dtype=torch.int32))
+        return [finding.kind for finding in said if finding.severity == "error"]
+
+    for at in (0, size - 4):
+        assert "proxy" in found(at)
+        assert "proxy" not in found(at, "fence.proxy.async.shared::cta;")
+    if offset:
+        assert "proxy" not in found(-4)
+    assert "proxy" not in found(size)
+
+
+REDUCE = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 16;"
+COPY = "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 16;"
+
+
+@pytest.mark.parametrize(
+    "one, other, clean",
+    [
+        (REDUCE, REDUCE, True),
+        (REDUCE, "red.relaxed.gpu.global.add.u32 [%rd1], 1;", True),
+        (
+            "red.relaxed.gpu.global.add.u32 [%rd1], 1;",
+            "atom.relaxed.gpu.global.add.u32 %r9, [%rd1], 1;",
+            True,
+        ),
+        (REDUCE, COPY, False),
+        (REDUCE, "st.global.u32 [%rd1], 1;", False),
+        ("red.relaxed.gpu.global.add.u32 [%rd1], 1;", "st.global.u32 [%rd1], 1;", False),
+        (COPY, COPY, False),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_reductions_of_two_ctas_meet_each_other_and_nothing_else(one, other, clean, turned):
+    first, second = (other, one) if turned else (one, other)
+    body = f"""
+    mov.u32 %r1, dyn; mov.u32 %r2, %tid.x; mov.u32 %r3, %ctaid.x; ld.param.u64 %rd1, [data];
+    setp.ne.u32 %p1, %r2, 0; @%p1 bra END;
+    st.shared.v4.u32 [%r1], {{%r2, %r2, %r2, %r2}}; fence.proxy.async;
+    setp.ne.u32 %p2, %r3, 0; @%p2 bra SECOND;
+    {first} bra DONE;
+    SECOND: {second}
+    DONE: cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+    END:"""
+    found = findings_of(body, torch.zeros(64, dtype=torch.int32), grid=(2, 1, 1))
+    assert [finding for finding in found if finding.kind == "global"] == [] or not clean
+    assert clean or found
+
+
+@pytest.mark.parametrize("address, stops", [(0x7F0000001000, True), (3 << 56 | 128, False)])
+def test_a_tensormap_in_global_memory_ends_following(address, stops):
+    """Somebody may edit it, and clusters that follow are not seen to. 3 << 56: a parameter's."""
+    box = TensorMap(1 << 20, 6, (64, 32), (128,), (32, 8), (1, 1))
+    stopped: list[int] = []
+    trail = SimpleNamespace(
+        stop=lambda: stopped.append(1),
+        following=SimpleNamespace(names={box.address: "x"}),
+        again=lambda *_: False,
+    )
+    access = SimpleNamespace(address=address, tensormap=box, boxes=[(0, 0)], whole=[True])
+    found = steps._box(trail, None, SimpleNamespace(access=access))
+    assert found == (box.form, "x", (None,), False)
+    assert bool(stopped) == stops

@@ -1,0 +1,151 @@
+"""Loops that read memory: which end, what is said of those that do not."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from b200 import EmulatorError
+from b200.chip import hang, polls
+from b200.chip.fragment import ClusterBarrier
+from b200.chip.sync.barriers import NamedBarrier
+from b200.chip.sync.mbarrier import MBarrier
+from b200.program.module import Instr
+from tests.b200.chip.machine_support import output
+from tests.b200.ptx_support import kernel, own_element, run
+
+
+@pytest.mark.parametrize("rounds", [40, 300, 5000])
+@pytest.mark.parametrize("counter", ["%r1", "0"], ids=["a lane", "all lanes"])
+def test_a_loop_that_gives_up_after_some_rounds_ends(counter, rounds):
+    """It reads a word that nobody writes, and counts: from another number in each lane, or not."""
+    got = output(
+        f"""
+    mov.b32 %r10, dyn; mov.b32 %r11, 0; st.shared.u32 [%r10], %r11;
+    bar.warp.sync -1;
+    mov.b32 %r5, {counter}; add.u32 %r6, %r5, {rounds};
+    AGAIN: ld.volatile.shared.u32 %r7, [%r10];
+    add.u32 %r5, %r5, 1;
+    setp.ne.u32 %p1, %r7, 0; @%p1 bra OUT;
+    setp.lt.u32 %p2, %r5, %r6; @%p2 bra AGAIN;
+    OUT: st.global.u32 [%rd3], %r5;""",
+        smem=64,
+    )
+    assert got == [rounds + (lane if counter == "%r1" else 0) for lane in range(32)]
+
+
+@pytest.mark.parametrize(
+    "kind, value, text",
+    [
+        ("u32", 0xFFFFFFFE, "4294967294"),
+        ("s32", 0xFFFFFFFE, "-2"),
+        ("b32", 5, "5"),
+        ("u16", 0xFFFE, "65534"),
+        ("s16", 0xFFFE, "-2"),
+        ("u64", 2**64 - 2, str(2**64 - 2)),
+        ("s64", 2**64 - 2, "-2"),
+        ("s64", 2**63, str(-(2**63))),
+        ("f32", int(np.float32(1.5).view(np.uint32)), "1.5"),
+        ("f64", int(np.float64(-2.25).view(np.uint64)), "-2.25"),
+    ],
+)
+def test_a_number_is_told_as_its_type_has_it(kind, value, text):
+    assert polls._number(Instr(f"setp.lt.{kind}", ()), value) == text
+
+
+SPACES = {  # the poll's address in %r20 or %rd20, of CTA `other`; what is said of it
+    "shared": "mov.u32 %r20, cell;",
+    "shared::cta": "mov.u32 %r20, cell;",
+    "shared::cluster": "mov.u32 %r21, cell; mapa.shared::cluster.u32 %r20, %r21, {other};",
+    "generic": "mov.u64 %rd20, cell; cvta.shared.u64 %rd20, %rd20;",
+    "generic of a peer": "mov.u64 %rd20, cell; cvta.shared.u64 %rd20, %rd20;"
+    "mapa.u64 %rd20, %rd20, {other};",
+}
+
+
+@pytest.mark.parametrize("reader", [0, 1])
+@pytest.mark.parametrize("other", [0, 1])
+@pytest.mark.parametrize("space", SPACES)
+def test_the_cta_is_named_whose_memory_is_polled(space, reader, other):
+    generic = space.startswith("generic")
+    load = "ld.volatile" if generic else f"ld.relaxed.cluster.{space}"
+    if space in ("shared", "shared::cta"):
+        load = f"ld.volatile.{space}"
+    body = f"""mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, %tid.x;
+    st.shared.u32 [cell], 0; barrier.cluster.arrive; barrier.cluster.wait;
+    setp.ne.u32 %p1, %r1, {reader}; @%p1 bra OUT;
+    {SPACES[space].format(other=other)}
+    AGAIN: {load}.u32 %r5, [{"%rd20" if generic else "%r20"}];
+    setp.eq.u32 %p2, %r5, 0; @%p2 bra AGAIN;
+    OUT: barrier.cluster.arrive; barrier.cluster.wait;"""
+    text = kernel(body, [], ".shared .b32 cell;")
+    with pytest.raises(EmulatorError) as caught:
+        run(text, grid=(2, 1, 1), cluster=(2, 1, 1))
+    where = other if "::cluster" in space or "peer" in space else reader
+    assert caught.value.kind == "deadlock"
+    found = re.search(
+        r"warp 0 of (.*) polls shared memory at .* of (.*): it reads", str(caught.value)
+    )
+    assert found is not None, caught.value
+    assert found.groups() == (f"CTA ({reader}, 0, 0)", f"CTA ({where}, 0, 0)")
+
+
+def test_printf_returns_how_many_arguments_each_lane_has_printed(capsys):
+    """System Calls (PTX Writer's Guide to Interoperability): vprintf gives a number a lane."""
+    form = torch.tensor([*b"%d and %d\n\0"], dtype=torch.uint8)
+    out = torch.full((32,), 77, dtype=torch.int32)
+    body = f"""{own_element(4)}
+    .local .align 8 .b8 buffer[8];
+    ld.param.u64 %rd5, [form]; mov.u64 %rd6, buffer; cvta.local.u64 %rd6, %rd6;
+    st.local.u32 [buffer], %r1; st.local.u32 [buffer+4], 9;
+    setp.lt.u32 %p1, %r1, 30; @%p1 bra OUT;
+    {{ .param .b64 a; .param .b64 b; .param .b32 r;
+    st.param.b64 [a], %rd5; st.param.b64 [b], %rd6;
+    call.uni (r), vprintf, (a, b);
+    ld.param.b32 %r9, [r]; }}
+    add.u32 %r9, %r9, %r1; st.global.u32 [%rd3], %r9;
+    OUT:"""
+    declared = ".extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);"
+    run(kernel(body, [".u64 out", ".u64 form"], declared), out, form)
+    assert capsys.readouterr().out == "30 and 9\n31 and 9\n"
+    assert out.tolist() == [77] * 30 + [2 + 30, 2 + 31]
+
+
+@pytest.mark.parametrize(
+    "waits_for, words",
+    [
+        (None, "waits for lanes of its own warp"),
+        (MBarrier.__new__(MBarrier), "waits for an mbarrier"),
+        (NamedBarrier.__new__(NamedBarrier), "waits for a barrier"),
+        (ClusterBarrier.__new__(ClusterBarrier), "waits for its cluster"),
+        (object(), "waits for something"),
+    ],
+)
+def test_what_keeps_a_warp_from_a_write_is_told(monkeypatch, waits_for, words):
+    monkeypatch.setattr(hang, "_where", lambda machine, fragment: "k.py:3")
+    assert hang._kept(None, SimpleNamespace(waits_for=waits_for)) == f"{words} at k.py:3"
+
+
+@pytest.mark.parametrize("rounds", [10, 300, 3000])
+@pytest.mark.parametrize("worker", [0, 5, 31])
+def test_a_lane_at_work_is_not_taken_for_those_of_its_warp_that_poll(worker, rounds):
+    """It reads no memory meanwhile, and writes what they wait for in the end."""
+    got = output(
+        f"""
+    mov.b32 %r10, dyn; mov.b32 %r11, 0; st.shared.u32 [%r10], %r11;
+    bar.warp.sync -1;
+    setp.eq.u32 %p1, %r1, {worker}; @%p1 bra WORK;
+    POLL: ld.volatile.shared.u32 %r5, [%r10];
+    setp.eq.u32 %p2, %r5, 0; @%p2 bra POLL;
+    bra END;
+    WORK: mov.u32 %r6, 0;
+    MORE: add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, {rounds}; @%p3 bra MORE;
+    mov.u32 %r5, %r6; st.volatile.shared.u32 [%r10], %r6;
+    END: st.global.u32 [%rd3], %r5;""",
+        smem=64,
+    )
+    assert got == [rounds] * 32
