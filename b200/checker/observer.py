@@ -111,12 +111,13 @@ class Observer:
     # --- who and where --------------------------------------------------------------------------
     def agent(self, warp: Fragment) -> Agent:
         """The agent of the warp that a fragment belongs to."""
-        found = self.agents.get(warp.state)
-        if found is None:
+        try:  # in most cases it is there
+            return self.agents[warp.state]
+        except KeyError:
             state = self.state(warp.cta)
             found = self.agents[warp.state] = Agent(state, warp.state)
             state.agents[warp.cta.rank, warp.index] = found
-        return found
+            return found
 
     def lanes(self) -> int:
         """The lanes that issue an operation."""
@@ -130,23 +131,27 @@ class Observer:
         return found
 
     def shared(self, cta: CTA) -> SharedRules:
-        found = self.shared_rules.get(cta)
-        if found is None:
+        """The rules for a CTA's shared memory."""
+        try:
+            return self.shared_rules[cta]
+        except KeyError:
             found = self.shared_rules[cta] = SharedRules(
                 cta, self.state(cta), self.report, self._shadow(cta.smem.size), self.products
             )
-        return found
+            return found
 
     def _shadow(self, nbytes: int) -> SharedShadow:
         return self.free.pop() if self.free else SharedShadow(nbytes)
 
     def tensor(self, cta: CTA) -> TensorRules:
-        found = self.tensor_rules.get(cta)
-        if found is None:
+        """The rules for a CTA's tensor memory."""
+        try:
+            return self.tensor_rules[cta]
+        except KeyError:
             found = self.tensor_rules[cta] = TensorRules(
                 cta, self.state(cta), self.report, self.coverage, self.products.take_back
             )
-        return found
+            return found
 
     def turn_of(self, cluster: Cluster) -> None:
         """It is the turn of a warp of this cluster."""
