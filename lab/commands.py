@@ -11,6 +11,7 @@ COMMANDS = {  # name -> module that is run, and what it says
     "figures": ("lab.tables.figures", "the generated tables of README and docs"),
     "h200": ("lab.h200", "rigs on an H200 that feed the clock's constants"),
     "h200_model": ("lab.h200.model", "load pipelines of packs by the clock of an H200"),
+    "house": ("lab.house", "which modules stand on which, and circles"),
     "host_path": ("lab.host_path", "what a call costs on the host"),
     "measured": ("lab.boards.measured", "times of a board or profile beside the modelled"),
     "mutations": ("lab.mutations.study", "mutations of the kernel: how many are caught"),

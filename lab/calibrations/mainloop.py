@@ -9,6 +9,7 @@ from there; larger ones come from DRAM.
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import cutlass
@@ -201,4 +202,4 @@ def main(argv: list[str], gpu: Gpu) -> None:
                 flush=True,
             )
     errors.print(False)
-    write(options.out, errors)
+    write(options.out, errors, dsl=version("nvidia-cutlass-dsl"))
