@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from b200.checker import steps
+from b200.checker import accesses, steps
 from b200.checker.barriers.arrivals import Uses
 from b200.checker.following import Following, Traces
 from b200.checker.memory.generic import own_lanes
@@ -16,6 +16,7 @@ from b200.checker.memory.global_order import GlobalOrder
 from b200.checker.memory.one_address import differ
 from b200.checker.memory.stores import UNIT, Stores
 from b200.checker.tensor import pairs
+from b200.checker.vector_clocks import HB, NEVER, ORDER
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.state import GlobalMemory
 from tests.b200.checker.test_checker import findings_of
@@ -226,3 +227,27 @@ def test_a_tensormap_in_global_memory_ends_following(address, stops):
     found = steps._box(trail, None, SimpleNamespace(access=access))
     assert found == (box.form, "x", (None,), False)
     assert bool(stopped) == stops
+
+
+def test_an_access_is_before_what_its_own_warp_does():
+    """Of another warp it is known if the clocks say so: `known` asks for the end, `issued_before`
+    for the beginning.
+    """
+
+    def agent(component, **knows):
+        return SimpleNamespace(
+            component=component,
+            knows=lambda row, of, step: knows.get("row") == row and step <= knows["step"],
+        )
+
+    mine, other = agent(1), agent(2)
+    access = SimpleNamespace(agent=other, component=2, step=5, epoch=4)
+    assert accesses.known(other, access) and accesses.issued_before(other, access)
+    assert not accesses.known(mine, access) and not accesses.issued_before(mine, access)
+    assert accesses.known(agent(1, row=HB, step=5), access)
+    assert not accesses.known(agent(1, row=HB, step=4), access)
+    assert accesses.issued_before(agent(1, row=ORDER, step=4), access)
+    assert not accesses.issued_before(agent(1, row=ORDER, step=3), access)
+    copy = SimpleNamespace(agent=other, component=7, step=NEVER, epoch=4)  # still under way
+    assert not accesses.known(agent(1, row=HB, step=NEVER), copy)
+    assert accesses.issued_before(other, copy)

@@ -297,6 +297,31 @@ def test_scales(mode, lanes):
         assert value(z & 0xFFFF, "bf16") == Fraction(2) ** ((y & 0xFF) - 127)
 
 
+@pytest.mark.parametrize(
+    "bits, rz, rp",
+    [  # of f32; the least code is 2^-127, half of f32's least normal number; 0xFF is NaN
+        (0x00000000, 0, 0),
+        (0x00000001, 0, 0),
+        (0x003FFFFF, 0, 0),
+        (0x00400000, 0, 0),  # 2^-127
+        (0x00400001, 0, 1),
+        (0x007FFFFF, 0, 1),
+        (0x00800000, 1, 1),  # 2^-126
+        (0x00800001, 1, 2),
+        (0x7F000000, 254, 254),  # 2^127
+        (0x7F7FFFFF, 254, 254),
+        (0x7F800000, 254, 254),  # infinity
+        (0x7FC00000, 255, 255),
+    ],
+)
+def test_scales_at_the_ends(bits, rz, rp):
+    for mode, code in (("rz", rz), ("rp", rp)):
+        for sign in (0, 1 << 31):
+            a = np.full(32, bits | sign, np.uint64)
+            got = execute(f"cvt.{mode}.satfinite.ue8m0x2.f32", ["b16"], ["b32", "b32"], a, a)
+            assert set(got.tolist()) == {code << 8 | code}
+
+
 @FEW
 @given(lanes=LANES)
 def test_pack_saturates(lanes):
