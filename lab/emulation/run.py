@@ -100,10 +100,11 @@ def carry_out(job: dict[str, Any]) -> dict[str, Any]:
     except WrongResult as wrong:
         said = str(wrong)
     findings = of_the_harness("findings").verdict(gpu.launches, everything=True)[1]
+    text = "\n".join(filter(None, [said, findings]))
     return {
         "bits": recorded.bits,
         "launches": recorded.launches,
-        "said": "\n".join(filter(None, [said, findings])),
+        "said": text.replace(job["submission"], Path(job["submission"]).name),
     }
 
 
