@@ -2,8 +2,8 @@
 
 The unit that executes an instruction says its effect where it registers it (registry.py), so that
 an instruction is described once. Whoever looks at a run reads effects and no opcodes: the checker,
-the clock, the explorer. They find their rule by the class of an effect, and a class without a rule
-is refused by name.
+the clock, the explorer. They find their rule by the class of an effect. The checker calls a launch
+incomplete that executes an effect without a rule; tests/b200/checker/test_incomplete.py lists them.
 
 Sections are those of the PTX ISA, version 9.0. A scope is "cta", "cluster", "gpu" or "sys"; an
 order is "weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc" or "mmio" (8.4, 8.5).
@@ -49,7 +49,7 @@ class Moves(Computes):
 
 @dataclass(frozen=True, kw_only=True)
 class Converts(Computes):
-    """cvt (9.7.9.21) to numbers of the format `target`, "e2m1" or "f32"."""
+    """cvt (9.7.9.21) to numbers of a format, such as "e2m1" or "f32"."""
 
     target: str
 
@@ -78,7 +78,7 @@ class Transposes(Effect):
 
 @dataclass(frozen=True, kw_only=True)
 class LooksAtLanes(Effect):
-    """activemask (9.7.13), isspacep of shared memory (9.7.9.20)."""
+    """activemask (9.7.13), isspacep of shared memory (9.7.9.20): a question about where it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ class Access(Ordered):
 
     space: "global", "shared", "shared::cluster", "local", "param", "const" or "generic". nbytes:
     bytes of a lane, or of a matrix row that a lane names. bits: of an element.
-    cached: whether the L1 may keep it; policies: eviction priorities asked of L1 or L2
+    cached: whether the L1 may keep what is loaded; policies: eviction priorities asked of L1 or L2
     ("evict_first", "evict_last", "no_allocate").
     """
 
@@ -211,8 +211,9 @@ class Copies(Effect):
     st.async (9.7.9.12), red.async (9.7.13.7).
 
     source, target: state spaces; "" for registers, "L2" for a prefetch. bulk: a TMA copy. signals:
-    "mbarrier", "bulk" or "cp.async", the group whose completion tells of it, or "". operation: of a
-    reduction. multicast: to several CTAs.
+    what tells of its end: "mbarrier", or the thread's groups of "bulk" or "cp.async" copies; "" for
+    nothing. operation: of a reduction; floats: on floating-point numbers, as far as the instruction
+    says it. multicast: to several CTAs.
     """
 
     source: str

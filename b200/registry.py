@@ -4,8 +4,8 @@ A unit registers a *factory* under an opcode prefix. The factory runs once for e
 program, when the program is translated; it decodes the modifiers and returns what is executed each
 time. The longest registered prefix (in whole dot-separated parts) wins, so `tcgen05.mma.sp` can
 stand beside `tcgen05.mma`. With the factory it registers what the instruction does to the world, an
-effect (effects.py) or `states(ins)`, which returns it. Nobody else reads an opcode: a new
-instruction is added in one file, and everything that looks at runs sees it.
+effect (effects.py) or `states(ins)`, which returns it. Whoever looks at a run reads effects, no
+opcodes: a new instruction is added in one file, and everything that looks at runs sees it.
 
 A factory has one of three styles:
 

@@ -40,8 +40,9 @@ CANCEL_FAILS = 4  # of so many requests of cluster launch control one fails earl
 class InOrder:
     """The usual order: warps take turns as they come, and effects happen at once.
 
-    plain: whether clusters that do the same find the same order. writer_type, fragment_type: as of
-    a Watcher.
+    plain: whether turns come in the order of waking and effects at once; then a cluster that does
+    what another has done may run unchecked (checker/following.py). writer_type, fragment_type: as
+    of a Watcher.
     """
 
     plain = True

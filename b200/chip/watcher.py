@@ -1,8 +1,9 @@
 """What may look at a run: the events that a machine tells its watchers.
 
 A watcher changes no result. The checker is one (checker/checked.py), the explorer of all orders
-another (explore/verdict.py). A machine tells its watchers each event in their order. What they want
-to know of single instructions they add when a kernel is translated (`writer_type`).
+another (explore/verdict.py). A machine tells its watchers each event in their order. The order of
+simulated time, which has no checker, tells nobody of clusters that start. What watchers want to
+know of single instructions they add when a kernel is translated (`writer_type`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Watcher:
         return error
 
     def over(self) -> None:
-        """Called after either, before `ends`."""
+        """The launch is over, well or not: called after `fails`, and before `ends`."""
 
     # --- clusters and turns -----------------------------------------------------------------------
     def admits(self, cluster: Cluster) -> None:

@@ -28,6 +28,9 @@ class Few(InOrder):
 
     plain = False
 
+    def again(self, dependent: bool) -> Few:
+        return Few()
+
     def clusters(self, every: Iterator[Cluster]) -> Iterator[Cluster]:
         listed = list(every)
         for i in sorted({0, len(listed) // 2, len(listed) - 1}):

@@ -4,9 +4,14 @@ of the command, and status 2, before anything runs.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from lab.commands import COMMANDS
+from tests import ROOT
 
 # Command line (_ after a colon is a blank), what is said.
 SLIPS = [
@@ -60,3 +65,14 @@ def test_a_slip_is_a_line(fork_server, line, said):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_takes_an_unknown_option(fork_server, name):
     slip(fork_server, f"python -m lab {name}: ", name, "--nosuch")
+
+
+def test_a_program_finds_a_lab_of_its_own(tmp_path):
+    """The checkout on the path does not hide it: lab/ has no __init__.py."""
+    (tmp_path / "lab.py").write_text("NAME = 'its own'\n")
+    path = os.pathsep.join((str(ROOT), str(tmp_path)))
+    command = [sys.executable, "-c", "import lab; print(lab.NAME)"]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert done.stdout == "its own\n", done.stderr
