@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -31,36 +32,42 @@ def modules_of(room: str, root: Path = ROOT) -> dict[str, Path]:
     return found
 
 
-def imports_of(source: str, known: Mapping[str, Path]) -> set[str]:
-    """Those of the known modules that a module imports when it runs."""
+@dataclass(frozen=True)
+class Import:
+    """`name` is a module of the sources where it is one, else what the statement names."""
+
+    name: str
+    line: int
+    only_types: bool
+
+
+def imports(module: str, source: str, modules: Container[str]) -> Iterator[Import]:
+    """Every import of a module."""
     tree = ast.parse(source)
     typed = {
         id(inner)
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for inner in ast.walk(node)
+        for statement in node.body
+        for inner in ast.walk(statement)
     }
-    return {
-        name
-        for node in ast.walk(tree)
-        if id(node) not in typed
-        for name in _imported(node, known)
-        if name in known
-    }
-
-
-def _imported(node: ast.AST, known: Mapping[str, Path]) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        full = (f"{node.module}.{alias.name}" for alias in node.names)
-        yield from (name if name in known else node.module for name in full)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level and node.module, f"{module}:{node.lineno}: relative import"
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in modules else node.module for name in full]
+        else:
+            continue
+        for name in dict.fromkeys(names):
+            yield Import(name, node.lineno, id(node) in typed)
 
 
 def floors(room: str, root: Path = ROOT) -> list[list[str]]:
     """The modules of a room by floor, the lowest first. Raises CycleError."""
     known = modules_of(room, root)
-    graph = {name: imports_of(path.read_text(), known) - {name} for name, path in known.items()}
+    graph = {name: _below(name, path.read_text(), known) for name, path in known.items()}
     height: dict[str, int] = {}
     for name in TopologicalSorter(graph).static_order():
         height[name] = 1 + max((height[below] for below in graph[name]), default=-1)
@@ -68,6 +75,12 @@ def floors(room: str, root: Path = ROOT) -> list[list[str]]:
     for name in sorted(height):
         found[height[name]].append(name.removeprefix(f"{room}.") if name != room else "(the door)")
     return found
+
+
+def _below(module: str, source: str, known: Container[str]) -> set[str]:
+    """Those of the known modules that a module imports when it runs."""
+    every = imports(module, source, known)
+    return {i.name for i in every if not i.only_types and i.name in known} - {module}
 
 
 def drawing(room: str, root: Path = ROOT) -> list[str]:

@@ -11,11 +11,11 @@ import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
+from lab.house import Import, imports
 from tests import ROOT
 
 # b200/, the lowest first. A module may import from its own package and from lower layers; those of
@@ -81,38 +81,6 @@ OURS = {"b200", *AROUND}
 # `b200 run SCRIPT` puts there what `python SCRIPT` would; a spawned process has no path yet when it
 # is told to install.
 PATH_EDITS = {"b200.script", "b200.spawned_process"}
-
-
-@dataclass(frozen=True)
-class Import:
-    """`name` is a module of the sources where it is one, else what the statement names."""
-
-    name: str
-    line: int
-    only_types: bool
-
-
-def imports(module: str, source: str, modules: Mapping[str, str]) -> Iterator[Import]:
-    """Every import of a module."""
-    tree = ast.parse(source)
-    typed = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for statement in node.body
-        for inner in ast.walk(statement)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level and node.module, f"{module}:{node.lineno}: relative import"
-            full = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = [name if name in modules else node.module for name in full]
-        else:
-            continue
-        for name in dict.fromkeys(names):
-            yield Import(name, node.lineno, id(node) in typed)
 
 
 def layer(module: str) -> tuple[int, str]:
