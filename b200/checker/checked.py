@@ -7,7 +7,6 @@ asynchronous operations. The findings are in `launch.findings`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -41,12 +40,6 @@ SHOWN = 8  # findings quoted in the report of an error
 # A load of shared memory that nothing has written, or a value of a lane that has exited, until it
 # is known what depends on it.
 LOADED, UNDECIDED = "uninitialised", PORTABILITY
-
-
-@functools.lru_cache(maxsize=KEPT)
-def _unchecked(code: Translated) -> Translated:
-    """The same kernel without the checker's wrappers."""
-    return translate(code.program, code.kernel)
 
 
 class CheckedFragment(Fragment):
@@ -180,7 +173,7 @@ class Checker(Watcher):
             return None
         machine = Machine(self.machine.memory, order)
         machine.symbols, machine.workspace = self.machine.symbols, self.machine.workspace
-        plain = _unchecked(code)
+        plain = translate(code.program, code.kernel)
 
         def again(byte: int, tensor: bool = False) -> object:
             machine.unwritten_smem = 0xFF if tensor else byte

@@ -185,7 +185,8 @@ class Program:
     """A PTX module. variables: its shared, global and const variables; text: its PTX. looks: what
     looks at the report of each launch before anybody else does, as a compiler's host does to keep
     apart what is said of the compiler's code. replicates: whether several warps may hold the same
-    elements, of which one stores them, as Triton's layouts have it.
+    elements, of which one stores them, as Triton's layouts have it. translations: its kernels ready
+    to run, by name and type of writer (translate.py).
     """
 
     target: str
@@ -194,6 +195,9 @@ class Program:
     text: str = field(default="", repr=False)
     looks: Callable[[Any], None] | None = field(default=None, repr=False, compare=False)
     replicates: bool = False
+    translations: dict[tuple[str, type | None], Any] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def static_smem(self, kernel: Kernel) -> int:
         """Bytes of static shared memory of a CTA of a kernel."""
