@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -160,7 +161,9 @@ def tried(names: list[str], use: Callable[[], object] | None) -> dict[str, objec
 
 
 def main() -> None:
-    import_all(("cutlass.cute.runtime", "cutlass.utils", "torch.profiler", "torch.library"))
+    modules = ("cutlass.cute.runtime", "cutlass.utils", "torch.profiler", "torch.library")
+    import_all((*modules, "b200.checker.checked", "b200.chip.gpu"))
+    gc.freeze()  # or each fork copies what it collects
     for feature in FEATURES:
         for alternatives in ("", *feature.names):  # "": nothing is removed
             names = [name for name in alternatives.split("|") if name and takeover.is_there(name)]
