@@ -4,22 +4,24 @@ Such values are the results of looks (test_wait or try_wait of an mbarrier), res
 strong reads of memory (volatile, relaxed, acquire), clocks, answers of cluster launch control, and
 everything computed from them, in registers or through memory. They do no harm where they only
 become data. They do harm where a branch, a guard or an operand of a synchronising instruction
-depends on them: then one run does not show what another order does.
+depends on them: then one run does not show what another order does. A loop that polls memory does
+harm, too: in another order it may never end.
 
 A loop around one wait counts as the wait. A look that decides only whether the wait after it is
 left out (consumer_try_wait and consumer_wait of CUTLASS's pipelines) is a step of its own, with
 both outcomes (trace.py: LOOK). Plain reads are as ordered as the checker found them: if it found a
-race, they count as such values, too.
+race, they count as such values, too. So does a plain read of a word whose last writer another order
+may change (words.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from b200.chip.describe import mnemonic, place
 from b200.effects import (
-    Access,
     AllocatesTensor,
     Arrives,
     ArrivesBehindCopies,
@@ -27,6 +29,8 @@ from b200.effects import (
     Commits,
     CompletesBytes,
     Copies,
+    CopiesToTensor,
+    Effect,
     EndsAllocation,
     ExpectsBytes,
     FreesTensor,
@@ -36,10 +40,13 @@ from b200.effects import (
     MatrixLoads,
     MatrixStores,
     MeetsInCta,
+    Multiplies,
     ReadsMbarrierState,
     ReadsRequest,
     RequestsWork,
     Stores,
+    TensorLoads,
+    TensorStores,
     Traps,
     Updates,
     WaitsForPhase,
@@ -60,22 +67,43 @@ READS = (Loads, MatrixLoads)
 ANSWERS = (WaitsForPhase, Updates, ReadsMbarrierState, ReadsRequest)
 
 
-def unknown(blocks: list[Block], ran: list[int], racy: bool) -> list[str]:
+def unknown(
+    blocks: list[Block], ran: list[int], racy: bool, mixed: Collection[int] = ()
+) -> list[str]:
     """The reasons why a run does not show what another order does, a line each; empty if it does
-    show it. ran: executions of each block in the run. racy: plain reads are not ordered.
+    show it. ran: executions of each block in the run. racy: plain reads are not ordered. mixed:
+    id() of plain reads whose value another order may change (words.py).
     """
-    return Control(blocks, ran, racy).reasons()
+    return Control(blocks, ran, racy, mixed).reasons()
 
 
-def peeks(blocks: list[Block]) -> dict[int, set[int]]:
-    """For each wait that looks may leave out, the looks that decide that and nothing else: id() of
-    the wait -> id() of each look.
+class Looks(NamedTuple):
+    """What a kernel's looks are for, by id() of the instruction. waits: those that are repeated
+    until the phase is over. peeks: for each wait that looks may leave out, the looks that decide
+    that and nothing else.
     """
+
+    waits: frozenset[int]
+    peeks: dict[int, set[int]]
+
+
+def looks(blocks: list[Block]) -> Looks:
+    """What the looks of a kernel are for."""
     control = Control(blocks, [1] * len(blocks), False)
     found: dict[int, set[int]] = {}
     for index, wait in control.guards.items():
         found.setdefault(id(wait), set()).update(control.decide(index))
-    return found
+    return Looks(frozenset(control.waits()), found)
+
+
+def deciding_reads(blocks: list[Block]) -> set[int]:
+    """id() of the reads of memory whose values decide over synchronisation, as far as the code
+    tells.
+    """
+    reads = {id(op.ins) for block in blocks for op in block.ops if _hands_on(op.ins.effect)}
+    control = Control(blocks, [1] * len(blocks), False, reads)
+    harm = (control._harm(block, op) for block in control.blocks for op in block.ops)
+    return reads & NONE.union(*harm)
 
 
 # Instructions that a value depends on, and that another order may change, by id(). A number below 0
@@ -93,10 +121,12 @@ class Control:
     space, the causes of the values stored there.
     """
 
-    def __init__(self, blocks: list[Block], ran: list[int], racy: bool):
+    def __init__(
+        self, blocks: list[Block], ran: list[int], racy: bool, mixed: Collection[int] = ()
+    ):
         # what follows a trap never happens
         self.blocks = [replace(b, successors=[]) if _traps(b) else b for b in blocks]
-        self.ran, self.racy = ran, racy
+        self.ran, self.racy, self.mixed = ran, racy, frozenset(mixed)
         self.meets = post_dominators(self.blocks)
         self.regions = [self._region(block) for block in self.blocks]
         self.instructions: dict[int, Instr] = {}
@@ -177,8 +207,7 @@ class Control:
         if self._source(ins):
             self.instructions[id(ins)] = ins
             causes |= {id(ins)}
-        if isinstance(ins.effect, READS):
-            causes = causes.union(*(self.memory.get(s, NONE) for s in _spaces(ins.effect)))
+        causes = causes.union(*(self.memory.get(s, NONE) for s in _read(ins.effect)))
         causes = causes.union(*(known.get(r.name, NONE) for r in op.srcs))
         deciding = [r.name for r in op.srcs] if op.entry is None else _deciding(op)
         self.decides[id(ins)] = NONE.union(*(known.get(name, NONE) for name in deciding))
@@ -187,16 +216,19 @@ class Control:
                 known[register.name] = causes
             elif ins.pred is None:
                 known.pop(register.name, None)
-        if causes and isinstance(ins.effect, (Stores, MatrixStores)):
-            for space in _spaces(ins.effect):
-                self.memory[space] = self.memory.get(space, NONE) | self._at(None, causes)
+        if isinstance(ins.effect, Updates):  # what it leaves in memory: words.py
+            causes -= {id(ins)}
+        for space in _written(ins.effect) if causes else ():
+            self.memory[space] = self.memory.get(space, NONE) | self._at(None, causes)
 
     def _source(self, ins: Instr) -> bool:
         effect = ins.effect
         if isinstance(effect, ANSWERS):
             return True
-        if isinstance(effect, Loads):
-            return effect.strong or self.racy and not effect.private
+        if id(ins) in self.mixed:
+            return True
+        if isinstance(effect, READS) and not effect.private:
+            return effect.strong or self.racy
         return any(
             isinstance(operand, Special) and operand.name in CLOCKS for operand in ins.operands
         )
@@ -234,9 +266,25 @@ class Control:
         inside = self._inside(region)
         looks = [ins for c in causes if _looks(ins := self.instructions[c])]
         if not inside:
-            return not looks  # a look that is not repeated goes on either way
+            # a look that is not repeated goes on either way; a poll of memory may go on for ever
+            return not looks and block.index not in region
+        return self._is_wait(block, causes, looks, inside)
+
+    def _is_wait(self, block: Block, causes: Causes, looks: list[Instr], inside) -> bool:
+        """Whether a branch repeats one look until the phase is over, and does nothing else."""
         repeated = len(causes) == len(looks) == 1 and all(ins is looks[0] for ins in inside)
         return repeated and self._repeats(block, looks[0])
+
+    def waits(self) -> set[int]:
+        """id() of the looks that are repeated until the phase is over."""
+        found = set()
+        for block in self.blocks:
+            causes = self.decide(block.index)
+            looks = [ins for c in causes if _looks(ins := self.instructions[c])]
+            inside = self._inside(self.regions[block.index])
+            if inside and self._is_wait(block, causes, looks, inside):
+                found.add(id(looks[0]))
+        return found | {id(wait) for wait in self.guards.values()}
 
     def _inside(self, region: set[int]) -> list[Instr]:
         """The synchronising instructions in some blocks."""
@@ -300,9 +348,36 @@ def _traps(block: Block) -> bool:
     return isinstance(last.effect, Traps) and last.pred is None
 
 
-def _spaces(effect: Access) -> tuple[str, ...]:
-    """The state spaces that a load or store may access."""
-    return ("shared", "global") if effect.space == "generic" else (effect.space.split("::")[0],)
+def _spaces(space: str) -> tuple[str, ...]:
+    """The memories that an access of a state space may reach."""
+    return ("shared", "global") if space == "generic" else (space.split("::")[0],)
+
+
+def _hands_on(effect: Effect | None) -> bool:
+    """Whether an instruction reads shared or global memory, which others may write."""
+    if isinstance(effect, READS):
+        return not effect.private
+    return isinstance(effect, Copies) and bool(effect.source)
+
+
+def _read(effect: Effect | None) -> tuple[str, ...]:
+    """The memories whose contents an instruction hands on."""
+    if isinstance(effect, READS):
+        return _spaces(effect.space)
+    if isinstance(effect, Copies):
+        return _spaces(effect.source) if effect.source else ()
+    if isinstance(effect, (Multiplies, CopiesToTensor)):
+        return "shared", "tensor"
+    return ("tensor",) if isinstance(effect, TensorLoads) else ()
+
+
+def _written(effect: Effect | None) -> tuple[str, ...]:
+    """The memories that an instruction writes."""
+    if isinstance(effect, (Stores, MatrixStores, Updates)):
+        return _spaces(effect.space)
+    if isinstance(effect, Copies):
+        return _spaces(effect.target)
+    return ("tensor",) if isinstance(effect, (Multiplies, CopiesToTensor, TensorStores)) else ()
 
 
 def _synchronises(ins: Instr) -> bool:

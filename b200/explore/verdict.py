@@ -64,7 +64,8 @@ class Explorer(Recording):
     def _judge(self, launch) -> Orders:
         errors = [f for f in launch.findings if f.severity == ERROR]
         racy = any(f.kind in UNORDERED for f in errors) or bool(launch.findings.dropped)
-        orders = Orders(reasons=unknown(self.machine.code.structure, self.machine.hits, racy))
+        code, mixed = self.machine.code, self.recorder.words.mixed()
+        orders = Orders(reasons=unknown(code.structure, self.machine.hits, racy, mixed))
         if racy and orders.reasons:
             orders.reasons.append("the findings of this launch come first: they unorder its reads")
         different: dict[tuple, Trace] = {}
@@ -72,7 +73,7 @@ class Explorer(Recording):
             orders.clusters += 1
             different.setdefault(trace.alike(), trace)
         orders.distinct = len(different)
-        for trace in different.values():
+        for trace in different.values() if not orders.reasons else ():
             found = self._explore(trace, orders)
             if found is not None:
                 orders.kind = DEADLOCK
