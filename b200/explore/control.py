@@ -16,7 +16,7 @@ may change (words.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -67,14 +67,25 @@ READS = (Loads, MatrixLoads)
 ANSWERS = (WaitsForPhase, Updates, ReadsMbarrierState, ReadsRequest)
 
 
-def unknown(
-    blocks: list[Block], ran: list[int], racy: bool, mixed: Collection[int] = ()
-) -> list[str]:
-    """The reasons why a run does not show what another order does, a line each; empty if it does
-    show it. ran: executions of each block in the run. racy: plain reads are not ordered. mixed:
-    id() of plain reads whose value another order may change (words.py).
+class Run(NamedTuple):
+    """What a run has shown. hits: executions of each block. racy: plain reads are not ordered.
+    mixed, flows: as of words.py; flows is None where it is not known who reads what.
     """
-    return Control(blocks, ran, racy, mixed).reasons()
+
+    hits: tuple[int, ...]
+    racy: bool = False
+    mixed: Collection[int] = ()
+    flows: Mapping[int, Collection[int]] | None = None
+
+
+UNSEEN = Run(())
+
+
+def unknown(blocks: list[Block], run: Run) -> list[str]:
+    """The reasons why a run does not show what another order does, a line each; empty if it does
+    show it.
+    """
+    return Control(blocks, run).reasons()
 
 
 class Looks(NamedTuple):
@@ -89,7 +100,7 @@ class Looks(NamedTuple):
 
 def looks(blocks: list[Block]) -> Looks:
     """What the looks of a kernel are for."""
-    control = Control(blocks, [1] * len(blocks), False)
+    control = Control(blocks)
     found: dict[int, set[int]] = {}
     for index, wait in control.guards.items():
         found.setdefault(id(wait), set()).update(control.decide(index))
@@ -101,10 +112,13 @@ def deciding_reads(blocks: list[Block]) -> set[int]:
     tells.
     """
     reads = {id(op.ins) for block in blocks for op in block.ops if _hands_on(op.ins.effect)}
-    control = Control(blocks, [1] * len(blocks), False, reads)
+    control = Control(blocks, Run((), mixed=reads))
     harm = (control._harm(block, op) for block in control.blocks for op in block.ops)
     return reads & NONE.union(*harm)
 
+
+STORES = (Stores, MatrixStores, Updates)
+ANY = "any store"
 
 # Instructions that a value depends on, and that another order may change, by id(). A number below 0
 # is a branch, by its block: what is computed where its way has led is the same whenever it is
@@ -117,22 +131,20 @@ class Control:
     """The flow of order-dependent values through one kernel, block by block to a fixed point.
 
     entry: for each block, the registers that hold such values where it begins. inside: for each
-    block, the branches on such values that decide whether it is executed. memory: for each state
-    space, the causes of the values stored there.
+    block, the branches on such values that decide whether it is executed. memory: the causes of the
+    values stored in each state space, of those of single stores by their id(), and of all of these.
     """
 
-    def __init__(
-        self, blocks: list[Block], ran: list[int], racy: bool, mixed: Collection[int] = ()
-    ):
+    def __init__(self, blocks: list[Block], run: Run = UNSEEN):
         # what follows a trap never happens
         self.blocks = [replace(b, successors=[]) if _traps(b) else b for b in blocks]
-        self.ran, self.racy, self.mixed = ran, racy, frozenset(mixed)
+        self.run = run
         self.meets = post_dominators(self.blocks)
         self.regions = [self._region(block) for block in self.blocks]
         self.instructions: dict[int, Instr] = {}
         self.entry: list[dict[str, Causes]] = [{} for _ in blocks]
         self.inside: list[Causes] = [NONE for _ in blocks]
-        self.memory: dict[str, Causes] = {}
+        self.memory: dict[str | int, Causes] = {}
         self.decides: dict[int, Causes] = {}  # instruction -> causes that decide over it
         self._spread()
         # block -> the wait that its branch leaves out if an earlier look found the phase over
@@ -144,7 +156,7 @@ class Control:
     def reasons(self) -> list[str]:
         found: dict[str, None] = {}
         for block in self.blocks:
-            for op in block.ops if self.ran[block.index] else ():
+            for op in block.ops if self.run.hits[block.index] else ():
                 for number in sorted(self._harm(block, op)):
                     cause = self.instructions[number]
                     what = "goes on by" if op.entry is None else "synchronises by"
@@ -207,7 +219,7 @@ class Control:
         if self._source(ins):
             self.instructions[id(ins)] = ins
             causes |= {id(ins)}
-        causes = causes.union(*(self.memory.get(s, NONE) for s in _read(ins.effect)))
+        causes = causes.union(*(self.memory.get(s, NONE) for s in self._found(ins)))
         causes = causes.union(*(known.get(r.name, NONE) for r in op.srcs))
         deciding = [r.name for r in op.srcs] if op.entry is None else _deciding(op)
         self.decides[id(ins)] = NONE.union(*(known.get(name, NONE) for name in deciding))
@@ -218,17 +230,39 @@ class Control:
                 known.pop(register.name, None)
         if isinstance(ins.effect, Updates):  # what it leaves in memory: words.py
             causes -= {id(ins)}
-        for space in _written(ins.effect) if causes else ():
-            self.memory[space] = self.memory.get(space, NONE) | self._at(None, causes)
+        for where in self._left(ins, known) if causes else ():
+            self.memory[where] = self.memory.get(where, NONE) | self._at(None, causes)
+
+    def _found(self, ins: Instr) -> Iterator[str | int]:
+        """Where an instruction may find what it reads: keys of `memory`."""
+        flows, spaces = self.run.flows, _read(ins.effect)
+        yield from spaces
+        if flows is not None and _hands_on(ins.effect):
+            yield from flows.get(id(ins), ())
+        elif {"shared", "global"} & set(spaces):
+            yield ANY
+
+    def _left(self, ins: Instr, known: dict[str, Causes]) -> Iterator[str | int]:
+        """Where an instruction leaves what it writes. A store whose address is the same in every
+        order is a place by itself.
+        """
+        spaces = _written(ins.effect)
+        addresses = (o for o in ins.operands if isinstance(o, Addr))
+        moves = any(r.name in known for address in addresses for r in registers_of(address))
+        if {"shared", "global"} & set(spaces) and not moves:
+            yield id(ins)
+            yield ANY
+        else:
+            yield from spaces
 
     def _source(self, ins: Instr) -> bool:
         effect = ins.effect
         if isinstance(effect, ANSWERS):
             return True
-        if id(ins) in self.mixed:
+        if id(ins) in self.run.mixed:
             return True
         if isinstance(effect, READS) and not effect.private:
-            return effect.strong or self.racy
+            return effect.strong or self.run.racy
         return any(
             isinstance(operand, Special) and operand.name in CLOCKS for operand in ins.operands
         )
@@ -373,7 +407,7 @@ def _read(effect: Effect | None) -> tuple[str, ...]:
 
 def _written(effect: Effect | None) -> tuple[str, ...]:
     """The memories that an instruction writes."""
-    if isinstance(effect, (Stores, MatrixStores, Updates)):
+    if isinstance(effect, STORES):
         return _spaces(effect.space)
     if isinstance(effect, Copies):
         return _spaces(effect.target)

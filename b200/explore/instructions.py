@@ -69,7 +69,7 @@ class RecordingWriter(CheckedWriter):
             looks = frozenset(self.peeks.get(id(ins), ()))
             return _wait(ins, effect, run, looks) if id(ins) in self.waits else run
         if self.deciding and isinstance(effect, WRITES):
-            return _written(effect, run)
+            return _written(ins, effect, run)
         if id(ins) in self.deciding and isinstance(effect, READS):
             return _read(ins, effect, run)
         make = RECORDED.get(type(effect))
@@ -79,12 +79,12 @@ class RecordingWriter(CheckedWriter):
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def _written(effect: Access, run):
+def _written(ins: Instr, effect: Access, run):
     """Note who writes which words (words.py)."""
 
     def noted(w, mask, address, *rest):
         result = run(w, mask, address, *rest)
-        w.recorder.words.written(w, mask, address, effect)
+        w.recorder.words.written(w, mask, address, ins, effect)
         return result
 
     return noted

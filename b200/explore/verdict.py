@@ -10,7 +10,7 @@ from b200.checker.finding import ERROR, Finding
 from b200.checker.naming import line
 from b200.chip.launch import Launch
 from b200.explore import trace as kinds
-from b200.explore.control import unknown
+from b200.explore.control import Run, unknown
 from b200.explore.record import Recording
 from b200.explore.search import LIMIT, Search, Stuck
 from b200.explore.settle import Settled, Why, settle
@@ -64,8 +64,9 @@ class Explorer(Recording):
     def _judge(self, launch) -> Orders:
         errors = [f for f in launch.findings if f.severity == ERROR]
         racy = any(f.kind in UNORDERED for f in errors) or bool(launch.findings.dropped)
-        code, mixed = self.machine.code, self.recorder.words.mixed()
-        orders = Orders(reasons=unknown(code.structure, self.machine.hits, racy, mixed))
+        words = self.recorder.words
+        run = Run(tuple(self.machine.hits), racy, words.mixed(), words.flows())
+        orders = Orders(reasons=unknown(self.machine.code.structure, run))
         if racy and orders.reasons:
             orders.reasons.append("the findings of this launch come first: they unorder its reads")
         different: dict[tuple, Trace] = {}

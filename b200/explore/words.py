@@ -9,6 +9,8 @@ word
   * is written by several warps, or
   * is written by another warp with a strong store, an atomic or an asynchronous store, or
   * is one of global memory and is written by another warp at all: the checker keeps no reads there.
+
+The stores of each word are noted, too: a read hands on only what they have left there.
 """
 
 from __future__ import annotations
@@ -20,7 +22,21 @@ from typing import Any
 import numpy as np
 
 from b200.chip.fragment import WarpState
-from b200.chip.operations import BulkLoad, CpAsync, Operation, RedAsync, StAsync, TmaLoad
+from b200.chip.operations import (
+    BulkLoad,
+    BulkReduce,
+    BulkReduceToPeer,
+    BulkStore,
+    BulkToPeer,
+    CpAsync,
+    Operation,
+    RedAsync,
+    StAsync,
+    TmaLoad,
+    TmaReduce,
+    TmaStore,
+)
+from b200.chip.state import CTA
 from b200.effects import Access, MatrixLoads, MatrixStores, Stores
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
@@ -30,21 +46,25 @@ from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 NOBODY, SEVERAL = -1, -2
 WORD = 4  # bytes
 ROW = 16  # bytes of a matrix row
+FROM_SHARED = (BulkToPeer, BulkReduceToPeer, BulkStore, BulkReduce)
 
 
 @dataclass(eq=False)
 class Memory:
     """One CTA's shared memory or one allocation, a word an entry. writers: warps, by number.
-    telling: words of which a single writer is enough (see above).
+    telling: words of which a single writer is enough (see above). stores: the instructions that
+    have written a word, by number of the set.
     """
 
     writers: np.ndarray
     telling: np.ndarray
+    stores: np.ndarray
 
     @classmethod
     def of(cls, nbytes: int, far: bool) -> Memory:
         count = -(-nbytes // WORD) + 1
-        return cls(np.full(count, NOBODY, np.int32), np.full(count, far))
+        writers, stores = np.full(count, NOBODY, np.int32), np.zeros(count, np.int32)
+        return cls(writers, np.full(count, far), stores)
 
     def write(self, words: np.ndarray, warp: int, strong: bool) -> None:
         before = self.writers[words]
@@ -66,46 +86,81 @@ class Words:
         self.deciding = deciding
         self.memories: dict[Any, Memory] = {}
         self.warps: dict[WarpState, int] = {}
-        # what each of the reads has read: (its id(), memory, warp, words as bytes) -> words
-        self.reads: dict[tuple[int, Memory, int, bytes], np.ndarray] = {}
+        # which words each of the reads has read: (its id(), memory, warp) -> a bool for each word
+        self.reads: dict[tuple[int, Memory, int], np.ndarray] = {}
+        self.sets: list[frozenset[int]] = [frozenset()]  # of stores, by id()
+        self.grown: dict[tuple[int, int], int] = {}  # (a set, a store) -> the set with it
 
     # --- what the launch does ---------------------------------------------------------------------
-    def written(self, w, mask: int, address, effect: Access) -> None:
+    def written(self, w, mask: int, address, ins: Instr, effect: Access) -> None:
         """Lanes of a warp have stored, or have updated."""
         strong = not isinstance(effect, (Stores, MatrixStores)) or effect.strong
         for memory, words in self._accessed(w, mask, address, effect):
-            memory.write(words, self._number(w.state), strong)
+            self._write(memory, words, w.state, ins, strong)
 
     def read(self, w, mask: int, address, ins: Instr, effect: Access) -> None:
         """Lanes of a warp have loaded."""
         for memory, words in self._accessed(w, mask, address, effect):
-            self._note(ins, memory, self._number(w.state), words)
+            self._note(ins, memory, w.state, words)
 
     def issued(self, operation: Operation, warp, ins: Instr | None) -> None:
         """A warp has issued an asynchronous operation."""
-        number = self._number(warp.state)
-        if isinstance(operation, (StAsync, RedAsync)):
-            memory = self._shared(operation.place.cta)
-            memory.write(_words(operation.offsets, operation.each), number, True)
-        elif ins is not None and id(ins) in self.deciding:
-            for address, nbytes in _sources(operation):
-                for memory, words in self._global(warp, address, nbytes):
-                    self._note(ins, memory, number, words)
+        for address, nbytes, cta in _sources(operation, warp.cta):
+            for memory, words in self._span(warp, address, nbytes, cta):
+                self._note(ins, memory, warp.state, words)
+        strong = isinstance(operation, (StAsync, RedAsync))
+        for address, nbytes, cta in _targets(operation, warp.cta):
+            for memory, words in self._span(warp, address, nbytes, cta):
+                self._write(memory, words, warp.state, ins, strong)
 
     def mixed(self) -> set[int]:
         """id() of the reads that may find something else in another order."""
         return {
             number
-            for (number, memory, warp, _), words in self.reads.items()
-            if memory.mixed(words, warp)
+            for (number, memory, warp), read in self.reads.items()
+            if memory.mixed(read, warp)
         }
+
+    def flows(self) -> dict[int, set[int]]:
+        """For each of the reads, the stores that have written its words: id() -> id()s."""
+        found: dict[int, set[int]] = {}
+        for (number, memory, *_), words in self.reads.items():
+            sets = (self.sets[i] for i in np.unique(memory.stores[words]))
+            found.setdefault(number, set()).update(*sets)
+        return found
+
+    def _write(self, memory: Memory, words: np.ndarray, state: WarpState, ins, strong: bool):
+        memory.write(words, self._number(state), strong)
+        before = memory.stores[words]
+        for old in np.unique(before):
+            memory.stores[words[before == old]] = self._with(int(old), id(ins))
+
+    def _with(self, old: int, store: int) -> int:
+        new = self.grown.get((old, store))
+        if new is None:
+            stores = self.sets[old] | {store}
+            if stores not in self.sets:
+                self.sets.append(stores)
+            new = self.grown[old, store] = self.sets.index(stores)
+        return new
 
     # --- where ------------------------------------------------------------------------------------
     def _number(self, state: WarpState) -> int:
         return self.warps.setdefault(state, len(self.warps))
 
-    def _note(self, ins: Instr, memory: Memory, warp: int, words: np.ndarray):
-        self.reads[id(ins), memory, warp, words.tobytes()] = words
+    def _note(self, ins: Instr | None, memory: Memory, state: WarpState, words: np.ndarray):
+        if id(ins) in self.deciding:
+            key = id(ins), memory, self._number(state)
+            if key not in self.reads:
+                self.reads[key] = np.zeros(memory.writers.size, bool)
+            self.reads[key][words] = True
+
+    def _span(self, w, address: np.ndarray, nbytes: int, cta: CTA | None) -> Iterator[tuple]:
+        """(memory, words) of bytes at each of some addresses, of shared memory if there is a CTA"""
+        if cta is None:
+            yield from self._global(w, address, nbytes)
+        elif address.size:
+            yield self._shared(cta), _words(address, nbytes)
 
     def _accessed(self, w, mask: int, address, effect: Access) -> Iterator[tuple]:
         """(memory, words) of an access of lanes."""
@@ -155,9 +210,32 @@ def _words(at: np.ndarray, nbytes: int) -> np.ndarray:
     return np.unique(first[:, None] + np.arange(count)) if count > 1 else np.unique(first)
 
 
-def _sources(operation: Operation) -> Iterator[tuple[np.ndarray, int]]:
-    """(addresses, bytes at each) that an asynchronous operation reads in global memory."""
+def _sources(operation: Operation, own: CTA) -> Iterator[tuple[np.ndarray, int, CTA | None]]:
+    """(addresses, bytes at each, CTA or None for global memory) that an operation reads."""
     if isinstance(operation, TmaLoad):
-        yield from operation.access.spans()
+        yield from ((at, nbytes, None) for at, nbytes in operation.access.spans())
     elif isinstance(operation, (BulkLoad, CpAsync)) and operation.nbytes:
-        yield np.array([operation.source]), operation.nbytes
+        yield np.array([operation.source]), operation.nbytes, None
+    elif isinstance(operation, FROM_SHARED):
+        yield np.array([operation.source & OFFSET_MASK]), operation.nbytes, own
+    elif isinstance(operation, (TmaStore, TmaReduce)):
+        yield np.array([operation.offset]), operation.access.smem_bytes, own
+
+
+def _targets(operation: Operation, own: CTA) -> Iterator[tuple[np.ndarray, int, CTA | None]]:
+    """Likewise, what it writes."""
+    if isinstance(operation, (StAsync, RedAsync)):
+        yield operation.offsets, operation.each, operation.place.cta
+    elif isinstance(operation, (TmaStore, TmaReduce)):
+        yield from ((at, nbytes, None) for at, nbytes in operation.access.spans())
+    elif isinstance(operation, (BulkStore, BulkReduce)):
+        yield np.array([operation.destination]), operation.nbytes, None
+    elif isinstance(operation, (BulkToPeer, BulkReduceToPeer)):
+        yield np.array([operation.place.offset]), operation.nbytes, operation.place.cta
+    elif isinstance(operation, CpAsync):
+        yield np.array([operation.destination & OFFSET_MASK]), operation.size, own
+    elif isinstance(operation, (TmaLoad, BulkLoad)):
+        tma = isinstance(operation, TmaLoad)
+        nbytes = operation.access.smem_bytes if tma else operation.nbytes
+        for place in operation.places:
+            yield np.array([place.offset]), nbytes, place.cta
