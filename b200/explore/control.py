@@ -274,7 +274,7 @@ class Control:
         if op.entry is None:
             ways = len(set(block.successors))
             return causes if causes and ways > 1 and not self._harmless(block, causes) else NONE
-        return causes if _synchronises(op.ins) else NONE
+        return causes if synchronises(op.ins) else NONE
 
     def _region(self, block: Block) -> set[int]:
         """The blocks whose execution a block's branch decides over: up to where its ways meet."""
@@ -322,7 +322,7 @@ class Control:
 
     def _inside(self, region: set[int]) -> list[Instr]:
         """The synchronising instructions in some blocks."""
-        return [op.ins for i in region for op in self.blocks[i].ops if _synchronises(op.ins)]
+        return [op.ins for i in region for op in self.blocks[i].ops if synchronises(op.ins)]
 
     def decide(self, index: int) -> Causes:
         """The instructions whose values decide where control goes after a block, once it
@@ -414,7 +414,7 @@ def _written(effect: Effect | None) -> tuple[str, ...]:
     return ("tensor",) if isinstance(effect, (Multiplies, CopiesToTensor, TensorStores)) else ()
 
 
-def _synchronises(ins: Instr) -> bool:
+def synchronises(ins: Instr) -> bool:
     effect = ins.effect
     if isinstance(effect, Copies):
         return effect.signals == "mbarrier"

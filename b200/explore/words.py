@@ -133,7 +133,9 @@ class Words:
         memory.write(words, self._number(state), strong)
         before = memory.stores[words]
         for old in np.unique(before):
-            memory.stores[words[before == old]] = self._with(int(old), id(ins))
+            memory.stores[words[before == old]] = self._with(
+                int(old), ins.key if ins is not None else 0
+            )
 
     def _with(self, old: int, store: int) -> int:
         new = self.grown.get((old, store))
@@ -149,8 +151,8 @@ class Words:
         return self.warps.setdefault(state, len(self.warps))
 
     def _note(self, ins: Instr | None, memory: Memory, state: WarpState, words: np.ndarray):
-        if id(ins) in self.deciding:
-            key = id(ins), memory, self._number(state)
+        if ins is not None and ins.key in self.deciding:
+            key = ins.key, memory, self._number(state)
             if key not in self.reads:
                 self.reads[key] = np.zeros(memory.writers.size, bool)
             self.reads[key][words] = True
