@@ -36,7 +36,7 @@ from b200.program.analysis import EXIT
 from b200.program.module import Instr, Label, Special
 from b200.program.translate import translate
 from b200.program.translated import Translated
-from b200.registry import Blocked
+from b200.registry import FULL, Blocked
 
 BLOCKS = 20_000  # of one step, at most
 UNSTEPPED = (Multiplies, CopiesToTensor, ShiftsRows, RequestsWork, CallsSystem)
@@ -47,10 +47,13 @@ class Declined(Exception):
 
 
 class Steppable(NamedTuple):
-    """A kernel cut into steps. visible: blocks that begin with a visible instruction."""
+    """A kernel cut into steps. visible: blocks that begin with a visible instruction, which is
+    given. far: those of them that more than its cluster can tell.
+    """
 
     code: Translated
-    visible: frozenset[int]
+    visible: dict[int, Instr]
+    far: frozenset[int]
 
 
 def steppable(code: Translated) -> Steppable:
@@ -68,8 +71,17 @@ def steppable(code: Translated) -> Steppable:
             body.append(Label(f"$step.{len(body)}"))
         body.append(item)
     cut = translate(code.program, replace(code.kernel, body=body))
-    visible = (b.index for b in cut.structure if b.ops[0].ins.key in seen)
-    return Steppable(cut, frozenset(visible))
+    first = {block.index: block.ops[0].ins for block in cut.structure}
+    visible = {index: ins for index, ins in first.items() if ins.key in seen}
+    far = frozenset(index for index, ins in visible.items() if _is_far(ins))
+    return Steppable(cut, visible, far)
+
+
+def _is_far(ins: Instr) -> bool:
+    """Whether it may access global memory."""
+    if isinstance(ins.effect, Access):
+        return not ins.effect.space.startswith("shared")
+    return isinstance(ins.effect, Copies)
 
 
 def _is_visible(ins: Instr, reads: bool) -> bool:
@@ -98,8 +110,10 @@ class Steps:
     queue: fragments that can run. pending: operations under way, in order of issue.
     """
 
-    def __init__(self, machine: Machine, visible: frozenset[int]):
-        self.machine, self.visible = machine, visible
+    def __init__(self, machine: Machine, cut: Steppable):
+        self.machine, self.cut = machine, cut
+        names = machine.code.kernel.registers
+        self.register = {name: i for i, name in enumerate(names)}
         self.queue: list[Fragment] = []
         self.pending: list[Pending] = []
 
@@ -109,23 +123,37 @@ class Steps:
         ins = self.machine.code.structure[warp.pc].ops[0].ins
         self.pending.append(Pending(type(operation).__name__, warp, ins, queue, apply))
 
-    def can(self) -> list[Fragment | Pending]:
-        """Who can take a step. A step that nobody else can tell is all there is to try."""
+    def can(self) -> tuple[list[Fragment | Pending], list[Fragment | Pending]]:
+        """Who can take a step, in two parts: the others need not be tried where one of the first
+        leads on. The first is somebody whose step nobody else can tell, or a cluster whose steps
+        no other cluster can tell.
+        """
         for fragment in self.queue:
-            if fragment.pc not in self.visible or self._goes_on(fragment):
-                return [fragment]
+            if self.is_quiet(fragment):
+                return [fragment], []
         first = {pending.queue: pending for pending in reversed(self.pending)}
-        return [*self.queue, *reversed(first.values())]
+        every = [*self.queue, *reversed(first.values())]
+        far = {p.fragment.cta.cluster for p in self.pending}
+        far |= {f.cta.cluster for f in self.queue if f.pc in self.cut.far}
+        near = next((f.cta.cluster for f in self.queue if f.cta.cluster not in far), None)
+        if near is None:
+            return every, []
+        here: list[Fragment | Pending] = [f for f in self.queue if f.cta.cluster is near]
+        return here, [who for who in every if who not in here]
 
-    @staticmethod
-    def _goes_on(fragment: Fragment) -> bool:
-        """Whether all it does at its barrier is to find that the others have come."""
+    def is_quiet(self, fragment: Fragment) -> bool:
+        """Whether nobody else can tell its next step: it executes nothing visible, or finds that
+        all have come to its barrier.
+        """
+        ins = self.cut.visible.get(fragment.pc)
+        if ins is None:
+            return True
+        if ins.pred is not None and not isinstance(ins.effect, Jumps):
+            guard = fragment.R[self.register[ins.pred.name]]
+            return not (guard ^ (FULL if ins.negated else 0)) & fragment.mask
         token = fragment.token
-        return (
-            isinstance(token, tuple)
-            and isinstance(token[0], NamedBarrier)
-            and (token[0].generation != token[1])
-        )
+        waits = isinstance(token, tuple) and isinstance(token[0], NamedBarrier)
+        return waits and token[0].generation != token[1]
 
     def take(self, who: Fragment | Pending) -> None:
         """Take a step. Raises Fault."""
@@ -157,7 +185,7 @@ class Steps:
                 if pc is None:
                     return False
             f.pc = pc
-            if pc in self.visible:
+            if pc in self.cut.visible:
                 return True
         raise Declined(f"a step of more than {BLOCKS:,} blocks")
 

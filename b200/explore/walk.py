@@ -78,6 +78,19 @@ class State:
     standing: list[Standing] = field(default_factory=list)
 
 
+@dataclass(eq=False)
+class Visit:
+    """A state from which steps are tried. now, later: who is to take one (Steps.can). round:
+    whether a step has led back to a state that is being visited.
+    """
+
+    snapshot: Snapshot
+    state: State
+    now: list[Fragment | Pending]
+    later: list[Fragment | Pending]
+    round: bool = False
+
+
 def walk(
     memory: GlobalMemory,
     code: Translated,
@@ -123,7 +136,7 @@ class _Walk(InOrder):
     def __init__(self, far: list[np.ndarray], limit: int):
         super().__init__()
         self.far, self.limit, self.count = far, limit, 0
-        self.states: dict[int, State] = {}
+        self.states: dict[tuple, State] = {}
         self.complete = True
 
     # --- what the machine asks --------------------------------------------------------------------
@@ -141,7 +154,7 @@ class _Walk(InOrder):
     # --- the walk ---------------------------------------------------------------------------------
     def run(self, waiting: Iterator[Cluster], launch: Launch) -> None:
         machine = self.machine
-        self.steps = Steps(machine, self.cut.visible)
+        self.steps = Steps(machine, self.cut)
         placement = Placement()
         machine.next_cluster = next(waiting, None)
         while machine.next_cluster is not None:
@@ -173,24 +186,29 @@ class _Walk(InOrder):
 
     def _walk(self) -> None:
         snapshot, self.first, _ = self._look()
-        work = [(snapshot, self.first, len(self.steps.can()))]
+        work = [Visit(snapshot, self.first, *self.steps.can())]
+        under_way = {self.first}
         while work:
             if self.count >= self.limit:
                 self.complete = False
                 return
-            snapshot, state, left = work.pop()
-            snapshot.put_back()
-            if left:
-                work.append((snapshot, state, left - 1))
-                taken = self._step(state, left - 1)
-            else:
-                taken = self._stands(state)
-            if taken is not None:
-                work.append((*taken, len(self.steps.can())))
+            visit = work[-1]
+            state = visit.state
+            if not visit.now and (not state.steps or visit.round):
+                visit.now, visit.later = visit.later, []
+            visit.snapshot.put_back()
+            if visit.now:
+                found = self._step(state, visit.now.pop())
+                visit.round |= bool(state.steps) and state.steps[-1][1] in under_way
+            elif (found := self._stands(state)) is None:
+                work.pop()
+                under_way.remove(state)
+            if found is not None:
+                work.append(Visit(*found, *self.steps.can()))
+                under_way.add(found[1])
 
-    def _step(self, state: State, number: int) -> tuple[Snapshot, State] | None:
+    def _step(self, state: State, who: Fragment | Pending) -> tuple[Snapshot, State] | None:
         """Take one of the steps that can be taken. Returns a state that is new."""
-        who = self.steps.can()[number]
         taken = self._taken(who)
         try:
             self.steps.take(who)
