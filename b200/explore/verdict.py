@@ -69,7 +69,7 @@ class Explorer(Recording):
         launch.orders.seconds = time.perf_counter() - start
         launch.incomplete += [f"all orders: {reason}" for reason in launch.orders.reasons]
 
-    def _judge(self, launch: Launch, arguments: tuple) -> Orders:
+    def _judge(self, launch, arguments: tuple) -> Orders:
         errors = [f for f in launch.findings if f.severity == ERROR]
         racy = any(f.kind in UNORDERED for f in errors) or bool(launch.findings.dropped)
         words = self.recorder.words

@@ -23,6 +23,7 @@ from b200.chip.operations import Effect, Operation
 from b200.chip.order import InOrder
 from b200.chip.placement import Placement
 from b200.chip.state import Cluster, GlobalMemory, Region
+from b200.effects import WaitsForPhase
 from b200.errors import EmulatorError, Fault
 from b200.explore.snapshot import Camera, Snapshot, Unlisted
 from b200.explore.stepping import Declined, Pending, Steppable, Steps, steppable
@@ -31,13 +32,12 @@ from b200.program.translated import Translated
 
 LIMIT = 20_000  # states
 SHORTER = 1_000  # states that are looked at after a bad order is found
-POLLS = "what it reads to change"
 BYTES = 1 << 18  # of global memory that the launch writes, at most
 
 
 class Taken(NamedTuple):
     """A step. who: CTA (its number in the grid), warp, lanes. name: of an asynchronous operation,
-    else "". ins: the instruction that it begins with.
+    else "". ins: the instruction that it begins with. quiet: nobody else can tell it.
     """
 
     cta: tuple[int, int, int]
@@ -45,6 +45,7 @@ class Taken(NamedTuple):
     lanes: int
     name: str
     ins: Instr
+    quiet: bool
 
 
 class Standing(NamedTuple):
@@ -244,15 +245,19 @@ class _Walk(InOrder):
 
     # --- words ------------------------------------------------------------------------------------
     def _taken(self, who: Fragment | Pending) -> Taken:
-        name, f = ("", who) if isinstance(who, Fragment) else (who.name, who.fragment)
-        ins = who.ins if isinstance(who, Pending) else self._instruction(f)
-        return Taken(f.cta.index, f.index, f.mask, name, ins)
-
-    def _instruction(self, f: Fragment) -> Instr:
-        return self.cut.code.structure[f.pc].ops[0].ins
+        if isinstance(who, Pending):
+            f, name, ins, quiet = who.fragment, who.name, who.ins, False
+        else:
+            f, name, quiet = who, "", self.steps.is_quiet(who)
+            ins = self.cut.code.structure[f.pc].ops[0].ins
+        return Taken(f.cta.index, f.index, f.mask, name, ins, quiet)
 
     def _waits(self, f: Fragment) -> str:
-        return f.waits_for.describe() if f.waits_for is not None else POLLS
+        if f.waits_for is not None:
+            return getattr(f.waits_for, "describe", lambda: "others")()
+        effect = self.cut.code.structure[f.pc].ops[0].ins.effect
+        phase = isinstance(effect, WaitsForPhase)
+        return "the phase of an mbarrier, which is not over" if phase else "what it reads to change"
 
     # --- the result -------------------------------------------------------------------------------
     def result(self) -> Walked:

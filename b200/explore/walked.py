@@ -17,9 +17,12 @@ FULL = (1 << 32) - 1
 def finding(walked: Walked) -> Finding:
     """The finding of a bad order."""
     assert walked.bad is not None
-    turns = [f"{who} executes {', '.join(what)}" for who, what in _turns(walked.bad)]
+    telling = [taken for taken in walked.bad if not taken.quiet]
+    turns = [f"{who} executes {', '.join(what)}" for who, what in _turns(telling)]
     earlier = len(turns) - TOLD
-    details = [f"the shortest order found takes {len(walked.bad)} steps:"]
+    left_out = len(walked.bad) - len(telling)
+    which = f" ({left_out} that nobody else can tell are left out)" if left_out else ""
+    details = [f"the shortest order found takes {len(walked.bad)} steps{which}:"]
     if earlier > 0:
         details.append(f"  ... {earlier} earlier turns")
     details += [f"  {n}. {turn}" for n, turn in enumerate(turns, 1) if n > earlier]
