@@ -21,50 +21,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from b200.chip.describe import mnemonic, place
-from b200.effects import (
-    AllocatesTensor,
-    Arrives,
-    ArrivesBehindCopies,
-    ArrivesInCluster,
-    Commits,
-    CompletesBytes,
-    Copies,
-    CopiesToTensor,
-    Effect,
-    EndsAllocation,
-    ExpectsBytes,
-    FreesTensor,
-    InitsMbarrier,
-    InvalidatesMbarrier,
-    Loads,
-    MatrixLoads,
-    MatrixStores,
-    MeetsInCta,
-    Multiplies,
-    ReadsMbarrierState,
-    ReadsRequest,
-    RequestsWork,
-    Stores,
-    TensorLoads,
-    TensorStores,
-    Traps,
-    Updates,
-    WaitsForPhase,
-    WaitsInCluster,
-)
+from b200.effects import Copies, Traps, Updates, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op, post_dominators, registers_of
 from b200.program.module import Addr, Instr, Special
+from b200.properties import properties
 
 CLOCKS = ("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi", "smid")
-# What others wait for, or what waits for others.
-SYNCHRONISING = (
-    *(InitsMbarrier, InvalidatesMbarrier, Arrives, ExpectsBytes, CompletesBytes, WaitsForPhase),
-    *(ArrivesBehindCopies, RequestsWork, Commits, MeetsInCta, ArrivesInCluster, WaitsInCluster),
-    *(AllocatesTensor, FreesTensor, EndsAllocation),
-)
-READS = (Loads, MatrixLoads)
-# What an instruction gives may be another value in another order.
-ANSWERS = (WaitsForPhase, Updates, ReadsMbarrierState, ReadsRequest)
+FAR_OR_NEAR = {"shared", "global"}  # memories that other warps may write
 
 
 class Run(NamedTuple):
@@ -111,13 +74,12 @@ def deciding_reads(blocks: list[Block]) -> set[int]:
     """id() of the reads of memory whose values decide over synchronisation, as far as the code
     tells.
     """
-    reads = {id(op.ins) for block in blocks for op in block.ops if _hands_on(op.ins.effect)}
+    reads = {id(op.ins) for block in blocks for op in block.ops if _reads_of_others(op.ins)}
     control = Control(blocks, Run((), mixed=reads))
     harm = (control._harm(block, op) for block in control.blocks for op in block.ops)
     return reads & NONE.union(*harm)
 
 
-STORES = (Stores, MatrixStores, Updates)
 ANY = "any store"
 
 # Instructions that a value depends on, and that another order may change, by id(). A number below 0
@@ -235,34 +197,32 @@ class Control:
 
     def _found(self, ins: Instr) -> Iterator[str | int]:
         """Where an instruction may find what it reads: keys of `memory`."""
-        flows, spaces = self.run.flows, _read(ins.effect)
+        flows, spaces = self.run.flows, properties(ins.effect).reads
         yield from spaces
-        if flows is not None and _hands_on(ins.effect):
+        if flows is not None and _reads_of_others(ins):
             yield from flows.get(id(ins), ())
-        elif {"shared", "global"} & set(spaces):
+        elif FAR_OR_NEAR & set(spaces):
             yield ANY
 
     def _left(self, ins: Instr, known: dict[str, Causes]) -> Iterator[str | int]:
         """Where an instruction leaves what it writes. A store whose address is the same in every
         order is a place by itself.
         """
-        spaces = _written(ins.effect)
+        spaces = properties(ins.effect).writes
         addresses = (o for o in ins.operands if isinstance(o, Addr))
         moves = any(r.name in known for address in addresses for r in registers_of(address))
-        if {"shared", "global"} & set(spaces) and not moves:
+        if FAR_OR_NEAR & set(spaces) and not moves:
             yield id(ins)
             yield ANY
         else:
             yield from spaces
 
     def _source(self, ins: Instr) -> bool:
-        effect = ins.effect
-        if isinstance(effect, ANSWERS):
+        asked = properties(ins.effect)
+        if asked.answers or id(ins) in self.run.mixed:
             return True
-        if id(ins) in self.run.mixed:
-            return True
-        if isinstance(effect, READS) and not effect.private:
-            return effect.strong or self.run.racy
+        if self.run.racy and asked.lanes and asked.gives:
+            return bool(FAR_OR_NEAR & set(asked.reads))
         return any(
             isinstance(operand, Special) and operand.name in CLOCKS for operand in ins.operands
         )
@@ -382,50 +342,25 @@ def _traps(block: Block) -> bool:
     return isinstance(last.effect, Traps) and last.pred is None
 
 
-def _spaces(space: str) -> tuple[str, ...]:
-    """The memories that an access of a state space may reach."""
-    return ("shared", "global") if space == "generic" else (space.split("::")[0],)
-
-
-def _hands_on(effect: Effect | None) -> bool:
-    """Whether an instruction reads shared or global memory, which others may write."""
-    if isinstance(effect, READS):
-        return not effect.private
-    return isinstance(effect, Copies) and bool(effect.source)
-
-
-def _read(effect: Effect | None) -> tuple[str, ...]:
-    """The memories whose contents an instruction hands on."""
-    if isinstance(effect, READS):
-        return _spaces(effect.space)
-    if isinstance(effect, Copies):
-        return _spaces(effect.source) if effect.source else ()
-    if isinstance(effect, (Multiplies, CopiesToTensor)):
-        return "shared", "tensor"
-    return ("tensor",) if isinstance(effect, TensorLoads) else ()
-
-
-def _written(effect: Effect | None) -> tuple[str, ...]:
-    """The memories that an instruction writes."""
-    if isinstance(effect, STORES):
-        return _spaces(effect.space)
-    if isinstance(effect, Copies):
-        return _spaces(effect.target)
-    return ("tensor",) if isinstance(effect, (Multiplies, CopiesToTensor, TensorStores)) else ()
+def _reads_of_others(ins: Instr) -> bool:
+    """Whether it reads memory that others may write, as a load or a copy does: what it finds is
+    known word by word (words.py).
+    """
+    asked = properties(ins.effect)
+    loads = asked.lanes and not asked.writes or isinstance(ins.effect, Copies)
+    return loads and bool(FAR_OR_NEAR & set(asked.reads))
 
 
 def synchronises(ins: Instr) -> bool:
-    effect = ins.effect
-    if isinstance(effect, Copies):
-        return effect.signals == "mbarrier"
-    return isinstance(effect, SYNCHRONISING)
+    """Whether others wait for an instruction, or it waits for others."""
+    return properties(ins.effect).synchronises
 
 
 def _deciding(op: Op) -> Iterator[str]:
     """Registers that decide whether, where and how much an instruction synchronises."""
     if op.ins.pred is not None:
         yield op.ins.pred.name
-    copies = isinstance(op.ins.effect, (Copies, Stores, Updates))
+    copies = isinstance(op.ins.effect, Copies) or properties(op.ins.effect).lanes
     for operand in op.ins.operands[len(op.dsts) and 1 :]:
         if not copies or isinstance(operand, Addr):
             for register in registers_of(operand):

@@ -18,28 +18,27 @@ from b200.effects import (
     Arrives,
     ArrivesBehindCopies,
     ArrivesInCluster,
+    Commits,
     CompletesBytes,
+    Copies,
     Effect,
     EndsAllocation,
     ExpectsBytes,
     FreesTensor,
     InitsMbarrier,
     InvalidatesMbarrier,
-    MatrixStores,
     MeetsInCta,
+    RequestsWork,
     SetsRegisters,
-    Stores,
-    Updates,
     WaitsForPhase,
     WaitsInCluster,
 )
 from b200.explore import trace as kinds
-from b200.explore.control import READS, deciding_reads, looks
+from b200.explore.control import deciding_reads, looks
 from b200.explore.trace import Place
 from b200.program.module import Instr
+from b200.properties import properties
 from b200.registry import FULL, QUIET, Run, active, lanes
-
-WRITES = (Stores, MatrixStores, Updates)
 
 
 class RecordingWriter(CheckedWriter):
@@ -68,10 +67,10 @@ class RecordingWriter(CheckedWriter):
                 return _look(ins, effect, run)
             looks = frozenset(self.peeks.get(id(ins), ()))
             return _wait(ins, effect, run, looks) if id(ins) in self.waits else run
-        if self.deciding and isinstance(effect, WRITES):
-            return _written(ins, effect, run)
-        if id(ins) in self.deciding and isinstance(effect, READS):
-            return _read(ins, effect, run)
+        if isinstance(effect, Access):
+            if self.deciding and properties(effect).writes:
+                return _written(ins, effect, run)
+            return _read(ins, effect, run) if id(ins) in self.deciding else run
         make = RECORDED.get(type(effect))
         return run if make is None else make(ins, effect, run)
 
@@ -372,6 +371,10 @@ def _registers(ins: Instr, effect: SetsRegisters, run):
     return recorded
 
 
+# What synchronises by the signals of asynchronous operations: noted where they are issued
+# (Recorder.issued). A wait has its own recorder, by what it is for (RecordingWriter).
+AT_ISSUE = (Copies, Commits, RequestsWork)
+WAITS = (WaitsForPhase,)
 # Class of an effect -> recorder(ins, effect, run).
 RECORDED: dict[type[Effect], Callable] = {
     InitsMbarrier: _init,

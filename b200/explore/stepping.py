@@ -18,26 +18,22 @@ from b200.chip.meeting import let_others_go
 from b200.chip.operations import Effect, Operation, TensorCoreOperation
 from b200.chip.sync.barriers import NamedBarrier
 from b200.effects import (
-    Access,
     CallsSystem,
-    Copies,
     CopiesToTensor,
     Jumps,
     Multiplies,
     RequestsWork,
-    SetsRegisters,
     ShiftsRows,
-    TensorLoads,
-    TensorStores,
-    Updates,
 )
-from b200.explore.control import CLOCKS, deciding_reads, synchronises
+from b200.explore.control import CLOCKS, deciding_reads
 from b200.program.analysis import EXIT
 from b200.program.module import Instr, Label, Special
 from b200.program.translate import translate
 from b200.program.translated import Translated
+from b200.properties import properties
 from b200.registry import FULL, Blocked
 
+OF_OTHERS = {"shared", "global", "tensor"}  # memories that several warps see
 BLOCKS = 20_000  # of one step, at most
 UNSTEPPED = (Multiplies, CopiesToTensor, ShiftsRows, RequestsWork, CallsSystem)
 
@@ -79,19 +75,19 @@ def steppable(code: Translated) -> Steppable:
 
 def _is_far(ins: Instr) -> bool:
     """Whether it may access global memory."""
-    if isinstance(ins.effect, Access):
-        return not ins.effect.space.startswith("shared")
-    return isinstance(ins.effect, Copies)
+    asked = properties(ins.effect)
+    return "global" in asked.reads + asked.writes
 
 
 def _is_visible(ins: Instr, reads: bool) -> bool:
     """reads: whether a value from memory decides over a step."""
-    effect = ins.effect
-    if isinstance(effect, Access):
-        return not effect.private and (reads or isinstance(effect, Updates))
-    others = Copies, SetsRegisters, TensorLoads, TensorStores
-    leaves = isinstance(effect, Jumps) and effect.leaves
-    return leaves or synchronises(ins) or isinstance(effect, others)
+    effect, asked = ins.effect, properties(ins.effect)
+    if asked.synchronises or isinstance(effect, Jumps) and effect.leaves:
+        return True
+    if asked.lanes:
+        changes = bool(asked.reads and asked.writes)
+        return changes or reads and bool(OF_OTHERS & {*asked.reads, *asked.writes})
+    return bool(OF_OTHERS & {*asked.reads, *asked.writes})
 
 
 class Pending(NamedTuple):

@@ -65,7 +65,7 @@ def _mistake(rng: random.Random, operations: list[tuple]) -> None:
         operations.reverse()
 
 
-LONGEST = {2: 10, 3: 10, 4: 10}  # operations of so many warps
+LONGEST = {2: 10, 3: 9, 4: 8}  # operations of so many warps
 
 
 def _flag(rng, warps, each, phases, counts, cluster):
