@@ -18,34 +18,59 @@ from b200.effects import (
     Access,
     AllocatesTensor,
     Arrives,
+    ArrivesBehindCopies,
     ArrivesInCluster,
+    CallsSystem,
     Commits,
+    CommitsGroup,
     CompletesBytes,
+    Copies,
     CopiesToTensor,
+    Discards,
+    EditsTensormap,
     Effect,
+    Elects,
+    EndsAllocation,
+    Exchanges,
     ExpectsBytes,
     FencesInits,
     FencesMemory,
     FencesProxy,
+    FencesTensor,
+    FencesTensormap,
     FreesTensor,
+    Hints,
     InitsMbarrier,
-    Loads,
+    InvalidatesMbarrier,
+    Jumps,
+    LooksAtLanes,
     MatrixLoads,
     MatrixStores,
     MeetsInCta,
+    MeetsInWarp,
     Multiplies,
+    MultipliesInWarp,
+    OrdersGrids,
     PrefetchesTensormap,
+    PublishesTensormap,
+    ReadsRequest,
+    RequestsWork,
     SetsRegisters,
     ShiftsRows,
+    Sleeps,
     TensorLoads,
     TensorStores,
+    Transposes,
+    Traps,
     Updates,
+    WaitsForGroups,
     WaitsForPhase,
     WaitsForTensor,
     WaitsInCluster,
 )
 from b200.hardware import RANK_SHIFT
 from b200.program.module import Instr
+from b200.properties import properties
 from b200.registry import Run, active, as_bools, find
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
@@ -325,7 +350,7 @@ def _kind(effect: Access, unread: bool) -> str:
     """What an access is to the memory system: "ld", "st", "atom" or "red"."""
     if isinstance(effect, Updates):
         return "atom" if effect.returns and not unread else "red"
-    return "ld" if isinstance(effect, (Loads, MatrixLoads)) else "st"
+    return "ld" if properties(effect).gives else "st"
 
 
 # Waits, and what uses the ports of tensor memory: wrapper(ins, run).
@@ -337,3 +362,11 @@ WAITS: dict[type[Effect], Callable[..., Run]] = {
     TensorStores: _tmem_access,
     AllocatesTensor: _alloc,
 }
+# What takes its warp no time beyond its issue: it works on registers (rates.py), the unit that it
+# is given to takes the time (units.py), or what it waits for is done here at once.
+NO_TIME: tuple[type[Effect], ...] = (
+    *(Exchanges, Elects, MultipliesInWarp, Transposes, LooksAtLanes, Jumps, Traps, Sleeps),
+    *(Hints, Discards, CallsSystem, MeetsInWarp, Copies, ArrivesBehindCopies, CommitsGroup),
+    *(WaitsForGroups, RequestsWork, ReadsRequest, InvalidatesMbarrier, OrdersGrids),
+    *(EndsAllocation, FencesTensor, FencesTensormap, EditsTensormap, PublishesTensormap),
+)

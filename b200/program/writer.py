@@ -27,6 +27,7 @@ class Writer(PackWriter):
         self.out.source = "\n".join(self.text)
         self.space.update(INLINE_NAMES)
         exec(compile(self.out.source, f"<{self.out.kernel.name}>", "exec"), self.space)
+        self.out.live = self.info.live_in
         self.out.blocks = [self.space[f"b{b.index}"] for b in self.out.structure]
         zeros = {width: np.zeros(32, dtype) for width, dtype in DTYPES.items()}
         for array in zeros.values():
