@@ -7,6 +7,7 @@ other. A release publishes the warp's clock at its address; an acquire joins tha
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 REPLICAS = 64  # executions of a load that are remembered
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
+WINDOW_BITS = WINDOW_MASK.bit_length()
 SHARED_BITS = (1 << 32) - 1  # of an address of shared memory
 
 
@@ -46,18 +48,42 @@ def _lanes(mask: int, uniform: bool) -> np.ndarray:
     return found[:1] if uniform else found
 
 
-def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
-    """("shared" or "global", addresses in that space); (None, ...) for a space that
-    is not checked.
+class Part(NamedTuple):
+    """Lanes of an access whose addresses lie in one state space. where: "shared" or "global", None
+    for a space that is not checked. at: their addresses in that space, as lane_addresses has them.
     """
-    if space == "generic":
-        window = int(at[0]) & WINDOW
-        if window == SHARED_WINDOW:
-            return "shared", at & WINDOW_MASK
-        return ("global", at) if window == 0 else (None, at)
-    if space.startswith("shared"):
-        return "shared", at & SHARED_BITS
-    return ("global", at) if space == "global" else (None, at)
+
+    where: str | None
+    mask: int
+    at: np.ndarray
+
+
+def _parts(space: str, mask: int, address) -> list[Part]:
+    """An access by the space that each lane's address lies in: one part, unless generic addresses
+    of a warp differ in it.
+    """
+    at = lane_addresses(mask, address)
+    if space != "generic":
+        if space.startswith("shared"):
+            return [Part("shared", mask, at & SHARED_BITS)]
+        return [Part("global" if space == "global" else None, mask, at)]
+    windows = at >> WINDOW_BITS
+    first = int(windows[0])
+    if at.size == 1 or (windows == first).all():
+        return [_of_window(first, mask, at)]
+    lanes = np.array(active(mask))
+    found = []
+    for window in np.unique(windows):
+        inside = windows == window
+        part = sum(1 << lane for lane in lanes[inside].tolist())
+        found.append(_of_window(int(window), part, at[inside]))
+    return found
+
+
+def _of_window(window: int, mask: int, at: np.ndarray) -> Part:
+    if window == SHARED_WINDOW >> WINDOW_BITS:
+        return Part("shared", mask, at & WINDOW_MASK)
+    return Part("global" if window == 0 else None, mask, at)
 
 
 def own_lanes(mask: int, at: np.ndarray) -> int:
@@ -240,7 +266,10 @@ def _look_at_access(ins: Instr) -> Looking | None:
         return None
 
     def look(w, mask, args):
-        where, at = _where(space, lane_addresses(mask, args[0]))
+        parts = _parts(space, mask, args[0])
+        if len(parts) > 1:
+            w.observer.trail.stop()  # a step has one place
+        where, at = parts[0].where, parts[0].at
         differs = partial(differ, mask, at, args[1], bits) if write and where else None
         if where != "global":
             return Look((plain(args[0]) if where else where,), differs=differs)
@@ -264,13 +293,7 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
         return run
     bits = (1 << effect.bits) - 1
 
-    def observed(w, mask, address, *rest):
-        observer = w.observer
-        observer.ins = ins
-        where, at = _where(space, lane_addresses(mask, address))
-        if write and where == "global":
-            observer.unwritten.writes(at, nbytes)
-        result = run(w, mask, address, *rest)
+    def after(w, mask: int, where: str | None, at: np.ndarray, rest: tuple):
         if where is not None and write and not strong and differ(mask, at, rest[0], bits):
             one_address(w, ins, where)
         if where == "shared":
@@ -282,6 +305,18 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
         elif where == "global":
             _beside_other_launches(w, ins, at, nbytes, write)
             _global(w, ins, mask, at, nbytes, write, strong)
+
+    def observed(w, mask, address, *rest):
+        observer = w.observer
+        observer.ins = ins
+        parts = _parts(space, mask, address)
+        if write:
+            for part in parts:
+                if part.where == "global":
+                    observer.unwritten.writes(part.at, nbytes)
+        result = run(w, mask, address, *rest)
+        for part in parts:
+            after(w, part.mask, part.where, part.at, rest)
         return result
 
     return observed
@@ -308,26 +343,12 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
     space, nbytes = effect.space, effect.nbytes
     sums = effect.operation == "add" and effect.floats
 
-    def observed(w, mask, address, *rest):
+    def after(w, mask: int, where: str | None, at: np.ndarray, result):
         observer = w.observer
-        observer.ins = ins
-        where, at = _where(space, lane_addresses(mask, address))
-        if where == "global":
-            observer.unwritten.writes(at, nbytes)
-            observer.unwritten.lanes(observer.agent(w), at, nbytes, ins)
-        result = run(w, mask, address, *rest)
         if where == "shared":
             _receive_shared(w, ins, effect, at)
-            shared_access(
-                w,
-                ins,
-                at,
-                max(4, nbytes),
-                True,
-                ALL_LANES,
-                "atomic",
-                "updates shared memory atomically",
-            )
+            text = "updates shared memory atomically"
+            shared_access(w, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
             _signal_shared(w, ins, effect, at, mask, joins=True)
         elif where == "global":
             _beside_other_launches(w, ins, at, nbytes, True)
@@ -342,6 +363,18 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
                 rules.updated(agent, at, nbytes, ins, mask)
             else:
                 rules.strongly_loaded(agent, at, nbytes, ins)
+
+    def observed(w, mask, address, *rest):
+        observer = w.observer
+        observer.ins = ins
+        parts = _parts(space, mask, address)
+        for part in parts:
+            if part.where == "global":
+                observer.unwritten.writes(part.at, nbytes)
+                observer.unwritten.lanes(observer.agent(w), part.at, nbytes, ins)
+        result = run(w, mask, address, *rest)
+        for part in parts:
+            after(w, part.mask, part.where, part.at, result)
         return result
 
     return observed
@@ -361,9 +394,9 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
     def observed(w, mask, address, *rest):
         result = run(w, mask, address, *rest)
         addresses = lane_addresses(0xFFFFFFFF, address)
-        where, at = _where(matrix_space(ins, addresses), addresses)
-        if where == "shared":
-            shared_access(w, ins, at[:rows], effect.nbytes, write, ALL_LANES)
+        for part in _parts(matrix_space(ins, addresses), 0xFFFFFFFF, addresses[:rows]):
+            if part.where == "shared":
+                shared_access(w, ins, part.at, effect.nbytes, write, ALL_LANES)
         return result
 
     return observed
