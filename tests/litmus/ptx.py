@@ -178,7 +178,9 @@ class Writer:
 
 
 def _barrier(program: Program, op: Op) -> str:
-    threads = [t for t in program.threads if any(o.kind in ("B", "BA") and o.at == op.at for o in t.ops)]
+    threads = [
+        t for t in program.threads if any(o.kind in ("B", "BA") and o.at == op.at for o in t.ops)
+    ]
     warps = len({(t.cta, t.warp) for t in threads})
     return f"bar.{'sync' if op.kind == 'B' else 'arrive'} {op.at + 1}, {32 * warps};"
 

@@ -16,9 +16,7 @@ from b200.checker.launches import lifetime
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
 from b200.checker.memory.shadow import ALL_LANES
-from b200.checker.scopes import CTA
 from b200.checker.steps import Look, Looking, Touch, followed, plain
-from b200.checker.vector_clocks import join
 from b200.chip.memory.matrix import matrix_space
 from b200.effects import Access, Loads, MatrixLoads, MatrixStores, Stores, Updates
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
@@ -180,40 +178,26 @@ def _strong_shared(w, ins: Instr, effect: Access, at: np.ndarray, lanes, mask: i
     """Check a strong access of shared memory: a flag, which releases and acquires. Weak accesses
     conflict with it as with any other access.
     """
-    write = isinstance(effect, Stores)
+    write, agent = isinstance(effect, Stores), w.observer.agent(w)
+    flags = agent.state.flags
     if not write:
-        _receive_shared(w, ins, effect, at)
+        flags.read(agent, ins, effect, at)
     shared_access(w, ins, at, effect.nbytes, write, lanes, "strong")
     if write:
-        _signal_shared(w, ins, effect, at, mask, joins=False)
+        flags.write(agent, ins, effect, at, mask, joins=False)
 
 
-def _receive_shared(w, ins: Instr, effect: Access, at: np.ndarray):
-    """A strong read of flags in shared memory: the warp acquires what they hold."""
-    agent = w.observer.agent(w)
-    flags = agent.state.flags
-    for key in set(at.tolist()) & flags.keys():
-        if effect.acquires or effect.order == "volatile":
-            agent.acquire_barrier(flags[key])
-        else:
-            agent.acquire_relaxed(flags[key], ins)
-
-
-def _signal_shared(w, ins: Instr, effect: Access, at: np.ndarray, mask: int, joins: bool):
-    """A strong write of flags in shared memory: these lanes release. joins: the write is an atomic,
-    which passes on what the flag held before.
-    """
-    agent = w.observer.agent(w)
-    flags = agent.state.flags
-    releases = effect.releases or effect.order == "volatile"
-    clock = agent.release(mask, ins) if releases else agent.release_relaxed(CTA, mask, ins)
-    for key in set(at.tolist()):
-        have = flags.get(key) if joins else None
-        flags[key] = clock if have is None else join(have.copy(), clock)
-
-
-def _global(w, ins: Instr, mask: int, at: np.ndarray, nbytes: int, write: bool, strong: bool):
-    """Check a load or store of global memory; strong ones synchronise."""
+def _global(
+    w,
+    ins: Instr,
+    mask: int,
+    at: np.ndarray,
+    nbytes: int,
+    write: bool,
+    strong: bool,
+    before: np.ndarray | None = None,
+):
+    """Check a load or store of global memory; strong ones synchronise. before: as contested()."""
     observer = w.observer
     rules = observer.globals
     if not write and observer.replicates:
@@ -228,8 +212,9 @@ def _global(w, ins: Instr, mask: int, at: np.ndarray, nbytes: int, write: bool, 
             rules.strongly_loaded(observer.agent(w), at, nbytes, ins)
     elif write:
         observer.ins = ins
-        rules.stored_lanes(observer.agent(w), at, nbytes, ins, own=own_lanes(mask, at))
-    elif rules.shadows:
+        same = before is not None and rules.unchanged(at, nbytes, before)
+        rules.stored_lanes(observer.agent(w), at, nbytes, ins, own=own_lanes(mask, at), same=same)
+    else:
         observer.ins = ins
         rules.loaded_lanes(observer.agent(w), at, nbytes, ins)
     if not write:
@@ -277,11 +262,16 @@ def _look_at_access(ins: Instr) -> Looking | None:
         if write:
             tell = partial(_global, w, ins, mask, at, nbytes, write, False)
         else:
-            unwritten = w.observer.unwritten
-            note = partial(unwritten.lanes, w.observer.agent(w), at, nbytes, ins)
+            note = partial(_noted, w.observer, w.observer.agent(w), at, nbytes, ins)
         return Look((where, at.size), Touch(write, at, nbytes), tell, note, differs)
 
     return look
+
+
+def _noted(observer, agent, at: np.ndarray, nbytes: int, ins: Instr):
+    """A load of global memory by a cluster that follows."""
+    observer.globals.reads.add(agent, at, nbytes, ins, strong=False)
+    observer.unwritten.lanes(agent, at, nbytes, ins)
 
 
 @followed(_look_at_access)
@@ -293,7 +283,8 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
         return run
     bits = (1 << effect.bits) - 1
 
-    def after(w, mask: int, where: str | None, at: np.ndarray, rest: tuple):
+    def after(w, part: Part, rest: tuple, before: np.ndarray | None):
+        where, mask, at = part.where, part.mask, part.at
         if where is not None and write and not strong and differ(mask, at, rest[0], bits):
             one_address(w, ins, where)
         if where == "shared":
@@ -304,19 +295,22 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
                 shared_access(w, ins, at, nbytes, write, lanes, own=own)
         elif where == "global":
             _beside_other_launches(w, ins, at, nbytes, write)
-            _global(w, ins, mask, at, nbytes, write, strong)
+            _global(w, ins, mask, at, nbytes, write, strong, before)
 
     def observed(w, mask, address, *rest):
         observer = w.observer
         observer.ins = ins
         parts = _parts(space, mask, address)
+        before = None
         if write:
             for part in parts:
                 if part.where == "global":
                     observer.unwritten.writes(part.at, nbytes)
+                    if not strong and observer.globals.shadows:
+                        before = observer.globals.contested(observer.agent(w), part.at, nbytes)
         result = run(w, mask, address, *rest)
         for part in parts:
-            after(w, part.mask, part.where, part.at, rest)
+            after(w, part, rest, before)
         return result
 
     return observed
@@ -346,10 +340,11 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
     def after(w, mask: int, where: str | None, at: np.ndarray, result):
         observer = w.observer
         if where == "shared":
-            _receive_shared(w, ins, effect, at)
+            agent = observer.agent(w)
+            agent.state.flags.read(agent, ins, effect, at)
             text = "updates shared memory atomically"
             shared_access(w, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
-            _signal_shared(w, ins, effect, at, mask, joins=True)
+            agent.state.flags.write(agent, ins, effect, at, mask, joins=True)
         elif where == "global":
             _beside_other_launches(w, ins, at, nbytes, True)
             agent = observer.agent(w)

@@ -14,12 +14,11 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
-from b200.checker.memory import one_lane, weak_order
+from b200.checker.memory import atomics, one_lane, weak_order
+from b200.checker.memory.atomics import STRONG, Atomics
 from b200.checker.memory.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 from b200.checker.naming import place
 from b200.checker.vector_clocks import AFTER, ASYNC
-
-STRONG = ("atomic", "strong")  # no conflict among themselves, as with red.async
 
 
 def granules(index) -> slice | np.ndarray:
@@ -38,6 +37,7 @@ class SharedRules:
         self.cta, self.state, self.report = cta, state, report
         self.shadow, self.products = shadow, products
         self.strict = False
+        self.atomics = Atomics(state)
         # number -> swizzled TMA load whose tile does not begin where the swizzle's pattern does
         self.out_of_phase: dict[int, Record] = {}
 
@@ -57,8 +57,12 @@ class SharedRules:
                     continue
                 if same is not None and same(number, old):
                     continue
+                if old.readers and atomics.observed(new.agent, old):
+                    continue
                 severity, order = ERROR, "with nothing to order the two"
-                if old.empty:
+                if new.kind in STRONG and old.kind in STRONG:
+                    missing = atomics.narrow(new, old)
+                elif old.empty:
                     missing = words.missing_wait(new, old)
                 elif weak_order.executed(new.agent, old):
                     missing = weak_order.missing(self.state, new.agent, old)
@@ -84,8 +88,9 @@ class SharedRules:
 
     @staticmethod
     def commute(new: Record, old: Record) -> bool:
+        """Whether two accesses do not conflict: both are strong, and their scopes reach."""
         if new.kind in STRONG:
-            return old.kind in STRONG
+            return old.kind in STRONG and atomics.reach(new, old)
         return new.kind == old.kind == "red.async"
 
     def _one_lane(self, new: Record, numbers, cells, by, index, at: tuple, same=None):
@@ -294,7 +299,9 @@ class SharedRules:
         shadow = self.shadow
         at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
         stored = shadow.stored[index]
-        numbers = distinct(stored)
+        numbers = self.atomics.also(distinct(stored), index, stored)
+        if new.kind == "strong":
+            self.atomics.received(new, numbers)
         self._conflict(new, numbers, at, "read")
         self._lanes(new, numbers, stored, shadow.lane, index, lanes, at)
         self._one_lane(new, numbers, stored, shadow.lane, index, at)
@@ -334,7 +341,10 @@ class SharedRules:
         if shadow.stored_in.meet(first, last):
             stored = shadow.stored[index]
             same = self._same_values(new, index, stored)
-            self._conflict(new, numbers := distinct(stored), at, "overwrite", same)
+            numbers = self.atomics.also(distinct(stored), index, stored)
+            if new.kind == "atomic":
+                self.atomics.received(new, numbers)
+            self._conflict(new, numbers, at, "overwrite", same)
             self._one_lane(new, numbers, stored, shadow.lane, index, at, same)
         for slot in shadow.readers(first, last):
             loaded = shadow.loaded[slot][index]
@@ -346,6 +356,8 @@ class SharedRules:
                     args = shadow.reader, index, lanes, at, "overwrites"
                     self._lanes(new, numbers, loaded, *args)
                 shadow.loaded[slot][index] = 0
+        if new.kind == "atomic":
+            self.atomics.add(new, index, shadow.stored[index])
         shadow.stored[index] = new.number
         shadow.values[index] = self.cta.smem.u32[index]
         shadow.lane[index] = lanes
