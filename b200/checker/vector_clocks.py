@@ -173,6 +173,7 @@ class Agent:
         self.turn = (
             0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
         )
+        self.in_step = 0  # the lanes that execute the present access, or are predicated off there
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
         self.started: set[int] = {self.cta.rank}  # ranks known to run, or said not to be
         self.last_copy: Record | None = None  # out of shared memory, in a bulk group

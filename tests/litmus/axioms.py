@@ -265,6 +265,8 @@ class Model:
 
 
 class Execution:
+    """One execution: rf, co and sc as above."""
+
     def __init__(self, model: Model, rf, co: dict[int, tuple[Event, ...]], sc):
         self.model, self.rf, self.co, self.sc = model, rf, co, sc
         self.place = {w: i for order in co.values() for i, w in enumerate(order)}
@@ -328,7 +330,6 @@ class Execution:
 
     def consistent(self) -> bool:
         """The axioms [8.10]."""
-        model = self.model
         if any(row >> i & 1 for i, row in enumerate(self.base.rows)):
             return False  # Fence-SC
         for order in self.co.values():

@@ -16,9 +16,7 @@ X, Y, FLAG, SECOND = range(4)
 
 
 class Draw:
-    """Random choices for one program. near: the threads are of one CTA, so that a narrow scope
-    mostly reaches.
-    """
+    """Random choices for one program."""
 
     def __init__(self, number: int, kind: str):
         self.random = random.Random(f"{kind} {number}")
@@ -30,6 +28,10 @@ class Draw:
     def scope(self) -> str:
         return self.pick(SCOPES)
 
+    def ordered(self, kind: str, at: int, value: int, order: str) -> Op:
+        """A strong operation of some scope; a volatile one has that of the system [8.4.1]."""
+        return Op(kind, at, value, order, "sys" if order == "volatile" else self.scope())
+
     # --- parts of a thread ------------------------------------------------------------------------
     def writes(self, at: int, value: int = 1) -> list[Op]:
         """Data is written."""
@@ -37,7 +39,7 @@ class Draw:
         if kind < 0.7:
             return [Op("W", at, value)]
         if kind < 0.9:
-            return [Op("W", at, value, self.pick(("relaxed", "relaxed", "volatile")), self.scope())]
+            return [self.ordered("W", at, value, self.pick(("relaxed", "relaxed", "volatile")))]
         return [Op("U", at, 0, "relaxed", self.scope())]
 
     def reads(self, at: int) -> list[Op]:
@@ -45,7 +47,7 @@ class Draw:
         if kind < 0.75:
             return [Op("R", at)]
         if kind < 0.9:
-            return [Op("R", at, 0, self.pick(("relaxed", "volatile", "acquire")), self.scope())]
+            return [self.ordered("R", at, 0, self.pick(("relaxed", "volatile", "acquire")))]
         return [Op("W", at, 9)]
 
     def fence(self) -> list[Op]:
@@ -56,8 +58,7 @@ class Draw:
         kind = "U" if counts else "W"
 
         def strong(order: str, value=value) -> Op:
-            scope = "sys" if order == "volatile" else self.scope()
-            return Op(kind, at, 0 if counts else value, order, scope)
+            return self.ordered(kind, at, 0 if counts else value, order)
 
         how = self.random.random()
         if how < 0.35:
@@ -76,7 +77,7 @@ class Draw:
 
     def polls(self, at: int, value: int = 1) -> list[Op]:
         def poll(order: str) -> Op:
-            return Op("P", at, value, order, "sys" if order == "volatile" else self.scope())
+            return self.ordered("P", at, value, order)
 
         how = self.random.random()
         if how < 0.4:
@@ -99,7 +100,9 @@ class Draw:
 
     # --- places -----------------------------------------------------------------------------------
     def program(self, name: str, threads: Sequence[list[Op]], near: float = 0.2) -> Program:
-        """Puts threads into CTAs, and locations into a space."""
+        """Puts threads into CTAs, and locations into a space. near: the share of programs of one
+        CTA.
+        """
         how = self.random.random()
         shared = self.chance(0.25)
         if how < near:
@@ -335,7 +338,7 @@ def of_lanes(d: Draw) -> Program:
         some = [lane for lane in lanes if d.chance(0.55)] or [d.pick(lanes)]
         own = d.chance(0.35)  # each lane at its own place, or at its neighbour's
         turn = d.pick((0, 0, 1))
-        places = {l: (lanes.index(l) + turn) % len(lanes) if own else X for l in lanes}
+        places = {lane: (i + turn) % len(lanes) if own else X for i, lane in enumerate(lanes)}
         if d.chance(0.55):
             if not own:
                 some = some[:1]

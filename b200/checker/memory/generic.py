@@ -15,7 +15,7 @@ from b200.checker.accesses import Record
 from b200.checker.launches import lifetime
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
-from b200.checker.memory.shadow import ALL_LANES
+from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
 from b200.checker.steps import Look, Looking, Touch, followed, plain
 from b200.chip.memory.matrix import matrix_space
 from b200.effects import Access, Loads, MatrixLoads, MatrixStores, Stores, Updates
@@ -38,12 +38,13 @@ def lane_addresses(mask: int, address) -> np.ndarray:
 
 
 @lru_cache(maxsize=4096)
-def _lanes(mask: int, uniform: bool) -> np.ndarray:
-    """The lanes whose addresses `lane_addresses` returns: the lowest one where all have
-    one address.
+def _lanes(mask: int, uniform: bool, write: bool) -> np.ndarray:
+    """The lanes whose addresses `lane_addresses` returns. Where several have one address, a marker
+    (shadow.py) stands for them.
     """
-    found = np.array(active(mask), np.uint8)
-    return found[:1] if uniform else found
+    if uniform and mask & mask - 1:
+        return EACH_LANE if write else ALL_LANES
+    return np.array(active(mask), np.uint8)
 
 
 class Part(NamedTuple):
@@ -109,6 +110,7 @@ def shared_access(
     observer.ins = ins
     agent = observer.agent(w)
     agent.touched |= own
+    agent.in_step = w.mask
     if len(w.cta.cluster.ctas) == 1:
         _shared_of(observer, agent, w, ins, 0, at, nbytes, write, lanes, kind, text, own)
         return
@@ -213,10 +215,16 @@ def _global(
     elif write:
         observer.ins = ins
         same = before is not None and rules.unchanged(at, nbytes, before)
-        rules.stored_lanes(observer.agent(w), at, nbytes, ins, own=own_lanes(mask, at), same=same)
+        agent = observer.agent(w)
+        agent.in_step = w.mask
+        rules.stored_lanes(agent, at, nbytes, ins, own=own_lanes(mask, at), same=same)
+        rules.lanes.access(agent, mask, at, nbytes, ins, True)
     else:
         observer.ins = ins
-        rules.loaded_lanes(observer.agent(w), at, nbytes, ins)
+        agent = observer.agent(w)
+        agent.in_step = w.mask
+        rules.loaded_lanes(agent, at, nbytes, ins)
+        rules.lanes.access(agent, mask, at, nbytes, ins, False)
     if not write:
         observer.unwritten.lanes(observer.agent(w), at, nbytes, ins)
 
@@ -289,9 +297,9 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
             one_address(w, ins, where)
         if where == "shared":
             if strong:
-                _strong_shared(w, ins, effect, at, _lanes(mask, at.size == 1), mask)
+                _strong_shared(w, ins, effect, at, _lanes(mask, at.size == 1, write), mask)
             else:
-                own, lanes = own_lanes(mask, at), _lanes(mask, at.size == 1)
+                own, lanes = own_lanes(mask, at), _lanes(mask, at.size == 1, write)
                 shared_access(w, ins, at, nbytes, write, lanes, own=own)
         elif where == "global":
             _beside_other_launches(w, ins, at, nbytes, write)

@@ -79,7 +79,9 @@ class GlobalConflicts:
             if (old := self.writes[number]) is not None:
                 self._against(agent, old, access, region)
 
-    def check_adds(self, agent: Agent, addresses: np.ndarray, nbytes: int, access: Access, region):
+    def check_adds(
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, access: Access, region
+    ) -> None:
         """Check an access that is not strong against the atomics on its places: each of them must
         be before it, not the latest alone.
         """
@@ -133,7 +135,7 @@ class GlobalConflicts:
         same_cta = old.agent.cta is agent.cta
         return access.same and same_cta and old.ins.effect == access.ins.effect
 
-    def against_read(self, agent: Agent, read: Read, access: Access, region):
+    def against_read(self, agent: Agent, read: Read, access: Access, region) -> None:
         """Check a write against an earlier read of its places."""
         far = distance(agent.cta, read.agent.cta)
         if read.agent is agent or self.order.known(agent, read.agent, read.component, read.epoch):

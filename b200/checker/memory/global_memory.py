@@ -28,6 +28,7 @@ from b200.checker.memory.global_conflicts import (
     Write,
     is_bulk,
 )
+from b200.checker.memory.global_lanes import GlobalLanes
 from b200.checker.memory.global_order import GlobalOrder
 from b200.checker.memory.global_reads import WORD, GlobalReads, Read
 from b200.checker.memory.shadow import distinct
@@ -60,6 +61,7 @@ class GlobalRules:
         self.order = GlobalOrder()
         self.conflicts = GlobalConflicts(observer, self.order, self.writes)
         self.reads = GlobalReads(observer.machine.memory)
+        self.lanes = GlobalLanes(observer)
         self.polled: dict = {}  # warp -> what its latest strong read of one address has seen
         self.maps = TensorMaps(observer)
         self.reductions: dict = {}  # allocation -> CTA that added floats to it

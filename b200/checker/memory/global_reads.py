@@ -46,7 +46,9 @@ class GlobalReads:
         self._shadows: dict[int, np.ndarray] = {}  # base -> number of the read, [READERS, words]
         self._near = 0, 0, [(0, np.zeros(0, np.int64), 0)]  # the allocation seen last, its list
 
-    def add(self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr, strong: bool):
+    def add(
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr, strong: bool
+    ) -> None:
         """Note reads of `nbytes` at each of the addresses (int64)."""
         first = int(addresses[0])
         low, high, reads = self._near

@@ -32,8 +32,8 @@ class Signal:
 
     scope: the instruction's scope. clock: the warp's clock, None if it has nothing to hand over.
     arrivals: what the warp has learned of other clusters. lanes: those that write. earlier: the
-    releases by the same lanes at the same place before it, with which it is a release pattern, too
-    (PTX ISA 8.8). readers: the strong reads that have received it. write: what the shadow has of it.
+    releases by the same lanes at the same place before it, with which it is a release pattern (PTX
+    ISA 8.8). readers: the strong reads that have received it. write: what the shadow has of it.
     """
 
     agent: Agent

@@ -62,7 +62,7 @@ class SharedFlags:
         for address in set(at.tolist()) & self.signals.keys():
             waiting = self.pending.get((agent, address))
             if waiting and effect.acquires:
-                for far, clock in [entry for entry in waiting if entry[0] <= scope]:
+                for clock in [clock for far, clock in waiting if far <= scope]:
                     agent.acquire_barrier(clock)
                 self.pending[agent, address] = [entry for entry in waiting if entry[0] > scope]
             for signal in self.signals[address]:

@@ -16,9 +16,17 @@ from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.memory import atomics, one_lane, weak_order
 from b200.checker.memory.atomics import STRONG, Atomics
-from b200.checker.memory.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
+from b200.checker.memory.shadow import (
+    EVERY,
+    GENERIC_READERS,
+    GRANULE,
+    SHUFFLED,
+    WORD,
+    SharedShadow,
+    distinct,
+)
 from b200.checker.naming import place
-from b200.checker.vector_clocks import AFTER, ASYNC
+from b200.checker.vector_clocks import AFTER, ASYNC, Agent
 
 
 def granules(index) -> slice | np.ndarray:
@@ -345,6 +353,8 @@ class SharedRules:
             if new.kind == "atomic":
                 self.atomics.received(new, numbers)
             self._conflict(new, numbers, at, "overwrite", same)
+            if not self._rewrites(new, numbers, same):
+                self._lanes(new, numbers, stored, shadow.lane, index, lanes, at, "overwrite")
             self._one_lane(new, numbers, stored, shadow.lane, index, at, same)
         for slot in shadow.readers(first, last):
             loaded = shadow.loaded[slot][index]
@@ -353,7 +363,7 @@ class SharedRules:
                 self._conflict(new, numbers, at, "write")
                 self._one_lane(new, numbers, loaded, shadow.reader, index, at)
                 if slot == new.agent.index % GENERIC_READERS:
-                    args = shadow.reader, index, lanes, at, "overwrites"
+                    args = shadow.reader, index, lanes, at, "write"
                     self._lanes(new, numbers, loaded, *args)
                 shadow.loaded[slot][index] = 0
         if new.kind == "atomic":
@@ -363,6 +373,13 @@ class SharedRules:
         shadow.lane[index] = lanes
         shadow.stored_in.add(first, last)
         self._over_barrier(new, first, last + 1)
+
+    def _rewrites(self, new: Record, numbers: tuple, same) -> bool:
+        """Whether a store leaves what the warp itself has stored there before, by the same
+        instruction.
+        """
+        records = self.state.records
+        return all(n and records[n].agent is new.agent and same(n, records[n]) for n in numbers)
 
     def _same_values(self, new: Record, index, stored: np.ndarray):
         """A function that tells whether a store before has left what `new` writes, by the same
@@ -380,11 +397,12 @@ class SharedRules:
 
         return same
 
-    def _lanes(self, new: Record, numbers, cells, by, index, lanes, at: tuple, verb="reads"):
+    def _lanes(self, new: Record, numbers, cells, by, index, lanes, at: tuple, how="read"):
         """Report words that another lane of the warp has stored (or read, if this access stores)
         since the warp's lanes last synchronised. cells: the records of the words. by: the shadow
-        that has the lane of each word. lanes: the lanes of this access. Nothing is reported if both
-        accesses are narrower than a word: they may be neighbouring bytes of it.
+        that has the lane of each word. lanes: the lanes of this access. how: as in _conflict.
+        Nothing is reported if both accesses are narrower than a word: they may be neighbouring
+        bytes of it.
         """
         for number in numbers:
             if not number:
@@ -392,23 +410,40 @@ class SharedRules:
             old = self.state.records[number]
             if old.agent is not new.agent or old.turn != new.turn or old.kind != "generic":
                 continue
-            if new.narrow and old.narrow:
+            if new.narrow and old.narrow or new.kind != "generic" and how == "overwrite":
                 continue
-            if ((by[index] != lanes) & (cells == number)).any():
-                done = "stored" if verb == "reads" else "read"
-                self.report(
-                    "race",
-                    f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
-                    "without bar.warp.sync",
-                    (
-                        f"this access: {words.act(new)}",
-                        f"conflicts with: {words.act(old)}",
-                        f"in {place(self.cta, *at)}",
-                        "missing: bar.warp.sync (__syncwarp) between the two",
-                    ),
-                    new,
-                    old,
-                )
+            before = by[index]
+            other = (before != lanes) & (before != EVERY) & (cells == number)
+            if not other.any():
+                continue
+            done = "read" if how == "write" else "stored"
+            verb = "reads" if how == "read" else "overwrites"
+            # One word for several lanes, or for two stores, is in order as long as lanes go in step
+            in_step = (
+                how == "overwrite" or lanes[0] == SHUFFLED or (before[other] == SHUFFLED).any()
+            )
+            in_step = in_step and new.kind == "generic" and self._in_step(new.agent, before[other])
+            self.report(
+                "race",
+                f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
+                "without bar.warp.sync",
+                (
+                    f"this access: {words.act(new)}",
+                    f"conflicts with: {words.act(old)}",
+                    f"in {place(self.cta, *at)}",
+                    *((one_lane.IN_STEP,) if in_step else ()),
+                    "missing: bar.warp.sync (__syncwarp) between the two",
+                ),
+                new,
+                old,
+                PORTABILITY if in_step else ERROR,
+            )
+
+    @staticmethod
+    def _in_step(agent: Agent, lanes: np.ndarray) -> bool:
+        """Whether lanes that made an access before are at the present one, too."""
+        known = (int(lane) for lane in np.unique(lanes) if lane < EVERY)
+        return all(agent.in_step >> lane & 1 for lane in known)
 
     def _over_barrier(self, new: Record, low: int, high: int):
         """Report a write to bytes [low, high) if they include an mbarrier."""
