@@ -419,10 +419,9 @@ class SharedRules:
             done = "read" if how == "write" else "stored"
             verb = "reads" if how == "read" else "overwrites"
             # One word for several lanes, or for two stores, is in order as long as lanes go in step
-            in_step = (
-                how == "overwrite" or lanes[0] == SHUFFLED or (before[other] == SHUFFLED).any()
-            )
-            in_step = in_step and new.kind == "generic" and self._in_step(new.agent, before[other])
+            in_step = new.kind == "generic" and self._in_step(new.agent, before[other])
+            if how != "overwrite":
+                in_step = in_step and SHUFFLED in (*lanes.tolist(), *before[other].tolist())
             self.report(
                 "race",
                 f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
