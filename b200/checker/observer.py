@@ -82,6 +82,9 @@ class Observer:
         self.repeats = Repeats(self)
         self.overflows = Overflows(self)
         self.dependence: DependentLaunch | None = None
+        # key of a finding -> memory that nobody has written, on which a result may depend
+        self.undecided: dict[tuple[str, str, str], str] = {}
+        self.not_judged: list[str] = []  # where that could not be found out
         self.wrote = False  # whether the launch has written global memory
         self.cancellations = Cancellations(self)
         self.stores = Stores() if checker.keep_stores else None
@@ -199,9 +202,16 @@ class Observer:
         new: Record | None,
         old: Record | None,
         severity: str = ERROR,
+        nobodys: str = "",
     ) -> None:
-        """A rule for clusters reports what record `new` does against record `old`."""
+        """A rule for clusters reports what record `new` does against record `old`. nobodys: memory
+        that nobody has written and `new` reads: "shared" or "tensor"; then the severity is that
+        which holds if nobody can find out whether a result depends on it.
+        """
         before = len(self.findings)
+        if nobodys:
+            assert new is not None
+            self.undecided[kind, words.line(new.ins), words.line(old.ins) if old else ""] = nobodys
         if kind == "race" and severity == ERROR or kind == "uninitialised" and severity != NOTE:
             diagnosis = words.first_cause(new, old) + diagnosis
         self.found(

@@ -168,7 +168,7 @@ class Agent:
         )
         self.loads: dict = {}  # tcgen05.ld -> the record of its latest execution
         # ld of global memory -> addresses of its latest executions, where warps are replicas
-        self.loaded: dict[tuple, list[np.ndarray]] = {}
+        self.loaded: dict[int, list[np.ndarray]] = {}
         self.copies: dict = {}  # target of a cp.async -> what it last copied there, and when
         self.turn = (
             0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns

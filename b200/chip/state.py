@@ -114,6 +114,7 @@ class GlobalMemory:
         self._bases: list[int] = []
         self._regions: list[Region] = []
         self._searches = [find_more] if find_more is not None else []
+        self.behind = 0xFF  # a byte behind an allocation
         self._gaps: list[tuple[int, int]] = []  # where find_more found nothing in this launch
 
     def also_search(self, find_more) -> None:
@@ -152,8 +153,8 @@ class GlobalMemory:
 
         The chip maps global memory in units of SEGMENT. So a copy that begins in a tensor or after
         it does not fault, unless the tensor lies at a segment's end; it reads what lies there. Here
-        it reads all ones after the tensor, at an address that no host memory has. rounded: allow
-        only what PyTorch rounds the allocation up to. Raises Fault beyond.
+        it reads bytes of `behind` after the tensor, at an address that no host memory has. rounded:
+        allow only what PyTorch rounds the allocation up to. Raises Fault beyond.
         """
         i = bisect.bisect_right(self._bases, address) - 1
         if i >= 0 and self._regions[i].base + self._regions[i].size >= address + nbytes:
@@ -170,7 +171,7 @@ class GlobalMemory:
             within = address + nbytes <= before.base + -(-before.size // ROUNDING) * ROUNDING
             if not within and (rounded or address + nbytes > before.base + before.size + SEGMENT):
                 raise
-            data = np.full(nbytes, 0xFF, np.uint8)
+            data = np.full(nbytes, self.behind, np.uint8)
             inside = before.u8[address - before.base : address - before.base + nbytes]
             data[: inside.size] = inside
             data.setflags(write=False)
@@ -195,6 +196,12 @@ class GlobalMemory:
     def known(self) -> list[Region]:
         """The allocations registered so far, by address."""
         return list(self._regions)
+
+    def put_behind(self, byte: int) -> None:
+        """Let another byte lie behind all allocations."""
+        self.behind = byte
+        self._regions = [r for r in self._regions if not r.behind]
+        self._bases = [r.base for r in self._regions]
 
     def retain(self, keep) -> None:
         """Drop the allocations for which keep(region) is false. A search finds what has been

@@ -194,6 +194,8 @@ class GlobalRules:
             ins,
             severity=PORTABILITY if region.within else ERROR,
         )
+        if region.within:
+            self.observer.undecided["global", words.line(ins), ""] = "behind"
 
     def loaded_box(self, agent, access, ins) -> None:
         """A TMA load reads a box."""

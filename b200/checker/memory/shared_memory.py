@@ -498,4 +498,5 @@ class SharedRules:
             new,
             None,
             severity,
+            "" if severity == NOTE else "shared",
         )

@@ -158,6 +158,7 @@ def _load_address(f, address: int, nbytes: int) -> int:
             f"{nbytes} bytes at {address:#x} are loaded {f.machine.memory.region(at).name}, inside"
             " of what PyTorch rounds its allocation up to",
             "a guard for what the tensor does not have; here all ones are read",
+            nobodys="behind",
         )
     return at
 
