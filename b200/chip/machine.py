@@ -126,14 +126,15 @@ class Machine:
         return bytes(region.mem[address - region.base : address - region.base + nbytes])
 
     def undefined(
-        self, what: str, missing: str, ins: Instr | None = None, wrong: bool = False
+        self, what: str, missing: str, ins: Instr | None = None, nobodys: str = ""
     ) -> None:
         """Called when an instruction does something that PTX leaves undefined and the chip defines.
-        ins: the instruction, None for the running one. missing: what would be right. wrong: whether
-        the chip does not define it, either: the result is bytes of `unwritten_smem`.
+        ins: the instruction, None for the running one. missing: what would be right. nobodys: ""
+        or what the chip does not define, either: "shared" if the result is bytes of
+        `unwritten_smem`, "behind" if it is bytes behind an allocation (GlobalMemory.behind).
         """
         for watcher in self.watchers:
-            watcher.undefined(what, missing, ins, wrong)
+            watcher.undefined(what, missing, ins, nobodys)
 
     def take_next(self) -> Cluster | None:
         """The next cluster, which will not start; None if all have started."""

@@ -82,7 +82,7 @@ class Watcher:
         """A warp issues an asynchronous operation: its effect, or one that is watched."""
         return apply
 
-    def undefined(self, what: str, missing: str, ins: Instr | None, wrong: bool) -> None:
+    def undefined(self, what: str, missing: str, ins: Instr | None, nobodys: str) -> None:
         """As Machine.undefined, of the instruction `ins`; None: the running one."""
 
     # --- what it knows ----------------------------------------------------------------------------

@@ -310,6 +310,9 @@ def _tmem_access(ins: Instr, run):
     return timed
 
 
+_WINDOWS = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}
+
+
 def _memory_access(run, effect: Access, unread: bool):
     """Loads, stores, atomics of a warp: the addresses decide. unread: nobody reads the result."""
     if effect.in_constant_bank:
@@ -319,20 +322,7 @@ def _memory_access(run, effect: Access, unread: bool):
         space = "shared"
     kind = _kind(effect, unread)
 
-    def timed(w, mask, *args):
-        got = run(w, mask, *args)
-        address = args[0]
-        if isinstance(address, np.ndarray):
-            addresses = address[as_bools(mask)].astype(np.int64)
-        else:
-            addresses = np.array([address], np.int64)
-        where = space
-        if where == "generic":
-            window = int(addresses[0]) & ~WINDOW_MASK
-            where = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}.get(
-                window, "param"
-            )
-            addresses = addresses & WINDOW_MASK
+    def timed_in(w, where: str, addresses: np.ndarray):
         if where == "global":
             w.clock.accesses.access_global(w, kind, addresses, nbytes, effect.cached)
         elif where.startswith("shared"):
@@ -341,6 +331,21 @@ def _memory_access(run, effect: Access, unread: bool):
             w.clock.accesses.access_shared(w, kind, addresses, nbytes, remote)
         else:
             w.clock.accesses.access_local(w, kind)
+
+    def timed(w, mask, *args):
+        got = run(w, mask, *args)
+        address = args[0]
+        if isinstance(address, np.ndarray):
+            addresses = address[as_bools(mask)].astype(np.int64)
+        else:
+            addresses = np.array([address], np.int64)
+        if space != "generic":
+            timed_in(w, space, addresses)
+            return got
+        windows = addresses & ~WINDOW_MASK
+        for window in dict.fromkeys(windows.tolist()):
+            inside = addresses[windows == window] & WINDOW_MASK
+            timed_in(w, _WINDOWS.get(window, "param"), inside)
         return got
 
     return timed

@@ -113,7 +113,7 @@ def _without_source(w, mask: int, source: np.ndarray, ins: Instr) -> int:
         "a membermask of the lanes that are left, and a source among them; or let all lanes come "
         "here, those past the end with a neutral value",
         ins,
-        wrong=True,
+        nobodys="shared",
     )
     return gone
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from b200.chip.memory.loads_stores import (
     address_array,
+    by_window,
     kind_of,
     memory_scope,
     order_of,
@@ -22,7 +23,6 @@ from b200.errors import Unsupported
 from b200.formats import decode, encode
 from b200.program.module import TYPE_BITS, Instr, Vec
 from b200.registry import DTYPES, QUIET, Run, active, lanes, warp
-from b200.spaces import WINDOW_MASK
 
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
@@ -111,19 +111,19 @@ def _atomic(ins: Instr):
     def run(f, mask, address, b, c=None, policy=None):
         changed = False
         addresses = address_array(address)
-        far = space == "global" or space == "generic" and int(addresses.max()) <= WINDOW_MASK
-        combine = to_global if far else to_shared
         given = np.stack([lanes(x, dtype) for x in (b if isinstance(b, tuple) else (b,))], axis=1)
         third = lanes(c, dtype)[:, None] if op == "cas" else None
         old = np.zeros((32, n), dtype)
-        for data, offsets, which in spans(f, space, addresses, active(mask), n * size):
-            for turn in _turns(offsets):
-                i, places = which[turn], offsets[turn][:, None] + np.arange(n * size)
-                old[i] = now = data[places].view(dtype)
-                new = combine(now, given[i], None if third is None else third[i])
-                if (new != now).any():
-                    changed = True
-                    data[places] = np.ascontiguousarray(new, dtype).view(np.uint8)
+        for named, in_space, lanes_in in by_window(space, addresses, active(mask)):
+            combine = to_global if named == "global" else to_shared
+            for data, offsets, which in spans(f, named, in_space, lanes_in, n * size):
+                for turn in _turns(offsets):
+                    i, places = which[turn], offsets[turn][:, None] + np.arange(n * size)
+                    old[i] = now = data[places].view(dtype)
+                    new = combine(now, given[i], None if third is None else third[i])
+                    if (new != now).any():
+                        changed = True
+                        data[places] = np.ascontiguousarray(new, dtype).view(np.uint8)
         f.spin = None if changed else f.spin and QUIET
         result = tuple(np.ascontiguousarray(old[:, j]) for j in range(n))
         return result if n > 1 else result[0]

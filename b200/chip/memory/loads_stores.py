@@ -114,7 +114,8 @@ def spans(
             " the access"
         )
     if space == "generic":
-        yield from _generic_spans(f, addresses, which, nbytes, loads)
+        for named, in_space, lanes_in in by_window(space, addresses, which):
+            yield from spans(f, named, in_space, lanes_in, nbytes, loads)
     elif space == "global" or space == "const":
         yield from _global_spans(f, chosen, np.asarray(which), nbytes, loads)
     elif space.startswith("shared"):
@@ -157,6 +158,7 @@ def _load_address(f, address: int, nbytes: int) -> int:
             f"{nbytes} bytes at {address:#x} are loaded {f.machine.memory.region(at).name}, inside"
             " of what PyTorch rounds its allocation up to",
             "a guard for what the tensor does not have; here all ones are read",
+            nobodys="behind",
         )
     return at
 
@@ -191,24 +193,32 @@ def _shared_spans(f, chosen, which, nbytes, space):
         yield cta.smem.u8, at, which[inside]
 
 
-def _generic_spans(f, addresses, which, nbytes, loads):
+def by_window(
+    space: str, addresses: np.ndarray, which: list[int]
+) -> Iterator[tuple[str, np.ndarray, list[int]]]:
+    """The lanes of an access by the state space of each address: yields (space,
+    addresses in it, lanes). Addresses of another space than "generic" are all in that space.
+    """
+    if space != "generic":
+        yield space, addresses, which
+        return
     windows = addresses.astype(np.uint64) & np.uint64(FULL64 ^ WINDOW_MASK)
-    spaces = {
-        0: "global",
-        SHARED_WINDOW: "shared::cluster",
-        LOCAL_WINDOW: "local",
-        PARAM_WINDOW: "param",
-    }
+    in_space = addresses.astype(np.uint64) & np.uint64(WINDOW_MASK)
     for window in np.unique(windows[which]):
         lanes_in = [i for i in which if windows[i] == window]
-        space = spaces.get(int(window))
-        if space is None:
+        named = _SPACES.get(int(window))
+        if named is None:
             raise Fault(f"generic address {int(addresses[lanes_in[0]]):#x} is in no state space")
-        in_space = addresses.astype(np.uint64) & np.uint64(WINDOW_MASK)
-        yield from spans(f, space, in_space, lanes_in, nbytes, loads)
+        yield named, in_space, lanes_in
 
 
 FULL64 = (1 << 64) - 1
+_SPACES = {
+    0: "global",
+    SHARED_WINDOW: "shared::cluster",
+    LOCAL_WINDOW: "local",
+    PARAM_WINDOW: "param",
+}
 
 
 def _local(f) -> np.ndarray:
