@@ -24,7 +24,6 @@ from __future__ import annotations
 
 COMMANDS = {  # name -> module that is run, and what it says
     "calibrate": ("lab.calibrations", "the clock beside published tables of a B200"),
-    "choice": ("lab.tuning.choice", "what the first call on a B200 chooses by time"),
     "corpus": ("lab.corpus", "public scripts, run as they are: right or wrong"),
     "emulation_speed": ("lab.emulation.speed", "two source trees: CPU s, results"),
     "evidence": ("lab.evidence", "forms of the kernel that nobody has relied on"),

@@ -78,9 +78,7 @@ def problem_of(module: Any, kernel: Kernel, data: Any) -> Any:
 
 
 def fix(module: Any, fields: dict[str, Any]) -> None:
-    """Make the module take the configuration with these fields (all of them) in place of
-    its pick, and of what it would choose by time on a B200.
-    """
+    """Make the module take the configuration with these fields (all of them) for its pick."""
     pick, made = module.pick, []
 
     def fixed(problem: Any, *rest: Any) -> Any:
@@ -89,5 +87,3 @@ def fix(module: Any, fields: dict[str, Any]) -> None:
         return made[0]
 
     module.pick = fixed
-    if hasattr(module, "is_b200"):
-        module.is_b200 = lambda groups: False
