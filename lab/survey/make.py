@@ -19,9 +19,10 @@ from pathlib import Path
 
 from b200.command_line import Parser
 from harness.evaluator import cases
+from harness.evaluator.case.configs import kind
 from harness.lint.boards import FORBIDDEN, GPUS
 from lab.survey import paste, said, table
-from lab.survey.plans import MAX_CANDIDATES, candidates, mechanisms
+from lab.survey.plans import MAX_CANDIDATES, candidates
 from lab.survey.said import Judged
 from submission import Problem
 from task import Problem as Board
@@ -52,7 +53,7 @@ def trials(
         may_run = [c for c in candidates(problem, count) if verdicts.get(c, "ok") == "ok"]
         if not may_run:
             continue
-        first = min(may_run, key=lambda c: (len(mechanisms(c)), c.cluster, c.tile_n))
+        first = min(may_run, key=lambda c: len(kind(c)))
         new = [c for c in may_run if c not in verdicts and c != first]
         if new or first not in verdicts:
             for config in (first, *new):

@@ -135,7 +135,7 @@ def test_a_shape_is_added_to_the_file(monkeypatch, tmp_path, capsys):
 
 
 def test_the_best_is_among_the_candidates():
-    """Those that a survey measures, of the shapes in docs/results/losses.jsonl: within 1 % of the best
+    """Those that a survey tries, of the shapes in docs/results/losses.jsonl: within 1 % of the best
     modelled time on 95 % of them. A candidate that was never modelled counts for nothing.
     """
     records = [json.loads(line) for line in LOSSES.read_text().splitlines()]
